@@ -1,0 +1,115 @@
+"""Every error that VTensor raises on purpose: one family, so that one ``except`` catches it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+
+class VTensorError(Exception):
+    """Base of the family."""
+
+
+class DimError(VTensorError):
+    """Dims are missing, unknown, repeated, or their sizes disagree."""
+
+
+class DTypeError(VTensorError):
+    """An element type is unknown, or not what was declared."""
+
+
+class ParameterError(VTensorError):
+    """A parameter of an operator has the wrong type or is out of range."""
+
+
+class GraphError(VTensorError):
+    """A graph is built or used in a way that it does not allow."""
+
+
+class LayoutError(VTensorError):
+    """A layout's text does not parse, or the layout cannot hold the tensor asked for."""
+
+
+class LayoutNotSupported(LayoutError):
+    """A library has no word for this layout."""
+
+
+class ContractError(VTensorError):
+    """An invoker breaks the contract (a second ``require``, ...). Names file and line."""
+
+
+class NoInvokerError(VTensorError):
+    """No library takes a call; lists which were tried and why each declined."""
+
+
+class NativeError(VTensorError):
+    """A native library refused or failed a call."""
+
+
+class DescriptionError(VTensorError):
+    """A library description is wrong; names file, key and what is allowed."""
+
+
+class LibraryError(VTensorError):
+    """A library is not registered, not available, or registered twice."""
+
+
+class ResolutionError(VTensorError):
+    """A graph cannot be resolved into a plan."""
+
+
+class UnsoundPlanError(ResolutionError):
+    """The independent checker found a fault in an extended graph: ours, not the model's."""
+
+
+class ModelError(VTensorError):
+    """A model file cannot be read, or is not what it says it is."""
+
+
+class UnsupportedOperatorError(ModelError):
+    """A model uses operators that VTensor does not have; lists all of them with their nodes."""
+
+
+class InputError(VTensorError):
+    """A run was given a wrong name, rank, shape, element type or option."""
+
+
+class SessionClosedError(VTensorError):
+    """A session was used after ``close()``."""
+
+
+def operand_lines(operands: Mapping[str, tuple[str, Mapping[str, int]]]) -> list[str]:
+    """One line an operand, names aligned: ``x : N=8 C=3 H=224 W=224   f32``."""
+    width = max((len(role) for role in operands), default=0)
+    texts = {
+        role: " ".join(f"{d}={s}" for d, s in dims.items()) or "scalar"
+        for role, (_, dims) in operands.items()
+    }
+    column = max((len(text) for text in texts.values()), default=0)
+    return [
+        f"  {role:<{width}} : {texts[role]:<{column}}   {dtype}"
+        for role, (dtype, _) in operands.items()
+    ]
+
+
+def describe(
+    headline: str,
+    operands: Mapping[str, tuple[str, Mapping[str, int]]] | None = None,
+    tried: Iterable[tuple[int, str, str]] = (),
+    remedy: str = "",
+) -> str:
+    """The one format of a long message.
+
+    ``tried`` holds (priority, library, reason) in the order of the attempts.
+    """
+    lines = [headline, *operand_lines(operands or {})]
+    tried = list(tried)
+    if tried:
+        lines.append("  tried, by priority:")
+        width = max(len(library) for _, library, _ in tried)
+        lines += [
+            f"    {priority:>3} {library:<{width}} : {reason}"
+            for priority, library, reason in tried
+        ]
+    if remedy:
+        lines.append(f"  to fix: {remedy}")
+    return "\n".join(lines)
