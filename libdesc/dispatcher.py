@@ -1,0 +1,233 @@
+"""The Dispatcher, generated: parameter and dimension checks, then the best library that takes the
+call.
+
+``dispatcher_source`` prints the text and ``dispatcher`` compiles that very text; both follow the
+registry, so a new invoker needs no glue and a removed one is gone from both.
+
+Source: the paper, sections 2.2 and 4.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from libdesc.registry import InvokerFunction, Registry, registry
+from ptensor.evaluation import (
+    Call,
+    Decision,
+    Decline,
+    Mode,
+    Refusal,
+    current_evaluation,
+    entered,
+)
+from vtensor.checks import check_names, check_source, compile_text
+from vtensor.errors import GraphError, NoInvokerError, describe
+from vtensor.operators import OPERATORS, Context, OperatorInfo, info_of
+from vtensor.tensor import VTensor
+
+Dispatch = Callable[["DispatchContext", object, Sequence[VTensor], Sequence[VTensor]], None]
+
+
+@dataclass
+class DispatchContext(Context):
+    """The context of a node that meets libraries.
+
+    Attributes:
+        decision: what was decided for the node, or None while that is still to be found.
+        libraries: the libraries that may be used; None is all.
+    """
+
+    decision: Decision | None = None
+    libraries: tuple[str, ...] | None = None
+
+    def dispatch(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> None:
+        """Call the dispatcher that was generated for the operator and this device."""
+        dispatcher(info_of(op).name, self.device)(self, op, inputs, outputs)
+
+
+_compiled: dict[tuple[str, str], tuple[int, Dispatch]] = {}
+
+
+def dispatcher(op: str, device: str = "cpu") -> Dispatch:
+    """The compiled dispatcher of an operator on a device; generated again when the registry changed."""
+    found = registry()
+    have = _compiled.get((op, device))
+    if have is not None and have[0] == found.version:
+        return have[1]
+    version = found.version
+    text, names = _generate(found, _operator(op), device)
+    code = compile_text(text, f"<generated dispatcher of {op} on {device}>", names)
+    function: Dispatch = code[f"dispatch_{op}"]
+    _compiled[op, device] = (version, function)
+    return function
+
+
+def dispatcher_source(op: str, device: str = "cpu") -> str:
+    """The text of an operator's dispatcher, exactly as it is compiled.
+
+    Raises:
+        GraphError: no operator has this name.
+    """
+    return _generate(registry(), _operator(op), device)[0]
+
+
+def _operator(op: str) -> OperatorInfo:
+    registry()
+    if op not in OPERATORS:
+        raise GraphError(f"no operator {op!r}; operators are {', '.join(sorted(OPERATORS))}")
+    return OPERATORS[op]
+
+
+def _generate(found: Registry, info: OperatorInfo, device: str) -> tuple[str, dict[str, Any]]:
+    names: dict[str, Any] = {
+        **check_names(info.check),
+        "attempt": attempt,
+        "no_invoker": no_invoker,
+    }
+    lines = [
+        check_source(info.check),
+        "",
+        f"def dispatch_{info.name}(ctx, op, inputs, outputs):",
+        f'    """{info.name} on {device}: the best library that takes the call."""',
+        f"    check_{info.name}(ctx.node, op, inputs, outputs)",
+        "    refused = []",
+    ]
+    for priority, row in found.candidates(info.name, device):
+        function = f"{row.library}_{info.name}"
+        names |= {function: row.function, f"{function}_when": row.when}
+        when = f"{function}_when" if row.when is not None else "None"
+        dtypes = {role: tuple(sorted(types)) for role, types in sorted(row.dtypes.items())}
+        lines += [
+            f"    # {_short(row.file)}:{row.line}",
+            f"    if attempt(ctx, op, inputs, outputs, refused, library={row.library!r}, "
+            f"priority={priority},",
+            f"               invoker={function}, dtypes={dtypes!r}, when={when}, python={row.python}):",
+            "        return",
+        ]
+    lines += ["    raise no_invoker(ctx, op, inputs, outputs, refused)"]
+    return "\n".join(lines) + "\n", names
+
+
+def _short(file: str) -> str:
+    path = Path(file)
+    return f"{path.parent.name}/{path.name}"
+
+
+def attempt(
+    ctx: DispatchContext,
+    op: object,
+    inputs: Sequence[VTensor],
+    outputs: Sequence[VTensor],
+    refused: list[Refusal],
+    *,
+    library: str,
+    priority: int,
+    invoker: InvokerFunction,
+    dtypes: dict[str, tuple[str, ...]],
+    when: Callable[..., bool | str] | None,
+    python: bool,
+) -> bool:
+    """Let one library try; true when it took the call. A refusal is added to ``refused``."""
+    decision = ctx.decision
+    if decision is not None and decision.library != library:
+        return False
+    info = info_of(op)
+    evaluation = current_evaluation()
+    call = Call(
+        ctx.node,
+        op,
+        info.name,
+        library,
+        ctx.device,
+        tuple(inputs),
+        tuple(outputs),
+        info.roles(len(inputs), len(outputs)),
+        evaluation,
+        python,
+        decision,
+    )
+    try:
+        if decision is None:
+            _eligible(ctx, call, dtypes, when)
+        run_call(call, lambda: invoker(ctx, op, *inputs, *outputs))
+    except Decline as why:
+        if decision is not None:
+            raise call.misuse(f"declines what was decided for it: {why}") from None
+        refused.append(Refusal(priority, library, str(why)))
+        return False
+    if decision is None and call.decision is not None:
+        made = call.decision
+        ctx.decision = Decision(made.library, made.layouts, made.requirements, tuple(refused))
+    return True
+
+
+def _eligible(
+    ctx: DispatchContext,
+    call: Call,
+    dtypes: dict[str, tuple[str, ...]],
+    when: Callable[..., bool | str] | None,
+) -> None:
+    """Decline on what can be said without asking the invoker."""
+    if ctx.libraries is not None and call.library not in ctx.libraries:
+        raise Decline(f"not among this session's libraries ({', '.join(ctx.libraries)})")
+    absent = registry().libraries[call.library].absent
+    if absent:
+        raise Decline(absent)
+    for role, operand in zip(call.roles, call.operands, strict=True):
+        allowed = dtypes.get(role, dtypes.get(role.rstrip("0123456789"), dtypes.get("")))
+        if allowed is not None and operand.dtype not in allowed:
+            raise Decline(f"dtype {operand.dtype} of {role} is not among {', '.join(allowed)}")
+    if when is not None:
+        answer = when(call.op, *call.operands)
+        if answer is not True:
+            raise Decline(answer or "the condition of its invoker does not hold")
+
+
+def run_call(call: Call, run: Callable[[], None]) -> None:
+    """Run an invoker in a call scope of its own and see that it kept the contract."""
+    if call.python and call.evaluation.mode is Mode.RECORD:
+        call.evaluation.callback(call, run)
+        return
+    with entered(call):
+        run()
+    if not call.tagged:
+        raise call.misuse("returned without calling lib_tagger")
+
+
+def no_invoker(
+    ctx: DispatchContext,
+    op: object,
+    inputs: Sequence[VTensor],
+    outputs: Sequence[VTensor],
+    refused: Sequence[Refusal],
+) -> NoInvokerError:
+    """The error of a call that no library takes."""
+    info = info_of(op)
+    operands = (*inputs, *outputs)
+    rows = {
+        role: (t.dtype, t.dims)
+        for role, t in zip(info.roles(len(inputs), len(outputs)), operands, strict=True)
+    }
+    if ctx.decision is not None:
+        headline = (
+            f"{info.name} {ctx.node!r}: was resolved to {ctx.decision.library}, "
+            f"which has no invoker for it any more on {ctx.device}"
+        )
+        return NoInvokerError(describe(headline, rows, remedy="make a new session"))
+    remedy = (
+        "cast the operands, or register a library that takes them"
+        if refused
+        else f"write an @invoker({info.name!r}, library=..., device={ctx.device!r})"
+    )
+    return NoInvokerError(
+        describe(
+            f"{info.name} {ctx.node!r}: no library can run this call on {ctx.device}",
+            rows,
+            [(r.priority, r.library, r.reason) for r in refused],
+            remedy,
+        )
+    )

@@ -1,0 +1,40 @@
+"""``guideline``: what a library would like for one operand of the call that is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ptensor.evaluation import caller, guideline_of
+from ptensor.layout import Layout
+from ptensor.tensor import PTensor
+from ptensor.views import from_base
+from vtensor.errors import ContractError
+
+
+def guideline(library: str, tensor: PTensor) -> Layout | Sequence[Layout]:
+    """The layout, or several in order of preference, or ANY, that a library would like.
+
+    The handler behind it sees the whole call, since a convolution's answer needs all operands
+    together; it is asked once a call. Once the call is decided, the decision is the answer.
+
+    Args:
+        library: the library's name; the invoker's own.
+        tensor: a PTensor of the call that is under way.
+
+    Raises:
+        ContractError: no call is under way, or it is another library's.
+        Decline: the library does not take this call.
+
+    Source: the paper, section 4.2, ``LayoutGuideLine``.
+    """
+    call = tensor.call
+    if call.library != library:
+        raise ContractError(
+            f"guideline({library!r}) inside the invoker of {call.library!r} ({caller()})"
+        )
+    if call.decision is not None:
+        return from_base(call.decision.layouts[tensor.index], tensor.tensor)
+    answer = guideline_of(call, library).get(tensor.index, Layout.ANY)
+    if isinstance(answer, Layout):
+        return from_base(answer, tensor.tensor)
+    return [from_base(one, tensor.tensor) for one in answer]

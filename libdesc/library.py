@@ -1,0 +1,141 @@
+"""A registered library: its description, its handlers, and the look-ups that are generated from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from libdesc.load import handler
+from libdesc.schema import HANDLERS, Description
+from ptensor.evaluation import lib_tagger
+from ptensor.layout import Layout
+from ptensor.tensor import PTensor
+from vtensor.checks import compile_text
+from vtensor.errors import DescriptionError, LayoutError, LayoutNotSupported
+
+if TYPE_CHECKING:
+    from ptensor.evaluation import Call
+
+
+@dataclass(eq=False)
+class RegisteredLibrary:
+    """A library that is registered, available or not.
+
+    Attributes:
+        description: what its file says.
+        text: the generated look-ups: guideline, library_desc, the body of a Transform.
+        code: the same, compiled; these functions are what runs.
+        absent: why the library cannot be used here; empty when it can.
+    """
+
+    description: Description
+    text: str
+    code: dict[str, Any] = field(repr=False)
+    absent: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name in descriptions, invokers and plans."""
+        return self.description.name
+
+    @property
+    def priority(self) -> int:
+        """Larger is tried first."""
+        return self.description.priority
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Where its invokers may run."""
+        return self.description.devices
+
+    @property
+    def transforms(self) -> bool:
+        """True when it can change layouts."""
+        return "transformer" in self.description.handlers
+
+    def guideline(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
+        """What the library would like for each operand of a call."""
+        answers: Mapping[int, Layout | Sequence[Layout]] = self.code["guideline"](call)
+        return answers
+
+    def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
+        """None when the library takes the call with one layout an operand, else why not."""
+        reason: str | None = self.code["confirm"](call, row)
+        return reason
+
+    def library_desc(self, tensor: PTensor) -> Any:
+        """The library's own description of a PTensor."""
+        return self.code["library_desc"](tensor)
+
+
+def library_source(description: Description) -> str:
+    """The text of a library's look-ups, from its description."""
+    name, given = description.name, description.handlers
+    lines = [f"# generated from {description.file.name}: the library {name}", ""]
+    lines += ["def guideline(call):"]
+    lines += ["    return guideline_handler(call)" if "guideline" in given else "    return {}", ""]
+    lines += ["def confirm(call, row):"]
+    lines += [
+        "    return confirm_handler(call, row)" if "confirm" in given else "    return None",
+        "",
+    ]
+    lines += ["def library_desc(ptensor):"]
+    if "layout_mapper" in given:
+        lines += ["    return layout_mapper_handler(ptensor)", ""]
+    elif description.layout_names:
+        lines += [
+            f"    names = {description.layout_names!r}",
+            "    layout = str(ptensor.required_layout)",
+            "    if layout not in names:",
+            f"        raise LayoutNotSupported(f'{name} has no word for layout {{layout}}; '",
+            "                                 f'it knows {\", \".join(names)}')",
+            "    return names[layout]",
+            "",
+        ]
+    else:
+        lines += ["    return ptensor.required_layout", ""]
+    if "transformer" in given:
+        lines += [
+            "def transform(x, y, source, target, permutation):",
+            "    src, dst = PTensor(x).require(source), PTensor(y).require(target)",
+            f"    src.library_desc({name!r}), dst.library_desc({name!r})  # it must know both",
+            f"    if lib_tagger({name!r}, [src], [dst]):",
+            "        return",
+            "    transformer_handler(src, dst, permutation)",
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def build_library(description: Description) -> RegisteredLibrary:
+    """Import the handlers, generate the look-ups, and probe.
+
+    Raises:
+        DescriptionError: a handler does not import, or a layout in ``[layout_names]`` does not
+        parse.
+    """
+    for layout in description.layout_names:
+        try:
+            Layout(layout)
+        except LayoutError as error:
+            raise DescriptionError(f"{description.file}: layout_names.{layout}: {error}") from error
+    handlers = {f"{key}_handler": handler(description, key) for key in HANDLERS}
+    text = library_source(description)
+    names = {
+        **handlers,
+        "PTensor": PTensor,
+        "lib_tagger": lib_tagger,
+        "LayoutNotSupported": LayoutNotSupported,
+    }
+    code = compile_text(text, f"<generated library {description.name}>", names)
+    return RegisteredLibrary(description, text, code, _probe(handlers["probe_handler"]))
+
+
+def _probe(probe: Any) -> str:
+    if probe is None:
+        return ""
+    try:
+        return str(probe() or "")
+    except Exception as error:  # a probe that fails is a library that is not there
+        return f"its probe failed: {type(error).__name__}: {error}"

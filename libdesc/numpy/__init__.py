@@ -1,0 +1,1 @@
+"""NumPy: the definition of every operator, and of every transform."""

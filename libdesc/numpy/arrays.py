@@ -1,0 +1,53 @@
+"""What NumPy invokers share: operands aligned for broadcasting, and windows over an image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from ptensor.tensor import PTensor
+from ptensor.transform import zero_pads
+
+Array = np.ndarray[Any, Any]
+
+
+def aligned(tensor: PTensor, like: PTensor) -> Array:
+    """The elements of an operand with one axis for each axis of ``like``, so that NumPy broadcasts.
+
+    Both are in one joint layout: an axis that the operand lacks, or a block that it broadcasts, has
+    length 1.
+    """
+    array = tensor.data()
+    have = {axis: size for axis, size in zip(tensor.required_layout.axes, array.shape, strict=True)}
+    return array.reshape([have.get(axis, 1) for axis in like.required_layout.axes])
+
+
+def finish(target: PTensor) -> None:
+    """Keep the padding contract: zero every lane past the true extents."""
+    zero_pads(target.data(), target.required_layout, target.dims)
+
+
+def windows(
+    x: Array,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+    fill: float = 0.0,
+) -> Array:
+    """Every window of an image: N C H' W' kh kw, a view of the padded image.
+
+    Args:
+        x: N C H W.
+        kernel, strides, dilations: for H and W, in elements.
+        pads: begin H, begin W, end H, end W; negative pads are not taken.
+        fill: what lies outside.
+    """
+    top, left, bottom, right = pads
+    padded = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=fill)
+    reach = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True))
+    view = sliding_window_view(padded, reach, axis=(2, 3))
+    return view[:, :, :: strides[0], :: strides[1], :: dilations[0], :: dilations[1]]

@@ -1,0 +1,1 @@
+"""oneDNN as a library of VTensor: its description, its handlers, and its native binding."""

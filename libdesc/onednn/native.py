@@ -1,0 +1,101 @@
+"""Finding oneDNN's shared library and loading the extension module that calls it.
+
+The wheel of the library puts it where the extension's run path points. Where that fails (an
+editable install, another prefix), or where ``VTENSOR_ONEDNN_DIR`` names another build, it is
+loaded here first: the extension then takes the one that is already there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.metadata
+import os
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+from vtensor.errors import LibraryError
+
+#: The prefix of another build of oneDNN: its library is in ``lib`` or ``lib64`` below.
+DIRECTORY_VARIABLE = "VTENSOR_ONEDNN_DIR"
+
+_LIBRARY = "libdnnl.so.3"
+_DISTRIBUTION = "onednn-cpu-gomp"
+_EXTENSION = "libdesc.onednn._onednn"
+
+
+@cache
+def load() -> ModuleType:
+    """The extension module ``libdesc.onednn._onednn``, with oneDNN loaded.
+
+    After the first call, ``from libdesc.onednn import _onednn`` works everywhere; that spelling
+    is typed.
+
+    Raises:
+        LibraryError: oneDNN or the extension is not there, or cannot be loaded; says why.
+
+    >>> load().version().split(".")[0]
+    '3'
+    """
+    chosen = os.environ.get(DIRECTORY_VARIABLE)
+    if chosen:
+        preload(_in_prefix(Path(chosen)))
+    try:
+        module = importlib.import_module(_EXTENSION)
+    except ImportError as error:
+        if _LIBRARY not in str(error):
+            raise LibraryError(f"onednn: the extension module does not load: {error}") from error
+        preload(_in_distribution())
+        module = _import_again()
+    if chosen:
+        _check_origin(Path(module.library_path()), Path(chosen))
+    return module
+
+
+def preload(library: Path) -> None:
+    """Load a shared library for everything that is loaded later.
+
+    Raises:
+        LibraryError: it cannot be loaded.
+    """
+    try:
+        ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        raise LibraryError(f"onednn: {library} does not load: {error}") from error
+
+
+def _import_again() -> ModuleType:
+    try:
+        return importlib.import_module(_EXTENSION)
+    except ImportError as error:
+        raise LibraryError(f"onednn: the extension module does not load: {error}") from error
+
+
+def _in_prefix(prefix: Path) -> Path:
+    for folder in ("lib", "lib64"):
+        library = prefix / folder / _LIBRARY
+        if library.is_file():
+            return library
+    raise LibraryError(f"onednn: {DIRECTORY_VARIABLE} is {prefix}, which has no lib/{_LIBRARY}")
+
+
+def _in_distribution() -> Path:
+    try:
+        files = importlib.metadata.files(_DISTRIBUTION) or []
+    except importlib.metadata.PackageNotFoundError:
+        raise LibraryError(
+            f"onednn: {_LIBRARY} is not found; install {_DISTRIBUTION}, "
+            f"or set {DIRECTORY_VARIABLE} to the prefix of a build"
+        ) from None
+    for file in files:
+        if file.name == _LIBRARY:
+            return Path(str(file.locate())).resolve()
+    raise LibraryError(f"onednn: the installed {_DISTRIBUTION} has no {_LIBRARY}")
+
+
+def _check_origin(loaded: Path, prefix: Path) -> None:
+    if not loaded.resolve().is_relative_to(prefix.resolve()):
+        raise LibraryError(
+            f"onednn: {DIRECTORY_VARIABLE} is {prefix}, but the process had already loaded {loaded}"
+        )

@@ -1,0 +1,285 @@
+"""The registry: libraries and invokers; what the dispatchers are generated from.
+
+It is filled when it is first asked: VTensor's own descriptions, then others', then the operators'
+files, whose ``@invoker`` lines register themselves.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import logging
+import pkgutil
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from libdesc.library import RegisteredLibrary, build_library
+from libdesc.load import description_file, foreign_descriptions, import_module, own_descriptions
+from libdesc.schema import Description
+from ptensor.libraries import LIBRARIES
+from vtensor.errors import LibraryError, VTensorError
+
+_log = logging.getLogger("vtensor.libraries")
+
+InvokerFunction = Callable[..., None]
+When = Callable[..., bool | str]
+
+
+@dataclass(frozen=True, eq=False)
+class InvokerInfo:
+    """A registered invoker.
+
+    Attributes:
+        dtypes: element types that it takes, by role or, under ``""``, for every operand.
+        when: a condition on ``(op, *operands)``; text is the reason for declining.
+        priority: overrides the library's for this operator.
+        python: it computes in Python and becomes a call-back step.
+    """
+
+    op: str
+    library: str
+    device: str
+    function: InvokerFunction
+    dtypes: Mapping[str, frozenset[str]]
+    when: When | None
+    priority: int | None
+    python: bool
+    file: str
+    line: int
+
+
+@dataclass
+class Registry:
+    """Libraries by name and invokers by (operator, library, device); ``version`` counts changes."""
+
+    libraries: dict[str, RegisteredLibrary] = field(default_factory=dict)
+    invokers: dict[tuple[str, str, str], InvokerInfo] = field(default_factory=dict)
+    problems: list[tuple[str, str]] = field(default_factory=list)
+    version: int = 0
+    filled: bool = False
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def add_library(self, library: RegisteredLibrary) -> None:
+        """Register; the name must be free."""
+        with self.lock:
+            have = self.libraries.get(library.name)
+            if have is not None:
+                raise LibraryError(
+                    f"{library.description.file}: library {library.name!r} is already registered "
+                    f"by {have.description.file}"
+                )
+            self.libraries[library.name] = library
+            LIBRARIES[library.name] = library
+            self.version += 1
+
+    def remove_library(self, name: str) -> None:
+        """Undo ``add_library``; the library's invokers stay, without effect."""
+        with self.lock:
+            self.libraries.pop(name, None)
+            LIBRARIES.pop(name, None)
+            self.version += 1
+
+    def candidates(self, op: str, device: str) -> list[tuple[int, InvokerInfo]]:
+        """The invokers of an operator on a device with their priorities, best first; ties by name."""
+        rows = []
+        for info in self.invokers.values():
+            library = self.libraries.get(info.library)
+            if info.op == op and info.device == device and library and device in library.devices:
+                priority = library.priority if info.priority is None else info.priority
+                rows.append((priority, info))
+        return sorted(rows, key=lambda row: (-row[0], row[1].library))
+
+    def ties(self) -> list[str]:
+        """Pairs of libraries of the same priority: the name decides, which is worth a word."""
+        names = sorted(self.libraries)
+        return [
+            f"{a} and {b} both have priority {self.libraries[a].priority}; the name decides"
+            for i, a in enumerate(names)
+            for b in names[i + 1 :]
+            if self.libraries[a].priority == self.libraries[b].priority
+        ]
+
+
+_registry = Registry()
+
+
+def registry() -> Registry:
+    """The registry, filled."""
+    if not _registry.filled:
+        with _registry.lock:
+            if not _registry.filled:
+                _registry.filled = True
+                try:
+                    _fill()
+                except BaseException:
+                    _registry.filled = False
+                    raise
+    return _registry
+
+
+def _fill() -> None:
+    for file in own_descriptions():
+        if file.parent.name not in _registry.libraries:
+            _add(Description.read(file))
+    for origin, locate in foreign_descriptions():
+        try:
+            _add(Description.read(description_file(locate())))
+        except Exception as error:
+            report(origin, error)
+    import_operators()
+
+
+def report(origin: str, error: Exception) -> None:
+    """Note that something of others' is broken and skipped."""
+    text = str(error) if isinstance(error, VTensorError) else f"{type(error).__name__}: {error}"
+    _registry.problems.append((origin, text))
+    _log.warning("skipped %s: %s", origin, text)
+
+
+def import_operators() -> None:
+    """Import every operator file: ours, then those of the entry-point group ``vtensor.operators``."""
+    ops = importlib.import_module("ops")
+    for module in pkgutil.iter_modules(ops.__path__):
+        importlib.import_module(f"ops.{module.name}")
+    for entry in metadata.entry_points(group="vtensor.operators"):
+        try:
+            entry.load()
+        except Exception as error:
+            report(f"entry point {entry.name} = {entry.value}", error)
+
+
+def _add(description: Description) -> RegisteredLibrary:
+    library = build_library(description)
+    _registry.add_library(library)
+    try:
+        for module in description.invokers:
+            import_module(module, description.file)
+    except BaseException as error:
+        _registry.remove_library(library.name)
+        if isinstance(error, Exception) and not isinstance(error, VTensorError):
+            text = f"{type(error).__name__}: {error}"
+            raise LibraryError(f"{description.file}: library.invokers: {text}") from error
+        raise
+    return library
+
+
+class Registration:
+    """A registration that can be undone: call ``undo()`` or use it as a context manager."""
+
+    def __init__(self, library: RegisteredLibrary) -> None:
+        self.library = library
+
+    def undo(self) -> None:
+        """Take the library out again; a second call does nothing."""
+        if _registry.libraries.get(self.library.name) is self.library:
+            _registry.remove_library(self.library.name)
+
+    def __enter__(self) -> RegisteredLibrary:
+        return self.library
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.undo()
+
+
+def register(source: str | Path | Description) -> Registration:
+    """Register a library from a description file, its folder, or a Description.
+
+    Raises:
+        DescriptionError: the description is wrong or a handler does not import; nothing is
+        registered.
+        LibraryError: the name is taken.
+
+    ``with register("mylib.toml"): ...`` takes it out again at the end.
+    """
+    registry()
+    if not isinstance(source, Description):
+        source = Description.read(description_file(Path(source)))
+    return Registration(_add(source))
+
+
+def invoker(
+    op: str,
+    *,
+    library: str,
+    device: str = "cpu",
+    dtypes: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
+    when: When | None = None,
+    priority: int | None = None,
+    python: bool = False,
+) -> Callable[[InvokerFunction], InvokerFunction]:
+    """Register a function as a library's invoker of an operator.
+
+    Args:
+        op: the operator's name.
+        library: the library's name, as in its description.
+        device: where it runs.
+        dtypes: element types that every operand may have, or a row of them by role; None is any.
+        when: called with ``(op, *inputs, *outputs)``; False or a reason declines.
+        priority: overrides the library's priority for this operator.
+        python: it computes in Python; it becomes a call-back step of a plan.
+
+    Raises:
+        LibraryError: another function is registered for the same operator, library and device.
+
+    Source: the paper, section 4.3, ``REGISTER`` and ``libraryInvoker``.
+    """
+
+    def add(function: InvokerFunction) -> InvokerFunction:
+        key = (op, library, device)
+        file = inspect.getsourcefile(function) or ""
+        have = _registry.invokers.get(key)
+        name = function.__qualname__
+        if have is not None and (have.file, have.function.__qualname__) != (file, name):
+            raise LibraryError(
+                f"{op} on {library}, {device} already has an invoker: {have.file}:{have.line}"
+            )
+        types: dict[str, frozenset[str]] = {}
+        if isinstance(dtypes, Mapping):
+            types = {role: frozenset(row) for role, row in dtypes.items()}
+        elif dtypes is not None:
+            types = {"": frozenset(dtypes)}
+        line = function.__code__.co_firstlineno
+        info = InvokerInfo(op, library, device, function, types, when, priority, python, file, line)
+        with _registry.lock:
+            _registry.invokers[key] = info
+            _registry.version += 1
+        return function
+
+    return add
+
+
+@contextmanager
+def without_invoker(op: str, library: str, device: str = "cpu") -> Iterator[None]:
+    """Take one invoker out inside the block.
+
+    Raises:
+        LibraryError: there is no such invoker.
+    """
+    found = registry()
+    key = (op, library, device)
+    if key not in found.invokers:
+        raise LibraryError(f"{op} has no invoker on {library}, {device}")
+    info = found.invokers.pop(key)
+    found.version += 1
+    try:
+        yield
+    finally:
+        found.invokers[key] = info
+        found.version += 1
+
+
+def invokers_of(library: str) -> list[InvokerInfo]:
+    """The invokers of one library, by operator."""
+    rows: list[Any] = [info for info in registry().invokers.values() if info.library == library]
+    return sorted(rows, key=lambda info: info.op)

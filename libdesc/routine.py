@@ -1,0 +1,44 @@
+"""A routine: one library call, described before it is made.
+
+An invoker makes the routine from its PTensors and parameters, before the tagger. The library's
+guideline then knows what is about to be called without knowing any operator, and the same
+description makes the call.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+from ptensor.evaluation import Call, caller, current_call
+from ptensor.layout import Layout
+from vtensor.errors import ContractError
+
+
+class Routine(ABC):
+    """Base of a library's routines; making one announces it to the call that is under way.
+
+    Raises:
+        ContractError: outside an invoker, or after its tagger.
+    """
+
+    def __init__(self) -> None:
+        call = current_call()
+        if call is None:
+            raise ContractError(f"{type(self).__name__} outside an invoker ({caller()})")
+        if call.tagged:
+            raise call.misuse(f"{type(self).__name__} is made after lib_tagger: describe it before")
+        self.call = call
+        call.routine = self
+
+    @abstractmethod
+    def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
+        """The layouts that the library would like, by operand index."""
+
+    @abstractmethod
+    def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
+        """None when the library takes the call so, else why not."""
+
+    @abstractmethod
+    def __call__(self) -> None:
+        """Make the call: emit its steps."""

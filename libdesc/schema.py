@@ -1,0 +1,127 @@
+"""A library description: what its TOML file may say, and errors that name file, key and what is allowed."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vtensor.errors import DescriptionError
+
+#: Keys of ``[library]``: the type of each, and whether it must be there.
+KEYS: dict[str, tuple[tuple[type, ...], bool, str]] = {
+    "name": ((str,), True, "an identifier"),
+    "priority": ((int,), True, "an integer; larger is tried first"),
+    "devices": ((list,), True, 'a list of device names, such as ["cpu"]'),
+    "probe": ((str,), False, '"module:function" -> None, or why the library is absent'),
+    "layout_mapper": ((str,), False, '"module:function"(ptensor) -> the library\'s word'),
+    "transformer": ((str,), False, '"module:function"(source, target, permutation)'),
+    "guideline": ((str,), False, '"module:function"(call) -> layouts by operand index'),
+    "confirm": ((str,), False, '"module:function"(call, row) -> None, or why not'),
+    "python": ((bool,), False, "true when the transformer computes in Python"),
+    "invokers": ((list,), False, "modules that hold the library's own invokers"),
+}
+HANDLERS = ("probe", "layout_mapper", "transformer", "guideline", "confirm")
+
+
+@dataclass(frozen=True)
+class Description:
+    """A library as its file describes it; handlers are still text.
+
+    Attributes:
+        name: the library's only identifier.
+        priority: larger is tried first.
+        devices: where its invokers may run.
+        handlers: ``"module:function"`` by key; a module that begins with a dot lies beside the
+        file.
+        layout_names: the library's word for each layout, where no ``layout_mapper`` gives it.
+        python: its transformer computes in Python.
+        invokers: modules to import for its invokers.
+        file: where it was read.
+
+    Source: the paper, section 4.2.
+    """
+
+    name: str
+    priority: int
+    devices: tuple[str, ...]
+    handlers: dict[str, str] = field(default_factory=dict)
+    layout_names: dict[str, str] = field(default_factory=dict)
+    python: bool = False
+    invokers: tuple[str, ...] = ()
+    file: Path = Path()
+
+    @classmethod
+    def read(cls, file: Path) -> Description:
+        """Read a description file.
+
+        Raises:
+            DescriptionError: it cannot be read, is no TOML, or says something that is not allowed.
+        """
+        try:
+            table = tomllib.loads(file.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise DescriptionError(f"{file}: cannot be read: {error}") from error
+        except tomllib.TOMLDecodeError as error:
+            raise DescriptionError(f"{file}: is no TOML: {error}") from error
+        return cls.from_table(table, file)
+
+    @classmethod
+    def from_table(cls, table: dict[str, Any], file: Path) -> Description:
+        """Check a parsed file, key by key."""
+        _only(file, "", table, ("library", "layout_names"))
+        if not isinstance(table.get("library"), dict):
+            raise DescriptionError(f"{file}: a table [library] is missing")
+        library = table["library"]
+        _only(file, "library.", library, tuple(KEYS))
+        for key, (types, required, what) in KEYS.items():
+            if key not in library:
+                if required:
+                    raise DescriptionError(f"{file}: library.{key} is missing: {what}")
+            elif not isinstance(library[key], types) or (
+                isinstance(library[key], bool) and bool not in types
+            ):
+                raise DescriptionError(f"{file}: library.{key} = {library[key]!r} must be {what}")
+        if not library["name"].isidentifier():
+            raise DescriptionError(
+                f"{file}: library.name = {library['name']!r} must be an identifier"
+            )
+        names = table.get("layout_names", {})
+        if not isinstance(names, dict) or not all(isinstance(v, str) for v in names.values()):
+            raise DescriptionError(f"{file}: [layout_names] must map layouts to strings")
+        if names and "layout_mapper" in library:
+            raise DescriptionError(
+                f"{file}: library.layout_mapper and [layout_names] say the same thing: keep one"
+            )
+        return cls(
+            library["name"],
+            library["priority"],
+            _strings(file, "devices", library["devices"], least=1),
+            {key: _handler(file, key, library[key]) for key in HANDLERS if key in library},
+            dict(names),
+            library.get("python", False),
+            _strings(file, "invokers", library.get("invokers", [])),
+            file,
+        )
+
+
+def _only(file: Path, prefix: str, table: dict[str, Any], allowed: tuple[str, ...]) -> None:
+    for key in table:
+        if key not in allowed:
+            raise DescriptionError(
+                f"{file}: unknown key {prefix}{key}; allowed are {', '.join(sorted(allowed))}"
+            )
+
+
+def _strings(file: Path, key: str, value: list[Any], least: int = 0) -> tuple[str, ...]:
+    if len(value) < least or not all(isinstance(item, str) and item for item in value):
+        raise DescriptionError(f"{file}: library.{key} = {value!r} must be {KEYS[key][2]}")
+    return tuple(value)
+
+
+def _handler(file: Path, key: str, text: str) -> str:
+    module, _, function = text.partition(":")
+    if not module or not function.isidentifier():
+        raise DescriptionError(f"{file}: library.{key} = {text!r} must be {KEYS[key][2]}")
+    return text

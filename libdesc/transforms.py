@@ -1,0 +1,104 @@
+"""Transforms: who runs a change of layout, and how.
+
+A Transform runs on the consumer's library if that can describe both layouts, else on the
+producer's, else on the best that can by priority, else by NumPy's definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from libdesc.dispatcher import run_call
+from libdesc.registry import registry
+from ptensor.evaluation import Call, Decision, Decline, Evaluation, Requirement
+from ptensor.layout import Layout
+from vtensor.errors import LayoutError, NoInvokerError
+from vtensor.tensor import VTensor
+
+#: The library whose transform is the definition, and which takes every pair.
+DEFINITION = "numpy"
+
+
+@dataclass(frozen=True)
+class LayoutChange:
+    """A Transform as a call sees it, in the place of an operator instance."""
+
+    source: Layout
+    target: Layout
+
+    @property
+    def permutation(self) -> tuple[int, ...]:
+        """For each dim of the target, slowest first, its place in the source."""
+        return tuple(self.source.dims.index(dim) for dim in self.target.dims)
+
+
+def run_transform(
+    node: str,
+    library: str,
+    x: VTensor,
+    y: VTensor,
+    change: LayoutChange,
+    evaluation: Evaluation,
+    decided: bool = True,
+) -> None:
+    """Run a Transform's generated body on one library, in whatever way the evaluation says.
+
+    Raises:
+        Decline: only when nothing is decided yet: the library does not know one of the layouts.
+    """
+    found = registry().libraries[library]
+    requirements = tuple(Requirement((one,), __file__, 0) for one in (change.source, change.target))
+    layouts = (change.source, change.target)
+    decision = Decision(library, layouts, requirements) if decided else None
+    roles = ("x", "y")
+    call = Call(
+        node,
+        change,
+        "Transform",
+        library,
+        x.device,
+        (x,),
+        (y,),
+        roles,
+        evaluation,
+        found.description.python,
+        decision,
+    )
+    body = found.code["transform"]
+    run_call(call, lambda: body(x, y, change.source, change.target, change.permutation))
+
+
+def choose_library(
+    x: VTensor, change: LayoutChange, preferred: Iterable[str], evaluation: Evaluation
+) -> str:
+    """The library that runs a Transform.
+
+    Args:
+        x: what is transformed.
+        change: from which layout to which.
+        preferred: libraries to ask first: the consumer's, the producer's.
+        evaluation: a partial one.
+
+    Raises:
+        NoInvokerError: not even the definition takes it.
+    """
+    known = registry().libraries
+    by_priority = sorted(known, key=lambda name: (-known[name].priority, name))
+    others = [name for name in by_priority if name != DEFINITION]
+    reasons = []
+    for name in dict.fromkeys([*preferred, *others, DEFINITION]):
+        library = known.get(name)
+        if library is None or not library.transforms or library.absent:
+            continue
+        y = VTensor(x.dtype, x.dims)
+        try:
+            run_transform("", name, x, y, change, evaluation, decided=False)
+        except (Decline, LayoutError) as why:
+            reasons.append(f"{name}: {why}")
+        else:
+            return name
+    tried = "; ".join(reasons) or "no library has a transformer"
+    raise NoInvokerError(
+        f"no library transforms {x.summary()} from {change.source} to {change.target}: {tried}"
+    )

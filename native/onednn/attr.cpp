@@ -1,0 +1,117 @@
+// native/onednn/attr.cpp: what follows a primitive and how exactly it computes, as a value.
+#include "attr.h"
+
+#include <oneapi/dnnl/dnnl.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <sstream>
+
+#include "check.h"
+#include "names.h"
+
+namespace vtensor::onednn {
+
+namespace {
+
+constexpr std::size_t kMostPostOps = 32;
+
+template <typename... Cases>
+struct Overloaded : Cases... {
+    using Cases::operator()...;
+};
+
+std::string bits(float value) { return std::to_string(std::bit_cast<std::uint32_t>(value)); }
+
+}  // namespace
+
+Attr::Attr(const std::string &fpmath) : fpmath_(fpmath) { fpmath_mode(fpmath); }
+
+Attr Attr::with(PostOp op) const {
+    if (post_ops_.size() == kMostPostOps) refuse("Attr: more than ", kMostPostOps, " followers");
+    Attr longer = *this;
+    longer.post_ops_.push_back(std::move(op));
+    return longer;
+}
+
+Attr Attr::sum(double scale) const {
+    return with(SumPostOp{checked_float("Attr.sum", "scale", scale)});
+}
+
+Attr Attr::eltwise(const std::string &alg, double alpha, double beta) const {
+    algorithm(eltwise_algorithms(), alg, "Attr.eltwise");
+    return with(EltwisePostOp{alg, checked_float("Attr.eltwise", "alpha", alpha, false),
+                              checked_float("Attr.eltwise", "beta", beta, false)});
+}
+
+Attr Attr::binary(const std::string &alg, const Desc &src1) const {
+    algorithm(binary_algorithms(), alg, "Attr.binary");
+    check_operand("Attr.binary", "src1", src1);
+    return with(BinaryPostOp{alg, src1});
+}
+
+bool Attr::reads_dst() const {
+    return std::ranges::any_of(
+        post_ops_, [](const PostOp &op) { return std::holds_alternative<SumPostOp>(op); });
+}
+
+std::string Attr::key() const {
+    std::string key = fpmath_;
+    const Overloaded part{
+        [](const SumPostOp &op) { return "sum " + bits(op.scale); },
+        [](const EltwisePostOp &op) { return op.alg + ' ' + bits(op.alpha) + ' ' + bits(op.beta); },
+        [](const BinaryPostOp &op) { return "binary " + op.alg + ' ' + op.src1.key(); },
+    };
+    for (const PostOp &op : post_ops_) {
+        const std::string text = std::visit(part, op);
+        key += '|' + std::to_string(text.size()) + ':' + text;
+    }
+    return key;
+}
+
+std::string Attr::text() const {
+    std::ostringstream out;
+    out << "Attr(" << fpmath_;
+    const Overloaded part{
+        [&](const SumPostOp &op) { out << ", sum " << op.scale; },
+        [&](const EltwisePostOp &op) {
+            out << ", " << op.alg << ' ' << op.alpha << ' ' << op.beta;
+        },
+        [&](const BinaryPostOp &op) { out << ", " << op.alg << ' ' << op.src1.text(); },
+    };
+    for (const PostOp &op : post_ops_) std::visit(part, op);
+    out << ')';
+    return out.str();
+}
+
+AttrHandle Attr::build() const {
+    const std::string what = "setting attributes";
+    dnnl_post_ops_t raw_chain = nullptr;
+    check(dnnl_post_ops_create(&raw_chain), what);
+    const PostOpsHandle chain(raw_chain);
+    const Overloaded append{
+        [&](const SumPostOp &op) {
+            check(dnnl_post_ops_append_sum(chain.get(), op.scale, 0, dnnl_data_type_undef), what);
+        },
+        [&](const EltwisePostOp &op) {
+            const auto alg = algorithm(eltwise_algorithms(), op.alg, what);
+            check(dnnl_post_ops_append_eltwise(chain.get(), alg, op.alpha, op.beta), what);
+        },
+        [&](const BinaryPostOp &op) {
+            const auto alg = algorithm(binary_algorithms(), op.alg, what);
+            check(dnnl_post_ops_append_binary(chain.get(), alg, op.src1.get()), what);
+        },
+    };
+    for (const PostOp &op : post_ops_) std::visit(append, op);
+
+    dnnl_primitive_attr_t raw = nullptr;
+    check(dnnl_primitive_attr_create(&raw), what);
+    AttrHandle attr(raw);
+    check(dnnl_primitive_attr_set_scratchpad_mode(raw, dnnl_scratchpad_mode_user), what);
+    check(dnnl_primitive_attr_set_fpmath_mode(raw, fpmath_mode(fpmath_)), what);
+    check(dnnl_primitive_attr_set_post_ops(raw, chain.get()), what);
+    return attr;
+}
+
+}  // namespace vtensor::onednn

@@ -1,0 +1,102 @@
+// native/onednn/executable.cpp: a compiled primitive as a step of vtensor/step.h.
+#include "executable.h"
+
+#include <oneapi/dnnl/dnnl.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+
+#include "names.h"
+
+namespace vtensor::onednn {
+
+Executable::Executable(const_dnnl_primitive_desc_t pd, std::string kernel, int threads,
+                       std::vector<Argument> arguments, const std::vector<Desc> &descs)
+    : kernel_(std::move(kernel)),
+      threads_(threads),
+      arguments_(std::move(arguments)),
+      descs_(descs) {
+    // Vector loads and stores take any address; only elements have to lie as their type wants.
+    std::size_t alignment = 1;
+    for (std::size_t i = 0; i < arguments_.size(); ++i) {
+        alignment = std::max(alignment, item_bytes(descs_[i].type()));
+        slots_.push_back(
+            {descs_[i].bytes(), arguments_[i].access, 0, arguments_[i].name.c_str()});
+    }
+    const ThreadScope scope(threads_);
+    dnnl_primitive_t raw = nullptr;
+    check(dnnl_primitive_create(&raw, pd), "compiling " + kernel_);
+    primitive_.reset(raw);
+    step_.abi = VTENSOR_STEP_ABI;
+    step_.slot_count = static_cast<std::uint32_t>(slots_.size());
+    step_.slots = slots_.data();
+    step_.alignment = alignment;
+    step_.kernel = kernel_.c_str();
+    step_.context = this;
+    step_.run = &run_step;
+    step_.retain = [](void *context) { static_cast<Executable *>(context)->retain(); };
+    step_.release = [](void *context) { static_cast<Executable *>(context)->release(); };
+}
+
+void Executable::retain() { owners_.fetch_add(1, std::memory_order_relaxed); }
+
+void Executable::release() {
+    if (owners_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+}
+
+std::unique_ptr<Executable::CallArguments> Executable::make_call() const {
+    auto call = std::make_unique<CallArguments>();
+    for (std::size_t i = 0; i < arguments_.size(); ++i) {
+        dnnl_memory_t memory = nullptr;
+        check(dnnl_memory_create(&memory, descs_[i].get(), engine(), DNNL_MEMORY_NONE),
+              "describing memory");
+        call->memories.emplace_back(memory);
+        call->pairs.push_back({arguments_[i].index, memory});
+    }
+    return call;
+}
+
+std::unique_ptr<Executable::CallArguments> Executable::take_call() {
+    {
+        const std::scoped_lock lock(idle_guard_);
+        if (!idle_.empty()) {
+            auto call = std::move(idle_.back());
+            idle_.pop_back();
+            return call;
+        }
+    }
+    return make_call();
+}
+
+void Executable::give_back(std::unique_ptr<CallArguments> call) {
+    const std::scoped_lock lock(idle_guard_);
+    idle_.push_back(std::move(call));
+}
+
+void Executable::run(void *const *slots) {
+    auto call = take_call();
+    for (std::size_t i = 0; i < arguments_.size(); ++i)
+        check(dnnl_memory_set_data_handle(call->memories[i].get(), slots[i]), "naming memory");
+    const ThreadScope scope(threads_);
+    check(dnnl_primitive_execute(primitive_.get(), stream(), static_cast<int>(call->pairs.size()),
+                                 call->pairs.data()),
+          "running");
+    check(dnnl_stream_wait(stream()), "running");
+    give_back(std::move(call));
+}
+
+int Executable::run_step(void *context, void *const *slots, char *error,
+                         std::size_t error_bytes) {
+    try {
+        static_cast<Executable *>(context)->run(slots);
+        return 0;
+    } catch (const std::exception &failure) {
+        std::snprintf(error, error_bytes, "%s", failure.what());
+    } catch (...) {
+        std::snprintf(error, error_bytes, "unknown failure");
+    }
+    return 1;
+}
+
+}  // namespace vtensor::onednn

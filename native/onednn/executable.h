@@ -1,0 +1,66 @@
+// native/onednn/executable.h: a compiled primitive as a step of vtensor/step.h.
+#pragma once
+
+#include <oneapi/dnnl/dnnl_types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "desc.h"
+#include "handles.h"
+#include "vtensor/step.h"
+
+namespace vtensor::onednn {
+
+// One argument: its name in slots and descs, oneDNN's number for it, what a run does with it.
+struct Argument {
+    std::string name;
+    int index;
+    std::uint32_t access;
+};
+
+// Lives as long as its last owner: the Primitive that made it, capsules, plans. Knows no Python.
+class Executable {
+public:
+    // Compiles; slow (up to tens of milliseconds). descs[i] describes arguments[i].
+    // The first owner is the caller.
+    Executable(const_dnnl_primitive_desc_t pd, std::string kernel, int threads,
+               std::vector<Argument> arguments, const std::vector<Desc> &descs);
+    Executable(const Executable &) = delete;
+    Executable &operator=(const Executable &) = delete;
+
+    const vtensor_step *step() const { return &step_; }
+    void retain();
+    void release();
+
+private:
+    // oneDNN's arguments carry the addresses, so that each concurrent run needs a set of its own.
+    struct CallArguments {
+        std::vector<MemoryHandle> memories;
+        std::vector<dnnl_exec_arg_t> pairs;
+    };
+
+    ~Executable() = default;
+    std::unique_ptr<CallArguments> make_call() const;
+    std::unique_ptr<CallArguments> take_call();
+    void give_back(std::unique_ptr<CallArguments> call);
+    void run(void *const *slots);
+    static int run_step(void *context, void *const *slots, char *error, std::size_t error_bytes);
+
+    std::string kernel_;
+    int threads_;
+    std::vector<Argument> arguments_;
+    std::vector<Desc> descs_;
+    std::vector<vtensor_slot> slots_;
+    PrimitiveHandle primitive_;
+    vtensor_step step_{};
+    std::atomic<std::size_t> owners_{1};
+    std::mutex idle_guard_;
+    std::vector<std::unique_ptr<CallArguments>> idle_;
+};
+
+}  // namespace vtensor::onednn

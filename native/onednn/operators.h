@@ -1,0 +1,68 @@
+// native/onednn/operators.h: one function for each kind of primitive. Each checks its arguments
+// (std::invalid_argument), then looks into the cache or asks oneDNN (Unimplemented).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "attr.h"
+#include "check.h"
+#include "desc.h"
+#include "primitive.h"
+
+namespace vtensor::onednn {
+
+using PrimitivePtr = std::shared_ptr<Primitive>;
+using MaybeDesc = std::optional<Desc>;
+
+inline const_dnnl_memory_desc_t raw(const MaybeDesc &desc) {
+    return desc ? desc->get() : nullptr;
+}
+inline const Desc *pointer(const MaybeDesc &desc) { return desc ? &*desc : nullptr; }
+
+// The arguments of what has one input and one output.
+inline std::vector<Argument> src_dst() {
+    return {{"src", DNNL_ARG_SRC, VTENSOR_READ}, {"dst", DNNL_ARG_DST, VTENSOR_WRITE}};
+}
+
+// One number for each spatial dim. Dilations as in ONNX: 1 is dense.
+struct Window {
+    Ints kernel, strides, dilations, pads_begin, pads_end;
+};
+
+// window.cpp
+PrimitivePtr convolution(const Desc &src, const Desc &weights, const MaybeDesc &bias,
+                         const Desc &dst, Window window, const Attr &attr);
+PrimitivePtr pooling(const std::string &kind, const Desc &src, const Desc &dst,
+                     const Window &window, const Attr &attr);
+
+// matrix.cpp
+PrimitivePtr matmul(const Desc &src, const Desc &weights, const MaybeDesc &bias, const Desc &dst,
+                    const Attr &attr);
+PrimitivePtr inner_product(const Desc &src, const Desc &weights, const MaybeDesc &bias,
+                           const Desc &dst, const Attr &attr);
+
+// pointwise.cpp
+PrimitivePtr eltwise(const std::string &alg, const Desc &src, const Desc &dst, double alpha,
+                     double beta, const Attr &attr);
+PrimitivePtr binary(const std::string &alg, const Desc &src0, const Desc &src1, const Desc &dst,
+                    const Attr &attr);
+PrimitivePtr concat(int axis, const std::vector<Desc> &srcs, const MaybeDesc &dst,
+                    const Attr &attr);
+PrimitivePtr reorder(const Desc &src, const Desc &dst, const Attr &attr);
+
+// norm.cpp
+struct BatchNormFlags {
+    bool scale, shift, relu;
+};
+PrimitivePtr batch_normalization(const Desc &src, const Desc &dst, double epsilon,
+                                 BatchNormFlags flags, const Attr &attr);
+PrimitivePtr softmax(const Desc &src, const Desc &dst, int axis, bool log, const Attr &attr);
+PrimitivePtr lrn(const std::string &alg, const Desc &src, const Desc &dst, dnnl_dim_t size,
+                 double alpha, double beta, double k, const Attr &attr);
+PrimitivePtr reduction(const std::string &alg, const Desc &src, const Desc &dst, double p,
+                       double eps, const Attr &attr);
+
+}  // namespace vtensor::onednn

@@ -1,0 +1,94 @@
+// native/onednn/primitive.cpp: a primitive descriptor with names, compiled at first use.
+#include "primitive.h"
+
+#include <oneapi/dnnl/dnnl.h>
+
+#include <bit>
+#include <cstdint>
+#include <variant>
+
+#include "cache.h"
+#include "check.h"
+
+namespace vtensor::onednn {
+
+KeyWriter &KeyWriter::text(const std::string &value) {
+    key_ += std::to_string(value.size()) + ':' + value;
+    return *this;
+}
+
+KeyWriter &KeyWriter::desc(const Desc *desc) { return text(desc == nullptr ? "" : desc->key()); }
+
+KeyWriter &KeyWriter::ints(const Desc::Dims &values) { return text(shown(values)); }
+
+KeyWriter &KeyWriter::number(double value) {
+    return text(std::to_string(std::bit_cast<std::uint64_t>(value)));
+}
+
+std::shared_ptr<Primitive> Primitive::make(const Spec &spec, int rank, int threads) {
+    const ThreadScope scope(threads);
+    const AttrHandle attr = spec.attr.build();
+    dnnl_primitive_desc_t raw = nullptr;
+    check(spec.create(&raw, attr.get()), spec.kind);
+    PdHandle pd(raw);
+    for (int step = 0; step < rank; ++step) {
+        const dnnl_status_t status = dnnl_primitive_desc_next_impl(raw);
+        if (status == dnnl_last_impl_reached) return nullptr;
+        check(status, spec.kind);
+    }
+    return std::shared_ptr<Primitive>(new Primitive(spec, rank, threads, std::move(pd)));
+}
+
+Primitive::Primitive(const Spec &spec, int rank, int threads, PdHandle pd)
+    : spec_(spec), rank_(rank), threads_(threads), pd_(std::move(pd)), arguments_(spec.arguments) {
+    const char *kernel = nullptr;
+    check(dnnl_primitive_desc_query(pd_.get(), dnnl_query_impl_info_str, 0, &kernel), kind());
+    kernel_ = kernel;
+    add_post_operands();
+    query_descs();
+}
+
+Primitive::~Primitive() {
+    if (executable_ != nullptr) executable_->release();
+}
+
+// The followers' operands stand between the inputs and dst.
+void Primitive::add_post_operands() {
+    const auto &post_ops = spec_.attr.post_ops();
+    for (std::size_t i = 0; i < post_ops.size(); ++i) {
+        if (!std::holds_alternative<BinaryPostOp>(post_ops[i])) continue;
+        const int base = DNNL_ARG_ATTR_MULTIPLE_POST_OP(static_cast<int>(i));
+        arguments_.insert(arguments_.end() - 1, {"post" + std::to_string(i) + "_src1",
+                                                 base | DNNL_ARG_SRC_1, VTENSOR_READ});
+    }
+    if (spec_.attr.reads_dst()) arguments_.back().access |= VTENSOR_READ;
+}
+
+void Primitive::query_descs() {
+    for (const Argument &argument : arguments_) {
+        const_dnnl_memory_desc_t md =
+            dnnl_primitive_desc_query_md(pd_.get(), dnnl_query_exec_arg_md, argument.index);
+        if (md == nullptr) throw std::logic_error(kind() + ": no descriptor of " + argument.name);
+        descs_.emplace_back(md);
+    }
+    const_dnnl_memory_desc_t scratch =
+        dnnl_primitive_desc_query_md(pd_.get(), dnnl_query_scratchpad_md, 0);
+    scratch_bytes_ = dnnl_memory_desc_get_size(scratch);
+    if (scratch_bytes_ == 0) return;
+    arguments_.push_back({"scratch", DNNL_ARG_SCRATCHPAD, VTENSOR_SCRATCH});
+    descs_.emplace_back(scratch);
+}
+
+std::shared_ptr<Primitive> Primitive::next_kernel() const {
+    return find_or_make(spec_, rank_ + 1, threads_);
+}
+
+const vtensor_step *Primitive::retained_step() {
+    std::call_once(compiled_, [this] {
+        executable_ = new Executable(pd_.get(), kernel_, threads_, arguments_, descs_);
+    });
+    executable_->retain();
+    return executable_->step();
+}
+
+}  // namespace vtensor::onednn

@@ -1,0 +1,150 @@
+// native/onednn/window.cpp: what slides a window over spatial dims: convolution, pooling.
+#include <oneapi/dnnl/dnnl.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "cache.h"
+#include "names.h"
+#include "operators.h"
+
+namespace vtensor::onednn {
+
+namespace {
+
+void check_numbers(const std::string &what, const char *name, const Ints &values,
+                   std::size_t count, dnnl_dim_t least) {
+    if (values.size() != count)
+        refuse(what, ": ", name, " has ", values.size(), " numbers for ", count, " spatial dims");
+    for (const dnnl_dim_t value : values) {
+        if (value < least || value > std::numeric_limits<std::int32_t>::max())
+            refuse(what, ": ", name, " must be at least ", least, " and fit 32 bits, not ", value);
+    }
+}
+
+dnnl_dim_t reach(const Window &window, std::size_t d) {
+    return (window.kernel[d] - 1) * window.dilations[d] + 1;
+}
+
+// Every number is in range, and dst is as large as the formula says.
+void check_window(const std::string &what, const Desc &src, const Desc &dst,
+                  const Window &window) {
+    const std::size_t spatial = src.dims().size() - 2;
+    check_numbers(what, "kernel", window.kernel, spatial, 1);
+    check_numbers(what, "strides", window.strides, spatial, 1);
+    check_numbers(what, "dilations", window.dilations, spatial, 1);
+    check_numbers(what, "pads_begin", window.pads_begin, spatial, 0);
+    check_numbers(what, "pads_end", window.pads_end, spatial, 0);
+    for (std::size_t d = 0; d < spatial; ++d) {
+        const dnnl_dim_t whole = src.dims()[d + 2] + window.pads_begin[d] + window.pads_end[d];
+        if (reach(window, d) > whole)
+            refuse(what, ": a window of ", reach(window, d), " does not fit spatial dim ", d,
+                   ", which has ", whole, " elements, pads included");
+        const dnnl_dim_t size = (whole - reach(window, d)) / window.strides[d] + 1;
+        if (dst.dims()[d + 2] != size)
+            refuse(what, ": spatial dim ", d, " of dst has ", dst.dims()[d + 2],
+                   " elements, it must have ", size);
+    }
+}
+
+// oneDNN counts the gaps between the taps: 0 is dense.
+Ints gaps(const Ints &dilations) {
+    Ints result = dilations;
+    for (dnnl_dim_t &value : result) --value;
+    return result;
+}
+
+void write_window(KeyWriter &key, const Window &window) {
+    key.ints(window.kernel).ints(window.strides).ints(window.dilations);
+    key.ints(window.pads_begin).ints(window.pads_end);
+}
+
+void check_channels(const std::string &what, const Desc &src, const Desc &weights,
+                    const MaybeDesc &bias, const Desc &dst) {
+    const bool grouped = weights.rank() == src.rank() + 1;
+    const Ints &w = weights.dims();
+    const dnnl_dim_t groups = grouped ? w[0] : 1;
+    const dnnl_dim_t outputs = groups * w[grouped ? 1 : 0];
+    const dnnl_dim_t inputs = groups * w[grouped ? 2 : 1];
+    if (src.dims()[1] != inputs)
+        refuse(what, ": src has ", src.dims()[1], " channels, weights ", shown(w), " take ", inputs,
+               " (", groups, " groups)");
+    if (dst.dims()[1] != outputs)
+        refuse(what, ": dst has ", dst.dims()[1], " channels, weights ", shown(w), " give ",
+               outputs, " (", groups, " groups)");
+    if (dst.dims()[0] != src.dims()[0])
+        refuse(what, ": src holds ", src.dims()[0], " images, dst ", dst.dims()[0]);
+    if (bias && bias->dims() != Ints{outputs})
+        refuse(what, ": bias is ", shown(bias->dims()), ", it must be ", outputs);
+}
+
+}  // namespace
+
+PrimitivePtr convolution(const Desc &src, const Desc &weights, const MaybeDesc &bias,
+                         const Desc &dst, Window window, const Attr &attr) {
+    const std::string what = "convolution";
+    check_operand(what, "src", src);
+    check_operand(what, "weights", weights, true);
+    if (bias) check_operand(what, "bias", *bias);
+    check_written(what, "dst", dst);
+    check_rank(what, "src", src, 3, 5);
+    check_rank(what, "dst", dst, src.rank(), src.rank());
+    check_rank(what, "weights", weights, src.rank(), src.rank() + 1);
+    check_channels(what, src, weights, bias, dst);
+    const std::size_t spatial = src.dims().size() - 2;
+    window.kernel.assign(weights.dims().end() - static_cast<std::ptrdiff_t>(spatial),
+                         weights.dims().end());
+    check_window(what, src, dst, window);
+    check_not_from_nothing(what, {&src, &weights}, dst);
+
+    std::vector<Argument> arguments{{"src", DNNL_ARG_SRC, VTENSOR_READ},
+                                    {"weights", DNNL_ARG_WEIGHTS, VTENSOR_READ}};
+    if (bias) arguments.push_back({"bias", DNNL_ARG_BIAS, VTENSOR_READ});
+    arguments.push_back({"dst", DNNL_ARG_DST, VTENSOR_WRITE});
+    KeyWriter key;
+    key.desc(&src).desc(&weights).desc(pointer(bias)).desc(&dst);
+    write_window(key, window);
+    return find_or_make({what, key.take(), attr, arguments, dst.dims(),
+                         [=, gap = gaps(window.dilations)](auto *pd, auto raw_attr) {
+                             return dnnl_convolution_forward_primitive_desc_create(
+                                 pd, engine(), dnnl_forward_inference, dnnl_convolution_direct,
+                                 src.get(), weights.get(), raw(bias), dst.get(),
+                                 window.strides.data(), gap.data(), window.pads_begin.data(),
+                                 window.pads_end.data(), raw_attr);
+                         }});
+}
+
+PrimitivePtr pooling(const std::string &kind, const Desc &src, const Desc &dst,
+                     const Window &window, const Attr &attr) {
+    const std::string what = "pooling";
+    const dnnl_alg_kind_t alg = algorithm(pooling_algorithms(), kind, what);
+    check_operand(what, "src", src);
+    check_written(what, "dst", dst);
+    check_rank(what, "src", src, 3, 5);
+    check_rank(what, "dst", dst, src.rank(), src.rank());
+    for (const std::size_t d : {0, 1}) {
+        if (src.dims()[d] != dst.dims()[d])
+            refuse(what, ": src is ", shown(src.dims()), ", dst ", shown(dst.dims()),
+                   "; their first two dims must be equal");
+    }
+    check_window(what, src, dst, window);
+    for (std::size_t d = 0; d < window.kernel.size(); ++d) {
+        if (std::max(window.pads_begin[d], window.pads_end[d]) >= reach(window, d))
+            refuse(what, ": a window of ", reach(window, d), " would lie in the pads (",
+                   window.pads_begin[d], ", ", window.pads_end[d], ") of spatial dim ", d);
+    }
+    check_not_from_nothing(what, {&src}, dst);
+
+    KeyWriter key;
+    key.text(kind).desc(&src).desc(&dst);
+    write_window(key, window);
+    return find_or_make({what, key.take(), attr, src_dst(), dst.dims(),
+                         [=, gap = gaps(window.dilations)](auto *pd, auto raw_attr) {
+                             return dnnl_pooling_forward_primitive_desc_create(
+                                 pd, engine(), dnnl_forward_inference, alg, src.get(), dst.get(),
+                                 window.strides.data(), window.kernel.data(), gap.data(),
+                                 window.pads_begin.data(), window.pads_end.data(), raw_attr);
+                         }});
+}
+
+}  // namespace vtensor::onednn

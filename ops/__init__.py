@@ -1,0 +1,29 @@
+"""The operators, one file each (or a tight family): ``from ops import Conv2D``.
+
+Files are found, not listed: a new operator is a new file.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    """The class of an operator, wherever its file is."""
+    if name.startswith("_"):
+        raise AttributeError(name)
+    from libdesc.registry import registry
+    from vtensor.operators import OPERATORS
+
+    registry()
+    if name not in OPERATORS:
+        raise AttributeError(f"no operator {name!r}; there are {', '.join(sorted(OPERATORS))}")
+    return OPERATORS[name].cls
+
+
+def __dir__() -> list[str]:
+    from libdesc.registry import registry
+    from vtensor.operators import OPERATORS
+
+    registry()
+    return sorted(OPERATORS)

@@ -1,0 +1,5 @@
+"""Passes over the extended graph; a pass a file, a rule its equation."""
+
+from optimizer.pipeline import LEVELS, optimise
+
+__all__ = ["LEVELS", "optimise"]

@@ -1,0 +1,33 @@
+"""PTensors: VTensors in a physical layout; layouts, memory, and the evaluation of invokers."""
+
+from ptensor.evaluation import (
+    Call,
+    Decision,
+    Decline,
+    Evaluation,
+    Mode,
+    Refusal,
+    Requirement,
+    current_call,
+    emit,
+    lib_tagger,
+    share,
+)
+from ptensor.layout import Layout
+from ptensor.tensor import PTensor
+
+__all__ = [
+    "Call",
+    "Decision",
+    "Decline",
+    "Evaluation",
+    "Layout",
+    "Mode",
+    "PTensor",
+    "Refusal",
+    "Requirement",
+    "current_call",
+    "emit",
+    "lib_tagger",
+    "share",
+]

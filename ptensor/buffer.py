@@ -1,0 +1,173 @@
+"""Memory: buffers with an owner, and the storage of a VTensor on top of one.
+
+A buffer is bytes and whoever owns them; several storages may look at one buffer (an alias moves
+nothing).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ptensor.transform import pack
+from vtensor.dtype import numpy_dtype
+from vtensor.errors import ContractError, LayoutError
+
+if TYPE_CHECKING:
+    from ptensor.layout import Layout
+    from vtensor.tensor import VTensor
+
+#: Bytes on which every buffer of ours begins: a cache line, and the widest vector register.
+ALIGNMENT = 64
+
+_allocations = 0
+
+
+def allocations() -> int:
+    """How many buffers this process has allocated; partial evaluation must not add to it."""
+    return _allocations
+
+
+class Buffer:
+    """A run of bytes and its owner.
+
+    Args:
+        memory: one-dimensional array of bytes; it keeps the owner alive.
+    """
+
+    __slots__ = ("memory",)
+
+    def __init__(self, memory: np.ndarray[Any, Any]) -> None:
+        self.memory = memory
+
+    @classmethod
+    def allocate(cls, nbytes: int) -> Buffer:
+        """Fresh memory, aligned to 64 bytes, of unspecified content."""
+        global _allocations
+        _allocations += 1
+        raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+        start = -raw.ctypes.data % ALIGNMENT
+        return cls(raw[start : start + nbytes])
+
+    @classmethod
+    def wrap(cls, array: np.ndarray[Any, Any]) -> Buffer:
+        """The memory of a C-contiguous array, without a copy; the array stays its owner.
+
+        Raises:
+            LayoutError: the array is not contiguous.
+        """
+        if not array.flags.c_contiguous:
+            raise LayoutError("only contiguous memory can be wrapped: copy the array first")
+        return cls(array.reshape(-1).view(np.uint8))
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return int(self.memory.nbytes)
+
+    def __repr__(self) -> str:
+        return f"<Buffer {self.nbytes} bytes>"
+
+
+class TensorStorage:
+    """The memory of one VTensor: a buffer seen in a layout.
+
+    Args:
+        dtype: element type.
+        extents: sizes by dim.
+        layout: how the elements lie.
+        buffer: the memory, or another storage whose memory this one shares.
+        constant: the values never change.
+    """
+
+    __slots__ = ("_array", "_buffer", "_root", "constant", "dtype", "extents", "layout", "nbytes")
+
+    def __init__(
+        self,
+        dtype: str,
+        extents: Mapping[str, int],
+        layout: Layout,
+        buffer: Buffer | None = None,
+        constant: bool = False,
+    ) -> None:
+        self.dtype = dtype
+        self.extents = dict(extents)
+        self.layout = layout
+        self.constant = constant
+        self.nbytes = layout.nbytes(extents, dtype)
+        self._root: TensorStorage = self
+        self._array: np.ndarray[Any, Any] | None = None
+        self._buffer = buffer
+        if buffer is not None:
+            self.bind(buffer)
+
+    @classmethod
+    def allocate(cls, tensor: VTensor, layout: Layout) -> TensorStorage:
+        """Fresh memory for a VTensor in a layout."""
+        buffer = Buffer.allocate(layout.nbytes(tensor.dims, tensor.dtype))
+        return cls(tensor.dtype, tensor.dims, layout, buffer)
+
+    @classmethod
+    def of_array(
+        cls, array: np.ndarray[Any, Any], tensor: VTensor, layout: Layout, constant: bool
+    ) -> TensorStorage:
+        """The values of an array whose axes are the tensor's dims in order, in a layout.
+
+        No copy is made where the array already lies so.
+        """
+        physical = np.ascontiguousarray(pack(array, list(tensor.dims), layout))
+        return cls(tensor.dtype, tensor.dims, layout, Buffer.wrap(physical), constant)
+
+    @property
+    def buffer(self) -> Buffer:
+        """The memory.
+
+        Raises:
+            ContractError: none is bound yet.
+        """
+        buffer = self._root._buffer
+        if buffer is None:
+            raise ContractError("this storage has no memory: nothing has been bound to it")
+        return buffer
+
+    @property
+    def root(self) -> TensorStorage:
+        """The storage that owns the memory: this one, or the one that it shares."""
+        return self._root
+
+    def bind(self, buffer: Buffer) -> None:
+        """Look at other memory from now on.
+
+        Raises:
+            LayoutError: the memory is smaller than the tensor.
+        """
+        if buffer.nbytes < self.nbytes:
+            raise LayoutError(f"{self.nbytes} bytes are needed, the buffer has {buffer.nbytes}")
+        self._buffer = buffer
+        self._array = None
+
+    def release(self) -> None:
+        """Let go of the memory; it must be bound again before the next use."""
+        self._buffer = None
+        self._array = None
+
+    def share(self, other: TensorStorage) -> None:
+        """Use another storage's memory: the same bytes under these dims and this layout."""
+        if other.nbytes != self.nbytes:
+            raise LayoutError(f"{self.nbytes} bytes cannot share {other.nbytes} bytes")
+        self._root = other.root
+        self._array = None
+
+    def data(self) -> np.ndarray[Any, Any]:
+        """The elements, one axis an axis of the layout; pads included."""
+        if self._root is self and self._array is not None:
+            return self._array
+        encoding = self.layout.encoding
+        dtype = numpy_dtype(self.dtype if encoding is None else encoding.dtype)
+        flat = self.buffer.memory[: self.nbytes].view(dtype)
+        array = flat.reshape(self.layout.physical_shape(self.extents))
+        if self._root is self:
+            self._array = array
+        return array

@@ -1,0 +1,362 @@
+"""The evaluation of an invoker: modes, the call that is under way, and ``lib_tagger``.
+
+An invoker runs in one of three modes. PARTIAL stops at the tagger and yields a decision: one layout
+an operand. NORMAL runs on to the library. RECORD runs on too, but the library's steps are collected
+instead of executed. The mode and the call are context variables: each thread, and each attempt of
+the dispatcher, has its own.
+
+Source: the paper, sections 4.3 and 5.1.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ptensor.layout import Layout
+from ptensor.libraries import LIBRARIES, library
+from ptensor.rows import candidate_rows
+from vtensor.errors import ContractError
+
+if TYPE_CHECKING:
+    from ptensor.tensor import PTensor
+    from vtensor.tensor import VTensor
+
+
+class Mode(Enum):
+    """What an evaluation does with the code after the tagger."""
+
+    PARTIAL = "partial"
+    NORMAL = "normal"
+    RECORD = "record"
+
+
+class Decline(Exception):  # it is no error: the dispatcher tries the next library
+    """An invoker, before its tagger, or a guideline does not want this call; the reason is kept."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A library that did not take a call."""
+
+    priority: int
+    library: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """What an invoker asked for one operand.
+
+    ``layouts`` holds one layout, or alternatives in order of preference; empty is ANY.
+    """
+
+    layouts: tuple[Layout, ...]
+    file: str
+    line: int
+
+    @property
+    def open(self) -> bool:
+        """More than one layout would do."""
+        return len(self.layouts) != 1
+
+    def __str__(self) -> str:
+        wanted = " or ".join(str(layout) for layout in self.layouts) or "ANY"
+        return f"{wanted} ({self.file}:{self.line})"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """How a node runs: its library and one layout an operand, inputs first.
+
+    ``requirements`` are what was asked, operand by operand; ``refused`` the libraries that came
+    first and declined.
+    """
+
+    library: str
+    layouts: tuple[Layout, ...]
+    requirements: tuple[Requirement, ...]
+    refused: tuple[Refusal, ...] = ()
+
+
+class Step(Protocol):
+    """A native library call: whatever gives a ``vtensor.step`` capsule (``vtensor/step.h``)."""
+
+    def __vtensor_step__(self) -> object:
+        """The capsule."""
+
+
+class Routine(Protocol):
+    """A library call that an invoker has described before its tagger."""
+
+    def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
+        """The layouts that the library would like, by operand index."""
+
+    def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
+        """None when the library takes the call so, else why not."""
+
+
+class Evaluation(ABC):
+    """One way to evaluate invokers; the resolver and the runtime install theirs."""
+
+    mode: Mode
+
+    @abstractmethod
+    def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:
+        """A native step on these operands; an integer is a scratch slot of that many bytes."""
+
+    @abstractmethod
+    def share(self, call: Call, source: VTensor, target: VTensor) -> None:
+        """The target is the same bytes as the source."""
+
+    @abstractmethod
+    def callback(self, call: Call, run: Callable[[], None]) -> None:
+        """A ``python=True`` invoker is to run here each time."""
+
+
+@dataclass(eq=False)
+class Call:
+    """One attempt to run an operator with one library's invoker."""
+
+    node: str
+    op: object
+    op_name: str
+    library: str
+    device: str
+    inputs: tuple[VTensor, ...]
+    outputs: tuple[VTensor, ...]
+    roles: tuple[str, ...]
+    evaluation: Evaluation
+    python: bool = False
+    decision: Decision | None = None
+    ptensors: dict[int, PTensor] = field(default_factory=dict)
+    routine: Routine | None = None
+    tagged: bool = False
+    answers: Mapping[int, Layout | Sequence[Layout]] | None = None
+
+    @property
+    def operands(self) -> tuple[VTensor, ...]:
+        """Inputs, then outputs."""
+        return self.inputs + self.outputs
+
+    @property
+    def partial(self) -> bool:
+        """True when this attempt only decides."""
+        return self.evaluation.mode is Mode.PARTIAL
+
+    def claim(self, tensor: VTensor) -> int:
+        """The operand that a PTensor is made of; the same value given twice is two operands."""
+        base = tensor.base if tensor.base is not None else tensor
+        indices = [i for i, operand in enumerate(self.operands) if operand is base]
+        if not indices:
+            raise self.misuse(f"{base!r} is no operand of this call")
+        for index in indices:
+            if index not in self.ptensors:
+                return index
+        raise self.misuse(f"operand {self.roles[indices[0]]} already has its PTensor")
+
+    def misuse(self, what: str, at: str = "") -> ContractError:
+        """The error of an invoker that breaks the contract."""
+        where = f" ({at})" if at else f" ({caller()})"
+        return ContractError(f"{self.op_name} {self.node!r}, {self.library} invoker: {what}{where}")
+
+
+_evaluation: ContextVar[Evaluation | None] = ContextVar("vtensor_evaluation", default=None)
+_call: ContextVar[Call | None] = ContextVar("vtensor_call", default=None)
+
+
+def current_evaluation() -> Evaluation:
+    """The evaluation that is installed in this context.
+
+    Raises:
+        ContractError: none is: an invoker was called by hand.
+    """
+    evaluation = _evaluation.get()
+    if evaluation is None:
+        raise ContractError("no evaluation is installed here: operators run through a Session")
+    return evaluation
+
+
+def current_call() -> Call | None:
+    """The call that is under way in this context, if any."""
+    return _call.get()
+
+
+@contextmanager
+def installed(evaluation: Evaluation) -> Iterator[None]:
+    """Evaluate in this way inside the block."""
+    token = _evaluation.set(evaluation)
+    try:
+        yield
+    finally:
+        _evaluation.reset(token)
+
+
+@contextmanager
+def entered(call: Call) -> Iterator[Call]:
+    """Make this the call that is under way inside the block."""
+    token = _call.set(call)
+    try:
+        yield call
+    finally:
+        _call.reset(token)
+
+
+_OURS = ("/ptensor/", "/libdesc/registry", "/libdesc/dispatcher", "/libdesc/library")
+
+
+def caller() -> str:
+    """File and line of the nearest frame outside the framework's own floors."""
+    file, line = caller_place()
+    return f"{file}:{line}"
+
+
+def caller_place() -> tuple[str, int]:
+    """The same, apart."""
+    frame: Any = sys._getframe(1)
+    while frame.f_back is not None and any(
+        part in frame.f_code.co_filename.replace("\\", "/") for part in _OURS
+    ):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+def lib_tagger(name: str, inputs: Sequence[PTensor], outputs: Sequence[PTensor]) -> bool:
+    """Hand the declared layouts to the framework; true when nothing after it may run.
+
+    Args:
+        name: the library that is about to be called.
+        inputs, outputs: every PTensor of the call.
+
+    Returns:
+        True in partial evaluation: return at once. False otherwise: call the library.
+
+    Raises:
+        ContractError: the library is not the invoker's, an operand is missing, it is the second
+            tagger of the call, or something else was asked for than was decided; names file and
+            line.
+        Decline: the library does not take the layouts that come out.
+
+    Source: the paper, section 4.3, ``libTagger``.
+    """
+    call = current_call()
+    if call is None:
+        raise ContractError(f"lib_tagger({name!r}) outside a call ({caller()})")
+    _check_tagger(call, name, [*inputs, *outputs])
+    if call.decision is not None:
+        _check_decided(call, call.decision)
+        call.tagged = True
+        return call.partial
+    call.decision = Decision(name, _resolve(call), _requirements(call))
+    call.tagged = True
+    return True
+
+
+def _check_tagger(call: Call, name: str, given: Sequence[PTensor]) -> None:
+    if call.tagged:
+        raise call.misuse("lib_tagger is called a second time")
+    if name != call.library:
+        raise call.misuse(
+            f"lib_tagger says {name!r}, the invoker is registered for {call.library!r}"
+        )
+    for tensor in given:
+        if tensor.call is not call:
+            raise call.misuse("lib_tagger is given a PTensor of another call")
+    missing = set(range(len(call.operands))) - {tensor.index for tensor in given}
+    if missing:
+        roles = ", ".join(call.roles[i] for i in sorted(missing))
+        raise call.misuse(f"lib_tagger is not given the PTensor of {roles}")
+
+
+def _requirements(call: Call) -> tuple[Requirement, ...]:
+    return tuple(call.ptensors[i].requirement_or_guideline() for i in range(len(call.operands)))
+
+
+def _resolve(call: Call) -> tuple[Layout, ...]:
+    """The first row of layouts that fits what was asked and that the library takes."""
+    if not call.partial:
+        raise call.misuse("nothing was decided for this call: resolve the graph first")
+    taken = LIBRARIES.get(call.library)
+    reasons: list[str] = []
+    for row in candidate_rows(call, _requirements(call)):
+        reason = taken.confirm(call, row) if taken is not None else None
+        if reason is None:
+            return row
+        reasons.append(f"{' '.join(str(layout) for layout in row)}: {reason}")
+    raise Decline("; ".join(dict.fromkeys(reasons)))
+
+
+def _check_decided(call: Call, decision: Decision) -> None:
+    """A decision comes back: what is asked now must leave room for it."""
+    for index, decided in enumerate(decision.layouts):
+        asked = call.ptensors[index].requirement_or_guideline()
+        if asked.layouts and decided not in asked.layouts:
+            raise call.misuse(
+                f"{call.roles[index]} was resolved to {decided}, the invoker now asks for "
+                f"{' or '.join(str(layout) for layout in asked.layouts)}",
+                at=f"{asked.file}:{asked.line}",
+            )
+
+
+def ready(call: Call, what: str) -> None:
+    """Raise unless the call may touch its library now."""
+    if call.partial:
+        why = "lib_tagger returned True: return there" if call.tagged else "call lib_tagger first"
+        raise call.misuse(f"{what} in partial evaluation; {why}")
+    if not call.tagged:
+        raise call.misuse(f"{what} before lib_tagger")
+
+
+def emit(step: Step, slots: Sequence[PTensor | int]) -> None:
+    """Call a native library: a step on PTensors, executed now or recorded.
+
+    Args:
+        step: what gives the ``vtensor.step`` capsule.
+        slots: the step's arguments in order; an integer asks for scratch memory of that many bytes.
+
+    Raises:
+        ContractError: outside an invoker, before its tagger, or in partial evaluation.
+    """
+    call = current_call()
+    if call is None:
+        raise ContractError(f"a native step outside a call ({caller()})")
+    ready(call, "a native step")
+    operands = [slot if isinstance(slot, int) else call.operands[slot.index] for slot in slots]
+    call.evaluation.emit(call, step, operands)
+
+
+def share(source: PTensor, target: PTensor) -> None:
+    """The output is the input's bytes under other dims: no step, nothing moves.
+
+    Raises:
+        ContractError: as for ``emit``, or the two differ in bytes.
+    """
+    call = current_call()
+    if call is None:
+        raise ContractError(f"share outside a call ({caller()})")
+    ready(call, "share")
+    call.evaluation.share(call, call.operands[source.index], call.operands[target.index])
+
+
+def guideline_of(call: Call, name: str) -> Mapping[int, Layout | Sequence[Layout]]:
+    """A library's answer for the whole call; asked once a call.
+
+    Raises:
+        ContractError: the library answers for an operand that does not exist, or with no layout.
+    """
+    if call.answers is None:
+        answers = library(name).guideline(call)
+        for index, answer in answers.items():
+            good = isinstance(answer, Layout) or (
+                len(answer) > 0 and all(isinstance(layout, Layout) for layout in answer)
+            )
+            if not 0 <= index < len(call.operands) or not good:
+                raise call.misuse(f"the guideline of {name} answers {answer!r} for operand {index}")
+        call.answers = answers
+    return call.answers

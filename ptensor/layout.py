@@ -1,0 +1,435 @@
+"""The layout algebra: where each element of a tensor with named dims lies in memory.
+
+A layout is an order of dims from slowest to fastest, some of them split into blocks, and
+optionally an element encoding. It is a value without extents; what depends on extents takes them
+as a mapping from dim to size. The text forms are described in ``ptensor/parse.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from math import prod
+from operator import index as as_int
+from typing import ClassVar, NoReturn, final
+
+from ptensor.encoding import Encoding
+from ptensor.parse import Axis, check_axes, parse, spell
+from vtensor.errors import DimError, LayoutError
+
+__all__ = ["Axis", "Encoding", "Layout"]
+
+
+@final
+class Layout:
+    """A memory order of named dims: ``Layout("NHWC")``, ``Layout("NCHW16c")``, ``Layout.ANY``.
+
+    Equal layouts have equal axes and equal encodings; they hash alike and may be the same object.
+    Whether two layouts agree on given sizes is ``same``. An index i of a dim with blocks b1, ...,
+    bn (outermost first) lies at i // (b1*...*bn) of the outer part, and at (i // (b2*...*bn)) % b1
+    of the first block, and so on: in ``OIhw16i64o2i``, I is outer*32 + b16*2 + b2. The extent is
+    padded to a multiple of b1*...*bn.
+
+    Args:
+        layout: a text in the compact form (``"OIhw16i64o2i:bf16"``) or the spaced one
+            (``"batch head seq/64 feat seq%64"``), or a Layout, which comes back as it is.
+
+    Raises:
+        LayoutError: the text does not parse; the message has text, place and remedy.
+        DimError: a dim occurs twice, or a block's dim not at all.
+
+    >>> layout = Layout("NCHW16c")
+    >>> layout.dims, layout.blocks("C")
+    (('N', 'C', 'H', 'W'), (16,))
+    >>> layout.physical_shape({"N": 1, "C": 20, "H": 7, "W": 7})
+    (1, 2, 7, 7, 16)
+
+    Source: DESIGN.md section 5; the paper, section 4.1 (LAYOUT).
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_axes",
+        "_blocks",
+        "_dims",
+        "_encoding",
+        "_hash",
+        "_text",
+        "_units",
+    )
+
+    ANY: ClassVar[Layout]
+    """No constraint. What needs an order raises LayoutError on it."""
+
+    _axes: tuple[Axis, ...] | None
+    _blocks: dict[str, tuple[int, ...]]
+    _dims: tuple[str, ...]
+    _encoding: Encoding | None
+    _hash: int
+    _text: str
+    _units: tuple[int, ...]
+
+    def __new__(cls, layout: str | Layout) -> Layout:
+        if isinstance(layout, Layout):
+            return layout
+        if not isinstance(layout, str):
+            raise LayoutError(f"a layout is a text such as 'NHWC' or a Layout, not {layout!r}")
+        return _from_text(layout)
+
+    @staticmethod
+    def plain(dims: Iterable[str], encoding: Encoding | str | None = None) -> Layout:
+        """The layout without blocks that has ``dims`` from slowest to fastest.
+
+        >>> Layout.plain(["batch", "seq"])
+        Layout('batch seq')
+        """
+        return Layout.of_axes([(dim, 0) for dim in dims], encoding)
+
+    @staticmethod
+    def of_axes(axes: Iterable[tuple[str, int]], encoding: Encoding | str | None = None) -> Layout:
+        """The layout with these axes, slowest first: (dim, block), block 0 for the outer part.
+
+        >>> Layout.of_axes([("N", 0), ("C", 0), ("W", 0), ("C", 8)], "bf16")
+        Layout('NCW8c:bf16')
+        """
+        return _build(check_axes(axes), _encoding(encoding))
+
+    @property
+    def is_any(self) -> bool:
+        """True for ANY, with an encoding (``"ANY:bf16"``) or without."""
+        return self._axes is None
+
+    @property
+    def is_plain(self) -> bool:
+        """True when no dim has blocks (whatever the encoding); False for ANY."""
+        return not (self._axes is None or self._blocks)
+
+    @property
+    def encoding(self) -> Encoding | None:
+        """How an element is stored; None for the tensor's own element type."""
+        return self._encoding
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """Every axis of the physical array, slowest to fastest."""
+        return self._order()
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """The dims in the order of their outer parts, slowest first."""
+        self._order()
+        return self._dims
+
+    @property
+    def units(self) -> tuple[int, ...]:
+        """Per axis, by how much its dim's index grows from one position to the next.
+
+        >>> Layout("OIhw16i64o2i").units
+        (64, 32, 1, 1, 2, 1, 1)
+        """
+        self._order()
+        return self._units
+
+    def blocks(self, dim: str) -> tuple[int, ...]:
+        """The blocks of a dim, outermost first; empty without.
+
+        Raises:
+            DimError: the layout has no such dim.
+
+        >>> Layout("OIhw16i64o2i").blocks("I")
+        (16, 2)
+        """
+        self._known([dim])
+        return self._blocks.get(dim, ())
+
+    def block(self, dim: str) -> int:
+        """The product of the blocks of a dim: what its extent is padded to a multiple of.
+
+        >>> Layout("OIhw16i64o2i").block("I"), Layout("OIhw16i64o2i").block("h")
+        (32, 1)
+        """
+        return prod(self.blocks(dim))
+
+    def stored(self, dtype: str) -> Encoding:
+        """The encoding of an element of a tensor of this type: the layout's, else that type."""
+        return self._encoding or Encoding(dtype)
+
+    def padded(self, extents: Mapping[str, int]) -> dict[str, int]:
+        """The extents, each rounded up to a multiple of its dim's blocks, in the order of ``dims``.
+
+        >>> Layout("NC16c").padded({"N": 3, "C": 17})
+        {'N': 3, 'C': 32}
+        """
+        sizes = self._sizes(extents)
+        return {dim: -(-size // self.block(dim)) * self.block(dim) for dim, size in sizes.items()}
+
+    def physical_shape(self, extents: Mapping[str, int]) -> tuple[int, ...]:
+        """The shape of the array in memory, pads included: one number per axis.
+
+        Args:
+            extents: the size of exactly the dims of this layout, each at least 0.
+
+        Raises:
+            DimError: a dim is missing, unknown to the layout, or its size no size.
+            LayoutError: ANY has no shape.
+
+        >>> Layout("C8c").physical_shape({"C": 9})
+        (2, 8)
+        """
+        sizes = self._sizes(extents)
+        return tuple(
+            axis.block or -(-sizes[axis.dim] // unit)
+            for axis, unit in zip(self._order(), self._units, strict=True)
+        )
+
+    def num_elements(self, extents: Mapping[str, int]) -> int:
+        """Number of elements in memory, pads included."""
+        return prod(self.physical_shape(extents))
+
+    def nbytes(self, extents: Mapping[str, int], dtype: str) -> int:
+        """Bytes in memory, pads included; the layout's encoding goes before ``dtype``.
+
+        >>> Layout("NHWC:bf16").nbytes({"N": 1, "H": 2, "W": 2, "C": 3}, "f32")
+        24
+        """
+        return self.num_elements(extents) * self.stored(dtype).itemsize
+
+    def strides(self, extents: Mapping[str, int]) -> tuple[int, ...]:
+        """Distance in elements from one position of each axis to the next; the last is 1.
+
+        >>> Layout("NHWC").strides({"N": 2, "H": 5, "W": 7, "C": 3})
+        (105, 21, 3, 1)
+        """
+        shape = self.physical_shape(extents)
+        return tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
+
+    def offset(self, index: Mapping[str, int], extents: Mapping[str, int]) -> int:
+        """Where the element with this index lies, in elements from the start.
+
+        Args:
+            index: one number per dim, at least 0 and below the padded extent: pads have offsets.
+            extents: as for ``physical_shape``.
+
+        Raises:
+            DimError: an index is missing, for an unknown dim, or out of range.
+
+        >>> sizes = {"N": 1, "C": 32, "H": 2, "W": 3}
+        >>> Layout("NCHW16c").offset({"N": 0, "C": 17, "H": 0, "W": 2}, sizes)
+        129
+        """
+        strides = self.strides(extents)
+        place = self._sizes(index, "an index")
+        for dim, limit in self.padded(extents).items():
+            if place[dim] >= limit:
+                raise DimError(f"index {place[dim]} of dim {dim} in {self}: must be below {limit}")
+        total = 0
+        for (dim, block), unit, stride in zip(self._order(), self._units, strides, strict=True):
+            digit = place[dim] // unit
+            total += (digit % block if block else digit) * stride
+        return total
+
+    def same(self, other: Layout, extents: Mapping[str, int], dtype: str | None = None) -> bool:
+        """True when a tensor of these extents lies in memory alike under both layouts.
+
+        That is: every element at the same offset, the same encoding, and the same number of
+        elements allocated, hence the pads at the same offsets too. (C=12 alone lies alike in C and
+        in C16c, but one allocates 12 and the other 16: the buffer of one cannot serve as the
+        other's.) Dims of size 1 may stand anywhere; an extent of 0 makes all layouts of an
+        encoding the same.
+
+        Args:
+            other: the layout to compare with, of the same dims.
+            extents: as for ``physical_shape``.
+            dtype: the tensor's element type: given it, no encoding agrees with that type's.
+
+        Raises:
+            DimError: the dims differ.
+            LayoutError: one of the two is ANY.
+
+        Cost: proportional to the number of axes, not of elements.
+
+        >>> size = {"N": 8, "C": 16, "H": 7, "W": 7}
+        >>> Layout("NCHW16c").same(Layout("NHWC"), size)
+        True
+        >>> Layout("NCHW16c").same(Layout("NHWC"), size | {"C": 12})
+        False
+        """
+        mine, theirs = self.num_elements(extents), other.num_elements(extents)  # checks the dims
+        if self._encoding != other._encoding and (
+            dtype is None or self.stored(dtype) != other.stored(dtype)
+        ):
+            return False
+        if self._axes == other._axes:
+            return True
+        return mine == theirs and (mine == 0 or self._steps(extents) == other._steps(extents))
+
+    def _steps(self, extents: Mapping[str, int]) -> dict[str, list[tuple[int, int]]]:
+        """Per dim, what an index contributes to the offset, in normal form: pairs (unit, stride).
+
+        The contribution f of a dim is linear in each of its digits. Only units below the extent
+        ever differ from 0, and a unit is kept only where f departs from the line that the unit
+        before it began. What remains is a function of f alone: the first unit is 1 with f(1), and
+        every further one is the first index at which f leaves the line, with f there. So two
+        layouts put every element at the same offset exactly if these lists agree.
+        """
+        sizes = self._sizes(extents)
+        steps: dict[str, list[tuple[int, int]]] = {dim: [] for dim in sizes}
+        rows = zip(self._order(), self._units, self.strides(extents), strict=True)
+        for (dim, _), unit, stride in sorted(rows, key=lambda row: row[1]):
+            line = steps[dim]
+            if unit >= sizes[dim] or (line and stride * line[-1][0] == line[-1][1] * unit):
+                continue
+            line.append((unit, stride))
+        return steps
+
+    def rename(self, mapping: Mapping[str, str]) -> Layout:
+        """The same order under other dim names; all at once, so that two may swap. ANY stays ANY.
+
+        Raises:
+            DimError: the layout lacks a dim to rename, or two dims end up with one name.
+
+        >>> Layout("NCHW16c").rename({"C": "K", "H": "W", "W": "H"})
+        Layout('NKWH16k')
+        """
+        if self._axes is None:
+            return self
+        self._known(mapping)
+        return Layout.of_axes(((mapping.get(d, d), b) for d, b in self._axes), self._encoding)
+
+    def restrict(self, dims: Iterable[str]) -> Layout:
+        """This layout without every axis of a dim not in ``dims``. ANY stays ANY.
+
+        >>> Layout("NCHW16c").restrict({"C", "W"})
+        Layout('CW16c')
+        """
+        if self._axes is None:
+            return self
+        keep = set(dims)
+        return _build(tuple(axis for axis in self._axes if axis.dim in keep), self._encoding)
+
+    def unblock(self, dim: str) -> Layout:
+        """This layout without the blocks of one dim. ANY stays ANY.
+
+        >>> Layout("OIhw16i64o2i").unblock("I")
+        Layout('OIhw64o')
+        """
+        if self._axes is None:
+            return self
+        self._known([dim])
+        axes = tuple(axis for axis in self._axes if not (axis.dim == dim and axis.block))
+        return _build(axes, self._encoding)
+
+    def with_encoding(self, encoding: Encoding | str | None) -> Layout:
+        """The same order with another encoding; None for the tensor's own element type.
+
+        >>> Layout("NHWC").with_encoding("s8(scale=0.5)")
+        Layout('NHWC:s8(scale=0.5)')
+        """
+        return _build(self._axes, _encoding(encoding))
+
+    def _order(self) -> tuple[Axis, ...]:
+        if self._axes is None:
+            raise LayoutError(f"{self} has no order of dims: resolve it to a layout first")
+        return self._axes
+
+    def _known(self, dims: Iterable[str]) -> None:
+        self._order()
+        for dim in dims:
+            if dim not in self._dims:
+                raise DimError(f"layout {self} has no dim {dim!r}; its dims are {self._have()}")
+
+    def _sizes(self, extents: Mapping[str, int], what: str = "a size") -> dict[str, int]:
+        """The numbers of exactly the dims of this layout, checked, in the order of ``dims``."""
+        self._order()
+        if extents.keys() != set(self._dims):
+            self._refuse_dims(extents)
+        try:
+            sizes = {dim: as_int(extents[dim]) for dim in self._dims}
+        except TypeError:
+            raise DimError(f"{what} of {self} is no integer: {dict(extents)}") from None
+        if any(size < 0 for size in sizes.values()):
+            raise DimError(f"{what} of {self} is negative: {dict(extents)}")
+        return sizes
+
+    def _refuse_dims(self, extents: Mapping[str, int]) -> NoReturn:
+        missing = [dim for dim in self._dims if dim not in extents]
+        unknown = [str(dim) for dim in extents if dim not in self._dims]
+        problems = [
+            f"{' '.join(names)} {what}"
+            for names, what in ((missing, "missing"), (unknown, "not in the layout"))
+            if names
+        ]
+        raise DimError(f"layout {self} has the dims {self._have()}: {', '.join(problems)}")
+
+    def _have(self) -> str:
+        return " ".join(self._dims) or "none"
+
+    def __str__(self) -> str:
+        if not self._text:
+            suffix = "" if self._encoding is None else f":{self._encoding}"
+            text = f"ANY{suffix}" if self._axes is None else spell(self._axes, self._encoding)
+            object.__setattr__(self, "_text", text)
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"Layout({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Layout):
+            return NotImplemented
+        return self._axes == other._axes and self._encoding == other._encoding
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a Layout is a value: {name} cannot be set")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"a Layout is a value: {name} cannot be deleted")
+
+    def __reduce__(self) -> tuple[type[Layout], tuple[str]]:
+        return Layout, (str(self),)
+
+
+def _encoding(encoding: Encoding | str | None) -> Encoding | None:
+    return Encoding.parse(encoding) if isinstance(encoding, str) else encoding
+
+
+@lru_cache(maxsize=4096)
+def _from_text(text: str) -> Layout:
+    return _build(*parse(text))
+
+
+@lru_cache(maxsize=4096)
+def _build(axes: tuple[Axis, ...] | None, encoding: Encoding | None) -> Layout:
+    """One object per layout, as far as the cache reaches; the axes are checked already."""
+    layout = object.__new__(Layout)
+    blocks: dict[str, tuple[int, ...]] = {}
+    units: list[int] = []
+    for dim, block in reversed(axes or ()):
+        units.append(prod(blocks.get(dim, ())))
+        if block:
+            blocks[dim] = (block, *blocks.get(dim, ()))
+    units.reverse()
+    values = {
+        "_axes": axes,
+        "_encoding": encoding,
+        "_hash": hash((axes, encoding)),
+        "_text": "",
+        "_dims": tuple(dim for dim, block in axes or () if not block),
+        "_blocks": blocks,
+        # the outer part may stand inside its blocks: its unit is their product all the same
+        "_units": tuple(
+            unit if axis.block else prod(blocks.get(axis.dim, ()))
+            for axis, unit in zip(axes or (), units, strict=True)
+        ),
+    }
+    for name, value in values.items():
+        object.__setattr__(layout, name, value)
+    return layout
+
+
+Layout.ANY = _build(None, None)

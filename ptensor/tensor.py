@@ -1,0 +1,193 @@
+"""PTensor: a VTensor in a physical layout, as a library's invoker sees it.
+
+Source: the paper, section 4.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ptensor.evaluation import (
+    Call,
+    Mode,
+    Requirement,
+    caller,
+    caller_place,
+    current_call,
+    guideline_of,
+    ready,
+)
+from ptensor.layout import Layout
+from ptensor.libraries import LIBRARIES, library
+from ptensor.views import from_base, to_base
+from vtensor.errors import ContractError
+from vtensor.tensor import VTensor
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class PTensor:
+    """A VTensor about to meet a library: which layout the library wants, and then the memory.
+
+    Args:
+        tensor: an operand of the call that is under way, or a view of one.
+
+    Raises:
+        ContractError: no call is under way, the tensor is none of its operands, or it has its
+        PTensor.
+
+    Used inside invokers only::
+
+        src = PTensor(x).require("NHWC")
+        if lib_tagger("mylib", [src], [dst]):
+            return
+        mylib.relu(src.data(), dst.data())
+    """
+
+    __slots__ = ("_asked", "call", "index", "tensor")
+
+    def __init__(self, tensor: VTensor) -> None:
+        call = current_call()
+        if call is None:
+            raise ContractError(f"PTensor({tensor!r}) outside an invoker ({caller()})")
+        if call.tagged:
+            raise call.misuse(f"PTensor({tensor!r}) after lib_tagger")
+        self.call: Call = call
+        self.tensor = tensor
+        self.index = call.claim(tensor)
+        self._asked: Requirement | None = None
+        call.ptensors[self.index] = self
+
+    @property
+    def dims(self) -> Mapping[str, int]:
+        """Sizes by name; a view's own names."""
+        return self.tensor.dims
+
+    @property
+    def dtype(self) -> str:
+        """Element type."""
+        return self.tensor.dtype
+
+    @property
+    def role(self) -> str:
+        """The operand's role in the operator's declaration."""
+        return self.call.roles[self.index]
+
+    @property
+    def produced_layout(self) -> Layout | None:
+        """The layout in which the producer leaves it, under this view's dims."""
+        produced = self.call.operands[self.index].produced_layout
+        return None if produced is None else from_base(produced, self.tensor)
+
+    def require(self, layout: Layout | str | Sequence[Layout | str]) -> PTensor:
+        """Declare the layout that the library wants; once a PTensor, before the tagger.
+
+        Args:
+            layout: one layout, several in order of preference, or ``Layout.ANY``; text is parsed.
+
+        Returns:
+            This PTensor.
+
+        Raises:
+            ContractError: a second call, after the tagger, or on another call's PTensor.
+            LayoutError: the text does not parse, or a layout has other dims than the tensor.
+        """
+        call = self.call
+        if current_call() is not call:
+            raise call.misuse(f"require on the PTensor of {self.role}, which is of another call")
+        if call.tagged:
+            raise call.misuse(f"require on {self.role} after lib_tagger")
+        if self._asked is not None:
+            first = f"{self._asked.file}:{self._asked.line}"
+            raise call.misuse(f"a second require on {self.role}; the first is at {first}")
+        self._asked = self._requirement(layout)
+        return self
+
+    def _requirement(self, layout: Layout | str | Sequence[Layout | str]) -> Requirement:
+        several = [layout] if isinstance(layout, (str, Layout)) else list(layout)
+        if not several:
+            raise self.call.misuse(f"require on {self.role} with no layout; ANY is Layout.ANY")
+        layouts = [Layout(one) if isinstance(one, str) else one for one in several]
+        file, line = caller_place()
+        if any(one.is_any for one in layouts):
+            return Requirement((), file, line)
+        for one in layouts:
+            if set(one.dims) != self.dims.keys():
+                have = " ".join(self.dims)
+                raise self.call.misuse(
+                    f"layout {one} is not one of {self.role}, whose dims are {have}"
+                )
+        return Requirement(tuple(to_base(one, self.tensor) for one in layouts), file, line)
+
+    def requirement_or_guideline(self) -> Requirement:
+        """What was asked; a PTensor never required takes the library's guideline, else ANY."""
+        if self._asked is None:
+            file, line = caller_place()
+            answer: Layout | Sequence[Layout] = Layout.ANY
+            if self.call.decision is not None:
+                answer = self.call.decision.layouts[self.index]
+            elif self.call.library in LIBRARIES:
+                answer = guideline_of(self.call, self.call.library).get(self.index, Layout.ANY)
+            several = (answer,) if isinstance(answer, Layout) else tuple(answer)
+            layouts = () if any(one.is_any for one in several) else several
+            self._asked = Requirement(layouts, file, line)
+        return self._asked
+
+    @property
+    def required_layout(self) -> Layout:
+        """The layout that the library gets; ANY or the first alternative until it is decided."""
+        decision = self.call.decision
+        if decision is not None:
+            return from_base(decision.layouts[self.index], self.tensor)
+        asked = self._asked
+        return from_base(asked.layouts[0], self.tensor) if asked and asked.layouts else Layout.ANY
+
+    def library_desc(self, name: str) -> Any:
+        """The library's own description of this tensor in its required layout.
+
+        Raises:
+            LayoutNotSupported: the library has no word for the layout.
+            ContractError: the layout is not decided yet.
+
+        Source: the paper, section 4.1, ``getLibraryDesc``.
+        """
+        if self.required_layout.is_any:
+            raise self.call.misuse(f"library_desc of {self.role} before its layout is decided")
+        return library(name).library_desc(self)
+
+    def size(self, dim: str) -> int:
+        """Size of a dim."""
+        return self.tensor.size(dim)
+
+    def ndimensions(self) -> int:
+        """Number of dims."""
+        return self.tensor.ndimensions()
+
+    @property
+    def constant(self) -> bool:
+        """True when the values are known before a run."""
+        return self.call.operands[self.index].constant
+
+    def data(self) -> np.ndarray[Any, Any]:
+        """The elements in the required layout, one axis an axis of the layout; pads included.
+
+        Raises:
+            ContractError: in partial evaluation or before the tagger; while recording, outside an
+                invoker that says ``python=True``: what Python computes there would be frozen into
+                the plan. Constants may be read at any time.
+        """
+        operand = self.call.operands[self.index]
+        if operand.constant and (self.call.partial or not self.call.tagged):
+            return operand.data()
+        ready(self.call, f"data() of {self.role}")
+        if self.call.evaluation.mode is Mode.RECORD and not operand.constant:
+            raise self.call.misuse(
+                f"data() of {self.role} while recording: Python between the tagger and the native call "
+                "would run once and be frozen; say python=True, or leave it to the library"
+            )
+        return operand.data()
+
+    def __repr__(self) -> str:
+        return f"<PTensor {self.role} {self.tensor.summary()} {self.required_layout}>"

@@ -1,0 +1,433 @@
+"""Moving a tensor from one layout to another: the definition, in NumPy.
+
+Every library's own transformer must agree with what stands here. A physical array has one axis per
+axis of its layout, ``layout.physical_shape(extents)``, and may have any strides. Lanes past the
+true extents are pads: what they hold in a source is never read into a result, and in a result they
+are +0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ptensor.encoding import Array, convert, lossless, preserves
+from ptensor.layout import Layout
+from vtensor.dtype import from_numpy, numpy_dtype
+from vtensor.errors import DimError, DTypeError, LayoutError
+
+__all__ = [
+    "Transform",
+    "pack",
+    "pads_are_zero",
+    "transform",
+    "transform_into",
+    "unpack",
+    "zero_pads",
+]
+
+Extents = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """A change of layout, as a value: what it keeps, how to undo it, what it costs.
+
+    Args:
+        source: the layout that there is.
+        target: the layout that is wanted, of the same dims.
+        dtype: the tensor's own element type, which a layout without encoding stores.
+
+    Raises:
+        DimError: the two layouts have different dims.
+        DTypeError: the element type is unknown.
+        LayoutError: one of the layouts is ANY.
+
+    >>> widen = Transform(Layout("NCHW:bf16"), Layout("NHWC"))
+    >>> widen.exact, widen.inverse().exact
+    (True, False)
+
+    Source: DESIGN.md section 5; the paper, section 4.3 (Transform).
+    """
+
+    source: Layout
+    target: Layout
+    dtype: str = "f32"
+
+    def __post_init__(self) -> None:
+        numpy_dtype(self.dtype)
+        if set(self.source.dims) != set(self.target.dims):
+            raise DimError(f"{self.source} and {self.target} have different dims")
+
+    @property
+    def exact(self) -> bool:
+        """True when ``inverse`` gives every stored element back: order, blocks, widening."""
+        return lossless(self.source.stored(self.dtype), self.target.stored(self.dtype))
+
+    @property
+    def rounding(self) -> bool:
+        """True when it is not exact: the target's encoding is narrower."""
+        return not self.exact
+
+    def inverse(self) -> Transform:
+        """The Transform that undoes this one; that of a widening rounds: it has no inverse itself.
+
+        Raises:
+            LayoutError: this Transform rounds; nothing can bring back what it drops.
+        """
+        if self.rounding:
+            raise LayoutError(f"{self} rounds: it cannot be undone")
+        return Transform(self.target, self.source, self.dtype)
+
+    def then(self, other: Transform) -> Transform:
+        """The one Transform that does what this one and then ``other`` do, bit for bit.
+
+        Raises:
+            LayoutError: ``other`` does not begin where this one ends, or no single Transform gives
+                the same values: this one rounds and ``other`` changes the encoding again.
+            DTypeError: the two are of different element types.
+
+        >>> first = Transform(Layout("NCHW"), Layout("NHWC"))
+        >>> str(first.then(Transform(Layout("NHWC"), Layout("NCHW8c"))))
+        'NCHW -> NCHW8c'
+        """
+        if self.dtype != other.dtype:
+            raise DTypeError(f"{self} is of {self.dtype}, {other} of {other.dtype}")
+        if self.target != other.source:
+            raise LayoutError(f"{other} does not begin with {self.target}, where {self} ends")
+        first, middle = self.source.stored(self.dtype), self.target.stored(self.dtype)
+        last = other.target.stored(self.dtype)
+        back = first == last and self.exact
+        if not (back or middle == last or preserves(first, middle)):
+            raise LayoutError(f"{self}, then {other}: no single Transform gives these values")
+        return Transform(self.source, other.target, self.dtype)
+
+    def is_identity(self, extents: Extents) -> bool:
+        """True when nothing has to move: both layouts are the same on these extents."""
+        return self.source.same(self.target, extents, self.dtype)
+
+    def bytes_moved(self, extents: Extents, dtype: str | None = None) -> int:
+        """Bytes read and written, pads included.
+
+        Args:
+            extents: sizes by dim.
+            dtype: the tensor's element type, where it is not this Transform's.
+
+        >>> Transform(Layout("C"), Layout("C16c")).bytes_moved({"C": 3})
+        76
+        """
+        dtype = dtype or self.dtype
+        return self.source.nbytes(extents, dtype) + self.target.nbytes(extents, dtype)
+
+    def apply(self, src: Array, extents: Extents) -> Array:
+        """A new array in the target layout; see ``transform``."""
+        return transform(src, self.source, self.target, extents, self.dtype)
+
+    def __str__(self) -> str:
+        return f"{self.source} -> {self.target}"
+
+
+def transform(
+    src: Array, source: Layout, target: Layout, extents: Extents, dtype: str = "f32"
+) -> Array:
+    """The same tensor in another layout: a new C-contiguous array, pads +0.
+
+    Args:
+        src: the tensor in ``source``; of its pads nothing reaches the result, be it NaN.
+        source: the layout of ``src``.
+        target: the layout of the result, of the same dims.
+        extents: the true sizes of the dims.
+        dtype: the tensor's own element type; an encoding in a layout goes before it.
+
+    Raises:
+        DimError: extents and layouts disagree on the dims.
+        DTypeError: ``src`` is not of the element type that ``source`` stores.
+        LayoutError: ``src`` has not the shape of its layout, or a layout is ANY.
+
+    >>> sizes = {"C": 3, "W": 2}
+    >>> transform(np.arange(6, dtype="f4").reshape(3, 2), Layout("CW"), Layout("CW2c"), sizes)
+    array([[[0., 2.],
+            [1., 3.]],
+    <BLANKLINE>
+           [[4., 0.],
+            [5., 0.]]], dtype=float32)
+    """
+    dst = np.empty(target.physical_shape(extents), target.stored(dtype).numpy)
+    transform_into(src, dst, source, target, extents, dtype)
+    return dst
+
+
+def transform_into(
+    src: Array, dst: Array, source: Layout, target: Layout, extents: Extents, dtype: str = "f32"
+) -> None:
+    """``transform`` into memory that is there: every byte of ``dst`` is written, pads with +0.
+
+    Raises:
+        As ``transform``, likewise for ``dst``; LayoutError also when ``dst`` is read-only or the
+        two overlap.
+    """
+    have, want = source.stored(dtype), target.stored(dtype)
+    _check(src, source, extents, "source", have.numpy)
+    _check(dst, target, extents, "target", want.numpy, writable=True)
+    if np.may_share_memory(src, dst):
+        raise LayoutError(f"source and target of {source} -> {target} share memory")
+    if have == want:
+        _move(src, source, dst, target, extents)
+    elif have.itemsize > want.itemsize:  # move the fewer bytes
+        _move(convert(src, have, want), source, dst, target, extents)
+    else:
+        moved = np.empty(dst.shape, have.numpy)
+        _move(src, source, moved, target, extents)
+        _zero(moved, target, extents)
+        dst[...] = convert(moved, have, want)
+        return
+    _zero(dst, target, extents)
+
+
+def pack(logical: Array, dims: Sequence[str], layout: Layout) -> Array:
+    """An array with one axis per dim, as a physical array of ``layout``.
+
+    Args:
+        logical: the values; any strides and byte order.
+        dims: the names of its axes.
+        layout: of the same dims; its encoding, if it has one, is what the result is stored in.
+
+    Returns:
+        A C-contiguous array. It shares memory with ``logical`` where that lies in the layout
+        already.
+
+    Raises:
+        DimError: the dims of array and layout differ.
+        DTypeError: no element type matches the array's.
+        LayoutError: the layout is ANY.
+
+    >>> pack(np.zeros((1, 20, 7, 7), "f4"), "NCHW", Layout("NHWC16c")).shape
+    (1, 7, 7, 2, 16)
+    """
+    _same_dims(dims, layout, logical.ndim)
+    dtype = from_numpy(logical.dtype)
+    logical = logical.astype(numpy_dtype(dtype), copy=False)
+    extents = dict(zip(dims, logical.shape, strict=True))
+    if not layout.is_plain:
+        return transform(logical, Layout.plain(dims), layout, extents, dtype)
+    have, want = Layout.plain(dims).stored(dtype), layout.stored(dtype)
+    view = logical.transpose([dims.index(dim) for dim in layout.dims])
+    return np.asarray(convert(view, have, want), order="C")
+
+
+def unpack(
+    physical: Array,
+    layout: Layout,
+    dims: Sequence[str],
+    extents: Extents,
+    dtype: str | None = None,
+) -> Array:
+    """A physical array as an array with one axis per dim, without pads.
+
+    Args:
+        physical: the tensor in ``layout``.
+        layout: its layout.
+        dims: the order of the result's axes.
+        extents: the true sizes of the dims.
+        dtype: the tensor's own element type, which the result has; by default what is stored. An
+            encoding with a scale needs it.
+
+    Returns:
+        A view of ``physical`` where its strides allow, as they do in a plain layout and no
+        conversion; otherwise a new array.
+
+    Raises:
+        DimError, DTypeError, LayoutError: as ``transform``.
+
+    >>> stored = np.arange(32, dtype="f4").reshape(2, 1, 16)
+    >>> unpack(stored, Layout("CW16c"), "WC", {"C": 18, "W": 1})[0, 15:]
+    array([15., 16., 17.], dtype=float32)
+    """
+    _same_dims(dims, layout, len(dims))
+    stored = layout.stored(dtype or from_numpy(physical.dtype))
+    if dtype is None and stored.scale != 1:
+        raise DTypeError(f"{layout} stores scaled integers: name the tensor's own element type")
+    _check(physical, layout, extents, "source", stored.numpy)
+    axes = layout.axes
+    order = sorted(range(len(axes)), key=lambda i: (dims.index(axes[i].dim), -layout.units[i]))
+    padded = layout.padded(extents)
+    whole = physical.transpose(order).reshape([padded[dim] for dim in dims])
+    logical = whole[(*(slice(extents[dim]) for dim in dims), ...)]
+    own = Layout.plain(dims).stored(dtype or stored.dtype)
+    return convert(logical, stored, own)
+
+
+def zero_pads(physical: Array, layout: Layout, extents: Extents) -> None:
+    """Write 0 to every lane past the true extents, in place, touching nothing else.
+
+    Raises:
+        DimError: extents and layout disagree on the dims.
+        LayoutError: the array has not the shape of its layout, or is read-only.
+
+    >>> array = np.ones((2, 4), "f4")
+    >>> zero_pads(array, Layout("C4c"), {"C": 5})
+    >>> array[1]
+    array([1., 0., 0., 0.], dtype=float32)
+    """
+    _check(physical, layout, extents, "tensor", writable=True)
+    _zero(physical, layout, extents)
+
+
+def pads_are_zero(physical: Array, layout: Layout, extents: Extents) -> bool:
+    """True when every lane past the true extents is 0 (of either sign: both are harmless to a sum).
+
+    Raises:
+        DimError, LayoutError: as ``zero_pads``.
+
+    >>> pads_are_zero(np.ones((2, 4), "f4"), Layout("C4c"), {"C": 5})
+    False
+    """
+    _check(physical, layout, extents, "tensor")
+    return not any((physical[slab] != 0).any() for slab in _pad_slabs(layout, extents))
+
+
+def _same_dims(dims: Sequence[str], layout: Layout, rank: int) -> None:
+    if rank != len(dims) or sorted(dims) != sorted(layout.dims):
+        have, want = " ".join(dims) or "none", " ".join(layout.dims) or "none"
+        raise DimError(f"{rank} axes named {have}, but layout {layout} has the dims {want}")
+
+
+def _check(
+    array: Array,
+    layout: Layout,
+    extents: Extents,
+    role: str,
+    dtype: np.dtype[Any] | None = None,
+    writable: bool = False,
+) -> None:
+    shape = layout.physical_shape(extents)
+    if array.shape != shape:
+        sizes = " ".join(f"{dim}={size}" for dim, size in extents.items())
+        raise LayoutError(f"the {role} has shape {array.shape}, but {layout} of {sizes} is {shape}")
+    if dtype is not None and array.dtype != dtype:
+        raise DTypeError(f"the {role} is an array of {array.dtype}, but {layout} stores {dtype}")
+    if writable and not array.flags.writeable:
+        raise LayoutError(f"the {role} is read-only")
+
+
+def _zero(array: Array, layout: Layout, extents: Extents) -> None:
+    for slab in _pad_slabs(layout, extents):
+        array[slab] = 0
+
+
+def _pad_slabs(layout: Layout, extents: Extents) -> Iterator[tuple[slice, ...]]:
+    """Boxes of the physical array that together are its pads; they overlap only across dims.
+
+    Per dim, counting up from the extent to the padded one: first to the next multiple of the
+    innermost block, then to that of the next one, and so on.
+    """
+    for dim, end in layout.padded(extents).items():
+        here = extents[dim]
+        axes = [i for i, axis in enumerate(layout.axes) if axis.dim == dim]
+        axes.sort(key=lambda i: layout.units[i])
+        for level, axis in enumerate(axes):
+            if here == end:
+                break
+            unit, size = layout.units[axis], layout.axes[axis].block
+            digit = here // unit % size
+            if not digit:
+                continue
+            slab = [slice(None)] * len(layout.axes)
+            slab[axis] = slice(digit, None)
+            for above in axes[level + 1 :]:
+                higher = here // layout.units[above] % (layout.axes[above].block or end)
+                slab[above] = slice(higher, higher + 1)
+            yield tuple(slab)
+            here += (size - digit) * unit
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Consecutive indices of one dim: ``count`` times ``unit``, from a multiple of ``unit`` on."""
+
+    start: int
+    unit: int
+    count: int
+
+
+def _move(src: Array, source: Layout, dst: Array, target: Layout, extents: Extents) -> None:
+    """Copy every element, bits as they are; pads are neither read nor written.
+
+    Each dim is cut into runs within which both layouts step evenly, at most one per level of
+    blocks; the product of the dims' runs is a set of boxes, each of them one strided copy.
+    """
+    if 0 in extents.values():
+        return
+    src, dst = _bits(src), _bits(dst)
+    units = {dim: _common_units(source, target, dim, extents[dim]) for dim in source.dims}
+    stuck = [dim for dim, common in units.items() if not _is_chain(common)]
+    if stuck:  # blocks of 3 to blocks of 4, say: by way of no blocks
+        middle = target
+        for dim in stuck:
+            middle = middle.unblock(dim)
+        halfway = np.empty(middle.physical_shape(extents), src.dtype)
+        _move(src, source, halfway, middle, extents)
+        _move(halfway, middle, dst, target, extents)
+        return
+    for runs in product(*(_runs(extents[dim], common) for dim, common in units.items())):
+        box = dict(zip(units, runs, strict=True))
+        read, have = _digits(src, source, box, units)
+        write, want = _digits(dst, target, box, units)
+        write[...] = read.transpose([have.index(digit) for digit in want])
+
+
+def _bits(array: Array) -> Array:
+    """The array as unsigned integers: NumPy copies those fastest, and cannot change them."""
+    return array.view(f"u{array.itemsize}")
+
+
+def _common_units(source: Layout, target: Layout, dim: str, extent: int) -> list[int]:
+    """Units of the dim's axes in both layouts that its indices reach, largest first, down to 1."""
+    units = {1}
+    for layout in (source, target):
+        rows = zip(layout.axes, layout.units, strict=True)
+        units |= {unit for axis, unit in rows if axis.dim == dim and unit < extent}
+    return sorted(units, reverse=True)
+
+
+def _is_chain(units: Sequence[int]) -> bool:
+    return all(larger % smaller == 0 for larger, smaller in pairwise(units))
+
+
+def _runs(extent: int, units: Sequence[int]) -> list[_Run]:
+    """The indices below ``extent`` in the mixed radix of ``units``: a run per digit not 0."""
+    runs, start = [], 0
+    for unit in units:
+        count = (extent - start) // unit
+        if count:
+            runs.append(_Run(start, unit, count))
+            start += count * unit
+    return runs
+
+
+def _digits(
+    array: Array, layout: Layout, box: Mapping[str, _Run], units: Mapping[str, Sequence[int]]
+) -> tuple[Array, list[tuple[str, int]]]:
+    """A view of the box with one axis per digit of each dim, and (dim, unit) of each axis."""
+    place: list[int | slice] = []
+    shape: list[int] = []
+    digits: list[tuple[str, int]] = []
+    for (dim, block), unit in zip(layout.axes, layout.units, strict=True):
+        run = box[dim]
+        first = run.start // unit % block if block else run.start // unit
+        if unit > run.unit:
+            place.append(first)
+            continue
+        holds_run = not block or unit * block > run.unit
+        sizes = [run.count] if holds_run else []
+        within = [u for u in units[dim] if unit <= u <= (run.unit if holds_run else unit * block)]
+        sizes += [larger // smaller for larger, smaller in pairwise(within)]
+        digits += [(dim, u) for u in (within if holds_run else within[1:])]
+        place.append(slice(first, first + prod(sizes)))
+        shape += sizes
+    return array[(*place, ...)].reshape(shape), digits

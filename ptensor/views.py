@@ -1,0 +1,54 @@
+"""Layouts under a view's dim names: an operand and its view are one piece of memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ptensor.layout import Axis, Layout
+from vtensor.errors import LayoutError
+
+if TYPE_CHECKING:
+    from vtensor.tensor import VTensor
+
+
+def to_base(layout: Layout, tensor: VTensor) -> Layout:
+    """A layout of a view, under the names of the operand that it looks at.
+
+    Raises:
+        LayoutError: the parts of a split dim do not lie together, slowest first.
+    """
+    if tensor.base is None or layout.is_any:
+        return layout
+    axes = list(layout.axes)
+    for dim, parts in tensor.view.names.items():
+        if len(parts) == 1:
+            axes = [Axis(dim, a.block) if a.dim == parts[0] else a for a in axes]
+            continue
+        places = [i for i, axis in enumerate(axes) if axis.dim in parts]
+        together = places == list(range(places[0], places[0] + len(parts)))
+        if not together or tuple(axes[i].dim for i in places) != parts:
+            raise LayoutError(
+                f"layout {layout} of a view tears {dim} apart: {' '.join(parts)} must lie together"
+            )
+        axes[places[0] : places[-1] + 1] = [Axis(dim, 0)]
+    return Layout.of_axes(axes, layout.encoding)
+
+
+def from_base(layout: Layout, tensor: VTensor) -> Layout:
+    """A layout of an operand, under the names of a view of it.
+
+    Raises:
+        LayoutError: a dim that the view splits is blocked.
+    """
+    if tensor.base is None or layout.is_any:
+        return layout
+    axes: list[Axis] = []
+    for axis in layout.axes:
+        parts = tensor.view.names[axis.dim]
+        if len(parts) == 1:
+            axes.append(Axis(parts[0], axis.block))
+        elif layout.block(axis.dim) != 1:
+            raise LayoutError(f"layout {layout} blocks {axis.dim}, which the view splits")
+        else:
+            axes += [Axis(part, 0) for part in parts]
+    return Layout.of_axes(axes, layout.encoding)

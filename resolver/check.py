@@ -1,0 +1,168 @@
+"""The independent check of an extended graph: is every edge consistent, and is it still the same
+network?
+
+It shares no code with the resolver or the layout algebra: it reads a layout's text with a parser of
+its own and compares addresses element by element, dim by dim. It runs on every plan, always.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from math import prod
+from typing import TYPE_CHECKING
+
+from resolver.extended import ExtendedGraph, OpNode, TransformNode, Value
+from vtensor.errors import UnsoundPlanError
+
+if TYPE_CHECKING:
+    from ptensor.layout import Layout
+    from vtensor.graph import Graph
+
+Parts = list[tuple[str, int]]
+
+
+def check(extended: ExtendedGraph, graph: Graph, transformers: Iterable[str]) -> None:
+    """Prove an extended graph sound.
+
+    Args:
+        extended: what is to run.
+        graph: what was to be computed.
+        transformers: libraries that have a transformer.
+
+    Raises:
+        UnsoundPlanError: a value is used before it is made, an edge's layouts disagree, a Transform
+            changes more than the layout or has nobody to run it, an output is delivered elsewhere
+            or otherwise than promised, or the network is not the one that was given.
+    """
+    able = set(transformers)
+    made: set[str] = set(extended.inputs)
+    produced = {name for node in extended.nodes for name in node.outputs}
+    made |= {v.name for v in extended.values.values() if v.constant and v.name not in produced}
+    origin: dict[str, str] = {name: name for name in made}
+    for node in extended.nodes:
+        _known(node.name, node.inputs, made)
+        if isinstance(node, TransformNode):
+            _transform(extended, node, able)
+            origin[node.output] = origin[node.input]
+        else:
+            _operator(extended, node, graph, origin)
+            origin.update({name: name for name in node.outputs})
+        again = made & set(node.outputs)
+        if again:
+            raise UnsoundPlanError(f"{node.name}: makes {sorted(again)} a second time")
+        made |= set(node.outputs)
+    _whole(extended, graph, origin, made)
+
+
+def _known(node: str, names: Iterable[str], made: set[str]) -> None:
+    for name in names:
+        if name not in made:
+            raise UnsoundPlanError(f"{node}: uses {name!r} before anything makes it")
+
+
+def _transform(extended: ExtendedGraph, node: TransformNode, able: set[str]) -> None:
+    source, target = extended.values[node.input], extended.values[node.output]
+    if dict(source.dims) != dict(target.dims) or source.dtype != target.dtype:
+        raise UnsoundPlanError(f"{node.name}: changes more than the layout of {source.name}")
+    if source.constant != target.constant:
+        raise UnsoundPlanError(f"{node.name}: a constant stays one, and nothing else becomes one")
+    if node.library not in able:
+        raise UnsoundPlanError(f"{node.name}: {node.library} has no transformer")
+    addresses(str(source.layout), source.dims)
+    addresses(str(target.layout), target.dims)
+
+
+def _operator(
+    extended: ExtendedGraph, node: OpNode, graph: Graph, origin: Mapping[str, str]
+) -> None:
+    given = graph.nodes.get(node.name)
+    if given is None or given.op is not node.op or given.outputs != node.outputs:
+        raise UnsoundPlanError(f"{node.name}: no such node in the network")
+    sources = tuple(origin[name] for name in node.inputs)
+    if sources != given.inputs:
+        raise UnsoundPlanError(f"{node.name}: reads {sources}, the network says {given.inputs}")
+    names = (*node.inputs, *node.outputs)
+    if len(names) != len(node.decision.layouts):
+        raise UnsoundPlanError(f"{node.name}: {len(names)} operands, other layouts decided")
+    for name, layout in zip(names, node.decision.layouts, strict=True):
+        _agree(node.name, extended.values[name], layout)
+
+
+def _agree(node: str, value: Value, layout: Layout) -> None:
+    have, want = str(value.layout), str(layout)
+    if have != want and addresses(have, value.dims) != addresses(want, value.dims):
+        raise UnsoundPlanError(f"{node}: {value.name} is in {have}, {want} is required")
+
+
+def _whole(
+    extended: ExtendedGraph, graph: Graph, origin: Mapping[str, str], made: set[str]
+) -> None:
+    if tuple(extended.inputs) != tuple(graph.inputs):
+        raise UnsoundPlanError("the plan has other inputs than the network")
+    if extended.outputs.keys() != graph.outputs.keys():
+        raise UnsoundPlanError("the plan has other outputs than the network")
+    for alias, name in extended.outputs.items():
+        _known(f"output {alias}", [name], made)
+        if origin[name] != graph.outputs[alias]:
+            raise UnsoundPlanError(f"output {alias}: {name} is not {graph.outputs[alias]}")
+
+
+def addresses(text: str, dims: Mapping[str, int]) -> tuple[object, ...]:
+    """Where a layout puts the elements of these extents: by dim, the address each index adds.
+
+    Two layouts agree when this and the number of bytes do. The encoding is part of the answer.
+
+    >>> dims = {"N": 1, "C": 16, "H": 2, "W": 2}
+    >>> addresses("NCHW16c", dims) == addresses("NHWC", dims)
+    True
+    >>> addresses("NCHW", dims) == addresses("NHWC", dims)
+    False
+    """
+    order, _, encoding = text.partition(":")
+    parts = _spaced(order) if " " in order or "/" in order else _compact(order, dims)
+    if {name for name, _ in parts} != dims.keys():
+        raise UnsoundPlanError(f"layout {text} does not hold dims {' '.join(dims)}")
+    block = {name: prod(size for other, size in parts if other == name and size) for name in dims}
+    sizes = [size or -(-dims[name] // block[name]) for name, size in parts]
+    steps = [prod(sizes[place + 1 :]) for place in range(len(parts))]
+    table = []
+    for name in sorted(dims):
+        places = [i for i, (other, _) in enumerate(parts) if other == name]
+        outer = [i for i in places if not parts[i][1]]
+        inner = [i for i in places if parts[i][1]]
+        column = []
+        for index in range(dims[name]):
+            rest, address = index, 0
+            for place in reversed(inner):
+                rest, digit = divmod(rest, sizes[place])
+                address += digit * steps[place]
+            column.append(address + (rest * steps[outer[0]] if outer else 0))
+        table.append((name, tuple(column)))
+    return (encoding, prod(sizes), tuple(table))
+
+
+def _compact(order: str, dims: Mapping[str, int]) -> Parts:
+    parts: Parts = []
+    if order == "()":
+        return parts
+    for number, letter in re.findall(r"(\d*)([A-Za-z])", order):
+        if not number:
+            parts.append((letter, 0))
+        else:
+            parts.append((letter if letter in dims else letter.upper(), int(number)))
+    if "".join(f"{n}{c}" for n, c in re.findall(r"(\d*)([A-Za-z])", order)) != order:
+        raise UnsoundPlanError(f"layout {order} of {' '.join(dims)} does not parse")
+    return parts
+
+
+def _spaced(order: str) -> Parts:
+    """``batch head seq/64 feat seq%64``: a name, a name over all its blocks, a block."""
+    parts: Parts = []
+    for word in order.split():
+        name, _, block = word.partition("%")
+        if block:
+            parts.append((name, int(block)))
+        else:
+            parts.append((word.partition("/")[0], 0))
+    return parts

@@ -1,0 +1,156 @@
+"""Algorithm 1: evaluate every node partially, in topological order, and collect what it decided.
+
+Source: the paper, section 5.1 and Fig. 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from libdesc.dispatcher import DispatchContext
+from ptensor.buffer import TensorStorage
+from ptensor.evaluation import Call, Decision, Evaluation, Mode, Step, installed
+from ptensor.layout import Layout
+from vtensor.errors import ContractError, ResolutionError
+from vtensor.operators import info_of, run_compute
+from vtensor.tensor import Option, VTensor
+
+if TYPE_CHECKING:
+    from vtensor.graph import Graph, Node
+
+_resolutions = 0
+
+
+def resolutions() -> int:
+    """How many graphs this process has resolved: once per (shapes, dtypes, entry layouts)."""
+    return _resolutions
+
+
+class PartialEvaluation(Evaluation):
+    """Evaluation that ends at the tagger: nothing is allocated and no kernel runs."""
+
+    mode = Mode.PARTIAL
+
+    def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:  # noqa: ARG002
+        """A step here is an invoker that went on past its tagger."""
+        raise call.misuse("a native step in partial evaluation")
+
+    def share(self, call: Call, source: VTensor, target: VTensor) -> None:  # noqa: ARG002
+        """As for ``emit``."""
+        raise call.misuse("share in partial evaluation")
+
+    def callback(self, call: Call, run: Callable[[], None]) -> None:  # noqa: ARG002
+        """As for ``emit``."""
+        raise call.misuse("a call-back in partial evaluation")
+
+
+@dataclass(frozen=True)
+class ResolvedNode:
+    """A node and what was decided for it; values go by name."""
+
+    name: str
+    op: object
+    op_name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    roles: tuple[str, ...]
+    decision: Decision
+
+
+@dataclass
+class Resolution:
+    """Every value with its produced layout, and every node with its decision, in topological order."""
+
+    name: str
+    values: dict[str, VTensor] = field(default_factory=dict)
+    nodes: list[ResolvedNode] = field(default_factory=list)
+    inputs: tuple[str, ...] = ()
+    outputs: dict[str, str] = field(default_factory=dict)
+
+
+def resolve(
+    graph: Graph,
+    entry_layouts: Mapping[str, Layout] | None = None,
+    libraries: tuple[str, ...] | None = None,
+) -> Resolution:
+    """Resolve a sealed graph.
+
+    Args:
+        graph: what to resolve; nodes that no output needs are left out.
+        entry_layouts: how inputs lie in memory, by name; declared order where nothing is said.
+        libraries: the libraries that may be used; None is all.
+
+    Returns:
+        The layout that each value is produced in and that each node requires.
+
+    Raises:
+        NoInvokerError: no library takes a node.
+        ContractError: an invoker breaks its contract.
+        ResolutionError: an entry layout does not fit its input.
+
+    Source: the paper, Algorithm 1.
+    """
+    global _resolutions
+    _resolutions += 1
+    needed, order = _order(graph)
+    state = Resolution(graph.name, inputs=tuple(graph.inputs), outputs=dict(graph.outputs))
+    _entry(graph, state, entry_layouts or {}, needed)
+    with installed(PartialEvaluation()):
+        for node in order:
+            state.nodes.append(_partially(state, node, libraries))
+    return state
+
+
+def _order(graph: Graph) -> tuple[set[str], list[Node]]:
+    """The nodes that outputs need, in topological order."""
+    import networkx as nx
+
+    whole = graph.to_networkx()
+    maker = {name: node.name for node in graph.nodes.values() for name in node.outputs}
+    ends = {maker.get(value, value) for value in graph.outputs.values()}
+    needed = set(ends).union(*(nx.ancestors(whole, end) for end in ends))
+    rank = {name: index for index, name in enumerate(graph.nodes)}
+    order = nx.lexicographical_topological_sort(whole.subgraph(needed), lambda n: rank.get(n, -1))
+    return needed, [graph.nodes[name] for name in order if name in graph.nodes]
+
+
+def _entry(
+    graph: Graph, state: Resolution, entry_layouts: Mapping[str, Layout], needed: set[str]
+) -> None:
+    """Give inputs and constants their produced layouts (Algorithm 1, line 1)."""
+    for name in graph.inputs:
+        value = graph.values[name]
+        layout = entry_layouts.get(name, Layout.plain(value.dims))
+        if layout.is_any or set(layout.dims) != value.dims.keys():
+            raise ResolutionError(
+                f"input {name!r}: layout {layout} does not hold {value.summary()}; "
+                f"name each of its dims once"
+            )
+        fresh = VTensor(value.dtype, value.dims, Option(name=name))
+        fresh.produced_layout = layout
+        state.values[name] = fresh
+    for name, array in graph.constants.items():
+        if name in needed:
+            value = graph.values[name]
+            fresh = VTensor(value.dtype, value.dims, Option(name=name))
+            declared = Layout.plain(value.dims)
+            fresh.storage = TensorStorage.of_array(array, fresh, declared, constant=True)
+            state.values[name] = fresh
+
+
+def _partially(state: Resolution, node: Node, libraries: tuple[str, ...] | None) -> ResolvedNode:
+    """Evaluate one node up to its tagger and spread what it produces."""
+    ctx = DispatchContext(node=node.name, names=node.outputs, libraries=libraries)
+    inputs = [state.values[name] for name in node.inputs]
+    outputs = run_compute(ctx, node.op, inputs)
+    if ctx.decision is None:
+        raise ContractError(f"{node.op_name} {node.name!r}: compute did not call ctx.dispatch")
+    for value, layout in zip(outputs, ctx.decision.layouts[len(inputs) :], strict=True):
+        value.produced_layout = layout
+        state.values[value.name] = value
+    roles = info_of(node.op).roles(len(inputs), len(outputs))
+    return ResolvedNode(
+        node.name, node.op, node.op_name, node.inputs, node.outputs, roles, ctx.decision
+    )

@@ -1,0 +1,119 @@
+"""Insert a Transform node wherever what is produced is not what is required.
+
+Source: the paper, section 5.1, Fig. 7(c).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from libdesc.transforms import LayoutChange, choose_library
+from ptensor.evaluation import installed
+from ptensor.layout import Layout
+from resolver.evaluate import PartialEvaluation, Resolution, ResolvedNode
+from resolver.extended import ExtendedGraph, OpNode, Reason, TransformNode, Value
+from vtensor.errors import ResolutionError
+
+
+def extend(
+    resolution: Resolution, output_layouts: Mapping[str, Layout] | None = None
+) -> ExtendedGraph:
+    """Make the extended graph of a resolution: one Transform an edge that needs one.
+
+    Args:
+        resolution: what the resolver decided.
+        output_layouts: how outputs are delivered, by name; declared order where nothing is said.
+
+    Raises:
+        ResolutionError: an output layout does not fit its output.
+        NoInvokerError: no library can change one layout into another.
+    """
+    graph = ExtendedGraph(
+        resolution.name, inputs=resolution.inputs, outputs=dict(resolution.outputs)
+    )
+    for value in resolution.values.values():
+        layout = value.produced_layout
+        assert layout is not None, "the resolver gives every value a layout"
+        graph.values[value.name] = Value(
+            value.name, value.dtype, value.dims, layout, value.constant
+        )
+    makers = {name: node for node in resolution.nodes for name in node.outputs}
+    insert = _Inserter(graph, resolution, makers)
+    with installed(insert.evaluation):
+        for node in resolution.nodes:
+            inputs = tuple(insert.input(node, index) for index in range(len(node.inputs)))
+            graph.nodes.append(
+                OpNode(
+                    node.name,
+                    node.op,
+                    node.op_name,
+                    inputs,
+                    node.outputs,
+                    node.roles,
+                    node.decision,
+                )
+            )
+        for alias, name in resolution.outputs.items():
+            layout = (output_layouts or {}).get(alias, Layout.plain(graph.values[name].dims))
+            graph.outputs[alias] = insert.output(alias, name, layout)
+    return graph
+
+
+class _Inserter:
+    """Adds Transforms to a graph that is being made."""
+
+    def __init__(
+        self, graph: ExtendedGraph, resolution: Resolution, makers: Mapping[str, ResolvedNode]
+    ) -> None:
+        self.graph = graph
+        self.resolution = resolution
+        self.makers = makers
+        self.evaluation = PartialEvaluation()
+        self.count = 0
+
+    def input(self, node: ResolvedNode, index: int) -> str:
+        """The value that a node's input reads: the producer's, or a Transform's of it."""
+        name, required = node.inputs[index], node.decision.layouts[index]
+        value = self.graph.values[name]
+        if value.layout.same(required, value.dims):
+            return name
+        reason = Reason(
+            node.name,
+            name,
+            node.roles[index],
+            node.decision.library,
+            node.op_name,
+            self.makers[name].op_name if name in self.makers else "",
+            node.decision.requirements[index],
+        )
+        return self._transform(value, required, reason)
+
+    def output(self, alias: str, name: str, layout: Layout) -> str:
+        """The value that is delivered under a name."""
+        value = self.graph.values[name]
+        if layout.is_any or set(layout.dims) != value.dims.keys():
+            raise ResolutionError(
+                f"output {alias!r}: layout {layout} does not hold its dims {' '.join(value.dims)}"
+            )
+        if value.layout.same(layout, value.dims):
+            return name
+        maker = self.makers.get(name)
+        return self._transform(
+            value, layout, Reason(alias, name, producer_op=maker.op_name if maker else "")
+        )
+
+    def _transform(self, value: Value, required: Layout, reason: Reason) -> str:
+        consumer = reason.library
+        maker = self.makers.get(value.name)
+        preferred = [consumer, maker.decision.library if maker else ""]
+        change = LayoutChange(value.layout, required)
+        library = choose_library(
+            self.resolution.values[value.name], change, filter(None, preferred), self.evaluation
+        )
+        target = f"{value.name}@{self.count}"
+        self.graph.values[target] = Value(target, value.dtype, value.dims, required, value.constant)
+        self.graph.nodes.append(
+            TransformNode(f"transform:{self.count}", value.name, target, library, reason)
+        )
+        self.count += 1
+        return target

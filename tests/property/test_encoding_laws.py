@@ -1,0 +1,139 @@
+"""The laws of element encodings: widening is exact, rounding is to the nearest, once."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ptensor.encoding import Encoding, convert, lossless, preserves
+from tests.property.strategies import ENCODINGS, LAWS, Array, bits, encodings, seeds, values
+from vtensor.dtype import numpy_dtype
+
+PAIRS = [(a, b) for a, b in product(ENCODINGS, ENCODINGS) if a != b]
+F32, F64, BF16 = Encoding("f32"), Encoding("f64"), Encoding("bf16")
+
+
+def _samples(encoding: Encoding) -> Array:
+    """Every bit pattern of a type of up to two bytes; random and extreme ones of the others."""
+    if encoding.dtype == "bool":
+        return np.array([False, True])
+    size = encoding.itemsize
+    if size <= 2:
+        return np.arange(256**size, dtype=f"u{size}").view(encoding.numpy)
+    edge = [0, 1, 2**31, 2**32 - 1, 0x7F800001, 0x7FC00000, 0xFF800000, 0x00800000, 0x33000000]
+    extreme = np.array(edge * 2, "u4").view(encoding.numpy)
+    return np.concatenate([extreme, values([20000], encoding.dtype, 11)])
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: f"{pair[0]}-{pair[1]}")
+def test_lossless_pairs_come_back_bit_for_bit(pair: tuple[Encoding, Encoding]) -> None:
+    source, target = pair
+    stored = _samples(source)
+    back = convert(convert(stored, source, target), target, source)
+    kept = np.array_equal(bits(back), bits(stored))
+    assert kept or not lossless(source, target)
+    # and the claim is not empty: what keeps every element of a small type is mostly known to
+    if source.itemsize <= 2 and source.scale == target.scale == 1 and target.dtype != "bool":
+        assert kept == lossless(source, target)
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: f"{pair[0]}-{pair[1]}")
+def test_preserving_pairs_keep_the_value(pair: tuple[Encoding, Encoding]) -> None:
+    source, target = pair
+    if not preserves(source, target):
+        return
+    assert lossless(source, target)
+    stored = _samples(source)
+    with np.errstate(invalid="ignore"):
+        wide = convert(stored, source, target).astype(np.longdouble) * target.scale
+        assert np.array_equal(wide, stored.astype(np.longdouble) * source.scale, equal_nan=True)
+
+
+def _is_nearest_even(exact: Array, rounded: Array) -> Array:
+    """Whether each bf16 is nearest to its f64, ties to the even one; NaN and infinity aside."""
+    here = rounded.astype(np.float64)
+    below = (rounded.view("u2") - np.uint16(1)).view(rounded.dtype).astype(np.float64)
+    above = (rounded.view("u2") + np.uint16(1)).view(rounded.dtype).astype(np.float64)
+    error = np.abs(exact - here)
+    others = np.minimum(np.abs(exact - below), np.abs(exact - above))
+    is_even = rounded.view("u2") % 2 == 0
+    result: Array = (error < others) | ((error == others) & is_even)
+    return result
+
+
+def _near_ties(seed: int) -> Array:
+    """f64 around the midpoints of bf16: on them, and off by what f32 cannot see."""
+    rng = np.random.default_rng(seed)
+    mantissa = rng.integers(128, 256, 2000).astype(np.float64)
+    off = rng.choice([0.0, 2.0**-40, -(2.0**-40), 2.0**-18, -(2.0**-18)], 2000)
+    sign = rng.choice([-1.0, 1.0], 2000)
+    scaled: Array = sign * (mantissa + 0.5 + off) * 2.0 ** rng.integers(-100, 100, 2000)
+    return scaled
+
+
+@LAWS
+@given(seeds)
+def test_f64_rounds_once_to_bf16(seed: int) -> None:
+    exact = _near_ties(seed)
+    assert _is_nearest_even(exact, convert(exact, F64, BF16)).all()
+
+
+def test_rounding_twice_would_be_caught() -> None:
+    exact = _near_ties(3)
+    twice = exact.astype(np.float32).astype(ml_dtypes.bfloat16)
+    assert not _is_nearest_even(exact, twice).all()
+
+
+@LAWS
+@given(seeds)
+def test_f32_rounds_as_ml_dtypes_does(seed: int) -> None:
+    stored = values([4000], "f32", seed)
+    number = ~np.isnan(stored)
+    got = convert(stored, F32, BF16)
+    with np.errstate(over="ignore", invalid="ignore"):
+        want = stored.astype(ml_dtypes.bfloat16)
+    assert np.array_equal(bits(got)[number], bits(want)[number])
+    assert np.array_equal(np.isnan(got), ~number)
+
+
+@LAWS
+@given(
+    st.lists(st.floats(width=32), min_size=1, max_size=40),
+    st.sampled_from(["s8", "u8", "s16", "s32", "s64", "u64"]),
+    st.floats(2.0**-20, 2.0**20),
+)
+def test_quantising_takes_the_nearest_step(numbers: list[float], name: str, scale: float) -> None:
+    target = Encoding(name, scale)
+    info = np.iinfo(numpy_dtype(name))
+    got = convert(np.array(numbers, np.float32), F32, target)
+    for number, step in zip(np.array(numbers, np.float32).tolist(), got.tolist(), strict=True):
+        if np.isnan(number):
+            assert step == 0
+        elif abs(number) == np.inf:
+            assert step == (info.max if number > 0 else info.min)
+        else:  # Python's round is to even, and its integers have no end
+            assert step == min(max(round(number / target.scale), int(info.min)), int(info.max))
+
+
+@LAWS
+@given(encodings, encodings, st.sampled_from([(), (0,), (3, 0), (1, 1)]), seeds)
+def test_shape_and_zero_survive(
+    a: Encoding, b: Encoding, shape: tuple[int, ...], seed: int
+) -> None:
+    stored = values(shape, a.dtype, seed)
+    assert convert(stored, a, b).shape == shape
+    assert convert(stored, a, b).dtype == b.numpy
+    zero = convert(np.zeros(shape, a.numpy), a, b)
+    assert not bits(zero).any()  # so that pads stay pads
+
+
+@LAWS
+@given(encodings)
+def test_text_reads_back(encoding: Encoding) -> None:
+    assert Encoding.parse(str(encoding)) == encoding
+    assert Encoding.parse(f" {encoding} ") == encoding

@@ -1,0 +1,11 @@
+"""VTensor: operators on virtual tensors; layouts are resolved and optimised for them.
+
+Importing this package loads neither a kernel library nor a solver nor ONNX: each name loads what it
+needs when it is first used (SPEC 1); ``__init__.pyi`` says which name comes from where.
+"""
+
+import lazy_loader as _lazy
+
+__version__ = "0.1.0"
+
+__getattr__, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)

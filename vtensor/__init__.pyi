@@ -1,0 +1,8 @@
+from . import errors as errors
+from .frontends.onnx import load_onnx as load_onnx
+from .graph import Graph as Graph
+from .isa import limit_isa as limit_isa
+from .runtime.session import Session as Session
+from .tensor import VTensor as VTensor
+
+__version__: str

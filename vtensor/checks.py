@@ -1,0 +1,160 @@
+"""ParametersAndDimensionCheck, generated: the text of an operator's check, from its declaration.
+
+The text is what runs: it is compiled from what ``check_source`` prints, under a file name that
+tracebacks and debuggers can show.
+
+Source: the paper, section 4.4.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import linecache
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from vtensor.dims import DimSpec, dim_error, product_source
+from vtensor.errors import ParameterError
+
+if TYPE_CHECKING:
+    from vtensor.tensor import VTensor
+
+Check = Callable[[str, object, Sequence["VTensor"], Sequence["VTensor"]], None]
+
+
+@dataclass(frozen=True, eq=False)
+class CheckSource:
+    """What the check of one operator is generated from."""
+
+    name: str
+    cls: type
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    variadic: bool
+    dims: Mapping[str, DimSpec]
+    equal: tuple[tuple[str, str], ...]
+
+
+def parameter_error(name: str, field: str, value: object, rule: str) -> ParameterError:
+    """The error of a parameter out of its range."""
+    return ParameterError(f"{name}({field}={value!r}): {field} must be {rule}")
+
+
+def _type_rule(hint: Any) -> tuple[str, str]:
+    """The expression that tests ``value`` for an annotation, and its English."""
+    if typing.get_origin(hint) is tuple:
+        args = typing.get_args(hint)
+        test, word = _type_rule(args[0])
+        many = f"isinstance(value, tuple) and all({test} for value in value)"
+        if args[-1] is Ellipsis:
+            return many, f"a tuple of {word}s"
+        return f"{many} and len(value) == {len(args)}", f"a tuple of {len(args)} {word}s"
+    if hint is int:
+        return "isinstance(value, int) and not isinstance(value, bool)", "integer"
+    if hint is float:
+        return "isinstance(value, (int, float)) and not isinstance(value, bool)", "number"
+    if hint in (str, bool):
+        return f"isinstance(value, {hint.__name__})", {str: "string", bool: "truth value"}[hint]
+    if isinstance(hint, type):
+        return f"isinstance(value, {hint.__name__})", hint.__name__
+    return "True", "value"
+
+
+def parameter_lines(name: str, cls: type) -> list[str]:
+    """The lines that check the parameters of ``op``."""
+    hints = typing.get_type_hints(cls)
+    lines: list[str] = []
+    for field in dataclasses.fields(cls):
+        test, word = _type_rule(hints[field.name])
+        rules = [(test, word)]
+        each = "value" if word.startswith("a tuple") else "(value,)"
+        if (low := field.metadata.get("minimum")) is not None:
+            rules.append((f"all(v >= {low!r} for v in {each})", f"at least {low!r}"))
+        if (high := field.metadata.get("maximum")) is not None:
+            rules.append((f"all(v <= {high!r} for v in {each})", f"at most {high!r}"))
+        if (choices := field.metadata.get("choices")) is not None:
+            rules.append((f"value in {tuple(choices)!r}", f"one of {tuple(choices)!r}"))
+        lines.append(f"value = op.{field.name}")
+        for test, rule in rules:
+            if test != "True":
+                lines.append(f"if not ({test}):")
+                lines.append(
+                    f"    raise parameter_error({name!r}, {field.name!r}, value, {rule!r})"
+                )
+    return lines
+
+
+def check_source(source: CheckSource) -> str:
+    """The text of an operator's ParametersAndDimensionCheck."""
+    name = source.name
+    singles = source.inputs[:-1] if source.variadic else source.inputs
+    lines = [
+        f"def check_{name}(node, op, inputs, outputs):",
+        f'    """Parameters and dimensions of {name}."""',
+        *(f"    {line}" for line in parameter_lines(name, source.cls)),
+    ]
+    unpack = ", ".join([*singles, *([f"*{source.inputs[-1]}"] if source.variadic else [])])
+    lines.append(f"    [{unpack}] = inputs")
+    lines.append(f"    [{', '.join(source.outputs)}] = outputs")
+    roles = ", ".join(f"{role!r}: {role}" for role in (*singles, *source.outputs))
+    many = source.inputs[-1] if source.variadic else ""
+    extra = f", **{{f'{many}{{i}}': t for i, t in enumerate({many})}}" if many else ""
+    lines.append(f"    operands = {{{roles}{extra}}}")
+    for role in (*source.inputs, *source.outputs):
+        spec = source.dims[role]
+        row = " ".join([*(f"{d}?" for d in spec.optional), *spec.required, *("*" * spec.open)])
+        if spec.condition(role) == "True":
+            continue
+        head, body = "    ", role
+        if role == many:
+            lines.append(f"    for {role}_i in {role}:")
+            head, body = "        ", f"{role}_i"
+        lines.append(f"{head}if not ({spec.condition(body)}):")
+        lines.append(
+            f"{head}    raise dim_error(f'{name} {{node!r}}', operands, "
+            f"{f'the dims of {role} must be {row}'!r})"
+        )
+    for left, right in source.equal:
+        rule = f"{left} = {{left}} must equal {right} = {{right}}"
+        lines.append(f"    left, right = {product_source(left)}, {product_source(right)}")
+        lines.append("    if left != right:")
+        lines.append(f"        raise dim_error(f'{name} {{node!r}}', operands, f'{rule}')")
+    return "\n".join(lines) + "\n"
+
+
+def compile_text(text: str, file_name: str, names: Mapping[str, object]) -> dict[str, Any]:
+    """Run generated text in a namespace of its own, so that tracebacks show its lines."""
+    linecache.cache[file_name] = (len(text), None, text.splitlines(keepends=True), file_name)
+    namespace: dict[str, Any] = dict(names)
+    exec(compile(text, file_name, "exec"), namespace)
+    return namespace
+
+
+def check_names(source: CheckSource) -> dict[str, object]:
+    """What the text of a check refers to."""
+    hints = typing.get_type_hints(source.cls).values()
+    types = {hint.__name__: hint for hint in hints if isinstance(hint, type)}
+    return {"dim_error": dim_error, "parameter_error": parameter_error, **types}
+
+
+@cache
+def compile_check(source: CheckSource) -> Check:
+    """The compiled check: ``check(node, op, inputs, outputs)``."""
+    text = check_source(source)
+    namespace = compile_text(text, f"<generated check of {source.name}>", check_names(source))
+    check: Check = namespace[f"check_{source.name}"]
+    return check
+
+
+def parameter_check(name: str, cls: type) -> Callable[[object], None]:
+    """The part of the check that needs the parameters alone, compiled."""
+    body = parameter_lines(name, cls) or ["pass"]
+    text = f"def check_parameters_{name}(op):\n" + "\n".join(f"    {line}" for line in body) + "\n"
+    types = {h.__name__: h for h in typing.get_type_hints(cls).values() if isinstance(h, type)}
+    names = {"parameter_error": parameter_error, **types}
+    namespace = compile_text(text, f"<generated parameter check of {name}>", names)
+    check: Callable[[object], None] = namespace[f"check_parameters_{name}"]
+    return check

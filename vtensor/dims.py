@@ -1,0 +1,104 @@
+"""What an operator declares of its operands' dims, and the check that is generated from it.
+
+A declaration is a row of names: ``"N C H W"`` exactly these, in any order; ``"G? O I h w"`` G may
+be absent; ``"* M K"`` these and any others. An equality compares two products of sizes and
+parameters: ``("x.C", "w.G * w.I")``; an absent dim counts as 1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vtensor.errors import DimError, describe
+
+if TYPE_CHECKING:
+    from vtensor.tensor import VTensor
+
+
+@dataclass(frozen=True)
+class DimSpec:
+    """A parsed row of dim names."""
+
+    required: tuple[str, ...]
+    optional: tuple[str, ...]
+    open: bool
+
+    @classmethod
+    def parse(cls, text: str) -> DimSpec:
+        """Parse ``"G? O I h w"``.
+
+        >>> DimSpec.parse("G? O I").optional
+        ('G',)
+        """
+        words = text.split()
+        names = [word.removesuffix("?") for word in words if word != "*"]
+        if len(set(names)) != len(names) or not all(name.isidentifier() for name in names):
+            raise DimError(f"{text!r} is no row of dim names: each once, each an identifier")
+        return cls(
+            tuple(word for word in words if word != "*" and not word.endswith("?")),
+            tuple(word[:-1] for word in words if word.endswith("?")),
+            "*" in words,
+        )
+
+    def condition(self, role: str) -> str:
+        """The expression that is true when the operand ``role`` has these dims."""
+        required = "{" + ", ".join(repr(name) for name in self.required) + "}"
+        if self.open:
+            return f"{role}.dims.keys() >= {required}" if self.required else "True"
+        if self.optional:
+            optional = "{" + ", ".join(repr(name) for name in self.optional) + "}"
+            return f"{role}.dims.keys() - {optional} == {required}"
+        return f"{role}.dims.keys() == {required}"
+
+
+def product_source(expression: str) -> str:
+    """Python for one side of an equality.
+
+    >>> product_source("w.G * w.I")
+    "w.dims.get('G', 1) * w.dims.get('I', 1)"
+    >>> product_source("group")
+    'op.group'
+    """
+    factors = []
+    for factor in (part.strip() for part in expression.split("*")):
+        if re.fullmatch(r"\d+", factor):
+            factors.append(factor)
+        elif match := re.fullmatch(r"(\w+)\.(\w+)", factor):
+            factors.append(f"{match[1]}.dims.get({match[2]!r}, 1)")
+        elif factor.isidentifier():
+            factors.append(f"op.{factor}")
+        else:
+            raise DimError(f"{expression!r} is no product of 'role.DIM', parameters and integers")
+    return " * ".join(factors)
+
+
+def dim_error(label: str, operands: Mapping[str, VTensor], what: str) -> DimError:
+    """The error of a failed check: node and operator, what is wrong, each operand on a line."""
+    rows = {role: (t.dtype, t.dims) for role, t in operands.items()}
+    return DimError(describe(f"{label}: {what}", rows))
+
+
+def broadcast(*operands: Mapping[str, int]) -> dict[str, int]:
+    """Sizes of an element-wise result: every name, each size the largest; size 1 and absence
+    broadcast.
+
+    The order is that of the operand with the most dims, others' names after it, so it does not
+    depend on which operand comes first unless they tie.
+
+    Raises:
+        DimError: two sizes of one name differ and neither is 1.
+
+    >>> broadcast({"C": 3}, {"N": 2, "C": 3, "H": 1}, {"H": 5})
+    {'N': 2, 'C': 3, 'H': 5}
+    """
+    result: dict[str, int] = {}
+    for dims in sorted(operands, key=len, reverse=True):
+        for name, size in dims.items():
+            have = result.get(name, 1)
+            if 1 not in (have, size) and have != size:
+                raise DimError(f"dim {name} is {have} in one operand and {size} in another")
+            result[name] = size if have == 1 else have
+    return result

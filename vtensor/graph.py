@@ -1,0 +1,214 @@
+"""The dataflow graph: operators on VTensors, built in Python, immutable once sealed.
+
+What ``str(graph)`` prints, a line each::
+
+    graph  ::= "graph" name, then lines
+    line   ::= "input"    value ":" dtype dims
+             | "constant" value ":" dtype dims
+             | value {"," value} "=" operator "(" parameters ")" value {"," value} ":" dtype dims
+             | "output"   value
+    dims   ::= { name "=" size }
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from vtensor.dtype import from_numpy
+from vtensor.errors import DimError, GraphError
+from vtensor.operators import Context, info_of, run_compute
+from vtensor.tensor import Option, VTensor
+
+if TYPE_CHECKING:
+    import networkx as nx
+    import numpy as np
+
+
+class ArrayLike(Protocol):
+    """What a constant is given as: anything that NumPy can look at."""
+
+    def __array__(self, dtype: Any = None, /) -> np.ndarray[Any, Any]:
+        """The array."""
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """An operator applied to values; values go by name."""
+
+    name: str
+    op: object
+    op_name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(eq=False)
+class Graph:
+    """A network: inputs, constants, operators, outputs.
+
+    >>> from ops import Relu
+    >>> g = Graph("tiny")
+    >>> x = g.input("x", {"N": 1, "C": 3})
+    >>> g.output(g.add(Relu(), x, name="relu"))
+    >>> print(g)
+    graph tiny
+    input x : f32 N=1 C=3
+    relu = Relu() x : f32 N=1 C=3
+    output relu
+
+    Errors name the node, and nothing that failed is left in the graph.
+    """
+
+    name: str = "graph"
+    values: dict[str, VTensor] = field(default_factory=dict)
+    constants: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    inputs: list[str] = field(default_factory=list)
+    outputs: dict[str, str] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    sealed: bool = False
+
+    def input(self, name: str, dims: Mapping[str, int], dtype: str = "f32") -> VTensor:
+        """A value that every run is given.
+
+        Args:
+            name: the name to give it by.
+            dims: sizes by name, in presentation order.
+            dtype: element type.
+        """
+        value = VTensor(dtype, dims, Option(name=self._free(name)))
+        self.values[name] = value
+        self.inputs.append(name)
+        return value
+
+    def constant(self, array: ArrayLike, dims: str | Sequence[str], name: str = "") -> VTensor:
+        """A value that is known now; the array is kept, not copied, and must not change.
+
+        Args:
+            array: the values; ``dims`` names its axes, in order.
+            dims: ``"O I h w"`` or a sequence of names.
+            name: ``constant:index`` when not given.
+
+        Raises:
+            DimError: the array has another rank than ``dims`` has names.
+        """
+        import numpy as np
+
+        values = np.asarray(array)
+        names = dims.split() if isinstance(dims, str) else list(dims)
+        if len(names) != values.ndim or len(set(names)) != len(names):
+            raise DimError(f"constant {name!r}: shape {values.shape} does not go by dims {names}")
+        name = self._free(name) if name else self._fresh("constant")
+        sizes = {dim: int(size) for dim, size in zip(names, values.shape, strict=True)}
+        value = VTensor(from_numpy(values.dtype), sizes, Option(name=name))
+        self.values[name] = value
+        self.constants[name] = values
+        return value
+
+    def add(self, op: object, *inputs: VTensor, name: str = "") -> Any:
+        """Apply an operator.
+
+        Args:
+            op: an operator instance, ``Conv2D(strides=(2, 2))``.
+            inputs: values of this graph.
+            name: the node's name; ``op:index`` when not given.
+
+        Returns:
+            The output VTensor, or a tuple where the operator has several.
+
+        Raises:
+            GraphError: an input belongs to another graph, or the name is taken.
+            DimError: the operator does not take these dims.
+        """
+        info = info_of(op)
+        for value in inputs:
+            if self.values.get(value.name) is not value:
+                raise GraphError(f"{info.name}: {value!r} is no value of graph {self.name!r}")
+        name = self._free(name) if name else self._fresh(info.name.lower())
+        outputs = run_compute(Context(node=name), op, inputs)
+        node = Node(
+            name, op, info.name, tuple(v.name for v in inputs), tuple(v.name for v in outputs)
+        )
+        for value in outputs:
+            self.values[value.name] = value
+        self.nodes[name] = node
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def output(self, value: VTensor, name: str = "") -> None:
+        """Deliver a value from every run, under its own name or another."""
+        self._open()
+        if self.values.get(value.name) is not value:
+            raise GraphError(f"{value!r} is no value of graph {self.name!r}")
+        if (name or value.name) in self.outputs:
+            raise GraphError(f"graph {self.name!r} already has an output {name or value.name!r}")
+        self.outputs[name or value.name] = value.name
+
+    def seal(self) -> Graph:
+        """Make the graph immutable.
+
+        Raises:
+            GraphError: it delivers nothing.
+        """
+        if not self.outputs:
+            raise GraphError(f"graph {self.name!r} has no output: call output(value)")
+        self.sealed = True
+        return self
+
+    def to_networkx(self) -> nx.MultiDiGraph:
+        """Nodes and values as a networkx graph; edge attribute ``value`` is the value's name.
+
+        Inputs and constants are nodes of kind ``input`` and ``constant``.
+        """
+        import networkx as nx
+
+        graph: nx.MultiDiGraph = nx.MultiDiGraph(name=self.name)
+        producer = {name: name for name in (*self.inputs, *self.constants)}
+        graph.add_nodes_from(self.inputs, kind="input")
+        graph.add_nodes_from(self.constants, kind="constant")
+        for node in self.nodes.values():
+            graph.add_node(node.name, kind="node", op=node.op_name, operator=node.op)
+            for position, value in enumerate(node.inputs):
+                graph.add_edge(producer[value], node.name, value=value, position=position)
+            producer.update(dict.fromkeys(node.outputs, node.name))
+        return graph
+
+    def _open(self) -> None:
+        if self.sealed:
+            raise GraphError(f"graph {self.name!r} is sealed; build a new one")
+
+    def _free(self, name: str) -> str:
+        self._open()
+        if name in self.values or name in self.nodes:
+            raise GraphError(f"graph {self.name!r} already has {name!r}")
+        return name
+
+    def _fresh(self, stem: str) -> str:
+        self._open()
+        index = len(self.nodes) if stem != "constant" else len(self.constants)
+        while f"{stem}:{index}" in self.values or f"{stem}:{index}" in self.nodes:
+            index += 1
+        return f"{stem}:{index}"
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+
+def _parameters(op: object) -> str:
+    fields = dataclasses.fields(op)  # type: ignore[arg-type]  # operators are dataclasses
+    changed = [f for f in fields if getattr(op, f.name) != f.default]
+    return ", ".join(f"{f.name}={getattr(op, f.name)!r}" for f in changed)
+
+
+def _lines(graph: Graph) -> Iterable[str]:
+    yield f"graph {graph.name}"
+    for kind, names in (("input", graph.inputs), ("constant", list(graph.constants))):
+        for name in names:
+            yield f"{kind} {name} : {graph.values[name].summary()}"
+    for node in graph.nodes.values():
+        left, right = ", ".join(node.outputs), ", ".join(node.inputs)
+        sizes = ", ".join(graph.values[name].summary() for name in node.outputs)
+        yield f"{left} = {node.op_name}({_parameters(node.op)}) {right} : {sizes}"
+    for alias, name in graph.outputs.items():
+        yield f"output {name}" if alias == name else f"output {name} as {alias}"

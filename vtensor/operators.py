@@ -1,0 +1,299 @@
+"""Operators: what a file in ``ops/`` declares, and the context that its ``compute`` is given.
+
+An operator is a frozen dataclass of parameters with one method, ``compute(ctx, *inputs)``: it makes
+the output VTensors and calls ``ctx.dispatch``. Everything that must hold of parameters and dims is
+declared, and the check is generated from the declaration (``vtensor/checks.py``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar, cast, dataclass_transform
+
+from vtensor.checks import CheckSource, compile_check, parameter_check
+from vtensor.dims import DimSpec, dim_error
+from vtensor.errors import DimError, GraphError, VTensorError
+from vtensor.tensor import Option, VTensor
+
+T = TypeVar("T")
+
+Pair = tuple[int, int]
+Pads = tuple[int, int, int, int]
+
+
+def param(
+    *,
+    default: Any = dataclasses.MISSING,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    choices: Sequence[object] | None = None,
+) -> Any:
+    """A parameter of an operator, with the range that the generated check enforces."""
+    rules = {"minimum": minimum, "maximum": maximum, "choices": choices}
+    return dataclasses.field(default=default, metadata=rules)
+
+
+class Operator(Protocol):
+    """What every operator class is: a frozen dataclass with a ``compute``."""
+
+    compute: Callable[..., Any]
+
+
+class NodeReader(Protocol):
+    """One node of an ONNX model, as an operator's ``Spelling`` reads it."""
+
+    opset: int
+    name: str
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """An attribute's value, or the default where it is absent."""
+
+    def has(self, index: int) -> bool:
+        """True when the optional input ``index`` is given."""
+
+    def input(self, index: int, names: str = "") -> VTensor:
+        """Input ``index``; with ``names``, one a position, under these dim names."""
+
+    @property
+    def inputs(self) -> list[VTensor]:
+        """All inputs that are given."""
+
+    def constant(self, index: int) -> Any:
+        """Input ``index`` as a NumPy array; an error when it is computed from data."""
+
+    def axis(self, index: int, of: VTensor) -> str:
+        """The dim at a position (negative counts from the end) of a value."""
+
+    def output_names(self, index: int = 0) -> tuple[str, ...]:
+        """The dim names that the model's naming gives to an output, a position each."""
+
+    def add(self, op: object, *inputs: VTensor) -> VTensor:
+        """Add an operator to the graph."""
+
+    def reshape(self, x: VTensor, dims: Mapping[str, int]) -> VTensor:
+        """The same elements in presentation order under other dims."""
+
+    def refuse(self, reason: str) -> VTensorError:
+        """The error that says that this node is not supported, and why."""
+
+
+class Naming(Protocol):
+    """One node of an ONNX model while dims get their names: positions are unified, not values."""
+
+    opset: int
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """An attribute's value, or the default where it is absent."""
+
+    def rank(self, role: str) -> int:
+        """Number of positions of ``"x0"`` (input 0) or ``"y0"`` (output 0); 0 when absent."""
+
+    def name(self, role: str, names: str) -> None:
+        """Give a value's positions these names."""
+
+    def same(self, role: str, position: int, other: str, other_position: int) -> None:
+        """Two positions are one dim."""
+
+    def hint(self, role: str, names: str) -> None:
+        """Names to use where nothing else names the positions."""
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """How ONNX writes an operator.
+
+    Args:
+        op_type: ONNX's name.
+        since, until: the opsets in which this spelling holds, both included; until None is "and
+        later".
+        names: which positions of inputs and outputs are one dim, and what they are called.
+        read: adds this node's operators to the graph and returns its outputs.
+    """
+
+    op_type: str
+    since: int
+    read: Callable[[NodeReader], VTensor | Sequence[VTensor]]
+    names: Callable[[Naming], None]
+    until: int | None = None
+
+
+@dataclass(frozen=True)
+class OperatorInfo:
+    """A registered operator: its class and everything that was declared of it."""
+
+    name: str
+    cls: type
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    variadic: bool
+    dims: Mapping[str, DimSpec]
+    equal: tuple[tuple[str, str], ...]
+    elementwise: bool
+    onnx: tuple[Spelling, ...]
+    check: CheckSource
+    file: str = ""
+    line: int = 0
+
+    def roles(self, inputs: int, outputs: int) -> tuple[str, ...]:
+        """The role of each operand of a call: ``x w y``; a variadic role is numbered, ``x0 x1 y``."""
+        if self.variadic:
+            head, last = self.inputs[:-1], self.inputs[-1]
+            numbered = tuple(f"{last}{i}" for i in range(inputs - len(head)))
+            return head + numbered + self.outputs[:outputs]
+        return self.inputs[:inputs] + self.outputs[:outputs]
+
+
+#: Every operator by name; filled by ``@operator``.
+OPERATORS: dict[str, OperatorInfo] = {}
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(param, dataclasses.field))
+def operator(
+    name: str,
+    *,
+    dims: Mapping[str, str],
+    equal: Sequence[tuple[str, str]] = (),
+    elementwise: bool = False,
+    onnx: Spelling | Sequence[Spelling] = (),
+) -> Callable[[type[T]], type[T]]:
+    """Register a class as an operator.
+
+    Args:
+        name: the operator's name, as it stands in graphs and plans.
+        dims: a row of dim names for each operand, by role; inputs are the parameters of
+            ``compute``, the other roles are outputs. ``compute(self, ctx, *x)`` takes any number of
+            inputs.
+        equal: pairs of products that must be equal, ``("x.C", "w.I * group")``.
+        elementwise: the value at a place depends only on the inputs' values at that place.
+        onnx: how ONNX writes it.
+
+    Raises:
+        GraphError: the name is taken, or ``dims`` and ``compute`` disagree.
+
+    Source: the paper, section 4.3.
+    """
+
+    def register(cls: type[T]) -> type[T]:
+        if not dataclasses.is_dataclass(cls):
+            cls = dataclass(frozen=True)(cls)
+        parameters = list(inspect.signature(cast(Operator, cls).compute).parameters.values())[2:]
+        inputs = tuple(p.name for p in parameters)
+        variadic = bool(parameters) and parameters[-1].kind is inspect.Parameter.VAR_POSITIONAL
+        if not set(inputs) <= set(dims):
+            raise GraphError(f"operator {name}: dims say nothing of {set(inputs) - set(dims)}")
+        specs = {role: DimSpec.parse(text) for role, text in dims.items()}
+        outputs = tuple(role for role in dims if role not in inputs)
+        here = inspect.getsourcefile(cls) or ""
+        previous = OPERATORS.get(name)
+        if previous is not None and (previous.file, previous.cls.__qualname__) != (
+            here,
+            cls.__qualname__,
+        ):
+            raise GraphError(f"operator {name} is already registered by {previous.file}")
+        spellings = (onnx,) if isinstance(onnx, Spelling) else tuple(onnx)
+        source = CheckSource(name, cls, inputs, outputs, variadic, specs, tuple(equal))
+        OPERATORS[name] = OperatorInfo(
+            name,
+            cls,
+            inputs,
+            outputs,
+            variadic,
+            specs,
+            tuple(equal),
+            elementwise,
+            spellings,
+            source,
+            here,
+            inspect.getsourcelines(cls)[1],
+        )
+        _check_on_construction(cls, name)
+        cls.__operator__ = name  # type: ignore[attr-defined]
+        return cls
+
+    return register
+
+
+def _check_on_construction(cls: type, name: str) -> None:
+    """Parameters are wrong from the moment they are given: say so then, not when the network runs."""
+    check = parameter_check(name, cls)
+    construct = cls.__init__
+
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        construct(self, *args, **kwargs)
+        check(self)
+
+    init.__wrapped__ = construct  # type: ignore[attr-defined]  # keeps signature and help
+    cls.__init__ = init  # type: ignore[misc]
+
+
+def info_of(op: object) -> OperatorInfo:
+    """What is registered of an operator instance.
+
+    Raises:
+        GraphError: it is no operator.
+    """
+    name = getattr(type(op), "__operator__", None)
+    if name is None:
+        raise GraphError(f"{op!r} is no operator; operators are registered with @operator")
+    return OPERATORS[name]
+
+
+@dataclass
+class Context:
+    """What ``compute`` is given: where its outputs go and how its work is handed on.
+
+    This one hands on nothing and only checks: the graph builder infers shapes with it.
+
+    Attributes:
+        node: name of the node, for errors and plans.
+        device: where the node is placed.
+        post: operators fused behind this one, each with its own VTensors; empty unless fusion
+        offers some.
+    """
+
+    node: str = ""
+    device: str = "cpu"
+    op: str = ""
+    names: tuple[str, ...] = ()
+    post: tuple[Follower, ...] = ()
+
+    def output(self, index: int) -> Option:
+        """Where output ``index`` comes from: the last argument of a VTensor."""
+        name = self.names[index] if index < len(self.names) else ""
+        return Option(self.node, self.op, index, self.device, name)
+
+    def dispatch(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> None:
+        """Check parameters and dims; then, where there is a library to call, call the best."""
+        compile_check(info_of(op).check)(self.node, op, inputs, outputs)
+
+
+@dataclass(frozen=True)
+class Follower:
+    """An operator fused behind another: it is applied to that one's output before anything is stored."""
+
+    op: object
+    operands: tuple[VTensor, ...] = field(default=())
+
+
+def run_compute(ctx: Context, op: object, inputs: Sequence[VTensor]) -> tuple[VTensor, ...]:
+    """Run an operator's ``compute`` in a context and return its outputs.
+
+    Errors that ``compute`` runs into get the node, the operator and one line an operand.
+    """
+    info = info_of(op)
+    ctx.op = info.name
+    least = len(info.inputs) - info.variadic
+    if len(inputs) != len(info.inputs) if not info.variadic else len(inputs) <= least:
+        takes = f"at least {least + 1}" if info.variadic else str(len(info.inputs))
+        raise GraphError(f"{info.name} {ctx.node!r} takes {takes} inputs, {len(inputs)} were given")
+    try:
+        result = cast(Operator, op).compute(ctx, *inputs)
+    except DimError as error:
+        if "\n" in str(error):
+            raise
+        rows = dict(zip(info.roles(len(inputs), 0), inputs, strict=True))
+        raise dim_error(f"{info.name} {ctx.node!r}", rows, str(error)) from None
+    return result if isinstance(result, tuple) else (result,)

@@ -1,0 +1,145 @@
+"""What a run is given: arrays of any kind, checked against what was declared, taken as they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ptensor.layout import Layout
+from vtensor.dtype import from_numpy, numpy_dtype
+from vtensor.errors import InputError, VTensorError
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or an output of a network.
+
+    Attributes:
+        name: the name to give or to ask for it by.
+        dtype: element type.
+        shape: sizes in presentation order; None where each run decides.
+        dims: dim names in presentation order.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...]
+    dims: tuple[str, ...]
+
+    def __str__(self) -> str:
+        sizes = " ".join(
+            f"{dim}={'?' if size is None else size}"
+            for dim, size in zip(self.dims, self.shape, strict=True)
+        )
+        return f"{self.name} : {self.dtype} {sizes}"
+
+
+def as_array(name: str, given: object) -> Array:
+    """A NumPy array of what was given, without a copy where that is possible.
+
+    Raises:
+        InputError: it offers neither ``__dlpack__`` nor ``__array__``.
+    """
+    if isinstance(given, np.ndarray):
+        return given
+    try:
+        if hasattr(given, "__dlpack__"):
+            return np.from_dlpack(given)  # type: ignore[arg-type]  # the protocol was just tested
+        if hasattr(given, "__array__"):
+            return np.asarray(given)
+    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+        raise InputError(
+            f"input {name!r}: {type(given).__name__} gives no array: {error}"
+        ) from error
+    raise InputError(
+        f"input {name!r}: {type(given).__name__} is no array; give a NumPy array or an object with "
+        "__dlpack__ or __array__"
+    )
+
+
+def check_names(feeds: Mapping[str, object], ports: Sequence[Port]) -> None:
+    """Every input is given, and nothing else.
+
+    Raises:
+        InputError: a name is missing or unknown; lists what there is.
+    """
+    if not isinstance(feeds, Mapping):
+        raise InputError(f"inputs are given as {{name: array}}, not as {type(feeds).__name__}")
+    known = [port.name for port in ports]
+    missing = [name for name in known if name not in feeds]
+    unknown = [str(name) for name in feeds if name not in known]
+    if missing or unknown:
+        faults = [f"missing: {', '.join(missing)}"] * bool(missing)
+        faults += [f"unknown: {', '.join(unknown)}"] * bool(unknown)
+        listed = "\n".join(f"  {port}" for port in ports) or "  none"
+        raise InputError(f"inputs {'; '.join(faults)}. This network's inputs are\n{listed}")
+
+
+def check_array(array: Array, port: Port) -> Array:
+    """An array as its port declares it: rank, sizes, element type; native byte order.
+
+    Raises:
+        InputError: it is something else; says what is wanted and what was given.
+    """
+    if array.ndim != len(port.shape):
+        raise InputError(
+            f"input {port.name!r}: rank {array.ndim} was given (shape {array.shape}), wanted is {port}"
+        )
+    for size, want in zip(array.shape, port.shape, strict=True):
+        if want is not None and size != want:
+            raise InputError(
+                f"input {port.name!r}: shape {array.shape} was given, wanted is {port}"
+            )
+    try:
+        have = from_numpy(array.dtype)
+    except VTensorError as error:
+        raise InputError(f"input {port.name!r}: {error}; wanted is {port}") from None
+    if have != port.dtype:
+        raise InputError(
+            f"input {port.name!r}: element type {have} was given, wanted is {port}; "
+            f"to fix: array.astype({numpy_dtype(port.dtype).name!r})"
+        )
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def layout_of(array: Array, dims: Sequence[str]) -> Layout | None:
+    """The order in which a dense array lies; None when it has gaps, overlaps or runs backwards.
+
+    >>> layout_of(np.zeros((1, 4, 4, 3), np.float32).transpose(0, 3, 1, 2), "NCHW")
+    Layout('NHWC')
+    """
+    if array.flags.c_contiguous:
+        return Layout.plain(dims)
+    order = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
+    if not array.transpose(order).flags.c_contiguous or not array.flags.aligned:
+        return None
+    return Layout.plain([dims[axis] for axis in order])
+
+
+def parse_layouts(
+    given: Mapping[str, Layout | str] | None, ports: Sequence[Port], what: str
+) -> dict[str, Layout]:
+    """Layouts by port name, parsed and checked.
+
+    Raises:
+        InputError: a port does not exist, or the layout does not hold its dims, or has blocks.
+        LayoutError: the text does not parse.
+    """
+    layouts: dict[str, Layout] = {}
+    known = {port.name: port for port in ports}
+    for name, layout in (given or {}).items():
+        if name not in known:
+            raise InputError(f"{what}: no {name!r} here; there are {', '.join(known) or 'none'}")
+        parsed = Layout(layout)
+        if parsed.is_any or set(parsed.dims) != set(known[name].dims) or not parsed.is_plain:
+            raise InputError(
+                f"{what}: {parsed} cannot hold {known[name]}; an array that goes in or out lies in "
+                "some order of exactly these dims, without blocks"
+            )
+        layouts[name] = parsed
+    return layouts

@@ -1,0 +1,266 @@
+"""Session: a network that is ready to run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from libdesc.registry import registry
+from optimizer.pipeline import optimise, pass_names
+from ptensor.layout import Layout
+from resolver.check import check
+from resolver.evaluate import resolve
+from resolver.extend import extend
+from vtensor.errors import InputError, SessionClosedError
+from vtensor.graph import Graph
+from vtensor.runtime.executor import Executor
+from vtensor.runtime.feeds import (
+    Array,
+    Port,
+    as_array,
+    check_array,
+    check_names,
+    layout_of,
+    parse_layouts,
+)
+from vtensor.runtime.plan import Conversion, Plan
+
+if TYPE_CHECKING:
+    import onnx
+
+    from vtensor.frontends.onnx import Model
+
+Key = tuple[tuple[str, tuple[int, ...], str, Layout], ...]
+Progress = Callable[[str], None]
+
+
+class Session:
+    """A network resolved, extended, checked, recorded and ready to run.
+
+    Args:
+        model: path of an ONNX file, its bytes, a ModelProto, or a Graph.
+        threads: kernel threads; None is every processor that the process may use.
+        optimize: a level (``"none"``, ``"all"``) or a list of pass names.
+        input_layouts: how inputs will lie in memory, by name; what the first plan is made for.
+        output_layouts: how outputs are to lie, by name; None is C order of the model's dims.
+        libraries: the libraries that may be used; None is all.
+        progress: called with each node's name while the plan is made.
+
+    Raises:
+        ModelError: the file is missing, no ONNX, or uses what VTensor does not have.
+        NoInvokerError: no library takes a node.
+        InputError: an option is wrong.
+
+    A network whose shapes are all known is planned here, others at the first run. A run with other
+    shapes or other entry layouts makes another plan; plans are kept.
+
+    >>> from ops import Relu
+    >>> g = Graph("tiny")
+    >>> g.output(g.add(Relu(), g.input("x", {"N": 1, "C": 2})), "y")
+    >>> with Session(g, libraries=["numpy"]) as session:
+    ...     session.run(None, {"x": np.array([[-1, 2]], np.float32)})
+    [array([[0., 2.]], dtype=float32)]
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | bytes | onnx.ModelProto | Graph,
+        *,
+        threads: int | None = None,
+        optimize: str | Sequence[str] = "all",
+        input_layouts: Mapping[str, Layout | str] | None = None,
+        output_layouts: Mapping[str, Layout | str] | None = None,
+        libraries: Sequence[str] | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        pass_names(optimize)  # a wrong level is an error before anything is loaded
+        self._executor = Executor.of(threads)
+        self._optimize = optimize
+        self._libraries = _library_names(libraries)
+        self._progress = progress
+        self._closed = False
+        self._plans: dict[Key, Plan] = {}
+        self._last: Plan | None = None
+        self._model, self._graph = _load(model)
+        self._inputs, self._outputs = self._ports()
+        self._entry = parse_layouts(input_layouts, self._inputs, "input_layouts")
+        self._delivery = parse_layouts(output_layouts, self._outputs, "output_layouts")
+        if self._graph is not None:
+            key = tuple(
+                (p.name, tuple(s or 0 for s in p.shape), p.dtype, self._entry_layout(p))
+                for p in self._inputs
+            )
+            self._executor.run(lambda: self._plan_for(key))
+
+    @property
+    def inputs(self) -> list[Port]:
+        """What a run is given."""
+        return list(self._inputs)
+
+    @property
+    def outputs(self) -> list[Port]:
+        """What a run returns, in order."""
+        return list(self._outputs)
+
+    @property
+    def threads(self) -> int:
+        """The budget of kernel threads."""
+        return self._executor.threads
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the last run, or the one made at construction.
+
+        Raises:
+            InputError: the network has symbolic sizes and nothing has run yet.
+        """
+        self._open()
+        if self._last is None:
+            raise InputError(
+                "there is no plan yet: sizes are symbolic, so the first run makes it; "
+                "or load the model with shapes="
+            )
+        return self._last
+
+    @property
+    def conversions(self) -> list[Conversion]:
+        """The Transforms left in the last plan: what each run converts, and why."""
+        return self.plan.conversions
+
+    def run(self, outputs: Sequence[str] | None, inputs: Mapping[str, object]) -> list[Array]:
+        """Run the network.
+
+        Args:
+            outputs: names of the outputs wanted, in order; None is all.
+            inputs: arrays by name: NumPy's, or anything with ``__dlpack__`` or ``__array__``. A
+                dense array is taken as it lies, whatever the order of its axes in memory.
+
+        Returns:
+            Fresh NumPy arrays, one an output.
+
+        Raises:
+            InputError: a name, rank, size or element type is wrong; nothing has run.
+            NativeError: a library failed.
+            SessionClosedError: after ``close()``.
+        """
+        self._open()
+        wanted = self._wanted(outputs)
+        check_names(inputs, self._inputs)
+        arrays: dict[str, Array] = {}
+        rows = []
+        for port in self._inputs:
+            array = check_array(as_array(port.name, inputs[port.name]), port)
+            layout = layout_of(array, port.dims)
+            if layout is None:
+                array, layout = np.ascontiguousarray(array), Layout.plain(port.dims)
+            expected = self._entry_layout(port)
+            sizes = dict(zip(port.dims, array.shape, strict=True))
+            layout = expected if expected.same(layout, sizes) else layout
+            arrays[port.name] = array
+            rows.append((port.name, array.shape, port.dtype, layout))
+        return self._executor.run(lambda: self._run(tuple(rows), arrays, wanted))
+
+    def close(self) -> None:
+        """Let go of plans and weights; a second call does nothing."""
+        self._closed = True
+        self._plans.clear()
+        self._last = None
+        self._model = None
+        self._graph = None
+
+    def __enter__(self) -> Session:
+        self._open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self, key: Key, arrays: Mapping[str, Array], wanted: Sequence[str]) -> list[Array]:
+        self._open()  # it may have been closed while this run was queued
+        return self._plan_for(key).run(arrays, wanted)
+
+    def _plan_for(self, key: Key) -> Plan:
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = self._make(key)
+        self._last = plan
+        return plan
+
+    def _make(self, key: Key) -> Plan:
+        graph = self._graph
+        if graph is None:
+            assert self._model is not None, "an open session has a model or a graph"
+            graph = self._model.graph({name: shape for name, shape, _, _ in key})
+        entry = {name: layout for name, _, _, layout in key}
+        extended = extend(resolve(graph, entry, self._libraries), self._delivery)
+        extended = optimise(extended, self._optimize)
+        able = [library.name for library in registry().libraries.values() if library.transforms]
+        check(extended, graph, able)
+        return Plan(extended, graph.constants, self._progress)
+
+    def _ports(self) -> tuple[list[Port], list[Port]]:
+        if self._graph is None:
+            assert self._model is not None
+            return self._model.ports()
+        values = self._graph.values
+        return (
+            [_port(name, values[name]) for name in self._graph.inputs],
+            [_port(alias, values[name]) for alias, name in self._graph.outputs.items()],
+        )
+
+    def _entry_layout(self, port: Port) -> Layout:
+        return self._entry.get(port.name, Layout.plain(port.dims))
+
+    def _wanted(self, outputs: Sequence[str] | None) -> list[str]:
+        known = [port.name for port in self._outputs]
+        if outputs is None:
+            return known
+        if isinstance(outputs, str):
+            raise InputError(f"outputs are given as a list of names: [{outputs!r}]")
+        unknown = [str(name) for name in outputs if name not in known]
+        if unknown:
+            raise InputError(f"no output {', '.join(unknown)}; outputs are {', '.join(known)}")
+        return list(outputs)
+
+    def _open(self) -> None:
+        if self._closed:
+            raise SessionClosedError("this session is closed: make a new one")
+
+
+def _port(name: str, value: Any) -> Port:
+    return Port(name, value.dtype, tuple(value.dims.values()), tuple(value.dims))
+
+
+def _load(
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto | Graph,
+) -> tuple[Model | None, Graph | None]:
+    """A model that is still to be given sizes, or a graph whose sizes are known."""
+    if isinstance(model, Graph):
+        return None, model if model.sealed else model.seal()
+    from vtensor.frontends.onnx import Model
+
+    loaded = Model(model)
+    return (None, loaded.graph({})) if loaded.static else (loaded, None)
+
+
+def _library_names(libraries: Sequence[str] | None) -> tuple[str, ...] | None:
+    if libraries is None:
+        return None
+    names = tuple([libraries] if isinstance(libraries, str) else libraries)
+    known = registry().libraries
+    unknown = [str(name) for name in names if name not in known]
+    if unknown or not names:
+        raise InputError(
+            f"libraries: {', '.join(unknown) or 'none'} is not registered; "
+            f"registered are {', '.join(sorted(known))}"
+        )
+    return names

@@ -1,0 +1,223 @@
+"""VTensor: named dims and an element type, and no memory order.
+
+What a VTensor holds in memory, once it holds anything, is a *storage*: a protocol here, implemented
+in ``ptensor/buffer.py``, so that the language knows nothing of layouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from vtensor.dtype import ITEMSIZE
+from vtensor.errors import ContractError, DimError, DTypeError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ptensor.layout import Layout
+
+
+class Storage(Protocol):
+    """The memory behind a VTensor: who owns it, in which layout, and whether it ever changes."""
+
+    @property
+    def layout(self) -> Layout:
+        """The layout that the bytes are in."""
+
+    @property
+    def constant(self) -> bool:
+        """True when the values are known before a run and never change."""
+
+    def data(self) -> np.ndarray[Any, Any]:
+        """The elements, one axis an axis of the layout; pads included."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """Where a VTensor comes from: the output ``index`` of ``node`` (the paper's third argument)."""
+
+    node: str = ""
+    op: str = ""
+    index: int = 0
+    device: str = "cpu"
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class DimView:
+    """How a view's dims map to its base's: each base dim to the names that it goes by in the view.
+
+    One name is a renaming; several, slowest first, split the dim into that many.
+    """
+
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class VTensor:
+    """A tensor as an operator sees it: an element type and named dims with sizes.
+
+    The order in which the dims are given is how the tensor is *presented* (to ONNX, to NumPy); it
+    says nothing about memory.
+
+    Args:
+        dtype: element type, ``"f32"``, ``"bf16"``, ...
+        dims: sizes by name, each at least 0.
+        option: which output of which node this is, from ``ctx.output(i)``.
+
+    Raises:
+        DimError: a name is no identifier, or a size is negative or no integer.
+        DTypeError: the element type is unknown.
+
+    >>> x = VTensor("f32", {"N": 1, "C": 64, "H": 56, "W": 56})
+    >>> x.size("C"), x.ndimensions(), x.nbytes
+    (64, 4, 802816)
+
+    Source: the paper, section 4.1.
+    """
+
+    __slots__ = ("_dims", "_storage", "base", "dtype", "option", "produced_layout", "view")
+
+    def __init__(self, dtype: str, dims: Mapping[str, int], option: Option | None = None) -> None:
+        if dtype not in ITEMSIZE:
+            raise DTypeError(f"unknown element type {dtype!r}; one of {', '.join(ITEMSIZE)}")
+        for name, size in dims.items():
+            if not isinstance(name, str) or not name.isidentifier():
+                raise DimError(
+                    f"a dim's name is an identifier such as 'N' or 'batch', not {name!r}"
+                )
+            if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+                raise DimError(f"dim {name} has size {size!r}; a size is an integer of at least 0")
+        self.dtype = dtype
+        self._dims = MappingProxyType(dict(dims))
+        self.option = option or Option()
+        #: The layout in which the producer leaves the values; None until the resolver has been
+        there.self.produced_layout: Layout | None = None
+        self._storage: Storage | None = None
+        self.base: VTensor | None = None
+        self.view = DimView()
+
+    @property
+    def dims(self) -> Mapping[str, int]:
+        """Sizes by name, in presentation order."""
+        return self._dims
+
+    @property
+    def name(self) -> str:
+        """The value's name in its graph: ``node`` or ``node:index``; empty outside a graph."""
+        option = self.option
+        return option.name or (f"{option.node}:{option.index}" if option.index else option.node)
+
+    @property
+    def op(self) -> str:
+        """The operator that makes this value; empty for inputs and constants."""
+        return self.option.op
+
+    @property
+    def device(self) -> str:
+        """The device that holds the value."""
+        return self.option.device
+
+    @property
+    def num_elements(self) -> int:
+        """Number of elements, pads excluded."""
+        return prod(self._dims.values())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements, pads excluded."""
+        return self.num_elements * ITEMSIZE[self.dtype]
+
+    @property
+    def storage(self) -> Storage | None:
+        """The memory behind this tensor, or None while it is only a description."""
+        return self.base.storage if self.base is not None else self._storage
+
+    @storage.setter
+    def storage(self, storage: Storage) -> None:
+        self._storage = storage
+        self.produced_layout = storage.layout
+
+    @property
+    def constant(self) -> bool:
+        """True when the values are known before a run."""
+        return self.storage is not None and self.storage.constant
+
+    def size(self, dim: str) -> int:
+        """Size of a dim.
+
+        Raises:
+            DimError: this tensor has no such dim.
+        """
+        try:
+            return self._dims[dim]
+        except KeyError:
+            have = " ".join(self._dims) or "none"
+            raise DimError(
+                f"{self.name or 'tensor'} has no dim {dim!r}; its dims are {have}"
+            ) from None
+
+    def ndimensions(self) -> int:
+        """Number of dims."""
+        return len(self._dims)
+
+    def data(self) -> np.ndarray[Any, Any]:
+        """The elements as they lie in memory (``produced_layout`` says how), pads included.
+
+        Raises:
+            ContractError: there is nothing in memory yet, as in partial evaluation.
+        """
+        if self.storage is None:
+            raise ContractError(
+                f"{self.name or 'this VTensor'} has no data: nothing has computed it"
+            )
+        return self.storage.data()
+
+    def rename(self, names: Mapping[str, str]) -> VTensor:
+        """This tensor under other dim names; a view, nothing moves.
+
+        >>> VTensor("f32", {"N": 2, "C": 3}).rename({"C": "K"}).summary()
+        'f32 N=2 K=3'
+        """
+        for dim in names:
+            self.size(dim)
+        mapping = {dim: (names.get(dim, dim),) for dim in self._dims}
+        return self._as_view({names.get(d, d): s for d, s in self._dims.items()}, mapping)
+
+    def split(self, dim: str, into: Mapping[str, int]) -> VTensor:
+        """This tensor with one dim seen as several, slowest first; a view, nothing moves.
+
+        Raises:
+            DimError: the sizes do not multiply to the dim's.
+
+        >>> VTensor("f32", {"O": 8, "I": 3}).split("O", {"G": 2, "O": 4}).summary()
+        'f32 G=2 O=4 I=3'
+        """
+        if prod(into.values()) != self.size(dim):
+            raise DimError(f"{dim}={self.size(dim)} cannot be split into {dict(into)}")
+        dims: dict[str, int] = {}
+        for name, size in self._dims.items():
+            dims.update(into if name == dim else {name: size})
+        mapping = {name: tuple(into) if name == dim else (name,) for name in self._dims}
+        return self._as_view(dims, mapping)
+
+    def _as_view(self, dims: Mapping[str, int], names: Mapping[str, tuple[str, ...]]) -> VTensor:
+        if len(dims) != sum(len(parts) for parts in names.values()):
+            raise DimError(f"a view names a dim twice: {[n for p in names.values() for n in p]}")
+        if self.base is not None:
+            raise DimError("a view of a view is not taken: view the operand itself")
+        view = VTensor(self.dtype, dims, self.option)
+        view.base = self
+        view.view = DimView(names)
+        return view
+
+    def summary(self) -> str:
+        """Element type and sizes in one line."""
+        return " ".join([self.dtype, *(f"{d}={s}" for d, s in self._dims.items())])
+
+    def __repr__(self) -> str:
+        label = f" {self.name!r}" if self.name else ""
+        return f"<VTensor{label} {self.summary()}>"
