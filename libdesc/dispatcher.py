@@ -53,7 +53,7 @@ _compiled: dict[tuple[str, str], tuple[int, Dispatch]] = {}
 
 
 def dispatcher(op: str, device: str = "cpu") -> Dispatch:
-    """The compiled dispatcher of an operator on a device; generated again when the registry changed."""
+    """The compiled dispatcher of an operator; generated again when the registry has changed."""
     found = registry()
     have = _compiled.get((op, device))
     if have is not None and have[0] == found.version:
@@ -103,9 +103,10 @@ def _generate(found: Registry, info: OperatorInfo, device: str) -> tuple[str, di
         dtypes = {role: tuple(sorted(types)) for role, types in sorted(row.dtypes.items())}
         lines += [
             f"    # {_short(row.file)}:{row.line}",
-            f"    if attempt(ctx, op, inputs, outputs, refused, library={row.library!r}, "
-            f"priority={priority},",
-            f"               invoker={function}, dtypes={dtypes!r}, when={when}, python={row.python}):",
+            f"    if attempt(ctx, op, inputs, outputs, refused,"
+            f" library={row.library!r}, priority={priority},",
+            f"               invoker={function}, dtypes={dtypes!r}, when={when},",
+            f"               python={row.python}):",
             "        return",
         ]
     lines += ["    raise no_invoker(ctx, op, inputs, outputs, refused)"]

@@ -1,4 +1,4 @@
-"""A registered library: its description, its handlers, and the look-ups that are generated from them."""
+"""A registered library: its description, its handlers, and the look-ups generated from them."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -95,4 +96,4 @@ def foreign_descriptions() -> Iterator[tuple[str, Callable[[], Path]]]:
 
         yield f"entry point {entry.name} = {entry.value}", locate
     for text in filter(None, os.environ.get("VTENSOR_LIBRARIES", "").split(os.pathsep)):
-        yield f"VTENSOR_LIBRARIES: {text}", lambda text=text: Path(text)
+        yield f"VTENSOR_LIBRARIES: {text}", partial(Path, text)

@@ -86,7 +86,7 @@ class Registry:
             self.version += 1
 
     def candidates(self, op: str, device: str) -> list[tuple[int, InvokerInfo]]:
-        """The invokers of an operator on a device with their priorities, best first; ties by name."""
+        """An operator's invokers on a device with their priorities, best first; ties by name."""
         rows = []
         for info in self.invokers.values():
             library = self.libraries.get(info.library)
@@ -143,7 +143,7 @@ def report(origin: str, error: Exception) -> None:
 
 
 def import_operators() -> None:
-    """Import every operator file: ours, then those of the entry-point group ``vtensor.operators``."""
+    """Import every operator file: ours, then those of the entry points ``vtensor.operators``."""
     ops = importlib.import_module("ops")
     for module in pkgutil.iter_modules(ops.__path__):
         importlib.import_module(f"ops.{module.name}")

@@ -1,4 +1,4 @@
-"""A library description: what its TOML file may say, and errors that name file, key and what is allowed."""
+"""A library description: what its TOML file may say; errors name file, key and what is allowed."""
 
 from __future__ import annotations
 

@@ -66,7 +66,8 @@ def _joint_layouts(call: Call, fixed: Mapping[int, Layout]) -> Iterator[Layout]:
 def restricted(joint: Layout, operand: VTensor, out: Mapping[str, int]) -> Layout:
     """The joint layout on one operand: its own dims, and no blocks on a dim that it broadcasts."""
     if not operand.dims.keys() <= set(joint.dims):
-        return operand.produced_layout or Layout.plain(operand.dims)
+        produced = operand.produced_layout
+        return Layout.plain(operand.dims) if produced is None else produced
     layout = joint.restrict(operand.dims)
     for dim, size in operand.dims.items():
         if size != out.get(dim):

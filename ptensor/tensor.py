@@ -184,8 +184,8 @@ class PTensor:
         ready(self.call, f"data() of {self.role}")
         if self.call.evaluation.mode is Mode.RECORD and not operand.constant:
             raise self.call.misuse(
-                f"data() of {self.role} while recording: Python between the tagger and the native call "
-                "would run once and be frozen; say python=True, or leave it to the library"
+                f"data() of {self.role} while recording: Python between the tagger and the native "
+                "call would run once and be frozen; say python=True, or leave it to the library"
             )
         return operand.data()
 

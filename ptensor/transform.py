@@ -257,7 +257,8 @@ def unpack(
     order = sorted(range(len(axes)), key=lambda i: (dims.index(axes[i].dim), -layout.units[i]))
     padded = layout.padded(extents)
     whole = physical.transpose(order).reshape([padded[dim] for dim in dims])
-    logical = whole[(*(slice(extents[dim]) for dim in dims), ...)]
+    true: list[Any] = [slice(extents[dim]) for dim in dims]
+    logical = whole[(*true, ...)]
     own = Layout.plain(dims).stored(dtype or stored.dtype)
     return convert(logical, stored, own)
 
@@ -288,7 +289,8 @@ def pads_are_zero(physical: Array, layout: Layout, extents: Extents) -> bool:
     False
     """
     _check(physical, layout, extents, "tensor")
-    return not any((physical[slab] != 0).any() for slab in _pad_slabs(layout, extents))
+    with np.errstate(invalid="ignore"):  # a signalling NaN is not 0 either
+        return not any((physical[slab] != 0).any() for slab in _pad_slabs(layout, extents))
 
 
 def _same_dims(dims: Sequence[str], layout: Layout, rank: int) -> None:

@@ -61,7 +61,7 @@ class ResolvedNode:
 
 @dataclass
 class Resolution:
-    """Every value with its produced layout, and every node with its decision, in topological order."""
+    """Every value with its produced layout, every node with its decision, topologically ordered."""
 
     name: str
     values: dict[str, VTensor] = field(default_factory=dict)

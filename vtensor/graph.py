@@ -156,14 +156,14 @@ class Graph:
         self.sealed = True
         return self
 
-    def to_networkx(self) -> nx.MultiDiGraph:
+    def to_networkx(self) -> nx.MultiDiGraph[str]:
         """Nodes and values as a networkx graph; edge attribute ``value`` is the value's name.
 
         Inputs and constants are nodes of kind ``input`` and ``constant``.
         """
         import networkx as nx
 
-        graph: nx.MultiDiGraph = nx.MultiDiGraph(name=self.name)
+        graph: nx.MultiDiGraph[str] = nx.MultiDiGraph(name=self.name)
         producer = {name: name for name in (*self.inputs, *self.constants)}
         graph.add_nodes_from(self.inputs, kind="input")
         graph.add_nodes_from(self.constants, kind="constant")

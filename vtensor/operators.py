@@ -138,7 +138,7 @@ class OperatorInfo:
     line: int = 0
 
     def roles(self, inputs: int, outputs: int) -> tuple[str, ...]:
-        """The role of each operand of a call: ``x w y``; a variadic role is numbered, ``x0 x1 y``."""
+        """The role of each operand of a call: ``x w y``; a variadic one is numbered, ``x0 x1``."""
         if self.variadic:
             head, last = self.inputs[:-1], self.inputs[-1]
             numbered = tuple(f"{last}{i}" for i in range(inputs - len(head)))
@@ -217,9 +217,9 @@ def operator(
 
 
 def _check_on_construction(cls: type, name: str) -> None:
-    """Parameters are wrong from the moment they are given: say so then, not when the network runs."""
+    """Parameters are wrong from the moment they are given: say so then, not during a run."""
     check = parameter_check(name, cls)
-    construct = cls.__init__
+    construct = cls.__init__  # type: ignore[misc]  # this very class is meant
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         construct(self, *args, **kwargs)
@@ -272,7 +272,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Follower:
-    """An operator fused behind another: it is applied to that one's output before anything is stored."""
+    """An operator fused behind another: applied to that one's output before anything is stored."""
 
     op: object
     operands: tuple[VTensor, ...] = field(default=())

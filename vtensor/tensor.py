@@ -94,8 +94,8 @@ class VTensor:
         self.dtype = dtype
         self._dims = MappingProxyType(dict(dims))
         self.option = option or Option()
-        #: The layout in which the producer leaves the values; None until the resolver has been
-        there.self.produced_layout: Layout | None = None
+        #: The layout in which the producer leaves the values; None before the resolver.
+        self.produced_layout: Layout | None = None
         self._storage: Storage | None = None
         self.base: VTensor | None = None
         self.view = DimView()

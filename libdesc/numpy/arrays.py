@@ -21,7 +21,7 @@ def aligned(tensor: PTensor, like: PTensor) -> Array:
     length 1.
     """
     array = tensor.data()
-    have = {axis: size for axis, size in zip(tensor.required_layout.axes, array.shape, strict=True)}
+    have = dict(zip(tensor.required_layout.axes, array.shape, strict=True))
     return array.reshape([have.get(axis, 1) for axis in like.required_layout.axes])
 
 

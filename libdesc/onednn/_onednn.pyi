@@ -62,9 +62,15 @@ class Primitive:
     def __vtensor_step__(self) -> object: ...
 
 def convolution(
-    src: Desc, weights: Desc, bias: Desc | None, dst: Desc,
-    strides: Sequence[int], dilations: Sequence[int],
-    pads_begin: Sequence[int], pads_end: Sequence[int], attr: Attr | None = None,
+    src: Desc,
+    weights: Desc,
+    bias: Desc | None,
+    dst: Desc,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads_begin: Sequence[int],
+    pads_end: Sequence[int],
+    attr: Attr | None = None,
 ) -> Primitive: ...
 def matmul(
     src: Desc, weights: Desc, bias: Desc | None, dst: Desc, attr: Attr | None = None
@@ -73,17 +79,28 @@ def inner_product(
     src: Desc, weights: Desc, bias: Desc | None, dst: Desc, attr: Attr | None = None
 ) -> Primitive: ...
 def pooling(
-    kind: str, src: Desc, dst: Desc, kernel: Sequence[int],
-    strides: Sequence[int], dilations: Sequence[int],
-    pads_begin: Sequence[int], pads_end: Sequence[int], attr: Attr | None = None,
+    kind: str,
+    src: Desc,
+    dst: Desc,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads_begin: Sequence[int],
+    pads_end: Sequence[int],
+    attr: Attr | None = None,
 ) -> Primitive: ...
 def eltwise(
     alg: str, src: Desc, dst: Desc, alpha: float = 0.0, beta: float = 0.0, attr: Attr | None = None
 ) -> Primitive: ...
 def binary(alg: str, src0: Desc, src1: Desc, dst: Desc, attr: Attr | None = None) -> Primitive: ...
 def batch_normalization(
-    src: Desc, dst: Desc, epsilon: float, scale: bool = True, shift: bool = True,
-    relu: bool = False, attr: Attr | None = None,
+    src: Desc,
+    dst: Desc,
+    epsilon: float,
+    scale: bool = True,
+    shift: bool = True,
+    relu: bool = False,
+    attr: Attr | None = None,
 ) -> Primitive: ...
 def softmax(
     src: Desc, dst: Desc, axis: int, log: bool = False, attr: Attr | None = None
@@ -92,7 +109,13 @@ def concat(
     axis: int, srcs: Sequence[Desc], dst: Desc | None = None, attr: Attr | None = None
 ) -> Primitive: ...
 def lrn(
-    alg: str, src: Desc, dst: Desc, size: int, alpha: float, beta: float, k: float,
+    alg: str,
+    src: Desc,
+    dst: Desc,
+    size: int,
+    alpha: float,
+    beta: float,
+    k: float,
     attr: Attr | None = None,
 ) -> Primitive: ...
 def reduction(

@@ -88,7 +88,7 @@ def packs_by_definition(
 def moves_bits(
     move: Mover, logical: Array, dims: Sequence[str], pair: Sequence[Layout], dtype: str
 ) -> None:
-    """From poisoned pads to the other layout and back: the definition's bits, none of the poison."""
+    """From poisoned pads to the other layout and back: the definition's bits, no poison."""
     source, target = pair
     sizes = dict(zip(dims, logical.shape, strict=True))
     stored = by_definition(logical, dims, source)

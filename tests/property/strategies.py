@@ -21,7 +21,7 @@ from vtensor.dtype import ITEMSIZE, numpy_dtype
 Array = np.ndarray[Any, np.dtype[Any]]
 
 #: The same cases in every run, so that a failure is a change of the code.
-LAWS = settings(deadline=None, max_examples=120, derandomize=True, database=None)
+LAWS = settings(deadline=None, max_examples=250, derandomize=True, database=None)
 
 #: H beside h and C beside c: a compact block letter would be ambiguous.
 NAMES = [
@@ -72,7 +72,7 @@ def layouts(
     over: Sequence[str] | None = None,
     encoding: st.SearchStrategy[Encoding | None] | None = None,
 ) -> Layout:
-    """A layout over the given dims, or over some: up to three levels of blocks, any order of axes."""
+    """A layout over these dims, or over some: up to three levels of blocks, axes in any order."""
     names = draw(dims()) if over is None else list(over)
     axes = [Axis(dim) for dim in names]
     for dim in names:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,8 +67,8 @@ def test_pack_is_the_definition(case: Case, dtype: str, seed: int, random: objec
 def test_pack_takes_any_strides(case: Case, dtype: str, seed: int) -> None:
     layout, sizes = case
     names = sorted(sizes)
-    every_second = (*(slice(None, None, -2) for _ in names), ...)
-    logical = values([2 * sizes[dim] for dim in names], dtype, seed)[every_second]
+    every_second: list[Any] = [slice(None, None, -2) for _ in names]
+    logical = values([2 * sizes[dim] for dim in names], dtype, seed)[(*every_second, ...)]
     packs_by_definition(pack, logical, names, layout)
 
 
@@ -89,8 +90,8 @@ def test_into_strided_memory(case: Pair, dtype: str, seed: int) -> None:
     logical = values([sizes[dim] for dim in names], dtype, seed)
     shape = target.physical_shape(sizes)
     room = np.ones([2 * size for size in shape], logical.dtype)
-    every_second = (*(slice(None, None, 2) for _ in shape), ...)
-    dst = room[every_second]
+    every_second: list[Any] = [slice(None, None, 2) for _ in shape]
+    dst = room[(*every_second, ...)]
     src = poison(by_definition(logical, names, source), source, sizes)
     transform_into(src, dst, source, target, sizes, dtype)
     assert np.array_equal(bits(dst), bits(by_definition(logical, names, target)))

@@ -49,7 +49,7 @@ def as_array(name: str, given: object) -> Array:
         return given
     try:
         if hasattr(given, "__dlpack__"):
-            return np.from_dlpack(given)  # type: ignore[arg-type]  # the protocol was just tested
+            return np.from_dlpack(given)
         if hasattr(given, "__array__"):
             return np.asarray(given)
     except (TypeError, ValueError, RuntimeError, BufferError) as error:
@@ -88,7 +88,8 @@ def check_array(array: Array, port: Port) -> Array:
     """
     if array.ndim != len(port.shape):
         raise InputError(
-            f"input {port.name!r}: rank {array.ndim} was given (shape {array.shape}), wanted is {port}"
+            f"input {port.name!r}: rank {array.ndim} was given (shape {array.shape}), "
+            f"wanted is {port}"
         )
     for size, want in zip(array.shape, port.shape, strict=True):
         if want is not None and size != want:

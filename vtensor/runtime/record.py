@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Scratch:
-    """Working memory of a step; all steps of a plan share one buffer, as big as the largest needs."""
+    """Working memory of a step; the steps of a plan share one buffer, as big as the largest needs."""
 
     def __init__(self) -> None:
         self.nbytes = 0
@@ -182,7 +182,7 @@ def _storage(tensor: VTensor) -> TensorStorage:
 
 @dataclass
 class RecordContext(DispatchContext):
-    """The context of a node that is being recorded: outputs get their memory before the invoker runs."""
+    """The context of a node being recorded: outputs get their memory before the invoker runs."""
 
     def dispatch(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> None:
         """Allocate the outputs in their decided layouts, then dispatch."""
@@ -224,7 +224,7 @@ class Recorder:
                     self._transform(node, self.evaluation)
 
     def _tensor(self, value: Value, layout: Layout) -> VTensor:
-        """A value as an operand: its memory, seen in the layout that was decided for the operand."""
+        """A value as an operand: its memory, seen in the layout decided for the operand."""
         tensor = VTensor(value.dtype, value.dims, Option(name=value.name))
         storage = self.storages[value.name]
         if storage.layout != layout:  # equal on these extents, spelled otherwise
