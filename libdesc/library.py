@@ -49,6 +49,11 @@ class RegisteredLibrary:
         """Where its invokers may run."""
         return self.description.devices
 
+    def version(self) -> str:
+        """What the library says of itself: its version and where it was found; may be empty."""
+        about = self.code["version_handler"]
+        return "" if about is None or self.absent else str(about())
+
     @property
     def transforms(self) -> bool:
         """True when it can change layouts."""

@@ -19,10 +19,11 @@ KEYS: dict[str, tuple[tuple[type, ...], bool, str]] = {
     "transformer": ((str,), False, '"module:function"(source, target, permutation)'),
     "guideline": ((str,), False, '"module:function"(call) -> layouts by operand index'),
     "confirm": ((str,), False, '"module:function"(call, row) -> None, or why not'),
+    "version": ((str,), False, '"module:function" -> text: version, and where it was found'),
     "python": ((bool,), False, "true when the transformer computes in Python"),
     "invokers": ((list,), False, "modules that hold the library's own invokers"),
 }
-HANDLERS = ("probe", "layout_mapper", "transformer", "guideline", "confirm")
+HANDLERS = ("probe", "layout_mapper", "transformer", "guideline", "confirm", "version")
 
 
 @dataclass(frozen=True)

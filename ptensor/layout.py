@@ -403,9 +403,14 @@ def _from_text(text: str) -> Layout:
     return _build(*parse(text))
 
 
-@lru_cache(maxsize=4096)
 def _build(axes: tuple[Axis, ...] | None, encoding: Encoding | None) -> Layout:
-    """One object per layout, as far as the cache reaches; the axes are checked already."""
+    """The layout of axes that are checked already; ANY is one object for good."""
+    return Layout.ANY if axes is None and encoding is None else _make(axes, encoding)
+
+
+@lru_cache(maxsize=4096)
+def _make(axes: tuple[Axis, ...] | None, encoding: Encoding | None) -> Layout:
+    """One object per layout, as far as the cache reaches."""
     layout = object.__new__(Layout)
     blocks: dict[str, tuple[int, ...]] = {}
     units: list[int] = []
@@ -432,4 +437,4 @@ def _build(axes: tuple[Axis, ...] | None, encoding: Encoding | None) -> Layout:
     return layout
 
 
-Layout.ANY = _build(None, None)
+Layout.ANY = _make(None, None)

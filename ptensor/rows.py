@@ -8,9 +8,12 @@ Source: the paper, Algorithm 1, lines 9 to 18.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ptensor.layout import Layout
+from ptensor.views import from_base, to_base
+from vtensor.errors import LayoutError
 
 if TYPE_CHECKING:
     from ptensor.evaluation import Call, Requirement
@@ -30,10 +33,12 @@ def candidate_rows(call: Call, asked: Sequence[Requirement]) -> Iterator[tuple[L
         if requirement.layouts:
             fixed[index] = _preferred(call.operands[index], requirement.layouts)
     seen: set[tuple[Layout, ...]] = set()
-    for joint in _joint_layouts(call, fixed):
+    views = [call.ptensors[i].tensor for i in range(len(call.operands))]
+    out = views[len(call.inputs)].dims
+    for joint in _joint_layouts(call, views, fixed):
         row = tuple(
-            fixed[i] if i in fixed else restricted(joint, operand, call.outputs[0].dims)
-            for i, operand in enumerate(call.operands)
+            fixed[i] if i in fixed else to_base(restricted(joint, view, out), view)
+            for i, view in enumerate(views)
         )
         if row not in seen:
             seen.add(row)
@@ -49,27 +54,31 @@ def _preferred(operand: VTensor, layouts: Sequence[Layout]) -> Layout:
     return layouts[0]
 
 
-def _joint_layouts(call: Call, fixed: Mapping[int, Layout]) -> Iterator[Layout]:
-    out = call.outputs[0].dims
+def _joint_layouts(
+    call: Call, views: Sequence[VTensor], fixed: Mapping[int, Layout]
+) -> Iterator[Layout]:
+    out = views[len(call.inputs)].dims
     declared = Layout.plain(out)
     if len(fixed) == len(call.operands):
         yield declared  # nobody takes it; one row is due all the same
         return
     for index, operand in enumerate(call.inputs):
-        whole = all(operand.dims.get(dim) == size for dim, size in out.items())
+        view = views[index]
+        whole = all(view.dims.get(dim) == size for dim, size in out.items())
         layout = fixed.get(index, operand.produced_layout)
         if whole and not operand.constant and layout is not None:
-            yield layout.restrict(out)
+            with suppress(LayoutError):  # a block of what the view splits: no layout of the view
+                yield from_base(layout, view).restrict(out)
     yield declared
 
 
-def restricted(joint: Layout, operand: VTensor, out: Mapping[str, int]) -> Layout:
+def restricted(joint: Layout, view: VTensor, out: Mapping[str, int]) -> Layout:
     """The joint layout on one operand: its own dims, and no blocks on a dim that it broadcasts."""
-    if not operand.dims.keys() <= set(joint.dims):
-        produced = operand.produced_layout
-        return Layout.plain(operand.dims) if produced is None else produced
-    layout = joint.restrict(operand.dims)
-    for dim, size in operand.dims.items():
+    if not view.dims.keys() <= set(joint.dims):
+        produced = (view if view.base is None else view.base).produced_layout
+        return Layout.plain(view.dims) if produced is None else from_base(produced, view)
+    layout = joint.restrict(view.dims)
+    for dim, size in view.dims.items():
         if size != out.get(dim):
             layout = layout.unblock(dim)
     return layout

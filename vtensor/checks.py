@@ -47,6 +47,11 @@ def _type_rule(hint: Any) -> tuple[str, str]:
     """The expression that tests ``value`` for an annotation, and its English."""
     if typing.get_origin(hint) is tuple:
         args = typing.get_args(hint)
+        if args[-1] is not Ellipsis and len(set(args)) > 1:
+            rules = [_type_rule(arg) for arg in args]
+            tests = [f"(lambda value: {t})(value[{i}])" for i, (t, _) in enumerate(rules)]
+            row = ["isinstance(value, tuple)", f"len(value) == {len(args)}", *tests]
+            return " and ".join(row), f"row ({', '.join(word for _, word in rules)})"
         test, word = _type_rule(args[0])
         many = f"isinstance(value, tuple) and all({test} for value in value)"
         if args[-1] is Ellipsis:

@@ -107,13 +107,14 @@ class Graph:
         self.constants[name] = values
         return value
 
-    def add(self, op: object, *inputs: VTensor, name: str = "") -> Any:
+    def add(self, op: object, *inputs: VTensor, name: str = "", outputs: Sequence[str] = ()) -> Any:
         """Apply an operator.
 
         Args:
             op: an operator instance, ``Conv2D(strides=(2, 2))``.
             inputs: values of this graph.
             name: the node's name; ``op:index`` when not given.
+            outputs: the output values' names; the node's name, then ``name:index`` when not given.
 
         Returns:
             The output VTensor, or a tuple where the operator has several.
@@ -127,14 +128,17 @@ class Graph:
             if self.values.get(value.name) is not value:
                 raise GraphError(f"{info.name}: {value!r} is no value of graph {self.name!r}")
         name = self._free(name) if name else self._fresh(info.name.lower())
-        outputs = run_compute(Context(node=name), op, inputs)
+        results = run_compute(Context(node=name, names=tuple(outputs)), op, inputs)
+        for value in results:
+            if value.name != name:
+                self._free(value.name)
         node = Node(
-            name, op, info.name, tuple(v.name for v in inputs), tuple(v.name for v in outputs)
+            name, op, info.name, tuple(v.name for v in inputs), tuple(v.name for v in results)
         )
-        for value in outputs:
+        for value in results:
             self.values[value.name] = value
         self.nodes[name] = node
-        return outputs[0] if len(outputs) == 1 else outputs
+        return results[0] if len(results) == 1 else results
 
     def output(self, value: VTensor, name: str = "") -> None:
         """Deliver a value from every run, under its own name or another."""

@@ -134,6 +134,7 @@ class OperatorInfo:
     elementwise: bool
     onnx: tuple[Spelling, ...]
     check: CheckSource
+    structural: str = ""
     file: str = ""
     line: int = 0
 
@@ -145,6 +146,9 @@ class OperatorInfo:
             return head + numbered + self.outputs[:outputs]
         return self.inputs[:inputs] + self.outputs[:outputs]
 
+
+#: Kinds of structural operators: ``rename`` takes ((old, new), ...), ``reshape`` takes ((name, size), ...).
+STRUCTURAL = ("rename", "reshape", "identity")
 
 #: Every operator by name; filled by ``@operator``.
 OPERATORS: dict[str, OperatorInfo] = {}
@@ -158,6 +162,7 @@ def operator(
     equal: Sequence[tuple[str, str]] = (),
     elementwise: bool = False,
     onnx: Spelling | Sequence[Spelling] = (),
+    structural: str = "",
 ) -> Callable[[type[T]], type[T]]:
     """Register a class as an operator.
 
@@ -169,6 +174,8 @@ def operator(
         equal: pairs of products that must be equal, ``("x.C", "w.I * group")``.
         elementwise: the value at a place depends only on the inputs' values at that place.
         onnx: how ONNX writes it.
+        structural: a kind of ``STRUCTURAL`` when this is the operator by which the front door moves names
+            or dims about without moving data.
 
     Raises:
         GraphError: the name is taken, or ``dims`` and ``compute`` disagree.
@@ -193,6 +200,8 @@ def operator(
             cls.__qualname__,
         ):
             raise GraphError(f"operator {name} is already registered by {previous.file}")
+        if structural and structural not in STRUCTURAL:
+            raise GraphError(f"operator {name}: structural={structural!r} is none of {STRUCTURAL}")
         spellings = (onnx,) if isinstance(onnx, Spelling) else tuple(onnx)
         source = CheckSource(name, cls, inputs, outputs, variadic, specs, tuple(equal))
         OPERATORS[name] = OperatorInfo(
@@ -206,6 +215,7 @@ def operator(
             elementwise,
             spellings,
             source,
+            structural,
             here,
             inspect.getsourcelines(cls)[1],
         )
@@ -214,6 +224,18 @@ def operator(
         return cls
 
     return register
+
+
+def structural_operator(kind: str) -> OperatorInfo:
+    """The operator that declares itself ``structural=kind``.
+
+    Raises:
+        GraphError: none does; operators are registered when their files are imported.
+    """
+    for info in OPERATORS.values():
+        if info.structural == kind:
+            return info
+    raise GraphError(f"no operator is registered with structural={kind!r}")
 
 
 def _check_on_construction(cls: type, name: str) -> None:

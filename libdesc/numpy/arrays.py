@@ -13,6 +13,11 @@ from ptensor.transform import zero_pads
 
 Array = np.ndarray[Any, Any]
 
+#: The element types that an operator takes which divides or takes roots.
+FLOATS = ("f64", "f32", "f16", "bf16")
+#: The element types that one can add and compare.
+NUMBERS = (*FLOATS, "s64", "s32", "s16", "s8", "u64", "u32", "u16", "u8")
+
 
 def aligned(tensor: PTensor, like: PTensor) -> Array:
     """The elements of an operand with one axis for each axis of ``like``, so that NumPy broadcasts.
@@ -51,3 +56,24 @@ def windows(
     reach = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True))
     view = sliding_window_view(padded, reach, axis=(2, 3))
     return view[:, :, :: strides[0], :: strides[1], :: dilations[0], :: dilations[1]]
+
+
+def convolution(
+    x: Array, w: Array, strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int]
+) -> Array:
+    """The sum over each window of the image times the kernel: N C' H' W'.
+
+    Args:
+        x: N C H W.
+        w: O I h w, or G O I h w: group g sees channels g*I to (g+1)*I and makes g*O to (g+1)*O.
+        strides, pads, dilations: as for ``windows``.
+    """
+    if w.ndim == 4:
+        view = windows(x, w.shape[2:], strides, pads, dilations)
+        return np.moveaxis(np.tensordot(view, w, axes=((1, 4, 5), (1, 2, 3))), 3, 1)
+    channels = w.shape[2]
+    groups = [
+        convolution(x[:, g * channels : (g + 1) * channels], w[g], strides, pads, dilations)
+        for g in range(w.shape[0])
+    ]
+    return np.concatenate(groups, axis=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ptensor.tensor import PTensor
 from ptensor.transform import transform_into
 
@@ -16,3 +18,8 @@ def transform(source: PTensor, target: PTensor, permutation: tuple[int, ...]) ->
         source.dims,
         source.dtype,
     )
+
+
+def version() -> str:
+    """NumPy's version."""
+    return np.__version__

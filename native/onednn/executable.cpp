@@ -3,7 +3,6 @@
 
 #include <oneapi/dnnl/dnnl.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <exception>
 
@@ -17,12 +16,11 @@ Executable::Executable(const_dnnl_primitive_desc_t pd, std::string kernel, int t
       threads_(threads),
       arguments_(std::move(arguments)),
       descs_(descs) {
-    // Vector loads and stores take any address; only elements have to lie as their type wants.
-    std::size_t alignment = 1;
     for (std::size_t i = 0; i < arguments_.size(); ++i) {
-        alignment = std::max(alignment, item_bytes(descs_[i].type()));
-        slots_.push_back(
-            {descs_[i].bytes(), arguments_[i].access, 0, arguments_[i].name.c_str()});
+        // Kernels take any address that its elements can have; they align scratch themselves.
+        const auto alignment = static_cast<std::uint32_t>(item_bytes(descs_[i].type()));
+        slots_.push_back({descs_[i].bytes(), arguments_[i].access, alignment,
+                          arguments_[i].name.c_str()});
     }
     const ThreadScope scope(threads_);
     dnnl_primitive_t raw = nullptr;
@@ -31,7 +29,6 @@ Executable::Executable(const_dnnl_primitive_desc_t pd, std::string kernel, int t
     step_.abi = VTENSOR_STEP_ABI;
     step_.slot_count = static_cast<std::uint32_t>(slots_.size());
     step_.slots = slots_.data();
-    step_.alignment = alignment;
     step_.kernel = kernel_.c_str();
     step_.context = this;
     step_.run = &run_step;

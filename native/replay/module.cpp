@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <omp.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -109,15 +110,17 @@ const char *access_name(std::uint32_t access) {
 nb::dict describe(nb::handle object) {
     const HeldStep held = hold(object);
     nb::list slots;
+    std::uint32_t alignment = 1;
     for (std::size_t i = 0; i < held.step.slot_count; ++i) {
         const vtensor_slot &slot = held.step.slots[i];
         slots.append(nb::make_tuple(slot.name == nullptr ? "" : slot.name, slot.bytes,
                                     access_name(slot.access)));
+        alignment = std::max(alignment, slot.alignment);
     }
     nb::dict answer;
     answer["kernel"] = nb::str(held.step.kernel);
     answer["slots"] = slots;
-    answer["alignment"] = held.step.alignment;
+    answer["alignment"] = alignment;
     return answer;
 }
 
@@ -133,6 +136,8 @@ NB_MODULE(_replay, m) {
     using namespace vtensor::replay;
     m.doc() = "Runs the steps of native/include/vtensor/step.h.";
     m.def("execute", &execute, "step"_a, "slots"_a, "threads"_a = 0,
+          nb::sig("def execute(step: object, slots: collections.abc.Sequence[object], "
+                  "threads: int = 0) -> None"),
           R"(Run a step once.
 
 ``step`` has a method ``__vtensor_step__`` (or is the capsule that it returns); ``slots`` holds one
@@ -150,7 +155,8 @@ Raises:
           R"(What a step says of itself.
 
 ``kernel``: its name; ``slots``: (name, bytes, access) each, access being "read", "write",
-"read write" or "scratch"; ``alignment``: of every slot's address, in bytes. Raises as ``execute``.)");
+"read write" or "scratch"; ``alignment``: in bytes, enough for every slot's address. Raises as
+``execute``.)");
     m.def("set_threads", &set_threads, "threads"_a,
           "Set the number of OpenMP threads of the calling thread. ValueError outside 1 to 1024.");
     m.def("threads", &omp_get_max_threads, "The number of OpenMP threads of the calling thread.");

@@ -62,12 +62,13 @@ void check_step(const vtensor_step &step) {
     if (step.run == nullptr) fail("the step has no function");
     if (step.kernel == nullptr) fail("the step has no kernel name");
     if (step.slot_count > 0 && step.slots == nullptr) fail("the step describes none of its slots");
-    if (!std::has_single_bit(step.alignment))
-        fail("the step's alignment, " + std::to_string(step.alignment) + ", is no power of two");
     for (std::size_t i = 0; i < step.slot_count; ++i) {
         if (!known_access(step.slots[i].access))
             fail(slot_label(step, i) + " has unknown access " +
                  std::to_string(step.slots[i].access));
+        if (!std::has_single_bit(step.slots[i].alignment))
+            fail(slot_label(step, i) + " has alignment " +
+                 std::to_string(step.slots[i].alignment) + ", which is no power of two");
     }
 }
 
@@ -81,9 +82,9 @@ void check_memory(const vtensor_step &step, std::span<const Memory> memory) {
             fail(slot_label(step, i) + " needs " + std::to_string(needed) + " bytes, its buffer has " +
                  std::to_string(memory[i].bytes));
         if (needed == 0) continue;
-        if (reinterpret_cast<std::uintptr_t>(memory[i].address) % step.alignment != 0)
+        if (reinterpret_cast<std::uintptr_t>(memory[i].address) % step.slots[i].alignment != 0)
             fail(slot_label(step, i) + " must start at a multiple of " +
-                 std::to_string(step.alignment) + " bytes");
+                 std::to_string(step.slots[i].alignment) + " bytes");
         if (step.slots[i].access == VTENSOR_SCRATCH) check_scratch(step, memory, i);
     }
 }

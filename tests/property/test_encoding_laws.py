@@ -54,6 +54,31 @@ def test_preserving_pairs_keep_the_value(pair: tuple[Encoding, Encoding]) -> Non
         assert np.array_equal(wide, stored.astype(np.longdouble) * source.scale, equal_nan=True)
 
 
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: f"{pair[0]}-{pair[1]}")
+def test_rounding_after_a_preserving_step_is_rounding_at_once(
+    pair: tuple[Encoding, Encoding],
+) -> None:
+    """What lets one Transform stand for two."""
+    source, middle = pair
+    if not preserves(source, middle):
+        return
+    stored = _samples(source)[::7]
+    for target in ENCODINGS:
+        at_once = convert(stored, source, target)
+        in_two = convert(convert(stored, source, middle), middle, target)
+        assert np.array_equal(bits(at_once), bits(in_two)), target
+
+
+def test_a_lossless_step_that_does_not_preserve_values_may_tip_a_later_rounding() -> None:
+    """Why ``then`` asks for more than lossless: 0.1 in f32 lies above the tie that 0.1 / 0.2 is."""
+    source, target = Encoding("s8", 0.1), Encoding("s8", 0.2)
+    stored = np.arange(-128, 128, dtype=np.int8)
+    assert lossless(source, F32)
+    assert not preserves(source, F32)
+    in_two = convert(convert(stored, source, F32), F32, target)
+    assert not np.array_equal(convert(stored, source, target), in_two)
+
+
 def _is_nearest_even(exact: Array, rounded: Array) -> Array:
     """Whether each bf16 is nearest to its f64, ties to the even one; NaN and infinity aside."""
     here = rounded.astype(np.float64)

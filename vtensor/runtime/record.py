@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Scratch:
-    """Working memory of a step; the steps of a plan share one buffer, as big as the largest needs."""
+    """Working memory of steps; those of a plan share one buffer, as big as the largest needs."""
 
     def __init__(self) -> None:
         self.nbytes = 0

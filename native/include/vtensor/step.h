@@ -47,8 +47,8 @@ typedef struct vtensor_slot {
     size_t bytes;
     /* Of enum vtensor_access. */
     uint32_t access;
-    /* 0. */
-    uint32_t reserved;
+    /* The address is a multiple of this: a power of two, at least 1. */
+    uint32_t alignment;
     /* For messages, UTF-8; or null. */
     const char *name;
 } vtensor_slot;
@@ -60,8 +60,6 @@ typedef struct vtensor_step {
     uint32_t slot_count;
     /* slot_count of them; null only where there are none. */
     const vtensor_slot *slots;
-    /* Every slot's address is a multiple of this: a power of two, at least 1. */
-    size_t alignment;
     /* What will run, in the library's own words, for plans and profiles; UTF-8; not null. */
     const char *kernel;
     /* Handed to the functions below. May be null. */

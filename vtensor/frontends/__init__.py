@@ -1,0 +1,1 @@
+"""Model formats in and out: what a file says, turned into a ``Graph``."""

@@ -1,0 +1,299 @@
+"""An ONNX model, read and checked for structure: nothing here knows an operator.
+
+Whatever the bytes are, the answer is a ``Network`` or a ``ModelError``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+from onnx import GraphProto, ModelProto, NodeProto, TypeProto
+
+from vtensor.errors import ModelError
+from vtensor.frontends.tensors import Array, element_type, tensor_array
+
+Source = str | os.PathLike[str] | bytes | ModelProto
+
+#: ONNX's own domain has two names.
+ONNX_DOMAINS = ("", "ai.onnx")
+
+
+@dataclass(frozen=True)
+class InputType:
+    """A declared input: a size is a number, the name of a symbol, or None where it has neither."""
+
+    dtype: str
+    elem_type: int
+    sizes: tuple[int | str | None, ...]
+
+
+@dataclass(frozen=True)
+class NetworkNode:
+    """A node under a name that no other node or value has."""
+
+    name: str
+    proto: NodeProto
+
+    @property
+    def domain(self) -> str:
+        """Its operator's domain; empty for ONNX's own."""
+        return "" if self.proto.domain in ONNX_DOMAINS else self.proto.domain
+
+    @property
+    def label(self) -> str:
+        """Its operator, with the domain where that is not ONNX's own."""
+        return f"{self.domain}::{self.proto.op_type}" if self.domain else self.proto.op_type
+
+    @property
+    def inputs(self) -> list[str]:
+        """Names of the inputs that are given."""
+        return [name for name in self.proto.input if name]
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the outputs that are given one."""
+        return [name for name in self.proto.output if name]
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A model's graph: nodes in an order in which they can run, and only those that outputs need.
+
+    Attributes:
+        label: what errors call the model.
+        opsets: version by domain.
+        arrays: initializers, and what was folded from them alone.
+        declared: the types that the model itself writes down.
+        used: values that a node or the caller reads.
+    """
+
+    label: str
+    name: str
+    folder: Path | None
+    ir_version: int
+    opsets: Mapping[str, int]
+    inputs: Mapping[str, InputType]
+    outputs: Sequence[str]
+    arrays: dict[str, Array]
+    nodes: Sequence[NetworkNode]
+    declared: Mapping[str, TypeProto]
+    used: frozenset[str]
+
+    @property
+    def opset(self) -> int:
+        """Version of ONNX's own operators."""
+        return self.opsets.get("", 0)
+
+    def value_names(self) -> set[str]:
+        """Every name that a value has."""
+        produced = (name for node in self.nodes for name in node.outputs)
+        return {*self.inputs, *self.arrays, *produced}
+
+
+def read_network(model: Source) -> Network:
+    """Read a model and check its structure.
+
+    Raises:
+        ModelError: it is missing, no ONNX, cut short, or its graph does not hang together.
+    """
+    proto, label, folder = _proto(model)
+    try:
+        return _network(proto, label, folder)
+    except ModelError as error:
+        raise ModelError(f"{label}: {error}") from error.__cause__
+    except Exception as error:  # names that are no text, numbers out of range, ...: foreign bytes
+        raise ModelError(f"{label} is no valid ONNX model: {error}") from error
+
+
+def _proto(model: Source) -> tuple[ModelProto, str, Path | None]:
+    if isinstance(model, ModelProto):
+        return model, f"model {model.graph.name or 'from memory'!r}", None
+    label, folder, data = "model from memory", None, b""
+    if isinstance(model, bytes):
+        data = model
+    else:
+        path = Path(model)
+        label, folder = f"model {str(path)!r}", path.parent
+        if path.is_dir():
+            raise ModelError(f"{label} is a folder, not an ONNX file")
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            raise ModelError(f"{label} does not exist") from None
+        except (OSError, ValueError) as error:
+            raise ModelError(f"{label} cannot be read: {error}") from error
+    if not data:
+        raise ModelError(f"{label} is empty")
+    try:
+        return ModelProto.FromString(data), label, folder
+    except Exception as error:  # protobuf's DecodeError and what else its versions raise
+        raise ModelError(
+            f"{label} is no ONNX model, or is cut short ({len(data)} bytes): {error}"
+        ) from error
+
+
+def _network(proto: ModelProto, label: str, folder: Path | None) -> Network:
+    if not proto.HasField("graph"):
+        raise ModelError("it has no graph; it is no ONNX model, or it is cut short")
+    opsets = _opsets(proto)
+    if proto.functions:
+        proto = onnx.inliner.inline_local_functions(proto)
+    graph = proto.graph
+    if graph.sparse_initializer:
+        raise ModelError("sparse initializers are not supported")
+    arrays: dict[str, Array] = {}
+    for tensor in graph.initializer:
+        if tensor.name in arrays:
+            raise ModelError(f"two initializers are called {tensor.name!r}")
+        arrays[tensor.name] = tensor_array(tensor, folder)
+    inputs = _inputs(graph, arrays)
+    outputs = [value.name for value in graph.output]
+    nodes, used = _nodes(graph, {*inputs, *arrays}, outputs, opsets)
+    declared = {}
+    for value in (*graph.value_info, *graph.output):
+        declared[value.name] = TypeProto.FromString(value.type.SerializeToString())
+    return Network(
+        label,
+        graph.name or "graph",
+        folder,
+        proto.ir_version,
+        opsets,
+        inputs,
+        outputs,
+        {name: array for name, array in arrays.items() if name in used},
+        nodes,
+        declared,
+        frozenset(used),
+    )
+
+
+def _opsets(proto: ModelProto) -> dict[str, int]:
+    if not 1 <= proto.ir_version <= onnx.IR_VERSION:
+        raise ModelError(
+            f"IR version {proto.ir_version} is not among 1 to {onnx.IR_VERSION}, "
+            f"which onnx {onnx.__version__} reads"
+        )
+    opsets: dict[str, int] = {}
+    for entry in proto.opset_import:
+        domain = "" if entry.domain in ONNX_DOMAINS else entry.domain
+        opsets[domain] = max(entry.version, opsets.get(domain, 0))
+    newest = onnx.defs.onnx_opset_version()
+    if not opsets:
+        raise ModelError("it imports no operator set; it is no ONNX model, or it is cut short")
+    if "" in opsets and not 1 <= opsets[""] <= newest:
+        raise ModelError(
+            f"opset {opsets['']} is not among 1 to {newest}, which onnx {onnx.__version__} knows"
+        )
+    return opsets
+
+
+def _inputs(graph: GraphProto, arrays: Mapping[str, Array]) -> dict[str, InputType]:
+    """What a run is given: the inputs that no initializer holds a value for."""
+    inputs: dict[str, InputType] = {}
+    for value in graph.input:
+        if value.name in arrays:
+            continue
+        if not value.name or value.name in inputs:
+            raise ModelError(f"two inputs are called {value.name!r}, or one has no name")
+        what = f"input {value.name!r}"
+        if not value.type.HasField("tensor_type"):
+            raise ModelError(f"{what} is no tensor (a sequence, an optional, ...)")
+        kind = value.type.tensor_type
+        if not kind.HasField("shape"):
+            raise ModelError(f"{what} declares no rank")
+        sizes: list[int | str | None] = []
+        for dim in kind.shape.dim:
+            fixed = dim.HasField("dim_value") and dim.dim_value >= 0  # some write -1 for a symbol
+            sizes.append(dim.dim_value if fixed else dim.dim_param or None)
+        dtype = element_type(kind.elem_type, what)
+        inputs[value.name] = InputType(dtype, kind.elem_type, tuple(sizes))
+    return inputs
+
+
+def _nodes(
+    graph: GraphProto, given: set[str], outputs: Sequence[str], opsets: Mapping[str, int]
+) -> tuple[list[NetworkNode], set[str]]:
+    """The nodes that outputs need, in running order, and the values that are read."""
+    if not outputs:
+        raise ModelError("its graph delivers no output")
+    if len(set(outputs)) != len(outputs):
+        raise ModelError(f"an output is delivered twice: {', '.join(outputs)}")
+    producer: dict[str, int] = {}
+    nodes = [NodeProto.FromString(node.SerializeToString()) for node in graph.node]
+    for index, node in enumerate(nodes):
+        if (
+            node.domain not in opsets
+            and node.domain not in ONNX_DOMAINS
+            or not opsets.get("" if node.domain in ONNX_DOMAINS else node.domain)
+        ):
+            raise ModelError(
+                f"node {node.name or index!r} ({node.op_type}) is of domain {node.domain!r}, "
+                "for which the model imports no operator set"
+            )
+        for name in node.output:
+            if name and (name in producer or name in given):
+                raise ModelError(f"value {name!r} is defined twice")
+            if name:
+                producer[name] = index
+    order = _order(nodes, producer, given)
+    used = set(outputs)
+    for name in outputs:
+        if name not in producer and name not in given:
+            raise ModelError(f"output {name!r} is defined nowhere")
+    kept = []
+    for index in reversed(order):
+        if used.intersection(nodes[index].output):
+            used.update(name for name in nodes[index].input if name)
+            kept.append(index)
+    kept.reverse()
+    return _named(nodes, kept, {*producer, *given}), used
+
+
+def _order(nodes: Sequence[NodeProto], producer: Mapping[str, int], given: set[str]) -> list[int]:
+    """Indices of the nodes in running order: the file's own where that is one, as ONNX demands."""
+    in_order = True
+    for index, node in enumerate(nodes):
+        for name in node.input:
+            if not name or name in given:
+                continue
+            if name not in producer:
+                label = node.name or f"{node.op_type}:{index}"
+                raise ModelError(f"node {label!r} reads {name!r}, which is defined nowhere")
+            in_order = in_order and producer[name] < index
+    if in_order:
+        return list(range(len(nodes)))
+    import networkx as nx
+
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    graph.add_nodes_from(range(len(nodes)))
+    for index, node in enumerate(nodes):
+        graph.add_edges_from((producer[n], index) for n in node.input if n in producer)
+    try:
+        return list(nx.lexicographical_topological_sort(graph))
+    except nx.NetworkXUnfeasible:
+        cycle = [nodes[source] for source, _ in nx.find_cycle(graph)]
+        names = ", ".join(n.name or n.output[0] for n in cycle)
+        raise ModelError(f"its graph has a cycle through the nodes {names}") from None
+
+
+def _named(nodes: Sequence[NodeProto], kept: Iterable[int], values: set[str]) -> list[NetworkNode]:
+    """Nodes under unique names, ``op_type:index`` where ONNX gives none.
+
+    A node may have the name of its own output, not that of another value.
+    """
+    taken: set[str] = set()
+    named = []
+    for index in kept:
+        node = nodes[index]
+        stem = node.name or f"{node.op_type}:{index}"
+        name, count = stem, 0
+        while name in taken or (name in values and name not in node.output):
+            count += 1
+            name = f"{stem}:{count}"
+        taken.add(name)
+        named.append(NetworkNode(name, node))
+    return named

@@ -1,0 +1,115 @@
+"""ONNX's tensors as NumPy arrays, without a copy where the bytes lie in one piece."""
+
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from vtensor.dtype import from_numpy
+from vtensor.errors import DTypeError, ModelError
+
+Array = NDArray[np.generic]
+
+
+def tensor_array(tensor: TensorProto, folder: Path | None) -> Array:
+    """The values of a tensor; external data is mapped, not read.
+
+    Args:
+        tensor: from a model's initializers or attributes.
+        folder: where the model's file is; None when the model came from memory.
+
+    Raises:
+        ModelError: its data is absent, too short or too long, or lies outside the folder.
+    """
+    what = f"tensor {tensor.name!r}"
+    try:
+        shape = tuple(tensor.dims)
+        if any(size < 0 for size in shape):
+            raise ModelError(f"{what} has a negative size: {shape}")
+        if tensor.data_location == TensorProto.EXTERNAL:
+            return _mapped(tensor, shape, folder, what)
+        return numpy_helper.to_array(tensor)
+    except ModelError:
+        raise
+    except Exception as error:  # whatever ONNX's reader meets in bytes that it did not write
+        raise ModelError(f"{what} cannot be read: {error}") from error
+
+
+def _mapped(tensor: TensorProto, shape: tuple[int, ...], folder: Path | None, what: str) -> Array:
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    path = _external_file(entries.get("location", ""), folder, what)
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
+    if tensor.data_type in _PACKED or dtype.kind == "O":
+        raise ModelError(f"{what}: external data of this element type is not supported")
+    nbytes, offset = prod(shape) * dtype.itemsize, int(entries.get("offset", 0))
+    length = int(entries.get("length", nbytes))
+    available = path.stat().st_size - offset
+    if length != nbytes or offset < 0 or available < nbytes:
+        raise ModelError(
+            f"{what} needs {nbytes} bytes; it declares {length}, and {path.name} has "
+            f"{max(available, 0)} from byte {offset} on"
+        )
+    if nbytes == 0:
+        return np.zeros(shape, dtype)
+    mapped = np.memmap(path, dtype=np.uint8, mode="r", offset=offset, shape=(nbytes,))
+    return np.require(mapped.view(np.ndarray).view(dtype).reshape(shape), requirements="A")
+
+
+def _external_file(location: str, folder: Path | None, what: str) -> Path:
+    if folder is None:
+        raise ModelError(
+            f"{what}: its data is in the file {location!r}, but the model came from memory; "
+            "load it by its path"
+        )
+    root = folder.resolve()
+    path = (root / location).resolve()
+    if not location or Path(location).is_absolute() or not path.is_relative_to(root):
+        raise ModelError(f"{what}: external data {location!r} is not inside the model's folder")
+    if not path.is_file():
+        raise ModelError(f"{what}: external data file {location!r} is missing")
+    return path
+
+
+#: Element types of less than a byte: their bytes are no array of elements.
+_PACKED = frozenset(
+    getattr(TensorProto, name)
+    for name in ("INT4", "UINT4", "FLOAT4E2M1", "INT2", "UINT2", "FLOAT6E2M3", "FLOAT6E3M2")
+    if hasattr(TensorProto, name)
+)
+
+
+def element_type(elem_type: int, what: str) -> str:
+    """Our name of an ONNX element type.
+
+    Raises:
+        ModelError: VTensor has none (strings, complex numbers, ...).
+    """
+    try:
+        return from_numpy(np.dtype(helper.tensor_dtype_to_np_dtype(elem_type)))
+    except (DTypeError, KeyError):
+        names = {number: name for name, number in TensorProto.DataType.items()}
+        kind = names.get(elem_type, str(elem_type)).lower()
+        raise ModelError(f"{what}: element type {kind} is not supported") from None
+
+
+def type_of_array(array: Array) -> onnx.TypeProto:
+    """The ONNX type of an array."""
+    kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+    return helper.make_tensor_type_proto(kind, array.shape)
+
+
+def sizes_of(kind: onnx.TypeProto | None) -> tuple[int | None, ...] | None:
+    """Sizes of a tensor type, None where unknown; None when the rank is unknown, or it is no tensor."""
+    if kind is None or not kind.HasField("tensor_type"):
+        return None
+    if not kind.tensor_type.HasField("shape"):
+        return None
+    return tuple(
+        dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
+        for dim in kind.tensor_type.shape.dim
+    )

@@ -1,0 +1,81 @@
+"""From a picture to a tensor: resize, crop, scale, normalise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from vtensor.errors import InputError
+
+Array = np.ndarray[Any, Any]
+
+#: Mean and standard deviation of ImageNet's pixels, by channel, on a scale of 0 to 1.
+MEAN = (0.485, 0.456, 0.406)
+DEVIATION = (0.229, 0.224, 0.225)
+
+
+def _imagenet(pixels: Array) -> Array:
+    return (pixels / 255 - np.array(MEAN)) / np.array(DEVIATION)
+
+
+#: From pixels of 0 to 255, channels last, to what a network wants, by name.
+PREPROCESS: dict[str, Callable[[Array], Array]] = {
+    "imagenet": _imagenet,
+    "unit": lambda pixels: pixels / 255,
+    "none": lambda pixels: pixels,
+}
+
+
+def load_image(
+    file: str | PathLike[str], height: int, width: int, preprocess: str = "imagenet"
+) -> Array:
+    """Read a picture: resize it to cover ``height`` by ``width``, crop the middle, preprocess.
+
+    Args:
+        file: any format that Pillow reads.
+        height, width: of the result, in pixels, at least 1.
+        preprocess: ``imagenet`` scales to 0..1, subtracts ImageNet's mean and divides by its
+            deviation; ``unit`` scales to 0..1; ``none`` leaves 0..255.
+
+    Returns:
+        height x width x 3, float32.
+
+    Raises:
+        InputError: the file is missing or no picture, or ``preprocess`` is unknown.
+    """
+    from PIL import Image, ImageOps
+
+    if preprocess not in PREPROCESS:
+        raise InputError(f"preprocess={preprocess!r}: one of {', '.join(PREPROCESS)}")
+    try:
+        with Image.open(file) as image:
+            fitted = ImageOps.fit(image.convert("RGB"), (width, height), Image.Resampling.BILINEAR)
+    except (OSError, ValueError, Image.DecompressionBombError) as error:
+        raise InputError(f"{file}: cannot be read as a picture: {error}") from error
+    return PREPROCESS[preprocess](np.asarray(fitted, np.float64)).astype(np.float32)
+
+
+def image_for(shape: tuple[int, ...], file: str | PathLike[str], preprocess: str) -> Array:
+    """A picture as a batch of the shape that a network's input has.
+
+    The channels are the axis of size 3 (or 1, for grey): before height and width, or behind them.
+
+    Raises:
+        InputError: the shape is none of an image.
+    """
+    if len(shape) == 4 and shape[1] in (1, 3):
+        first = True
+    elif len(shape) == 4 and shape[3] in (1, 3):
+        first = False
+    else:
+        raise InputError(f"a picture does not go into an input of shape {shape}")
+    batch, *rest = shape
+    height, width = rest[1:] if first else rest[:2]
+    pixels = load_image(file, height, width, preprocess)
+    if (rest[0] if first else rest[2]) == 1:
+        pixels = pixels.mean(axis=2, keepdims=True)
+    one = np.moveaxis(pixels, 2, 0) if first else pixels
+    return np.ascontiguousarray(np.broadcast_to(one, (batch, *one.shape)))

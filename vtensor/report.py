@@ -1,0 +1,210 @@
+"""A plan as a person reads it: one line a step, each Transform with why, and what it adds up to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from libdesc.registry import registry
+from resolver.extended import OpNode, Reason, TransformNode
+
+if TYPE_CHECKING:
+    from vtensor.runtime.plan import Plan, PlanStep
+    from vtensor.runtime.session import Session
+
+MEGABYTE = 1e6
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a report and what it is, for those who colour it: step, transform, why, ..."""
+
+    kind: str
+    text: str
+
+
+def plan_dict(session: Session, name: str) -> dict[str, Any]:
+    """A session's plan as data, for ``--json``."""
+    plan = session.plan
+    return {
+        "model": name,
+        "threads": session.threads,
+        "passes": list(plan.passes),
+        "libraries": _library_rows(),
+        "inputs": [str(port) for port in session.inputs],
+        "outputs": [str(port) for port in session.outputs],
+        "steps": [_step_dict(plan, step) for step in plan.steps],
+        "conversions": [
+            {
+                "node": row.node,
+                "value": row.value,
+                "source": str(row.source),
+                "target": str(row.target),
+                "bytes": row.bytes,
+                "library": row.library,
+                "reason": _reason_dict(row.reason),
+            }
+            for row in plan.conversions
+        ],
+        "constants_transformed_ahead": sum(1 for _ in plan.graph.ahead()),
+        "summary": summary_dict(plan),
+    }
+
+
+def summary_dict(plan: Plan) -> dict[str, Any]:
+    """What a plan adds up to."""
+    steps = plan.steps
+    return {
+        "steps": len(steps),
+        "aliases": sum(1 for step in steps if not step.kernels),
+        "by_library": dict(Counter(step.library for step in steps if step.kernels)),
+        "by_kernel": {f"{lib}/{kernel}": n for (lib, kernel), n in plan.kernels().most_common()},
+        "reference_steps": sum(step.is_reference for step in steps),
+        "python_steps": sum(step.python for step in steps),
+        "conversions": len(plan.conversions),
+        "conversion_bytes": sum(row.bytes for row in plan.conversions),
+    }
+
+
+def plan_lines(session: Session, name: str) -> Iterator[Line]:
+    """A session's plan, line by line."""
+    plan = session.plan
+    passes = ", ".join(plan.passes) or "none"
+    yield Line("head", f"{name}: {len(plan.steps)} steps on {session.threads} threads")
+    yield Line("note", f"  optimiser passes: {passes}")
+    for row in _library_rows():
+        yield Line("note", f"  library {row}")
+    for port in session.inputs:
+        yield Line("note", f"  input  {port}")
+    for port in session.outputs:
+        yield Line("note", f"  output {port}")
+    yield Line("", "")
+    rows = [(step, _cells(plan, step)) for step in plan.steps]
+    titles = ("node", "operator", "library", "kernel", "layouts")
+    widths = [
+        min(40, max(len(titles[i]), *(len(cells[i]) for _, cells in rows)) if rows else 0)
+        for i in range(4)
+    ]
+    yield Line("head", _row("#", titles, widths))
+    for number, (step, cells) in enumerate(rows):
+        yield Line(_kind(step), _row(str(number), cells, widths))
+        if isinstance(step.node, TransformNode):
+            yield Line("why", f"       why: {_why(step.node.reason)}")
+    yield Line("", "")
+    yield from summary_lines(plan)
+
+
+def summary_lines(plan: Plan) -> Iterator[Line]:
+    """What a plan adds up to, line by line."""
+    total = summary_dict(plan)
+    yield Line("head", "by library and kernel")
+    for (library, kernel), count in plan.kernels().most_common():
+        mark = "   <- reference code" if kernel.startswith("ref") else ""
+        mark = "   <- calls back into Python" if kernel == "python" else mark
+        yield Line("ref" if mark else "note", f"  {count:>4} x {library} {kernel}{mark}")
+    if total["aliases"]:
+        text = f"  {total['aliases']:>4} x nothing runs: the same memory under other dims"
+        yield Line("note", text)
+    moved = total["conversion_bytes"] / MEGABYTE
+    done = sum(1 for _ in plan.graph.ahead())
+    yield Line(
+        "head", f"Transforms: {total['conversions']} each run, {moved:.2f} MB read and written"
+    )
+    for row in plan.conversions:
+        cost = f"{row.bytes / MEGABYTE:.2f} MB on {row.library}"
+        yield Line("transform", f"  {row.value}: {row.source} -> {row.target}, {cost}")
+        yield Line("why", f"       why: {_why(row.reason)}")
+    yield Line("note", f"  {done} more of constants, done once while loading")
+
+
+def _library_rows() -> list[str]:
+    rows = []
+    for library in sorted(registry().libraries.values(), key=lambda one: -one.priority):
+        state = f"absent: {library.absent}" if library.absent else library.version()
+        rows.append(f"{library.name} (priority {library.priority}) {state}".rstrip())
+    return rows
+
+
+def _row(number: str, cells: tuple[str, ...], widths: list[int]) -> str:
+    padded = [f"{_cut(cell, w):<{w}}" for cell, w in zip(cells, widths, strict=False)]
+    return f"{number:>4}  " + "  ".join([*padded, cells[-1]])
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 2] + ".."
+
+
+def _kind(step: PlanStep) -> str:
+    if step.is_transform:
+        return "transform"
+    return "ref" if step.is_reference or step.python else "step"
+
+
+def _cells(plan: Plan, step: PlanStep) -> tuple[str, ...]:
+    kernel = " + ".join(step.kernels) or "(alias)"
+    if step.is_reference:
+        kernel += " (reference code)"
+    layouts = [(name, str(layout)) for name, layout in _layouts(plan, step)]
+    inputs = ", ".join(layout for _, layout in layouts[: len(step.node.inputs)])
+    outputs = ", ".join(layout for _, layout in layouts[len(step.node.inputs) :])
+    return (step.node.name, step.op, step.library, kernel, f"{inputs} -> {outputs}")
+
+
+def _layouts(plan: Plan, step: PlanStep) -> list[tuple[str, object]]:
+    names = (*step.node.inputs, *step.node.outputs)
+    if isinstance(step.node, OpNode):
+        return list(zip(names, step.node.decision.layouts, strict=True))
+    return [(name, plan.graph.values[name].layout) for name in names]
+
+
+def _step_dict(plan: Plan, step: PlanStep) -> dict[str, Any]:
+    layouts = [
+        {"value": name, "layout": str(layout), "sizes": dict(plan.graph.values[name].dims)}
+        for name, layout in _layouts(plan, step)
+    ]
+    count = len(step.node.inputs)
+    row: dict[str, Any] = {
+        "node": step.node.name,
+        "operator": step.op,
+        "library": step.library,
+        "kernels": list(step.kernels),
+        "reference": step.is_reference,
+        "python": step.python,
+        "inputs": layouts[:count],
+        "outputs": layouts[count:],
+    }
+    if isinstance(step.node, TransformNode):
+        row["reason"] = _reason_dict(step.node.reason)
+    else:
+        row["refused"] = [
+            {"library": r.library, "priority": r.priority, "reason": r.reason}
+            for r in step.node.decision.refused
+        ]
+    return row
+
+
+def _reason_dict(reason: Reason) -> dict[str, Any]:
+    asked = reason.requirement
+    return {
+        "consumer": reason.consumer,
+        "role": reason.role,
+        "library": reason.library,
+        "operator": reason.op,
+        "required_at": f"{asked.file}:{asked.line}" if asked else None,
+        "producer": reason.producer,
+        "producer_operator": reason.producer_op or None,
+        "text": str(reason),
+    }
+
+
+def _why(reason: Reason) -> str:
+    """A reason with paths as short as they can be."""
+    text = str(reason)
+    if reason.requirement is not None:
+        file = reason.requirement.file
+        short = "/".join(Path(file).parts[-2:])
+        text = text.replace(file, short)
+    return text
