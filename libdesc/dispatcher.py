@@ -97,9 +97,9 @@ def _generate(found: Registry, info: OperatorInfo, device: str) -> tuple[str, di
         "    refused = []",
     ]
     for priority, row in found.candidates(info.name, device):
-        function = f"{row.library}_{info.name}"
-        names |= {function: row.function, f"{function}_when": row.when}
-        when = f"{function}_when" if row.when is not None else "None"
+        function, condition = f"invoke_{row.library}", f"when_{row.library}"
+        names |= {function: row.function, condition: row.when}
+        when = condition if row.when is not None else "None"
         dtypes = {role: tuple(sorted(types)) for role, types in sorted(row.dtypes.items())}
         lines += [
             f"    # {_short(row.file)}:{row.line}",
@@ -150,6 +150,7 @@ def attempt(
         evaluation,
         python,
         decision,
+        place=f"{invoker.__code__.co_filename}:{invoker.__code__.co_firstlineno}",
     )
     try:
         if decision is None:
@@ -157,7 +158,7 @@ def attempt(
         run_call(call, lambda: invoker(ctx, op, *inputs, *outputs))
     except Decline as why:
         if decision is not None:
-            raise call.misuse(f"declines what was decided for it: {why}") from None
+            raise call.misuse(f"declines what was decided: {why}", at=call.place) from None
         refused.append(Refusal(priority, library, str(why)))
         return False
     if decision is None and call.decision is not None:
@@ -184,7 +185,7 @@ def _eligible(
             raise Decline(f"dtype {operand.dtype} of {role} is not among {', '.join(allowed)}")
     if when is not None:
         answer = when(call.op, *call.operands)
-        if answer is not True:
+        if isinstance(answer, str) or not answer:
             raise Decline(answer or "the condition of its invoker does not hold")
 
 
@@ -196,7 +197,7 @@ def run_call(call: Call, run: Callable[[], None]) -> None:
     with entered(call):
         run()
     if not call.tagged:
-        raise call.misuse("returned without calling lib_tagger")
+        raise call.misuse("returned without calling lib_tagger", at=call.place)
 
 
 def no_invoker(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ptensor.evaluation import caller, guideline_of
+from ptensor.evaluation import caller, current_call, guideline_of
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from ptensor.views import from_base
@@ -32,6 +32,8 @@ def guideline(library: str, tensor: PTensor) -> Layout | Sequence[Layout]:
         raise ContractError(
             f"guideline({library!r}) inside the invoker of {call.library!r} ({caller()})"
         )
+    if current_call() is not call:
+        raise call.misuse(f"guideline of {tensor.role}, which is of another call")
     if call.decision is not None:
         return from_base(call.decision.layouts[tensor.index], tensor.tensor)
     answer = guideline_of(call, library).get(tensor.index, Layout.ANY)

@@ -12,7 +12,7 @@ from ptensor.evaluation import lib_tagger
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from vtensor.checks import compile_text
-from vtensor.errors import DescriptionError, LayoutError, LayoutNotSupported
+from vtensor.errors import DescriptionError, LayoutNotSupported, VTensorError
 
 if TYPE_CHECKING:
     from ptensor.evaluation import Call
@@ -76,7 +76,7 @@ class RegisteredLibrary:
 
 def library_source(description: Description) -> str:
     """The text of a library's look-ups, from its description."""
-    name, given = description.name, description.handlers
+    name, given, words = description.name, description.handlers, description.layout_names
     lines = [f"# generated from {description.file.name}: the library {name}", ""]
     lines += ["def guideline(call):"]
     lines += ["    return guideline_handler(call)" if "guideline" in given else "    return {}", ""]
@@ -88,9 +88,9 @@ def library_source(description: Description) -> str:
     lines += ["def library_desc(ptensor):"]
     if "layout_mapper" in given:
         lines += ["    return layout_mapper_handler(ptensor)", ""]
-    elif description.layout_names:
+    elif words:
         lines += [
-            f"    names = {description.layout_names!r}",
+            f"    names = { {str(Layout(key)): word for key, word in words.items()}!r}",
             "    layout = str(ptensor.required_layout)",
             "    if layout not in names:",
             f"        raise LayoutNotSupported(f'{name} has no word for layout {{layout}}; '",
@@ -123,7 +123,7 @@ def build_library(description: Description) -> RegisteredLibrary:
     for layout in description.layout_names:
         try:
             Layout(layout)
-        except LayoutError as error:
+        except VTensorError as error:
             raise DescriptionError(f"{description.file}: layout_names.{layout}: {error}") from error
     handlers = {f"{key}_handler": handler(description, key) for key in HANDLERS}
     text = library_source(description)

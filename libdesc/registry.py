@@ -10,6 +10,7 @@ import importlib
 import inspect
 import logging
 import pkgutil
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -64,6 +65,8 @@ class Registry:
     version: int = 0
     filled: bool = False
     lock: threading.RLock = field(default_factory=threading.RLock)
+    #: Held while the registry is filled, which imports modules: never taken while ``lock`` is held.
+    filling: threading.RLock = field(default_factory=threading.RLock)
 
     def add_library(self, library: RegisteredLibrary) -> None:
         """Register; the name must be free."""
@@ -109,17 +112,21 @@ class Registry:
 _registry = Registry()
 
 
+_is_filling = False
+
+
 def registry() -> Registry:
-    """The registry, filled."""
+    """The registry, filled; another thread waits until it is, what fills it sees it half full."""
+    global _is_filling
     if not _registry.filled:
-        with _registry.lock:
-            if not _registry.filled:
-                _registry.filled = True
+        with _registry.filling:
+            if not _registry.filled and not _is_filling:
+                _is_filling = True
                 try:
                     _fill()
-                except BaseException:
-                    _registry.filled = False
-                    raise
+                    _registry.filled = True
+                finally:
+                    _is_filling = False
     return _registry
 
 
@@ -157,16 +164,30 @@ def import_operators() -> None:
 def _add(description: Description) -> RegisteredLibrary:
     library = build_library(description)
     _registry.add_library(library)
+    invokers, modules = dict(_registry.invokers), set(sys.modules)
     try:
         for module in description.invokers:
             import_module(module, description.file)
     except BaseException as error:
         _registry.remove_library(library.name)
+        _forget(invokers, modules)
         if isinstance(error, Exception) and not isinstance(error, VTensorError):
             text = f"{type(error).__name__}: {error}"
             raise LibraryError(f"{description.file}: library.invokers: {text}") from error
         raise
     return library
+
+
+def _forget(invokers: dict[tuple[str, str, str], InvokerInfo], modules: set[str]) -> None:
+    """Take out the invokers, and the modules that hold them, which were not there before."""
+    with _registry.lock:
+        for key, info in list(_registry.invokers.items()):
+            if key not in invokers:
+                module = info.function.__module__
+                if module not in modules:
+                    sys.modules.pop(module, None)  # a later try must run its @invoker lines again
+                del _registry.invokers[key]
+        _registry.version += 1
 
 
 class Registration:

@@ -6,7 +6,7 @@ producer's, else on the best that can by priority, else by NumPy's definition.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from libdesc.dispatcher import run_call
@@ -70,7 +70,11 @@ def run_transform(
 
 
 def choose_library(
-    x: VTensor, change: LayoutChange, preferred: Iterable[str], evaluation: Evaluation
+    x: VTensor,
+    change: LayoutChange,
+    preferred: Iterable[str],
+    evaluation: Evaluation,
+    allowed: Container[str] | None = None,
 ) -> str:
     """The library that runs a Transform.
 
@@ -79,6 +83,7 @@ def choose_library(
         change: from which layout to which.
         preferred: libraries to ask first: the consumer's, the producer's.
         evaluation: a partial one.
+        allowed: the libraries that may be used beside the definition; None is all.
 
     Raises:
         NoInvokerError: not even the definition takes it.
@@ -90,6 +95,10 @@ def choose_library(
     for name in dict.fromkeys([*preferred, *others, DEFINITION]):
         library = known.get(name)
         if library is None or not library.transforms or library.absent:
+            continue
+        if x.device not in library.devices:
+            continue
+        if allowed is not None and name != DEFINITION and name not in allowed:
             continue
         y = VTensor(x.dtype, x.dims)
         try:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from vtensor.errors import DimError
-from vtensor.operators import NodeReader, Pads, Pair
+from vtensor.operators import Naming, NodeReader, Pads, Pair
 from vtensor.tensor import VTensor
 
 
@@ -76,10 +76,12 @@ def refuse_empty(x: VTensor, kernel: Sequence[int], op: Windowed, out: Mapping[s
         DimError: one holds pads alone.
     """
     for i, dim in enumerate("HW"):
-        for window in range(out[dim]):
+        size, reach = x.size(dim), op.dilations[i] * (kernel[i] - 1) + 1
+        if max(op.pads[i], op.pads[i + 2]) >= reach:
+            raise DimError(f"pads {op.pads} along {dim} are no fewer than the {reach} of a window")
+        for window in range(out[dim] if op.dilations[i] > 1 else 0):
             start = window * op.strides[i] - op.pads[i]
-            places = range(start, start + op.dilations[i] * kernel[i], op.dilations[i])
-            if x.size(dim) and not any(0 <= place < x.size(dim) for place in places):
+            if not any(0 <= start + j * op.dilations[i] < size for j in range(kernel[i])):
                 raise DimError(f"window {window} along {dim} holds nothing but pads")
 
 
@@ -97,10 +99,8 @@ def read_window(node: NodeReader, x: VTensor, kernel: Sequence[int]) -> dict[str
     """The attributes of an ONNX node that slides a window: ``strides``, ``pads``, ``dilations``.
 
     Raises:
-        VTensorError: the image has not two spatial dims, or an attribute is not what ONNX allows.
+        VTensorError: an attribute is not what ONNX allows, or the pads are negative.
     """
-    if len(x.dims) != 4:
-        raise node.refuse(f"{len(x.dims) - 2} spatial dims; only two are taken")
     strides = tuple(node.attribute("strides") or (1, 1))
     dilations = tuple(node.attribute("dilations") or (1, 1))
     pads = tuple(node.attribute("pads") or (0, 0, 0, 0))
@@ -130,3 +130,33 @@ def _same_pads(
         begins.append(total // 2 if upper else total - total // 2)
         ends.append(total - begins[-1])
     return (begins[0], begins[1], ends[0], ends[1])
+
+
+def pool_names(node: Naming) -> None:
+    """N and C go through, H and W are what windows are counted over."""
+    node.name("x0", "N C H W")
+    node.name("y0", "N C H W")
+    node.same("x0", 0, "y0", 0)
+    node.same("x0", 1, "y0", 1)
+
+
+def read_image(node: NodeReader) -> VTensor:
+    """The first input as an image, or the refusal of another rank."""
+    spatial = len(node.input(0).dims) - 2
+    if spatial != 2:
+        raise node.refuse(f"{spatial} spatial dims; only two are taken")
+    return node.input(0, "N C H W")
+
+
+def read_pool(node: NodeReader, x: VTensor) -> dict[str, Any]:
+    """The parameters of an ONNX pooling node."""
+    kernel = tuple(node.attribute("kernel_shape") or ())
+    ceil = bool(node.attribute("ceil_mode", 0))
+    return {"kernel_shape": kernel, **read_window(node, x, kernel), "ceil_mode": ceil}
+
+
+def read_whole(node: NodeReader, x: VTensor) -> Pair:
+    """The window of a pool over the whole image."""
+    if x.size("H") < 1 or x.size("W") < 1:
+        raise node.refuse("the image has no elements")
+    return x.size("H"), x.size("W")

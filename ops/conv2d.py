@@ -5,18 +5,10 @@ from __future__ import annotations
 from libdesc import guideline, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, convolution
 from ops._windows import counts, read_window
+from ops.biasadd import BiasAdd
+from ops.depthwiseconv2d import DepthwiseConv2D
 from ptensor import PTensor, lib_tagger
-from vtensor.operators import (
-    Context,
-    Naming,
-    NodeReader,
-    Pads,
-    Pair,
-    Spelling,
-    info_of,
-    operator,
-    param,
-)
+from vtensor.operators import Context, Naming, NodeReader, Pads, Pair, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -40,17 +32,82 @@ def _read(node: NodeReader) -> VTensor:
         what = f"{x.size('C')} channels, {w.size('O')} kernels of {w.size('I')}"
         raise node.refuse(f"group {group} with {what}")
     window = read_window(node, x, kernel)
+    op: Conv2D | DepthwiseConv2D = Conv2D(**window, group=group)
     if group > 1:
-        groups = {"G": group, "O": w.size("O") // group, **{d: w.size(d) for d in "Ihw"}}
-        w = node.reshape(w, groups)
-    if group > 1 and w.size("I") == 1:
-        y = node.add(_operator("DepthwiseConv2D")(**window), x, w)
-    else:
-        y = node.add(Conv2D(**window, group=group), x, w)
-    return node.add(_operator("BiasAdd")(), y, node.input(2, "C")) if node.has(2) else y
+        sizes = {"G": group, "O": w.size("O") // group, **{dim: w.size(dim) for dim in "Ihw"}}
+        w = node.reshape(w, sizes)
+        op = DepthwiseConv2D(**window) if w.size("I") == 1 else op
+    y = node.add(op, x, w)
+    return node.add(BiasAdd(), y, node.input(2, "C")) if node.has(2) else y
 
 
-def _operator(name: str) -> type:
-    from vtensor.operators import OPERATORS
+@operator(
+    "Conv2D",
+    dims={"x": "N C H W", "w": "G? O I h w", "y": "N C H W"},
+    equal=[("w.G", "group"), ("x.C", "w.I * group"), ("y.C", "w.O * group")],
+    onnx=Spelling("Conv", 1, _read, _names),
+)
+class Conv2D:
+    """Slide the kernel ``w`` over the image ``x`` and sum over its window.
 
-    return OPERATORS[name].cls
+    y[N, O, H', W'] = sum over I, h, w of x[N, I, H'*stride + h*dilation - pad, ...] * w[O, I, h, w]
+
+    x is 0 outside. With groups, group G of the kernels sees the G-th part of the channels alone.
+
+    Dims:
+        x: N C H W    w: O I h w, or G O I h w with G = group    y: N C H W with C = O * group
+        H' = (H + pads - dilation*(h - 1) - 1) // stride + 1, and likewise W'.
+    Args:
+        strides: step of the window over H and W, in elements, at least 1.
+        pads: zeros added at begin H, begin W, end H, end W, in elements.
+        dilations: distance of neighbours in the window, in elements, at least 1.
+        group: number of parts that the channels fall into.
+    Raises:
+        DimError: x and w disagree on the number of channels, the window does not fit, or a dim is
+            missing.
+        NoInvokerError: no library takes this call on this device.
+    Cost:
+        2 * N*O*H'*W' * I*h*w floating-point operations.
+
+    >>> from vtensor.operators import Context
+    >>> x = VTensor("f32", {"N": 1, "C": 3, "H": 224, "W": 224})
+    >>> w = VTensor("f32", {"O": 64, "I": 3, "h": 7, "w": 7})
+    >>> Conv2D(strides=(2, 2), pads=(3, 3, 3, 3)).compute(Context(), x, w).summary()
+    'f32 N=1 C=64 H=112 W=112'
+
+    Source: ONNX operator Conv, opset 11; the paper, section 4.
+    """
+
+    strides: Pair = param(default=(1, 1), minimum=1)
+    pads: Pads = param(default=(0, 0, 0, 0), minimum=0)
+    dilations: Pair = param(default=(1, 1), minimum=1)
+    group: int = param(default=1, minimum=1)
+
+    def compute(self, ctx: Context, x: VTensor, w: VTensor) -> VTensor:
+        sizes = counts(x, (w.size("h"), w.size("w")), self)
+        dims = {**x.dims, "C": w.size("O") * self.group, **sizes}
+        y = VTensor(x.dtype, dims, ctx.output(0))
+        ctx.dispatch(self, [x, w], [y])
+        return y
+
+
+@invoker("Conv2D", library="onednn", dtypes=["f32", "bf16", "f16"])
+def onednn_conv2d(ctx: Context, op: Conv2D, x: VTensor, w: VTensor, y: VTensor) -> None:
+    src, weights, dst = PTensor(x), PTensor(w), PTensor(y)
+    convolve = onednn.Convolution(
+        src, weights, dst, op.strides, op.pads, op.dilations, post=ctx.post
+    )
+    for tensor in (src, weights, dst):
+        tensor.require(guideline("onednn", tensor))
+    if lib_tagger("onednn", [src, weights], [dst]):
+        return
+    convolve()
+
+
+@invoker("Conv2D", library="numpy", dtypes=NUMBERS, python=True)
+def numpy_conv2d(ctx: Context, op: Conv2D, x: VTensor, w: VTensor, y: VTensor) -> None:  # noqa: ARG001
+    src, dst = PTensor(x).require("NCHW"), PTensor(y).require("NCHW")
+    weights = PTensor(w).require("GOIhw" if "G" in w.dims else "OIhw")
+    if lib_tagger("numpy", [src, weights], [dst]):
+        return
+    dst.data()[...] = convolution(src.data(), weights.data(), op.strides, op.pads, op.dilations)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from libdesc import invoker
+from libdesc import invoker, onednn
+from libdesc.numpy.arrays import NUMBERS
+from ops._names import same_names
 from ptensor import Layout, PTensor, lib_tagger
-from vtensor.operators import Context, Naming, NodeReader, Spelling, operator
+from vtensor.operators import Context, NodeReader, Spelling, operator
 from vtensor.tensor import VTensor
-
-
-def _names(node: Naming) -> None:
-    for position in range(node.rank("x0")):
-        node.same("x0", position, "y0", position)
 
 
 def _read(node: NodeReader) -> VTensor:
@@ -20,7 +17,7 @@ def _read(node: NodeReader) -> VTensor:
 
 
 @operator(
-    "Relu", dims={"x": "*", "y": "*"}, elementwise=True, onnx=Spelling("Relu", 1, _read, _names)
+    "Relu", dims={"x": "*", "y": "*"}, elementwise=True, onnx=Spelling("Relu", 1, _read, same_names)
 )
 class Relu:
     """Replace what is negative by 0: y = max(x, 0); NaN stays NaN.
@@ -28,8 +25,9 @@ class Relu:
     Dims:
         x, y: any, the same
 
-    >>> Relu()
-    Relu()
+    >>> from vtensor.operators import Context
+    >>> Relu().compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()
+    'f32 N=2 C=3'
 
     Source: ONNX operator Relu, opset 14.
     """
@@ -40,7 +38,16 @@ class Relu:
         return y
 
 
-@invoker("Relu", library="numpy", python=True)
+@invoker("Relu", library="onednn", dtypes=["f32", "bf16", "f16"])
+def onednn_relu(ctx: Context, op: Relu, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+    src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
+    relu = onednn.Eltwise("relu", src, dst, post=ctx.post)
+    if lib_tagger("onednn", [src], [dst]):
+        return
+    relu()
+
+
+@invoker("Relu", library="numpy", dtypes=NUMBERS, python=True)
 def numpy_relu(ctx: Context, op: Relu, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
     src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
     if lib_tagger("numpy", [src], [dst]):

@@ -158,6 +158,7 @@ class TensorStorage:
         if other.nbytes != self.nbytes:
             raise LayoutError(f"{self.nbytes} bytes cannot share {other.nbytes} bytes")
         self._root = other.root
+        self._buffer = None  # memory of its own would lie idle
         self._array = None
 
     def data(self) -> np.ndarray[Any, Any]:

@@ -17,12 +17,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ptensor.layout import Layout
 from ptensor.libraries import LIBRARIES, library
 from ptensor.rows import candidate_rows
-from vtensor.errors import ContractError
+from vtensor.errors import ContractError, LayoutError
 
 if TYPE_CHECKING:
     from ptensor.tensor import PTensor
@@ -139,6 +140,8 @@ class Call:
     routine: Routine | None = None
     tagged: bool = False
     answers: Mapping[int, Layout | Sequence[Layout]] | None = None
+    #: File and line of the invoker.
+    place: str = ""
 
     @property
     def operands(self) -> tuple[VTensor, ...]:
@@ -208,7 +211,9 @@ def entered(call: Call) -> Iterator[Call]:
         _call.reset(token)
 
 
-_OURS = ("/ptensor/", "/libdesc/registry", "/libdesc/dispatcher", "/libdesc/library")
+_HERE = Path(__file__).parent
+#: Whose frames are passed over in the search for the caller: this floor and libdesc's own files.
+_OURS = frozenset({_HERE, _HERE.parent / "libdesc"})
 
 
 def caller() -> str:
@@ -220,9 +225,7 @@ def caller() -> str:
 def caller_place() -> tuple[str, int]:
     """The same, apart."""
     frame: Any = sys._getframe(1)
-    while frame.f_back is not None and any(
-        part in frame.f_code.co_filename.replace("\\", "/") for part in _OURS
-    ):
+    while frame.f_back is not None and Path(frame.f_code.co_filename).parent in _OURS:
         frame = frame.f_back
     return frame.f_code.co_filename, frame.f_lineno
 
@@ -266,8 +269,8 @@ def _check_tagger(call: Call, name: str, given: Sequence[PTensor]) -> None:
             f"lib_tagger says {name!r}, the invoker is registered for {call.library!r}"
         )
     for tensor in given:
-        if tensor.call is not call:
-            raise call.misuse("lib_tagger is given a PTensor of another call")
+        if getattr(tensor, "call", None) is not call:
+            raise call.misuse(f"lib_tagger is given {tensor!r}, which is no PTensor of this call")
     missing = set(range(len(call.operands))) - {tensor.index for tensor in given}
     if missing:
         roles = ", ".join(call.roles[i] for i in sorted(missing))
@@ -289,7 +292,8 @@ def _resolve(call: Call) -> tuple[Layout, ...]:
         if reason is None:
             return row
         reasons.append(f"{' '.join(str(layout) for layout in row)}: {reason}")
-    raise Decline("; ".join(dict.fromkeys(reasons)))
+    no_row = "no one layout of its ANY operands suits all of its views"
+    raise Decline("; ".join(dict.fromkeys(reasons)) or no_row)
 
 
 def _check_decided(call: Call, decision: Decision) -> None:
@@ -327,6 +331,9 @@ def emit(step: Step, slots: Sequence[PTensor | int]) -> None:
     if call is None:
         raise ContractError(f"a native step outside a call ({caller()})")
     ready(call, "a native step")
+    for slot in slots:
+        if not isinstance(slot, int) and getattr(slot, "call", None) is not call:
+            raise call.misuse(f"a native step is given {slot!r}, which is no PTensor of this call")
     operands = [slot if isinstance(slot, int) else call.operands[slot.index] for slot in slots]
     call.evaluation.emit(call, step, operands)
 
@@ -341,22 +348,36 @@ def share(source: PTensor, target: PTensor) -> None:
     if call is None:
         raise ContractError(f"share outside a call ({caller()})")
     ready(call, "share")
-    call.evaluation.share(call, call.operands[source.index], call.operands[target.index])
+    try:
+        call.evaluation.share(call, call.operands[source.index], call.operands[target.index])
+    except LayoutError as error:
+        raise call.misuse(f"share of {source.role} with {target.role}: {error}") from None
 
 
 def guideline_of(call: Call, name: str) -> Mapping[int, Layout | Sequence[Layout]]:
     """A library's answer for the whole call; asked once a call.
 
     Raises:
-        ContractError: the library answers for an operand that does not exist, or with no layout.
+        ContractError: the library answers for an operand that does not exist, or with no layout
+            of its dims.
     """
     if call.answers is None:
         answers = library(name).guideline(call)
+        if not isinstance(answers, Mapping):
+            raise call.misuse(f"the guideline of {name} answers {answers!r}, which is no mapping")
         for index, answer in answers.items():
-            good = isinstance(answer, Layout) or (
-                len(answer) > 0 and all(isinstance(layout, Layout) for layout in answer)
-            )
-            if not 0 <= index < len(call.operands) or not good:
+            if not _answers(call, index, answer):
                 raise call.misuse(f"the guideline of {name} answers {answer!r} for operand {index}")
         call.answers = answers
     return call.answers
+
+
+def _answers(call: Call, index: object, answer: object) -> bool:
+    """True when a guideline's answer is one: a layout of the operand's dims, several, or ANY."""
+    if not isinstance(index, int) or not 0 <= index < len(call.operands):
+        return False
+    several = (answer,) if isinstance(answer, Layout) else answer
+    if not isinstance(several, Sequence) or not several:
+        return False
+    dims = call.operands[index].dims.keys()
+    return all(isinstance(one, Layout) and (one.is_any or set(one.dims) == dims) for one in several)

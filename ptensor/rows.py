@@ -36,13 +36,14 @@ def candidate_rows(call: Call, asked: Sequence[Requirement]) -> Iterator[tuple[L
     views = [call.ptensors[i].tensor for i in range(len(call.operands))]
     out = views[len(call.inputs)].dims
     for joint in _joint_layouts(call, views, fixed):
-        row = tuple(
-            fixed[i] if i in fixed else to_base(restricted(joint, view, out), view)
-            for i, view in enumerate(views)
-        )
-        if row not in seen:
-            seen.add(row)
-            yield row
+        with suppress(LayoutError):  # it tears apart what a view splits: no layout of the operand
+            row = tuple(
+                fixed[i] if i in fixed else to_base(restricted(joint, view, out), view)
+                for i, view in enumerate(views)
+            )
+            if row not in seen:
+                seen.add(row)
+                yield row
 
 
 def _preferred(operand: VTensor, layouts: Sequence[Layout]) -> Layout:
@@ -76,7 +77,9 @@ def restricted(joint: Layout, view: VTensor, out: Mapping[str, int]) -> Layout:
     """The joint layout on one operand: its own dims, and no blocks on a dim that it broadcasts."""
     if not view.dims.keys() <= set(joint.dims):
         produced = (view if view.base is None else view.base).produced_layout
-        return Layout.plain(view.dims) if produced is None else from_base(produced, view)
+        with suppress(LayoutError):  # it blocks what the view splits
+            return Layout.plain(view.dims) if produced is None else from_base(produced, view)
+        return Layout.plain(view.dims)
     layout = joint.restrict(view.dims)
     for dim, size in view.dims.items():
         if size != out.get(dim):

@@ -36,7 +36,7 @@ class PTensor:
 
     Raises:
         ContractError: no call is under way, the tensor is none of its operands, or it has its
-        PTensor.
+            PTensor.
 
     Used inside invokers only::
 
@@ -91,8 +91,10 @@ class PTensor:
             This PTensor.
 
         Raises:
-            ContractError: a second call, after the tagger, or on another call's PTensor.
-            LayoutError: the text does not parse, or a layout has other dims than the tensor.
+            ContractError: a second call, after the tagger, or on another call's PTensor; a layout
+                has other dims than the tensor.
+            LayoutError: the text does not parse, or a view's layout tears its operand's dims
+                apart.
         """
         call = self.call
         if current_call() is not call:

@@ -366,7 +366,7 @@ def _move(src: Array, source: Layout, dst: Array, target: Layout, extents: Exten
     if 0 in extents.values():
         return
     src, dst = _bits(src), _bits(dst)
-    units = {dim: _common_units(source, target, dim, extents[dim]) for dim in source.dims}
+    units = {dim: _common_units(source, target, dim) for dim in source.dims}
     stuck = [dim for dim, common in units.items() if not _is_chain(common)]
     if stuck:  # blocks of 3 to blocks of 4, say: by way of no blocks
         middle = target
@@ -384,16 +384,16 @@ def _move(src: Array, source: Layout, dst: Array, target: Layout, extents: Exten
 
 
 def _bits(array: Array) -> Array:
-    """The array as unsigned integers: NumPy copies those fastest, and cannot change them."""
+    """The array as unsigned integers, which no copy on any machine changes, as it may a NaN."""
     return array.view(f"u{array.itemsize}")
 
 
-def _common_units(source: Layout, target: Layout, dim: str, extent: int) -> list[int]:
-    """Units of the dim's axes in both layouts that its indices reach, largest first, down to 1."""
+def _common_units(source: Layout, target: Layout, dim: str) -> list[int]:
+    """Units of the dim's axes in both layouts, largest first, down to 1."""
     units = {1}
     for layout in (source, target):
         rows = zip(layout.axes, layout.units, strict=True)
-        units |= {unit for axis, unit in rows if axis.dim == dim and unit < extent}
+        units |= {unit for axis, unit in rows if axis.dim == dim}
     return sorted(units, reverse=True)
 
 

@@ -19,18 +19,21 @@ def to_base(layout: Layout, tensor: VTensor) -> Layout:
     """
     if tensor.base is None or layout.is_any:
         return layout
-    axes = list(layout.axes)
-    for dim, parts in tensor.view.names.items():
+    owner = {part: dim for dim, parts in tensor.view.names.items() for part in parts}
+    axes: list[Axis] = []
+    for i, (part, block) in enumerate(layout.axes):
+        parts = tensor.view.names[owner[part]]
         if len(parts) == 1:
-            axes = [Axis(dim, a.block) if a.dim == parts[0] else a for a in axes]
-            continue
-        places = [i for i, axis in enumerate(axes) if axis.dim in parts]
-        together = places == list(range(places[0], places[0] + len(parts)))
-        if not together or tuple(axes[i].dim for i in places) != parts:
-            raise LayoutError(
-                f"layout {layout} of a view tears {dim} apart: {' '.join(parts)} must lie together"
-            )
-        axes[places[0] : places[-1] + 1] = [Axis(dim, 0)]
+            axes.append(Axis(owner[part], block))
+        elif part == parts[0] and not block:
+            if layout.axes[i : i + len(parts)] != tuple(Axis(one, 0) for one in parts):
+                raise LayoutError(
+                    f"layout {layout} of a view tears {owner[part]} apart: {' '.join(parts)} must "
+                    "lie together"
+                )
+            axes.append(Axis(owner[part], 0))
+        elif block:
+            raise LayoutError(f"layout {layout} of a view blocks {part}, a part of {owner[part]}")
     return Layout.of_axes(axes, layout.encoding)
 
 

@@ -22,19 +22,28 @@ if TYPE_CHECKING:
 Parts = list[tuple[str, int]]
 
 
-def check(extended: ExtendedGraph, graph: Graph, transformers: Iterable[str]) -> None:
+def check(
+    extended: ExtendedGraph,
+    graph: Graph,
+    transformers: Iterable[str],
+    entry_layouts: Mapping[str, Layout] | None = None,
+    output_layouts: Mapping[str, Layout] | None = None,
+) -> None:
     """Prove an extended graph sound.
 
     Args:
         extended: what is to run.
         graph: what was to be computed.
         transformers: libraries that have a transformer.
+        entry_layouts, output_layouts: how inputs lie and how outputs are promised, by name;
+            declared order where nothing is said.
 
     Raises:
         UnsoundPlanError: a value is used before it is made, an edge's layouts disagree, a Transform
             changes more than the layout or has nobody to run it, an output is delivered elsewhere
             or otherwise than promised, or the network is not the one that was given.
     """
+    _values(extended, graph)
     able = set(transformers)
     made: set[str] = set(extended.inputs)
     produced = {name for node in extended.nodes for name in node.outputs}
@@ -53,6 +62,34 @@ def check(extended: ExtendedGraph, graph: Graph, transformers: Iterable[str]) ->
             raise UnsoundPlanError(f"{node.name}: makes {sorted(again)} a second time")
         made |= set(node.outputs)
     _whole(extended, graph, origin, made)
+    for name in graph.inputs:
+        _promised(f"input {name}", extended.values[name], entry_layouts, name)
+    for alias, name in extended.outputs.items():
+        _promised(f"output {alias}", extended.values[name], output_layouts, alias)
+
+
+def _values(extended: ExtendedGraph, graph: Graph) -> None:
+    """Every name has a value, and the network's own values are as the network has them."""
+    used = {name for node in extended.nodes for name in (*node.inputs, *node.outputs)}
+    for name in sorted(used | {*extended.inputs, *extended.outputs.values()}):
+        if name not in extended.values:
+            raise UnsoundPlanError(f"{name!r} has no value")
+    changed = {node.output for node in extended.nodes if isinstance(node, TransformNode)}
+    for name, value in extended.values.items():
+        given = graph.values.get(name)
+        if name in changed:
+            continue
+        if given is None or value.dtype != given.dtype or dict(value.dims) != dict(given.dims):
+            raise UnsoundPlanError(f"{name!r} is not what the network says")
+        if value.constant != (name in graph.constants):
+            raise UnsoundPlanError(f"{name!r}: only the network's constants are constant")
+
+
+def _promised(what: str, value: Value, layouts: Mapping[str, Layout] | None, name: str) -> None:
+    declared = " ".join(f"{dim}/1" for dim in value.dims) or "()"
+    want = str(layouts[name]) if layouts and name in layouts else declared
+    if addresses(str(value.layout), value.dims) != addresses(want, value.dims):
+        raise UnsoundPlanError(f"{what}: is in {value.layout}, promised is {want}")
 
 
 def _known(node: str, names: Iterable[str], made: set[str]) -> None:
@@ -125,6 +162,8 @@ def addresses(text: str, dims: Mapping[str, int]) -> tuple[object, ...]:
         raise UnsoundPlanError(f"layout {text} does not hold dims {' '.join(dims)}")
     block = {name: prod(size for other, size in parts if other == name and size) for name in dims}
     sizes = [size or -(-dims[name] // block[name]) for name, size in parts]
+    if 0 in dims.values():
+        return (encoding, 0, ())  # nothing lies anywhere
     steps = [prod(sizes[place + 1 :]) for place in range(len(parts))]
     table = []
     for name in sorted(dims):

@@ -120,6 +120,10 @@ def _entry(
     graph: Graph, state: Resolution, entry_layouts: Mapping[str, Layout], needed: set[str]
 ) -> None:
     """Give inputs and constants their produced layouts (Algorithm 1, line 1)."""
+    unknown = [name for name in entry_layouts if name not in graph.inputs]
+    if unknown:
+        known = ", ".join(graph.inputs)
+        raise ResolutionError(f"entry layouts given for {', '.join(unknown)}; inputs are {known}")
     for name in graph.inputs:
         value = graph.values[name]
         layout = entry_layouts.get(name, Layout.plain(value.dims))
@@ -140,10 +144,25 @@ def _entry(
             state.values[name] = fresh
 
 
+def _operands(state: Resolution, node: Node) -> list[VTensor]:
+    """A node's inputs, each a VTensor of its own: a value given twice is two operands."""
+    operands: list[VTensor] = []
+    for name in node.inputs:
+        value = state.values[name]
+        if any(value is operand for operand in operands):
+            twin = VTensor(value.dtype, value.dims, value.option)
+            if value.storage is not None:
+                twin.storage = value.storage
+            twin.produced_layout = value.produced_layout
+            value = twin
+        operands.append(value)
+    return operands
+
+
 def _partially(state: Resolution, node: Node, libraries: tuple[str, ...] | None) -> ResolvedNode:
     """Evaluate one node up to its tagger and spread what it produces."""
     ctx = DispatchContext(node=node.name, names=node.outputs, libraries=libraries)
-    inputs = [state.values[name] for name in node.inputs]
+    inputs = _operands(state, node)
     outputs = run_compute(ctx, node.op, inputs)
     if ctx.decision is None:
         raise ContractError(f"{node.op_name} {node.name!r}: compute did not call ctx.dispatch")

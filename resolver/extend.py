@@ -5,6 +5,7 @@ Source: the paper, section 5.1, Fig. 7(c).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from libdesc.transforms import LayoutChange, choose_library
@@ -16,18 +17,27 @@ from vtensor.errors import ResolutionError
 
 
 def extend(
-    resolution: Resolution, output_layouts: Mapping[str, Layout] | None = None
+    resolution: Resolution,
+    output_layouts: Mapping[str, Layout] | None = None,
+    libraries: tuple[str, ...] | None = None,
 ) -> ExtendedGraph:
     """Make the extended graph of a resolution: one Transform an edge that needs one.
 
     Args:
         resolution: what the resolver decided.
         output_layouts: how outputs are delivered, by name; declared order where nothing is said.
+        libraries: the libraries that may run Transforms, beside the definition; None is all.
 
     Raises:
-        ResolutionError: an output layout does not fit its output.
+        ResolutionError: an output layout does not fit its output, or there is no such output.
         NoInvokerError: no library can change one layout into another.
     """
+    unknown = [alias for alias in output_layouts or () if alias not in resolution.outputs]
+    if unknown:
+        known = ", ".join(resolution.outputs)
+        raise ResolutionError(
+            f"output layouts are given for {', '.join(unknown)}; outputs are {known}"
+        )
     graph = ExtendedGraph(
         resolution.name, inputs=resolution.inputs, outputs=dict(resolution.outputs)
     )
@@ -38,7 +48,7 @@ def extend(
             value.name, value.dtype, value.dims, layout, value.constant
         )
     makers = {name: node for node in resolution.nodes for name in node.outputs}
-    insert = _Inserter(graph, resolution, makers)
+    insert = _Inserter(graph, resolution, makers, libraries)
     with installed(insert.evaluation):
         for node in resolution.nodes:
             inputs = tuple(insert.input(node, index) for index in range(len(node.inputs)))
@@ -63,13 +73,19 @@ class _Inserter:
     """Adds Transforms to a graph that is being made."""
 
     def __init__(
-        self, graph: ExtendedGraph, resolution: Resolution, makers: Mapping[str, ResolvedNode]
+        self,
+        graph: ExtendedGraph,
+        resolution: Resolution,
+        makers: Mapping[str, ResolvedNode],
+        libraries: tuple[str, ...] | None,
     ) -> None:
         self.graph = graph
         self.resolution = resolution
         self.makers = makers
+        self.libraries = libraries
+        self.taken = {*resolution.values, *(node.name for node in resolution.nodes)}
         self.evaluation = PartialEvaluation()
-        self.count = 0
+        self.counts: Counter[str] = Counter()
 
     def input(self, node: ResolvedNode, index: int) -> str:
         """The value that a node's input reads: the producer's, or a Transform's of it."""
@@ -108,12 +124,31 @@ class _Inserter:
         preferred = [consumer, maker.decision.library if maker else ""]
         change = LayoutChange(value.layout, required)
         library = choose_library(
-            self.resolution.values[value.name], change, filter(None, preferred), self.evaluation
+            self.resolution.values[value.name],
+            change,
+            filter(None, preferred),
+            self.evaluation,
+            self.libraries,
         )
-        target = f"{value.name}@{self.count}"
+        kind = "ahead" if value.constant else "transform"  # constants are changed while loading
+        node, target = self._names(value)
         self.graph.values[target] = Value(target, value.dtype, value.dims, required, value.constant)
-        self.graph.nodes.append(
-            TransformNode(f"transform:{self.count}", value.name, target, library, reason)
-        )
-        self.count += 1
+        self.graph.nodes.append(TransformNode(node, value.name, target, library, reason))
         return target
+
+    def _names(self, value: Value, kind: str) -> tuple[str, str]:
+        """The next Transform's name, and its output's."""
+        name = f"{kind}:{self.counts[kind]}"
+        return name, f"{value.name}@{name}"
+
+    def _names(self, value: Value) -> tuple[str, str]:
+        """Names of a new Transform and its output; a model may use such names itself."""
+        kind = "ahead" if value.constant else "transform"  # constants are changed while loading
+        while True:
+            number = self.counts[kind]
+            self.counts[kind] += 1
+            node, target = f"{kind}:{number}", f"{value.name}@{number}"
+            if value.constant:
+                target = f"{value.name}@ahead:{number}"
+            if self.taken.isdisjoint((node, target)):
+                return node, target

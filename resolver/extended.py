@@ -46,7 +46,7 @@ class Reason:
     def __str__(self) -> str:
         made = f"{self.producer_op} {self.producer}" if self.producer_op else self.producer
         if self.requirement is None:
-            return f"output {self.consumer} is delivered in declared order, {made} has another"
+            return f"output {self.consumer} is delivered in a layout that {made} does not have"
         asked = f"{self.op} {self.consumer} ({self.library}) requires it of {self.role}"
         return f"{asked} at {self.requirement.file}:{self.requirement.line}, {made} has another"
 

@@ -39,7 +39,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from the sources alone."""
     out = tmp_path_factory.mktemp("wheel")
     build = out / "build"
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--wheel-dir",
+        str(out),
+    ]
     command += [f"--config-settings=build-dir={build}", str(ROOT)]
     subprocess.run(command, check=True, cwd=out)
     [file] = out.glob("*.whl")

@@ -43,6 +43,16 @@ def parameter_error(name: str, field: str, value: object, rule: str) -> Paramete
     return ParameterError(f"{name}({field}={value!r}): {field} must be {rule}")
 
 
+VOWELS = "aeiou"
+
+
+def _plural(word: str) -> str:
+    for one, many in (("a tuple", "tuples"), ("row", "rows")):
+        if word.startswith(one):
+            return many + word.removeprefix(one)
+    return f"{word}s"
+
+
 def _type_rule(hint: Any) -> tuple[str, str]:
     """The expression that tests ``value`` for an annotation, and its English."""
     if typing.get_origin(hint) is tuple:
@@ -53,10 +63,11 @@ def _type_rule(hint: Any) -> tuple[str, str]:
             row = ["isinstance(value, tuple)", f"len(value) == {len(args)}", *tests]
             return " and ".join(row), f"row ({', '.join(word for _, word in rules)})"
         test, word = _type_rule(args[0])
+        words = _plural(word)
         many = f"isinstance(value, tuple) and all({test} for value in value)"
         if args[-1] is Ellipsis:
-            return many, f"a tuple of {word}s"
-        return f"{many} and len(value) == {len(args)}", f"a tuple of {len(args)} {word}s"
+            return many, f"a tuple of {words}"
+        return f"{many} and len(value) == {len(args)}", f"a tuple of {len(args)} {words}"
     if hint is int:
         return "isinstance(value, int) and not isinstance(value, bool)", "integer"
     if hint is float:
@@ -74,7 +85,7 @@ def parameter_lines(name: str, cls: type) -> list[str]:
     lines: list[str] = []
     for field in dataclasses.fields(cls):
         test, word = _type_rule(hints[field.name])
-        rules = [(test, word)]
+        rules = [(test, word if word.startswith("a ") else f"a{'n' * (word[0] in VOWELS)} {word}")]
         each = "value" if word.startswith("a tuple") else "(value,)"
         if (low := field.metadata.get("minimum")) is not None:
             rules.append((f"all(v >= {low!r} for v in {each})", f"at least {low!r}"))

@@ -97,6 +97,8 @@ class Graph:
         import numpy as np
 
         values = np.asarray(array)
+        if not values.dtype.isnative:
+            values = values.astype(values.dtype.newbyteorder("="))
         names = dims.split() if isinstance(dims, str) else list(dims)
         if len(names) != values.ndim or len(set(names)) != len(names):
             raise DimError(f"constant {name!r}: shape {values.shape} does not go by dims {names}")
@@ -125,7 +127,7 @@ class Graph:
         """
         info = info_of(op)
         for value in inputs:
-            if self.values.get(value.name) is not value:
+            if not isinstance(value, VTensor) or self.values.get(value.name) is not value:
                 raise GraphError(f"{info.name}: {value!r} is no value of graph {self.name!r}")
         name = self._free(name) if name else self._fresh(info.name.lower())
         results = run_compute(Context(node=name, names=tuple(outputs)), op, inputs)
@@ -143,7 +145,7 @@ class Graph:
     def output(self, value: VTensor, name: str = "") -> None:
         """Deliver a value from every run, under its own name or another."""
         self._open()
-        if self.values.get(value.name) is not value:
+        if not isinstance(value, VTensor) or self.values.get(value.name) is not value:
             raise GraphError(f"{value!r} is no value of graph {self.name!r}")
         if (name or value.name) in self.outputs:
             raise GraphError(f"graph {self.name!r} already has an output {name or value.name!r}")

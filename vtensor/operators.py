@@ -85,6 +85,10 @@ class Naming(Protocol):
 
     opset: int
 
+    @property
+    def roles(self) -> list[str]:
+        """The roles of the inputs that are given, in order: ``x0 x1 ...``."""
+
     def attribute(self, name: str, default: Any = None) -> Any:
         """An attribute's value, or the default where it is absent."""
 

@@ -77,3 +77,8 @@ def convolution(
         for g in range(w.shape[0])
     ]
     return np.concatenate(groups, axis=1)
+
+
+def lowest(dtype: np.dtype[Any]) -> float:
+    """What no element is below."""
+    return int(np.iinfo(dtype).min) if dtype.kind in "iu" else -np.inf

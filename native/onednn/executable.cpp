@@ -5,10 +5,28 @@
 
 #include <cstdio>
 #include <exception>
+#include <thread>
 
 #include "names.h"
 
 namespace vtensor::onednn {
+
+namespace {
+
+// On a thread of its own: where oneDNN fails to generate a kernel's code, it leaves the error in the
+// thread's state, and nothing that this thread compiles later works, silently in part.
+dnnl_primitive_t compile(const_dnnl_primitive_desc_t pd, int threads, const std::string &what) {
+    dnnl_primitive_t primitive = nullptr;
+    dnnl_status_t status = dnnl_runtime_error;
+    std::thread([&] {
+        const ThreadScope scope(threads);
+        status = dnnl_primitive_create(&primitive, pd);
+    }).join();
+    check(status, what);
+    return primitive;
+}
+
+}  // namespace
 
 Executable::Executable(const_dnnl_primitive_desc_t pd, std::string kernel, int threads,
                        std::vector<Argument> arguments, const std::vector<Desc> &descs)
@@ -22,10 +40,11 @@ Executable::Executable(const_dnnl_primitive_desc_t pd, std::string kernel, int t
         slots_.push_back({descs_[i].bytes(), arguments_[i].access, alignment,
                           arguments_[i].name.c_str()});
     }
-    const ThreadScope scope(threads_);
-    dnnl_primitive_t raw = nullptr;
-    check(dnnl_primitive_create(&raw, pd), "compiling " + kernel_);
-    primitive_.reset(raw);
+    // Some kernels divide by the extents of an empty tensor; without a result there is no work.
+    for (std::size_t i = 0; i < arguments_.size(); ++i) {
+        if ((arguments_[i].access & VTENSOR_WRITE) != 0 && descs_[i].empty()) nothing_to_do_ = true;
+    }
+    if (!nothing_to_do_) primitive_.reset(compile(pd, threads_, "compiling " + kernel_));
     step_.abi = VTENSOR_STEP_ABI;
     step_.slot_count = static_cast<std::uint32_t>(slots_.size());
     step_.slots = slots_.data();
@@ -72,6 +91,7 @@ void Executable::give_back(std::unique_ptr<CallArguments> call) {
 }
 
 void Executable::run(void *const *slots) {
+    if (nothing_to_do_) return;
     auto call = take_call();
     for (std::size_t i = 0; i < arguments_.size(); ++i)
         check(dnnl_memory_set_data_handle(call->memories[i].get(), slots[i]), "naming memory");

@@ -56,6 +56,7 @@ private:
     std::vector<Argument> arguments_;
     std::vector<Desc> descs_;
     std::vector<vtensor_slot> slots_;
+    bool nothing_to_do_ = false;
     PrimitiveHandle primitive_;
     vtensor_step step_{};
     std::atomic<std::size_t> owners_{1};

@@ -1,6 +1,8 @@
 // native/onednn/pointwise.cpp: what takes elements one by one: eltwise, binary, concat, reorder.
 #include <oneapi/dnnl/dnnl.h>
 
+#include <algorithm>
+
 #include "cache.h"
 #include "names.h"
 #include "operators.h"
@@ -18,6 +20,8 @@ void check_broadcast(const std::string &what, const Ints &a, const Ints &b, cons
         refuse(what, ": src0 ", shown(a), " and src1 ", shown(b), " do not broadcast to dst ",
                shown(c));
 }
+
+bool empty(const Ints &dims) { return std::ranges::find(dims, 0) != dims.end(); }
 
 // The dims of the concatenation.
 Ints joined_dims(const std::string &what, int axis, const std::vector<Desc> &srcs) {
@@ -100,6 +104,10 @@ PrimitivePtr concat(int axis, const std::vector<Desc> &srcs, const MaybeDesc &ds
         check_written(what, "dst", *dst);
         if (dst->dims() != joined)
             refuse(what, ": dst is ", shown(dst->dims()), ", it must be ", shown(joined));
+    }
+    for (std::size_t i = 0; i < srcs.size() && !empty(joined); ++i) {
+        if (srcs[i].empty())  // a kernel for it ends the process
+            throw Unimplemented(what + ": src" + std::to_string(i) + " has no elements");
     }
     return find_or_make({what, key.take(), attr, arguments, joined, [=](auto *pd, auto raw_attr) {
                              std::vector<const_dnnl_memory_desc_t> parts;

@@ -9,6 +9,7 @@
 
 #include "cache.h"
 #include "check.h"
+#include "sound.h"
 
 namespace vtensor::onednn {
 
@@ -30,13 +31,18 @@ std::shared_ptr<Primitive> Primitive::make(const Spec &spec, int rank, int threa
     const AttrHandle attr = spec.attr.build();
     dnnl_primitive_desc_t raw = nullptr;
     check(spec.create(&raw, attr.get()), spec.kind);
-    PdHandle pd(raw);
-    for (int step = 0; step < rank; ++step) {
+    PdHandle first(raw);
+    for (int skipped = 0;;) {
+        dnnl_primitive_desc_t copy = nullptr;
+        check(dnnl_primitive_desc_clone(&copy, raw), spec.kind);
+        std::shared_ptr<Primitive> found(new Primitive(spec, rank, threads, PdHandle(copy)));
+        if (is_sound(*found) && skipped++ == rank) return found;
         const dnnl_status_t status = dnnl_primitive_desc_next_impl(raw);
-        if (status == dnnl_last_impl_reached) return nullptr;
+        if (status == dnnl_last_impl_reached) break;
         check(status, spec.kind);
     }
-    return std::shared_ptr<Primitive>(new Primitive(spec, rank, threads, std::move(pd)));
+    if (rank > 0) return nullptr;
+    throw Unimplemented(spec.kind + ": oneDNN has only kernels that would overrun their memory");
 }
 
 Primitive::Primitive(const Spec &spec, int rank, int threads, PdHandle pd)

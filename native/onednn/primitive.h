@@ -44,8 +44,8 @@ private:
 
 class Primitive {
 public:
-    // The rank-th implementation that oneDNN offers, for that many threads; null where the list is
-    // over. Throws Unimplemented if it offers none at all.
+    // The rank-th sound implementation that oneDNN offers, for that many threads; null where the
+    // list is over. Throws Unimplemented if it offers none at all.
     static std::shared_ptr<Primitive> make(const Spec &spec, int rank, int threads);
     ~Primitive();
     Primitive(const Primitive &) = delete;
@@ -55,6 +55,7 @@ public:
     const std::string &kernel() const { return kernel_; }
     std::size_t scratch_bytes() const { return scratch_bytes_; }
     int threads() const { return threads_; }
+    const Attr &attr() const { return spec_.attr; }
     // In the order of the step's slots, "scratch" last.
     const std::vector<Argument> &arguments() const { return arguments_; }
     const std::vector<Desc> &descs() const { return descs_; }

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
+import onnx.inliner
 from onnx import GraphProto, ModelProto, NodeProto, TypeProto
 
 from vtensor.errors import ModelError
@@ -143,6 +144,9 @@ def _network(proto: ModelProto, label: str, folder: Path | None) -> Network:
     if proto.functions:
         proto = onnx.inliner.inline_local_functions(proto)
     graph = proto.graph
+    _check_text(graph.name, *(entry.domain for entry in proto.opset_import))
+    for named in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        _check_text(named.name)
     if graph.sparse_initializer:
         raise ModelError("sparse initializers are not supported")
     arrays: dict[str, Array] = {}
@@ -180,7 +184,7 @@ def _opsets(proto: ModelProto) -> dict[str, int]:
     opsets: dict[str, int] = {}
     for entry in proto.opset_import:
         domain = "" if entry.domain in ONNX_DOMAINS else entry.domain
-        opsets[domain] = max(entry.version, opsets.get(domain, 0))
+        opsets[domain] = max(entry.version, opsets.get(domain, entry.version))
     newest = onnx.defs.onnx_opset_version()
     if not opsets:
         raise ModelError("it imports no operator set; it is no ONNX model, or it is cut short")
@@ -225,11 +229,9 @@ def _nodes(
     producer: dict[str, int] = {}
     nodes = [NodeProto.FromString(node.SerializeToString()) for node in graph.node]
     for index, node in enumerate(nodes):
-        if (
-            node.domain not in opsets
-            and node.domain not in ONNX_DOMAINS
-            or not opsets.get("" if node.domain in ONNX_DOMAINS else node.domain)
-        ):
+        _check_text(node.name, node.op_type, node.domain, *node.input, *node.output)
+        _check_text(*(attribute.name for attribute in node.attribute))
+        if not opsets.get("" if node.domain in ONNX_DOMAINS else node.domain):
             raise ModelError(
                 f"node {node.name or index!r} ({node.op_type}) is of domain {node.domain!r}, "
                 "for which the model imports no operator set"
@@ -251,6 +253,13 @@ def _nodes(
             kept.append(index)
     kept.reverse()
     return _named(nodes, kept, {*producer, *given}), used
+
+
+def _check_text(*texts: object) -> None:
+    """Names are text; protobuf hands out what is no UTF-8 as bytes."""
+    for text in texts:
+        if not isinstance(text, str):
+            raise ModelError(f"the name {text!r} is no text")
 
 
 def _order(nodes: Sequence[NodeProto], producer: Mapping[str, int], given: set[str]) -> list[int]:

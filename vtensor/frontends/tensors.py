@@ -104,7 +104,7 @@ def type_of_array(array: Array) -> onnx.TypeProto:
 
 
 def sizes_of(kind: onnx.TypeProto | None) -> tuple[int | None, ...] | None:
-    """Sizes of a tensor type, None where unknown; None when the rank is unknown, or it is no tensor."""
+    """Sizes of a tensor type, each None where unknown; None without a rank or when no tensor."""
     if kind is None or not kind.HasField("tensor_type"):
         return None
     if not kind.tensor_type.HasField("shape"):

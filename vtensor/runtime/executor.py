@@ -18,6 +18,9 @@ from vtensor.errors import InputError
 
 T = TypeVar("T")
 
+#: The largest budget: what the step runner takes.
+LIMIT = 1024
+
 
 def available_threads() -> int:
     """How many processors this process may use."""
@@ -51,8 +54,8 @@ class Executor:
             InputError: the budget is no integer of at least 1.
         """
         budget = available_threads() if threads is None else threads
-        if not isinstance(budget, int) or isinstance(budget, bool) or not 1 <= budget <= 4096:
-            raise InputError(f"threads={threads!r} must be an integer from 1 to 4096, or None")
+        if not isinstance(budget, int) or isinstance(budget, bool) or not 1 <= budget <= LIMIT:
+            raise InputError(f"threads={threads!r} must be an integer from 1 to {LIMIT}, or None")
         with cls._lock:
             key = (os.getpid(), budget)  # a forked child has none of its parent's threads
             if key not in cls._by_budget:

@@ -109,15 +109,21 @@ def check_array(array: Array, port: Port) -> Array:
 
 
 def layout_of(array: Array, dims: Sequence[str]) -> Layout | None:
-    """The order in which a dense array lies; None when it has gaps, overlaps or runs backwards.
+    """The order in which a dense array lies; None when it has gaps, overlaps, runs backwards or is
+    not aligned to its elements.
 
     >>> layout_of(np.zeros((1, 4, 4, 3), np.float32).transpose(0, 3, 1, 2), "NCHW")
     Layout('NHWC')
     """
+    if not array.flags.aligned:
+        return None
     if array.flags.c_contiguous:
         return Layout.plain(dims)
-    order = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
-    if not array.transpose(order).flags.c_contiguous or not array.flags.aligned:
+    # axes of size 1 come first: their strides say nothing, and must not tell two plans apart
+    order = sorted(
+        range(array.ndim), key=lambda axis: (array.shape[axis] != 1, -array.strides[axis])
+    )
+    if not array.transpose(order).flags.c_contiguous:
         return None
     return Layout.plain([dims[axis] for axis in order])
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from libdesc.dispatcher import DispatchContext, dispatcher
+from libdesc.dispatcher import DispatchContext, dispatcher, run_call
 from libdesc.transforms import LayoutChange, run_transform
 from ptensor.buffer import Buffer, TensorStorage
-from ptensor.evaluation import Call, Evaluation, Mode, Step, installed
+from ptensor.evaluation import Call, Decline, Evaluation, Mode, Step, installed
 from resolver.extended import ExtendedGraph, OpNode, TransformNode, Value
 from vtensor.errors import NativeError
 from vtensor.operators import info_of, run_compute
@@ -137,7 +137,10 @@ class RecordEvaluation(Evaluation):
         """Keep the step and the memory of its operands."""
         from vtensor.runtime import _replay
 
-        kernel = str(_replay.describe(step)["kernel"])
+        try:
+            kernel = str(_replay.describe(step)["kernel"])
+        except (ValueError, TypeError) as error:
+            raise NativeError(f"step of {call.node!r}: {error}") from error
         kept: list[TensorStorage | int] = []
         for slot in slots:
             if isinstance(slot, int):
@@ -153,7 +156,6 @@ class RecordEvaluation(Evaluation):
 
     def callback(self, call: Call, run: Callable[[], None]) -> None:
         """Keep the invoker itself; it runs in a scope of its own each time."""
-        from libdesc.dispatcher import run_call
 
         def again() -> None:
             fresh = Call(
@@ -168,8 +170,12 @@ class RecordEvaluation(Evaluation):
                 NormalEvaluation(self.scratch),
                 call.python,
                 call.decision,
+                place=call.place,
             )
-            run_call(fresh, run)
+            try:
+                run_call(fresh, run)
+            except Decline as why:
+                raise fresh.misuse(f"declines during a run: {why}", at=call.place) from None
 
         self.steps.append(RecordedStep(call.node, call.library, "python", None, (), again))
 

@@ -156,7 +156,7 @@ class Session:
             array = check_array(as_array(port.name, inputs[port.name]), port)
             layout = layout_of(array, port.dims)
             if layout is None:
-                array, layout = np.ascontiguousarray(array), Layout.plain(port.dims)
+                array, layout = np.array(array, order="C"), Layout.plain(port.dims)
             expected = self._entry_layout(port)
             sizes = dict(zip(port.dims, array.shape, strict=True))
             layout = expected if expected.same(layout, sizes) else layout
@@ -201,10 +201,10 @@ class Session:
             assert self._model is not None, "an open session has a model or a graph"
             graph = self._model.graph({name: shape for name, shape, _, _ in key})
         entry = {name: layout for name, _, _, layout in key}
-        extended = extend(resolve(graph, entry, self._libraries), self._delivery)
+        extended = extend(resolve(graph, entry, self._libraries), self._delivery, self._libraries)
         extended = optimise(extended, self._optimize)
         able = [library.name for library in registry().libraries.values() if library.transforms]
-        check(extended, graph, able)
+        check(extended, graph, able, entry, self._delivery)
         return Plan(extended, graph.constants, self._progress)
 
     def _ports(self) -> tuple[list[Port], list[Port]]:

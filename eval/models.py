@@ -1,0 +1,188 @@
+"""Real networks with weights that mean something to the arithmetic.
+
+The ``onnx`` package carries well-known networks whose weights are left out: each is a constant
+0.02. Such weights hide errors (every channel is alike), so ``seeded`` draws others, each from its
+own name and a seed.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
+
+Array = NDArray[np.float32]
+Generator = np.random.Generator
+Draw = Callable[[Generator, tuple[int, ...]], Array]
+
+#: Scale of a batch norm that ends a residual branch: sixteen blocks must not blow the sum up.
+RESIDUAL_SCALE = 0.35
+
+
+def _folder() -> Path:
+    return Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+
+
+def light_names() -> list[str]:
+    """The networks that there are.
+
+    >>> "resnet50" in light_names()
+    True
+    """
+    return sorted(path.stem.removeprefix("light_") for path in _folder().glob("light_*.onnx"))
+
+
+def light_model(name: str) -> ModelProto:
+    """A network of the ``onnx`` package, weights left out.
+
+    Raises:
+        ValueError: there is no such network; lists those that there are.
+    """
+    path = _folder() / f"light_{name}.onnx"
+    if not path.is_file():
+        raise ValueError(f"no network {name!r}; there are {', '.join(light_names())}")
+    return onnx.load(path)
+
+
+def seeded(model: ModelProto, seed: int) -> ModelProto:
+    """The model with weights drawn at random, the same ones for the same seed.
+
+    Kernels and matrices are He-scaled, biases small; batch norms get statistics that differ from
+    channel to channel. Activations stay finite and of the order of 1 through ResNet-50's residual
+    chain.
+
+    Args:
+        model: one whose weights are initializers or made by ConstantOfShape; it is not changed.
+        seed: any integer.
+    """
+    result = _without_weights(model)
+    shapes = _weight_shapes(model)
+    for name, draw in _draws(model):
+        if name in shapes:
+            rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
+            result.graph.initializer.append(
+                numpy_helper.from_array(draw(rng, shapes.pop(name)), name)
+            )
+    if shapes:
+        raise ValueError(f"no rule draws the weights {', '.join(shapes)}")
+    return result
+
+
+def before_softmax(model: ModelProto) -> ModelProto:
+    """The model with its last Softmax taken off: its output is that node's input.
+
+    A softmax pulls different inputs together; what is compared should be what goes into it.
+
+    Raises:
+        ValueError: the model does not end in a Softmax.
+    """
+    result = ModelProto()
+    result.CopyFrom(model)
+    graph = result.graph
+    last = graph.node[-1]
+    if last.op_type != "Softmax" or [o.name for o in graph.output] != list(last.output):
+        raise ValueError(f"the model ends in {last.op_type}, not in a Softmax")
+    graph.output[0].name = last.input[0]
+    del graph.node[-1]
+    return result
+
+
+def _weight_shapes(model: ModelProto) -> dict[str, tuple[int, ...]]:
+    """Shape of every float weight by name, in the order of the file."""
+    given = {tensor.name: tensor for tensor in model.graph.initializer}
+    used = {name for node in model.graph.node for name in node.input}
+    shapes = {
+        tensor.name: tuple(tensor.dims)
+        for tensor in given.values()
+        if tensor.data_type == TensorProto.FLOAT and tensor.name in used
+    }
+    for node in _fills(model):
+        sizes = numpy_helper.to_array(given[node.input[0]])
+        shapes[node.output[0]] = tuple(int(size) for size in sizes)
+    return shapes
+
+
+def _fills(model: ModelProto) -> Iterator[NodeProto]:
+    return (node for node in model.graph.node if node.op_type == "ConstantOfShape")
+
+
+def _without_weights(model: ModelProto) -> ModelProto:
+    """The model without float initializers and what made them; initializers are no inputs."""
+    shapes = _weight_shapes(model)
+    made = {node.input[0] for node in _fills(model)}
+    result = ModelProto()
+    result.CopyFrom(model)
+    result.ir_version = 8  # from version 4 on an initializer need not be an input
+    graph = result.graph
+    nodes = [node for node in model.graph.node if node.op_type != "ConstantOfShape"]
+    kept = [t for t in model.graph.initializer if t.name not in shapes and t.name not in made]
+    given = {tensor.name for tensor in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in given]
+    for field in ("node", "initializer", "input"):
+        graph.ClearField(field)
+    graph.node.extend(nodes)
+    graph.initializer.extend(kept)
+    graph.input.extend(inputs)
+    return result
+
+
+def _draws(model: ModelProto) -> Iterator[tuple[str, Draw]]:
+    """How each weight is drawn: by the operator that reads it, and as which input."""
+    summed = {
+        name for node in model.graph.node if node.op_type in ("Sum", "Add") for name in node.input
+    }
+    views: dict[str, str] = {}  # a view of a weight is read as the weight
+    for node in model.graph.node:
+        if node.op_type in ("Unsqueeze", "Reshape"):
+            views[node.output[0]] = node.input[0]
+    for node in model.graph.node:
+        draws = _rules(node, residual=node.output[0] in summed)
+        for index, draw in draws.items():
+            if index < len(node.input):
+                yield views.get(node.input[index], node.input[index]), draw
+
+
+def _rules(node: NodeProto, residual: bool) -> dict[int, Draw]:
+    """The draw of each weight input of a node."""
+    if node.op_type == "Conv":
+        return {1: _he, 2: _around(0.0, 0.1)}
+    if node.op_type == "Gemm":
+        transposed = any(a.name == "transB" and a.i for a in node.attribute)
+        return {1: _he if transposed else _he_columns, 2: _around(0.0, 0.1)}
+    if node.op_type == "BatchNormalization":
+        scale = RESIDUAL_SCALE if residual else 1.0
+        mean = _around(0.0, 0.2)
+        return {1: _around(scale, 0.1 * scale), 2: _around(0.0, 0.1), 3: mean, 4: _variance}
+    if node.op_type == "Mul":
+        return {1: _around(1.0, 0.1)}
+    return {1: _around(0.0, 0.1)} if node.op_type == "Add" else {}
+
+
+def _he(rng: Generator, shape: tuple[int, ...]) -> Array:
+    """Normal, variance 2 / fan-in; the first dim is the output's."""
+    weights = rng.standard_normal(shape, np.float32)
+    weights *= np.float32(np.sqrt(2 / np.prod(shape[1:])))
+    return weights
+
+
+def _he_columns(rng: Generator, shape: tuple[int, ...]) -> Array:
+    """As ``_he`` where the last dim is the output's."""
+    weights = rng.standard_normal(shape, np.float32)
+    weights *= np.float32(np.sqrt(2 / np.prod(shape[:-1])))
+    return weights
+
+
+def _around(center: float, spread: float) -> Draw:
+    def draw(rng: Generator, shape: tuple[int, ...]) -> Array:
+        return np.asarray(center + spread * rng.standard_normal(shape), np.float32)
+
+    return draw
+
+
+def _variance(rng: Generator, shape: tuple[int, ...]) -> Array:
+    return rng.uniform(0.5, 1.5, shape).astype(np.float32)

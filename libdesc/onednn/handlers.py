@@ -1,0 +1,71 @@
+"""The handlers of oneDNN's description. Nothing native is loaded before one of them is called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from libdesc.onednn import native
+from libdesc.onednn.layouts import canonical_order, to_desc
+from libdesc.transforms import LayoutChange
+from ptensor.evaluation import Call, emit
+from ptensor.layout import Layout
+from ptensor.tensor import PTensor
+from vtensor.errors import LibraryError
+
+if TYPE_CHECKING:
+    from libdesc.onednn._onednn import Desc
+
+#: The element types that a reorder may go between; it rounds to nearest even.
+FLOATS = ("f32", "bf16", "f16")
+
+
+def available() -> str | None:
+    """None, or why oneDNN cannot be used in this process."""
+    try:
+        native.load()
+    except LibraryError as error:
+        return str(error)
+    return None
+
+
+def descriptor(tensor: PTensor) -> Desc:
+    """oneDNN's own description of a PTensor in its layout.
+
+    Raises:
+        LayoutNotSupported: oneDNN has no word for it; names the layout.
+    """
+    order = canonical_order(tensor.dims)
+    return to_desc(tensor.required_layout, order, tensor.dims, tensor.dtype)
+
+
+def preferred(call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
+    """What oneDNN would like for each operand of the call, as its routine says."""
+    return {} if call.routine is None else call.routine.preferred(call)
+
+
+def confirm(call: Call, row: Sequence[Layout]) -> str | None:
+    """None when oneDNN takes the call with one layout an operand, else why not."""
+    if call.routine is not None:
+        return call.routine.confirm(call, row)
+    if not isinstance(call.op, LayoutChange):
+        return None
+    source, target = (
+        to_desc(layout, canonical_order(t.dims), t.dims, t.dtype)
+        for layout, t in zip(row, call.operands, strict=True)
+    )
+    if source.dtype != target.dtype and not {source.dtype, target.dtype} <= set(FLOATS):
+        return f"{source.dtype} to {target.dtype} is a quantization, which the definition does"
+    dnnl = native.load()
+    try:
+        dnnl.reorder(source, target)
+    except dnnl.Unimplemented:
+        return f"no reorder kernel from {row[0]} to {row[1]} on {dnnl.isa()}"
+    return None
+
+
+def reorder(source: PTensor, target: PTensor, permutation: tuple[int, ...]) -> None:  # noqa: ARG001
+    """Change a layout: one step; the descriptors say more than the permutation."""
+    primitive = native.load().reorder(descriptor(source), descriptor(target))
+    tensors = {"src": source, "dst": target}
+    emit(primitive, [tensors.get(name, primitive.scratch_bytes) for name in primitive.slots])

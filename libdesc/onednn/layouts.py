@@ -1,0 +1,226 @@
+"""oneDNN's descriptors and VTensor's layouts, each from the other.
+
+A descriptor has numbered dims; ``order`` names them, in oneDNN's own logical order, and "" stands
+for one of size 1 that the tensor lacks. Inner blocks are always innermost in a descriptor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, lru_cache
+from math import prod
+from typing import TYPE_CHECKING
+
+from libdesc.onednn import native
+from ptensor.encoding import Encoding
+from ptensor.layout import Axis, Layout
+from vtensor.errors import LayoutNotSupported
+
+if TYPE_CHECKING:
+    from libdesc.onednn._onednn import Desc
+
+#: oneDNN's element types; they have VTensor's names.
+DTYPES = ("f32", "bf16", "f16", "s32", "s8", "u8")
+
+Order = tuple[str, ...]
+#: Outer dims slowest first, then the inner blocks (size, dim) outermost first; dims by number.
+Pattern = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]
+
+_ACTIVATIONS: Order = ("N", "C", "D", "H", "W")
+_WEIGHTS: Order = ("G", "O", "I", "d", "h", "w")
+
+#: Descriptors that only a primitive could give: no tag has their pattern.
+_given: dict[tuple[Layout, Order, tuple[int, ...], str], Desc] = {}
+
+
+def canonical_order(dims: Sequence[str] | Mapping[str, int]) -> Order:
+    """The order in which oneDNN numbers these dims: its own where the names are its own.
+
+    >>> canonical_order(["H", "W", "C", "N"])
+    ('N', 'C', 'H', 'W')
+    >>> canonical_order(["batch", "seq"])
+    ('batch', 'seq')
+    """
+    for known in (_ACTIVATIONS, _WEIGHTS):
+        if set(dims) <= set(known):
+            return tuple(dim for dim in known if dim in dims)
+    return tuple(dims)
+
+
+def to_desc(layout: Layout, order: Order, extents: Mapping[str, int], dtype: str) -> Desc:
+    """The descriptor of a tensor in a layout.
+
+    Args:
+        layout: one of the tensor's, or ANY: then oneDNN may choose.
+        order: the dims as oneDNN numbers them.
+        extents: sizes by dim.
+        dtype: the tensor's element type; the layout's encoding goes before it.
+
+    Raises:
+        LayoutNotSupported: oneDNN has no word for it; names the layout.
+    """
+    sizes = tuple(extents.get(dim, 1) for dim in order) or (1,)
+    return _to_desc(layout, order or ("",), sizes, dtype)
+
+
+@lru_cache(maxsize=4096)
+def _to_desc(layout: Layout, order: Order, sizes: tuple[int, ...], dtype: str) -> Desc:
+    encoding = layout.encoding or Encoding(dtype)
+    if encoding.dtype not in DTYPES or encoding.scale != 1:
+        raise LayoutNotSupported(f"oneDNN has no element type {encoding}; layout {layout}")
+    if len(order) > 12:
+        raise LayoutNotSupported(f"oneDNN has at most 12 dims, layout {layout} has more")
+    dnnl = native.load()
+    if layout.is_any:
+        any_desc: Desc = dnnl.Desc.any(sizes, encoding.dtype)
+        return any_desc
+    extents = {dim: size for dim, size in zip(order, sizes, strict=True) if dim}
+    inner = _inner_blocks(layout, order)
+    for outer in _outer_orders(layout, order, sizes):
+        tag = _tags().get((outer, inner))
+        if tag is not None:
+            tagged: Desc = dnnl.Desc.tag(sizes, encoding.dtype, tag)
+            return tagged
+    if not inner:
+        strides = _strides(layout, order, extents)
+        strided: Desc = dnnl.Desc.strided(sizes, encoding.dtype, strides)
+        return strided
+    given = _given.get((layout, order, sizes, encoding.dtype))
+    if given is None:
+        raise LayoutNotSupported(f"oneDNN has no word for layout {layout} (dims {' '.join(order)})")
+    return given
+
+
+def from_desc(desc: Desc, order: Order, dtype: str) -> Layout:
+    """The layout that a descriptor means.
+
+    Of the layouts that put these extents at the same places it is one that gives the very same
+    strides, those of dims of size 1 included, for oneDNN's kernels compare them too; of several it
+    is the one with the most usual order of dims.
+
+    Args:
+        desc: what a primitive answers.
+        order: the names of its dims.
+        dtype: the tensor's own element type; another one in the descriptor becomes an encoding.
+
+    Raises:
+        LayoutNotSupported: it is opaque, has gaps, or blocks a dim that the tensor lacks.
+    """
+    order = order or ("",)
+    if desc.kind != "blocked":
+        raise LayoutNotSupported(
+            f"oneDNN answers an {desc.kind} format, which has no layout: {desc!r}"
+        )
+    inner = tuple(desc.inner_blocks)
+    if any(not order[dim] for _, dim in inner):
+        raise LayoutNotSupported(f"oneDNN blocks a dim that the tensor lacks: {desc!r}")
+    sizes, patterns = _outer_sizes(desc), [(o, inner) for o in _orders_of(desc, order)]
+    needed = [desc.strides[i] for i, size in enumerate(sizes) if size > 1]
+    alike = [p for p in patterns if 0 in desc.dims or _strides_of(p, sizes, only=True) == needed]
+    exact = [p for p in alike if _strides_of(p, sizes) == list(desc.strides)]
+    if not alike:
+        raise LayoutNotSupported(f"oneDNN answers a format with gaps, no layout: {desc!r}")
+    pattern = (exact or alike)[0]
+    axes = [Axis(order[dim], 0) for dim in pattern[0] if order[dim]]
+    axes += [Axis(order[dim], block) for block, dim in inner]
+    layout = Layout.of_axes(axes, None if desc.dtype == dtype else desc.dtype)
+    if inner and pattern not in _tags():
+        _given[layout, order, tuple(desc.dims), desc.dtype] = desc
+    return _checked(layout, desc, order)
+
+
+def _checked(layout: Layout, desc: Desc, order: Order) -> Layout:
+    """The layout, if it takes the bytes that the descriptor takes."""
+    extents = {dim: size for dim, size in zip(order, desc.dims, strict=True) if dim}
+    if (
+        desc.offset0
+        or any(desc.padded_offsets)
+        or layout.nbytes(extents, desc.dtype) != desc.nbytes
+    ):
+        raise LayoutNotSupported(f"oneDNN pads otherwise than layout {layout}: {desc!r}")
+    return layout
+
+
+@cache
+def _tags() -> dict[Pattern, str]:
+    """Every tag of oneDNN by what its query says."""
+    dnnl = native.load()
+    table: dict[Pattern, str] = {}
+    for name, rank in dnnl.tags():
+        blocks = dnnl.Desc.tag([1] * rank, "u8", name).padded_dims
+        desc = dnnl.Desc.tag([2 * block for block in blocks], "u8", name)
+        outer = tuple(sorted(range(rank), key=lambda dim: -desc.strides[dim]))
+        table.setdefault((outer, tuple(desc.inner_blocks)), name)
+    return table
+
+
+def _inner_blocks(layout: Layout, order: Order) -> tuple[tuple[int, int], ...]:
+    """The blocks as oneDNN lists them.
+
+    Raises:
+        LayoutNotSupported: a dim stands inside a block, which no descriptor can say.
+    """
+    blocks = [axis.block for axis in layout.axes]
+    first = next((i for i, block in enumerate(blocks) if block), len(blocks))
+    if not all(blocks[first:]):
+        raise LayoutNotSupported(f"oneDNN's blocks are innermost; layout {layout}")
+    return tuple((axis.block, order.index(axis.dim)) for axis in layout.axes[first:])
+
+
+def _outer_orders(layout: Layout, order: Order, sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Orders of all numbered dims that put the elements where the layout does, the literal first.
+
+    A dim whose outer part has one position may stand anywhere; one that the tensor lacks stands
+    best where people expect it.
+    """
+    place = {dim: i for i, dim in enumerate(layout.dims)}
+    block = {dim: layout.block(dim) for dim in layout.dims}
+    literal = sorted(range(len(order)), key=lambda i: (place.get(order[i], -1), i))
+    free = {i for i, dim in enumerate(order) if not dim or sizes[i] <= block[dim]}
+    fixed = [i for i in literal if i not in free]
+    known = [o for o in _familiar(order) if [i for i in o if i not in free] == fixed]
+    yield from [*known, tuple(literal)] if "" in order else [tuple(literal), *known]
+
+
+def _familiar(order: Order) -> Iterator[tuple[int, ...]]:
+    """Orders that people know: as numbered, channels last, and kernels with O last."""
+    rank = len(order)
+    yield tuple(range(rank))
+    if rank > 2:
+        yield (0, *range(2, rank), 1)
+    if "O" in order and "I" in order:
+        o, i = order.index("O"), order.index("I")
+        rest = [dim for dim in range(rank) if dim not in (o, i) and order[dim] != "G"]
+        yield (*range(o), *rest, i, o)
+
+
+def _orders_of(desc: Desc, order: Order) -> Iterator[tuple[int, ...]]:
+    """Orders that a descriptor may be in, the most usual first."""
+    yield from _familiar(order)
+    sizes = _outer_sizes(desc)
+    yield tuple(sorted(range(len(order)), key=lambda i: (-desc.strides[i], sizes[i] == 1, i)))
+
+
+def _outer_sizes(desc: Desc) -> list[int]:
+    sizes = list(desc.padded_dims)
+    for block, dim in desc.inner_blocks:
+        sizes[dim] //= block
+    return sizes
+
+
+def _strides_of(pattern: Pattern, sizes: Sequence[int], only: bool = False) -> list[int]:
+    """Strides of the outer dims in a pattern without gaps; ``only`` those of several positions."""
+    outer, inner = pattern
+    stride = prod(block for block, _ in inner)
+    strides = [0] * len(outer)
+    for dim in reversed(outer):
+        strides[dim] = stride
+        stride *= sizes[dim]
+    return [one for one, size in zip(strides, sizes, strict=True) if size > 1 or not only]
+
+
+def _strides(layout: Layout, order: Order, extents: Mapping[str, int]) -> list[int]:
+    """One stride a numbered dim of a plain layout."""
+    by_dim = dict(zip(layout.dims, layout.strides(extents), strict=True))
+    whole = max(layout.num_elements(extents), 1)
+    return [by_dim[dim] if dim else whole for dim in order]

@@ -1,0 +1,229 @@
+"""What all routines of oneDNN share: descriptors of their operands, kernels, and the step.
+
+A routine asks oneDNN for primitive *descriptors* as often as it likes: they are cheap and cached. A
+kernel is compiled only when the step of a decided call is taken.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from libdesc.onednn import native
+from libdesc.onednn.layouts import Order, from_desc, to_desc
+from libdesc.routine import Routine
+from ptensor.evaluation import Call, Decline, emit
+from ptensor.layout import Layout
+from ptensor.tensor import PTensor
+from ptensor.views import from_base, to_base
+from vtensor.errors import LayoutError
+from vtensor.operators import Follower, info_of
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from libdesc.onednn._onednn import Desc, Primitive
+
+#: How oneDNN's kernels that it has for completeness alone are called.
+REFERENCE = "ref"
+
+Row = Sequence[Layout]
+
+
+class Operand(NamedTuple):
+    """A PTensor as an argument of a primitive.
+
+    ``order`` names the dims as oneDNN numbers them; "" is one of size 1 that the tensor lacks.
+    """
+
+    argument: str
+    tensor: PTensor
+    order: Order
+
+
+class OneDnnRoutine(Routine):
+    """One primitive on its operands; the families below say which.
+
+    Args:
+        operands: every operand of the call, each once.
+        post: operators fused behind this one.
+
+    Raises:
+        Decline: oneDNN does not run the call at all.
+        ContractError: as Routine.
+    """
+
+    def __init__(self, operands: Sequence[Operand], post: Sequence[Follower]) -> None:
+        super().__init__()
+        self.operands = tuple(operands)
+        if post:
+            names = ", ".join(info_of(follower.op).name for follower in post)
+            raise Decline(f"{self.family} takes no operator behind it yet: {names}")
+        if any(operand.tensor.tensor.num_elements == 0 for operand in operands):
+            raise Decline("an operand has no elements")
+
+    @property
+    def family(self) -> str:
+        """What the primitive is called in messages."""
+        return type(self).__name__
+
+    @abstractmethod
+    def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
+        """The primitive on a descriptor an operand, in the order of ``operands``."""
+
+    def rows(self) -> Iterator[Row]:
+        """Rows of layouts to ask for, the best first; ANY leaves an operand to oneDNN."""
+        yield [Layout.ANY] * len(self.operands)
+
+    def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:  # noqa: ARG002
+        """The layouts of the first row for which oneDNN has more than a reference kernel.
+
+        Raises:
+            Decline: it takes none of the rows.
+        """
+        found: Primitive | None = None
+        reasons: list[str] = []
+        for row in self.rows():
+            try:
+                primitive = self.primitive(row)
+                layouts = self.layouts(primitive)
+            except (LayoutError, Decline) as why:
+                reasons.append(str(why))
+                continue
+            if found is None or not is_reference(primitive):
+                found, answer = primitive, layouts
+            if not is_reference(primitive):
+                break
+        if found is None:
+            raise Decline("; ".join(dict.fromkeys(reasons)))
+        return {
+            operand.tensor.index: to_base(layout, operand.tensor.tensor)
+            for operand, layout in zip(self.operands, answer, strict=True)
+        }
+
+    def confirm(self, call: Call, row: Row) -> str | None:  # noqa: ARG002
+        """None when oneDNN takes these layouts; a reference kernel only if there is no better."""
+        try:
+            own = [
+                from_base(row[operand.tensor.index], operand.tensor.tensor)
+                for operand in self.operands
+            ]
+            kernel = self.primitive(own)
+        except (LayoutError, Decline) as why:
+            return str(why)
+        if not is_reference(kernel):
+            return None
+        for other in self.better_rows(own):
+            try:
+                better = self.primitive(other)
+            except (LayoutError, Decline):
+                continue
+            if not is_reference(better):
+                spelled = " ".join(str(layout) for layout in other)
+                return f"only the kernel {kernel.kernel}, where {spelled} has {better.kernel}"
+        return None
+
+    def better_rows(self, row: Row) -> Iterator[Row]:
+        """Rows that confirm compares a reference kernel with: everything in declared order."""
+        declared = [Layout.plain(operand.tensor.dims) for operand in self.operands]
+        if declared != list(row):
+            yield declared
+
+    def primitive(self, row: Row) -> Primitive:
+        """The primitive for one layout an operand, each under the dims of its PTensor.
+
+        Raises:
+            LayoutNotSupported: oneDNN has no word for one of them.
+            Decline: it has no kernel for them.
+        """
+        return self.build(self.operands, row, self.make)
+
+    def build(
+        self, operands: Sequence[Operand], row: Row, make: Callable[..., Primitive]
+    ) -> Primitive:
+        """A primitive on descriptors of these operands in these layouts; errors as above."""
+        dnnl = native.load()
+        descs = [
+            to_desc(layout, operand.order, operand.tensor.dims, operand.tensor.dtype)
+            for operand, layout in zip(operands, row, strict=True)
+        ]
+        try:
+            return make(dnnl, *descs)
+        except dnnl.Unimplemented:
+            types = "/".join(dict.fromkeys(desc.dtype for desc in descs))
+            spelled = " ".join(str(layout) for layout in row)
+            raise Decline(
+                f"no {self.family} kernel for {types} on {dnnl.isa()}, {spelled}"
+            ) from None
+        except ValueError as error:
+            raise Decline(f"{self.family}: {error}") from None
+
+    def layouts(self, primitive: Primitive) -> list[Layout]:
+        """The layouts that a primitive works in, one an operand.
+
+        Raises:
+            LayoutNotSupported: one of them is opaque.
+        """
+        return layouts_of(primitive, self.operands)
+
+    def decided(self) -> Primitive:
+        """The primitive for the layouts that were decided."""
+        return self.primitive([operand.tensor.required_layout for operand in self.operands])
+
+    def __call__(self) -> None:
+        """Make the call: one step on the operands, and on scratch memory where it needs some."""
+        primitive = self.decided()
+        tensors = {operand.argument: operand.tensor for operand in self.operands}
+        emit(primitive, [tensors.get(name, primitive.scratch_bytes) for name in primitive.slots])
+
+
+class FollowingRoutine(OneDnnRoutine):
+    """A primitive that works in whatever order its input lies, if it has a kernel for it."""
+
+    def rows(self) -> Iterator[Row]:
+        """The layout in which the first input lies; then orders that kernels are written for."""
+        for layout in followed(self.operands[0]):
+            yield self.row(layout)
+
+    def row(self, layout: Layout) -> Row:
+        """The first input in a layout, the others left to oneDNN."""
+        return [layout, *[Layout.ANY] * (len(self.operands) - 1)]
+
+
+def followed(lead: Operand) -> Iterator[Layout]:
+    """Layouts to try for an operand: its own, as declared, channels last, blocked channels."""
+    dims, produced = lead.tensor.dims, lead.tensor.produced_layout
+    layouts = [Layout.plain(dims), Layout.plain(dim for dim in lead.order if dim)]
+    if produced is not None and not produced.is_any:
+        layouts.insert(0, produced)
+    if "C" in dims and len(dims) > 2:
+        rest = [dim for dim in lead.order if dim and dim != "C"]
+        layouts.append(Layout.plain([*rest, "C"]))
+        axes = Layout.plain(dim for dim in lead.order if dim).axes
+        layouts += [Layout.of_axes([*axes, ("C", block)]) for block in (16, 8)]
+    yield from dict.fromkeys(layouts)
+
+
+def layouts_of(primitive: Primitive, operands: Sequence[Operand]) -> list[Layout]:
+    """The layouts of a primitive's arguments, one an operand."""
+    return [
+        from_desc(primitive.descs[operand.argument], operand.order, operand.tensor.dtype)
+        for operand in operands
+    ]
+
+
+def is_reference(primitive: Primitive) -> bool:
+    """True for a kernel that is there for completeness, not for speed."""
+    return primitive.kernel.startswith(REFERENCE)
+
+
+__all__ = [
+    "FollowingRoutine",
+    "OneDnnRoutine",
+    "Operand",
+    "Row",
+    "followed",
+    "is_reference",
+    "layouts_of",
+]

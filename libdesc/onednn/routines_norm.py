@@ -1,0 +1,116 @@
+"""Normalizations: over a batch, over classes, over neighbouring channels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from libdesc.onednn.layouts import Order, canonical_order
+from libdesc.onednn.routines import FollowingRoutine, OneDnnRoutine, Operand, Row
+from ptensor.layout import Layout
+from ptensor.tensor import PTensor
+from vtensor.operators import Follower
+
+if TYPE_CHECKING:
+    from libdesc.onednn._onednn import Desc, Primitive
+
+
+class BatchNormalization(OneDnnRoutine):
+    """Normalization of each channel by statistics that are given.
+
+    Args:
+        src, dst: C and any other dims.
+        statistics: scale, shift, mean and variance, each C alone and f32.
+        epsilon: added to the variance.
+        post: operators fused behind it.
+    """
+
+    def __init__(
+        self,
+        src: PTensor,
+        statistics: Sequence[PTensor],
+        dst: PTensor,
+        epsilon: float,
+        post: Sequence[Follower] = (),
+    ) -> None:
+        order = channels_second(src.dims)
+        operands = [Operand("src", src, order), Operand("dst", dst, order)]
+        names = ("scale", "shift", "mean", "variance")
+        vectors = [Operand(k, t, ("C",)) for k, t in zip(names, statistics, strict=True)]
+        super().__init__([*operands, *vectors], post)
+        self.epsilon = epsilon
+
+    def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
+        """The primitive on src and dst; the statistics are vectors of their own element type."""
+        primitive: Primitive = dnnl.batch_normalization(descs[0], descs[1], self.epsilon)
+        return primitive
+
+
+class Softmax(FollowingRoutine):
+    """Exponentials divided by their sum over one dim.
+
+    Args:
+        src, dst: the same dims.
+        axis: the dim.
+        post: operators fused behind it.
+    """
+
+    def __init__(
+        self, src: PTensor, dst: PTensor, axis: str, post: Sequence[Follower] = ()
+    ) -> None:
+        order = canonical_order(src.dims)
+        super().__init__([Operand("src", src, order), Operand("dst", dst, order)], post)
+        self.axis = order.index(axis)
+        self.last = Layout.plain([*(dim for dim in order if dim != axis), axis])
+
+    def rows(self) -> Iterator[Row]:
+        """As for all that follow their input; and with the axis last, which kernels are for."""
+        yield from super().rows()
+        yield self.row(self.last)
+
+    def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
+        """The primitive on src and dst."""
+        primitive: Primitive = dnnl.softmax(*descs, self.axis)
+        return primitive
+
+
+class Lrn(FollowingRoutine):
+    """Local response normalization across channels.
+
+    Args:
+        src, dst: N C and spatial dims.
+        size: number of channels in a sum, odd.
+        alpha, beta, k: x / (k + alpha / size * sum)**beta.
+        post: operators fused behind it.
+    """
+
+    def __init__(
+        self,
+        src: PTensor,
+        dst: PTensor,
+        size: int,
+        alpha: float,
+        beta: float,
+        k: float,
+        post: Sequence[Follower] = (),
+    ) -> None:
+        order = channels_second(src.dims)
+        super().__init__([Operand("src", src, order), Operand("dst", dst, order)], post)
+        self.numbers = (size, alpha, beta, k)
+
+    def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
+        """The primitive on src and dst."""
+        primitive: Primitive = dnnl.lrn("across_channels", *descs, *self.numbers)
+        return primitive
+
+
+def channels_second(dims: Iterable[str]) -> Order:
+    """The dims with C numbered 1, as oneDNN wants it; a batch that the tensor lacks is "".
+
+    >>> channels_second(["H", "C"])
+    ('', 'C', 'H')
+    """
+    order = canonical_order(list(dims))
+    batch = "N" if "N" in order else ""
+    return (batch, "C", *(dim for dim in order if dim not in ("N", "C")))

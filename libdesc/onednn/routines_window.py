@@ -1,0 +1,87 @@
+"""Convolution and pooling: primitives that slide a window over an image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from libdesc.onednn.layouts import canonical_order
+from libdesc.onednn.routines import FollowingRoutine, OneDnnRoutine, Operand
+from ptensor.tensor import PTensor
+from vtensor.operators import Follower
+
+if TYPE_CHECKING:
+    from libdesc.onednn._onednn import Desc, Primitive
+
+
+class Convolution(OneDnnRoutine):
+    """A convolution; oneDNN chooses every layout.
+
+    Args:
+        src: N C and spatial dims.
+        weights: O I and spatial dims, and G for groups; the depthwise ones have I = 1.
+        dst: N C and spatial dims.
+        strides, dilations: one number a spatial dim; 1 is dense.
+        pads: all beginnings, then all ends.
+        post: operators fused behind it.
+    """
+
+    def __init__(
+        self,
+        src: PTensor,
+        weights: PTensor,
+        dst: PTensor,
+        strides: Sequence[int],
+        pads: Sequence[int],
+        dilations: Sequence[int],
+        post: Sequence[Follower] = (),
+    ) -> None:
+        named = {"src": src, "weights": weights, "dst": dst}
+        super().__init__([Operand(k, t, canonical_order(t.dims)) for k, t in named.items()], post)
+        self.window = (tuple(strides), tuple(dilations), *halves(pads))
+
+    def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
+        """The primitive on src, weights, dst."""
+        src, weights, dst = descs
+        primitive: Primitive = dnnl.convolution(src, weights, None, dst, *self.window)
+        return primitive
+
+
+class Pooling(FollowingRoutine):
+    """Pooling, in the order in which its input lies.
+
+    Args:
+        kind: ``"max"``, ``"avg_include_padding"`` or ``"avg_exclude_padding"``.
+        src, dst: N C and spatial dims.
+        kernel, strides, dilations: one number a spatial dim; dilation 1 is dense.
+        pads: all beginnings, then all ends.
+        post: operators fused behind it.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        src: PTensor,
+        dst: PTensor,
+        kernel: Sequence[int],
+        strides: Sequence[int],
+        pads: Sequence[int],
+        dilations: Sequence[int],
+        post: Sequence[Follower] = (),
+    ) -> None:
+        named = {"src": src, "dst": dst}
+        super().__init__([Operand(k, t, canonical_order(t.dims)) for k, t in named.items()], post)
+        self.kind = kind
+        self.window = (tuple(kernel), tuple(strides), tuple(dilations), *halves(pads))
+
+    def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
+        """The primitive on src and dst."""
+        primitive: Primitive = dnnl.pooling(self.kind, *descs, *self.window)
+        return primitive
+
+
+def halves(pads: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Pads at the beginnings, and at the ends."""
+    middle = len(pads) // 2
+    return tuple(pads[:middle]), tuple(pads[middle:])

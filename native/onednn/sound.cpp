@@ -1,0 +1,55 @@
+// native/onednn/sound.cpp: which of oneDNN's kernels stay inside their memory.
+#include "sound.h"
+
+#include <algorithm>
+#include <variant>
+
+namespace vtensor::onednn {
+
+namespace {
+
+bool padded(const Desc &desc) { return desc.padded_dims() != desc.dims(); }
+
+bool same_form(const Desc &a, const Desc &b) {
+    return a.padded_dims() == b.padded_dims() && a.strides() == b.strides() &&
+           a.blocks() == b.blocks();
+}
+
+const Desc &dst_of(const Primitive &primitive) {
+    const auto &arguments = primitive.arguments();
+    const auto at = std::ranges::find(arguments, "dst", &Argument::name) - arguments.begin();
+    return primitive.descs()[static_cast<std::size_t>(at)];
+}
+
+bool has_post_operands(const Attr &attr) {
+    return std::ranges::any_of(attr.post_ops(), [](const PostOp &op) {
+        return std::holds_alternative<BinaryPostOp>(op);
+    });
+}
+
+// Reference kernels visit dst's pads as well, and index a follower's operand there.
+bool reference_overruns_follower(const Primitive &primitive) {
+    return primitive.kernel().starts_with("ref") && has_post_operands(primitive.attr()) &&
+           padded(dst_of(primitive));
+}
+
+// The compiled binary kernel counts elements, pads included, on one operand for all.
+bool binary_mixes_pads(const Primitive &primitive) {
+    if (primitive.kind() != "binary") return false;
+    const Desc &dst = dst_of(primitive);
+    for (std::size_t i = 0; i < primitive.descs().size(); ++i) {
+        const Desc &operand = primitive.descs()[i];
+        if (primitive.arguments()[i].name.starts_with("src") && operand.dims() == dst.dims() &&
+            (padded(operand) || padded(dst)) && !same_form(operand, dst))
+            return true;
+    }
+    return false;
+}
+
+}  // namespace
+
+bool is_sound(const Primitive &primitive) {
+    return !reference_overruns_follower(primitive) && !binary_mixes_pads(primitive);
+}
+
+}  // namespace vtensor::onednn

@@ -1,0 +1,124 @@
+"""Batch normalization, for inference."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from libdesc import invoker, onednn
+from libdesc.numpy.arrays import FLOATS, aligned, finish
+from ptensor import Layout, PTensor, lib_tagger
+from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
+from vtensor.tensor import VTensor
+
+
+def _names(node: Naming) -> None:
+    for position in range(node.rank("x0")):
+        node.same("x0", position, "y0", position)
+    for role in ("x1", "x2", "x3", "x4"):
+        node.same("x0", 1, role, 0)
+    if node.rank("x0") == 4:
+        node.name("x0", "N C H W")
+
+
+def _read(node: NodeReader) -> VTensor:
+    if node.attribute("training_mode", 0):
+        raise node.refuse("training_mode 1; VTensor runs inference only")
+    if not node.attribute("spatial", 1):
+        raise node.refuse("spatial 0, statistics of each element, is not taken")
+    x = node.input(0)
+    if len(x.dims) < 2:
+        raise node.refuse("an input without channels")
+    names = list(x.dims)
+    x = node.input(0, " ".join("C" if i == 1 else name for i, name in enumerate(names)))
+    statistics = [node.input(i, "C") for i in range(1, 5)]
+    return node.add(BatchNorm(float(node.attribute("epsilon", 1e-5))), x, *statistics)
+
+
+@operator(
+    "BatchNorm",
+    dims={"x": "* C", "scale": "C", "bias": "C", "mean": "C", "var": "C", "y": "* C"},
+    equal=[("x.C", f"{role}.C") for role in ("scale", "bias", "mean", "var")],
+    elementwise=True,
+    onnx=Spelling("BatchNormalization", 7, _read, _names),
+)
+class BatchNorm:
+    """Normalize each channel by statistics that are given.
+
+    y = (x - mean[C]) / sqrt(var[C] + epsilon) * scale[C] + bias[C]
+
+    Dims:
+        x, y: C and any others, the same    scale, bias, mean, var: C
+    Args:
+        epsilon: added to the variance, at least 0.
+    Raises:
+        DimError: C is missing, or has two sizes.
+
+    >>> from vtensor.operators import Context
+    >>> c = [VTensor("f32", {"C": 64}) for _ in range(4)]
+    >>> BatchNorm().compute(Context(), VTensor("f32", {"N": 1, "C": 64, "H": 7}), *c).summary()
+    'f32 N=1 C=64 H=7'
+
+    Source: ONNX operator BatchNormalization, opset 15.
+    """
+
+    epsilon: float = param(default=1e-5, minimum=0)
+
+    def compute(
+        self,
+        ctx: Context,
+        x: VTensor,
+        scale: VTensor,
+        bias: VTensor,
+        mean: VTensor,
+        var: VTensor,
+    ) -> VTensor:
+        y = VTensor(x.dtype, x.dims, ctx.output(0))
+        ctx.dispatch(self, [x, scale, bias, mean, var], [y])
+        return y
+
+
+_STATISTICS = {role: ["f32"] for role in ("scale", "bias", "mean", "var")}
+
+
+@invoker("BatchNorm", library="onednn", dtypes={"": ["f32", "bf16", "f16"], **_STATISTICS})
+def onednn_batchnorm(
+    ctx: Context,
+    op: BatchNorm,
+    x: VTensor,
+    scale: VTensor,
+    bias: VTensor,
+    mean: VTensor,
+    var: VTensor,
+    y: VTensor,
+) -> None:
+    ins, dst = [PTensor(t) for t in (x, scale, bias, mean, var)], PTensor(y)
+    normalize = onednn.BatchNormalization(ins[0], ins[1:], dst, op.epsilon, post=ctx.post)
+    for tensor in (ins[0], dst):
+        tensor.require(Layout.ANY)
+    for tensor in ins[1:]:
+        tensor.require("C")
+    if lib_tagger("onednn", ins, [dst]):
+        return
+    normalize()
+
+
+@invoker("BatchNorm", library="numpy", dtypes=FLOATS, python=True)
+def numpy_batchnorm(
+    ctx: Context,  # noqa: ARG001
+    op: BatchNorm,
+    x: VTensor,
+    scale: VTensor,
+    bias: VTensor,
+    mean: VTensor,
+    var: VTensor,
+    y: VTensor,
+) -> None:
+    ins, dst = [PTensor(t) for t in (x, scale, bias, mean, var)], PTensor(y)
+    for tensor in (*ins, dst):
+        tensor.require(Layout.ANY)
+    if lib_tagger("numpy", ins, [dst]):
+        return
+    src, scales, biases, means, variances = (aligned(tensor, dst) for tensor in ins)
+    with np.errstate(all="ignore"):  # pads of the variance are 0
+        dst.data()[...] = (src - means) / np.sqrt(variances + op.epsilon) * scales + biases
+    finish(dst)

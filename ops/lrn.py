@@ -1,0 +1,84 @@
+"""Local response normalization over channels."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from libdesc import guideline, invoker, onednn
+from libdesc.numpy.arrays import FLOATS
+from ops._windows import pool_names, read_image
+from ptensor import PTensor, lib_tagger
+from vtensor.operators import Context, NodeReader, Spelling, operator, param
+from vtensor.tensor import VTensor
+
+
+def _read(node: NodeReader) -> VTensor:
+    x = read_image(node)
+    alpha, beta = float(node.attribute("alpha", 1e-4)), float(node.attribute("beta", 0.75))
+    bias = float(node.attribute("bias", 1.0))
+    return node.add(LRN(int(node.attribute("size")), alpha, beta, bias), x)
+
+
+@operator(
+    "LRN",
+    dims={"x": "N C H W", "y": "N C H W"},
+    equal=[(f"x.{dim}", f"y.{dim}") for dim in "NCHW"],
+    onnx=Spelling("LRN", 1, _read, pool_names),
+)
+class LRN:
+    """Divide each element by a power of the squares in the channels around it.
+
+    y[N, C, H, W] = x / (bias + alpha / size * s)**beta, s the sum of the squares of x in channels
+    C - (size - 1)//2 to C + size//2, where there are such.
+
+    Dims:
+        x, y: N C H W
+    Args:
+        size: number of channels in the sum, at least 1.
+        alpha, beta, bias: as in the formula.
+
+    >>> from vtensor.operators import Context
+    >>> x = VTensor("f32", {"N": 1, "C": 96, "H": 55, "W": 55})
+    >>> LRN(5).compute(Context(), x).summary()
+    'f32 N=1 C=96 H=55 W=55'
+
+    Source: ONNX operator LRN, opset 13.
+    """
+
+    size: int = param(minimum=1)
+    alpha: float = param(default=1e-4)
+    beta: float = param(default=0.75)
+    bias: float = param(default=1.0)
+
+    def compute(self, ctx: Context, x: VTensor) -> VTensor:
+        y = VTensor(x.dtype, x.dims, ctx.output(0))
+        ctx.dispatch(self, [x], [y])
+        return y
+
+
+def _odd(op: LRN, x: VTensor, y: VTensor) -> bool | str:  # noqa: ARG001
+    return op.size % 2 == 1 or f"sums over an odd number of channels only, not {op.size}"
+
+
+@invoker("LRN", library="onednn", dtypes=["f32", "bf16", "f16"], when=_odd)
+def onednn_lrn(ctx: Context, op: LRN, x: VTensor, y: VTensor) -> None:
+    src, dst = PTensor(x), PTensor(y)
+    normalize = onednn.Lrn(src, dst, op.size, op.alpha, op.beta, op.bias, post=ctx.post)
+    for tensor in (src, dst):
+        tensor.require(guideline("onednn", tensor))
+    if lib_tagger("onednn", [src], [dst]):
+        return
+    normalize()
+
+
+@invoker("LRN", library="numpy", dtypes=FLOATS, python=True)
+def numpy_lrn(ctx: Context, op: LRN, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+    src, dst = PTensor(x).require("NCHW"), PTensor(y).require("NCHW")
+    if lib_tagger("numpy", [src], [dst]):
+        return
+    image = src.data()
+    around = ((op.size - 1) // 2, op.size // 2)
+    squares = np.pad(image * image, ((0, 0), around, (0, 0), (0, 0)))
+    total = sliding_window_view(squares, op.size, axis=1).sum(axis=-1)
+    dst.data()[...] = image / (op.bias + op.alpha / op.size * total) ** op.beta

@@ -1,0 +1,145 @@
+"""Matrix multiplication: a contraction over a dim by name."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from libdesc import guideline, invoker, onednn
+from libdesc.numpy.arrays import NUMBERS
+from ops._names import broadcast_input
+from ops.add import Add
+from ops.biasadd import BiasAdd
+from ptensor import Layout, PTensor, lib_tagger
+from vtensor.dims import broadcast
+from vtensor.errors import DimError
+from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
+from vtensor.tensor import VTensor
+
+
+def _names(node: Naming) -> None:
+    left, right = node.rank("x0"), node.rank("x1")
+    node.same("x0", -1, "x1", max(right - 2, 0) - right)
+    if left > 1:
+        node.same("x0", -2, "y0", -2 if right > 1 else -1)
+    if right > 1:
+        node.same("x1", -1, "y0", -1)
+    gap = (left == 1) + (right == 1)  # matrix dims that the output lacks
+    for role, rank in (("x0", left), ("x1", right)):
+        for back in range(3, rank + 1):
+            node.same(role, -back, "y0", gap - back)
+
+
+def _read(node: NodeReader) -> VTensor:
+    out = node.output_names()
+    left, right = len(node.input(0).dims), len(node.input(1).dims)
+    if not left or not right:
+        raise node.refuse("an operand without dims")
+    over = _fresh(list(node.input(0).dims)[-1], out)
+    rows, columns = (out[-1 - (right > 1)],) * (left > 1), out[-1:] * (right > 1)
+    batch = out[: len(out) - len(rows) - len(columns)]
+    a = node.input(0, " ".join([*batch[len(batch) - max(left - 2, 0) :], *rows, over]))
+    b = node.input(1, " ".join([*batch[len(batch) - max(right - 2, 0) :], over, *columns]))
+    return node.add(MatMul(over), a, b)
+
+
+def _fresh(name: str, taken: tuple[str, ...]) -> str:
+    """A name beside those that are taken: ``K``, else ``K_``, ..."""
+    while name in taken:
+        name += "_"
+    return name
+
+
+def _gemm_names(node: Naming) -> None:
+    left, right = bool(node.attribute("transA", 0)), bool(node.attribute("transB", 0))
+    node.same("x0", 0 if left else 1, "x1", 1 if right else 0)
+    node.same("x0", 1 if left else 0, "y0", 0)
+    node.same("x1", 0 if right else 1, "y0", 1)
+    for back in range(1, node.rank("x2") + 1):
+        node.same("x2", -back, "y0", -back)
+    node.hint("x0", "C N" if left else "N C")
+    node.hint("y0", "N C")
+
+
+def _read_gemm(node: NodeReader) -> VTensor:
+    alpha, beta = float(node.attribute("alpha", 1.0)), float(node.attribute("beta", 1.0))
+    biased = node.has(2) and beta != 0
+    if alpha != 1 or (biased and beta != 1):
+        raise node.refuse(f"alpha {alpha} and beta {beta}; only 1 is taken")
+    if len(node.input(0).dims) != 2 or len(node.input(1).dims) != 2:
+        raise node.refuse("both factors must be matrices")
+    rows, columns = node.output_names()
+    left, right = bool(node.attribute("transA", 0)), bool(node.attribute("transB", 0))
+    over = _fresh(list(node.input(0).dims)[0 if left else 1], (rows, columns))
+    a = node.input(0, f"{over} {rows}" if left else f"{rows} {over}")
+    b = node.input(1, f"{columns} {over}" if right else f"{over} {columns}")
+    y = node.add(MatMul(over), a, b)
+    if not biased:
+        return y
+    bias = broadcast_input(node, 2)
+    whole = all(y.size(dim) == size for dim, size in bias.dims.items())
+    return node.add(BiasAdd() if whole else Add(), y, bias)
+
+
+@operator(
+    "MatMul",
+    dims={"a": "*", "b": "*", "y": "*"},
+    onnx=[
+        Spelling("MatMul", 1, _read, _names),
+        Spelling("Gemm", 7, _read_gemm, _gemm_names),
+    ],
+)
+class MatMul:
+    """Multiply and sum over a dim that both operands have.
+
+    y[B, M, N] = sum over K of a[B, M, K] * b[B, K, N], where K is ``over``, B are the other dims
+    that both have, M those of a alone and N those of b alone: any number of each, in any order.
+
+    Dims:
+        a: over and any others    b: over and any others    y: a's others, then b's others
+        A dim that both have may have size 1 in one of them, and is repeated there.
+    Args:
+        over: the dim to sum over.
+    Raises:
+        DimError: an operand lacks ``over``, or a dim that both have has two sizes.
+    Cost:
+        2 * B*M*N*K floating-point operations.
+
+    >>> from vtensor.operators import Context
+    >>> a, b = VTensor("f32", {"N": 8, "C": 2048}), VTensor("f32", {"O": 1000, "C": 2048})
+    >>> MatMul("C").compute(Context(), a, b).summary()
+    'f32 N=8 O=1000'
+
+    Source: ONNX operators MatMul, opset 13, and Gemm, opset 13, whose transposes are names here.
+    """
+
+    over: str = param()
+
+    def compute(self, ctx: Context, a: VTensor, b: VTensor) -> VTensor:
+        if a.size(self.over) != b.size(self.over):
+            raise DimError(f"{self.over} must have one size in both operands")
+        left, right = ({d: s for d, s in t.dims.items() if d != self.over} for t in (a, b))
+        sizes = broadcast(left, right)
+        y = VTensor(a.dtype, {dim: sizes[dim] for dim in (*left, *right)}, ctx.output(0))
+        ctx.dispatch(self, [a, b], [y])
+        return y
+
+
+@invoker("MatMul", library="onednn", dtypes=["f32", "bf16", "f16"])
+def onednn_matmul(ctx: Context, op: MatMul, a: VTensor, b: VTensor, y: VTensor) -> None:
+    left, right, dst = PTensor(a), PTensor(b), PTensor(y)
+    multiply = onednn.MatMul(left, right, dst, op.over, post=ctx.post)
+    for tensor in (left, right, dst):
+        tensor.require(guideline("onednn", tensor))
+    if lib_tagger("onednn", [left, right], [dst]):
+        return
+    multiply()
+
+
+@invoker("MatMul", library="numpy", dtypes=NUMBERS, python=True)
+def numpy_matmul(ctx: Context, op: MatMul, a: VTensor, b: VTensor, y: VTensor) -> None:  # noqa: ARG001
+    left, right, dst = (PTensor(t).require(Layout.plain(t.dims)) for t in (a, b, y))
+    if lib_tagger("numpy", [left, right], [dst]):
+        return
+    label = {dim: i for i, dim in enumerate((op.over, *y.dims))}
+    axes = [[label[dim] for dim in t.dims] for t in (a, b, y)]
+    dst.data()[...] = np.einsum(left.data(), axes[0], right.data(), axes[1], axes[2])

@@ -1,0 +1,102 @@
+"""The largest of each window."""
+
+from __future__ import annotations
+
+from libdesc import guideline, invoker, onednn
+from libdesc.numpy.arrays import NUMBERS, lowest, windows
+from ops._windows import (
+    counts,
+    fitted_pads,
+    pool_names,
+    read_image,
+    read_pool,
+    read_whole,
+    refuse_empty,
+)
+from ptensor import PTensor, lib_tagger
+from vtensor.operators import Context, NodeReader, Pads, Pair, Spelling, operator, param
+from vtensor.tensor import VTensor
+
+
+def _read(node: NodeReader) -> VTensor:
+    if node.attribute("storage_order", 0):
+        raise node.refuse("storage_order 1")
+    x = read_image(node)
+    return node.add(MaxPool(**read_pool(node, x)), x)
+
+
+def _read_whole(node: NodeReader) -> VTensor:
+    x = read_image(node)
+    return node.add(MaxPool(read_whole(node, x)), x)
+
+
+@operator(
+    "MaxPool",
+    dims={"x": "N C H W", "y": "N C H W"},
+    equal=[("x.N", "y.N"), ("x.C", "y.C")],
+    onnx=[
+        Spelling("MaxPool", 1, _read, pool_names),
+        Spelling("GlobalMaxPool", 1, _read_whole, pool_names),
+    ],
+)
+class MaxPool:
+    """Slide a window over the image and take the largest element in it.
+
+    y[N, C, H', W'] = max over h, w of x[N, C, H'*stride + h*dilation - pad, ...], pads left out.
+
+    Dims:
+        x, y: N C H W
+        H' = (H + pads - dilation*(kernel - 1) - 1) // stride + 1, and likewise W'.
+    Args:
+        kernel_shape: size of the window over H and W, in elements.
+        strides: step of the window, in elements, at least 1.
+        pads: elements added at begin H, begin W, end H, end W, fewer than the window spans.
+        dilations: distance of neighbours in the window, in elements, at least 1.
+        ceil_mode: divide by the stride rounding up: elements left over get a window too.
+    Raises:
+        DimError: the window does not fit, one would hold nothing but pads, or a dim is missing.
+
+    >>> from vtensor.operators import Context
+    >>> x = VTensor("f32", {"N": 1, "C": 64, "H": 112, "W": 112})
+    >>> MaxPool((3, 3), strides=(2, 2), pads=(1, 1, 1, 1)).compute(Context(), x).summary()
+    'f32 N=1 C=64 H=56 W=56'
+
+    Source: ONNX operators MaxPool, opset 12, and GlobalMaxPool, opset 1.
+    """
+
+    kernel_shape: Pair = param(minimum=1)
+    strides: Pair = param(default=(1, 1), minimum=1)
+    pads: Pads = param(default=(0, 0, 0, 0), minimum=0)
+    dilations: Pair = param(default=(1, 1), minimum=1)
+    ceil_mode: bool = param(default=False)
+
+    def compute(self, ctx: Context, x: VTensor) -> VTensor:
+        sizes = counts(x, self.kernel_shape, self, self.ceil_mode)
+        refuse_empty(x, self.kernel_shape, self, sizes)
+        y = VTensor(x.dtype, {**x.dims, **sizes}, ctx.output(0))
+        ctx.dispatch(self, [x], [y])
+        return y
+
+
+@invoker("MaxPool", library="onednn", dtypes=["f32", "bf16", "f16"])
+def onednn_maxpool(ctx: Context, op: MaxPool, x: VTensor, y: VTensor) -> None:
+    src, dst = PTensor(x), PTensor(y)
+    pads = fitted_pads(x, y, op.kernel_shape, op)
+    pool = onednn.Pooling(
+        "max", src, dst, op.kernel_shape, op.strides, pads, op.dilations, post=ctx.post
+    )
+    for tensor in (src, dst):
+        tensor.require(guideline("onednn", tensor))
+    if lib_tagger("onednn", [src], [dst]):
+        return
+    pool()
+
+
+@invoker("MaxPool", library="numpy", dtypes=NUMBERS, python=True)
+def numpy_maxpool(ctx: Context, op: MaxPool, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+    src, dst = PTensor(x).require("NCHW"), PTensor(y).require("NCHW")
+    if lib_tagger("numpy", [src], [dst]):
+        return
+    image, pads = src.data(), fitted_pads(x, y, op.kernel_shape, op)
+    view = windows(image, op.kernel_shape, op.strides, pads, op.dilations, lowest(image.dtype))
+    dst.data()[...] = view.max(axis=(4, 5))

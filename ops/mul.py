@@ -1,0 +1,65 @@
+"""Multiplication, dims meeting by name."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from libdesc import invoker, onednn
+from libdesc.numpy.arrays import NUMBERS, aligned, finish
+from ops._names import broadcast_input, broadcast_names
+from ptensor import Layout, PTensor, lib_tagger
+from vtensor.dims import broadcast
+from vtensor.operators import Context, NodeReader, Spelling, operator
+from vtensor.tensor import VTensor
+
+
+def _read(node: NodeReader) -> VTensor:
+    return node.add(Mul(), broadcast_input(node, 0), broadcast_input(node, 1))
+
+
+@operator(
+    "Mul",
+    dims={"a": "*", "b": "*", "y": "*"},
+    elementwise=True,
+    onnx=Spelling("Mul", 7, _read, broadcast_names),
+)
+class Mul:
+    """Multiply two tensors, dims meeting by name: y = a * b.
+
+    A dim that one operand lacks, or has with size 1, is repeated along the other's.
+
+    Dims:
+        a, b: any    y: those of both
+    Raises:
+        DimError: a dim that both have has two sizes, and neither is 1.
+
+    >>> from vtensor.operators import Context
+    >>> a = VTensor("f32", {"N": 2, "C": 3, "H": 7, "W": 7})
+    >>> Mul().compute(Context(), a, VTensor("f32", {"C": 3, "H": 1})).summary()
+    'f32 N=2 C=3 H=7 W=7'
+
+    Source: ONNX operator Mul, opset 14.
+    """
+
+    def compute(self, ctx: Context, a: VTensor, b: VTensor) -> VTensor:
+        y = VTensor(a.dtype, broadcast(a.dims, b.dims), ctx.output(0))
+        ctx.dispatch(self, [a, b], [y])
+        return y
+
+
+@invoker("Mul", library="onednn", dtypes=["f32", "bf16", "f16"])
+def onednn_mul(ctx: Context, op: Mul, a: VTensor, b: VTensor, y: VTensor) -> None:  # noqa: ARG001
+    left, right, dst = (PTensor(t).require(Layout.ANY) for t in (a, b, y))
+    mul = onednn.Binary("mul", left, right, dst, post=ctx.post)
+    if lib_tagger("onednn", [left, right], [dst]):
+        return
+    mul()
+
+
+@invoker("Mul", library="numpy", dtypes=NUMBERS, python=True)
+def numpy_mul(ctx: Context, op: Mul, a: VTensor, b: VTensor, y: VTensor) -> None:  # noqa: ARG001
+    left, right, dst = (PTensor(t).require(Layout.ANY) for t in (a, b, y))
+    if lib_tagger("numpy", [left, right], [dst]):
+        return
+    np.multiply(aligned(left, dst), aligned(right, dst), out=dst.data())
+    finish(dst)

@@ -1,0 +1,160 @@
+"""The Dispatcher: its printed text is what runs, and it follows the registry."""
+
+from __future__ import annotations
+
+import linecache
+import traceback
+from typing import Any
+
+import pytest
+
+from libdesc import invoker, register, without_invoker
+from libdesc.dispatcher import dispatcher, dispatcher_source
+from libdesc.registry import invokers_of, registry
+from ptensor import PTensor, lib_tagger
+from tests.libraries.bench import HERE, Bench, message, unused
+from tests.libraries.golden import Golden
+from vtensor.errors import GraphError, LibraryError, NoInvokerError
+from vtensor.operators import Context, operator, param
+from vtensor.tensor import VTensor
+
+FILE = "<generated dispatcher of Toy on cpu>"
+
+
+def take(ctx: Any, op: Any, x: Any, y: Any) -> None:
+    """Take everything."""
+    lib_tagger("toy", [PTensor(x)], [PTensor(y)])
+
+
+def test_golden_text(bench: Bench, golden: Golden) -> None:
+    """The whole text of one: checks, then attempts by priority."""
+
+    @operator(
+        "Scale",
+        dims={"x": "N C *", "w": "C", "y": "*"},
+        equal=[("x.C", "w.C * factor")],
+    )
+    class Scale:
+        factor: int = param(default=1, minimum=1, maximum=8)
+        mode: str = param(default="up", choices=("up", "down"))
+
+        def compute(self, ctx: Context, x: VTensor, w: VTensor) -> VTensor:
+            y = VTensor(x.dtype, x.dims, ctx.output(0))
+            ctx.dispatch(self, [x, w], [y])
+            return y
+
+    register(HERE / "other")
+    bench.invoker("Scale", dtypes=["f32", "bf16"], python=False)(unused)
+    bench.invoker("Scale", library="other", when=lambda op, *t: op.factor == 1)(unused)
+    bench.invoker("Scale", library="numpy", priority=-1, dtypes={"w": ["f32"]})(unused)
+    text = dispatcher_source("Scale")
+    line = unused.__code__.co_firstlineno
+    golden.check(text.replace(f"bench.py:{line}", "bench.py:LINE").rstrip())
+
+
+def test_the_printed_text_is_the_compiled_text(bench: Bench) -> None:
+    bench.invoker()(take)
+    bench.resolve()
+    text = dispatcher_source("Toy")
+    assert "".join(linecache.getlines(FILE)) == text
+    function = dispatcher("Toy")
+    assert function.__code__.co_filename == FILE  # type: ignore[attr-defined]
+    first = text.splitlines()[function.__code__.co_firstlineno - 1]  # type: ignore[attr-defined]
+    assert first == "def dispatch_Toy(ctx, op, inputs, outputs):"
+
+
+def test_tracebacks_show_its_lines(bench: Bench) -> None:
+    @bench.invoker()
+    def failing(ctx: Any, op: Any, x: Any, y: Any) -> None:
+        raise ArithmeticError("a bug in an invoker")
+
+    with pytest.raises(ArithmeticError) as caught:
+        bench.resolve()
+    frames = traceback.extract_tb(caught.tb)
+    [frame] = [frame for frame in frames if frame.filename == FILE]
+    assert frame.line is not None
+    assert frame.line.startswith("if attempt(ctx, op, inputs, outputs, refused, library='toy'")
+
+
+def test_without_invoker(bench: Bench) -> None:
+    bench.invoker()(take)
+    whole = dispatcher_source("Toy")
+    assert "library='toy'" in whole
+    with without_invoker("Toy", "toy"):
+        assert "library='toy'" not in dispatcher_source("Toy")
+        message(NoInvokerError, bench.resolve)
+    assert dispatcher_source("Toy") == whole
+    assert bench.decide().library == "toy"
+    message(LibraryError, lambda: without_invoker("Toy", "numpy").__enter__())
+
+
+def test_without_invoker_puts_it_back_after_an_error(bench: Bench) -> None:
+    bench.invoker()(take)
+    with pytest.raises(ArithmeticError), without_invoker("Toy", "toy"):
+        raise ArithmeticError
+    assert bench.decide().library == "toy"
+
+
+def test_a_session_outlives_its_invoker_no_longer(bench: Bench) -> None:
+    """What was resolved to a library whose invoker is gone is an error that says so."""
+    from resolver import extend
+    from vtensor.runtime.plan import Plan
+
+    bench.invoker()(take)
+    extended = extend(bench.resolve())
+    with without_invoker("Toy", "toy"):
+        text = message(NoInvokerError, lambda: Plan(extended, {}))
+    assert text.startswith("Toy 'toy': was resolved to toy, which has no invoker for it any more")
+    assert text.endswith("to fix: make a new session")
+
+
+def test_a_new_library_is_in_the_next_text(bench: Bench) -> None:
+    invoker("Toy", library="other")(unused)
+    assert "other" not in dispatcher_source("Toy")
+    with register(HERE / "other"):
+        assert "library='other', priority=30" in dispatcher_source("Toy")
+    assert "other" not in dispatcher_source("Toy")
+
+
+def test_a_new_invoker_is_in_the_next_text(bench: Bench) -> None:
+    before = dispatcher("Toy")
+    assert dispatcher("Toy") is before
+    bench.invoker()(take)
+    assert dispatcher("Toy") is not before
+
+
+def test_another_device_has_a_dispatcher_of_its_own(bench: Bench) -> None:
+    bench.invoker(device="gpu")(unused)
+    assert "attempt" not in dispatcher_source("Toy", "cpu")
+    assert "attempt" not in dispatcher_source("Toy", "gpu")  # toy's devices: cpu
+
+
+def test_an_unknown_operator() -> None:
+    assert message(GraphError, lambda: dispatcher_source("Nonsense")).startswith(
+        "no operator 'Nonsense'; operators are "
+    )
+
+
+@pytest.mark.parametrize("name", ["check", "dispatch", "attempt", "no_invoker"])
+def test_a_librarys_name_meets_no_name_of_the_text(bench: Bench, name: str) -> None:
+    from pathlib import Path
+
+    from libdesc.schema import Description
+
+    register(Description(name, 90, ("cpu",), file=Path(f"{name}.toml")))
+
+    @bench.invoker(library=name)
+    def mine(ctx: Any, op: Any, x: Any, y: Any) -> None:
+        lib_tagger(name, [PTensor(x)], [PTensor(y)])
+
+    assert bench.decide().library == name
+
+
+def test_two_functions_for_one_place(bench: Bench) -> None:
+    bench.invoker()(take)
+    text = message(LibraryError, lambda: bench.invoker()(unused))
+    line = take.__code__.co_firstlineno
+    assert text == f"Toy on toy, cpu already has an invoker: {__file__}:{line}"
+    bench.invoker(priority=7)(take)  # the same function again, as when a module is reloaded
+    assert [info.priority for info in invokers_of("toy") if info.op == "Toy"] == [7]
+    assert registry().candidates("Toy", "cpu")[0][0] == 7

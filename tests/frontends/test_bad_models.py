@@ -1,0 +1,321 @@
+"""Whatever a model file holds, the answer is a graph or a typed error that says what is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx.external_data_helper import set_external_data
+
+from eval.models import light_model
+from tests.frontends.support import f32, model
+from vtensor import load_onnx
+from vtensor.errors import InputError, ModelError, UnsupportedOperatorError, VTensorError
+from vtensor.frontends import folding
+from vtensor.operators import OPERATORS
+
+TINY = "tiny (float[2, 3] x) => (float[2, 3] y) { y = Relu(x) }"
+
+
+def test_tiny_is_good() -> None:
+    # The twin of every test here: what they break is all right before.
+    assert list(load_onnx(model(TINY)).nodes) == ["Relu:0"]
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="does not exist"):
+        load_onnx(tmp_path / "none.onnx")
+
+
+def test_folder(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="is a folder"):
+        load_onnx(tmp_path)
+
+
+def test_empty_file(tmp_path: Path) -> None:
+    path = tmp_path / "empty.onnx"
+    path.touch()
+    with pytest.raises(ModelError, match="is empty"):
+        load_onnx(path)
+
+
+def test_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    path = tmp_path / "secret.onnx"
+    path.write_bytes(model(TINY).SerializeToString())
+    load_onnx(path)
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(ModelError, match="cannot be read"):
+        load_onnx(path)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_garbage(seed: int) -> None:
+    with pytest.raises(ModelError):
+        load_onnx(np.random.default_rng(seed).bytes(1 + 37 * seed))
+
+
+def test_cut_short() -> None:
+    data = light_model("squeezenet").SerializeToString()
+    rng = np.random.default_rng(7)
+    for length in {0, 1, 2, 3, len(data) - 1, *rng.integers(0, len(data), 150).tolist()}:
+        with pytest.raises(ModelError):
+            load_onnx(data[:length])
+
+
+def test_changed_bytes() -> None:
+    data = light_model("zfnet512").SerializeToString()
+    rng = np.random.default_rng(11)
+    failed = 0
+    for _ in range(150):
+        damaged = bytearray(data)
+        for position in rng.integers(0, len(data), 3):
+            damaged[position] = rng.integers(256)
+        try:
+            load_onnx(bytes(damaged))
+        except VTensorError:
+            failed += 1
+    assert failed > 75
+
+
+def test_no_graph() -> None:
+    proto = ModelProto(ir_version=8, opset_import=[helper.make_opsetid("", 17)])
+    with pytest.raises(ModelError, match="no graph"):
+        load_onnx(proto)
+
+
+def test_no_opset() -> None:
+    proto = model(TINY)
+    proto.ClearField("opset_import")
+    with pytest.raises(ModelError, match="imports no operator set"):
+        load_onnx(proto)
+
+
+@pytest.mark.parametrize("opset", [0, -3, 999])
+def test_unknown_opset(opset: int) -> None:
+    proto = model(TINY)
+    proto.opset_import[0].version = opset
+    with pytest.raises(ModelError, match=f"opset {opset} is not among"):
+        load_onnx(proto)
+
+
+def test_unknown_ir_version() -> None:
+    proto = model(TINY)
+    proto.ir_version = 999
+    with pytest.raises(ModelError, match="IR version 999"):
+        load_onnx(proto)
+
+
+def test_domain_that_is_not_imported() -> None:
+    proto = model(TINY)
+    proto.graph.node[0].domain = "com.example"
+    with pytest.raises(ModelError, match="imports no operator set"):
+        load_onnx(proto)
+
+
+def test_unsupported_operators_are_all_listed() -> None:
+    text = """g (float[1, 2, 8] x) => (float[1, 2, 8] y) {
+        [first] a = Sin(x)
+        [second] b = Sin(a)
+        [third] c = Relu(b)
+        [fourth] d = com.example.Odd(c)
+        [fifth] e = Det(d)
+        [sixth] f = Conv(c, w)
+        y = Add(a, f)
+    }"""
+    proto = model(text, w=f32(2, 2, 1))
+    proto.opset_import.append(helper.make_opsetid("com.example", 3))
+    proto.graph.node.append(helper.make_node("Identity", ["e"], ["z"]))
+    proto.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, None))
+    with pytest.raises(UnsupportedOperatorError) as caught:
+        load_onnx(proto)
+    lines = [line.strip() for line in str(caught.value).split("\n")]
+    assert "(opset ai.onnx 17, com.example 3)" in lines[0]
+    assert "Det : 1 x, fifth" in lines
+    assert "Sin : 2 x, first, second" in lines
+    assert "com.example::Odd : 1 x, fourth" in lines
+    assert any(line.startswith("Conv 'sixth' :") for line in lines), "a refused variant is listed"
+    assert not any("third" in line for line in lines)
+
+
+def test_dead_nodes_do_not_count() -> None:
+    text = "g (float[2] x) => (float[2] y) { z = Sin(x) y = Relu(x) }"
+    assert [node.op_name for node in load_onnx(model(text)).nodes.values()] == ["Relu"]
+
+
+def test_cycle() -> None:
+    proto = model(TINY)
+    del proto.graph.node[:]
+    for name, source, result in (("p", "b", "a"), ("q", "a", "b"), ("r", "b", "y")):
+        proto.graph.node.append(helper.make_node("Relu", [source], [result], name=name))
+    with pytest.raises(ModelError, match=r"cycle through the nodes (p, q|q, p)$"):
+        load_onnx(proto)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("g (float[2] x) => (float[2] y) { y = Relu(z) }", "reads 'z', which is defined nowhere"),
+        ("g (float[2] x) => (float[2] y) { z = Relu(x) }", "output 'y' is defined nowhere"),
+        ("g (float[2] x) => (float[2] y) { y = Relu(x) y = Sin(x) }", "'y' is defined twice"),
+        ("g (float[2] x) => (float[2] y) { x = Relu(x) y = Sin(x) }", "'x' is defined twice"),
+        ("g (float[2] x, float[2] x) => (float[2] y) { y = Relu(x) }", "two inputs"),
+        ("g (float[2] x) => () { y = Relu(x) }", "delivers no output"),
+        ("g (float[2] x) => (float[2] y, float[2] y) { y = Relu(x) }", "delivered twice"),
+        ("g (float[2] x) => (float[2] y) { y = Relu(x, x) }", "not as ONNX defines it"),
+        ("g (float[2] x) => (float[2] y) { y = Relu <alpha = 1.0> (x) }", "alpha"),
+        ("g (float[2, 3] x) => (float[4] y) { y = MatMul(x, x) }", "do not fit"),
+        ("g (string[2] x) => (string[2] y) { y = Identity(x) }", "element type string"),
+        ("g (complex64[2] x) => (complex64[2] y) { y = Identity(x) }", "element type complex64"),
+        ("g (seq(float[2]) x) => (seq(float[2]) y) { y = Identity(x) }", "is no tensor"),
+        ("g (float[] x) => (float[] y) { y = Identity(x) }", "declares no rank"),
+    ],
+)
+def test_structure(text: str, complaint: str) -> None:
+    with pytest.raises(ModelError, match=complaint):
+        load_onnx(model(text))
+
+
+def test_initializer_with_too_few_bytes() -> None:
+    proto = model("g (float[2] x) => (float[2] y) { y = Add(x, w) }", w=f32(2))
+    proto.graph.initializer[0].raw_data = b"123"
+    with pytest.raises(ModelError, match="tensor 'w' cannot be read"):
+        load_onnx(proto)
+
+
+def test_names_that_are_no_text() -> None:
+    data = model(TINY).SerializeToString().replace(b"Relu", b"Re\xfe\xff")
+    with pytest.raises(ModelError, match=r"no text|no ONNX model"):
+        load_onnx(data)
+
+
+def test_shape_from_data() -> None:
+    text = "g (float[2, 3] x, int64[2] s) => (float[a, b] y) { t = Add(s, s) y = Reshape(x, t) }"
+    with pytest.raises(ModelError, match="must be known before a run"):
+        load_onnx(model(text))
+
+
+def test_constant_over_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "g (float[1] x) => (float[a, b] y) { c = ConstantOfShape(s) y = Add(x, c) }"
+    proto = model(text, s=np.array([30, 40], np.int64))
+    load_onnx(proto)
+    monkeypatch.setattr(folding, "FOLD_LIMIT_BYTES", 30 * 40 * 4 - 1)
+    with pytest.raises(ModelError, match="would take 4800 bytes, more than 4799"):
+        load_onnx(proto)
+
+
+def test_petabytes_are_refused_before_they_are_allocated() -> None:
+    text = "g (float[1] x) => (float[a, b] y) { c = Expand(o, s) y = Add(x, c) }"
+    proto = model(text, s=np.array([1 << 25, 1 << 25], np.int64), o=f32(1, 1))
+    with pytest.raises(ModelError, match="would take"):
+        load_onnx(proto)
+
+
+def test_used_mask_is_refused() -> None:
+    text = "g (float[2] x) => (float[2] y, bool[2] m) { y, m = Dropout(x) }"
+    with pytest.raises(UnsupportedOperatorError, match="output 1 \\('m'\\) is used"):
+        load_onnx(model(text))
+
+
+def external(folder: Path, location: str, **entries: int) -> Path:
+    """A model whose weight ``w`` is 24 bytes in another file."""
+    proto = model("g (float[2, 3] x) => (float[2, 3] y) { y = Add(x, w) }", w=f32(2, 3))
+    tensor = proto.graph.initializer[0]
+    data = tensor.raw_data
+    set_external_data(tensor, location, entries.get("offset"), entries.get("length"))
+    tensor.ClearField("raw_data")
+    (folder / "model").mkdir()
+    (folder / "model" / "weights.bin").write_bytes(b"\0" * 5 + data)
+    (folder / "outside.bin").write_bytes(b"\0" * 5 + data)
+    path = folder / "model" / "net.onnx"
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+def test_external_data(tmp_path: Path) -> None:
+    path = external(tmp_path, "weights.bin", offset=5, length=24)
+    np.testing.assert_array_equal(load_onnx(path).constants["w"], f32(2, 3))
+    with pytest.raises(ModelError, match="came from memory"):
+        load_onnx(path.read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("location", "entries", "complaint"),
+    [
+        ("none.bin", {}, "'none.bin' is missing"),
+        ("../outside.bin", {"offset": 5}, "not inside the model's folder"),
+        ("/etc/passwd", {}, "not inside the model's folder"),
+        ("", {}, "not inside the model's folder"),
+        ("weights.bin", {"offset": 6}, "needs 24 bytes"),
+        ("weights.bin", {"offset": -1}, "needs 24 bytes"),
+        ("weights.bin", {"offset": 5, "length": 20}, "it declares 20"),
+    ],
+)
+def test_bad_external_data(
+    tmp_path: Path, location: str, entries: dict[str, int], complaint: str
+) -> None:
+    with pytest.raises(ModelError, match=complaint):
+        load_onnx(external(tmp_path, location, **entries))
+
+
+def test_external_data_behind_a_link(tmp_path: Path) -> None:
+    path = external(tmp_path, "link.bin", offset=5)
+    (path.parent / "link.bin").symlink_to(tmp_path / "outside.bin")
+    with pytest.raises(ModelError, match="not inside the model's folder"):
+        load_onnx(path)
+
+
+SYMBOLIC = """g (float[batch, 3] x, float[batch, cols] z) => (float[batch, 3] y) {
+    y = Add(x, x) w = Relu(z)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("shapes", "complaint"),
+    [
+        ({}, "symbolic sizes \\(batch, 3\\)"),
+        ({"x": (2, 3)}, "'z' has symbolic sizes \\(batch, cols\\)"),
+        ({"x": (2, 4), "z": (2, 2)}, "shape \\(2, 4\\) was given, the model has \\(batch, 3\\)"),
+        ({"x": (2,), "z": (2, 2)}, "the model has \\(batch, 3\\)"),
+        ({"x": (2, 3), "z": (5, 2)}, "batch is 5 here and 2 in input 'x'"),
+        ({"x": (-2, 3), "z": (-2, 2)}, "-2 is no size"),
+        ({"x": (2, 3), "z": (2, 1.5)}, "1.5 is no size"),
+        ({"x": (2, 3), "z": (2, 1), "q": (1,)}, "no input 'q'; there are x, z"),
+    ],
+)
+def test_bad_shapes(shapes: dict[str, tuple[int, ...]], complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        load_onnx(model(SYMBOLIC), shapes=shapes)
+
+
+def test_operator_that_contradicts_inference(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A spelling that delivers another shape than ONNX says is an error of ours, and is caught.
+    load_onnx(model(TINY))  # fills the registry
+    info = OPERATORS["Relu"]
+    [spelling] = info.onnx
+    wrong = replace(spelling, read=lambda node: node.reshape(node.input(0), {"Q": 6}))
+    monkeypatch.setitem(OPERATORS, "Relu", replace(info, onnx=(wrong,)))
+    with pytest.raises(ModelError, match="by ONNX's shape inference"):
+        load_onnx(model(TINY))
+
+
+def test_messages_name_the_model(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    onnx.save(model("g (float[2] x) => (float[2] y) { y = Sin(x) }"), path)
+    with pytest.raises(UnsupportedOperatorError, match=f"model '{path}'"):
+        load_onnx(path)
+
+
+def test_sparse_initializers_are_refused() -> None:
+    proto = model(TINY)
+    values = numpy_helper.from_array(f32(1), "s")
+    indices = numpy_helper.from_array(np.array([0], np.int64))
+    proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [4]))
+    with pytest.raises(ModelError, match="sparse"):
+        load_onnx(proto)

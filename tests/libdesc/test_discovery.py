@@ -1,0 +1,190 @@
+"""Descriptions and operators of others: from a path variable and from entry points."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+GOOD = """
+[library]
+name     = "goodlib"
+priority = 90
+devices  = ["cpu"]
+invokers = [".invokers"]
+"""
+INVOKERS = """
+import numpy as np
+from libdesc import invoker
+from ptensor import PTensor, lib_tagger
+
+@invoker("Relu", library="goodlib", python=True)
+def relu(ctx, op, x, y):
+    src, dst = PTensor(x).require("CN"), PTensor(y).require("CN")
+    if lib_tagger("goodlib", [src], [dst]):
+        return
+    np.maximum(src.data(), 0, out=dst.data())
+"""
+RUN = """
+import logging
+records = []
+class Keep(logging.Handler):
+    def emit(self, record):
+        records.append(record.getMessage())
+logging.getLogger("vtensor.libraries").addHandler(Keep())
+
+import vtensor
+import numpy as np
+from libdesc.registry import registry
+from ops import Relu
+g = vtensor.Graph("tiny")
+g.output(g.add(Relu(), g.input("x", {"N": 2, "C": 2})), "y")
+with vtensor.Session(g) as session:
+    [y] = session.run(None, {"x": np.array([[-1, 2], [3, -4]], np.float32)})
+    print(y.tolist(), [step.library for step in session.plan.steps if step.op == "Relu"])
+for origin, reason in registry().problems:
+    print("problem:", origin, "->", reason)
+for record in records:
+    print("warning:", record)
+"""
+
+
+def python(code: str, **environment: str) -> list[str]:
+    """The lines that a fresh interpreter prints; warnings are errors there too."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def good(at: Path) -> Path:
+    """A folder with a library that takes Relu."""
+    made = at / "goodlib"
+    made.mkdir(parents=True)
+    (made / "goodlib.toml").write_text(GOOD, encoding="utf-8")
+    (made / "invokers.py").write_text(INVOKERS, encoding="utf-8")
+    return made
+
+
+def distribution(at: Path, entry_points: str) -> None:
+    """What an installed distribution with entry points leaves behind."""
+    info = at / "thirdparty-1.0.dist-info"
+    info.mkdir(parents=True)
+    metadata = "Metadata-Version: 2.1\nName: thirdparty\nVersion: 1.0\n"
+    (info / "METADATA").write_text(metadata, encoding="utf-8")
+    (info / "entry_points.txt").write_text(entry_points, encoding="utf-8")
+
+
+def test_path_variable(tmp_path: Path) -> None:
+    """The good one runs; the broken one is reported, warned of and skipped."""
+    broken = tmp_path / "broken.toml"
+    broken.write_text("[library]\nname = 3\n", encoding="utf-8")
+    paths = os.pathsep.join([str(broken), str(good(tmp_path)), ""])
+    reason = f"{broken}: library.name = 3 must be an identifier"
+    assert python(RUN, VTENSOR_LIBRARIES=paths) == [
+        "[[0.0, 2.0], [3.0, 0.0]] ['goodlib']",
+        f"problem: VTENSOR_LIBRARIES: {broken} -> {reason}",
+        f"warning: skipped VTENSOR_LIBRARIES: {broken}: {reason}",
+    ]
+
+
+def test_without_the_path_variable() -> None:
+    """The twin: it is the variable that brings the library."""
+    [line] = python(RUN, VTENSOR_LIBRARIES="")
+    assert line.startswith("[[0.0, 2.0], [3.0, 0.0]]")
+    assert "goodlib" not in line
+
+
+def test_a_broken_one_does_not_break_the_import(tmp_path: Path) -> None:
+    assert python("import vtensor, ops; print('ok')", VTENSOR_LIBRARIES=str(tmp_path)) == ["ok"]
+
+
+def test_a_name_that_is_taken_is_a_problem(tmp_path: Path) -> None:
+    twin = tmp_path / "twin.toml"
+    twin.write_text('[library]\nname = "numpy"\npriority = 1\ndevices = ["cpu"]\n', "utf-8")
+    lines = python(RUN, VTENSOR_LIBRARIES=str(twin))
+    assert lines[0].startswith("[[0.0, 2.0], [3.0, 0.0]]")
+    assert f"{twin}: library 'numpy' is already registered by " in lines[1]
+
+
+def test_invokers_that_fail_are_a_problem(tmp_path: Path) -> None:
+    made = good(tmp_path)
+    (made / "invokers.py").write_text(INVOKERS + "1 / 0\n", encoding="utf-8")
+    lines = python(RUN, VTENSOR_LIBRARIES=str(made))
+    assert "goodlib" not in lines[0]
+    assert lines[1].endswith("library.invokers: ZeroDivisionError: division by zero")
+
+
+def test_entry_points(tmp_path: Path) -> None:
+    """A distribution brings a library, an operator, and one of each that does not load."""
+    good(tmp_path)
+    (tmp_path / "thirdparty.py").write_text(
+        "from pathlib import Path\n"
+        "def folder():\n    return Path(__file__).parent / 'goodlib'\n"
+        "text = str(folder())\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "thirdops.py").write_text(
+        "from vtensor.operators import operator\n"
+        "from vtensor.tensor import VTensor\n"
+        "@operator('Third', dims={'x': '*', 'y': '*'})\n"
+        "class Third:\n"
+        "    def compute(self, ctx, x):\n"
+        "        y = VTensor(x.dtype, x.dims, ctx.output(0))\n"
+        "        ctx.dispatch(self, [x], [y])\n"
+        "        return y\n",
+        encoding="utf-8",
+    )
+    distribution(
+        tmp_path,
+        "[vtensor.libraries]\ngoodlib = thirdparty:folder\nabsent = thirdparty:nothing\n"
+        "[vtensor.operators]\nthird = thirdops\nmissing = no_such_module_of_theirs\n",
+    )
+    lines = python(
+        RUN + "from ops import Third\nprint(Third())\n",
+        PYTHONPATH=str(tmp_path),
+        VTENSOR_LIBRARIES="",
+    )
+    assert lines[0] == "[[0.0, 2.0], [3.0, 0.0]] ['goodlib']"
+    assert lines[-1] == "Third()"
+    problems = sorted(line for line in lines if line.startswith("problem: "))
+    assert problems[0].startswith("problem: entry point absent = thirdparty:nothing -> Attribute")
+    assert problems[1].startswith(
+        "problem: entry point missing = no_such_module_of_theirs -> ModuleNotFoundError: "
+    )
+    assert len([line for line in lines if line.startswith("warning: ")]) == len(problems) == 2
+
+
+def test_an_entry_point_may_be_a_path(tmp_path: Path) -> None:
+    good(tmp_path)
+    (tmp_path / "thirdparty.py").write_text(
+        "import pathlib\npath = pathlib.Path(__file__).parent / 'goodlib'\n", encoding="utf-8"
+    )
+    distribution(tmp_path, "[vtensor.libraries]\ngoodlib = thirdparty:path\n")
+    lines = python(RUN, PYTHONPATH=str(tmp_path), VTENSOR_LIBRARIES="")
+    assert lines == ["[[0.0, 2.0], [3.0, 0.0]] ['goodlib']"]
+
+
+def test_two_threads_ask_for_the_registry_at_once() -> None:
+    """Whoever comes second waits until it is filled."""
+    code = """
+import sys, threading, time
+sys.setswitchinterval(1e-6)
+from libdesc.registry import registry
+seen = []
+def ask():
+    found = registry()
+    seen.append((len(found.libraries), len(found.invokers)))
+threads = [threading.Thread(target=ask) for _ in range(8)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+print(len(set(seen)), len(seen))
+"""
+    assert python(code) == ["1 8"]

@@ -1,0 +1,100 @@
+"""A bench for invokers: a small graph around one toy operator, resolved or run."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from libdesc import invoker, register
+from libdesc.registry import InvokerFunction
+from ptensor.evaluation import Decision
+from ptensor.layout import Layout
+from resolver import Resolution, resolve
+from tests.libraries.operators import declare_operators
+from tests.libraries.toy import handlers
+from vtensor.errors import VTensorError
+from vtensor.graph import Graph
+from vtensor.operators import OPERATORS
+from vtensor.runtime.session import Session
+
+HERE = Path(__file__).parent
+Array = np.ndarray[Any, Any]
+Sizes = Mapping[str, int]
+
+#: What every input is unless a test says otherwise.
+SIZES: Sizes = {"N": 2, "C": 3}
+
+
+class Bench:
+    """Registers the library ``toy`` and the toy operators; to be made inside a scratch registry."""
+
+    def __init__(self) -> None:
+        handlers.reset()
+        register(HERE / "toy")
+        declare_operators()
+
+    def invoker(self, op: str = "Toy", library: str = "toy", **options: Any) -> Callable[..., Any]:
+        """Register the decorated function; ``python=True`` unless the test says otherwise."""
+        return invoker(op, library=library, **{"python": True, **options})
+
+    def op(self, name: str, *args: Any, **parameters: Any) -> Any:
+        """An instance of an operator."""
+        return OPERATORS[name].cls(*args, **parameters)
+
+    def graph(self, op: str = "Toy", *sizes: Sizes) -> Graph:
+        """One node on fresh inputs ``x0``, ``x1``, ...; it is called as its operator, small."""
+        graph = Graph("bench")
+        count = len(OPERATORS[op].inputs)
+        given = sizes or (SIZES,) * count
+        inputs = [graph.input(f"x{i}", dims) for i, dims in enumerate(given)]
+        graph.output(graph.add(self.op(op), *inputs, name=op.lower()), "y")
+        return graph.seal()
+
+    def resolve(self, op: str = "Toy", *sizes: Sizes, **entry: str) -> Resolution:
+        """The graph, resolved with these entry layouts."""
+        layouts = {name: Layout(text) for name, text in entry.items()}
+        return resolve(self.graph(op, *sizes), layouts)
+
+    def decide(self, op: str = "Toy", *sizes: Sizes, **entry: str) -> Decision:
+        """What was decided for the one node."""
+        return self.resolve(op, *sizes, **entry).nodes[0].decision
+
+    def layouts(self, op: str = "Toy", *sizes: Sizes, **entry: str) -> list[str]:
+        """The layouts that were decided, inputs first."""
+        return [str(layout) for layout in self.decide(op, *sizes, **entry).layouts]
+
+    def run(self, op: str = "Toy", *arrays: Array) -> Array:
+        """The output of a run on arrays of the dims of ``SIZES``."""
+        given = arrays or (np.arange(6, dtype=np.float32).reshape(2, 3),)
+        with Session(self.graph(op)) as session:
+            [result] = session.run(None, {f"x{i}": array for i, array in enumerate(given)})
+        return result
+
+
+def where(function: Callable[..., Any], mark: str = "") -> str:
+    """File and line of the comment ``# mark`` in a function; of the function itself without."""
+    lines, first = inspect.getsourcelines(function)
+    line = (
+        next(i for i, text in enumerate(lines) if text.rstrip().endswith(f"# {mark}"))
+        if mark
+        else 0
+    )
+    return f"{inspect.getsourcefile(function)}:{first + line}"
+
+
+def message(kind: type[VTensorError], run: Callable[[], object]) -> str:
+    """The text of the error that a call raises; another error, even of a subclass, will not do."""
+    with pytest.raises(kind) as caught:
+        run()
+    assert type(caught.value) is kind
+    return str(caught.value)
+
+
+def unused(*_: object) -> InvokerFunction:
+    """Fails when it is called."""
+    raise AssertionError("this must not be called")

@@ -1,0 +1,1 @@
+"""Every operator on every library."""

@@ -1,0 +1,227 @@
+"""What each operator is tested on. An operator that has no row here fails its test.
+
+A case is an operator and its inputs as text, ``"N=2 C=17 H=6 W=5"``; ``!`` in front makes a
+constant, ``+`` one whose values are positive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from ops import (
+    LRN,
+    Add,
+    AvgPool,
+    BatchNorm,
+    BiasAdd,
+    Concat,
+    Conv2D,
+    DepthwiseConv2D,
+    Identity,
+    MatMul,
+    MaxPool,
+    Mean,
+    Mul,
+    Relu,
+    Relu6,
+    Rename,
+    Reshape,
+    Softmax,
+)
+from ptensor.layout import Layout
+from tests.operators.harness import Given
+from vtensor.dtype import numpy_dtype
+
+#: The orders in which an image may have been left.
+IMAGES = ("NCHW", "NHWC", "NCHW8c", "NCHW16c")
+
+
+@dataclass(frozen=True)
+class Case:
+    """An operator on inputs.
+
+    ``refused`` names libraries that must decline it; ``reference`` says why a library has no better
+    kernel for it.
+    """
+
+    op: Any
+    inputs: tuple[str, ...]
+    refused: tuple[str, ...] = ()
+    reference: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.op} {' | '.join(self.inputs)}"
+
+    def given(self, layout: str = "", dtype: str = "f32") -> list[Given]:
+        """The inputs, the images among them in a layout."""
+        random = np.random.default_rng(7)
+        return [_given(text, layout, dtype, random) for text in self.inputs]
+
+    def layouts(self) -> tuple[str, ...]:
+        """Layouts in which the images may lie; none where there is no image."""
+        images = any(set(_dims(text)) == set("NCHW") for text in self.inputs)
+        return IMAGES if images else ("",)
+
+
+def _dims(text: str) -> dict[str, int]:
+    return {dim: int(size) for dim, size in (word.split("=") for word in text.strip("!+").split())}
+
+
+def _given(text: str, layout: str, dtype: str, random: np.random.Generator) -> Given:
+    dims, flags = _dims(text), text[: len(text) - len(text.lstrip("!+"))]
+    values = random.uniform(0.5, 1.5, tuple(dims.values()))
+    if "+" not in flags:
+        values = random.normal(size=tuple(dims.values())) * 3
+    image = set(dims) == set("NCHW") and "!" not in flags
+    where = Layout(layout) if layout and image else Layout.plain(dims)
+    own = "f32" if "+" in flags else dtype
+    return Given(values.astype(numpy_dtype(own)), tuple(dims), where, "!" in flags)
+
+
+def _convolutions() -> Iterator[Case]:
+    small = "N=2 C=16 H=9 W=8"
+    yield Case(Conv2D(), (small, "!O=32 I=16 h=1 w=1"))
+    yield Case(Conv2D(pads=(1, 1, 1, 1)), (small, "!O=16 I=16 h=3 w=3"))
+    yield Case(Conv2D((2, 2), (3, 3, 3, 3)), ("N=1 C=3 H=20 W=22", "!O=64 I=3 h=7 w=7"))
+    yield Case(Conv2D((1, 2), (0, 1, 2, 0), (2, 1)), ("N=1 C=17 H=11 W=9", "!O=5 I=17 h=3 w=2"))
+    yield Case(Conv2D(group=2), ("N=1 C=32 H=6 W=7", "!G=2 O=16 I=16 h=3 w=3"))
+    yield Case(Conv2D(group=3), ("N=1 C=15 H=6 W=7", "!G=3 O=7 I=5 h=3 w=3"))
+    yield Case(Conv2D(), ("N=1 C=64 H=1 W=1", "!O=10 I=64 h=1 w=1"))
+    yield Case(Conv2D(), (small, "O=16 I=16 h=3 w=3"))
+    yield Case(Conv2D(), ("N=0 C=16 H=4 W=4", "!O=8 I=16 h=1 w=1"), refused=("onednn",))
+
+
+def _depthwise() -> Iterator[Case]:
+    same = (1, 1, 1, 1)
+    yield Case(DepthwiseConv2D(pads=same), ("N=1 C=32 H=9 W=8", "!G=32 O=1 I=1 h=3 w=3"))
+    yield Case(DepthwiseConv2D((2, 2), same), ("N=2 C=17 H=9 W=8", "!G=17 O=1 I=1 h=3 w=3"))
+    yield Case(DepthwiseConv2D(), ("N=1 C=3 H=9 W=8", "!G=3 O=2 I=1 h=5 w=3"))
+
+
+def _pools(cls: Any) -> Iterator[Case]:
+    for channels in (3, 17, 32):
+        image = f"N=2 C={channels} H=9 W=8"
+        yield Case(cls((3, 3), (2, 2), (1, 1, 1, 1)), (image,))
+        yield Case(cls((2, 3), (2, 1), (0, 1, 1, 0)), (image,))
+        yield Case(cls((9, 8)), (image,))
+    yield Case(cls((3, 3), (2, 2), ceil_mode=True), ("N=1 C=16 H=8 W=8",))
+    far = "oneDNN's pooling kernels take no dilations"
+    yield Case(cls((3, 2), dilations=(2, 3)), ("N=1 C=16 H=9 W=8",), reference=far)
+
+
+def _binaries(cls: Any) -> Iterator[Case]:
+    for channels in (3, 17, 32):
+        image = f"N=2 C={channels} H=5 W=6"
+        yield Case(cls(), (image, image))
+        yield Case(cls(), (image, f"!C={channels}"))
+        yield Case(cls(), (f"C={channels} H=1", image))
+        yield Case(cls(), (image, "H=5 W=6"))
+    yield Case(cls(), ("N=2 C=3 H=1 W=1", "N=1 C=3 H=4 W=5"), refused=("onednn",))
+    yield Case(cls(), ("A=3 B=4", "B=4 C=5"), refused=("onednn",))
+    yield Case(cls(), ("A=3 B=4", "A=3 B=4"))
+    yield Case(cls(), ("A=7", "!"))
+
+
+def _unary(cls: Any) -> Iterator[Case]:
+    for channels in (3, 17, 32):
+        yield Case(cls(), (f"N=2 C={channels} H=5 W=6",))
+    yield Case(cls(), ("batch=2 seq=7 feat=33",))
+    yield Case(cls(), ("",))
+
+
+def _concats() -> Iterator[Case]:
+    for one, other in ((3, 17), (16, 32), (64, 64)):
+        images = (f"N=2 C={one} H=5 W=6", f"N=2 C={other} H=5 W=6")
+        yield Case(Concat("C"), images)
+    yield Case(Concat("H"), ("N=2 C=17 H=5 W=6", "N=2 C=17 H=1 W=6", "N=2 C=17 H=2 W=6"))
+    yield Case(Concat("seq"), ("batch=2 seq=7 feat=33", "batch=2 seq=1 feat=33"))
+    yield Case(Concat("C"), ("N=2 C=8 H=5 W=6",))
+
+
+def _products() -> Iterator[Case]:
+    yield Case(MatMul("K"), ("M=8 K=96", "!K=96 N=40"))
+    yield Case(MatMul("K"), ("M=8 K=96", "!N=40 K=96"))
+    yield Case(MatMul("K"), ("K=96 M=1", "!N=1000 K=96"))
+    yield Case(MatMul("K"), ("M=9 K=31", "K=31 N=17"))
+    yield Case(MatMul("K"), ("!M=9 K=31", "K=31 N=17"))
+    yield Case(MatMul("K"), ("B=3 M=9 K=31", "B=3 K=31 N=17"))
+    yield Case(MatMul("K"), ("B=3 M=9 K=31", "!K=31 N=17"))
+    yield Case(MatMul("K"), ("B=3 M=9 K=31", "B=1 K=31 N=17"))
+    yield Case(MatMul("K"), ("B=3 A=2 M=9 K=16", "B=3 C=5 K=16 N=17"))
+    yield Case(MatMul("K"), ("K=96", "!K=96 N=40"))
+    yield Case(MatMul("K"), ("K=96", "K=96"))
+
+
+def _normalizations() -> Iterator[Case]:
+    for channels in (3, 17, 32):
+        vectors = (f"!+C={channels}",) * 4
+        yield Case(BatchNorm(1e-3), (f"N=2 C={channels} H=5 W=6", *vectors))
+    yield Case(BatchNorm(), ("N=2 C=17", *("!+C=17",) * 4))
+
+
+def _softmaxes() -> Iterator[Case]:
+    for channels in (3, 17, 32):
+        yield Case(Softmax(("C",)), (f"N=2 C={channels} H=5 W=6",))
+    yield Case(Softmax(("C",)), ("N=1 C=1000",))
+    yield Case(Softmax(("C", "H", "W")), ("N=2 C=1000 H=1 W=1",))
+    yield Case(Softmax(("seq",)), ("batch=2 head=3 seq=7 feat=5",))
+    yield Case(Softmax(("C", "H", "W")), ("N=2 C=3 H=2 W=2",), refused=("onednn",))
+
+
+def _means() -> Iterator[Case]:
+    for channels, keep in product((3, 17, 32), (True, False)):
+        yield Case(Mean(("H", "W"), keep), (f"N=2 C={channels} H=7 W=7",))
+    yield Case(Mean(("C",)), ("N=2 C=17 H=5 W=6",))
+    yield Case(Mean(("feat",), keepdims=False), ("batch=2 seq=7 feat=33",))
+    yield Case(Mean(("A", "B"), keepdims=False), ("A=3 B=4",))
+
+
+CASES: dict[str, list[Case]] = {
+    "Add": list(_binaries(Add)),
+    "AvgPool": [
+        *_pools(AvgPool),
+        Case(AvgPool((3, 3), (2, 2), (1, 1, 1, 1), count_include_pad=True), ("N=2 C=17 H=9 W=8",)),
+        Case(
+            AvgPool((3, 3), (2, 2), (1, 1, 1, 1), ceil_mode=True, count_include_pad=True),
+            ("N=2 C=17 H=8 W=8",),
+            refused=("onednn",),
+        ),
+    ],
+    "BatchNorm": list(_normalizations()),
+    "BiasAdd": [
+        *(Case(BiasAdd(), (f"N=2 C={c} H=5 W=6", f"!C={c}")) for c in (3, 17, 32)),
+        Case(BiasAdd(), ("N=2 C=1000", "!C=1000")),
+        Case(BiasAdd(), ("N=2 C=5 H=3", "!H=3")),
+    ],
+    "Concat": list(_concats()),
+    "Conv2D": list(_convolutions()),
+    "DepthwiseConv2D": list(_depthwise()),
+    "Identity": list(_unary(Identity)),
+    "LRN": [
+        *(Case(LRN(5, 1e-2, 0.75, 2.0), (f"N=2 C={c} H=5 W=6",)) for c in (3, 17, 32)),
+        Case(LRN(4), ("N=2 C=16 H=5 W=6",), refused=("onednn",)),
+    ],
+    "MatMul": list(_products()),
+    "MaxPool": list(_pools(MaxPool)),
+    "Mean": list(_means()),
+    "Mul": list(_binaries(Mul)),
+    "Relu": list(_unary(Relu)),
+    "Relu6": list(_unary(Relu6)),
+    "Rename": [
+        Case(Rename((("C", "K"),)), ("N=2 C=17 H=5 W=6",)),
+        Case(Rename((("A", "B"), ("B", "A"))), ("A=3 B=4",)),
+    ],
+    "Reshape": [
+        Case(Reshape((("N", 2), ("F", 255))), ("N=2 C=17 H=5 W=3",)),
+        Case(Reshape((("A", 1), ("B", 6), ("C", 2))), ("A=4 B=3",)),
+    ],
+    "Softmax": list(_softmaxes()),
+}
+
+#: By how much an f32 result may be off, as a part of the largest value; what is absent is 1e-6.
+BOUNDS = {"Conv2D": 1e-5, "DepthwiseConv2D": 1e-5, "MatMul": 1e-5, "LRN": 1e-5, "Softmax": 5e-6}

@@ -1,0 +1,188 @@
+"""One operator on one library, without a resolver: decide, lay out, run, look.
+
+Outputs and scratch memory are full of NaN before the library sees them, pads included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from libdesc.dispatcher import DispatchContext, dispatcher
+from ptensor.buffer import Buffer, TensorStorage
+from ptensor.evaluation import Call, Decision, Evaluation, Mode, Step, installed
+from ptensor.layout import Layout
+from ptensor.transform import pads_are_zero, unpack
+from vtensor.dtype import from_numpy
+from vtensor.operators import info_of, run_compute
+from vtensor.runtime import _replay
+from vtensor.tensor import VTensor
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Given:
+    """An input: values under dim names, where it lies, and whether it is known before the run."""
+
+    array: Array
+    dims: tuple[str, ...]
+    layout: Layout
+    constant: bool = False
+
+    @property
+    def extents(self) -> dict[str, int]:
+        """Sizes by name."""
+        return dict(zip(self.dims, self.array.shape, strict=True))
+
+
+@dataclass
+class Outcome:
+    """What came of a run: values by output, how they lie, what was decided, which kernels ran."""
+
+    decision: Decision
+    values: list[Array]
+    dims: list[tuple[str, ...]]
+    physical: list[TensorStorage]
+    kernels: list[str]
+
+
+class Deciding(Evaluation):
+    """Partial evaluation: whatever would touch memory is a fault."""
+
+    mode = Mode.PARTIAL
+
+    def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:
+        """Not in partial evaluation."""
+        raise AssertionError(f"{call.node} emits a step while it is only decided")
+
+    def share(self, call: Call, source: VTensor, target: VTensor) -> None:
+        """Not in partial evaluation."""
+        raise AssertionError(f"{call.node} shares memory while it is only decided")
+
+    def callback(self, call: Call, run: Callable[[], None]) -> None:
+        """Not in partial evaluation."""
+        raise AssertionError(f"{call.node} calls back while it is only decided")
+
+
+@dataclass
+class Running(Evaluation):
+    """Execution of each step as it comes, on poisoned scratch memory."""
+
+    mode = Mode.NORMAL
+    kernels: list[str] = field(default_factory=list)
+
+    def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:
+        """Execute the step now."""
+        self.kernels.append(str(_replay.describe(step)["kernel"]))
+        arrays = [
+            poisoned(slot).memory if isinstance(slot, int) else storage_of(slot).buffer.memory
+            for slot in slots
+        ]
+        _replay.execute(step, arrays)
+
+    def share(self, call: Call, source: VTensor, target: VTensor) -> None:
+        """The same bytes."""
+        storage_of(target).share(storage_of(source))
+
+    def callback(self, call: Call, run: Callable[[], None]) -> None:
+        """In place."""
+        run()
+
+
+@dataclass
+class RunContext(DispatchContext):
+    """Outputs get memory in their decided layouts before the invoker runs."""
+
+    def dispatch(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> None:
+        """Allocate, poison, dispatch."""
+        assert self.decision is not None
+        layouts = self.decision.layouts[len(inputs) :]
+        for value, layout in zip(outputs, layouts, strict=True):
+            buffer = poisoned(layout.nbytes(value.dims, value.dtype))
+            value.storage = TensorStorage(value.dtype, value.dims, layout, buffer)
+        dispatcher(info_of(op).name, self.device)(self, op, inputs, outputs)
+
+
+def poisoned(nbytes: int) -> Buffer:
+    """Memory whose every element is NaN in f32, bf16, f16 and f64."""
+    buffer = Buffer.allocate(nbytes)
+    buffer.memory[...] = 0xFF
+    return buffer
+
+
+def storage_of(tensor: VTensor) -> TensorStorage:
+    """The memory of an operand."""
+    assert isinstance(tensor.storage, TensorStorage)
+    return tensor.storage
+
+
+def decide(library: str, op: object, inputs: Sequence[Given]) -> Decision:
+    """What a library wants for a call.
+
+    Raises:
+        NoInvokerError: it does not take the call; says why.
+    """
+    ctx = DispatchContext(node="case", libraries=(library,))
+    tensors = []
+    for given in inputs:
+        tensor = VTensor(from_numpy(given.array.dtype), given.extents)
+        if given.constant:
+            tensor.storage = TensorStorage.of_array(given.array, tensor, given.layout, True)
+        tensor.produced_layout = given.layout
+        tensors.append(tensor)
+    with installed(Deciding()):
+        run_compute(ctx, op, tensors)
+    assert ctx.decision is not None
+    assert ctx.decision.library == library
+    return ctx.decision
+
+
+def run(library: str, op: object, inputs: Sequence[Given]) -> Outcome:
+    """Decide a call on a library and run it on inputs in the layouts that it asked for."""
+    decision = decide(library, op, inputs)
+    ctx = RunContext(node="case", libraries=(library,), decision=decision)
+    tensors = []
+    for given, layout in zip(inputs, decision.layouts, strict=False):
+        tensor = VTensor(from_numpy(given.array.dtype), given.extents)
+        tensor.storage = TensorStorage.of_array(given.array, tensor, layout, given.constant)
+        tensors.append(tensor)
+    evaluation = Running()
+    with installed(evaluation):
+        outputs = run_compute(ctx, op, tensors)
+    storages = [storage_of(output) for output in outputs]
+    values = [
+        unpack(s.data(), s.layout, list(output.dims), output.dims)
+        for s, output in zip(storages, outputs, strict=True)
+    ]
+    dims = [tuple(output.dims) for output in outputs]
+    return Outcome(decision, values, dims, storages, evaluation.kernels)
+
+
+def definition(op: object, inputs: Sequence[Given]) -> list[Array]:
+    """What NumPy says in f64, from declared order."""
+    wide = [
+        Given(given.array.astype(np.float64), given.dims, Layout.plain(given.dims), given.constant)
+        for given in inputs
+    ]
+    return run("numpy", op, wide).values
+
+
+def check_pads(storage: TensorStorage) -> None:
+    """The padding contract: lanes past the true extents are exactly zero."""
+    assert pads_are_zero(storage.data(), storage.layout, storage.extents), (
+        f"pads of {storage.layout} are not zero"
+    )
+
+
+def check_close(actual: Array, expected: Array, bound: float) -> None:
+    """Each element within ``bound`` times the largest; a NaN is never close."""
+    assert actual.shape == expected.shape
+    if actual.size == 0:
+        return
+    error = np.abs(actual.astype(np.float64) - expected).max()
+    scale = max(float(np.abs(expected).max()), 1e-30)
+    assert error <= bound * scale, f"off by {error / scale:.2e}, allowed is {bound:.0e}"

@@ -1,0 +1,329 @@
+"""From a network, what is known of its values and their names to a sealed ``Graph``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from vtensor.errors import ModelError, UnsupportedOperatorError, VTensorError
+from vtensor.frontends.folding import Facts, folds, schema_of
+from vtensor.frontends.naming import Key, Names, NodeNaming, assign_names, local_names
+from vtensor.frontends.network import Network, NetworkNode
+from vtensor.frontends.reader import Added, Reader, Refusal, attribute_value
+from vtensor.frontends.tensors import Array, element_type
+from vtensor.graph import Graph
+from vtensor.operators import OPERATORS, Spelling, info_of, structural_operator
+from vtensor.tensor import VTensor
+
+
+def spellings(op_type: str, opset: int) -> list[Spelling]:
+    """The registered spellings of an ONNX operator that hold in an opset."""
+    return [
+        spelling
+        for info in OPERATORS.values()
+        for spelling in info.onnx
+        if spelling.op_type == op_type and spelling.since <= opset <= (spelling.until or opset)
+    ]
+
+
+def spellings_of(node: NetworkNode, network: Network) -> list[Spelling]:
+    """The spellings of a node; none for operators of foreign domains."""
+    return [] if node.domain else spellings(node.proto.op_type, network.opset)
+
+
+@dataclass(eq=False)
+class Named:
+    """A network whose values have names: what a graph is built from, and what ports are made of.
+
+    Attributes:
+        nodes: the nodes that are left to run, with what their spellings said of names.
+        names: names of every position, by value; a constant's by use.
+    """
+
+    network: Network
+    facts: Facts
+    nodes: list[tuple[NetworkNode, NodeNaming]]
+    names: dict[Key, Names]
+
+
+def attributes_of(node: NetworkNode, network: Network) -> Callable[[str, Any], Any]:
+    """A look-up of a node's attributes."""
+    table = {attribute.name: attribute for attribute in node.proto.attribute}
+
+    def read(name: str, default: Any) -> Any:
+        return attribute_value(table[name], network.folder) if name in table else default
+
+    return read
+
+
+def name_values(network: Network, facts: Facts, pinned: Mapping[Key, Names] | None = None) -> Named:
+    """Give names to the dims of all values that a run computes or is given."""
+    ranks: dict[Key, int] = {}
+    for name in network.inputs:
+        ranks[name] = len(facts.sizes(name) or ())
+    nodes = []
+    for index, node in enumerate(network.nodes):
+        if folds(node, schema_of(node, network), facts):
+            continue
+        keys: dict[str, Key] = {}
+        for i, name in enumerate(node.proto.input):
+            if name:
+                keys[f"x{i}"] = (name, index, i) if name in facts.static else name
+                ranks[keys[f"x{i}"]] = _rank(name, network, facts)
+        for i, name in enumerate(node.proto.output):
+            if name:
+                keys[f"y{i}"] = name
+                ranks[name] = _rank(name, network, facts)
+        by_role = {role: ranks[key] for role, key in keys.items()}
+        naming = NodeNaming(network.opset, keys, by_role, attributes_of(node, network))
+        for spelling in spellings_of(node, network)[:1]:
+            try:
+                spelling.names(naming)
+            except Exception as error:
+                raise _unreadable(network, node, error) from error
+        nodes.append((node, naming))
+    names = assign_names(ranks, [naming for _, naming in nodes], pinned)
+    return Named(network, facts, nodes, names)
+
+
+def _unreadable(network: Network, node: NetworkNode, error: Exception) -> ModelError:
+    return ModelError(f"{network.label}: {node.label} {node.name!r} cannot be read: {error}")
+
+
+def _rank(name: str, network: Network, facts: Facts) -> int:
+    """Number of positions; where inference has none, what the model itself declares."""
+    sizes = facts.sizes(name)
+    if sizes is None and name in network.declared:
+        kind = network.declared[name]
+        return len(kind.tensor_type.shape.dim) if kind.HasField("tensor_type") else 0
+    return len(sizes or ())
+
+
+@dataclass(eq=False)
+class Problems:
+    """Nodes that cannot be taken: all of them are reported at once."""
+
+    missing: dict[str, list[str]] = field(default_factory=dict)
+    refused: list[tuple[NetworkNode, str]] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.refused)
+
+    def error(self, network: Network) -> UnsupportedOperatorError:
+        """One error for all; operators that are missing come first, each with its nodes."""
+        opsets = ", ".join(f"{d or 'ai.onnx'} {v}" for d, v in network.opsets.items())
+        lines = [f"{network.label} (opset {opsets}) cannot be loaded"]
+        if self.missing:
+            lines.append(f"  VTensor does not have {len(self.missing)} of its operators:")
+            for label, nodes in sorted(self.missing.items()):
+                lines.append(f"    {label} : {len(nodes)} x, {', '.join(nodes)}")
+        if self.refused:
+            lines.append("  VTensor does not take these nodes:")
+            lines += [f"    {n.label} {n.name!r} : {reason}" for n, reason in self.refused]
+        lines.append("  to fix: export the model without them, or add the operators")
+        return UnsupportedOperatorError("\n".join(lines))
+
+
+class Builder:
+    """Builds one graph; it is also what readers ask for values (``Values``)."""
+
+    def __init__(self, named: Named) -> None:
+        self._named = named
+        self._network = named.network
+        self._facts = named.facts
+        self._graph = Graph(named.network.name)
+        self._data: dict[str, VTensor] = {}
+        self._constants: dict[tuple[str, Names, tuple[int, ...]], VTensor] = {}
+        self._renames: dict[tuple[str, Names], VTensor] = {}
+        self._problems = Problems()
+        self._reserved = {
+            *named.network.value_names(),
+            *(node.name for node in named.network.nodes),
+        }
+
+    def build(self, outputs: Mapping[str, Names] | None = None) -> Graph:
+        """The graph, sealed; ``outputs`` says under which names outputs are delivered.
+
+        Raises:
+            UnsupportedOperatorError: lists every node that cannot be taken.
+            ModelError: a value's shape depends on data.
+        """
+        for name, declared in self._network.inputs.items():
+            dims = self._dims(name, self._named.names[name])
+            self._data[name] = self._graph.input(name, dims, declared.dtype)
+        for node, naming in self._named.nodes:
+            self._node(node, naming)
+        if self._problems:
+            raise self._problems.error(self._network)
+        for name in self._network.outputs:
+            self._output(name, (outputs or {}).get(name, ()))
+        return self._graph.seal()
+
+    def array(self, name: str) -> Array | None:
+        """The values of a constant; None when a value is computed from data."""
+        return self._facts.arrays.get(name)
+
+    def data(self, name: str) -> VTensor:
+        """A value computed from data.
+
+        Raises:
+            ModelError: a node before it could not be read.
+        """
+        if name not in self._data:
+            raise ModelError(
+                f"{self._network.label}: value {name!r} cannot be known: it depends on a shape "
+                "that is decided by data"
+            )
+        return self._data[name]
+
+    def renamed(self, value: VTensor, names: Names) -> VTensor | None:
+        """The result of an earlier Rename of a value to these names."""
+        if self._graph.values.get(value.name) is not value:
+            return None  # not in the graph yet: a name that it has for the moment says nothing
+        return self._renames.get((value.name, names))
+
+    def _dims(self, name: str, names: Names) -> dict[str, int]:
+        sizes = self._facts.sizes(name)
+        if sizes is None or None in sizes:
+            raise ModelError(
+                f"{self._network.label}: the shape of {name!r} is decided by data, or ONNX's shape "
+                f"inference does not know it ({sizes or 'no rank'})"
+            )
+        return {dim: size or 0 for dim, size in zip(names, sizes, strict=True)}
+
+    def _constant(self, name: str, array: Array, dims: Names) -> VTensor:
+        """A constant of the graph under these dim names; uses with the same names share it."""
+        key = (name, dims, array.shape)
+        if key not in self._constants:
+            free = name if name not in self._graph.values else self._free(name)
+            self._constants[key] = self._graph.constant(array, dims, free)
+        return self._constants[key]
+
+    def _node(self, node: NetworkNode, naming: NodeNaming) -> None:
+        candidates = spellings_of(node, self._network)
+        if not candidates:
+            self._problems.missing.setdefault(node.label, []).append(node.name)
+            return self._stand_in(node)
+        local = local_names(naming, self._named.names)
+        reasons = []
+        for spelling in candidates:
+            reader = Reader(node, naming.opset, local, self, naming.read_attribute)
+            try:
+                results = self._read(spelling, reader)
+            except Refusal as refusal:
+                reasons.append(str(refusal))
+                continue
+            except VTensorError:
+                if not self._problems:
+                    raise
+                return self._stand_in(node)  # it may be wrong only for what came before it
+            return self._commit(reader, results)
+        self._problems.refused.append((node, "; ".join(dict.fromkeys(reasons))))
+        return self._stand_in(node)
+
+    def _read(self, spelling: Spelling, reader: Reader) -> dict[str, VTensor]:
+        """A spelling's outputs by value name, presented and named as the model has them."""
+        node = reader.node
+        try:
+            given = spelling.read(reader)
+        except VTensorError:
+            raise
+        except Exception as error:  # a spelling met what it did not foresee: say where
+            raise _unreadable(self._network, node, error) from error
+        values = [given] if isinstance(given, VTensor) else list(given)
+        results = {}
+        for index, name in enumerate(node.proto.output):
+            if name not in self._network.used:
+                continue
+            if index >= len(values):
+                raise reader.refuse(f"output {index} ({name!r}) is used, and it is not computed")
+            order, names = reader.output_names(index), self._named.names[name]
+            if values[index].ndimensions() != len(names):
+                raise self._shape_error(node, name, values[index])
+            results[name] = reader.ordered(values[index], order, names)
+            if results[name].dims != self._dims(name, names):
+                raise self._shape_error(node, name, values[index])
+        return results
+
+    def _shape_error(self, node: NetworkNode, name: str, value: VTensor) -> ModelError:
+        return ModelError(
+            f"{self._network.label}: {node.label} {node.name!r} gives {value.summary()}, but "
+            f"{name!r} has the sizes {self._facts.sizes(name)} by ONNX's shape inference"
+        )
+
+    def _stand_in(self, node: NetworkNode) -> None:
+        """Values for the nodes behind one that is not taken, so that these are checked too."""
+        for name in node.outputs:
+            sizes, kind = self._facts.sizes(name), self._facts.types.get(name)
+            if name not in self._network.used or sizes is None or None in sizes or kind is None:
+                continue
+            dims = self._dims(name, self._named.names[name])
+            with suppress(ModelError):  # an element type that VTensor does not have
+                dtype = element_type(kind.tensor_type.elem_type, f"value {name!r}")
+                self._data[name] = self._graph.input(name, dims, dtype)
+
+    def _commit(self, reader: Reader, results: Mapping[str, VTensor]) -> None:
+        """Take over what a spelling added, so far as its results need it."""
+        needed = {id(value) for value in results.values()}
+        kept = []
+        for added in reversed(reader.added):
+            if any(id(value) in needed for value in added.outputs):
+                kept.append(added)
+                needed.update(id(value) for value in added.inputs)
+        kept.reverse()
+        names = {id(value): name for name, value in reversed(list(results.items()))}
+        stems = self._node_names(reader.node, kept)
+        real = {
+            key: self._constant(c.name, c.array, tuple(c.value.dims))
+            for key, c in reader.constants.items()
+            if key in needed
+        }
+        for added, stem in zip(kept, stems, strict=True):
+            inputs = [real.get(id(value), value) for value in added.inputs]
+            outputs = [
+                names.get(id(value)) or (self._free(f"{stem}:{position}") if position else stem)
+                for position, value in enumerate(added.outputs)
+            ]
+            made = self._graph.add(added.op, *inputs, name=stem, outputs=outputs)
+            values = [made] if isinstance(made, VTensor) else list(made)
+            real.update((id(v), new) for v, new in zip(added.outputs, values, strict=True))
+            if added.names and id(added.outputs[0]) not in names:
+                self._renames[(inputs[0].name, added.names)] = values[0]
+        self._data.update((name, real.get(id(v), v)) for name, v in results.items())
+
+    def _node_names(self, node: NetworkNode, added: Sequence[Added]) -> list[str]:
+        """Names of the nodes that one ONNX node becomes: its own for the first that computes.
+
+        Where it goes by its output's name, the operator that makes that output has it.
+        """
+        main = next((i for i, a in enumerate(added) if not info_of(a.op).structural), 0)
+        if node.name in node.outputs:
+            main = len(added) - 1
+        return [
+            node.name if i == main else self._free(f"{node.name}:{info_of(a.op).name.lower()}")
+            for i, a in enumerate(added)
+        ]
+
+    def _free(self, name: str) -> str:
+        """A name that nothing else has or will have."""
+        result, count = name, 1
+        while result in self._reserved:
+            count += 1
+            result = f"{name}:{count}"
+        self._reserved.add(result)
+        return result
+
+    def _output(self, name: str, names: Names) -> None:
+        array = self.array(name)
+        if array is not None:
+            dims = names or tuple(f"D{axis}" for axis in range(array.ndim))
+            self._graph.output(self._constant(name, array, dims), name)
+            return
+        value = self.data(name)
+        if names and tuple(value.dims) != names:
+            rename = structural_operator("rename").cls(tuple(zip(value.dims, names, strict=True)))
+            stem = self._free(f"{name}:rename")
+            value = self._graph.add(rename, value, name=stem)
+        self._graph.output(value, name)

@@ -1,0 +1,229 @@
+"""Types of all values, and the values that are known before a run: one pass over the nodes.
+
+A node whose inputs are all known is computed here, once, so that arithmetic on shapes leaves
+nothing behind in the graph. Types come from ONNX's own inference, a node at a time, with the known
+inputs' values at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.checker
+import onnx.shape_inference
+from onnx import AttributeProto, NodeProto, TypeProto, helper, numpy_helper
+
+from vtensor.errors import ModelError
+from vtensor.frontends.network import Network, NetworkNode
+from vtensor.frontends.tensors import Array, sizes_of, tensor_array, type_of_array
+
+#: A value computed at load may take this many bytes, no more.
+FOLD_LIMIT_BYTES = 2 << 30
+
+#: Inference is shown the values of constants up to this size: shapes, axes, pads, scales.
+_SHOWN_ELEMENTS = 4096
+
+#: Nodes that read nothing of their input but its type.
+_OF_TYPE = ("Shape", "Size")
+
+
+@dataclass(eq=False)
+class Facts:
+    """What is known of a network's values once the inputs' sizes are.
+
+    Attributes:
+        types: by value; absent where nothing is known.
+        arrays: values known before a run.
+        static: names of values that do not depend on data, known or (with symbolic sizes) not yet.
+    """
+
+    types: dict[str, TypeProto] = field(default_factory=dict)
+    arrays: dict[str, Array] = field(default_factory=dict)
+    static: set[str] = field(default_factory=set)
+
+    def sizes(self, name: str) -> tuple[int | None, ...] | None:
+        """A value's sizes, None where unknown."""
+        if name in self.arrays:
+            return tuple(self.arrays[name].shape)
+        return sizes_of(self.types.get(name))
+
+    def know(self, name: str, array: Array) -> None:
+        """A value is a constant."""
+        self.arrays[name] = array
+        self.types[name] = type_of_array(array)
+        self.static.add(name)
+
+
+def infer(network: Network, sizes: Mapping[str, Sequence[int | None]]) -> Facts:
+    """Infer types and fold constants, given the sizes of inputs.
+
+    What was folded from initializers alone is kept in ``network.arrays`` for the next time.
+
+    Raises:
+        ModelError: a node is not as ONNX defines it, its shapes do not fit, or a constant is too
+        large.
+    """
+    facts = Facts()
+    for name, array in network.arrays.items():
+        facts.know(name, array)
+    for name, declared in network.inputs.items():
+        facts.types[name] = helper.make_tensor_type_proto(declared.elem_type, sizes[name])
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version = network.ir_version
+    context.opset_imports = dict(network.opsets)
+    for node in network.nodes:
+        if any(name in facts.arrays for name in node.outputs):
+            continue  # folded for earlier sizes, from initializers alone
+        schema = schema_of(node, network)
+        if schema is None:
+            continue
+        try:
+            onnx.checker.check_node(node.proto, context)
+        except Exception as error:  # ValidationError, and what bindings raise at foreign bytes
+            raise _node_error(network, node, f"not as ONNX defines it: {error}") from error
+        _infer_node(network, node, schema, facts)
+    return facts
+
+
+def schema_of(node: NetworkNode, network: Network) -> onnx.defs.OpSchema | None:
+    """ONNX's definition of a node's operator; None when ONNX has none in this opset."""
+    try:
+        return onnx.defs.get_schema(node.proto.op_type, network.opsets[node.domain], node.domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def folds(node: NetworkNode, schema: onnx.defs.OpSchema | None, facts: Facts) -> bool:
+    """True when a node's outputs are known before a run, whatever its operator is."""
+    if schema is None or any(a.type in _GRAPHS for a in node.proto.attribute):
+        return False
+    if not node.domain and node.proto.op_type in _OF_TYPE:
+        return True
+    if not all(name in facts.static for name in node.inputs):
+        return False
+    random: bool | None = getattr(schema, "non_deterministic", None)
+    if random is None:  # onnx 1.17 does not say; what draws random numbers there has no inputs
+        random = not node.inputs and node.proto.op_type != "Constant"
+    return not random
+
+
+_GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
+
+
+def _infer_node(
+    network: Network, node: NetworkNode, schema: onnx.defs.OpSchema, facts: Facts
+) -> None:
+    static = folds(node, schema, facts)
+    if static:
+        facts.static.update(node.outputs)
+    if any(name not in facts.types for name in node.inputs):
+        return
+    shown = {
+        name: numpy_helper.from_array(facts.arrays[name])
+        for name in node.inputs
+        if name in facts.arrays and facts.arrays[name].size <= _SHOWN_ELEMENTS
+    }
+    try:
+        types = onnx.shape_inference.infer_node_outputs(
+            schema,
+            node.proto,
+            {name: facts.types[name] for name in node.inputs},
+            shown,
+            opset_imports=[helper.make_opsetid(d, v) for d, v in network.opsets.items()],
+            ir_version=network.ir_version,
+        )
+    except Exception as error:  # InferenceError, and what bindings raise at malformed attributes
+        shapes = ", ".join(f"{name} {facts.sizes(name)}" for name in node.inputs)
+        raise _node_error(network, node, f"its inputs do not fit ({shapes}): {error}") from error
+    facts.types.update(types)
+    if static:
+        _fold(network, node, facts)
+
+
+def _fold(network: Network, node: NetworkNode, facts: Facts) -> None:
+    for name in node.outputs:
+        _check_budget(network, node, name, facts)
+    if not node.domain and node.proto.op_type in _OF_TYPE:
+        sizes = facts.sizes(node.proto.input[0])
+        if sizes is None or None in sizes:
+            return  # symbolic: known once the inputs' sizes are
+    elif not all(name in facts.arrays for name in node.inputs):
+        return
+    try:
+        with np.errstate(all="ignore"):
+            results = _evaluate(network, node, facts)
+    except ModelError:
+        raise
+    except Exception as error:  # the reference evaluator's own, of any kind
+        raise _node_error(network, node, f"this constant cannot be computed: {error}") from error
+    pure = all(name in network.arrays for name in node.inputs)
+    for name, array in zip(node.outputs, results, strict=True):
+        facts.know(name, array)
+        if pure:
+            network.arrays[name] = array
+
+
+def _check_budget(network: Network, node: NetworkNode, name: str, facts: Facts) -> None:
+    sizes = facts.sizes(name)
+    kind = facts.types.get(name)
+    if sizes is None or None in sizes or kind is None:
+        return
+    itemsize = np.dtype(helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type)).itemsize
+    nbytes = prod(size or 0 for size in sizes) * itemsize
+    if nbytes > FOLD_LIMIT_BYTES:
+        raise _node_error(
+            network,
+            node,
+            f"constant {name!r} of sizes {sizes} would take {nbytes} bytes, "
+            f"more than {FOLD_LIMIT_BYTES}",
+        )
+
+
+def _evaluate(network: Network, node: NetworkNode, facts: Facts) -> list[Array]:
+    """The outputs of a node whose inputs are known."""
+    attributes = {a.name: a for a in node.proto.attribute}
+    op_type = "" if node.domain else node.proto.op_type
+    if op_type in _OF_TYPE:
+        sizes = facts.sizes(node.proto.input[0]) or ()
+        if op_type == "Size":
+            return [np.asarray(prod(s or 0 for s in sizes), np.int64)]
+        first = attributes["start"].i if "start" in attributes else None
+        last = attributes["end"].i if "end" in attributes else None
+        return [np.asarray(sizes[first:last], np.int64)]
+    if op_type == "Constant" and "value" in attributes:
+        return [tensor_array(attributes["value"].t, network.folder)]
+    if op_type == "ConstantOfShape":
+        # A view of one element: the memory is taken once, in the layout that a library asks for.
+        value = attributes.get("value")
+        element = (
+            np.zeros(1, np.float32) if value is None else tensor_array(value.t, network.folder)
+        )
+        shape = [int(size) for size in np.atleast_1d(facts.arrays[node.proto.input[0]])]
+        return [np.broadcast_to(element.reshape(()), shape)]
+    return _reference(network, node.proto, facts)
+
+
+def _reference(network: Network, node: NodeProto, facts: Facts) -> list[Array]:
+    """What ONNX's reference evaluator says; slow, and right for everything."""
+    from onnx.reference import ReferenceEvaluator  # not every model needs it, and it loads slowly
+
+    names = list(dict.fromkeys(name for name in node.input if name))
+    graph = helper.make_graph(
+        [node],
+        "constant",
+        [helper.make_value_info(name, facts.types[name]) for name in names],
+        [onnx.ValueInfoProto(name=name) for name in node.output if name],
+    )
+    opsets = [helper.make_opsetid(d, v) for d, v in network.opsets.items()]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=network.ir_version)
+    feeds: dict[str, Any] = {name: np.asarray(facts.arrays[name]) for name in names}
+    return [np.asarray(array) for array in ReferenceEvaluator(model).run(None, feeds)]
+
+
+def _node_error(network: Network, node: NetworkNode, text: str) -> ModelError:
+    return ModelError(f"{network.label}: {node.label} {node.name!r}: {text}")

@@ -1,0 +1,245 @@
+"""Names for dims: positions of values are unified by union-find, and each class gets one name.
+
+ONNX gives dims positions; operators here go by names. Every node says, through its operator's
+spelling, which positions are one dim, what some must be called and what others might be. A class
+takes its first fixed name, else a hint, else a fresh one, always so that no value has one name
+twice. Where that cannot be had (x + x^T), the value gets a second name for its second position,
+and each node that is bothered by it sees the value under names of its own (``local_names``): a
+Rename, which moves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+Names = tuple[str, ...]
+#: A value as naming sees it: each use of a constant is a value of its own.
+Key = Hashable
+K = TypeVar("K", bound=Hashable)
+#: A position of a value.
+Position = tuple[Key, int]
+
+
+class UnionFind:
+    """Disjoint sets with path halving; the representative is the member that came first.
+
+    >>> sets = UnionFind()
+    >>> sets.join("a", "b"); sets.join("c", "b")
+    >>> sets.find("c") == sets.find("a"), sets.find("d") == sets.find("a")
+    (True, False)
+    """
+
+    def __init__(self) -> None:
+        self._parent: dict[Hashable, Hashable] = {}
+        self._rank: dict[Hashable, int] = {}
+
+    def find(self, member: Hashable) -> Hashable:
+        """The representative of a member's set; a new member is a set of its own."""
+        parent = self._parent
+        if member not in parent:
+            parent[member] = member
+            self._rank[member] = len(parent)
+        while parent[member] != member:
+            parent[member] = parent[parent[member]]
+            member = parent[member]
+        return member
+
+    def join(self, a: Hashable, b: Hashable) -> None:
+        """Make one set of two."""
+        first, second = sorted((self.find(a), self.find(b)), key=lambda root: self._rank[root])
+        self._parent[second] = first
+
+
+@dataclass(eq=False)
+class NodeNaming:
+    """One node while names are found: a ``Naming`` for its spelling, then what the spelling said.
+
+    Args:
+        opset: version of ONNX's operators.
+        keys: the value behind each role, ``x0`` for input 0, ``y0`` for output 0.
+        ranks: number of positions by role.
+        read_attribute: an attribute's value, or the default.
+    """
+
+    opset: int
+    keys: Mapping[str, Key]
+    ranks: Mapping[str, int]
+    read_attribute: Callable[[str, Any], Any]
+    pairs: list[tuple[tuple[str, int], tuple[str, int]]] = field(default_factory=list)
+    fixed: dict[str, Names] = field(default_factory=dict)
+    hints: dict[str, Names] = field(default_factory=dict)
+
+    @property
+    def roles(self) -> list[str]:
+        """The roles of the inputs that are given, in order: ``x0 x1 ...``."""
+        return [role for role in self.keys if role.startswith("x")]
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """An attribute's value, or the default where it is absent."""
+        return self.read_attribute(name, default)
+
+    def rank(self, role: str) -> int:
+        """Number of positions of ``x0`` (input 0) or ``y0`` (output 0); 0 when absent."""
+        return self.ranks.get(role, 0)
+
+    def name(self, role: str, names: str) -> None:
+        """Give a value's positions these names; nothing happens where the rank is another."""
+        if len(names.split()) == self.rank(role):
+            self.fixed.setdefault(role, tuple(names.split()))
+
+    def same(self, role: str, position: int, other: str, other_position: int) -> None:
+        """Two positions are one dim; negative ones count from the end."""
+        a, b = self._position(role, position), self._position(other, other_position)
+        if a is not None and b is not None:
+            self.pairs.append((a, b))
+
+    def hint(self, role: str, names: str) -> None:
+        """Names to use where nothing else names the positions."""
+        if len(names.split()) == self.rank(role):
+            self.hints.setdefault(role, tuple(names.split()))
+
+    def _position(self, role: str, position: int) -> tuple[str, int] | None:
+        rank = self.rank(role)
+        return (role, position % rank) if -rank <= position < rank else None
+
+
+@dataclass
+class _Class:
+    """Positions that are one dim."""
+
+    fixed: str = ""
+    hint: str = ""
+    name: str = ""
+    neighbours: set[Hashable] = field(default_factory=set)
+
+
+def assign_names(
+    ranks: Mapping[K, int], nodes: Iterable[NodeNaming], pinned: Mapping[K, Names] | None = None
+) -> dict[K, Names]:
+    """Name every position of every value.
+
+    Args:
+        ranks: number of positions by value, in the order in which values appear.
+        nodes: what the nodes' spellings said, in running order.
+        pinned: values whose names are settled; they come before all fixed names.
+
+    Returns:
+        The names of each value's positions, no name twice in a value.
+    """
+    sets = UnionFind()
+    for key, rank in ranks.items():
+        for position in range(rank):
+            sets.find((key, position))
+    nodes = list(nodes)
+    for node in nodes:
+        for (role, position), (other, other_position) in node.pairs:
+            sets.join((node.keys[role], position), (node.keys[other], other_position))
+    classes: dict[Hashable, _Class] = {}
+    for key, rank in ranks.items():
+        roots = [sets.find((key, position)) for position in range(rank)]
+        for root in roots:
+            classes.setdefault(root, _Class()).neighbours.update(set(roots) - {root})
+    _collect(sets, classes, nodes, pinned or {})
+    _name_classes(classes)
+    return {
+        key: _distinct([classes[sets.find((key, p))].name for p in range(rank)])
+        for key, rank in ranks.items()
+    }
+
+
+def _collect(
+    sets: UnionFind,
+    classes: Mapping[Hashable, _Class],
+    nodes: Sequence[NodeNaming],
+    pinned: Mapping[K, Names],
+) -> None:
+    """The first fixed name and the first hint of each class."""
+    rows: list[tuple[Key, Names, bool]] = [(key, names, True) for key, names in pinned.items()]
+    for node in nodes:
+        rows += [(node.keys[role], names, True) for role, names in node.fixed.items()]
+        rows += [(node.keys[role], names, False) for role, names in node.hints.items()]
+    for key, names, fixed in rows:
+        for position, name in enumerate(names):
+            entry = classes.get(sets.find((key, position)))
+            if entry is not None and fixed:
+                entry.fixed = entry.fixed or name
+            elif entry is not None:
+                entry.hint = entry.hint or name
+
+
+def _name_classes(classes: Mapping[Hashable, _Class]) -> None:
+    """Fixed names first, then hints, then fresh ones; no two classes of one value alike."""
+    for entry in classes.values():
+        if all(classes[root].name != entry.fixed for root in entry.neighbours):
+            entry.name = entry.fixed
+    for entry in classes.values():
+        if not entry.name and (stem := entry.fixed or entry.hint):
+            around = {classes[root].name for root in entry.neighbours}
+            entry.name = _first_free(stem, around.__contains__)
+    taken = {entry.name for entry in classes.values()}
+    for entry in classes.values():
+        if not entry.name:
+            entry.name = _first_free("D", taken.__contains__, numbered=True)
+            taken.add(entry.name)
+
+
+def _first_free(stem: str, taken: Callable[[str], bool], numbered: bool = False) -> str:
+    """``C``, ``C1``, ``C2``, ...: the first that is not taken; ``numbered`` begins with ``D0``."""
+    name, count = f"{stem}0" if numbered else stem, 0
+    while taken(name):
+        count += 1
+        name = f"{stem}{count}"
+    return name
+
+
+def _distinct(names: Sequence[str]) -> Names:
+    """The names, with a number behind those that were there before.
+
+    >>> _distinct(["A", "A", "B"])
+    ('A', 'A1', 'B')
+    """
+    result: list[str] = []
+    for position, name in enumerate(names):
+        taken = {*result, *names[position + 1 :]}
+        result.append(_first_free(name, taken.__contains__) if name in result else name)
+    return tuple(result)
+
+
+def local_names(node: NodeNaming, assigned: Mapping[Any, Names]) -> dict[str, Names]:
+    """The names under which one node sees its operands, by role.
+
+    They are the assigned ones unless the node fixes others, or two positions that are one dim to
+    it go by different names; then its output's names come first, and dims that it keeps apart stay
+    apart.
+    """
+    result = {role: assigned[key] for role, key in node.keys.items()}
+    agree = all(result[a][p] == result[b][q] for (a, p), (b, q) in node.pairs)
+    if agree and all(result[role] == names for role, names in node.fixed.items()):
+        return result
+    sets = UnionFind()
+    for one, other in node.pairs:
+        sets.join(one, other)
+    roles = sorted(result, key=lambda role: (role not in node.fixed, not role.startswith("y")))
+    chosen: dict[Hashable, str] = {}
+    for role in roles:
+        names = node.fixed.get(role, result[role])
+        for position, name in enumerate(names):
+            root = sets.find((role, position))
+            if root not in chosen:
+                apart = {chosen[r] for r in _with(sets, node, root) if r in chosen}
+                chosen[root] = _first_free(name, apart.__contains__)
+    for role in roles:
+        if role not in node.fixed:
+            row = [chosen[sets.find((role, p))] for p in range(len(result[role]))]
+            result[role] = _distinct(row)
+    return {**result, **node.fixed}
+
+
+def _with(sets: UnionFind, node: NodeNaming, root: Hashable) -> Iterable[Hashable]:
+    """The classes that share a value with a class."""
+    for role in node.keys:
+        roots = [sets.find((role, position)) for position in range(node.rank(role))]
+        if root in roots:
+            yield from (other for other in roots if other != root)

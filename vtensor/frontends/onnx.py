@@ -1,0 +1,187 @@
+"""ONNX in: a model file, its bytes or its protocol buffer as a ``Graph``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from operator import index
+from typing import SupportsIndex
+
+from libdesc.registry import registry
+from vtensor.errors import InputError, ModelError
+from vtensor.frontends.builder import Builder, Named, name_values
+from vtensor.frontends.folding import infer
+from vtensor.frontends.naming import Key, Names
+from vtensor.frontends.network import Source, read_network
+from vtensor.frontends.tensors import element_type, sizes_of
+from vtensor.graph import Graph
+from vtensor.runtime.feeds import Port
+
+Shapes = Mapping[str, Sequence[SupportsIndex]]
+
+
+def load_onnx(model: Source, *, shapes: Shapes | None = None) -> Graph:
+    """Read an ONNX model as a graph.
+
+    Args:
+        model: path of a file, its bytes, or a ModelProto.
+        shapes: sizes of inputs by name; needed for the inputs that declare symbolic ones.
+
+    Returns:
+        The graph, sealed. Values have ONNX's names; a value's dims are presented in the order of
+        ONNX's positions.
+
+    Raises:
+        ModelError: the model is missing, damaged, or not what ONNX allows.
+        UnsupportedOperatorError: it uses what VTensor does not have; lists all of it.
+        InputError: ``shapes`` names no input, contradicts the model, or leaves sizes open.
+
+    >>> import onnx.parser
+    >>> print(load_onnx(onnx.parser.parse_model('''
+    ...     <ir_version: 8, opset_import: ["" : 17]>
+    ...     tiny (float[batch, 3] x) => (float[batch, 3] y) { y = Relu(x) }
+    ... '''), shapes={"x": (2, 3)}))
+    graph tiny
+    input x : f32 D0=2 D1=3
+    y = Relu() x : f32 D0=2 D1=3
+    output y
+
+    Source: DESIGN.md, section 7.
+    """
+    return Model(model).graph(shapes or {})
+
+
+class Model:
+    """An ONNX model, read and checked once; a graph is made of it for each choice of sizes.
+
+    Args:
+        model: path of a file, its bytes, or a ModelProto, which must not change afterwards.
+
+    Raises:
+        ModelError: the model is missing, damaged, or not what ONNX allows.
+    """
+
+    def __init__(self, model: Source) -> None:
+        self._network = read_network(model)
+        registry()  # the operators' spellings
+        self._pinned: dict[str, Names] | None = None
+
+    @property
+    def inputs(self) -> dict[str, tuple[str, tuple[int | None, ...]]]:
+        """Element type and sizes of each input, None where a size is symbolic."""
+        return {
+            name: (kind.dtype, tuple(s if isinstance(s, int) else None for s in kind.sizes))
+            for name, kind in self._network.inputs.items()
+        }
+
+    @property
+    def static(self) -> bool:
+        """True when the model itself decides every input's sizes."""
+        return all(None not in shape for _, shape in self.inputs.values())
+
+    def graph(self, shapes: Shapes | None = None) -> Graph:
+        """The graph for these sizes of inputs.
+
+        Raises:
+            UnsupportedOperatorError: the model uses what VTensor does not have; lists all of it.
+            InputError: ``shapes`` names no input, contradicts the model, or leaves sizes open.
+            ModelError: shapes do not fit, or depend on data.
+        """
+        sizes = self._bind(shapes or {})
+        if self.static:
+            return Builder(self._symbolic).build()
+        # The names that ports() has promised hold for all sizes.
+        pinned: dict[Key, Names] = {
+            name: self._symbolic.names[name] for name in self._network.inputs
+        }
+        promised = self._promised()
+        pinned.update(promised)
+        named = name_values(self._network, infer(self._network, sizes), pinned)
+        return Builder(named).build(promised)
+
+    def ports(self) -> tuple[list[Port], list[Port]]:
+        """Inputs and outputs with their dim names, which are those of every ``graph()``.
+
+        Raises:
+            ModelError: an output's rank depends on sizes that are not known yet.
+        """
+        facts, names, promised = self._symbolic.facts, self._symbolic.names, self._promised()
+        inputs = [
+            Port(name, dtype, shape, names[name]) for name, (dtype, shape) in self.inputs.items()
+        ]
+        outputs = []
+        for name in self._network.outputs:
+            kind = facts.types.get(name) or self._network.declared.get(name)
+            if kind is None or name not in promised:
+                text = f"the rank of output {name!r} depends on sizes: load it with shapes="
+                raise ModelError(f"{self._network.label}: {text}")
+            dtype = element_type(kind.tensor_type.elem_type, f"output {name!r}")
+            shape = facts.sizes(name) or (None,) * len(promised[name])
+            outputs.append(Port(name, dtype, shape, promised[name]))
+        return inputs, outputs
+
+    def _promised(self) -> dict[str, Names]:
+        """The dim names of outputs, where the model alone decides how many there are."""
+        facts = self._symbolic.facts
+        promised = {}
+        for name in self._network.outputs:
+            sizes = facts.sizes(name) or sizes_of(self._network.declared.get(name))
+            if sizes is not None:
+                plain = tuple(f"D{axis}" for axis in range(len(sizes)))
+                promised[name] = self._symbolic.names.get(name, plain)
+        return promised
+
+    @cached_property
+    def _symbolic(self) -> Named:
+        """Names and types so far as they follow from the model alone."""
+        sizes = {name: shape for name, (_, shape) in self.inputs.items()}
+        return name_values(self._network, infer(self._network, sizes))
+
+    def _bind(self, shapes: Shapes) -> dict[str, tuple[int, ...]]:
+        """The sizes of all inputs."""
+        unknown = [str(name) for name in shapes if name not in self._network.inputs]
+        if unknown:
+            have = ", ".join(self._network.inputs) or "none"
+            raise InputError(f"shapes: no input {', '.join(map(repr, unknown))}; there are {have}")
+        symbols: dict[str, tuple[str, int]] = {}
+        for name, shape in shapes.items():
+            self._check(name, shape, symbols)
+        bound = {}
+        for name, kind in self._network.inputs.items():
+            given = shapes.get(name)
+            sizes: list[int] = []
+            for axis, size in enumerate(kind.sizes):
+                if given is not None:
+                    size = index(given[axis])
+                elif isinstance(size, str) and size in symbols:
+                    size = symbols[size][1]
+                if not isinstance(size, int):
+                    declared = ", ".join("?" if s is None else str(s) for s in kind.sizes)
+                    raise InputError(
+                        f"input {name!r} has symbolic sizes ({declared}); "
+                        f"give them, as in shapes={{{name!r}: (...)}}"
+                    )
+                sizes.append(size)
+            bound[name] = tuple(sizes)
+        return bound
+
+    def _check(
+        self, name: str, shape: Sequence[SupportsIndex], symbols: dict[str, tuple[str, int]]
+    ) -> None:
+        """A given shape against the declared one; notes what symbols are bound to."""
+        sizes = self._network.inputs[name].sizes
+        declared = f"({', '.join('?' if s is None else str(s) for s in sizes)})"
+        if len(shape) != len(sizes):
+            raise InputError(f"input {name!r}: shape {shape!r} was given, the model has {declared}")
+        for size, have in zip(sizes, shape, strict=True):
+            if not hasattr(have, "__index__") or index(have) < 0:
+                raise InputError(f"input {name!r}: {have!r} is no size: an integer, at least 0")
+            if isinstance(size, int) and size != index(have):
+                text = f"shape {tuple(shape)} was given, the model has {declared}"
+                raise InputError(f"input {name!r}: {text}")
+            if isinstance(size, str):
+                other, bound = symbols.setdefault(size, (name, index(have)))
+                if bound != index(have):
+                    raise InputError(
+                        f"input {name!r}: {size} is {have} here and {bound} in input {other!r}"
+                    )

@@ -1,0 +1,219 @@
+"""One ONNX node as an operator's spelling reads it.
+
+A reader changes nothing: it notes the operators that the spelling adds, each on descriptions of
+its outputs. Only when the spelling has read the whole node does the builder take them over, so a
+spelling that refuses half-way leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from typing import Any, Protocol
+
+from onnx import AttributeProto, helper
+
+from vtensor.dtype import from_numpy
+from vtensor.errors import DimError, GraphError, UnsupportedOperatorError
+from vtensor.frontends.naming import Names
+from vtensor.frontends.network import NetworkNode
+from vtensor.frontends.tensors import Array, tensor_array
+from vtensor.operators import Context, run_compute, structural_operator
+from vtensor.tensor import Option, VTensor
+
+
+class Refusal(UnsupportedOperatorError):
+    """A spelling refuses one node; the builder collects these into one error."""
+
+
+class Values(Protocol):
+    """What a reader asks its builder for."""
+
+    def array(self, name: str) -> Array | None:
+        """The values of a constant; None when a value is computed from data."""
+
+    def data(self, name: str) -> VTensor:
+        """A value computed from data."""
+
+    def renamed(self, value: VTensor, names: Names) -> VTensor | None:
+        """The result of an earlier Rename of a value to these names."""
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """A constant that a spelling has asked for, under dim names of its own."""
+
+    name: str
+    array: Array
+    value: VTensor
+
+
+@dataclass(frozen=True, eq=False)
+class Added:
+    """An operator that a spelling has added; ``names`` are those of a Rename of an operand."""
+
+    op: object
+    inputs: tuple[VTensor, ...]
+    outputs: tuple[VTensor, ...]
+    names: Names = ()
+
+
+def attribute_value(attribute: AttributeProto, folder: Path | None) -> Any:
+    """An attribute in Python: text as ``str``, tensors as arrays, lists as lists."""
+    value = helper.get_attribute_value(attribute)
+    if attribute.type == AttributeProto.TENSOR:
+        return tensor_array(attribute.t, folder)
+    if isinstance(value, bytes):
+        return value.decode()
+    if attribute.type == AttributeProto.STRINGS:
+        return [text.decode() for text in value]
+    return list(value) if attribute.type in _LISTS else value
+
+
+_LISTS = (AttributeProto.INTS, AttributeProto.FLOATS)
+
+
+@dataclass(eq=False)
+class Reader:
+    """A ``NodeReader``.
+
+    Args:
+        node: the ONNX node.
+        opset: version of ONNX's operators.
+        local: the names under which this node sees its operands, by role.
+        values: where operands come from.
+        read_attribute: an attribute's value, or the default.
+    """
+
+    node: NetworkNode
+    opset: int
+    local: Mapping[str, Names]
+    values: Values
+    read_attribute: Callable[[str, Any], Any]
+    added: list[Added] = field(default_factory=list)
+    constants: dict[int, Constant] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.name = self.node.name
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """An attribute's value, or the default where it is absent."""
+        return self.read_attribute(name, default)
+
+    def has(self, index: int) -> bool:
+        """True when the optional input ``index`` is given."""
+        return index < len(self.node.proto.input) and bool(self.node.proto.input[index])
+
+    def input(self, index: int, names: str = "") -> VTensor:
+        """Input ``index``; with ``names``, one a position, under these dim names."""
+        name = self._input_name(index)
+        array = self.values.array(name)
+        wanted = tuple(names.split()) or self.local[f"x{index}"]
+        rank = self.values.data(name).ndimensions() if array is None else array.ndim
+        if len(wanted) != rank:
+            raise self.refuse(f"input {index} has rank {rank}, not {len(wanted)} ({names})")
+        if array is None:
+            return self._under(self.values.data(name), wanted)
+        return self._constant(name, array, wanted)
+
+    @property
+    def inputs(self) -> list[VTensor]:
+        """All inputs that are given."""
+        return [self.input(i) for i in range(len(self.node.proto.input)) if self.has(i)]
+
+    def constant(self, index: int) -> Any:
+        """Input ``index`` as a NumPy array; refuses the node when it is computed from data."""
+        name = self._input_name(index)
+        array = self.values.array(name)
+        if array is None:
+            raise self.refuse(
+                f"input {index} ({name!r}) must be known before a run, and is computed from data"
+            )
+        return array
+
+    def axis(self, index: int, of: VTensor) -> str:
+        """The dim at a position (negative counts from the end) of a value."""
+        names = list(of.dims)
+        if not -len(names) <= index < len(names):
+            raise self.refuse(f"axis {index} does not exist in {of.summary()}")
+        return names[index]
+
+    def output_names(self, index: int = 0) -> Names:
+        """The dim names that the model's naming gives to an output, a position each."""
+        return self.local.get(f"y{index}", ())
+
+    def add(self, op: object, *inputs: VTensor) -> Any:
+        """Add an operator to the graph; its output, or a tuple where it has several."""
+        return self._add(op, inputs)
+
+    def reshape(self, x: VTensor, dims: Mapping[str, int]) -> VTensor:
+        """The same elements in presentation order under other dims.
+
+        A constant becomes another constant; where only names differ, nothing but names changes.
+        """
+        if prod(dims.values()) != x.num_elements:
+            raise DimError(f"{self.name}: {x.summary()} cannot be reshaped to {dict(dims)}")
+        if (constant := self.constants.get(id(x))) is not None:
+            array = constant.array.reshape(tuple(dims.values()))
+            return self._constant(constant.name, array, tuple(dims))
+        if list(x.dims.values()) == list(dims.values()):
+            return self._under(x, tuple(dims))
+        info = structural_operator("reshape")
+        value = self._add(info.cls(tuple(dims.items())), (x,))
+        return self.ordered(value, tuple(dims), tuple(dims))
+
+    def refuse(self, reason: str) -> Refusal:
+        """The error that says that this node is not supported, and why."""
+        return Refusal(reason)
+
+    def ordered(self, value: VTensor, order: Names, names: Names) -> VTensor:
+        """A value presented in the order of its dims ``order``, these called ``names``."""
+        if set(value.dims) != set(order):
+            order = tuple(value.dims)  # the operator has names of its own: positions decide
+        if tuple(value.dims) == order:
+            return self._under(value, names)
+        return self._rename(value, tuple(zip(order, names, strict=True)), names)
+
+    def _under(self, value: VTensor, names: Names) -> VTensor:
+        """A value under other dim names, position for position."""
+        have = tuple(value.dims)
+        if have == names:
+            return value
+        if (constant := self.constants.get(id(value))) is not None:
+            return self._constant(constant.name, constant.array, names)
+        if len(set(names)) != len(names):
+            raise GraphError(f"{self.name}: a value cannot have the names {' '.join(names)}")
+        pairs = zip(have, names, strict=True)
+        return self._rename(value, tuple(p for p in pairs if p[0] != p[1]), names)
+
+    def _constant(self, name: str, array: Array, names: Names) -> VTensor:
+        sizes = dict(zip(names, array.shape, strict=True))
+        if len(sizes) != array.ndim:
+            raise GraphError(f"{self.name}: {name!r} cannot have the names {' '.join(names)}")
+        value = VTensor(from_numpy(array.dtype), sizes, Option(name=name))
+        self.constants[id(value)] = Constant(name, array, value)
+        return value
+
+    def _rename(self, value: VTensor, pairs: tuple[tuple[str, str], ...], names: Names) -> VTensor:
+        known = self.values.renamed(value, names)
+        if known is not None:
+            return known
+        for earlier in self.added:
+            if earlier.names == names and earlier.inputs[0] is value:
+                return earlier.outputs[0]
+        result: VTensor = self._add(structural_operator("rename").cls(pairs), (value,), names)
+        if tuple(result.dims) != names:
+            raise GraphError(f"{self.name}: {value!r} renamed by {pairs} became {result!r}")
+        return result
+
+    def _add(self, op: object, inputs: tuple[VTensor, ...], names: Names = ()) -> Any:
+        outputs = run_compute(Context(node=self.name), op, inputs)
+        self.added.append(Added(op, inputs, outputs, names))
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def _input_name(self, index: int) -> str:
+        if not self.has(index):
+            raise self.refuse(f"input {index} is absent")
+        return str(self.node.proto.input[index])
