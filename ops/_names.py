@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import count, takewhile
-
 from vtensor.operators import Naming, NodeReader
 from vtensor.tensor import VTensor
-
-
-def inputs_of(node: Naming) -> list[str]:
-    """The roles of the inputs, up to the first that is absent or has no positions."""
-    return list(takewhile(node.rank, (f"x{i}" for i in count())))
 
 
 def same_names(node: Naming) -> None:
@@ -21,7 +14,7 @@ def same_names(node: Naming) -> None:
 
 def broadcast_names(node: Naming) -> None:
     """Positions of all inputs are the output's, counted from the last."""
-    for role in inputs_of(node):
+    for role in node.roles:
         for back in range(1, node.rank(role) + 1):
             node.same(role, -back, "y0", -back)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from libdesc import guideline, invoker, onednn
-from ops._names import inputs_of
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
 from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
@@ -13,7 +12,7 @@ from vtensor.tensor import VTensor
 
 
 def _names(node: Naming) -> None:
-    for role in inputs_of(node):
+    for role in node.roles:
         for position in range(node.rank(role)):
             node.same(role, position, "y0", position)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from libdesc import guideline, invoker, onednn
-from libdesc.numpy.arrays import NUMBERS
+from libdesc.numpy.arrays import NUMBERS, wide
 from ops._names import broadcast_input
 from ops.add import Add
 from ops.biasadd import BiasAdd
@@ -142,4 +142,5 @@ def numpy_matmul(ctx: Context, op: MatMul, a: VTensor, b: VTensor, y: VTensor) -
         return
     label = {dim: i for i, dim in enumerate((op.over, *y.dims))}
     axes = [[label[dim] for dim in t.dims] for t in (a, b, y)]
-    dst.data()[...] = np.einsum(left.data(), axes[0], right.data(), axes[1], axes[2])
+    factors = wide(left.data()), wide(right.data())
+    dst.data()[...] = np.einsum(factors[0], axes[0], factors[1], axes[1], axes[2], optimize=True)

@@ -34,6 +34,8 @@ def pass_names(optimize: str | Sequence[str]) -> tuple[str, ...]:
     >>> pass_names("none")
     ()
     """
+    if not isinstance(optimize, Sequence):
+        raise InputError(f"optimize={optimize!r} is no level, and no list of passes")
     if not isinstance(optimize, str):
         unknown = [name for name in optimize if name not in PASSES]
         if unknown:

@@ -69,14 +69,13 @@ def check(
 
 
 def _values(extended: ExtendedGraph, graph: Graph) -> None:
-    """Every name has a value, and the network's own values are as the network has them."""
+    """Every name that is used has a value; the network's own are as the network has them."""
     used = {name for node in extended.nodes for name in (*node.inputs, *node.outputs)}
-    for name in sorted(used | {*extended.inputs, *extended.outputs.values()}):
-        if name not in extended.values:
-            raise UnsoundPlanError(f"{name!r} has no value")
     changed = {node.output for node in extended.nodes if isinstance(node, TransformNode)}
-    for name, value in extended.values.items():
-        given = graph.values.get(name)
+    for name in sorted(used | {*extended.inputs, *extended.outputs.values()}):
+        value, given = extended.values.get(name), graph.values.get(name)
+        if value is None:
+            raise UnsoundPlanError(f"{name!r} has no value")
         if name in changed:
             continue
         if given is None or value.dtype != given.dtype or dict(value.dims) != dict(given.dims):

@@ -130,16 +130,10 @@ class _Inserter:
             self.evaluation,
             self.libraries,
         )
-        kind = "ahead" if value.constant else "transform"  # constants are changed while loading
         node, target = self._names(value)
         self.graph.values[target] = Value(target, value.dtype, value.dims, required, value.constant)
         self.graph.nodes.append(TransformNode(node, value.name, target, library, reason))
         return target
-
-    def _names(self, value: Value, kind: str) -> tuple[str, str]:
-        """The next Transform's name, and its output's."""
-        name = f"{kind}:{self.counts[kind]}"
-        return name, f"{value.name}@{name}"
 
     def _names(self, value: Value) -> tuple[str, str]:
         """Names of a new Transform and its output; a model may use such names itself."""

@@ -151,7 +151,8 @@ class OperatorInfo:
         return self.inputs[:inputs] + self.outputs[:outputs]
 
 
-#: Kinds of structural operators: ``rename`` takes ((old, new), ...), ``reshape`` takes ((name, size), ...).
+#: Kinds of structural operators; ``rename`` takes ((old, new), ...), ``reshape`` takes
+#: ((name, size), ...).
 STRUCTURAL = ("rename", "reshape", "identity")
 
 #: Every operator by name; filled by ``@operator``.
@@ -178,8 +179,8 @@ def operator(
         equal: pairs of products that must be equal, ``("x.C", "w.I * group")``.
         elementwise: the value at a place depends only on the inputs' values at that place.
         onnx: how ONNX writes it.
-        structural: a kind of ``STRUCTURAL`` when this is the operator by which the front door moves names
-            or dims about without moving data.
+        structural: a kind of ``STRUCTURAL`` when this is the operator by which the front door moves
+            names or dims about without moving data.
 
     Raises:
         GraphError: the name is taken, or ``dims`` and ``compute`` disagree.

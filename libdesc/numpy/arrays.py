@@ -58,6 +58,11 @@ def windows(
     return view[:, :, :: strides[0], :: strides[1], :: dilations[0], :: dilations[1]]
 
 
+def wide(array: Array) -> Array:
+    """What NumPy can sum products of: half and bf16 as f32."""
+    return array.astype(np.float32) if array.dtype.name in ("float16", "bfloat16") else array
+
+
 def convolution(
     x: Array, w: Array, strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int]
 ) -> Array:
@@ -69,8 +74,8 @@ def convolution(
         strides, pads, dilations: as for ``windows``.
     """
     if w.ndim == 4:
-        view = windows(x, w.shape[2:], strides, pads, dilations)
-        return np.moveaxis(np.tensordot(view, w, axes=((1, 4, 5), (1, 2, 3))), 3, 1)
+        view = windows(wide(x), w.shape[2:], strides, pads, dilations)
+        return np.moveaxis(np.tensordot(view, wide(w), axes=((1, 4, 5), (1, 2, 3))), 3, 1)
     channels = w.shape[2]
     groups = [
         convolution(x[:, g * channels : (g + 1) * channels], w[g], strides, pads, dilations)

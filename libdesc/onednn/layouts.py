@@ -114,19 +114,33 @@ def from_desc(desc: Desc, order: Order, dtype: str) -> Layout:
     inner = tuple(desc.inner_blocks)
     if any(not order[dim] for _, dim in inner):
         raise LayoutNotSupported(f"oneDNN blocks a dim that the tensor lacks: {desc!r}")
-    sizes, patterns = _outer_sizes(desc), [(o, inner) for o in _orders_of(desc, order)]
-    needed = [desc.strides[i] for i, size in enumerate(sizes) if size > 1]
-    alike = [p for p in patterns if 0 in desc.dims or _strides_of(p, sizes, only=True) == needed]
-    exact = [p for p in alike if _strides_of(p, sizes) == list(desc.strides)]
-    if not alike:
-        raise LayoutNotSupported(f"oneDNN answers a format with gaps, no layout: {desc!r}")
-    pattern = (exact or alike)[0]
+    pattern = _pattern(desc, order)
     axes = [Axis(order[dim], 0) for dim in pattern[0] if order[dim]]
     axes += [Axis(order[dim], block) for block, dim in inner]
     layout = Layout.of_axes(axes, None if desc.dtype == dtype else desc.dtype)
     if inner and pattern not in _tags():
         _given[layout, order, tuple(desc.dims), desc.dtype] = desc
     return _checked(layout, desc, order)
+
+
+def _pattern(desc: Desc, order: Order) -> Pattern:
+    """The pattern of a descriptor: one with its very strides, if there is one, and with a tag.
+
+    Raises:
+        LayoutNotSupported: no pattern without gaps puts its elements where they are.
+    """
+    inner, sizes = tuple(desc.inner_blocks), _outer_sizes(desc)
+    needed = [desc.strides[i] for i, size in enumerate(sizes) if size > 1]
+    alike: list[tuple[bool, bool, int, Pattern]] = []
+    for place, outer in enumerate(dict.fromkeys(_orders_of(desc, order))):
+        pattern = (outer, inner)
+        strides = _strides_of(pattern, sizes)
+        if 0 in sizes or [s for s, size in zip(strides, sizes, strict=True) if size > 1] == needed:
+            exact = strides == list(desc.strides)
+            alike.append((not exact, bool(inner) and pattern not in _tags(), place, pattern))
+    if not alike:
+        raise LayoutNotSupported(f"oneDNN answers a format with gaps, no layout: {desc!r}")
+    return min(alike)[-1]
 
 
 def _checked(layout: Layout, desc: Desc, order: Order) -> Layout:
@@ -152,6 +166,12 @@ def _tags() -> dict[Pattern, str]:
         outer = tuple(sorted(range(rank), key=lambda dim: -desc.strides[dim]))
         table.setdefault((outer, tuple(desc.inner_blocks)), name)
     return table
+
+
+@cache
+def _orders_with(rank: int, inner: tuple[tuple[int, int], ...]) -> tuple[tuple[int, ...], ...]:
+    """The orders of the tags of this rank that have these blocks."""
+    return tuple(outer for outer, blocks in _tags() if len(outer) == rank and blocks == inner)
 
 
 def _inner_blocks(layout: Layout, order: Order) -> tuple[tuple[int, int], ...]:
@@ -197,6 +217,7 @@ def _familiar(order: Order) -> Iterator[tuple[int, ...]]:
 def _orders_of(desc: Desc, order: Order) -> Iterator[tuple[int, ...]]:
     """Orders that a descriptor may be in, the most usual first."""
     yield from _familiar(order)
+    yield from _orders_with(len(order), tuple(desc.inner_blocks))
     sizes = _outer_sizes(desc)
     yield tuple(sorted(range(len(order)), key=lambda i: (-desc.strides[i], sizes[i] == 1, i)))
 
@@ -208,15 +229,15 @@ def _outer_sizes(desc: Desc) -> list[int]:
     return sizes
 
 
-def _strides_of(pattern: Pattern, sizes: Sequence[int], only: bool = False) -> list[int]:
-    """Strides of the outer dims in a pattern without gaps; ``only`` those of several positions."""
+def _strides_of(pattern: Pattern, sizes: Sequence[int]) -> list[int]:
+    """Strides of the outer dims in a pattern without gaps."""
     outer, inner = pattern
     stride = prod(block for block, _ in inner)
     strides = [0] * len(outer)
     for dim in reversed(outer):
         strides[dim] = stride
         stride *= sizes[dim]
-    return [one for one, size in zip(strides, sizes, strict=True) if size > 1 or not only]
+    return strides
 
 
 def _strides(layout: Layout, order: Order, extents: Mapping[str, int]) -> list[int]:

@@ -4,6 +4,7 @@
 #include <oneapi/dnnl/dnnl.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <sstream>
@@ -16,6 +17,7 @@ namespace vtensor::onednn {
 namespace {
 
 constexpr std::size_t kMostPostOps = 32;
+constexpr std::array kComparisons{"ge", "gt", "le", "lt", "eq", "ne"};
 
 template <typename... Cases>
 struct Overloaded : Cases... {
@@ -47,6 +49,8 @@ Attr Attr::eltwise(const std::string &alg, double alpha, double beta) const {
 
 Attr Attr::binary(const std::string &alg, const Desc &src1) const {
     algorithm(binary_algorithms(), alg, "Attr.binary");
+    if (std::ranges::find(kComparisons, alg) != kComparisons.end())
+        refuse("Attr.binary: ", alg, " cannot follow: kernels read past the end of its operand");
     check_operand("Attr.binary", "src1", src1);
     return with(BinaryPostOp{alg, src1});
 }

@@ -21,6 +21,9 @@ struct ThreadStream {
 };
 
 dnnl_engine_t make_engine() {
+    // oneDNN's own cache of primitives keeps pointers into descriptors that are gone after a failed
+    // compilation, and follows them when it makes room. Ours (cache.h) serves all calls.
+    check(dnnl_set_primitive_cache_capacity(0), "switching oneDNN's cache off");
     dnnl_engine_t handle = nullptr;
     check(dnnl_engine_create(&handle, dnnl_cpu, 0), "making the CPU engine");
     return handle;

@@ -119,7 +119,7 @@ to the primitive's result.)")
         .def("eltwise", &Attr::eltwise, "alg"_a, "alpha"_a = 0.0, "beta"_a = 0.0,
              "dst = alg(result), alg of eltwise_algs(). ValueError: alg, or a NaN.")
         .def("binary", &Attr::binary, "alg"_a, "src1"_a,
-             R"(dst = alg(result, src1), alg of binary_algs(), src1 stretched to dst.
+             R"(dst = alg(result, src1), alg of binary_algs() but no comparison, src1 stretched to dst.
 
 The follower at position n of the chain adds the argument "postn_src1". ValueError: alg or src1.)")
         .def_prop_ro("fpmath", &Attr::fpmath)

@@ -42,7 +42,7 @@ std::shared_ptr<Primitive> Primitive::make(const Spec &spec, int rank, int threa
         check(status, spec.kind);
     }
     if (rank > 0) return nullptr;
-    throw Unimplemented(spec.kind + ": oneDNN has only kernels that would overrun their memory");
+    throw Unimplemented(spec.kind + ": oneDNN has no kernel for it that is known to be sound");
 }
 
 Primitive::Primitive(const Spec &spec, int rank, int threads, PdHandle pd)

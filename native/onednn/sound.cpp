@@ -1,8 +1,10 @@
-// native/onednn/sound.cpp: which of oneDNN's kernels stay inside their memory.
+// native/onednn/sound.cpp: which of oneDNN's kernels do what their descriptors say.
 #include "sound.h"
 
 #include <algorithm>
 #include <variant>
+
+#include "names.h"
 
 namespace vtensor::onednn {
 
@@ -33,6 +35,28 @@ bool reference_overruns_follower(const Primitive &primitive) {
            padded(dst_of(primitive));
 }
 
+bool dense(const Desc &desc) {
+    std::size_t bytes = item_bytes(desc.type());
+    for (const dnnl_dim_t dim : desc.padded_dims()) bytes *= static_cast<std::size_t>(dim);
+    return desc.offset() == 0 && desc.bytes() == bytes;
+}
+
+// Compiled kernels read a follower's operand as if nothing lay between its elements.
+bool follower_has_gaps(const Primitive &primitive) {
+    if (primitive.kernel().starts_with("ref")) return false;
+    for (std::size_t i = 0; i < primitive.descs().size(); ++i) {
+        if (primitive.arguments()[i].name.starts_with("post") && !dense(primitive.descs()[i]))
+            return true;
+    }
+    return false;
+}
+
+// The reference element-wise kernel knows the offsets of at most five dims.
+bool reference_lacks_dims(const Primitive &primitive) {
+    return primitive.kernel().starts_with("ref") && primitive.kind() == "eltwise" &&
+           dst_of(primitive).rank() > 5;
+}
+
 // The compiled binary kernel counts elements, pads included, on one operand for all.
 bool binary_mixes_pads(const Primitive &primitive) {
     if (primitive.kind() != "binary") return false;
@@ -49,7 +73,8 @@ bool binary_mixes_pads(const Primitive &primitive) {
 }  // namespace
 
 bool is_sound(const Primitive &primitive) {
-    return !reference_overruns_follower(primitive) && !binary_mixes_pads(primitive);
+    return !reference_overruns_follower(primitive) && !reference_lacks_dims(primitive) &&
+           !follower_has_gaps(primitive) && !binary_mixes_pads(primitive);
 }
 
 }  // namespace vtensor::onednn

@@ -171,7 +171,7 @@ def test_the_text_is_what_runs(ruled: Any) -> None:
     compile_check.cache_clear()
     check = compile_check(info.check)
     assert "".join(linecache.getlines("<generated check of Ruled>")) == text
-    assert check.__code__.co_filename == "<generated check of Ruled>"  # type: ignore[attr-defined]
+    assert check.__code__.co_filename == "<generated check of Ruled>"
 
 
 @pytest.mark.parametrize("text", ["N N", "N C-1", "1N", "N C?? H"])

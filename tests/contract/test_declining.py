@@ -77,7 +77,12 @@ def test_a_tie_is_decided_by_the_name(two: Bench) -> None:
 )
 def test_when(two: Bench, answer: Any, reason: str) -> None:
     seen: list[Any] = []
-    two.invoker(when=lambda op, x, y: (seen.append((op, x.dims, y.dims)), answer)[1])(unused)
+
+    def when(op: Any, x: Any, y: Any) -> Any:
+        seen.append((op, x.dims, y.dims))
+        return answer
+
+    two.invoker(when=when)(unused)
     assert refused(two) == [(50, "toy", reason)]
     assert seen == [(two.op("Toy"), SIZES, SIZES)]
 

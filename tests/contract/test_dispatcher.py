@@ -58,8 +58,8 @@ def test_the_printed_text_is_the_compiled_text(bench: Bench) -> None:
     text = dispatcher_source("Toy")
     assert "".join(linecache.getlines(FILE)) == text
     function = dispatcher("Toy")
-    assert function.__code__.co_filename == FILE  # type: ignore[attr-defined]
-    first = text.splitlines()[function.__code__.co_firstlineno - 1]  # type: ignore[attr-defined]
+    assert function.__code__.co_filename == FILE
+    first = text.splitlines()[function.__code__.co_firstlineno - 1]
     assert first == "def dispatch_Toy(ctx, op, inputs, outputs):"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -123,7 +124,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, content: bytes, fault: str) -
 
 def test_missing_files(tmp_path: Path) -> None:
     for path in (tmp_path / "none.toml", tmp_path):
-        assert message(DescriptionError, lambda path=path: register(path)) == (
+        assert message(DescriptionError, partial(register, path)) == (
             f"{path}: no description there; a TOML file or a folder with one"
         )
     assert message(DescriptionError, lambda: Description.read(tmp_path)).startswith(

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from libdesc import invoker, register
-from libdesc.registry import InvokerFunction
 from ptensor.evaluation import Decision
 from ptensor.layout import Layout
 from resolver import Resolution, resolve
@@ -95,6 +94,6 @@ def message(kind: type[VTensorError], run: Callable[[], object]) -> str:
     return str(caught.value)
 
 
-def unused(*_: object) -> InvokerFunction:
+def unused(*_: object) -> None:
     """Fails when it is called."""
     raise AssertionError("this must not be called")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import ops
 from libdesc.registry import registry
+from ptensor.buffer import Buffer, TensorStorage
+from ptensor.layout import Layout
+from tests.operators import cases
 from tests.operators.cases import BOUNDS, CASES, Case
-from tests.operators.harness import check_close, check_pads, definition, run
+from tests.operators.harness import Outcome, check_close, check_pads, definition, run
 from vtensor.errors import NoInvokerError
 from vtensor.operators import OPERATORS
 
@@ -19,10 +23,19 @@ ROWS = [
     for op, library, device in sorted(registry().invokers)
     if device == "cpu" and op in OURS
 ]
+NATIVE = [(op, library) for op, library in ROWS if library != "numpy"]
+
+#: Half a unit in the last place of bf16, and half as much for what is rounded on the way.
+BF16_BOUND = 2.0**-8 + 2.0**-9
 
 
 @pytest.mark.parametrize("op", OURS)
 def test_every_operator_has_cases(op: str) -> None:
+    check_has_cases(op)
+
+
+def check_has_cases(op: str) -> None:
+    """An operator without a row in the table is not tested."""
     assert CASES.get(op), f"tests/operators/cases.py has no case of {op}"
     assert all(type(case.op) is OPERATORS[op].cls for case in CASES[op])
 
@@ -31,31 +44,112 @@ def test_cases_are_of_operators() -> None:
     assert set(CASES) == set(OURS)
 
 
-def _check(op: str, library: str, case: Case, layout: str, dtype: str, bound: float) -> None:
-    given = case.given(layout, dtype)
-    if library in case.refused:
-        with pytest.raises(NoInvokerError):
-            run(library, case.op, given)
-        return
-    found = run(library, case.op, given)
-    for value, storage, expected in zip(
-        found.values, found.physical, definition(case.op, given), strict=True
-    ):
-        check_close(value, expected, bound)
-        check_pads(storage)
-    layouts = " ".join(str(one) for one in found.decision.layouts)
-    for kernel in found.kernels:
-        if kernel.startswith("ref") and not case.reference:
-            raise AssertionError(f"runs {kernel} on {layouts}")
-
-
 @pytest.mark.parametrize(("op", "library"), ROWS)
 def test_agrees_with_the_definition(op: str, library: str) -> None:
+    check_all(op, library, "f32", BOUNDS.get(op, 1e-6))
+
+
+@pytest.mark.parametrize(("op", "library"), NATIVE)
+def test_agrees_in_bf16(op: str, library: str) -> None:
+    """Where the processor has bf16; elsewhere the library declines and says so."""
+    check_all(op, library, "bf16", BF16_BOUND)
+
+
+def check_all(op: str, library: str, dtype: str, bound: float) -> None:
+    """Every case of an operator, from every layout in which its images may lie."""
     faults = []
-    for case in CASES.get(op, []):
+    for case in CASES[op]:
         for layout in case.layouts():
             try:
-                _check(op, library, case, layout, "f32", BOUNDS.get(op, 1e-6))
+                _check(library, case, layout, dtype, bound)
             except (AssertionError, NoInvokerError) as error:
                 faults.append(f"{case} from {layout or 'declared order'}: {error}")
     assert not faults, "\n".join(["", *faults])
+
+
+def _check(library: str, case: Case, layout: str, dtype: str, bound: float) -> None:
+    given = case.given(layout, dtype)
+    try:
+        found = run(library, case.op, given)
+    except NoInvokerError as error:
+        absent = dtype != "f32" and f"kernel for {dtype}" in str(error)
+        if library in case.refused or absent:
+            return
+        raise
+    assert library not in case.refused, "was to be declined"
+    expected = definition(case.op, given)
+    for value, storage, wanted in zip(found.values, found.physical, expected, strict=True):
+        check_close(value, wanted, bound)
+        check_pads(storage)
+    if _reference(found):
+        check_no_better(library, case, found, dtype)
+
+
+def _reference(found: Outcome) -> list[str]:
+    return [kernel for kernel in found.kernels if kernel.startswith("ref")]
+
+
+def check_no_better(library: str, case: Case, found: Outcome, dtype: str) -> None:
+    """No step runs a reference kernel where another layout of the images has a real one."""
+    for layout in case.layouts():
+        other = run(library, case.op, case.given(layout, dtype))
+        layouts = " ".join(str(one) for one in found.decision.layouts)
+        if not _reference(other):
+            raise AssertionError(f"{found.kernels} on {layouts}, from {layout} {other.kernels}")
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("op", [op for op, library in ROWS if library == "numpy"])
+def test_the_definition_takes_narrow_types(op: str, dtype: str) -> None:
+    """A network in bf16 is not stopped by an operator that has the definition alone."""
+    for case in CASES[op][:2]:
+        given = case.given(dtype=dtype)
+        [value] = run("numpy", case.op, given).values
+        check_close(value, definition(case.op, given)[0], 2e-2)
+
+
+def test_a_result_that_is_off_is_seen() -> None:
+    """The twin of check_close."""
+    right = np.ones((2, 3))
+    check_close(right.astype(np.float32), right, 1e-6)
+    for wrong in (1 + 2e-6, np.nan, np.inf):
+        spoiled = right.astype(np.float32)
+        spoiled[1, 2] = wrong
+        with pytest.raises(AssertionError):
+            check_close(spoiled, right, 1e-6)
+
+
+def test_pads_that_are_not_zero_are_seen() -> None:
+    """The twin of check_pads."""
+    layout, extents = Layout("NC8c"), {"N": 1, "C": 3}
+    storage = TensorStorage("f32", extents, layout, Buffer.wrap(np.zeros((1, 1, 8), "f4")))
+    check_pads(storage)
+    storage.data()[0, 0, 7] = np.nan
+    with pytest.raises(AssertionError, match="pads of NC8c"):
+        check_pads(storage)
+
+
+def test_an_operator_without_cases_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The twin of check_has_cases."""
+    monkeypatch.delitem(cases.CASES, "Relu")
+    with pytest.raises(AssertionError, match="no case of Relu"):
+        check_has_cases("Relu")
+
+
+def test_a_reference_kernel_is_seen() -> None:
+    """The twin of check_no_better: a pool that is said to have run one."""
+    case = CASES["MaxPool"][0]
+    found = run("onednn", case.op, case.given("NHWC"))
+    found.kernels[:] = ["ref:any"]
+    with pytest.raises(AssertionError, match="ref:any"):
+        check_no_better("onednn", case, found, "f32")
+
+
+def test_a_wrong_operator_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The twin of check_all: cases of another operator than the one that is compared."""
+    monkeypatch.setattr(
+        "tests.operators.test_libraries.definition",
+        lambda op, given: [given[0].array.astype(np.float64)],
+    )
+    with pytest.raises(AssertionError, match="off by"):
+        check_all("Relu", "onednn", "f32", 1e-6)

@@ -188,13 +188,9 @@ def test_values_without_elements(bench: Bench) -> None:
     assert y.shape == (0, 8, 2, 3)
 
 
-@pytest.mark.parametrize("text", ["NHW", "NHWCD", "ANY", "NHWC8d"])
+@pytest.mark.parametrize("text", ["NHW", "NHWCD", "ANY"])
 def test_wrong_layouts(bench: Bench, text: str) -> None:
-    g = diamond(bench)
-    try:
-        layout = Layout(text)
-    except Exception:
-        pytest.skip("no layout at all")
+    g, layout = diamond(bench), Layout(text)
     assert message(ResolutionError, lambda: resolve(g, {"x": layout})) == (
         f"input 'x': layout {text} does not hold f32 N=1 C=16 H=4 W=6; name each of its dims once"
     )
@@ -214,7 +210,7 @@ def test_layouts_for_names_that_do_not_exist(bench: Bench) -> None:
 
 
 def test_names_that_transforms_would_take(bench: Bench) -> None:
-    """A model may call its own values ``x@0`` and its nodes ``transform:0``."""
+    """A model may use them itself."""
     g = Graph("names")
     x, odd = g.input("x", IMAGE), g.input("x@0", IMAGE)
     one = mix(bench, "NHWC NHWC", x, graph=g, name="transform:1")

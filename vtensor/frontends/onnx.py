@@ -64,7 +64,6 @@ class Model:
     def __init__(self, model: Source) -> None:
         self._network = read_network(model)
         registry()  # the operators' spellings
-        self._pinned: dict[str, Names] | None = None
 
     @property
     def inputs(self) -> dict[str, tuple[str, tuple[int | None, ...]]]:

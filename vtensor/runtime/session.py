@@ -255,12 +255,13 @@ def _load(
 def _library_names(libraries: Sequence[str] | None) -> tuple[str, ...] | None:
     if libraries is None:
         return None
+    listed = f"registered are {', '.join(sorted(registry().libraries))}"
+    if not isinstance(libraries, Sequence):
+        raise InputError(f"libraries={libraries!r} is no list of names; {listed}")
     names = tuple([libraries] if isinstance(libraries, str) else libraries)
-    known = registry().libraries
-    unknown = [str(name) for name in names if name not in known]
-    if unknown or not names:
-        raise InputError(
-            f"libraries: {', '.join(unknown) or 'none'} is not registered; "
-            f"registered are {', '.join(sorted(known))}"
-        )
+    unknown = [str(name) for name in names if name not in registry().libraries]
+    if unknown:
+        raise InputError(f"libraries: {', '.join(unknown)} is not registered; {listed}")
+    if not names:
+        raise InputError(f"libraries is empty; {listed}")
     return names

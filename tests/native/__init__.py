@@ -1,0 +1,1 @@
+"""The extension modules, called directly."""

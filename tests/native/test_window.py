@@ -1,0 +1,143 @@
+"""Convolution and pooling against NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from libdesc.onednn import _onednn as dnn
+from tests.native.packing import FORMS, Array, plain, random, run, windows
+
+Form = Callable[..., dnn.Desc]
+
+# spatial extents, kernel, strides, dilations, pads at the beginning and the end
+WINDOWS = [
+    ((9,), (3,), (1,), (2,), (1,), (0,)),
+    ((7, 6), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
+    ((8, 9), (3, 2), (2, 3), (2, 1), (2, 0), (1, 1)),
+    ((4, 5, 6), (2, 1, 3), (1, 2, 2), (1, 1, 1), (0, 0, 1), (1, 0, 1)),
+]
+
+
+def convolve(x: Array, w: Array, groups: int, window: Sequence[Sequence[int]]) -> Array:
+    """w: [groups, O, I, *kernel]."""
+    parts = []
+    for xs, ws in zip(np.split(x, groups, axis=1), w, strict=True):
+        seen = windows(xs, *window)
+        spatial = len(window[0])
+        axes = [1, *range(2 + spatial, 2 + 2 * spatial)]
+        part = np.tensordot(seen, ws, (axes, list(range(1, ws.ndim))))
+        parts.append(np.moveaxis(part, -1, 1))
+    return np.concatenate(parts, axis=1)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("extents", "kernel", "strides", "dilations", "begin", "end"), WINDOWS)
+@pytest.mark.parametrize(("groups", "inputs", "outputs"), [(1, 20, 18), (3, 4, 2), (16, 1, 1)])
+@pytest.mark.parametrize("bias", [False, True])
+def test_convolution(
+    form: Form,
+    extents: tuple[int, ...],
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
+    begin: tuple[int, ...],
+    end: tuple[int, ...],
+    groups: int,
+    inputs: int,
+    outputs: int,
+    bias: bool,
+) -> None:
+    rng = np.random.default_rng(1)
+    x = random(rng, 2, groups * inputs, *extents)
+    w = random(rng, groups, outputs, inputs, *kernel)
+    b = random(rng, groups * outputs)
+    expected = convolve(x, w, groups, (kernel, strides, dilations, begin, end))
+    if groups == 1:
+        w = w[0]
+    primitive = dnn.convolution(
+        form(x.shape),
+        dnn.Desc.any(w.shape, "f32"),
+        plain(b.shape) if bias else None,
+        form(expected.shape),
+        strides,
+        dilations,
+        begin,
+        end,
+    )
+    assert primitive.kind == "convolution"
+    assert ("bias" in primitive.slots) == bias
+    values = {"src": x, "weights": w} | ({"bias": b} if bias else {})
+    if bias:
+        expected = expected + b.reshape(-1, *[1] * len(extents))
+    np.testing.assert_allclose(run(primitive, **values), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_every_kernel_of_a_convolution_gives_the_same() -> None:
+    rng = np.random.default_rng(2)
+    x, w = random(rng, 1, 16, 6, 6), random(rng, 16, 16, 3, 3)
+    kernel: dnn.Primitive | None = dnn.convolution(
+        *(dnn.Desc.any(dims, "f32") for dims in (x.shape, w.shape)),
+        None,
+        dnn.Desc.any((1, 16, 6, 6), "f32"),
+        *((1, 1), (1, 1), (1, 1), (1, 1)),
+    )
+    expected = convolve(x, w[None], 1, ((3, 3), (1, 1), (1, 1), (1, 1), (1, 1)))
+    names = []
+    while kernel is not None:
+        names.append(kernel.kernel)
+        assert {desc.kind for desc in kernel.descs.values()} == {"blocked"}
+        np.testing.assert_allclose(run(kernel, src=x, weights=w), expected, rtol=1e-4, atol=1e-4)
+        kernel = kernel.next_kernel()
+    assert len(names) > 1
+    assert names[-1] == "ref:any"
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("extents", "kernel", "strides", "dilations", "begin", "end"), WINDOWS)
+@pytest.mark.parametrize("kind", ["max", "avg_include_padding", "avg_exclude_padding"])
+def test_pooling(
+    form: Form,
+    extents: tuple[int, ...],
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
+    begin: tuple[int, ...],
+    end: tuple[int, ...],
+    kind: str,
+) -> None:
+    x = random(np.random.default_rng(3), 2, 20, *extents)
+    begin = tuple(min(b, (k - 1) * d) for b, k, d in zip(begin, kernel, dilations, strict=True))
+    end = tuple(min(e, (k - 1) * d) for e, k, d in zip(end, kernel, dilations, strict=True))
+    fill = 0.0 if kind == "avg_include_padding" else np.nan
+    seen = windows(x, kernel, strides, dilations, begin, end, fill)
+    axes = tuple(range(2 + len(kernel), 2 + 2 * len(kernel)))
+    expected = np.nanmax(seen, axes) if kind == "max" else np.nanmean(seen, axes)
+    primitive = dnn.pooling(
+        kind, form(x.shape), form(expected.shape), kernel, strides, dilations, begin, end
+    )
+    np.testing.assert_allclose(run(primitive, src=x), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_integer_convolution_has_opaque_weights_that_a_reorder_makes() -> None:
+    rng = np.random.default_rng(4)
+    x = rng.integers(-9, 9, (1, 32, 5, 5)).astype(np.int8)
+    w = rng.integers(-9, 9, (16, 32, 3, 3)).astype(np.int8)
+    descs = [dnn.Desc.tag(x.shape, "s8", "acdb"), dnn.Desc.any(w.shape, "s8")]
+    dst = dnn.Desc.tag((1, 16, 3, 3), "s32", "acdb")
+    window = ((1, 1), (1, 1), (0, 0), (0, 0))
+    primitive = dnn.convolution(descs[0], descs[1], None, dst, *window)
+    form = primitive.descs["weights"]
+    expected = convolve(x.astype(np.int64), w[None].astype(np.int64), 1, ((3, 3), *window))
+    if form.kind != "opaque":  # an instruction set that multiplies signed bytes
+        np.testing.assert_array_equal(run(primitive, src=x, weights=w), expected)
+        return
+    assert form.strides == ()
+    assert form.nbytes > w.size
+    assert form == dnn.convolution(descs[0], form, None, dst, *window).descs["weights"]
+    with pytest.raises(ValueError, match="opaque"):
+        dnn.eltwise("relu", form, form)
+    with pytest.raises(ValueError, match="no parts"):
+        form.submemory(form.dims, (0, 0, 0, 0))

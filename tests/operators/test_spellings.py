@@ -1,0 +1,228 @@
+"""How ONNX writes each operator, against ONNX's own reference; every spelling is visited."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from libdesc.registry import registry
+from tests.operators.harness import check_close
+from vtensor.errors import UnsupportedOperatorError
+from vtensor.operators import OPERATORS
+from vtensor.runtime.session import Session
+
+Array = np.ndarray[Any, Any]
+
+IMAGE = (2, 6, 9, 8)
+
+
+@dataclass(frozen=True)
+class Node:
+    """A model of one node: shapes are inputs of the run, arrays are constants, None is absent."""
+
+    op_type: str
+    opset: int
+    inputs: tuple[tuple[int, ...] | Array | None, ...]
+    attributes: dict[str, Any] = field(default_factory=dict)
+    same: bool = False
+
+    def __str__(self) -> str:
+        given = [getattr(one, "shape", one) for one in self.inputs]
+        return f"{self.op_type}-{self.opset}-{given}-{self.attributes}"
+
+    def model(self) -> onnx.ModelProto:
+        """The model; ``same`` gives the first input twice."""
+        names = [f"x{i}" if one is not None else "" for i, one in enumerate(self.inputs)]
+        rows = [(n, one) for n, one in zip(names, self.inputs, strict=True) if one is not None]
+        constants = [numpy_helper.from_array(a, n) for n, a in rows if isinstance(a, np.ndarray)]
+        inputs = [
+            helper.make_tensor_value_info(n, TensorProto.FLOAT, shape)
+            for n, shape in rows
+            if isinstance(shape, tuple)
+        ]
+        taken = [*names, "x0"] if self.same else names
+        node = helper.make_node(self.op_type, taken, ["y"], **self.attributes)
+        output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+        graph = helper.make_graph([node], "one", inputs, [output], constants)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
+        return onnx.shape_inference.infer_shapes(model)
+
+    def feeds(self) -> dict[str, Array]:
+        """Values for the inputs of a run."""
+        random = np.random.default_rng(5)
+        return {
+            f"x{i}": random.normal(size=shape).astype(np.float32)
+            for i, shape in enumerate(self.inputs)
+            if isinstance(shape, tuple)
+        }
+
+
+def floats(*shape: int) -> Array:
+    """A constant of this shape."""
+    return np.random.default_rng(6).normal(size=shape).astype(np.float32)
+
+
+def integers(*values: int) -> Array:
+    """A constant that is a shape or a row of axes."""
+    return np.array(values, np.int64)
+
+
+def positive(size: int) -> Array:
+    """Statistics of a normalization."""
+    return np.random.default_rng(8).uniform(0.5, 1.5, size).astype(np.float32)
+
+
+W = floats(4, 6, 3, 3)
+STATISTICS = (positive(6), positive(6), positive(6), positive(6))
+SAME = {"auto_pad": "SAME_UPPER", "strides": [2, 2]}
+
+NODES = [
+    Node("Conv", 11, (IMAGE, W), {"pads": [1, 0, 2, 1], "strides": [2, 1]}),
+    Node("Conv", 11, (IMAGE, W, floats(4)), {"kernel_shape": [3, 3], "dilations": [2, 1]}),
+    Node("Conv", 11, (IMAGE, floats(8, 3, 3, 3)), {"group": 2}),
+    Node("Conv", 11, (IMAGE, floats(6, 1, 3, 3), floats(6)), {"group": 6, "pads": [1, 1, 1, 1]}),
+    Node("Conv", 11, (IMAGE, floats(12, 1, 2, 3)), {"group": 6}),
+    Node("Conv", 11, (IMAGE, W), SAME),
+    Node("Conv", 11, (IMAGE, floats(4, 6, 2, 4)), {"auto_pad": "SAME_LOWER"}),
+    Node("Conv", 11, (IMAGE, W), {"auto_pad": "VALID"}),
+    Node("Conv", 1, (IMAGE, W)),
+    Node("MaxPool", 12, (IMAGE,), {"kernel_shape": [3, 2], "strides": [2, 2]}),
+    Node("MaxPool", 12, (IMAGE,), {"kernel_shape": [3, 3], "strides": [2, 3], "ceil_mode": 1}),
+    Node("MaxPool", 12, (IMAGE,), {"kernel_shape": [2, 2], "dilations": [3, 2]}),
+    Node("MaxPool", 8, (IMAGE,), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}),
+    Node("AveragePool", 11, (IMAGE,), {"kernel_shape": [3, 3], "pads": [1, 2, 0, 1]}),
+    Node("AveragePool", 11, (IMAGE,), {"kernel_shape": [3, 3], **SAME}),
+    Node(
+        "AveragePool",
+        11,
+        (IMAGE,),
+        {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1},
+    ),
+    Node("AveragePool", 11, (IMAGE,), {"kernel_shape": [2, 3], "strides": [2, 2], "ceil_mode": 1}),
+    Node("GlobalAveragePool", 1, (IMAGE,)),
+    Node("GlobalMaxPool", 1, (IMAGE,)),
+    Node("BatchNormalization", 9, (IMAGE, *STATISTICS), {"epsilon": 0.01}),
+    Node("BatchNormalization", 15, ((5, 6), *STATISTICS)),
+    Node("Relu", 6, (IMAGE,)),
+    Node("Relu", 14, ((),)),
+    Node("Clip", 6, (IMAGE,), {"min": 0.0, "max": 6.0}),
+    Node("Clip", 13, (IMAGE, np.array(0, "f4"), np.array(6, "f4"))),
+    Node("Concat", 4, (IMAGE, (2, 3, 9, 8)), {"axis": 1}),
+    Node("Concat", 13, ((2, 3), (5, 3), (1, 3)), {"axis": -2}),
+    Node("Add", 7, (IMAGE, floats(6, 1, 1))),
+    Node("Add", 13, ((4, 1), (3, 1, 5))),
+    Node("Add", 13, ((), IMAGE)),
+    Node("Sum", 8, (IMAGE,)),
+    Node("Sum", 8, (IMAGE, (9, 8), floats(6, 1, 1))),
+    Node("Mul", 13, (IMAGE, (8,))),
+    Node("Softmax", 9, ((2, 3, 4),), {"axis": 1}),
+    Node("Softmax", 11, ((2, 3, 4),), {"axis": 2}),
+    Node("Softmax", 9, ((2, 30, 1, 1),)),
+    Node("Softmax", 13, ((2, 3, 4),), {"axis": 1}),
+    Node("Softmax", 13, ((2, 3, 4),)),
+    Node("LRN", 13, (IMAGE,), {"size": 3, "alpha": 0.02, "beta": 0.6, "bias": 2.0}),
+    Node("LRN", 13, (IMAGE,), {"size": 4, "alpha": 0.5}),
+    Node("ReduceMean", 13, (IMAGE,), {"axes": [2, -1], "keepdims": 0}),
+    Node("ReduceMean", 13, (IMAGE,), {"axes": [1]}),
+    Node("ReduceMean", 13, ((2, 3),)),
+    Node("ReduceMean", 18, (IMAGE, integers(2, 3))),
+    Node("ReduceMean", 18, (IMAGE, integers(0, 3)), {"keepdims": 0}),
+    Node("ReduceMean", 18, ((2, 3),), {"noop_with_empty_axes": 1}),
+    Node("MatMul", 13, ((5, 7), floats(7, 3))),
+    Node("MatMul", 13, ((5, 7), (7, 5))),
+    Node("MatMul", 13, ((2, 3, 5, 7), (2, 3, 7, 4))),
+    Node("MatMul", 13, ((2, 3, 5, 7), floats(7, 4))),
+    Node("MatMul", 13, ((5, 7), (2, 3, 7, 4))),
+    Node("MatMul", 13, ((2, 1, 5, 7), (3, 7, 4))),
+    Node("MatMul", 13, ((7,), (2, 7, 4))),
+    Node("MatMul", 13, ((2, 5, 7), (7,))),
+    Node("MatMul", 13, ((7,), (7,))),
+    Node("MatMul", 13, ((4, 4),), same=True),
+    Node("Gemm", 13, ((5, 7), floats(3, 7), floats(3)), {"transB": 1}),
+    Node("Gemm", 13, ((7, 5), floats(7, 3), floats(5, 1)), {"transA": 1}),
+    Node("Gemm", 11, ((5, 7), (7, 3))),
+    Node("Gemm", 13, ((5, 7), (7, 3), floats(1, 3)), {"beta": 0.0}),
+    Node("Add", 13, ((4, 4),), same=True),
+    Node("Reshape", 13, (IMAGE, integers(0, -1, 4))),
+    Node("Reshape", 5, (IMAGE, integers(2, 432))),
+    Node("Reshape", 14, ((0, 3), integers(3, 0)), {"allowzero": 1}),
+    Node("Flatten", 13, (IMAGE,)),
+    Node("Flatten", 13, (IMAGE,), {"axis": 0}),
+    Node("Flatten", 13, (IMAGE,), {"axis": -1}),
+    Node("Squeeze", 11, ((1, 3, 1, 4),), {"axes": [0, -2]}),
+    Node("Squeeze", 13, ((1, 3, 1, 4), integers(2))),
+    Node("Squeeze", 13, ((1, 3, 1, 4),)),
+    Node("Unsqueeze", 11, ((3, 4),), {"axes": [0, 3]}),
+    Node("Unsqueeze", 13, ((3, 4), integers(-1, 1))),
+    Node("Transpose", 13, ((2, 3, 4),), {"perm": [2, 0, 1]}),
+    Node("Transpose", 13, ((2, 3, 4),)),
+    Node("Identity", 13, (IMAGE,)),
+    Node("Dropout", 7, (IMAGE,)),
+    Node("Dropout", 13, (IMAGE, np.array(0.3, "f4"), np.array(False))),
+]
+
+REFUSED = [
+    (Node("Conv", 11, ((1, 6, 9), floats(4, 6, 3))), "two spatial dims"),
+    (Node("Conv", 11, (IMAGE, W), {"pads": [-1, 0, 0, 0]}), "negative pads"),
+    (Node("MaxPool", 12, (IMAGE,), {"kernel_shape": [3, 3], "storage_order": 1}), "storage_order"),
+    (Node("MaxPool", 12, ((1, 6, 9),), {"kernel_shape": [3]}), "1 spatial dims"),
+    (Node("Clip", 6, (IMAGE,), {"min": -1.0, "max": 6.0}), r"\[-1.0, 6.0\]"),
+    (Node("Gemm", 13, ((5, 7), (7, 3)), {"alpha": 0.5}), "alpha 0.5"),
+    (Node("Gemm", 13, ((5, 7), (7, 3), floats(3)), {"beta": 2.0}), "beta 2.0"),
+    (
+        Node("Dropout", 13, (IMAGE, np.array(0.3, "f4"), np.array(True))),
+        "training_mode",
+    ),
+    (Node("BatchNormalization", 7, (IMAGE, *STATISTICS), {"spatial": 0}), "spatial 0"),
+]
+
+
+def reference(node: Node) -> Array:
+    """What ONNX itself says."""
+    feeds = node.feeds()
+    return np.asarray(ReferenceEvaluator(node.model()).run(None, feeds)[0])  # type: ignore[index]
+
+
+@pytest.mark.parametrize("libraries", [("numpy",), None], ids=["numpy", "all"])
+@pytest.mark.parametrize("node", NODES, ids=str)
+def test_agrees_with_onnx(node: Node, libraries: tuple[str, ...] | None) -> None:
+    with Session(node.model(), threads=1, libraries=libraries) as session:
+        [found] = session.run(None, node.feeds())
+    expected = reference(node)
+    assert found.shape == expected.shape
+    check_close(found, expected.astype(np.float64), 1e-5)
+
+
+@pytest.mark.parametrize(("node", "reason"), REFUSED, ids=lambda one: str(one))
+def test_refuses_a_variant_with_its_reason(node: Node, reason: str) -> None:
+    with pytest.raises(UnsupportedOperatorError, match=reason):
+        Session(node.model(), threads=1)
+
+
+def test_every_spelling_is_visited() -> None:
+    assert not unvisited(NODES)
+
+
+def unvisited(nodes: list[Node]) -> set[str]:
+    """Spellings of our operators without a node here that is in their opsets."""
+    registry()
+    missing = set()
+    for info in OPERATORS.values():
+        for spelling in info.onnx if Path(info.file).parent.name == "ops" else ():
+            span = range(spelling.since, (spelling.until or 99) + 1)
+            if not any(n.op_type == spelling.op_type and n.opset in span for n in nodes):
+                missing.add(f"{spelling.op_type} since {spelling.since}")
+    return missing
+
+
+def test_a_spelling_that_is_not_visited_is_seen() -> None:
+    """The twin."""
+    left = [node for node in NODES if (node.op_type, node.opset) != ("Softmax", 13)]
+    assert unvisited(left) == {"Softmax since 13"}

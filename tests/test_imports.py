@@ -1,0 +1,213 @@
+"""What importing costs and loads, and which floor may import which."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("vtensor", "ptensor", "libdesc", "resolver", "optimizer", "ops")
+
+#: What nobody pays for who only imports vtensor.
+HEAVY = (
+    *("PIL", "eigen", "highspy", "ml_dtypes", "networkx", "onnx", "onnxruntime", "pulp"),
+    *("rich", "typer", "matplotlib", "libdesc.onednn._onednn", "vtensor.runtime._replay"),
+)
+LIMIT_MS = 100
+
+
+def python(code: str, *options: str, at: Path | None = None, **environment: str) -> str:
+    """What a fresh interpreter prints."""
+    done = subprocess.run(
+        [sys.executable, *options, "-c", code],
+        cwd=at,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def heavy(code: str) -> list[str]:
+    """The heavy modules and native libraries that are loaded after this code."""
+    tell = (
+        "import sys\nfrom pathlib import Path\n"
+        f"print(*[name for name in {HEAVY!r} if name in sys.modules])\n"
+        "maps = Path('/proc/self/maps')\n"
+        "text = maps.read_text() if maps.exists() else ''\n"
+        "print(*[name for name in ('libdnnl', '_eigen') if name in text])\n"
+    )
+    return python(f"{code}\n{tell}").split()
+
+
+def milliseconds(statement: str, **environment: str) -> float:
+    """How long a statement takes in a fresh interpreter that has NumPy; the best of several."""
+    code = (
+        "import time, numpy\nbegin = time.perf_counter()\n"
+        f"{statement}\nprint((time.perf_counter() - begin) * 1e3)"
+    )
+    return min(float(python(code, **environment)) for _ in range(5))
+
+
+def test_import_loads_nothing_heavy() -> None:
+    assert heavy("import vtensor") == []
+    assert heavy("import vtensor; vtensor.VTensor; vtensor.Graph; vtensor.errors") == []
+
+
+@pytest.mark.parametrize("module", ["networkx", "PIL", "vtensor.runtime._replay"])
+def test_the_import_test_can_fail(module: str) -> None:
+    assert module in heavy(f"import vtensor, {module}")
+
+
+def test_import_is_fast() -> None:
+    assert milliseconds("import vtensor") < LIMIT_MS
+
+
+def test_the_speed_test_can_fail(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(f"import time\ntime.sleep({LIMIT_MS / 1e3})\n", "utf-8")
+    assert milliseconds("import vtensor, slow", PYTHONPATH=str(tmp_path)) > LIMIT_MS
+
+
+def test_every_public_name_is_there() -> None:
+    """Lazy names that do not resolve would be found by users only."""
+    import vtensor
+
+    assert {"VTensor", "Graph", "Session", "errors"} <= set(vtensor.__all__)
+    for name in vtensor.__all__:
+        assert getattr(vtensor, name) is not None
+    with pytest.raises(AttributeError):
+        vtensor.nonsense  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_ops_is_ours() -> None:
+    """A published package has the same import name; ours lies beside ``vtensor``."""
+    folders = {Path(str(importlib.import_module(name).__file__)).parent.parent for name in PACKAGES}
+    assert len(folders) == 1
+
+
+def lint(folder: Path) -> str:
+    """Run import-linter on the packages in a folder, without the editable install."""
+    code = (
+        "from importlinter.cli import lint_imports\n"
+        "print(lint_imports(config_filename='pyproject.toml', no_cache=True))"
+    )
+    site = sysconfig.get_paths()["purelib"]
+    return python(code, "-S", at=folder, PYTHONPATH=os.pathsep.join([str(folder), site]))
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of the sources, to break."""
+    for package in PACKAGES:
+        kept = shutil.ignore_patterns("__pycache__", "*.so")
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=kept)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def test_floors() -> None:
+    text = lint(ROOT)
+    assert text.strip().endswith("\n0"), text
+    assert "0 broken" in text
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "fault"),
+    [
+        ("vtensor/graph.py", "from ptensor import Layout", "vtensor.graph -> ptensor"),
+        ("ptensor/rows.py", "import libdesc.registry", "ptensor.rows -> libdesc.registry"),
+        ("libdesc/load.py", "import resolver", "libdesc.load -> resolver"),
+        ("ops/relu.py", "import resolver.check", "ops.relu -> resolver.check"),
+        ("ops/relu.py", "import optimizer", "ops.relu -> optimizer"),
+        ("resolver/check.py", "import optimizer", "resolver.check -> optimizer"),
+        ("resolver/extend.py", "from ops import Relu", "resolver.extend -> ops"),
+        ("optimizer/pipeline.py", "import vtensor.runtime.plan", "optimizer.pipeline -> vtensor."),
+    ],
+)
+def test_a_broken_floor_is_found(copy: Path, file: str, line: str, fault: str) -> None:
+    source = copy / file
+    source.write_text(f"{source.read_text(encoding='utf-8')}\n{line}\n", encoding="utf-8")
+    text = lint(copy)
+    assert text.strip().endswith("\n1"), text
+    assert fault in text
+
+
+def test_types_of_higher_floors_may_be_named(copy: Path) -> None:
+    source = copy / "ptensor/rows.py"
+    lines = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import resolver\n"
+    source.write_text(f"{source.read_text(encoding='utf-8')}\n{lines}", encoding="utf-8")
+    assert lint(copy).strip().endswith("\n0")
+
+
+def test_every_module_of_vtensor_has_its_floor() -> None:
+    """It holds two floors, so a new module must say where it stands."""
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    [layers] = [
+        contract["layers"]
+        for contract in table["tool"]["importlinter"]["contracts"]
+        if contract["type"] == "layers"
+    ]
+    placed = {name.strip("() ") for layer in layers for name in layer.replace("|", ":").split(":")}
+    found = {
+        f"vtensor.{path.stem}"
+        for path in (ROOT / "vtensor").iterdir()
+        if (path.suffix == ".py" or (path.is_dir() and any(path.glob("*.py"))))
+        and not path.stem.startswith("_")
+    }
+    assert found <= placed
+    assert set(PACKAGES) - {"vtensor"} <= placed
+
+
+def named(source: str, names: Iterable[str]) -> list[str]:
+    """Names that occur as an imported name or as a string, docstrings aside."""
+    tree, wanted, found = ast.parse(source), set(names), []
+    documents = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            found += [alias.name for alias in node.names if alias.name in wanted]
+        elif isinstance(node, ast.Constant) and node.value in wanted and id(node) not in documents:
+            found.append(str(node.value))
+    return found
+
+
+def test_no_operators_name_outside_ops() -> None:
+    """An operator is one file: nothing of the resolver, a pass or the front door knows it."""
+    from libdesc.registry import registry
+    from vtensor.operators import OPERATORS
+
+    registry()
+    own = [name for name, info in OPERATORS.items() if Path(info.file).parent == ROOT / "ops"]
+    assert len(own) > 10
+    faults = [
+        f"{file.relative_to(ROOT)}: {name}"
+        for package in ("resolver", "optimizer", "vtensor")
+        for file in sorted((ROOT / package).rglob("*.py"))
+        for name in named(file.read_text(encoding="utf-8"), own)
+    ]
+    assert faults == []
+
+
+def test_the_search_for_names_can_fail() -> None:
+    source = (
+        '"""Relu"""\nfrom ops import Add\ndef f():\n    """Mul"""\n    return "Relu" + "relu"\n'
+    )
+    assert named(source, ["Add", "Mul", "Relu"]) == ["Add", "Relu"]
