@@ -54,6 +54,16 @@ class RegisteredLibrary:
         about = self.code["version_handler"]
         return "" if about is None or self.absent else str(about())
 
+    def limit_isa(self, cap: str) -> None:
+        """Cap the instruction set for the rest of the process, if the library can.
+
+        Raises:
+            LibraryError: it has already fixed another cap.
+        """
+        limit = self.code["limit_isa_handler"]
+        if limit is not None and not self.absent:
+            limit(cap)
+
     @property
     def transforms(self) -> bool:
         """True when it can change layouts."""

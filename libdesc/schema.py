@@ -20,10 +20,19 @@ KEYS: dict[str, tuple[tuple[type, ...], bool, str]] = {
     "guideline": ((str,), False, '"module:function"(call) -> layouts by operand index'),
     "confirm": ((str,), False, '"module:function"(call, row) -> None, or why not'),
     "version": ((str,), False, '"module:function" -> text: version, and where it was found'),
+    "limit_isa": ((str,), False, '"module:function"(cap) caps the instruction set'),
     "python": ((bool,), False, "true when the transformer computes in Python"),
     "invokers": ((list,), False, "modules that hold the library's own invokers"),
 }
-HANDLERS = ("probe", "layout_mapper", "transformer", "guideline", "confirm", "version")
+HANDLERS = (
+    "probe",
+    "layout_mapper",
+    "transformer",
+    "guideline",
+    "confirm",
+    "version",
+    "limit_isa",
+)
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,10 @@ def _read(node: NodeReader) -> VTensor:
     if not left or not right:
         raise node.refuse("an operand without dims")
     over = _fresh(list(node.input(0).dims)[-1], out)
-    rows, columns = (out[-1 - (right > 1)],) * (left > 1), out[-1:] * (right > 1)
-    batch = out[: len(out) - len(rows) - len(columns)]
+    columns = out[len(out) - (right > 1) :]
+    rest = out[: len(out) - len(columns)]
+    rows = rest[len(rest) - (left > 1) :]
+    batch = rest[: len(rest) - len(rows)]
     a = node.input(0, " ".join([*batch[len(batch) - max(left - 2, 0) :], *rows, over]))
     b = node.input(1, " ".join([*batch[len(batch) - max(right - 2, 0) :], over, *columns]))
     return node.add(MatMul(over), a, b)

@@ -79,7 +79,9 @@ def test_plan_has_a_line_a_step_and_says_why(squeezenet: Path) -> None:
     data = json.loads(vtensor("plan", squeezenet, "--json").stdout)
     assert data["summary"]["steps"] == len(data["steps"])
     for number, step in enumerate(data["steps"]):
-        [line] = [row for row in ran.stdout.splitlines() if row.split()[:1] == [str(number)]]
+        [line] = [
+            row for row in ran.stdout.splitlines() if row.split()[:2] == [str(number), step["node"]]
+        ]
         assert step["operator"] in line
         assert all(kernel in line for kernel in step["kernels"])
     assert data["conversions"], "the first convolution at least does not want what comes in"

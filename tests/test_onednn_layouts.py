@@ -71,6 +71,14 @@ def reordered(
     return raw.view(target.stored(dtype).numpy).reshape(target.physical_shape(sizes))
 
 
+def quiet(array: Array) -> Array:
+    """The values without signalling NaNs, which oneDNN's simple reorder makes quiet ones."""
+    bit = {4: 1 << 22, 2: 1 << 6}[array.itemsize]
+    with np.errstate(invalid="ignore"):
+        bits(array)[np.isnan(array)] |= np.array(bit, f"u{array.itemsize}")
+    return array
+
+
 @pytest.mark.parametrize("odd", [-1, 0, 1])
 def test_every_tag_comes_back(odd: int) -> None:
     """Sizes below, at and above a multiple of the blocks; and with dims of size 1."""
@@ -217,10 +225,9 @@ def sizes_and_layouts(draw: st.DrawFn) -> tuple[dict[str, int], list[Layout]]:
 def test_a_reorder_is_the_transform_bit_for_bit(
     case: tuple[dict[str, int], list[Layout]], seed: int
 ) -> None:
-    """Any bits, quiet NaNs among them; pads are zeros. oneDNN's simple kernel quiets the others."""
+    """Any bits, quiet NaNs among them; pads are zeros."""
     extents, (source, target) = case
-    logical = values(tuple(extents.values()), "f32", seed)
-    logical.view(np.uint32)[np.isnan(logical)] |= np.uint32(1 << 22)
+    logical = quiet(values(tuple(extents.values()), "f32", seed))
     physical = pack(logical, list(extents), source)
     found = reordered(physical, source, target, extents, "f32")
     assert np.array_equal(bits(found), bits(transform(physical, source, target, extents)))
@@ -247,6 +254,7 @@ GROUPED = {"G": 18, "O": 3, "I": 2, "h": 3, "w": 2}
 def test_weights_formats(layout: str, extents: dict[str, int], dtype: str) -> None:
     plain = Layout.plain(extents)
     logical = values(tuple(extents.values()), dtype, 3)
+    logical = logical if dtype == "s8" else quiet(logical)
     found = reordered(logical, plain, Layout(layout), extents, dtype)
     there = transform(logical, plain, Layout(layout), extents, dtype)
     assert np.array_equal(bits(found), bits(there))

@@ -29,6 +29,27 @@ def available() -> str | None:
     return None
 
 
+def version() -> str:
+    """oneDNN's version, the instruction set that it uses, and where it was found."""
+    dnnl = native.load()
+    return f"{dnnl.version()} on {dnnl.isa()}, {dnnl.library_path()}"
+
+
+def limit_isa(cap: str) -> None:
+    """Cap oneDNN's instruction set.
+
+    Raises:
+        LibraryError: oneDNN fixed another one at its first use.
+    """
+    try:
+        native.load().limit_isa(cap)
+    except (RuntimeError, ValueError) as error:
+        raise LibraryError(
+            f"onednn: the cap {cap} comes too late or is none: {error}; "
+            "call limit_isa before the first session"
+        ) from error
+
+
 def descriptor(tensor: PTensor) -> Desc:
     """oneDNN's own description of a PTensor in its layout.
 

@@ -41,11 +41,29 @@ bool dense(const Desc &desc) {
     return desc.offset() == 0 && desc.bytes() == bytes;
 }
 
-// Compiled kernels read a follower's operand as if nothing lay between its elements.
-bool follower_has_gaps(const Primitive &primitive) {
+// Each element right behind the one before it in C order; what has several long dims is dense at
+// least, and oneDNN compares its form itself.
+bool consecutive(const Desc &desc) {
+    const auto is_long = [](dnnl_dim_t size) { return size > 1; };
+    const auto &dims = desc.dims();
+    const auto found = std::ranges::find_if(dims, is_long);
+    if (found == dims.end()) return desc.offset() == 0;
+    if (std::ranges::count_if(dims, is_long) > 1) return dense(desc);
+    const dnnl_dim_t along = found - dims.begin();
+    dnnl_dim_t step = 1;
+    for (const auto &[block, dim] : desc.blocks()) {
+        if (dim != along) return false;
+        step *= block;
+    }
+    return desc.offset() == 0 && desc.strides()[static_cast<std::size_t>(along)] == step;
+}
+
+// Compiled kernels read a bias, or a follower's operand, as if its elements were consecutive.
+bool side_operand_is_scattered(const Primitive &primitive) {
     if (primitive.kernel().starts_with("ref")) return false;
     for (std::size_t i = 0; i < primitive.descs().size(); ++i) {
-        if (primitive.arguments()[i].name.starts_with("post") && !dense(primitive.descs()[i]))
+        const std::string &name = primitive.arguments()[i].name;
+        if ((name == "bias" || name.starts_with("post")) && !consecutive(primitive.descs()[i]))
             return true;
     }
     return false;
@@ -74,7 +92,7 @@ bool binary_mixes_pads(const Primitive &primitive) {
 
 bool is_sound(const Primitive &primitive) {
     return !reference_overruns_follower(primitive) && !reference_lacks_dims(primitive) &&
-           !follower_has_gaps(primitive) && !binary_mixes_pads(primitive);
+           !side_operand_is_scattered(primitive) && !binary_mixes_pads(primitive);
 }
 
 }  // namespace vtensor::onednn

@@ -108,9 +108,7 @@ def windows(
 ) -> Array:
     """[N, C, *output, *kernel]: what each window of x sees."""
     rank = len(kernel)
-    padded = np.pad(
-        x, [(0, 0), (0, 0), *zip(begin, end, strict=True)], constant_values=fill
-    )
+    padded = np.pad(x, [(0, 0), (0, 0), *zip(begin, end, strict=True)], constant_values=fill)
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     seen = sliding_window_view(padded, reach, axis=tuple(range(2, 2 + rank)))
     taken = (slice(None), slice(None), *(slice(None, None, s) for s in strides))

@@ -1,4 +1,8 @@
-"""How ONNX writes each operator, against ONNX's own reference; every spelling is visited."""
+"""How ONNX writes each operator, against ONNX Runtime; every spelling is visited.
+
+ONNX's own reference, which is wrong for some (Softmax before opset 13, LRN), stands in for the
+opsets that ONNX Runtime no longer reads.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
@@ -51,7 +56,8 @@ class Node:
         node = helper.make_node(self.op_type, taken, ["y"], **self.attributes)
         output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
         graph = helper.make_graph([node], "one", inputs, [output], constants)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
+        opsets = [helper.make_opsetid("", self.opset)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
         return onnx.shape_inference.infer_shapes(model)
 
     def feeds(self) -> dict[str, Array]:
@@ -128,7 +134,7 @@ NODES = [
     Node("Softmax", 13, ((2, 3, 4),), {"axis": 1}),
     Node("Softmax", 13, ((2, 3, 4),)),
     Node("LRN", 13, (IMAGE,), {"size": 3, "alpha": 0.02, "beta": 0.6, "bias": 2.0}),
-    Node("LRN", 13, (IMAGE,), {"size": 4, "alpha": 0.5}),
+    Node("LRN", 13, (IMAGE,), {"size": 5, "alpha": 0.5}),
     Node("ReduceMean", 13, (IMAGE,), {"axes": [2, -1], "keepdims": 0}),
     Node("ReduceMean", 13, (IMAGE,), {"axes": [1]}),
     Node("ReduceMean", 13, ((2, 3),)),
@@ -170,7 +176,6 @@ NODES = [
 
 REFUSED = [
     (Node("Conv", 11, ((1, 6, 9), floats(4, 6, 3))), "two spatial dims"),
-    (Node("Conv", 11, (IMAGE, W), {"pads": [-1, 0, 0, 0]}), "negative pads"),
     (Node("MaxPool", 12, (IMAGE,), {"kernel_shape": [3, 3], "storage_order": 1}), "storage_order"),
     (Node("MaxPool", 12, ((1, 6, 9),), {"kernel_shape": [3]}), "1 spatial dims"),
     (Node("Clip", 6, (IMAGE,), {"min": -1.0, "max": 6.0}), r"\[-1.0, 6.0\]"),
@@ -185,9 +190,11 @@ REFUSED = [
 
 
 def reference(node: Node) -> Array:
-    """What ONNX itself says."""
-    feeds = node.feeds()
-    return np.asarray(ReferenceEvaluator(node.model()).run(None, feeds)[0])  # type: ignore[index]
+    """What others say."""
+    if node.opset < 7:
+        return np.asarray(ReferenceEvaluator(node.model()).run(None, node.feeds())[0])  # type: ignore[index]
+    session = onnxruntime.InferenceSession(node.model().SerializeToString())
+    return np.asarray(session.run(None, node.feeds())[0])
 
 
 @pytest.mark.parametrize("libraries", [("numpy",), None], ids=["numpy", "all"])

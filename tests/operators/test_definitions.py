@@ -1,0 +1,145 @@
+"""NumPy's invokers against the formula of each docstring, one element at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ops import LRN, AvgPool, BatchNorm, Conv2D, DepthwiseConv2D, MatMul, MaxPool, Mean, Softmax
+from tests.operators.cases import Case
+from tests.operators.harness import check_close, definition
+
+Array = np.ndarray[Any, Any]
+Formula = Callable[..., float]
+
+
+def by_formula(shape: tuple[int, ...], formula: Formula, *arrays: Array) -> Array:
+    """The formula at every index."""
+    result = np.empty(shape)
+    for index in product(*map(range, shape)):
+        result[index] = formula(index, *arrays)
+    return result
+
+
+def at(x: Array, n: int, c: int, h: int, w: int) -> float | None:
+    """An element of an image, None outside."""
+    inside = 0 <= h < x.shape[2] and 0 <= w < x.shape[3]
+    return float(x[n, c, h, w]) if inside else None
+
+
+def window(op: Any, x: Array, index: tuple[int, ...], kernel: tuple[int, int]) -> Any:
+    """The elements of a window with their place in the kernel; None is a pad."""
+    n, c, h, w = index
+    for i, j in product(range(kernel[0]), range(kernel[1])):
+        row = h * op.strides[0] + i * op.dilations[0] - op.pads[0]
+        column = w * op.strides[1] + j * op.dilations[1] - op.pads[1]
+        yield i, j, row, column, at(x, n, c, row, column)
+
+
+def convolution(op: Any) -> Formula:
+    """Grouped, strided, dilated."""
+
+    def formula(index: tuple[int, ...], x: Array, w: Array) -> float:
+        kernels = w if w.ndim == 5 else w[None]
+        group, out = divmod(index[1], kernels.shape[1])
+        total = 0.0
+        for k in range(kernels.shape[2]):
+            place = (index[0], group * kernels.shape[2] + k, *index[2:])
+            for i, j, _, _, value in window(op, x, place, kernels.shape[3:]):
+                total += (value or 0.0) * kernels[group, out, k, i, j]
+        return total
+
+    return formula
+
+
+def average(op: AvgPool) -> Formula:
+    """Pads counted or not; what lies beyond them never."""
+
+    def formula(index: tuple[int, ...], x: Array) -> float:
+        values = []
+        for _, _, row, column, value in window(op, x, index, op.kernel_shape):
+            within = row < x.shape[2] + op.pads[2] and column < x.shape[3] + op.pads[3]
+            if value is not None or (op.count_include_pad and within):
+                values.append(value or 0.0)
+        return float(np.mean(values))
+
+    return formula
+
+
+def largest(op: MaxPool) -> Formula:
+    """Pads are left out."""
+
+    def formula(index: tuple[int, ...], x: Array) -> float:
+        found = window(op, x, index, op.kernel_shape)
+        return float(max(value for *_, value in found if value is not None))
+
+    return formula
+
+
+def response(op: LRN) -> Formula:
+    """Channels from c - (size-1)//2 to c + size//2."""
+
+    def formula(index: tuple[int, ...], x: Array) -> float:
+        n, c, h, w = index
+        near = range(max(0, c - (op.size - 1) // 2), min(x.shape[1], c + op.size // 2 + 1))
+        total = sum(float(x[n, k, h, w]) ** 2 for k in near)
+        return float(float(x[index]) / (op.bias + op.alpha / op.size * total) ** op.beta)
+
+    return formula
+
+
+def normal(op: BatchNorm) -> Formula:
+    """Each channel by its own statistics."""
+
+    def formula(index: tuple[int, ...], x: Array, *statistics: Array) -> float:
+        scale, bias, mean, var = (float(vector[index[1]]) for vector in statistics)
+        return (float(x[index]) - mean) / float(np.sqrt(var + op.epsilon)) * scale + bias
+
+    return formula
+
+
+def _sum(index: tuple[int, ...], a: Array, b: Array) -> float:
+    """B M K times B N K."""
+    return float((a[index[0], index[1]] * b[index[0], index[2]]).sum())
+
+
+def _softmax(index: tuple[int, ...], x: Array) -> float:
+    """Over the last two of three dims."""
+    return float(np.exp(x[index]) / np.exp(x[index[0]]).sum())
+
+
+IMAGE = "N=2 C=6 H=7 W=5"
+CONV = Conv2D((2, 1), (1, 0, 2, 1), (1, 2))
+GROUPED = Conv2D((1, 2), group=2)
+DEPTHWISE = DepthwiseConv2D(pads=(0, 1, 1, 0))
+CEIL = {"strides": (2, 2), "pads": (1, 0, 0, 1), "ceil_mode": True}
+POOLS = [AvgPool((3, 2), **CEIL), AvgPool((3, 2), **CEIL, count_include_pad=True)]
+
+ROWS: list[tuple[Case, Formula]] = [
+    (Case(CONV, (IMAGE, "O=3 I=6 h=3 w=2")), convolution(CONV)),
+    (Case(GROUPED, (IMAGE, "G=2 O=2 I=3 h=2 w=2")), convolution(GROUPED)),
+    (Case(DEPTHWISE, (IMAGE, "G=6 O=2 I=1 h=3 w=2")), convolution(DEPTHWISE)),
+    *((Case(pool, (IMAGE,)), average(pool)) for pool in POOLS),
+    (Case(MaxPool((3, 2), **CEIL), (IMAGE,)), largest(MaxPool((3, 2), **CEIL))),
+    (Case(MaxPool((2, 3), dilations=(3, 2)), (IMAGE,)), largest(MaxPool((2, 3), dilations=(3, 2)))),
+    *((Case(LRN(n, 0.5, 0.6, 2.0), (IMAGE,)), response(LRN(n, 0.5, 0.6, 2.0))) for n in (1, 3, 4)),
+    (Case(BatchNorm(0.1), (IMAGE, *("+C=6",) * 4)), normal(BatchNorm(0.1))),
+    (Case(MatMul("K"), ("B=2 M=3 K=5", "B=2 N=4 K=5")), _sum),
+    (Case(Softmax(("A", "B")), ("N=2 A=3 B=4",)), _softmax),
+    (
+        Case(Mean(("C", "W"), keepdims=False), (IMAGE,)),
+        lambda index, x: float(x[index[0], :, index[1]].mean()),
+    ),
+]
+
+
+@pytest.mark.parametrize(("case", "formula"), ROWS, ids=lambda one: str(one)[:60])
+def test_the_definition_is_the_formula(case: Case, formula: Formula) -> None:
+    given = case.given()
+    [found] = definition(case.op, given)
+    expected = by_formula(found.shape, formula, *(one.array.astype(np.float64) for one in given))
+    check_close(found, expected, 1e-12)
