@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from click.testing import Result
 from matplotlib import cbook
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from eval.models import light_model, seeded
 from vtensor.cli import app, parse_shapes, top_classes

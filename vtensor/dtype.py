@@ -59,7 +59,8 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     if name == "bf16":
         import ml_dtypes  # only who works in bf16 pays for it
 
-        return np.dtype(ml_dtypes.bfloat16)
+        bf16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return bf16
     if name not in _NUMPY_NAME:
         raise DTypeError(f"unknown element type {name!r}; one of {', '.join(ITEMSIZE)}")
     return np.dtype(_NUMPY_NAME[name])

@@ -18,7 +18,8 @@ DEVIATION = (0.229, 0.224, 0.225)
 
 
 def _imagenet(pixels: Array) -> Array:
-    return (pixels / 255 - np.array(MEAN)) / np.array(DEVIATION)
+    normal: Array = (pixels / 255 - np.array(MEAN)) / np.array(DEVIATION)
+    return normal
 
 
 #: From pixels of 0 to 255, channels last, to what a network wants, by name.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from libdesc.onednn import native
@@ -32,7 +33,7 @@ def available() -> str | None:
 def version() -> str:
     """oneDNN's version, the instruction set that it uses, and where it was found."""
     dnnl = native.load()
-    return f"{dnnl.version()} on {dnnl.isa()}, {dnnl.library_path()}"
+    return f"{dnnl.version()} on {dnnl.isa()}, {Path(dnnl.library_path()).resolve()}"
 
 
 def limit_isa(cap: str) -> None:
@@ -79,9 +80,11 @@ def confirm(call: Call, row: Sequence[Layout]) -> str | None:
         return f"{source.dtype} to {target.dtype} is a quantization, which the definition does"
     dnnl = native.load()
     try:
-        dnnl.reorder(source, target)
+        kernel = dnnl.reorder(source, target).kernel
     except dnnl.Unimplemented:
         return f"no reorder kernel from {row[0]} to {row[1]} on {dnnl.isa()}"
+    if kernel.startswith("simple") and source.dtype == target.dtype in ("bf16", "f16"):
+        return f"its kernel {kernel} takes subnormals of {source.dtype} for zeros"
     return None
 
 

@@ -1,0 +1,106 @@
+"""What moves and what does not: Transforms on oneDNN, and operators that only share memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from libdesc.dispatcher import DispatchContext
+from libdesc.transforms import LayoutChange, choose_library, run_transform
+from ops import Conv2D, Identity, Relu, Rename, Reshape
+from ptensor.buffer import TensorStorage
+from ptensor.evaluation import installed
+from ptensor.layout import Layout
+from ptensor.transform import transform
+from tests.operators.harness import Deciding, Given, Running, check_pads, poisoned, run, storage_of
+from tests.property.strategies import values
+from vtensor.errors import NoInvokerError
+from vtensor.operators import Follower, run_compute
+from vtensor.tensor import VTensor
+
+SIZES = {"N": 2, "C": 17, "H": 5, "W": 3}
+
+
+def chosen(dtype: str, source: str, target: str) -> str:
+    """The library that a Transform goes to when the consumer is on oneDNN."""
+    change = LayoutChange(Layout(source), Layout(target))
+    with installed(Deciding()):
+        return choose_library(VTensor(dtype, SIZES), change, ["onednn"], Deciding())
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("NCHW", "NHWC"), ("NHWC", "NCHW16c"), ("NCHW16c", "NCHW8c"), ("NCHW8c", "NCHW:bf16")],
+)
+def test_a_transform_on_onednn_is_one_step(source: str, target: str) -> None:
+    assert chosen("f32", source, target) == "onednn"
+    logical = np.random.default_rng(0).normal(size=tuple(SIZES.values())).astype(np.float32)
+    x, y = VTensor("f32", SIZES), VTensor("f32", SIZES)
+    x.storage = TensorStorage.of_array(logical, x, Layout(source), False)
+    y.storage = TensorStorage(
+        "f32", SIZES, Layout(target), poisoned(Layout(target).nbytes(SIZES, "f32"))
+    )
+    running = Running()
+    with installed(running):
+        run_transform("t", "onednn", x, y, LayoutChange(Layout(source), Layout(target)), running)
+    assert len(running.kernels) == 1
+    expected = transform(x.data(), Layout(source), Layout(target), SIZES)
+    assert np.array_equal(y.data(), expected)
+    check_pads(storage_of(y))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "source", "target"),
+    [
+        ("f64", "NCHW", "NHWC"),  # no such element type
+        ("f32", "NCHW", "NC4cHW"),  # a block that is not innermost
+        ("f32", "NCHW", "NCHW:s8"),  # a quantization
+        ("f32", "NCHW", "NCHW:s8(scale=0.5)"),
+    ],
+)
+def test_the_definition_takes_what_onednn_has_no_word_for(
+    dtype: str, source: str, target: str
+) -> None:
+    assert chosen(dtype, source, target) == "numpy"
+
+
+def image(layout: str) -> Given:
+    """An image in a layout."""
+    return Given(values(tuple(SIZES.values()), "s32", 1), tuple(SIZES), Layout(layout))
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW16c", "WHCN"])
+def test_identity_and_rename_leave_everything_where_it_is(layout: str) -> None:
+    same = run("numpy", Identity(), [image(layout)])
+    assert same.decision.layouts == (Layout(layout),) * 2
+    renamed = run("numpy", Rename((("C", "H"), ("H", "C"))), [image(layout)])
+    assert renamed.decision.layouts[0] == Layout(layout)
+    assert renamed.decision.layouts[1] == Layout(layout).rename({"C": "H", "H": "C"})
+    assert not [*same.kernels, *renamed.kernels]
+    for outcome in (same, renamed):
+        assert np.array_equal(outcome.values[0], image(layout).array)
+        assert outcome.physical[0].root is not outcome.physical[0]
+
+
+def test_reshape_asks_for_the_order_of_presentation() -> None:
+    found = run("numpy", Reshape((("N", 2), ("F", 255))), [image("NHWC")])
+    assert [str(layout) for layout in found.decision.layouts] == ["NCHW", "NF"]
+    assert np.array_equal(found.values[0], image("NHWC").array.reshape(2, 255))
+
+
+def test_a_follower_is_declined_by_name() -> None:
+    """Fusion is not there yet: the follower stays a node."""
+    ctx = DispatchContext(node="case", libraries=("onednn",), post=(Follower(Relu()),))
+    x = VTensor("f32", {"N": 1, "C": 16, "H": 4, "W": 4})
+    with (
+        installed(Deciding()),
+        pytest.raises(NoInvokerError, match="takes no operator behind it yet: Relu"),
+    ):
+        run_compute(ctx, Conv2D(), [x, VTensor("f32", {"O": 16, "I": 16, "h": 1, "w": 1})])
+
+
+def test_a_type_that_the_processor_lacks_is_declined_by_name() -> None:
+    ctx = DispatchContext(node="case", libraries=("onednn",))
+    sizes = {"A": 2, "B": 3}
+    with installed(Deciding()), pytest.raises(NoInvokerError, match="dtype f64 of x is not among"):
+        run_compute(ctx, Relu(), [VTensor("f64", sizes)])
