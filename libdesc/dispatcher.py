@@ -155,7 +155,10 @@ def attempt(
     try:
         if decision is None:
             _eligible(ctx, call, dtypes, when)
+        ctx.post_was_read = False
         run_call(call, lambda: invoker(ctx, op, *inputs, *outputs))
+        if ctx.followers and decision is None and not ctx.post_was_read:
+            raise Decline("its invoker does not look at the operators fused behind it")
     except Decline as why:
         if decision is not None:
             raise call.misuse(f"declines what was decided: {why}", at=call.place) from None

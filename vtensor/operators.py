@@ -277,15 +277,22 @@ class Context:
     Attributes:
         node: name of the node, for errors and plans.
         device: where the node is placed.
-        post: operators fused behind this one, each with its own VTensors; empty unless fusion
-        offers some.
+        followers: operators fused behind this one, each with its own VTensors; empty unless fusion
+            offers some. An invoker reads them as ``post``; one that does not cannot have taken them.
     """
 
     node: str = ""
     device: str = "cpu"
     op: str = ""
     names: tuple[str, ...] = ()
-    post: tuple[Follower, ...] = ()
+    followers: tuple[Follower, ...] = ()
+    post_was_read: bool = False
+
+    @property
+    def post(self) -> tuple[Follower, ...]:
+        """The operators that are fused behind this one, in order; reading them is taking them."""
+        self.post_was_read = True
+        return self.followers
 
     def output(self, index: int) -> Option:
         """Where output ``index`` comes from: the last argument of a VTensor."""

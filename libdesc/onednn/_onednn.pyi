@@ -1,65 +1,182 @@
-from collections.abc import Sequence
-from typing import overload
+"""
+oneDNN's primitives as steps of native/include/vtensor/step.h.
 
-class Unimplemented(RuntimeError): ...
+Arguments are verified before they reach oneDNN: ValueError for what is wrong, Unimplemented for
+what is right but has no kernel. Everything may be called from any thread.
+"""
+
+from collections.abc import Sequence
+
+class Unimplemented(RuntimeError):
+    pass
 
 class Desc:
+    """
+    How a tensor lies in memory, or "any".
+
+    Immutable, hashable. 1 to 12 dims of at least 0 elements each; a tensor with a dim of 0 has no
+    memory (nbytes is 0). Element types: f32, bf16, f16, s32, s8, u8.
+    """
+
     @staticmethod
-    def any(dims: Sequence[int], dtype: str) -> Desc: ...
+    def any(dims: Sequence[int], dtype: str) -> Desc:
+        """oneDNN shall choose. ValueError: dims or dtype."""
+
     @staticmethod
-    def tag(dims: Sequence[int], dtype: str, tag: str) -> Desc: ...
+    def tag(dims: Sequence[int], dtype: str, tag: str) -> Desc:
+        """
+        The form that a tag of tags() names. ValueError: dims, dtype, tag, or its rank.
+        """
+
     @staticmethod
-    def strided(dims: Sequence[int], dtype: str, strides: Sequence[int]) -> Desc: ...
+    def strided(dims: Sequence[int], dtype: str, strides: Sequence[int]) -> Desc:
+        """
+        Plain, with a stride for each dim in elements; 0 repeats one element.
+
+        ValueError: dims or dtype; a negative stride; elements that partly share memory.
+        """
+
     @property
     def dims(self) -> tuple[int, ...]: ...
     @property
     def dtype(self) -> str: ...
     @property
-    def kind(self) -> str: ...
+    def kind(self) -> str:
+        """
+        "blocked" (plain included), "any", or "opaque": only a reorder knows it.
+        """
+
     @property
-    def strides(self) -> tuple[int, ...]: ...
+    def strides(self) -> tuple[int, ...]:
+        """Of each dim's outer (unsplit) part, in elements; () unless blocked."""
+
     @property
     def padded_dims(self) -> tuple[int, ...]: ...
     @property
     def padded_offsets(self) -> tuple[int, ...]: ...
     @property
-    def inner_blocks(self) -> tuple[tuple[int, int], ...]: ...
+    def inner_blocks(self) -> tuple[tuple[int, int], ...]:
+        """(size, dim) of each block, the outermost first; () unless blocked."""
+
     @property
-    def nbytes(self) -> int: ...
+    def nbytes(self) -> int:
+        """
+        From the buffer's address to the end of the last element, in bytes.
+
+        Pads and offset0 are included, what a large stride leaves behind the last element is not; 0 for
+        any.
+        """
+
     @property
-    def offset0(self) -> int: ...
-    def reshape(self, dims: Sequence[int]) -> Desc: ...
-    def permute(self, perm: Sequence[int]) -> Desc: ...
-    def submemory(self, dims: Sequence[int], offsets: Sequence[int]) -> Desc: ...
+    def offset0(self) -> int:
+        """Where the first element lies, in elements after the buffer's address."""
+
+    def reshape(self, dims: Sequence[int]) -> Desc:
+        """
+        The same memory under other dims with as many elements.
+
+        ValueError: another number of elements, or a form that cannot be seen so.
+        """
+
+    def permute(self, perm: Sequence[int]) -> Desc:
+        """
+        The same memory, dims renumbered as by numpy.transpose. ValueError: no permutation.
+        """
+
+    def submemory(self, dims: Sequence[int], offsets: Sequence[int]) -> Desc:
+        """
+        A rectangular part of the same buffer (same address; offset0 grows).
+
+        Raises:
+            ValueError: not inside, or not a blocked form.
+            Unimplemented: the part cuts a block.
+        """
+
     def __eq__(self, arg: object, /) -> bool: ...
     def __hash__(self) -> int: ...
+    def __repr__(self) -> str: ...
+
+def tags() -> tuple[tuple[str, int], ...]:
+    """(name, rank) of every format tag, spelled canonically: ("aBcd16b", 4)."""
 
 class Attr:
-    def __init__(self, fpmath: str = "strict") -> None: ...
-    def sum(self, scale: float = 1.0) -> Attr: ...
-    def eltwise(self, alg: str, alpha: float = 0.0, beta: float = 0.0) -> Attr: ...
-    def binary(self, alg: str, src1: Desc) -> Attr: ...
+    """
+    What follows a primitive, and its arithmetic.
+
+    Immutable, hashable; each method returns a longer chain (of at most 32 followers), applied in order
+    to the primitive's result.
+    """
+
+    def __init__(self, fpmath: str = "strict") -> None:
+        """
+        ``fpmath``: what f32 may be narrowed to inside: strict (nothing), bf16, f16, tf32, any.
+        """
+
+    def sum(self, scale: float = 1.0) -> Attr:
+        """
+        dst = result + scale * dst: the step then reads dst too. ValueError: scale.
+        """
+
+    def eltwise(self, alg: str, alpha: float = 0.0, beta: float = 0.0) -> Attr:
+        """dst = alg(result), alg of eltwise_algs(). ValueError: alg, or a NaN."""
+
+    def binary(self, alg: str, src1: Desc) -> Attr:
+        """
+        dst = alg(result, src1), alg of binary_algs() but no comparison, src1 stretched to dst.
+
+        The follower at position n of the chain adds the argument "postn_src1". ValueError: alg or src1.
+        """
+
     @property
     def fpmath(self) -> str: ...
     def __len__(self) -> int: ...
     def __eq__(self, arg: object, /) -> bool: ...
     def __hash__(self) -> int: ...
+    def __repr__(self) -> str: ...
+
+def eltwise_algs() -> tuple[str, ...]: ...
+def binary_algs() -> tuple[str, ...]: ...
+def reduction_algs() -> tuple[str, ...]: ...
 
 class Primitive:
+    """
+    A kernel of oneDNN for given descriptors.
+
+    Compiled at the first ``__vtensor_step__``. It runs with ``threads`` OpenMP threads, the number of
+    the thread that asked for it, whichever thread runs it.
+    """
+
     @property
     def kind(self) -> str: ...
     @property
-    def kernel(self) -> str: ...
+    def kernel(self) -> str:
+        """oneDNN's name of the implementation, as in "jit:avx512_core"."""
+
     @property
     def scratch_bytes(self) -> int: ...
     @property
     def threads(self) -> int: ...
     @property
-    def descs(self) -> dict[str, Desc]: ...
+    def descs(self) -> dict[str, Desc]:
+        """
+        By argument name, "any" replaced by what was chosen; scratch is not in it.
+        """
+
     @property
-    def slots(self) -> tuple[str, ...]: ...
-    def next_kernel(self) -> Primitive | None: ...
-    def __vtensor_step__(self) -> object: ...
+    def slots(self) -> tuple[str, ...]:
+        """
+        Argument names in the order of the step; "scratch" is last, if there is any.
+        """
+
+    def next_kernel(self) -> Primitive | None:
+        """
+        The implementation that oneDNN would take next for the same request, or None.
+        """
+
+    def __vtensor_step__(self) -> object:
+        """A capsule with a step of native/include/vtensor/step.h."""
+
+    def __repr__(self) -> str: ...
 
 def convolution(
     src: Desc,
@@ -71,13 +188,14 @@ def convolution(
     pads_begin: Sequence[int],
     pads_end: Sequence[int],
     attr: Attr | None = None,
-) -> Primitive: ...
-def matmul(
-    src: Desc, weights: Desc, bias: Desc | None, dst: Desc, attr: Attr | None = None
-) -> Primitive: ...
-def inner_product(
-    src: Desc, weights: Desc, bias: Desc | None, dst: Desc, attr: Attr | None = None
-) -> Primitive: ...
+) -> Primitive:
+    """
+    Convolution over 1 to 3 spatial dims; arguments src, weights, bias, dst.
+
+    src N C ..., weights O I ... or G O I ... (O and I of one group), bias O, dst N O ...; one number
+    for each spatial dim, dilations as in ONNX (1 is dense). Any form may be "any".
+    """
+
 def pooling(
     kind: str,
     src: Desc,
@@ -88,11 +206,55 @@ def pooling(
     pads_begin: Sequence[int],
     pads_end: Sequence[int],
     attr: Attr | None = None,
-) -> Primitive: ...
+) -> Primitive:
+    """
+    Pooling over 1 to 3 spatial dims; arguments src, dst.
+
+    ``kind``: "max", "avg_include_padding", "avg_exclude_padding". dst may be "any".
+    """
+
+def matmul(
+    src: Desc, weights: Desc, bias: Desc | None, dst: Desc, attr: Attr | None = None
+) -> Primitive:
+    """
+    src (... M K) times weights (... K N) plus bias; arguments src, weights, bias, dst.
+
+    Equal ranks of at least 2; leading dims of 1 stretch; bias stretches to dst. Any form may be "any".
+    """
+
+def inner_product(
+    src: Desc, weights: Desc, bias: Desc | None, dst: Desc, attr: Attr | None = None
+) -> Primitive:
+    """
+    src (N C ...) times weights (O C ...) summed over C ...; arguments src, weights, bias, dst.
+
+    dst is N O, bias O. Any form may be "any".
+    """
+
 def eltwise(
     alg: str, src: Desc, dst: Desc, alpha: float = 0.0, beta: float = 0.0, attr: Attr | None = None
-) -> Primitive: ...
-def binary(alg: str, src0: Desc, src1: Desc, dst: Desc, attr: Attr | None = None) -> Primitive: ...
+) -> Primitive:
+    """
+    alg (of eltwise_algs()) on each element; arguments src, dst, which may be one memory.
+    """
+
+def binary(alg: str, src0: Desc, src1: Desc, dst: Desc, attr: Attr | None = None) -> Primitive:
+    """
+    alg (of binary_algs()) on each pair; dims of 1 stretch; arguments src0, src1, dst.
+    """
+
+def concat(
+    axis: int, srcs: Sequence[Desc], dst: Desc | None = None, attr: Attr | None = None
+) -> Primitive:
+    """
+    Joins along a dim; arguments src0, src1, ..., dst. No dst: oneDNN chooses its form.
+    """
+
+def reorder(src: Desc, dst: Desc, attr: Attr | None = None) -> Primitive:
+    """
+    Copies to another form or element type (rounding to even, saturating); arguments src, dst.
+    """
+
 def batch_normalization(
     src: Desc,
     dst: Desc,
@@ -101,13 +263,20 @@ def batch_normalization(
     shift: bool = True,
     relu: bool = False,
     attr: Attr | None = None,
-) -> Primitive: ...
+) -> Primitive:
+    """
+    (src - mean) / sqrt(variance + epsilon) * scale + shift for each channel (dim 1).
+
+    Arguments src, mean, variance, scale, shift, dst; the middle ones are C elements of f32.
+    """
+
 def softmax(
     src: Desc, dst: Desc, axis: int, log: bool = False, attr: Attr | None = None
-) -> Primitive: ...
-def concat(
-    axis: int, srcs: Sequence[Desc], dst: Desc | None = None, attr: Attr | None = None
-) -> Primitive: ...
+) -> Primitive:
+    """
+    Softmax along a dim (0 to rank - 1), or its logarithm; arguments src, dst.
+    """
+
 def lrn(
     alg: str,
     src: Desc,
@@ -117,19 +286,56 @@ def lrn(
     beta: float,
     k: float,
     attr: Attr | None = None,
-) -> Primitive: ...
+) -> Primitive:
+    """
+    src * (k + alpha / n * sum of squares over a window of n elements) ** -beta.
+
+    ``alg``: "across_channels" (n is size) or "within_channel" (n is size to the number of spatial dims);
+    an odd size. Arguments src, dst.
+    """
+
 def reduction(
     alg: str, src: Desc, dst: Desc, p: float = 0.0, eps: float = 0.0, attr: Attr | None = None
-) -> Primitive: ...
-def reorder(src: Desc, dst: Desc, attr: Attr | None = None) -> Primitive: ...
-def tags() -> tuple[tuple[str, int], ...]: ...
-def eltwise_algs() -> tuple[str, ...]: ...
-def binary_algs() -> tuple[str, ...]: ...
-def reduction_algs() -> tuple[str, ...]: ...
-def cache_info() -> dict[str, int]: ...
-def cache_clear() -> None: ...
-def set_cache_capacity(capacity: int) -> None: ...
-def isa() -> str: ...
-def limit_isa(name: str) -> None: ...
-def version() -> str: ...
-def library_path() -> str: ...
+) -> Primitive:
+    """
+    alg (of reduction_algs()) over the dims where dst has 1 and src more; arguments src, dst.
+
+    ``p`` (at least 1) and ``eps`` are those of the norms.
+    """
+
+def cache_info() -> dict[str, int]:
+    """
+    hits, misses, size and capacity of the cache that makes equal primitives one object.
+    """
+
+def cache_clear() -> None:
+    """Forget all primitives and both counts."""
+
+def set_cache_capacity(capacity: int) -> None:
+    """
+    Keep at most so many primitives, the most recently used ones; 0 keeps none.
+    """
+
+def isa() -> str:
+    """
+    The best instruction set that kernels may use ("avx2", "avx512_bf16", "amx", ...).
+
+    Asking fixes it for the process.
+    """
+
+def limit_isa(name: str) -> None:
+    """
+    Cap the instruction set of this process, before the first use of oneDNN.
+
+    ``name``: "sse41", "avx", "avx2", "avx512", "avx512_bf16", "amx", ..., or "max" for no cap.
+
+    Raises:
+        ValueError: unknown name.
+        RuntimeError: oneDNN has fixed another instruction set already.
+    """
+
+def version() -> str:
+    """The version of the loaded library, as in "3.2.0"."""
+
+def library_path() -> str:
+    """The file that the loaded library comes from."""

@@ -46,7 +46,7 @@ def load() -> ModuleType:
     except ImportError as error:
         if _LIBRARY not in str(error):
             raise LibraryError(f"onednn: the extension module does not load: {error}") from error
-        preload(_in_distribution())
+        preload(find_in_distribution())
         module = _import_again()
     if chosen:
         _check_origin(Path(module.library_path()), Path(chosen))
@@ -80,7 +80,12 @@ def _in_prefix(prefix: Path) -> Path:
     raise LibraryError(f"onednn: {DIRECTORY_VARIABLE} is {prefix}, which has no lib/{_LIBRARY}")
 
 
-def _in_distribution() -> Path:
+def find_in_distribution() -> Path:
+    """The library in the installed distribution.
+
+    Raises:
+        LibraryError: the distribution is not installed, or is incomplete.
+    """
     try:
         files = importlib.metadata.files(_DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:

@@ -10,6 +10,8 @@ using namespace nanobind::literals;
 
 NB_MODULE(_onednn, m) {
     using namespace vtensor::onednn;
+    // Plans and caches in Python hold primitives to the end of the process.
+    nb::set_leak_warnings(false);
     m.doc() = R"(oneDNN's primitives as steps of native/include/vtensor/step.h.
 
 Arguments are verified before they reach oneDNN: ValueError for what is wrong, Unimplemented for

@@ -165,9 +165,14 @@ def use(desc: dnn.Desc, numbers: object, more: object) -> None:
     assert desc.nbytes >= 0
     assert repr(desc).startswith("Desc(")
     assert hash(desc) == hash(desc.permute(range(len(desc.dims))))
-    for derive in (desc.reshape, desc.permute, lambda n: desc.submemory(n, more)):  # type: ignore[arg-type]
+    derivations = [
+        lambda: desc.reshape(numbers),  # type: ignore[arg-type]
+        lambda: desc.permute(numbers),  # type: ignore[arg-type]
+        lambda: desc.submemory(numbers, more),  # type: ignore[arg-type]
+    ]
+    for derive in derivations:
         try:
-            derive(numbers)  # type: ignore[arg-type]
+            derive()
         except (ValueError, TypeError, OverflowError, dnn.Unimplemented):
             continue
 

@@ -21,8 +21,11 @@ WINDOWS = [
 ]
 
 
-def convolve(x: Array, w: Array, groups: int, window: Sequence[Sequence[int]]) -> Array:
-    """w: [groups, O, I, *kernel]."""
+Window = tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[int], Sequence[int]]
+
+
+def convolve(x: Array, w: Array, groups: int, window: Window) -> Array:
+    """``w``: groups, O, I, kernel; ``window``: kernel, strides, dilations, pads."""
     parts = []
     for xs, ws in zip(np.split(x, groups, axis=1), w, strict=True):
         seen = windows(xs, *window)
@@ -79,7 +82,8 @@ def test_every_kernel_of_a_convolution_gives_the_same() -> None:
     rng = np.random.default_rng(2)
     x, w = random(rng, 1, 16, 6, 6), random(rng, 16, 16, 3, 3)
     kernel: dnn.Primitive | None = dnn.convolution(
-        *(dnn.Desc.any(dims, "f32") for dims in (x.shape, w.shape)),
+        dnn.Desc.any(x.shape, "f32"),
+        dnn.Desc.any(w.shape, "f32"),
         None,
         dnn.Desc.any((1, 16, 6, 6), "f32"),
         *((1, 1), (1, 1), (1, 1), (1, 1)),

@@ -90,13 +90,24 @@ def test_reshape_asks_for_the_order_of_presentation() -> None:
 
 def test_a_follower_is_declined_by_name() -> None:
     """Fusion is not there yet: the follower stays a node."""
-    ctx = DispatchContext(node="case", libraries=("onednn",), post=(Follower(Relu()),))
+    ctx = DispatchContext(node="case", libraries=("onednn",), followers=(Follower(Relu()),))
     x = VTensor("f32", {"N": 1, "C": 16, "H": 4, "W": 4})
     with (
         installed(Deciding()),
         pytest.raises(NoInvokerError, match="takes no operator behind it yet: Relu"),
     ):
         run_compute(ctx, Conv2D(), [x, VTensor("f32", {"O": 16, "I": 16, "h": 1, "w": 1})])
+
+
+def test_followers_are_never_dropped_in_silence() -> None:
+    """NumPy's invoker does not look at them, so it cannot have taken them."""
+    ctx = DispatchContext(node="case", libraries=("numpy",), followers=(Follower(Relu()),))
+    x = VTensor("f32", {"N": 1, "C": 16})
+    with (
+        installed(Deciding()),
+        pytest.raises(NoInvokerError, match="numpy : its invoker does not look at the operators"),
+    ):
+        run_compute(ctx, Relu(), [x])
 
 
 def test_a_type_that_the_processor_lacks_is_declined_by_name() -> None:
