@@ -278,7 +278,7 @@ class Context:
         node: name of the node, for errors and plans.
         device: where the node is placed.
         followers: operators fused behind this one, each with its own VTensors; empty unless fusion
-            offers some. An invoker reads them as ``post``; one that does not cannot have taken them.
+            offers some. An invoker reads them as ``post``; one that does not has not taken them.
     """
 
     node: str = ""
