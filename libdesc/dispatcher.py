@@ -197,8 +197,11 @@ def run_call(call: Call, run: Callable[[], None]) -> None:
     if call.python and call.evaluation.mode is Mode.RECORD:
         call.evaluation.callback(call, run)
         return
-    with entered(call):
-        run()
+    try:
+        with entered(call):
+            run()
+    finally:
+        call.finish()
     if not call.tagged:
         raise call.misuse("returned without calling lib_tagger", at=call.place)
 

@@ -24,7 +24,8 @@ from libdesc.library import RegisteredLibrary, build_library
 from libdesc.load import description_file, foreign_descriptions, import_module, own_descriptions
 from libdesc.schema import Description
 from ptensor.libraries import LIBRARIES
-from vtensor.errors import LibraryError, VTensorError
+from vtensor.dtype import ITEMSIZE
+from vtensor.errors import DTypeError, LibraryError, VTensorError
 
 _log = logging.getLogger("vtensor.libraries")
 
@@ -252,6 +253,7 @@ def invoker(
 
     Raises:
         LibraryError: another function is registered for the same operator, library and device.
+        DTypeError: ``dtypes`` names an element type that does not exist.
 
     Source: the paper, section 4.3, ``REGISTER`` and ``libraryInvoker``.
     """
@@ -270,6 +272,12 @@ def invoker(
             types = {role: frozenset(row) for role, row in dtypes.items()}
         elif dtypes is not None:
             types = {"": frozenset(dtypes)}
+        unknown = sorted(frozenset().union(*types.values()) - ITEMSIZE.keys())
+        if unknown:
+            raise DTypeError(
+                f"invoker of {op} on {library}: dtypes {', '.join(map(repr, unknown))} are unknown; "
+                f"there are {', '.join(ITEMSIZE)} ({file})"
+            )
         line = function.__code__.co_firstlineno
         info = InvokerInfo(op, library, device, function, types, when, priority, python, file, line)
         with _registry.lock:

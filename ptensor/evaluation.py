@@ -164,6 +164,11 @@ class Call:
                 return index
         raise self.misuse(f"operand {self.roles[indices[0]]} already has its PTensor")
 
+    def finish(self) -> None:
+        """Let go of what refers back to this call: memory must not wait for a garbage collection."""
+        self.ptensors.clear()
+        self.routine = None
+
     def misuse(self, what: str, at: str = "") -> ContractError:
         """The error of an invoker that breaks the contract."""
         where = f" ({at})" if at else f" ({caller()})"

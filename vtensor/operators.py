@@ -189,6 +189,8 @@ def operator(
     """
 
     def register(cls: type[T]) -> type[T]:
+        if not callable(getattr(cls, "compute", None)):
+            raise GraphError(f"operator {name}: {cls.__qualname__} has no compute(self, ctx, ...)")
         if not dataclasses.is_dataclass(cls):
             cls = dataclass(frozen=True)(cls)
         parameters = list(inspect.signature(cast(Operator, cls).compute).parameters.values())[2:]
@@ -330,4 +332,13 @@ def run_compute(ctx: Context, op: object, inputs: Sequence[VTensor]) -> tuple[VT
             raise
         rows = dict(zip(info.roles(len(inputs), 0), inputs, strict=True))
         raise dim_error(f"{info.name} {ctx.node!r}", rows, str(error)) from None
-    return result if isinstance(result, tuple) else (result,)
+    outputs = result if isinstance(result, tuple) else (result,)
+    for index, output in enumerate(outputs):
+        if not isinstance(output, VTensor):
+            raise GraphError(f"{info.name} {ctx.node!r}: compute returned {output!r}, no VTensor")
+        if output.option != ctx.output(index):
+            raise GraphError(
+                f"{info.name} {ctx.node!r}: output {index} is to be made with ctx.output({index}) "
+                f"as its last argument, and to be returned at place {index}"
+            )
+    return outputs

@@ -25,7 +25,7 @@ class Desc:
     @staticmethod
     def tag(dims: Sequence[int], dtype: str, tag: str) -> Desc:
         """
-        The form that a tag of tags() names. ValueError: dims, dtype, tag, or its rank.
+        The form named by a tag of tags(). ValueError: dims, dtype, tag, or its rank.
         """
 
     @staticmethod
@@ -42,9 +42,7 @@ class Desc:
     def dtype(self) -> str: ...
     @property
     def kind(self) -> str:
-        """
-        "blocked" (plain included), "any", or "opaque": only a reorder knows it.
-        """
+        """ "blocked" (also if plain), "any", or "opaque": reorders only."""
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -63,8 +61,8 @@ class Desc:
         """
         From the buffer's address to the end of the last element, in bytes.
 
-        Pads and offset0 are included, what a large stride leaves behind the last element is not; 0 for
-        any.
+        Pads and offset0 are included, what a large stride leaves behind the last element is not;
+        0 for any.
         """
 
     @property
@@ -103,13 +101,13 @@ class Attr:
     """
     What follows a primitive, and its arithmetic.
 
-    Immutable, hashable; each method returns a longer chain (of at most 32 followers), applied in order
-    to the primitive's result.
+    Immutable, hashable; each method returns a longer chain (of at most 32 followers), applied in
+    order to the primitive's result.
     """
 
     def __init__(self, fpmath: str = "strict") -> None:
         """
-        ``fpmath``: what f32 may be narrowed to inside: strict (nothing), bf16, f16, tf32, any.
+        ``fpmath``: what f32 may become: strict (itself), bf16, f16, tf32, any.
         """
 
     def sum(self, scale: float = 1.0) -> Attr:
@@ -122,9 +120,10 @@ class Attr:
 
     def binary(self, alg: str, src1: Desc) -> Attr:
         """
-        dst = alg(result, src1), alg of binary_algs() but no comparison, src1 stretched to dst.
+        dst = alg(result, src1), alg of binary_algs() but no comparison, src1 stretched.
 
-        The follower at position n of the chain adds the argument "postn_src1". ValueError: alg or src1.
+        The follower at position n of the chain adds the argument "postn_src1".
+        ValueError: alg or src1.
         """
 
     @property
@@ -140,10 +139,10 @@ def reduction_algs() -> tuple[str, ...]: ...
 
 class Primitive:
     """
-    A kernel of oneDNN for given descriptors.
+    A kernel of oneDNN.
 
-    Compiled at the first ``__vtensor_step__``. It runs with ``threads`` OpenMP threads, the number of
-    the thread that asked for it, whichever thread runs it.
+    Compiled at the first ``__vtensor_step__``. It runs with ``threads`` OpenMP threads, the number
+    of the thread that asked for it, whichever thread runs it.
     """
 
     @property
@@ -164,13 +163,11 @@ class Primitive:
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """
-        Argument names in the order of the step; "scratch" is last, if there is any.
-        """
+        """Argument names in the order of the step; "scratch", if any, is last."""
 
     def next_kernel(self) -> Primitive | None:
         """
-        The implementation that oneDNN would take next for the same request, or None.
+        The implementation that oneDNN offers next for the same request, or None.
         """
 
     def __vtensor_step__(self) -> object:
@@ -192,8 +189,8 @@ def convolution(
     """
     Convolution over 1 to 3 spatial dims; arguments src, weights, bias, dst.
 
-    src N C ..., weights O I ... or G O I ... (O and I of one group), bias O, dst N O ...; one number
-    for each spatial dim, dilations as in ONNX (1 is dense). Any form may be "any".
+    src N C ..., weights O I ... or G O I ... (O and I of one group), bias O, dst N O ...; one
+    number for each spatial dim, dilations as in ONNX (1 is dense). Any form may be "any".
     """
 
 def pooling(
@@ -219,16 +216,17 @@ def matmul(
     """
     src (... M K) times weights (... K N) plus bias; arguments src, weights, bias, dst.
 
-    Equal ranks of at least 2; leading dims of 1 stretch; bias stretches to dst. Any form may be "any".
+    Equal ranks of at least 2; leading dims of 1 stretch; bias stretches to dst.
+    Any form may be "any".
     """
 
 def inner_product(
     src: Desc, weights: Desc, bias: Desc | None, dst: Desc, attr: Attr | None = None
 ) -> Primitive:
     """
-    src (N C ...) times weights (O C ...) summed over C ...; arguments src, weights, bias, dst.
+    src (N C ...) times weights (O C ...), summed over C ..., plus bias.
 
-    dst is N O, bias O. Any form may be "any".
+    dst is N O, bias O. Arguments src, weights, bias, dst. Any form may be "any".
     """
 
 def eltwise(
@@ -252,7 +250,7 @@ def concat(
 
 def reorder(src: Desc, dst: Desc, attr: Attr | None = None) -> Primitive:
     """
-    Copies to another form or element type (rounding to even, saturating); arguments src, dst.
+    Copies to another form or type (rounding to even, saturating); arguments src, dst.
     """
 
 def batch_normalization(
@@ -290,8 +288,8 @@ def lrn(
     """
     src * (k + alpha / n * sum of squares over a window of n elements) ** -beta.
 
-    ``alg``: "across_channels" (n is size) or "within_channel" (n is size to the number of spatial dims);
-    an odd size. Arguments src, dst.
+    ``alg``: "across_channels" (n is size) or "within_channel" (n is size to the power of the number
+    of spatial dims); an odd size. Arguments src, dst.
     """
 
 def reduction(

@@ -67,7 +67,9 @@ void check_stretches(const std::string &what, const char *role, const Ints &oper
     bool fits = operand.size() == target.size();
     for (std::size_t d = 0; fits && d < operand.size(); ++d)
         fits = operand[d] == target[d] || operand[d] == 1;
-    if (!fits) refuse(what, ": ", role, " is ", shown(operand), ", which does not stretch to ", shown(target));
+    if (!fits)
+        refuse(what, ": ", role, " is ", shown(operand), ", which does not stretch to ",
+               shown(target));
 }
 
 void check_axis(const std::string &what, int axis, int rank) {

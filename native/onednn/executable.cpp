@@ -13,8 +13,9 @@ namespace vtensor::onednn {
 
 namespace {
 
-// On a thread of its own: where oneDNN fails to generate a kernel's code, it leaves the error in the
-// thread's state, and nothing that this thread compiles later works: some of it ends the process.
+// On a thread of its own: where oneDNN fails to generate a kernel's code, it leaves the error in
+// the thread's state, and nothing that this thread compiles later works: some of it ends the
+// process.
 dnnl_primitive_t compile(const_dnnl_primitive_desc_t pd, int threads, const std::string &what) {
     dnnl_primitive_t primitive = nullptr;
     dnnl_status_t status = dnnl_runtime_error;

@@ -20,8 +20,9 @@ what is right but has no kernel. Everything may be called from any thread.)";
     bind_values(m);
     bind_primitives(m);
     m.def("isa", &isa,
-          "The best instruction set that kernels may use (\"avx2\", \"avx512_bf16\", \"amx\", ...).\n\n"
-          "Asking fixes it for the process.");
+          R"(The best instruction set that kernels may use ("avx2", "avx512_bf16", "amx", ...).
+
+Asking fixes it for the process.)");
     m.def("limit_isa", &limit_isa, "name"_a,
           R"(Cap the instruction set of this process, before the first use of oneDNN.
 

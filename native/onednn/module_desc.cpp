@@ -65,7 +65,7 @@ memory (nbytes is 0). Element types: f32, bf16, f16, s32, s8, u8.)")
         .def_static("any", &Desc::any, "dims"_a, "dtype"_a,
                     "oneDNN shall choose. ValueError: dims or dtype.")
         .def_static("tag", &Desc::tagged, "dims"_a, "dtype"_a, "tag"_a,
-                    "The form that a tag of tags() names. ValueError: dims, dtype, tag, or its rank.")
+                    "The form named by a tag of tags(). ValueError: dims, dtype, tag, or its rank.")
         .def_static("strided", &Desc::strided, "dims"_a, "dtype"_a, "strides"_a,
                     R"(Plain, with a stride for each dim in elements; 0 repeats one element.
 
@@ -73,7 +73,7 @@ ValueError: dims or dtype; a negative stride; elements that partly share memory.
         .def_prop_ro("dims", [](const Desc &d) { return ints(d.dims()); })
         .def_prop_ro("dtype", [](const Desc &d) { return name_of(d.type()); })
         .def_prop_ro("kind", [](const Desc &d) { return kind_name(d.kind()); },
-                     "\"blocked\" (plain included), \"any\", or \"opaque\": only a reorder knows it.")
+                     "\"blocked\" (also if plain), \"any\", or \"opaque\": reorders only.")
         .def_prop_ro("strides", [](const Desc &d) { return ints(d.strides()); },
                      "Of each dim's outer (unsplit) part, in elements; () unless blocked.")
         .def_prop_ro("padded_dims", [](const Desc &d) { return ints(d.padded_dims()); })
@@ -84,8 +84,8 @@ ValueError: dims or dtype; a negative stride; elements that partly share memory.
         .def_prop_ro("nbytes", &Desc::bytes,
                      R"(From the buffer's address to the end of the last element, in bytes.
 
-Pads and offset0 are included, what a large stride leaves behind the last element is not; 0 for
-any.)")
+Pads and offset0 are included, what a large stride leaves behind the last element is not;
+0 for any.)")
         .def_prop_ro("offset0", &Desc::offset,
                      "Where the first element lies, in elements after the buffer's address.")
         .def("reshape", &Desc::reshape, "dims"_a,
@@ -110,18 +110,19 @@ Raises:
 void bind_attr(nb::module_ &m) {
     nb::class_<Attr>(m, "Attr", nb::is_final(), R"(What follows a primitive, and its arithmetic.
 
-Immutable, hashable; each method returns a longer chain (of at most 32 followers), applied in order
-to the primitive's result.)")
+Immutable, hashable; each method returns a longer chain (of at most 32 followers), applied in
+order to the primitive's result.)")
         .def(nb::init<const std::string &>(), "fpmath"_a = "strict",
-             R"(``fpmath``: what f32 may be narrowed to inside: strict (nothing), bf16, f16, tf32, any.)")
+             R"(``fpmath``: what f32 may become: strict (itself), bf16, f16, tf32, any.)")
         .def("sum", &Attr::sum, "scale"_a = 1.0,
              "dst = result + scale * dst: the step then reads dst too. ValueError: scale.")
         .def("eltwise", &Attr::eltwise, "alg"_a, "alpha"_a = 0.0, "beta"_a = 0.0,
              "dst = alg(result), alg of eltwise_algs(). ValueError: alg, or a NaN.")
         .def("binary", &Attr::binary, "alg"_a, "src1"_a,
-             R"(dst = alg(result, src1), alg of binary_algs() but no comparison, src1 stretched to dst.
+             R"(dst = alg(result, src1), alg of binary_algs() but no comparison, src1 stretched.
 
-The follower at position n of the chain adds the argument "postn_src1". ValueError: alg or src1.)")
+The follower at position n of the chain adds the argument "postn_src1".
+ValueError: alg or src1.)")
         .def_prop_ro("fpmath", &Attr::fpmath)
         .def("__len__", [](const Attr &a) { return a.post_ops().size(); })
         .def(nb::self == nb::self, nb::sig("def __eq__(self, arg: object, /) -> bool"))

@@ -55,10 +55,10 @@ nb::object step_capsule(Primitive &primitive) {
 }
 
 void bind_primitive(nb::module_ &m) {
-    nb::class_<Primitive>(m, "Primitive", nb::is_final(), R"(A kernel of oneDNN for given descriptors.
+    nb::class_<Primitive>(m, "Primitive", nb::is_final(), R"(A kernel of oneDNN.
 
-Compiled at the first ``__vtensor_step__``. It runs with ``threads`` OpenMP threads, the number of
-the thread that asked for it, whichever thread runs it.)")
+Compiled at the first ``__vtensor_step__``. It runs with ``threads`` OpenMP threads, the number
+of the thread that asked for it, whichever thread runs it.)")
         .def_prop_ro("kind", &Primitive::kind)
         .def_prop_ro("kernel", &Primitive::kernel,
                      "oneDNN's name of the implementation, as in \"jit:avx512_core\".")
@@ -67,10 +67,10 @@ the thread that asked for it, whichever thread runs it.)")
         .def_prop_ro("descs", &descs, nb::sig("def descs(self) -> dict[str, Desc]"),
                      "By argument name, \"any\" replaced by what was chosen; scratch is not in it.")
         .def_prop_ro("slots", &slots, nb::sig("def slots(self) -> tuple[str, ...]"),
-                     "Argument names in the order of the step; \"scratch\" is last, if there is any.")
+                     "Argument names in the order of the step; \"scratch\", if any, is last.")
         .def("next_kernel", &Primitive::next_kernel, Unlocked(),
              nb::sig("def next_kernel(self) -> Primitive | None"),
-             "The implementation that oneDNN would take next for the same request, or None.")
+             "The implementation that oneDNN offers next for the same request, or None.")
         .def("__vtensor_step__", &step_capsule,
              "A capsule with a step of native/include/vtensor/step.h.")
         .def("__repr__", [](const Primitive &p) {
@@ -90,8 +90,8 @@ void bind_windows(nb::module_ &m) {
         "pads_begin"_a, "pads_end"_a, "attr"_a = nb::none(), Unlocked(),
         R"(Convolution over 1 to 3 spatial dims; arguments src, weights, bias, dst.
 
-src N C ..., weights O I ... or G O I ... (O and I of one group), bias O, dst N O ...; one number
-for each spatial dim, dilations as in ONNX (1 is dense). Any form may be "any".)");
+src N C ..., weights O I ... or G O I ... (O and I of one group), bias O, dst N O ...; one
+number for each spatial dim, dilations as in ONNX (1 is dense). Any form may be "any".)");
     m.def(
         "pooling",
         [](const std::string &kind, const Desc &src, const Desc &dst, Ints kernel, Ints strides,
@@ -114,7 +114,8 @@ void bind_products(nb::module_ &m) {
         "src"_a, "weights"_a, "bias"_a.none(), "dst"_a, "attr"_a = nb::none(), Unlocked(),
         R"(src (... M K) times weights (... K N) plus bias; arguments src, weights, bias, dst.
 
-Equal ranks of at least 2; leading dims of 1 stretch; bias stretches to dst. Any form may be "any".)");
+Equal ranks of at least 2; leading dims of 1 stretch; bias stretches to dst.
+Any form may be "any".)");
     m.def(
         "inner_product",
         [](const Desc &src, const Desc &weights, const Desc *bias, const Desc &dst,
@@ -122,9 +123,9 @@ Equal ranks of at least 2; leading dims of 1 stretch; bias stretches to dst. Any
             return inner_product(src, weights, maybe(bias), dst, or_plain(attr));
         },
         "src"_a, "weights"_a, "bias"_a.none(), "dst"_a, "attr"_a = nb::none(), Unlocked(),
-        R"(src (N C ...) times weights (O C ...) summed over C ...; arguments src, weights, bias, dst.
+        R"(src (N C ...) times weights (O C ...), summed over C ..., plus bias.
 
-dst is N O, bias O. Any form may be "any".)");
+dst is N O, bias O. Arguments src, weights, bias, dst. Any form may be "any".)");
 }
 
 void bind_pointwise(nb::module_ &m) {
@@ -154,7 +155,7 @@ void bind_pointwise(nb::module_ &m) {
             return reorder(src, dst, or_plain(attr));
         },
         "src"_a, "dst"_a, "attr"_a = nb::none(), Unlocked(),
-        "Copies to another form or element type (rounding to even, saturating); arguments src, dst.");
+        "Copies to another form or type (rounding to even, saturating); arguments src, dst.");
 }
 
 void bind_norms(nb::module_ &m) {
@@ -186,8 +187,8 @@ Arguments src, mean, variance, scale, shift, dst; the middle ones are C elements
         Unlocked(),
         R"(src * (k + alpha / n * sum of squares over a window of n elements) ** -beta.
 
-``alg``: "across_channels" (n is size) or "within_channel" (n is size to the number of spatial dims);
-an odd size. Arguments src, dst.)");
+``alg``: "across_channels" (n is size) or "within_channel" (n is size to the power of the number
+of spatial dims); an odd size. Arguments src, dst.)");
     m.def(
         "reduction",
         [](const std::string &alg, const Desc &src, const Desc &dst, double p, double eps,

@@ -58,7 +58,8 @@ public:
         Py_buffer view;
         // PyBUF_SIMPLE: plain bytes in C order. No format is asked for, since NumPy cannot state
         // one for the element types that it does not have itself (bf16).
-        if (PyObject_GetBuffer(object.ptr(), &view, writable ? PyBUF_WRITABLE : PyBUF_SIMPLE) != 0) {
+        const int wanted = writable ? PyBUF_WRITABLE : PyBUF_SIMPLE;
+        if (PyObject_GetBuffer(object.ptr(), &view, wanted) != 0) {
             nb::python_error reason;
             throw nb::value_error((label + (writable ? " must be writable and" : " must be") +
                                    " contiguous in C order: " + nb::str(reason.value()).c_str())

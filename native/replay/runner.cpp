@@ -57,8 +57,8 @@ void check_scratch(const vtensor_step &step, std::span<const Memory> memory, std
 
 void check_step(const vtensor_step &step) {
     if (step.abi != VTENSOR_STEP_ABI)
-        fail("the step has ABI version " + std::to_string(step.abi) + ", this build takes version " +
-             std::to_string(VTENSOR_STEP_ABI));
+        fail("the step has ABI version " + std::to_string(step.abi) +
+             ", this build takes version " + std::to_string(VTENSOR_STEP_ABI));
     if (step.run == nullptr) fail("the step has no function");
     if (step.kernel == nullptr) fail("the step has no kernel name");
     if (step.slot_count > 0 && step.slots == nullptr) fail("the step describes none of its slots");
@@ -79,8 +79,8 @@ void check_memory(const vtensor_step &step, std::span<const Memory> memory) {
     for (std::size_t i = 0; i < memory.size(); ++i) {
         const std::size_t needed = step.slots[i].bytes;
         if (memory[i].bytes < needed)
-            fail(slot_label(step, i) + " needs " + std::to_string(needed) + " bytes, its buffer has " +
-                 std::to_string(memory[i].bytes));
+            fail(slot_label(step, i) + " needs " + std::to_string(needed) +
+                 " bytes, its buffer has " + std::to_string(memory[i].bytes));
         if (needed == 0) continue;
         if (reinterpret_cast<std::uintptr_t>(memory[i].address) % step.slots[i].alignment != 0)
             fail(slot_label(step, i) + " must start at a multiple of " +
@@ -97,7 +97,8 @@ void check_threads(int threads) {
 
 std::string slot_label(const vtensor_step &step, std::size_t index) {
     std::string label = "slot " + std::to_string(index);
-    if (step.slots[index].name != nullptr) label += std::string(" (") + step.slots[index].name + ")";
+    const char *name = step.slots[index].name;
+    if (name != nullptr) label += std::string(" (") + name + ")";
     return label;
 }
 

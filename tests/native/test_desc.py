@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -165,7 +167,7 @@ def use(desc: dnn.Desc, numbers: object, more: object) -> None:
     assert desc.nbytes >= 0
     assert repr(desc).startswith("Desc(")
     assert hash(desc) == hash(desc.permute(range(len(desc.dims))))
-    derivations = [
+    derivations: list[Callable[[], object]] = [
         lambda: desc.reshape(numbers),  # type: ignore[arg-type]
         lambda: desc.permute(numbers),  # type: ignore[arg-type]
         lambda: desc.submemory(numbers, more),  # type: ignore[arg-type]
@@ -181,7 +183,7 @@ def use(desc: dnn.Desc, numbers: object, more: object) -> None:
 def test_nonsense_is_refused_in_python(
     dims: object, dtype: object, tag: object, more: object
 ) -> None:
-    makers = [
+    makers: list[Callable[[], dnn.Desc]] = [
         lambda: dnn.Desc.any(dims, dtype),  # type: ignore[arg-type]
         lambda: dnn.Desc.tag(dims, dtype, tag),  # type: ignore[arg-type]
         lambda: dnn.Desc.strided(dims, dtype, more),  # type: ignore[arg-type]

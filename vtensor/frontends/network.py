@@ -116,6 +116,10 @@ def _proto(model: Source) -> tuple[ModelProto, str, Path | None]:
     label, folder, data = "model from memory", None, b""
     if isinstance(model, bytes):
         data = model
+    elif not isinstance(model, (str, os.PathLike)):
+        raise ModelError(
+            f"{type(model).__name__} is no model: give a path, bytes, a ModelProto or a Graph"
+        )
     else:
         path = Path(model)
         label, folder = f"model {str(path)!r}", path.parent

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from vtensor.errors import InputError
+from vtensor.errors import InputError, SessionClosedError
 
 T = TypeVar("T")
 
@@ -38,6 +38,7 @@ class Executor:
     def __init__(self, threads: int) -> None:
         self.threads = threads
         self._pool = ThreadPoolExecutor(1, f"vtensor-{threads}", initializer=self._begin)
+        self._process = os.getpid()
         self._ident = 0
 
     def _begin(self) -> None:
@@ -63,7 +64,17 @@ class Executor:
             return cls._by_budget[key]
 
     def run(self, function: Callable[[], T]) -> T:
-        """Run a function on the executor's thread, in the caller's context, and wait for it."""
+        """Run a function on the executor's thread, in the caller's context, and wait for it.
+
+        Raises:
+            SessionClosedError: the interpreter is shutting down, and its threads have ended.
+        """
+        if os.getpid() != self._process:  # forked: this one's thread stayed in the parent
+            return Executor.of(self.threads).run(function)
         if threading.get_ident() == self._ident:
             return function()  # a call-back step that runs a session of its own
-        return self._pool.submit(contextvars.copy_context().run, function).result()
+        try:
+            future = self._pool.submit(contextvars.copy_context().run, function)
+        except RuntimeError as error:
+            raise SessionClosedError(f"nothing runs any more: {error}") from error
+        return future.result()

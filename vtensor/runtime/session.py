@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -226,6 +226,8 @@ class Session:
             return known
         if isinstance(outputs, str):
             raise InputError(f"outputs are given as a list of names: [{outputs!r}]")
+        if not isinstance(outputs, Iterable):
+            raise InputError(f"outputs={outputs!r} is no list of names; outputs are {known}")
         unknown = [str(name) for name in outputs if name not in known]
         if unknown:
             raise InputError(f"no output {', '.join(unknown)}; outputs are {', '.join(known)}")
