@@ -275,8 +275,8 @@ def invoker(
         unknown = sorted(frozenset().union(*types.values()) - ITEMSIZE.keys())
         if unknown:
             raise DTypeError(
-                f"invoker of {op} on {library}: dtypes {', '.join(map(repr, unknown))} are unknown; "
-                f"there are {', '.join(ITEMSIZE)} ({file})"
+                f"invoker of {op} on {library}: dtypes {', '.join(map(repr, unknown))} are unknown;"
+                f" there are {', '.join(ITEMSIZE)} ({file})"
             )
         line = function.__code__.co_firstlineno
         info = InvokerInfo(op, library, device, function, types, when, priority, python, file, line)

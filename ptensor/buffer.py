@@ -82,7 +82,7 @@ class TensorStorage:
         constant: the values never change.
     """
 
-    __slots__ = ("_array", "_buffer", "_root", "constant", "dtype", "extents", "layout", "nbytes")
+    __slots__ = ("_array", "_buffer", "_owner", "constant", "dtype", "extents", "layout", "nbytes")
 
     def __init__(
         self,
@@ -97,7 +97,8 @@ class TensorStorage:
         self.layout = layout
         self.constant = constant
         self.nbytes = layout.nbytes(extents, dtype)
-        self._root: TensorStorage = self
+        #: Whose memory this shares; None, not itself, so that memory goes with its last user.
+        self._owner: TensorStorage | None = None
         self._array: np.ndarray[Any, Any] | None = None
         self._buffer = buffer
         if buffer is not None:
@@ -127,7 +128,7 @@ class TensorStorage:
         Raises:
             ContractError: none is bound yet.
         """
-        buffer = self._root._buffer
+        buffer = self.root._buffer
         if buffer is None:
             raise ContractError("this storage has no memory: nothing has been bound to it")
         return buffer
@@ -135,7 +136,7 @@ class TensorStorage:
     @property
     def root(self) -> TensorStorage:
         """The storage that owns the memory: this one, or the one that it shares."""
-        return self._root
+        return self if self._owner is None else self._owner
 
     def bind(self, buffer: Buffer) -> None:
         """Look at other memory from now on.
@@ -157,18 +158,18 @@ class TensorStorage:
         """Use another storage's memory: the same bytes under these dims and this layout."""
         if other.nbytes != self.nbytes:
             raise LayoutError(f"{self.nbytes} bytes cannot share {other.nbytes} bytes")
-        self._root = other.root
+        self._owner = None if other.root is self else other.root
         self._buffer = None  # memory of its own would lie idle
         self._array = None
 
     def data(self) -> np.ndarray[Any, Any]:
         """The elements, one axis an axis of the layout; pads included."""
-        if self._root is self and self._array is not None:
+        if self._owner is None and self._array is not None:
             return self._array
         encoding = self.layout.encoding
         dtype = numpy_dtype(self.dtype if encoding is None else encoding.dtype)
         flat = self.buffer.memory[: self.nbytes].view(dtype)
         array = flat.reshape(self.layout.physical_shape(self.extents))
-        if self._root is self:
+        if self._owner is None:
             self._array = array
         return array

@@ -165,7 +165,7 @@ class Call:
         raise self.misuse(f"operand {self.roles[indices[0]]} already has its PTensor")
 
     def finish(self) -> None:
-        """Let go of what refers back to this call: memory must not wait for a garbage collection."""
+        """Let go of what refers back to this call: memory must not wait for the collector."""
         self.ptensors.clear()
         self.routine = None
 

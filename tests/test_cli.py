@@ -13,8 +13,9 @@ from matplotlib import cbook
 from typer.testing import CliRunner, Result
 
 from eval.models import light_model, seeded
-from vtensor.cli import app, parse_shapes, top_classes
+from vtensor.cli import app, make_feeds, parse_shapes, top_classes
 from vtensor.errors import InputError
+from vtensor.runtime.feeds import Port
 
 PHOTOGRAPH = cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)
 
@@ -105,6 +106,7 @@ def test_plan_has_a_line_a_step_and_says_why(squeezenet: Path) -> None:
         (["run", "MODEL", "--input", "no.npy"], "cannot be read as a .npy file"),
         (["run", "MODEL", "--input", "no.jpg"], "cannot be read as a picture"),
         (["run", "MODEL", "--labels", "no.txt"], "cannot be read as labels"),
+        (["run", "MODEL", "--save", "no/folder.npz"], "cannot be written there"),
     ],
 )
 def test_errors_are_messages_not_tracebacks(
@@ -116,6 +118,12 @@ def test_errors_are_messages_not_tracebacks(
     assert wanted in ran.stderr
     assert "Traceback" not in ran.output
     assert ran.stdout == ""
+
+
+def test_sizes_of_an_empty_batch_are_kept() -> None:
+    port = Port("x", "f32", (None, 3), ("N", "C"))
+    assert make_feeds([port], [], "none", {"x": (0, 3)})["x"].shape == (0, 3)
+    assert make_feeds([port], [], "none", {})["x"].shape == (1, 3)
 
 
 def test_debug_shows_the_traceback() -> None:

@@ -75,7 +75,7 @@ def run(
         latency_ms = _latency_ms(session, feeds, repeat)
         outputs = dict(zip((port.name for port in session.outputs), answers, strict=True))
         if save is not None:
-            np.savez(save, **outputs)  # type: ignore[arg-type]  # names are whatever the model says
+            _save(save, outputs)
         rows = {name: top_classes(array, top, names) for name, array in outputs.items()}
         if as_json:
             _print_json(_run_dict(model, session, outputs, rows, latency_ms))
@@ -181,7 +181,7 @@ def make_feeds(
     generator = np.random.default_rng(0)
     feeds = {}
     for port in ports:
-        sizes = tuple(size or 1 for size in shapes.get(port.name, port.shape))
+        sizes = tuple(1 if size is None else size for size in shapes.get(port.name, port.shape))
         if port.name in files:
             feeds[port.name] = _read(files[port.name], sizes, preprocess)
         else:
@@ -199,6 +199,13 @@ def _read(file: str, shape: tuple[int, ...], preprocess: str) -> Array:
     except (OSError, ValueError) as error:
         raise InputError(f"{file}: cannot be read as a .npy file: {error}") from error
     return array
+
+
+def _save(file: Path, outputs: Mapping[str, Array]) -> None:
+    try:
+        np.savez(file, **outputs)  # type: ignore[arg-type]  # names are whatever the model says
+    except OSError as error:
+        raise InputError(f"{file}: outputs cannot be written there: {error}") from error
 
 
 def _labels(file: Path | None) -> list[str]:

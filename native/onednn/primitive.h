@@ -56,6 +56,7 @@ public:
     std::size_t scratch_bytes() const { return scratch_bytes_; }
     int threads() const { return threads_; }
     const Attr &attr() const { return spec_.attr; }
+    const_dnnl_primitive_desc_t pd() const { return pd_.get(); }
     // In the order of the step's slots, "scratch" last.
     const std::vector<Argument> &arguments() const { return arguments_; }
     const std::vector<Desc> &descs() const { return descs_; }

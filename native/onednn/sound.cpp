@@ -1,6 +1,8 @@
 // native/onednn/sound.cpp: which of oneDNN's kernels do what their descriptors say.
 #include "sound.h"
 
+#include <oneapi/dnnl/dnnl.h>
+
 #include <algorithm>
 #include <variant>
 
@@ -75,6 +77,22 @@ bool reference_lacks_dims(const Primitive &primitive) {
            dst_of(primitive).rank() > 5;
 }
 
+// On dense memory the reference softmax steps from row to row by the stride of the dim before its
+// axis, which says nothing if that dim has one element or is not the next one in memory.
+bool reference_softmax_steps_wrong(const Primitive &primitive) {
+    if (primitive.kind() != "softmax" || !primitive.kernel().starts_with("ref")) return false;
+    int axis = 0;
+    check(dnnl_primitive_desc_query(primitive.pd(), dnnl_query_axis_s32, 0, &axis), "softmax");
+    const Desc &src = primitive.descs().front();
+    const auto at = static_cast<std::size_t>(axis);
+    dnnl_dim_t step = 1;
+    for (const auto &[block, dim] : src.blocks()) step *= dim == axis ? block : 1;
+    const bool last = std::all_of(src.dims().begin() + axis + 1, src.dims().end(),
+                                  [](dnnl_dim_t size) { return size == 1; });
+    const bool takes_steps = axis > 0 && last && dense(src) && src.strides()[at] == step;
+    return takes_steps && src.strides()[at - 1] != src.padded_dims()[at];
+}
+
 // The compiled binary kernel counts elements, pads included, on one operand for all.
 bool binary_mixes_pads(const Primitive &primitive) {
     if (primitive.kind() != "binary") return false;
@@ -92,7 +110,8 @@ bool binary_mixes_pads(const Primitive &primitive) {
 
 bool is_sound(const Primitive &primitive) {
     return !reference_overruns_follower(primitive) && !reference_lacks_dims(primitive) &&
-           !side_operand_is_scattered(primitive) && !binary_mixes_pads(primitive);
+           !reference_softmax_steps_wrong(primitive) && !side_operand_is_scattered(primitive) &&
+           !binary_mixes_pads(primitive);
 }
 
 }  // namespace vtensor::onednn

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -34,6 +35,12 @@ def test_missing_file(tmp_path: Path) -> None:
 def test_folder(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="is a folder"):
         load_onnx(tmp_path)
+
+
+@pytest.mark.parametrize("given", [None, 3, bytearray(b"x"), [TINY]])
+def test_no_model_at_all(given: Any) -> None:
+    with pytest.raises(ModelError, match="is no model: give a path, bytes"):
+        load_onnx(given)
 
 
 def test_empty_file(tmp_path: Path) -> None:

@@ -215,6 +215,13 @@ def test_reference_eltwise_of_six_dims() -> None:
         dnn.eltwise("relu", gaps, gaps)
 
 
+def test_reference_softmax_that_takes_a_step_for_another() -> None:
+    dims = (1, 20, 1, 5)
+    src = dnn.Desc.strided(dims, "f32", (100, 5, 500, 1))
+    with pytest.raises(dnn.Unimplemented, match="sound"):
+        dnn.softmax(src, dnn.Desc.any(dims, "f32"), 3)
+
+
 def test_reference_kernel_with_followers_on_pads() -> None:
     dims, block = (2, 15, 3), "ABc16a16b"
     src, dst = (dnn.Desc.tag(dims, "s8", block) for _ in range(2))

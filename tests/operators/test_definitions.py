@@ -137,7 +137,7 @@ ROWS: list[tuple[Case, Formula]] = [
 ]
 
 
-@pytest.mark.parametrize(("case", "formula"), ROWS, ids=lambda one: str(one)[:60])
+@pytest.mark.parametrize(("case", "formula"), ROWS, ids=[str(case)[:60] for case, _ in ROWS])
 def test_the_definition_is_the_formula(case: Case, formula: Formula) -> None:
     given = case.given()
     [found] = definition(case.op, given)

@@ -261,6 +261,9 @@ def test_wrong_outputs(graph: Graph, feeds: dict[str, Any]) -> None:
         assert message(InputError, lambda: session.run("y", feeds)) == (
             "outputs are given as a list of names: ['y']"
         )
+        assert message(InputError, lambda: session.run(3, feeds)) == (  # type: ignore[arg-type]
+            "outputs=3 is no list of names; outputs are ['y', 'same']"
+        )
 
 
 @pytest.mark.parametrize(

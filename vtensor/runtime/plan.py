@@ -94,6 +94,7 @@ class Plan:
         recorder.record(progress)
         self.graph = graph
         self.recorded: tuple[RecordedStep, ...] = tuple(recorder.evaluation.steps)
+        recorder.evaluation.steps.clear()  # steps refer to their evaluation: no circle of the two
         self._scratch = recorder.evaluation.scratch
         self._storages = recorder.storages
         self._lock = threading.Lock()

@@ -14,7 +14,7 @@ from libdesc.transforms import LayoutChange, run_transform
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.evaluation import Call, Decline, Evaluation, Mode, Step, installed
 from resolver.extended import ExtendedGraph, OpNode, TransformNode, Value
-from vtensor.errors import NativeError
+from vtensor.errors import ContractError, NativeError
 from vtensor.operators import info_of, run_compute
 from vtensor.tensor import Option, VTensor
 
@@ -247,9 +247,29 @@ class Recorder:
             for name, layout in zip(node.inputs, decision.layouts, strict=False)
         ]
         ctx = RecordContext(node=node.name, names=node.outputs, decision=decision)
+        before = len(self.evaluation.steps)
         outputs = run_compute(ctx, node.op, inputs)
+        self._written(f"{node.op_name} {node.name!r}, {decision.library} invoker", before, outputs)
         for value in outputs:
             self.storages[value.name] = _storage(value)
+
+    def _written(self, what: str, before: int, outputs: Sequence[VTensor]) -> None:
+        """See that the steps since ``before`` touch every output: else a run delivers garbage.
+
+        Raises:
+            ContractError: none does, and the output is no other value's memory either.
+        """
+        steps = self.evaluation.steps[before:]
+        if any(step.callback is not None for step in steps):
+            return  # Python is free to write what it likes
+        touched = {id(s.root) for step in steps for s in step.slots if not isinstance(s, int)}
+        for value in outputs:
+            storage = _storage(value)
+            if storage.nbytes and storage.root is storage and id(storage) not in touched:
+                raise ContractError(
+                    f"{what}: after lib_tagger no step writes the output {value.name!r}; "
+                    "call the library, or share an input's memory"
+                )
 
     def _transform(self, node: TransformNode, evaluation: Evaluation) -> None:
         source, target = self.graph.values[node.input], self.graph.values[node.output]
@@ -258,7 +278,10 @@ class Recorder:
         storage = TensorStorage.allocate(y, target.layout)
         y.storage = storage
         change = LayoutChange(source.layout, target.layout)
+        before = len(self.evaluation.steps)
         run_transform(node.name, node.library, x, y, change, evaluation)
+        if evaluation is self.evaluation:
+            self._written(f"Transform {node.name!r}, {node.library} transformer", before, [y])
         self.storages[node.output] = storage
 
     def _ahead(self, node: TransformNode) -> None:

@@ -1,0 +1,132 @@
+"""Sessions at the edges of their lives: memory after ``close()``, forks, the interpreter's end."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from ops import Add, Conv2D, Relu, Reshape
+from ptensor.buffer import TensorStorage
+from vtensor import Graph, Session
+
+#: A session ``s`` on a small network, and what it is fed.
+SETUP = """
+import numpy as np
+from ops import Conv2D
+from vtensor import Graph, Session
+g = Graph()
+x = g.input("x", {"N": 1, "C": 16, "H": 8, "W": 8})
+w = g.constant(np.ones((16, 16, 3, 3), np.float32), "O I h w")
+g.output(g.add(Conv2D(), x, w), "y")
+s = Session(g)
+feeds = {"x": np.ones((1, 16, 8, 8), np.float32)}
+want = float(s.run(None, feeds)[0].sum())
+"""
+
+
+def ended(code: str) -> subprocess.CompletedProcess[str]:
+    """A fresh interpreter after this code, with warnings as errors; a hang fails the test."""
+    command = [sys.executable, "-W", "error", "-c", SETUP + code]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """Only what nothing refers to is freed inside the test."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def storages() -> int:
+    """How many tensors' memories there are."""
+    return sum(isinstance(one, TensorStorage) for one in gc.get_objects())
+
+
+@pytest.mark.parametrize("libraries", [None, ["numpy"]])
+def test_closing_frees_memory_at_once(no_collector: None, libraries: list[str] | None) -> None:
+    # Circles of references would keep the weights until some later garbage collection.
+    graph = Graph()
+    x = graph.input("x", {"N": 1, "C": 16, "H": 8, "W": 8})
+    w = graph.constant(np.ones((16, 16, 1, 1), np.float32), "O I h w")
+    y = graph.add(Add(), graph.add(Relu(), graph.add(Conv2D(), x, w)), x)
+    graph.output(graph.add(Reshape((("F", 1024),)), y), "y")
+    before = storages()
+    session = Session(graph, libraries=libraries)
+    session.run(None, {"x": np.ones((1, 16, 8, 8), np.float32)})
+    assert storages() >= before + 6
+    session.close()
+    assert storages() == before
+
+
+@pytest.mark.parametrize("libraries", [None, ["numpy"]])
+def test_runs_leave_nothing_behind(no_collector: None, libraries: list[str] | None) -> None:
+    graph = Graph()
+    x = graph.input("x", {"N": 1, "C": 16})
+    graph.output(graph.add(Relu(), x), "y")
+    feeds = {"x": np.ones((1, 16), np.float32)}
+    with Session(graph, libraries=libraries) as session:
+        for _ in range(3):
+            session.run(None, feeds)
+        before = len(gc.get_objects())
+        for _ in range(50):
+            session.run(None, feeds)
+        assert len(gc.get_objects()) < before + 50
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_uses_its_parents_session() -> None:
+    code = """
+import os, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # of fork beside threads
+child = os.fork()
+if child == 0:
+    ok = float(s.run(None, feeds)[0].sum()) == want
+    with Session(g) as own:
+        ok = ok and float(own.run(None, feeds)[0].sum()) == want
+    os._exit(0 if ok else 1)
+assert os.waitpid(child, 0)[1] == 0
+assert float(s.run(None, feeds)[0].sum()) == want
+"""
+    done = ended(code)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "",
+        "import threading\n"
+        "def work():\n    for _ in range(20): s.run(None, feeds)\n"
+        "threading.Thread(target=work, daemon=True).start()",
+    ],
+)
+def test_the_interpreter_ends_with_a_session_open(code: str) -> None:
+    done = ended(code)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("SessionClosedError") <= 1  # of the thread, which nobody waits for
+
+
+def test_a_run_after_the_end_is_a_typed_error() -> None:
+    code = """
+import atexit
+from vtensor.errors import SessionClosedError
+def late():
+    try:
+        s.run(None, feeds)
+    except SessionClosedError as error:
+        print(error)
+atexit.register(late)
+"""
+    done = ended(code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("nothing runs any more: ")
