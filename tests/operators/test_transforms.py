@@ -105,7 +105,7 @@ def test_followers_are_never_dropped_in_silence() -> None:
     x = VTensor("f32", {"N": 1, "C": 16})
     with (
         installed(Deciding()),
-        pytest.raises(NoInvokerError, match="numpy +: its invoker does not look at the operators"),
+        pytest.raises(NoInvokerError, match=r"numpy +: its invoker does not look at the operators"),
     ):
         run_compute(ctx, Relu(), [x])
 
