@@ -281,6 +281,7 @@ def test_wrong_outputs(graph: Graph, feeds: dict[str, Any]) -> None:
         ({"libraries": []}, "libraries is empty; registered are "),
         ({"libraries": 3}, "libraries=3 is no list of names; registered are "),
         ({"input_layouts": {"q": "N"}}, "input_layouts: no 'q' here; there are x, z"),
+        ({"input_layouts": "NCHW"}, "input_layouts='NCHW' is no {name: layout}; there are x, z"),
         ({"output_layouts": {"x": "N"}}, "output_layouts: no 'x' here; there are y, same"),
         (
             {"input_layouts": {"x": "NCHW8c"}},

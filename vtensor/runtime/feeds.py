@@ -139,6 +139,8 @@ def parse_layouts(
     """
     layouts: dict[str, Layout] = {}
     known = {port.name: port for port in ports}
+    if given is not None and not isinstance(given, Mapping):
+        raise InputError(f"{what}={given!r} is no {{name: layout}}; there are {', '.join(known)}")
     for name, layout in (given or {}).items():
         if name not in known:
             raise InputError(f"{what}: no {name!r} here; there are {', '.join(known) or 'none'}")
