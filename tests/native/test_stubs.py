@@ -8,7 +8,7 @@ import inspect
 from pathlib import Path
 
 import pytest
-from nanobind.stubgen import StubGen  # type: ignore[import-untyped]
+from nanobind.stubgen import StubGen
 
 ROOT = Path(__file__).parents[2]
 MODULES = ["libdesc.onednn._onednn", "vtensor.runtime._replay"]

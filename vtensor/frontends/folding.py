@@ -80,8 +80,8 @@ def infer(network: Network, sizes: Mapping[str, Sequence[int | None]]) -> Facts:
         if any(name in facts.arrays for name in node.outputs):
             continue  # folded for earlier sizes, from initializers alone
         schema = schema_of(node, network)
-        if schema is None:
-            continue
+        if schema is None or _has_graphs(node):
+            continue  # what is inside reads values from outside, which ONNX's check cannot see
         try:
             onnx.checker.check_node(node.proto, context)
         except Exception as error:  # ValidationError, and what bindings raise at foreign bytes
@@ -100,7 +100,7 @@ def schema_of(node: NetworkNode, network: Network) -> onnx.defs.OpSchema | None:
 
 def folds(node: NetworkNode, schema: onnx.defs.OpSchema | None, facts: Facts) -> bool:
     """True when a node's outputs are known before a run, whatever its operator is."""
-    if schema is None or any(a.type in _GRAPHS for a in node.proto.attribute):
+    if schema is None or _has_graphs(node):
         return False
     if not node.domain and node.proto.op_type in _OF_TYPE:
         return True
@@ -112,7 +112,9 @@ def folds(node: NetworkNode, schema: onnx.defs.OpSchema | None, facts: Facts) ->
     return not random
 
 
-_GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
+def _has_graphs(node: NetworkNode) -> bool:
+    """True for control flow, which holds graphs of its own."""
+    return any(a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for a in node.proto.attribute)
 
 
 def _infer_node(
