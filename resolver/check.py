@@ -8,7 +8,7 @@ its own and compares addresses element by element, dim by dim. It runs on every 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -167,17 +167,26 @@ def addresses(text: str, dims: Mapping[str, int]) -> tuple[object, ...]:
     table = []
     for name in sorted(dims):
         places = [i for i, (other, _) in enumerate(parts) if other == name]
-        outer = [i for i in places if not parts[i][1]]
-        inner = [i for i in places if parts[i][1]]
-        column = []
-        for index in range(dims[name]):
-            rest, address = index, 0
-            for place in reversed(inner):
-                rest, digit = divmod(rest, sizes[place])
-                address += digit * steps[place]
-            column.append(address + (rest * steps[outer[0]] if outer else 0))
-        table.append((name, tuple(column)))
+        outer = [steps[i] for i in places if not parts[i][1]]
+        inner = [(sizes[i], steps[i]) for i in places if parts[i][1]]
+        table.append((name, _column(dims[name], outer[0] if outer else 0, inner)))
     return (encoding, prod(sizes), tuple(table))
+
+
+def _column(size: int, step: int, inner: list[tuple[int, int]]) -> Sequence[int]:
+    """The address of each index; a range where neighbours are equally far apart, however many."""
+    if not inner:
+        return range(0, size * step, step)
+    column = []
+    for index in range(size):
+        rest, address = index, 0
+        for block, block_step in reversed(inner):
+            rest, digit = divmod(rest, block)
+            address += digit * block_step
+        column.append(address + rest * step)
+    apart = column[1] if size > 1 else 1
+    even = range(0, size * apart, apart) if apart else ()
+    return even if column == list(even) else tuple(column)
 
 
 def _compact(order: str, dims: Mapping[str, int]) -> Parts:

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from ptensor.layout import Layout
 
 
+#: The most bytes that a tensor may have: what an address can count.
+MAX_BYTES = 2**63 - 1
+
+
 class Storage(Protocol):
     """The memory behind a VTensor: who owns it, in which layout, and whether it ever changes."""
 
@@ -69,7 +73,8 @@ class VTensor:
         option: which output of which node this is, from ``ctx.output(i)``.
 
     Raises:
-        DimError: a name is no identifier, or a size is negative or no integer.
+        DimError: a name is no identifier, a size is negative or no integer, or all together are
+            more than memory can ever hold.
         DTypeError: the element type is unknown.
 
     >>> x = VTensor("f32", {"N": 1, "C": 64, "H": 56, "W": 56})
@@ -91,6 +96,8 @@ class VTensor:
                 )
             if not isinstance(size, int) or isinstance(size, bool) or size < 0:
                 raise DimError(f"dim {name} has size {size!r}; a size is an integer of at least 0")
+        if prod(dims.values()) * ITEMSIZE[dtype] > MAX_BYTES:
+            raise DimError(f"{dict(dims)} of {dtype} takes more bytes than 64 bits can count")
         self.dtype = dtype
         self._dims = MappingProxyType(dict(dims))
         self.option = option or Option()

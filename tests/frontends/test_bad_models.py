@@ -15,7 +15,7 @@ from onnx.external_data_helper import set_external_data
 from eval.models import light_model
 from tests.frontends.support import f32, model
 from vtensor import load_onnx
-from vtensor.errors import InputError, ModelError, UnsupportedOperatorError, VTensorError
+from vtensor.errors import DimError, InputError, ModelError, UnsupportedOperatorError, VTensorError
 from vtensor.frontends import folding
 from vtensor.operators import OPERATORS
 
@@ -326,3 +326,19 @@ def test_sparse_initializers_are_refused() -> None:
     proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [4]))
     with pytest.raises(ModelError, match="sparse"):
         load_onnx(proto)
+
+
+def test_control_flow_is_listed_with_what_else_is_missing() -> None:
+    text = (
+        "tiny (float[2, 3] x, bool q) => (float[2, 3] y) {"
+        " z = If(q)<then_branch = a() => (float[2, 3] t) { t = Neg(x) },"
+        " else_branch = b() => (float[2, 3] e) { e = Relu(x) }> r = Relu(z) y = Sin(r) }"
+    )
+    with pytest.raises(UnsupportedOperatorError, match="If : 1 x") as caught:
+        load_onnx(model(text))
+    assert "Sin : 1 x" in str(caught.value)
+
+
+def test_a_tensor_larger_than_any_memory() -> None:
+    with pytest.raises(DimError, match="more bytes than 64 bits can count"):
+        load_onnx(model(TINY.replace("2, 3", f"{2**62}, 4")))

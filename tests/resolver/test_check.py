@@ -291,3 +291,10 @@ def test_strategies_reach_blocks_and_spaces() -> None:
     collect()
     assert seen >= {"blocked", "plain", "spaced", "empty", "full"}
     assert isinstance(TransformNode, type)
+
+
+def test_long_dims_cost_nothing() -> None:
+    # Address by address this would take hours.
+    sizes = {"N": 2**40, "C": 4}
+    assert addresses("NC", sizes) == addresses("N/1 C/1", sizes)
+    assert addresses("NC", sizes) != addresses("CN", sizes)

@@ -114,7 +114,9 @@ def folds(node: NetworkNode, schema: onnx.defs.OpSchema | None, facts: Facts) ->
 
 def _has_graphs(node: NetworkNode) -> bool:
     """True for control flow, which holds graphs of its own."""
-    return any(a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for a in node.proto.attribute)
+    return any(
+        a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for a in node.proto.attribute
+    )
 
 
 def _infer_node(
