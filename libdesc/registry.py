@@ -26,6 +26,7 @@ from libdesc.schema import Description
 from ptensor.libraries import LIBRARIES
 from vtensor.dtype import ITEMSIZE
 from vtensor.errors import DTypeError, LibraryError, VTensorError
+from vtensor.operators import OPERATORS
 
 _log = logging.getLogger("vtensor.libraries")
 
@@ -141,6 +142,10 @@ def _fill() -> None:
         except Exception as error:
             report(origin, error)
     import_operators()
+    for info in _registry.invokers.values():
+        if info.op not in OPERATORS:
+            never = LibraryError(f"there is no operator {info.op!r}; it is never called")
+            report(f"invoker {info.file}:{info.line}", never)
 
 
 def report(origin: str, error: Exception) -> None:

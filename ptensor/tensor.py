@@ -71,6 +71,11 @@ class PTensor:
         return self.tensor.dtype
 
     @property
+    def device(self) -> str:
+        """The device that the call runs on."""
+        return self.call.device
+
+    @property
     def role(self) -> str:
         """The operand's role in the operator's declaration."""
         return self.call.roles[self.index]

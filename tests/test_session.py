@@ -224,3 +224,15 @@ def test_one_executor_a_budget() -> None:
     inside = outer.run(lambda: outer.run(threading.get_ident))
     assert inside == outer.run(threading.get_ident)
     assert inside != threading.get_ident()
+
+
+def test_only_the_last_used_plans_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vtensor.runtime.session.PLANS_KEPT", 2)
+    orders = [(0, 1, 2, 3), (0, 2, 3, 1), (2, 3, 0, 1)]
+    x = image()
+    lying = [np.ascontiguousarray(x.transpose(o)).transpose(np.argsort(o)) for o in orders]
+    with Session(network(), threads=2) as session:
+        before = resolutions()
+        for array, made in [(1, 1), (0, 1), (2, 2), (0, 2), (1, 3)]:
+            session.run(None, {"x": lying[array]})
+            assert resolutions() == before + made

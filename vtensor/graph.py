@@ -165,20 +165,67 @@ class Graph:
     def to_networkx(self) -> nx.MultiDiGraph[str]:
         """Nodes and values as a networkx graph; edge attribute ``value`` is the value's name.
 
-        Inputs and constants are nodes of kind ``input`` and ``constant``.
+        Inputs and constants are nodes of kind ``input`` and ``constant``. All that the graph is made of
+        is there as an attribute, so that ``from_networkx`` gives an equal graph.
         """
         import networkx as nx
 
-        graph: nx.MultiDiGraph[str] = nx.MultiDiGraph(name=self.name)
+        graph: nx.MultiDiGraph[str] = nx.MultiDiGraph(name=self.name, outputs=dict(self.outputs))
         producer = {name: name for name in (*self.inputs, *self.constants)}
-        graph.add_nodes_from(self.inputs, kind="input")
-        graph.add_nodes_from(self.constants, kind="constant")
+        for name in self.inputs:
+            graph.add_node(name, kind="input", tensor=self.values[name])
+        for name, array in self.constants.items():
+            graph.add_node(name, kind="constant", tensor=self.values[name], array=array)
         for node in self.nodes.values():
-            graph.add_node(node.name, kind="node", op=node.op_name, operator=node.op)
+            attributes = {"op": node.op_name, "operator": node.op, "outputs": node.outputs}
+            graph.add_node(node.name, kind="node", **attributes)
             for position, value in enumerate(node.inputs):
                 graph.add_edge(producer[value], node.name, value=value, position=position)
             producer.update(dict.fromkeys(node.outputs, node.name))
         return graph
+
+    @classmethod
+    def from_networkx(cls, graph: nx.MultiDiGraph[str]) -> Graph:
+        """The graph that a networkx graph of the form of ``to_networkx`` describes, not sealed.
+
+        Shapes are computed again, so an edited graph is checked like a new one.
+
+        Raises:
+            GraphError: it has a cycle, or lacks an attribute.
+            DimError: an operator does not take its inputs.
+
+        >>> from ops import Relu
+        >>> g = Graph("tiny")
+        >>> g.output(g.add(Relu(), g.input("x", {"N": 1, "C": 3}), name="relu"))
+        >>> str(Graph.from_networkx(g.to_networkx())) == str(g)
+        True
+        """
+        import networkx as nx
+
+        built = cls(str(graph.name or "graph"))
+        place = {name: index for index, name in enumerate(graph)}
+        try:
+            order = list(nx.lexicographical_topological_sort(graph, key=place.__getitem__))
+            for name in order:
+                built._take(name, graph.nodes[name], graph.in_edges(name, data=True))
+            for alias, name in graph.graph["outputs"].items():
+                built.output(built.values[name], alias)
+        except nx.NetworkXUnfeasible as error:
+            raise GraphError(f"{built.name}: the graph has a cycle") from error
+        except KeyError as error:
+            raise GraphError(f"{built.name}: attribute or value {error} is missing") from error
+        return built
+
+    def _take(self, name: str, node: Mapping[str, Any], edges: Iterable[Any]) -> None:
+        """Add one node of a networkx graph."""
+        if node["kind"] == "input":
+            self.input(name, node["tensor"].dims, node["tensor"].dtype)
+        elif node["kind"] == "constant":
+            self.constant(node["array"], list(node["tensor"].dims), name)
+        else:
+            given = sorted((data["position"], data["value"]) for _, _, data in edges)
+            inputs = [self.values[value] for _, value in given]
+            self.add(node["operator"], *inputs, name=name, outputs=node["outputs"])
 
     def _open(self) -> None:
         if self.sealed:

@@ -144,14 +144,14 @@ class OneDnnRoutine(Routine):
     ) -> Primitive:
         """A primitive on descriptors of these operands in these layouts; errors as above."""
         dnnl = native.load()
-        descs = [
-            to_desc(layout, operand.order, operand.tensor.dims, operand.tensor.dtype)
-            for operand, layout in zip(operands, row, strict=True)
-        ]
         try:
+            descs = [
+                to_desc(layout, operand.order, operand.tensor.dims, operand.tensor.dtype)
+                for operand, layout in zip(operands, row, strict=True)
+            ]
             return make(dnnl, *descs)
         except dnnl.Unimplemented:
-            types = "/".join(dict.fromkeys(desc.dtype for desc in descs))
+            types = "/".join(dict.fromkeys(operand.tensor.dtype for operand in operands))
             spelled = " ".join(str(layout) for layout in row)
             raise Decline(
                 f"no {self.family} kernel for {types} on {dnnl.isa()}, {spelled}"

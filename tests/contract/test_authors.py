@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ptensor import Layout, PTensor, emit, lib_tagger, share
@@ -81,3 +82,29 @@ def test_an_output_that_nothing_writes(bench: Bench, writes: str, python: bool) 
         assert text.startswith("Toy 'toy', toy invoker: after lib_tagger no step writes the output")
     else:
         Session(bench.graph()).close()
+
+
+def test_an_authors_own_error_says_where_it_was(bench: Bench) -> None:
+    """It keeps its type, gets a note, and the session stays usable."""
+    wrong = [True]
+
+    @bench.invoker(python=True)
+    def invoke(ctx: Any, op: Any, x: Any, y: Any) -> None:
+        src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
+        if lib_tagger("toy", [src], [dst]):
+            return
+        dst.data()[...] = src.data()
+        if wrong.pop():
+            raise ZeroDivisionError("mine")
+
+    with Session(bench.graph()) as session:
+        [port] = session.inputs
+        x = np.ones([size or 1 for size in port.shape], np.float32)
+        with pytest.raises(ZeroDivisionError, match="mine") as caught:
+            session.run(None, {port.name: x})
+        [note] = caught.value.__notes__
+        assert note.startswith("in Toy 'toy', toy invoker (")
+        assert "test_authors.py:" in note
+        wrong.append(False)
+        [y] = session.run(None, {port.name: x})
+        assert (y == x).all()

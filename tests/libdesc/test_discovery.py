@@ -188,3 +188,13 @@ threads = [threading.Thread(target=ask) for _ in range(8)]
 print(len(set(seen)), len(seen))
 """
     assert python(code) == ["1 8"]
+
+
+def test_an_invoker_of_no_operator_is_a_problem(tmp_path: Path) -> None:
+    """A misspelt name would otherwise be an invoker that nothing ever calls."""
+    made = good(tmp_path)
+    (made / "invokers.py").write_text(INVOKERS.replace('"Relu"', '"ReLU"'), encoding="utf-8")
+    lines = python(RUN, VTENSOR_LIBRARIES=str(made))
+    assert "goodlib" not in lines[0]
+    assert lines[1].startswith("problem: invoker ")
+    assert lines[1].endswith("there is no operator 'ReLU'; it is never called")

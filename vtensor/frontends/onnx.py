@@ -158,7 +158,7 @@ class Model:
                     declared = ", ".join("?" if s is None else str(s) for s in kind.sizes)
                     raise InputError(
                         f"input {name!r} has symbolic sizes ({declared}); "
-                        f"give them, as in shapes={{{name!r}: (...)}}"
+                        f"give them, as in shapes={{{name!r}: (...)}} (--shape on the command line)"
                     )
                 sizes.append(size)
             bound[name] = tuple(sizes)

@@ -176,6 +176,10 @@ class RecordEvaluation(Evaluation):
                 run_call(fresh, run)
             except Decline as why:
                 raise fresh.misuse(f"declines during a run: {why}", at=call.place) from None
+            except Exception as error:  # an author's own: it keeps its type, and says where it was
+                where = f"{call.op_name} {call.node!r}, {call.library} invoker ({call.place})"
+                error.add_note(f"in {where}")
+                raise
 
         self.steps.append(RecordedStep(call.node, call.library, "python", None, (), again))
 

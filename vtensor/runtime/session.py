@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
     from vtensor.frontends.onnx import Model
 
+#: Plans that a session keeps, the last used ones: each has its own copy of packed weights.
+PLANS_KEPT = 8
+
 Key = tuple[tuple[str, tuple[int, ...], str, Layout], ...]
 Progress = Callable[[str], None]
 
@@ -56,7 +60,7 @@ class Session:
         InputError: an option is wrong.
 
     A network whose shapes are all known is planned here, others at the first run. A run with other
-    shapes or other entry layouts makes another plan; plans are kept.
+    shapes or other entry layouts makes another plan; the last used ones are kept.
 
     >>> from ops import Relu
     >>> g = Graph("tiny")
@@ -83,7 +87,7 @@ class Session:
         self._libraries = _library_names(libraries)
         self._progress = progress
         self._closed = False
-        self._plans: dict[Key, Plan] = {}
+        self._plans: OrderedDict[Key, Plan] = OrderedDict()
         self._last: Plan | None = None
         self._model, self._graph = _load(model)
         self._inputs, self._outputs = self._ports()
@@ -122,7 +126,7 @@ class Session:
         if self._last is None:
             raise InputError(
                 "there is no plan yet: sizes are symbolic, so the first run makes it; "
-                "or load the model with shapes="
+                "or load the model with shapes= (--shape on the command line)"
             )
         return self._last
 
@@ -190,8 +194,12 @@ class Session:
 
     def _plan_for(self, key: Key) -> Plan:
         plan = self._plans.get(key)
+        if plan is not None:
+            self._plans.move_to_end(key)
         if plan is None:
             plan = self._plans[key] = self._make(key)
+            if len(self._plans) > PLANS_KEPT:
+                self._plans.popitem(last=False)
         self._last = plan
         return plan
 
