@@ -165,8 +165,8 @@ class Graph:
     def to_networkx(self) -> nx.MultiDiGraph[str]:
         """Nodes and values as a networkx graph; edge attribute ``value`` is the value's name.
 
-        Inputs and constants are nodes of kind ``input`` and ``constant``. All that the graph is made of
-        is there as an attribute, so that ``from_networkx`` gives an equal graph.
+        Inputs and constants are nodes of kind ``input`` and ``constant``. All that the graph is
+        made of is there as an attribute, so that ``from_networkx`` gives an equal graph.
         """
         import networkx as nx
 
