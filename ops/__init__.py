@@ -10,6 +10,8 @@ from typing import Any
 
 def __getattr__(name: str) -> Any:
     """The class of an operator, wherever its file is."""
+    if name == "__all__":
+        return __dir__()
     if name.startswith("_"):
         raise AttributeError(name)
     from libdesc.registry import registry

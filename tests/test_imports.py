@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from libdesc.registry import registry
+from vtensor.operators import OPERATORS
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("vtensor", "ptensor", "libdesc", "resolver", "optimizer", "ops")
 
@@ -166,3 +169,11 @@ def test_every_module_of_vtensor_has_its_floor() -> None:
     }
     assert found <= placed
     assert set(PACKAGES) - {"vtensor"} <= placed
+
+
+def test_ops_gives_every_operator_by_star() -> None:
+    names: dict[str, object] = {}
+    exec("from ops import *", names)
+    registry()
+    assert names.keys() - {"__builtins__"} == OPERATORS.keys()
+    assert names["Conv2D"] is OPERATORS["Conv2D"].cls

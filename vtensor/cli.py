@@ -133,7 +133,8 @@ def progress(title: str) -> Iterator[Any]:
     """A progress display on standard error; yields a function to call with what is being done."""
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
         task = bar.add_task(title, total=None)
         yield lambda node: bar.update(task, description=f"{title}: {node}")
 
