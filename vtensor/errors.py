@@ -73,6 +73,18 @@ class InputError(VTensorError):
     """A run was given a wrong name, rank, shape, element type or option."""
 
 
+class ValuesNeededError(InputError):
+    """Values of inputs decide shapes, so they must be given when a graph is made.
+
+    Attributes:
+        names: the inputs.
+    """
+
+    def __init__(self, message: str, names: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.names = tuple(names)
+
+
 class SessionClosedError(VTensorError):
     """A session was used after ``close()``."""
 

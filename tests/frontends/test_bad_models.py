@@ -203,9 +203,12 @@ def test_names_that_are_no_text() -> None:
 
 
 def test_shape_from_data() -> None:
-    text = "g (float[2, 3] x, int64[2] s) => (float[a, b] y) { t = Add(s, s) y = Reshape(x, t) }"
+    text = (
+        "g (float[2, 3] x, int64[2, 1] s) => (float[a, b] y) "
+        "{ t = Add(s, s) u = Squeeze(t, one) y = Reshape(x, u) }"
+    )
     with pytest.raises(ModelError, match="must be known before a run"):
-        load_onnx(model(text))
+        load_onnx(model(text, one=np.array([1])))
 
 
 def test_constant_over_budget(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from vtensor.errors import ModelError, UnsupportedOperatorError, VTensorError
+from vtensor.errors import (
+    ModelError,
+    UnsupportedOperatorError,
+    ValuesNeededError,
+    VTensorError,
+)
 from vtensor.frontends.folding import Facts, folds, schema_of
 from vtensor.frontends.naming import Key, Names, NodeNaming, assign_names, local_names
 from vtensor.frontends.network import Network, NetworkNode
 from vtensor.frontends.reader import Added, Reader, Refusal, attribute_value
 from vtensor.frontends.tensors import Array, element_type
+from vtensor.frontends.values import deciding_inputs, foldable
 from vtensor.graph import Graph
 from vtensor.operators import OPERATORS, Spelling, info_of, structural_operator
 from vtensor.tensor import VTensor
@@ -105,11 +111,17 @@ def _rank(name: str, network: Network, facts: Facts) -> int:
 class Problems:
     """Nodes that cannot be taken: all of them are reported at once."""
 
-    missing: dict[str, list[str]] = field(default_factory=dict)
+    missing: dict[str, list[NetworkNode]] = field(default_factory=dict)
     refused: list[tuple[NetworkNode, str]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.missing or self.refused)
+
+    def but_for(self, known: Iterable[str], network: Network, facts: Facts) -> bool:
+        """True when there are others than nodes that fold once these inputs are known."""
+        nodes = [node for missing in self.missing.values() for node in missing]
+        nodes += [node for node, _ in self.refused]
+        return not all(foldable(node, known, network, facts) for node in nodes)
 
     def error(self, network: Network) -> UnsupportedOperatorError:
         """One error for all; operators that are missing come first, each with its nodes."""
@@ -118,7 +130,8 @@ class Problems:
         if self.missing:
             lines.append(f"  VTensor does not have {len(self.missing)} of its operators:")
             for label, nodes in sorted(self.missing.items()):
-                lines.append(f"    {label} : {len(nodes)} x, {', '.join(nodes)}")
+                names = ", ".join(node.name for node in nodes)
+                lines.append(f"    {label} : {len(nodes)} x, {names}")
         if self.refused:
             lines.append("  VTensor does not take these nodes:")
             lines += [f"    {n.label} {n.name!r} : {reason}" for n, reason in self.refused]
@@ -138,6 +151,7 @@ class Builder:
         self._constants: dict[tuple[str, Names, tuple[int, ...]], VTensor] = {}
         self._renames: dict[tuple[str, Names], VTensor] = {}
         self._problems = Problems()
+        self._needed: dict[str, None] = {}
         self._reserved = {
             *named.network.value_names(),
             *(node.name for node in named.network.nodes),
@@ -149,12 +163,17 @@ class Builder:
         Raises:
             UnsupportedOperatorError: lists every node that cannot be taken.
             ModelError: a value's shape depends on data.
+            ValuesNeededError: inputs' values decide shapes, and they were not given.
         """
         for name, declared in self._network.inputs.items():
+            if name in self._facts.arrays:
+                continue  # its value is given: a constant of this graph
             dims = self._dims(name, self._named.names[name])
             self._data[name] = self._graph.input(name, dims, declared.dtype)
         for node, naming in self._named.nodes:
             self._node(node, naming)
+        if self._needed and not self._problems.but_for(self._needed, self._network, self._facts):
+            raise self._values_needed(self._needed)
         if self._problems:
             raise self._problems.error(self._network)
         for name in self._network.outputs:
@@ -177,6 +196,25 @@ class Builder:
                 "that is decided by data"
             )
         return self._data[name]
+
+    def need(self, name: str) -> None:
+        """Say that a value must be known before a run.
+
+        Raises:
+            ValuesNeededError: it would be, if the values of some inputs were given.
+        """
+        deciding = deciding_inputs(name, self._network, self._facts)
+        if deciding:
+            raise self._values_needed(deciding)
+
+    def _values_needed(self, names: Iterable[str]) -> ValuesNeededError:
+        listed = ", ".join(map(repr, names))
+        return ValuesNeededError(
+            f"{self._network.label}: the values of the inputs {listed} decide shapes, or how "
+            "operators work, so a graph is made for each; give them as values={name: array}, or "
+            "let a Session do so",
+            names,
+        )
 
     def renamed(self, value: VTensor, names: Names) -> VTensor | None:
         """The result of an earlier Rename of a value to these names."""
@@ -204,10 +242,10 @@ class Builder:
     def _node(self, node: NetworkNode, naming: NodeNaming) -> None:
         candidates = spellings_of(node, self._network)
         if not candidates:
-            self._problems.missing.setdefault(node.label, []).append(node.name)
+            self._problems.missing.setdefault(node.label, []).append(node)
             return self._stand_in(node)
         local = local_names(naming, self._named.names)
-        reasons = []
+        reasons, needed = [], False
         for spelling in candidates:
             reader = Reader(node, naming.opset, local, self, naming.read_attribute)
             try:
@@ -215,11 +253,17 @@ class Builder:
             except Refusal as refusal:
                 reasons.append(str(refusal))
                 continue
+            except ValuesNeededError as error:
+                self._needed.update(dict.fromkeys(error.names))
+                needed = True
+                continue
             except VTensorError:
-                if not self._problems:
+                if not self._problems and not self._needed:
                     raise
                 return self._stand_in(node)  # it may be wrong only for what came before it
             return self._commit(reader, results)
+        if needed:
+            return self._stand_in(node)
         self._problems.refused.append((node, "; ".join(dict.fromkeys(reasons))))
         return self._stand_in(node)
 

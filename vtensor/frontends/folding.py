@@ -59,8 +59,12 @@ class Facts:
         self.static.add(name)
 
 
-def infer(network: Network, sizes: Mapping[str, Sequence[int | None]]) -> Facts:
-    """Infer types and fold constants, given the sizes of inputs.
+def infer(
+    network: Network,
+    sizes: Mapping[str, Sequence[int | None]],
+    values: Mapping[str, Array] | None = None,
+) -> Facts:
+    """Infer types and fold constants, given the sizes of inputs, and the values of some.
 
     What was folded from initializers alone is kept in ``network.arrays`` for the next time.
 
@@ -73,6 +77,8 @@ def infer(network: Network, sizes: Mapping[str, Sequence[int | None]]) -> Facts:
         facts.know(name, array)
     for name, declared in network.inputs.items():
         facts.types[name] = helper.make_tensor_type_proto(declared.elem_type, sizes[name])
+    for name, array in (values or {}).items():
+        facts.know(name, array)
     context = onnx.checker.C.CheckerContext()
     context.ir_version = network.ir_version
     context.opset_imports = dict(network.opsets)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import onnx
@@ -88,6 +89,11 @@ class Network:
     def opset(self) -> int:
         """Version of ONNX's own operators."""
         return self.opsets.get("", 0)
+
+    @cached_property
+    def producers(self) -> Mapping[str, NetworkNode]:
+        """The node that computes each value."""
+        return {name: node for node in self.nodes for name in node.outputs}
 
     def value_names(self) -> set[str]:
         """Every name that a value has."""

@@ -8,24 +8,29 @@ from operator import index
 from typing import SupportsIndex
 
 from libdesc.registry import registry
-from vtensor.errors import InputError, ModelError
+from vtensor.errors import InputError, ModelError, ValuesNeededError
 from vtensor.frontends.builder import Builder, Named, name_values
 from vtensor.frontends.folding import infer
 from vtensor.frontends.naming import Key, Names
 from vtensor.frontends.network import Source, read_network
-from vtensor.frontends.tensors import element_type, sizes_of
+from vtensor.frontends.tensors import Array, element_type, sizes_of
 from vtensor.graph import Graph
-from vtensor.runtime.feeds import Port
+from vtensor.runtime.feeds import Port, as_array, check_array
 
 Shapes = Mapping[str, Sequence[SupportsIndex]]
+Values = Mapping[str, Array]
 
 
-def load_onnx(model: Source, *, shapes: Shapes | None = None) -> Graph:
+def load_onnx(
+    model: Source, *, shapes: Shapes | None = None, values: Values | None = None
+) -> Graph:
     """Read an ONNX model as a graph.
 
     Args:
         model: path of a file, its bytes, or a ModelProto.
         shapes: sizes of inputs by name; needed for the inputs that declare symbolic ones.
+        values: values of inputs by name, which become constants; needed for the inputs whose
+        values decide shapes.
 
     Returns:
         The graph, sealed. Values have ONNX's names; a value's dims are presented in the order of
@@ -35,6 +40,7 @@ def load_onnx(model: Source, *, shapes: Shapes | None = None) -> Graph:
         ModelError: the model is missing, damaged, or not what ONNX allows.
         UnsupportedOperatorError: it uses what VTensor does not have; lists all of it.
         InputError: ``shapes`` names no input, contradicts the model, or leaves sizes open.
+        ValuesNeededError: the values of inputs decide shapes, and are not in ``values``.
 
     >>> import onnx.parser
     >>> print(load_onnx(onnx.parser.parse_model('''
@@ -48,7 +54,7 @@ def load_onnx(model: Source, *, shapes: Shapes | None = None) -> Graph:
 
     Source: DESIGN.md, section 7.
     """
-    return Model(model).graph(shapes or {})
+    return Model(model).graph(shapes or {}, values)
 
 
 class Model:
@@ -63,6 +69,7 @@ class Model:
 
     def __init__(self, model: Source) -> None:
         self._network = read_network(model)
+        self._deciding: dict[str, None] = {}
         registry()  # the operators' spellings
 
     @property
@@ -74,20 +81,34 @@ class Model:
         }
 
     @property
+    def deciding(self) -> tuple[str, ...]:
+        """The inputs whose values decide shapes, so far as graphs that were made have shown."""
+        return tuple(self._deciding)
+
+    @property
     def static(self) -> bool:
         """True when the model itself decides every input's sizes."""
         return all(None not in shape for _, shape in self.inputs.values())
 
-    def graph(self, shapes: Shapes | None = None) -> Graph:
-        """The graph for these sizes of inputs.
+    def graph(self, shapes: Shapes | None = None, values: Values | None = None) -> Graph:
+        """The graph for these sizes of inputs, and for the values of some.
 
         Raises:
             UnsupportedOperatorError: the model uses what VTensor does not have; lists all of it.
             InputError: ``shapes`` names no input, contradicts the model, or leaves sizes open.
             ModelError: shapes do not fit, or depend on data.
+            ValuesNeededError: inputs' values decide shapes; ``deciding`` then names them.
         """
-        sizes = self._bind(shapes or {})
-        if self.static:
+        try:
+            return self._graph(shapes or {}, values or {})
+        except ValuesNeededError as error:
+            self._deciding.update(dict.fromkeys(error.names))
+            raise
+
+    def _graph(self, shapes: Shapes, values: Values) -> Graph:
+        checked = self._values(values)
+        sizes = self._bind({**shapes, **{name: array.shape for name, array in checked.items()}})
+        if self.static and not values:
             return Builder(self._symbolic).build()
         # The names that ports() has promised hold for all sizes.
         pinned: dict[Key, Names] = {
@@ -95,7 +116,7 @@ class Model:
         }
         promised = self._promised()
         pinned.update(promised)
-        named = name_values(self._network, infer(self._network, sizes), pinned)
+        named = name_values(self._network, infer(self._network, sizes, checked), pinned)
         return Builder(named).build(promised)
 
     def ports(self) -> tuple[list[Port], list[Port]]:
@@ -135,6 +156,20 @@ class Model:
         """Names and types so far as they follow from the model alone."""
         sizes = {name: shape for name, (_, shape) in self.inputs.items()}
         return name_values(self._network, infer(self._network, sizes))
+
+    def _values(self, values: Values) -> dict[str, Array]:
+        """Given values, checked."""
+        inputs = self.inputs
+        unknown = [str(name) for name in values if name not in inputs]
+        if unknown:
+            have = ", ".join(inputs) or "none"
+            raise InputError(f"values: no input {', '.join(map(repr, unknown))}; there are {have}")
+        checked = {}
+        for name, array in values.items():
+            dtype, shape = inputs[name]
+            port = Port(name, dtype, shape, tuple(f"D{axis}" for axis in range(len(shape))))
+            checked[name] = check_array(as_array(name, array), port)
+        return checked
 
     def _bind(self, shapes: Shapes) -> dict[str, tuple[int, ...]]:
         """The sizes of all inputs."""

@@ -37,6 +37,9 @@ class Values(Protocol):
     def data(self, name: str) -> VTensor:
         """A value computed from data."""
 
+    def need(self, name: str) -> None:
+        """Say that a value must be known before a run; raises where inputs' values decide it."""
+
     def renamed(self, value: VTensor, names: Names) -> VTensor | None:
         """The result of an earlier Rename of a value to these names."""
 
@@ -128,6 +131,7 @@ class Reader:
         name = self._input_name(index)
         array = self.values.array(name)
         if array is None:
+            self.values.need(name)
             raise self.refuse(
                 f"input {index} ({name!r}) must be known before a run, and is computed from data"
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,8 @@ from ptensor.layout import Layout
 from resolver.check import check
 from resolver.evaluate import resolve
 from resolver.extend import extend
-from vtensor.errors import InputError, SessionClosedError
+from vtensor.dtype import numpy_dtype
+from vtensor.errors import InputError, SessionClosedError, ValuesNeededError
 from vtensor.graph import Graph
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.feeds import (
@@ -38,7 +40,9 @@ if TYPE_CHECKING:
 #: Plans that a session keeps, the last used ones: each has its own copy of packed weights.
 PLANS_KEPT = 8
 
-Key = tuple[tuple[str, tuple[int, ...], str, Layout], ...]
+#: What a plan is made for. Of each input: name, shape, element type, layout; and where the value
+#: decides shapes, its bytes.
+Key = tuple[tuple[str, tuple[int, ...], str, Layout, bytes | None], ...]
 Progress = Callable[[str], None]
 
 
@@ -60,7 +64,8 @@ class Session:
         InputError: an option is wrong.
 
     A network whose shapes are all known is planned here, others at the first run. A run with other
-    shapes or other entry layouts makes another plan; the last used ones are kept.
+    shapes or other entry layouts makes another plan; the last used ones are kept. So does one with
+    another value of an input that decides shapes (a Reshape's shape fed as an input).
 
     >>> from ops import Relu
     >>> g = Graph("tiny")
@@ -95,7 +100,7 @@ class Session:
         self._delivery = parse_layouts(output_layouts, self._outputs, "output_layouts")
         if self._graph is not None:
             key = tuple(
-                (p.name, tuple(s or 0 for s in p.shape), p.dtype, self._entry_layout(p))
+                (p.name, tuple(s or 0 for s in p.shape), p.dtype, self._entry_layout(p), None)
                 for p in self._inputs
             )
             self._executor.run(lambda: self._plan_for(key))
@@ -125,7 +130,8 @@ class Session:
         self._open()
         if self._last is None:
             raise InputError(
-                "there is no plan yet: sizes are symbolic, so the first run makes it; "
+                "there is no plan yet: sizes are symbolic, or values decide them, so the first run "
+                "makes it; "
                 "or load the model with shapes= (--shape on the command line)"
             )
         return self._last
@@ -165,7 +171,7 @@ class Session:
             sizes = dict(zip(port.dims, array.shape, strict=True))
             layout = expected if expected.same(layout, sizes) else layout
             arrays[port.name] = array
-            rows.append((port.name, array.shape, port.dtype, layout))
+            rows.append((port.name, array.shape, port.dtype, layout, None))
         return self._executor.run(lambda: self._run(tuple(rows), arrays, wanted))
 
     def close(self) -> None:
@@ -190,7 +196,33 @@ class Session:
 
     def _run(self, key: Key, arrays: Mapping[str, Array], wanted: Sequence[str]) -> list[Array]:
         self._open()  # it may have been closed while this run was queued
-        return self._plan_for(key).run(arrays, wanted)
+        deciding: tuple[str, ...] = ()
+        while True:
+            key = self._with_values(key, arrays)
+            try:
+                plan = self._plan_for(key)
+            except ValuesNeededError:
+                if self._model is None or self._model.deciding == deciding:
+                    raise
+                deciding = self._model.deciding
+            else:
+                fed = {row[0]: arrays[row[0]] for row in key if row[4] is None}
+                return plan.run(fed, wanted)
+
+    def _with_values(self, key: Key, arrays: Mapping[str, Array]) -> Key:
+        """A key with the bytes of the inputs whose values decide shapes."""
+        deciding = self._model.deciding if self._model is not None else ()
+        if not deciding:
+            return key
+        rows = []
+        for name, shape, dtype, layout, value in key:
+            if name in deciding:
+                layout, value = self._plain(name), arrays[name].tobytes()
+            rows.append((name, shape, dtype, layout, value))
+        return tuple(rows)
+
+    def _plain(self, name: str) -> Layout:
+        return next(Layout.plain(port.dims) for port in self._inputs if port.name == name)
 
     def _plan_for(self, key: Key) -> Plan:
         plan = self._plans.get(key)
@@ -207,8 +239,8 @@ class Session:
         graph = self._graph
         if graph is None:
             assert self._model is not None, "an open session has a model or a graph"
-            graph = self._model.graph({name: shape for name, shape, _, _ in key})
-        entry = {name: layout for name, _, _, layout in key}
+            graph = self._model.graph({row[0]: row[1] for row in key}, _values(key))
+        entry = {name: layout for name, _, _, layout, value in key if value is None}
         extended = extend(resolve(graph, entry, self._libraries), self._delivery, self._libraries)
         extended = optimise(extended, self._optimize)
         able = [library.name for library in registry().libraries.values() if library.transforms]
@@ -246,6 +278,15 @@ class Session:
             raise SessionClosedError("this session is closed: make a new one")
 
 
+def _values(key: Key) -> dict[str, Array]:
+    """The values that a key holds, as arrays."""
+    return {
+        name: np.frombuffer(value, numpy_dtype(dtype)).reshape(shape)
+        for name, shape, dtype, _, value in key
+        if value is not None
+    }
+
+
 def _port(name: str, value: Any) -> Port:
     return Port(name, value.dtype, tuple(value.dims.values()), tuple(value.dims))
 
@@ -259,7 +300,9 @@ def _load(
     from vtensor.frontends.onnx import Model
 
     loaded = Model(model)
-    return (None, loaded.graph({})) if loaded.static else (loaded, None)
+    with suppress(ValuesNeededError):  # then plans are made by runs, which give the values
+        return (None, loaded.graph({})) if loaded.static else (loaded, None)
+    return loaded, None
 
 
 def _library_names(libraries: Sequence[str] | None) -> tuple[str, ...] | None:

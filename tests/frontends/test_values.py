@@ -1,0 +1,104 @@
+"""Inputs whose values decide shapes: a plan for each value."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.frontends.support import f32, model, runtime
+from vtensor import Session, load_onnx
+from vtensor.errors import InputError, UnsupportedOperatorError, ValuesNeededError, VTensorError
+from vtensor.runtime.session import PLANS_KEPT
+
+RESHAPE = model("g (float[2, 3, 4] x, int64[2] shape) => (float[a, b] y) { y = Reshape(x, shape) }")
+COMPUTED = model(
+    "g (float[n, 3, 4] x, int64[1] rows) => (float[a, b] y) "
+    "{ s = Concat<axis = 0>(rows, rest)\n y = Reshape(x, s) }",
+    rest=np.array([-1], np.int64),
+)
+SHAPES = ((6, 4), (4, 6), (-1, 3), (0, -1))
+
+
+@pytest.mark.parametrize("libraries", [None, ["numpy"]])
+def test_a_shape_as_an_input(libraries: list[str] | None) -> None:
+    x = f32(2, 3, 4)
+    with Session(RESHAPE, libraries=libraries) as session:
+        assert [port.name for port in session.inputs] == ["x", "shape"]
+        for shape in SHAPES:
+            feeds = {"x": x, "shape": np.array(shape)}
+            [y] = session.run(None, feeds)
+            np.testing.assert_array_equal(y, runtime(RESHAPE, feeds)[0])
+
+
+def test_a_shape_computed_from_an_input_and_symbolic_sizes() -> None:
+    with Session(COMPUTED) as session:
+        for rows, count in ((2, 1), (6, 2), (12, 2)):
+            feeds = {"x": f32(count, 3, 4), "rows": np.array([rows])}
+            [y] = session.run(None, feeds)
+            np.testing.assert_array_equal(y, runtime(COMPUTED, feeds)[0])
+
+
+def test_values_are_part_of_a_plans_key_and_plans_are_bounded() -> None:
+    x = f32(2, 3, 4)
+    made = []
+    with Session(RESHAPE) as session:
+        for shape in (*SHAPES, *SHAPES):
+            session.run(None, {"x": x, "shape": np.array(shape)})
+            made.append(session.plan)
+        assert made[:4] == made[4:]
+        assert len(set(map(id, made))) == len(SHAPES)
+        for size in range(2 * PLANS_KEPT):
+            feeds = {"x": np.ones((2, 3, 4), np.float32), "shape": np.array([1 + size, -1])}
+            if 24 % (1 + size) == 0:
+                session.run(None, feeds)
+        assert len(session._plans) <= PLANS_KEPT
+
+
+def test_the_value_is_read_before_the_run_so_the_array_may_change() -> None:
+    x, shape = f32(2, 3, 4), np.array([6, 4])
+    with Session(RESHAPE) as session:
+        session.run(None, {"x": x, "shape": shape})
+        shape[:] = (4, 6)
+        assert session.run(None, {"x": x, "shape": shape})[0].shape == (4, 6)
+
+
+@pytest.mark.parametrize("shape", [(5, 5), (-1, -1), (-3, 8), (2**40, 2**40)])
+def test_a_value_that_does_not_fit_is_a_typed_error(shape: tuple[int, int]) -> None:
+    with Session(RESHAPE) as session:
+        with pytest.raises(VTensorError):
+            session.run(None, {"x": f32(2, 3, 4), "shape": np.array(shape)})
+        [y] = session.run(None, {"x": f32(2, 3, 4), "shape": np.array([6, 4])})
+        assert y.shape == (6, 4)
+
+
+def test_load_onnx_asks_for_values_and_takes_them() -> None:
+    with pytest.raises(ValuesNeededError, match="'shape'") as caught:
+        load_onnx(RESHAPE)
+    assert caught.value.names == ("shape",)
+    graph = load_onnx(RESHAPE, values={"shape": np.array([6, 4])})
+    assert list(graph.inputs) == ["x"]
+    with pytest.raises(InputError, match="no input 'size'"):
+        load_onnx(RESHAPE, values={"size": np.array([6, 4])})
+    with pytest.raises(InputError, match="element type f32"):
+        load_onnx(RESHAPE, values={"shape": np.ones(2, np.float32)})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (float[2] x) => (float[a, b] y) { s = Cast<to = 7>(x)\n y = Reshape(x, s) }",
+        "g (int64[2, 1] x) => (int64[a, b] y) { s = Flatten<axis = 0>(x)\n"
+        "z = Squeeze(s, zero)\n y = Reshape(x, z) }",
+        "g (int64[4096] x) => (int64[a, b] y) { y = Reshape(x, x) }",
+    ],
+    ids=["from floats", "from a matrix", "too long"],
+)
+def test_what_is_computed_from_data_stays_an_error(text: str) -> None:
+    with pytest.raises(UnsupportedOperatorError):
+        Session(model(text, zero=np.array([0])))
+
+
+def test_an_operator_that_is_missing_is_said_at_once() -> None:
+    text = "g (float[2] x, int64[1] s) => (float[a] y) { z = Det(x)\n y = Reshape(z, s) }"
+    with pytest.raises(VTensorError, match="Det"):
+        Session(model(text.replace("float[2] x", "float[2, 2] x")))

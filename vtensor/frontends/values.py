@@ -1,0 +1,64 @@
+"""Inputs whose values decide shapes: a network is made for each of their values.
+
+Exporters and ONNX's own tests feed shapes, axes and sizes as inputs of a graph. Such an input is
+small and has at most one dim. What is computed from data stays data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+
+from vtensor.frontends.folding import Facts, folds, schema_of
+from vtensor.frontends.network import Network, NetworkNode
+
+#: A larger input is data, whatever reads it.
+LIMIT_ELEMENTS = 1024
+
+
+def deciding_inputs(name: str, network: Network, facts: Facts) -> list[str]:
+    """The inputs whose values make a value known before a run; none when nothing can.
+
+    The value is such an input itself, or computed from integer ones and constants alone.
+    """
+    found = _leaves(name, network, facts)
+    if found is None or not all(_small(leaf, facts) for leaf in found):
+        return []
+    whole = [leaf for leaf in found if leaf == name or network.inputs[leaf].dtype in _INTEGERS]
+    return whole if len(whole) == len(found) else []
+
+
+def foldable(node: NetworkNode, known: Iterable[str], network: Network, facts: Facts) -> bool:
+    """True when a node is computed from these inputs and constants alone."""
+    leaves = [_leaves(name, network, facts) for name in node.outputs]
+    return all(found is not None and set(found) <= set(known) for found in leaves)
+
+
+def _small(name: str, facts: Facts) -> bool:
+    sizes = facts.sizes(name) or ()
+    return len(sizes) <= 1 and prod(size or 0 for size in sizes) <= LIMIT_ELEMENTS
+
+
+def _leaves(name: str, network: Network, facts: Facts) -> list[str] | None:
+    """The inputs that a value depends on; None when a node on the way cannot be folded."""
+    found: dict[str, None] = {}
+    seen, waiting = {name}, [name]
+    while waiting:
+        value = waiting.pop()
+        if value in facts.static:
+            continue
+        if value in network.inputs:
+            found[value] = None
+            continue
+        node = network.producers[value]
+        schema = schema_of(node, network)
+        given = Facts(static={*node.inputs})
+        if not folds(node, schema, given):
+            return None
+        fresh = [each for each in node.inputs if each not in seen]
+        seen.update(fresh)
+        waiting += fresh
+    return list(found)
+
+
+_INTEGERS = ("s64", "s32", "bool")
