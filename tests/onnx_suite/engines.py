@@ -1,0 +1,151 @@
+"""Who runs a case: VTensor, and the peers that are installed."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto
+
+from tests.onnx_suite.cases import Case, Value
+from vtensor import Session
+from vtensor.errors import NativeError, UnsoundPlanError, UnsupportedOperatorError, VTensorError
+
+Run = Callable[[ModelProto, Mapping[str, Value]], Sequence[Value]]
+
+#: Errors of ours that say that something is wrong with us, not that a case is not supported.
+FAULTS = (NativeError, UnsoundPlanError)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a case: ``passed``, ``unsupported`` or ``failed``, and why."""
+
+    status: str
+    reason: str = ""
+
+
+def vtensor(model: ModelProto, feeds: Mapping[str, Value]) -> Sequence[Value]:
+    """VTensor's answer."""
+    with Session(model, threads=1) as session:
+        return session.run(None, feeds)
+
+
+def onnx_reference(model: ModelProto, feeds: Mapping[str, Value]) -> Sequence[Value]:
+    """The answer of ONNX's own evaluator."""
+    from onnx.reference import ReferenceEvaluator
+
+    return list(ReferenceEvaluator(model).run(None, dict(feeds)))
+
+
+def onnx_runtime(model: ModelProto, feeds: Mapping[str, Value]) -> Sequence[Value]:
+    """ONNX Runtime's answer."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    answers: Sequence[Value] = session.run(None, dict(feeds))
+    return answers
+
+
+def openvino(model: ModelProto, feeds: Mapping[str, Value]) -> Sequence[Value]:
+    """OpenVINO's answer, in f32 as the others."""
+    import openvino  # type: ignore[import-not-found, unused-ignore]
+
+    core = openvino.Core()
+    read = core.read_model(model.SerializeToString())
+    compiled = core.compile_model(read, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    answers = compiled(dict(feeds))
+    return [answers[port] for port in compiled.outputs]
+
+
+#: Peers by the module that must be there.
+PEERS: dict[str, tuple[str, Run]] = {
+    "ONNX Runtime": ("onnxruntime", onnx_runtime),
+    "OpenVINO": ("openvino", openvino),
+    "onnx.reference": ("onnx.reference", onnx_reference),
+}
+
+
+def peers() -> tuple[dict[str, Run], list[str]]:
+    """The peers that are installed, and the names of those that are not."""
+    there = {name: run for name, (module, run) in PEERS.items() if find_spec(module)}
+    return there, [name for name in PEERS if name not in there]
+
+
+def judge(case: Case, run: Run = vtensor) -> Outcome:
+    """Run a case and say what became of it; nothing but an interrupt comes out of it."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            for feeds, wanted in case.data:
+                fault = difference(list(run(case.model, feeds)), wanted, case.rtol, case.atol)
+                if fault:
+                    return Outcome("failed", fault)
+        except FAULTS as error:
+            return Outcome("failed", f"{type(error).__name__}: {_first(error)}")
+        except VTensorError as error:
+            return Outcome("unsupported", refusal(error))
+        except Exception as error:  # untyped: whatever a fault of ours, or a peer, raises
+            return Outcome("failed", f"{type(error).__name__}: {_first(error)}")
+    return Outcome("passed")
+
+
+def _first(error: Exception) -> str:
+    return (str(error).strip() or "no text").splitlines()[0][:200]
+
+
+def refusal(error: VTensorError) -> str:
+    """Why a case is not supported, without the names of its nodes and values."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    if isinstance(error, UnsupportedOperatorError):
+        rows = [line.partition(" : ") for line in lines if " : " in line]
+        missing = "does not have" in str(error)
+        texts = [f"no {row[0]}" if missing and " x, " in row[2] else row[2] for row in rows]
+        return "; ".join(sorted(set(texts)))
+    return f"{type(error).__name__}: {lines[0].partition(': ')[2] or lines[0]}"
+
+
+def difference(ours: Sequence[Value], wanted: Sequence[Value], rtol: float, atol: float) -> str:
+    """What is wrong with some outputs; empty when nothing is."""
+    if len(ours) != len(wanted):
+        return f"{len(ours)} outputs, {len(wanted)} wanted"
+    for index, (mine, theirs) in enumerate(zip(ours, wanted, strict=True)):
+        if isinstance(theirs, (list, tuple)):
+            fault = difference(mine, theirs, rtol, atol) if isinstance(mine, list) else "no list"
+        elif theirs is None or mine is None:
+            fault = "" if mine is theirs else "one of the two is None"
+        else:
+            fault = _array_difference(np.asarray(mine), np.asarray(theirs), rtol, atol)
+        if fault:
+            return f"output {index}: {fault}"
+    return ""
+
+
+def _array_difference(
+    mine: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any], rtol: float, atol: float
+) -> str:
+    """The suite's own comparison (``onnx.backend.test.runner``)."""
+    if mine.shape != theirs.shape:
+        return f"shape {mine.shape}, {theirs.shape} wanted"
+    if theirs.dtype.kind in "OUS":
+        return "" if (mine == theirs).all() else "other texts"
+    if mine.dtype != theirs.dtype:
+        return f"element type {mine.dtype}, {theirs.dtype} wanted"
+    if theirs.dtype.kind not in "biufc":  # bfloat16 and narrower: NumPy promotes them to nothing
+        rtol = max(rtol, 2**-6) if theirs.dtype.name == "bfloat16" else rtol
+        mine, theirs = mine.astype(np.float32), theirs.astype(np.float32)
+    try:
+        np.testing.assert_allclose(mine, theirs, rtol=rtol, atol=atol)
+    except AssertionError as error:
+        rows = [line for line in str(error).splitlines() if "difference" in line or "nan" in line]
+        return "; ".join(rows) or "other values"
+    return ""
