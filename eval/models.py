@@ -92,6 +92,32 @@ def before_softmax(model: ModelProto) -> ModelProto:
     return result
 
 
+def with_batch(model: ModelProto, batch: int) -> ModelProto:
+    """The model for another batch size: its inputs' first dims, and the shapes it reshapes to.
+
+    A Reshape of a weight keeps its shape; declared sizes of other values are left out.
+
+    Args:
+        model: one for batch 1, from ``seeded``; it is not changed.
+        batch: how many items.
+    """
+    result = ModelProto()
+    result.CopyFrom(model)
+    graph = result.graph
+    graph.ClearField("value_info")
+    given = {tensor.name: tensor for tensor in graph.initializer}
+    for value in (*graph.input, *graph.output):
+        if value.name not in given:
+            value.type.tensor_type.shape.dim[0].dim_value = batch
+    shapes = {n.input[1] for n in graph.node if n.op_type == "Reshape" and n.input[0] not in given}
+    for name in shapes & given.keys():
+        sizes = numpy_helper.to_array(given[name]).copy()
+        if sizes[0] == 1:
+            sizes[0] = batch
+            given[name].CopyFrom(numpy_helper.from_array(sizes, name))
+    return result
+
+
 def _weight_shapes(model: ModelProto) -> dict[str, tuple[int, ...]]:
     """Shape of every float weight by name, in the order of the file."""
     given = {tensor.name: tensor for tensor in model.graph.initializer}

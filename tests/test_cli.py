@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -143,3 +145,19 @@ def test_only_classifications_have_classes() -> None:
     assert top_classes(scores, 2, ["a", "b"])[0][0]["label"] == "b"
     assert top_classes(np.zeros((1, 3, 4)), 2, []) == []
     assert top_classes(np.zeros((0, 3)), 2, []) == []
+
+
+def test_a_cap_on_instruction_sets(squeezenet: Path) -> None:
+    # a process of its own: a library fixes its cap at its first use
+    command = [sys.executable, "-m", "vtensor.cli", "plan", str(squeezenet), "--json"]
+    ran = subprocess.run([*command, "--isa", "sse41"], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert "sse41" in ran.stdout
+    assert "avx" not in ran.stdout
+
+
+def test_no_such_cap(squeezenet: Path) -> None:
+    for command in ("run", "plan"):
+        ran = vtensor(command, squeezenet, "--isa", "mmx")
+        assert ran.exit_code == 1
+        assert "one of sse41, avx2, avx512, amx, max" in ran.stderr

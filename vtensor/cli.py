@@ -18,6 +18,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from vtensor.errors import InputError, VTensorError
 from vtensor.image import PREPROCESS, image_for
+from vtensor.isa import CAPS, limit_isa
 from vtensor.report import Line, plan_dict, plan_lines
 from vtensor.runtime.feeds import Array, Port
 
@@ -40,6 +41,9 @@ ShapeOption = Annotated[
 ]
 ThreadsOption = Annotated[int | None, typer.Option(help="Kernel threads; default: all processors.")]
 OptimizeOption = Annotated[str, typer.Option(help="Level (none, all) or pass names with commas.")]
+IsaOption = Annotated[
+    str, typer.Option(help=f"Cap on the instruction set: {', '.join(CAPS)} (no cap).")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to standard output.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
@@ -54,6 +58,7 @@ def run(
     shape: ShapeOption = None,
     threads: ThreadsOption = None,
     optimize: OptimizeOption = "all",
+    isa: IsaOption = "max",
     labels: Annotated[Path | None, typer.Option(help="Class names, one a line.")] = None,
     preprocess: Annotated[
         str, typer.Option(help=f"For pictures: {', '.join(PREPROCESS)}.")
@@ -68,7 +73,7 @@ def run(
 
     Without --input a seeded random one is used.
     """
-    with _errors(debug), _session(model, shape, threads, optimize) as session:
+    with _errors(debug), _session(model, shape, threads, optimize, isa) as session:
         names = _labels(labels)
         feeds = make_feeds(session.inputs, inputs or [], preprocess, parse_shapes(shape))
         answers = session.run(None, feeds)
@@ -89,11 +94,12 @@ def plan(
     shape: ShapeOption = None,
     threads: ThreadsOption = None,
     optimize: OptimizeOption = "all",
+    isa: IsaOption = "max",
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Show how a model would run: a line a step, and each Transform with why it is there."""
-    with _errors(debug), _session(model, shape, threads, optimize) as session:
+    with _errors(debug), _session(model, shape, threads, optimize, isa) as session:
         if as_json:
             _print_json(plan_dict(session, model.stem))
         else:
@@ -114,12 +120,14 @@ def _errors(debug: bool) -> Iterator[None]:
 
 @contextmanager
 def _session(
-    model: Path, shape: Sequence[str] | None, threads: int | None, optimize: str
+    model: Path, shape: Sequence[str] | None, threads: int | None, optimize: str, isa: str
 ) -> Iterator[Session]:
     """A session with a progress display on standard error while it is made."""
     from vtensor.frontends.onnx import load_onnx
     from vtensor.runtime.session import Session
 
+    if isa != "max":  # which needs no cap, and so comes never too late
+        limit_isa(isa)
     levels = optimize.split(",") if "," in optimize else optimize
     with progress(f"loading {model.name}") as advance:
         graph = load_onnx(model, shapes=parse_shapes(shape))
