@@ -1,0 +1,77 @@
+"""``python -m eval.operator_table``: the operators of ONNX that VTensor has, into the docs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+from libdesc.registry import registry
+from vtensor.operators import OPERATORS, OperatorInfo, Spelling
+
+FILE = Path(__file__).parents[1] / "docs" / "operators.md"
+
+_HEAD = """\
+# Operators of ONNX
+
+Made by `python -m eval.operator_table` from what is registered; a test compares the two. What has
+constants or shapes for its only inputs (Constant, ConstantOfShape, Shape, Size, ...) is computed
+once, while loading, whatever the operator is; an input that decides shapes may be an initializer or
+an input of the graph. A node that no library takes is refused with each library's reason.
+`tests/onnx_suite/refused.txt` lists the cases of ONNX's own suite that are refused though VTensor
+has the operator.
+
+| ONNX | opsets | operators here | libraries |
+|---|---|---|---|
+"""
+
+
+def libraries(info: OperatorInfo) -> list[str]:
+    """The libraries of this distribution with an invoker for an operator, by name."""
+    return sorted(
+        invoker.library
+        for invoker in registry().invokers.values()
+        if invoker.op == info.name and invoker.function.__module__.startswith(("ops.", "libdesc."))
+    )
+
+
+def opsets(spellings: list[Spelling]) -> str:
+    """The opsets in which at least one spelling holds.
+
+    >>> one = Spelling("Softmax", 1, read=None, names=None, until=12)
+    >>> opsets([one]), opsets([one, Spelling("Softmax", 13, read=None, names=None)])
+    ('1 to 12', 'from 1')
+    """
+    spans: list[tuple[int, int | None]] = []
+    for since, until in sorted((s.since, s.until) for s in spellings):
+        if spans and (spans[-1][1] is None or since <= spans[-1][1] + 1):
+            first, last = spans.pop()
+            spans.append((first, None if None in (last, until) else max(last or 0, until or 0)))
+        else:
+            spans.append((since, until))
+    return ", ".join(f"{a} to {b}" if b else f"from {a}" for a, b in spans)
+
+
+def table() -> str:
+    """The document: a row for each operator of ONNX."""
+    registry()
+    rows: dict[str, list[tuple[Spelling, OperatorInfo]]] = defaultdict(list)
+    for info in OPERATORS.values():
+        if info.cls.__module__.startswith("ops."):
+            for spelling in info.onnx:
+                rows[spelling.op_type].append((spelling, info))
+    lines = []
+    for op_type, found in sorted(rows.items()):
+        infos = sorted({info.name: info for _, info in found}.items())
+        cells = (
+            op_type,
+            opsets([spelling for spelling, _ in found]),
+            ", ".join(name for name, _ in infos),
+            "; ".join(sorted({", ".join(libraries(info)) for _, info in infos} - {""})),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return _HEAD + "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    FILE.parent.mkdir(exist_ok=True)
+    FILE.write_text(table(), encoding="utf-8")

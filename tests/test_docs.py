@@ -1,0 +1,20 @@
+"""Documents that are made from what is registered."""
+
+from __future__ import annotations
+
+import pytest
+
+from eval import operator_table
+from vtensor.operators import OPERATORS
+
+
+def test_operators_are_those_that_are_registered() -> None:
+    text = operator_table.FILE.read_text(encoding="utf-8")
+    assert text == operator_table.table(), "python -m eval.operator_table rewrites the document"
+
+
+def test_another_operator_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = operator_table.table()
+    assert "\n| Softmax | from 1 | Softmax | numpy, onednn |\n" in before
+    monkeypatch.delitem(OPERATORS, "Softmax")
+    assert "| Softmax |" not in operator_table.table()
