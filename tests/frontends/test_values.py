@@ -71,6 +71,44 @@ def test_a_value_that_does_not_fit_is_a_typed_error(shape: tuple[int, int]) -> N
         assert y.shape == (6, 4)
 
 
+def test_a_value_of_unknown_size_is_bounded() -> None:
+    proto = model("g (float[2] x, int64[n] s) => (float[a, b] y) { y = Reshape(x, s) }")
+    with Session(proto) as session:
+        assert session.run(None, {"x": f32(2), "s": np.array([2, 1])})[0].shape == (2, 1)
+        with pytest.raises(InputError, match="1024 are the most"):
+            session.run(None, {"x": f32(2), "s": np.ones(5000, np.int64)})
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        "y = Relu(r)",
+        "y = Softmax(r)",
+        "y = MaxPool<kernel_shape = [2, 2]>(r)",
+        "y = ReduceMean<axes = [1]>(r)",
+        "y = Conv<kernel_shape = [2, 2]>(r, w)",
+        "c = Concat<axis = 1>(r, r) y = GlobalAveragePool(c)",
+        "t = Transpose<perm = [0, 2, 3, 1]>(r) y = Add(t, t)",
+        "y = MatMul(r, w)",
+        "f = Flatten(r) y = Gemm(f, m)",
+        "q = Squeeze(r, zero) y = Unsqueeze(q, zero)",
+    ],
+)
+def test_operators_behind_a_value_whose_rank_is_not_known_yet(after: str) -> None:
+    text = f"g (float[16] x, int64[n] s) => (float[a, b, c, d] y) {{ r = Reshape(x, s) {after} }}"
+    if after.endswith("m)"):
+        text = text.replace("[a, b, c, d]", "[a, b]")
+    weights = {"w": f32(1, 1, 4, 2), "m": f32(16, 3), "zero": np.array([0])}
+    if "Conv" in after:
+        weights["w"] = f32(3, 1, 2, 2)
+    used = {name: array for name, array in weights.items() if name in after}
+    proto = model(text, 17, **used)
+    feeds = {"x": f32(16), "s": np.array([1, 1, 4, 4])}
+    with Session(proto) as session:
+        [y] = session.run(None, feeds)
+    np.testing.assert_allclose(y, runtime(proto, feeds)[0], rtol=1e-5, atol=1e-6)
+
+
 def test_load_onnx_asks_for_values_and_takes_them() -> None:
     with pytest.raises(ValuesNeededError, match="'shape'") as caught:
         load_onnx(RESHAPE)

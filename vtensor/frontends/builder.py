@@ -88,7 +88,8 @@ def name_values(network: Network, facts: Facts, pinned: Mapping[Key, Names] | No
             try:
                 spelling.names(naming)
             except Exception as error:
-                raise _unreadable(network, node, error) from error
+                if all(_has_rank(n, network, facts) for n in (*node.inputs, *node.outputs)):
+                    raise _unreadable(network, node, error) from error
         nodes.append((node, naming))
     names = assign_names(ranks, [naming for _, naming in nodes], pinned)
     return Named(network, facts, nodes, names)
@@ -96,6 +97,11 @@ def name_values(network: Network, facts: Facts, pinned: Mapping[Key, Names] | No
 
 def _unreadable(network: Network, node: NetworkNode, error: Exception) -> ModelError:
     return ModelError(f"{network.label}: {node.label} {node.name!r} cannot be read: {error}")
+
+
+def _has_rank(name: str, network: Network, facts: Facts) -> bool:
+    """False for a value behind a shape that is not known yet."""
+    return facts.sizes(name) is not None or name in network.declared
 
 
 def _rank(name: str, network: Network, facts: Facts) -> int:

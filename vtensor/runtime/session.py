@@ -19,6 +19,7 @@ from resolver.evaluate import resolve
 from resolver.extend import extend
 from vtensor.dtype import numpy_dtype
 from vtensor.errors import InputError, SessionClosedError, ValuesNeededError
+from vtensor.frontends.values import LIMIT_ELEMENTS
 from vtensor.graph import Graph
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.feeds import (
@@ -217,6 +218,11 @@ class Session:
         rows = []
         for name, shape, dtype, layout, value in key:
             if name in deciding:
+                if arrays[name].size > LIMIT_ELEMENTS:
+                    raise InputError(
+                        f"input {name!r}: its value decides shapes, and {arrays[name].size} "
+                        f"elements were given; {LIMIT_ELEMENTS} are the most"
+                    )
                 layout, value = self._plain(name), arrays[name].tobytes()
             rows.append((name, shape, dtype, layout, value))
         return tuple(rows)
