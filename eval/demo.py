@@ -15,7 +15,8 @@ from matplotlib import cbook
 
 from eval.models import before_softmax, light_model, seeded
 from vtensor import Session
-from vtensor.cli import print_lines, progress, top_classes
+from vtensor.cli import top_classes
+from vtensor.commands.shared import print_lines, progress
 from vtensor.image import image_for
 from vtensor.report import summary_lines
 

@@ -27,12 +27,14 @@ class RegisteredLibrary:
         text: the generated look-ups: guideline, library_desc, the body of a Transform.
         code: the same, compiled; these functions are what runs.
         absent: why the library cannot be used here; empty when it can.
+        origin: how its description was found.
     """
 
     description: Description
     text: str
     code: dict[str, Any] = field(repr=False)
     absent: str = ""
+    origin: str = ""
 
     @property
     def name(self) -> str:
@@ -123,7 +125,7 @@ def library_source(description: Description) -> str:
     return "\n".join(lines)
 
 
-def build_library(description: Description) -> RegisteredLibrary:
+def build_library(description: Description, origin: str = "") -> RegisteredLibrary:
     """Import the handlers, generate the look-ups, and probe.
 
     Raises:
@@ -144,7 +146,7 @@ def build_library(description: Description) -> RegisteredLibrary:
         "LayoutNotSupported": LayoutNotSupported,
     }
     code = compile_text(text, f"<generated library {description.name}>", names)
-    return RegisteredLibrary(description, text, code, _probe(handlers["probe_handler"]))
+    return RegisteredLibrary(description, text, code, _probe(handlers["probe_handler"]), origin)
 
 
 def _probe(probe: Any) -> str:

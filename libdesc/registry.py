@@ -135,10 +135,10 @@ def registry() -> Registry:
 def _fill() -> None:
     for file in own_descriptions():
         if file.parent.name not in _registry.libraries:
-            _add(Description.read(file))
+            _add(Description.read(file), "VTensor's own")
     for origin, locate in foreign_descriptions():
         try:
-            _add(Description.read(description_file(locate())))
+            _add(Description.read(description_file(locate())), origin)
         except Exception as error:
             report(origin, error)
     import_operators()
@@ -167,21 +167,49 @@ def import_operators() -> None:
             report(f"entry point {entry.name} = {entry.value}", error)
 
 
-def _add(description: Description) -> RegisteredLibrary:
-    library = build_library(description)
+def _add(description: Description, origin: str) -> RegisteredLibrary:
+    library = build_library(description, origin)
     _registry.add_library(library)
     invokers, modules = dict(_registry.invokers), set(sys.modules)
     try:
-        for module in description.invokers:
-            import_module(module, description.file)
-    except BaseException as error:
+        _import_invokers(description)
+    except BaseException:
         _registry.remove_library(library.name)
         _forget(invokers, modules)
-        if isinstance(error, Exception) and not isinstance(error, VTensorError):
-            text = f"{type(error).__name__}: {error}"
-            raise LibraryError(f"{description.file}: library.invokers: {text}") from error
         raise
     return library
+
+
+def _import_invokers(description: Description) -> None:
+    try:
+        for module in description.invokers:
+            import_module(module, description.file)
+    except VTensorError:
+        raise
+    except Exception as error:  # whatever a stranger's module raises while it is imported
+        text = f"{type(error).__name__}: {error}"
+        raise LibraryError(f"{description.file}: library.invokers: {text}") from error
+
+
+def validate(source: str | Path) -> tuple[RegisteredLibrary, list[InvokerInfo]]:
+    """Do all that ``register`` does with a description but register it; nothing of it stays.
+
+    Returns:
+        The library, probed, and the invokers that come with it.
+
+    Raises:
+        DescriptionError: the description is wrong or a handler does not import.
+        LibraryError: an invoker is registered already, or its module does not import.
+    """
+    found = registry()
+    description = Description.read(description_file(Path(source)))
+    invokers, modules = dict(found.invokers), set(sys.modules)
+    library = build_library(description, "not registered")
+    try:
+        _import_invokers(description)
+        return library, [info for key, info in found.invokers.items() if key not in invokers]
+    finally:
+        _forget(invokers, modules)
 
 
 def _forget(invokers: dict[tuple[str, str, str], InvokerInfo], modules: set[str]) -> None:
@@ -232,7 +260,7 @@ def register(source: str | Path | Description) -> Registration:
     registry()
     if not isinstance(source, Description):
         source = Description.read(description_file(Path(source)))
-    return Registration(_add(source))
+    return Registration(_add(source, "libdesc.register"))
 
 
 def invoker(

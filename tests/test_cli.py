@@ -15,7 +15,8 @@ from matplotlib import cbook
 from typer.testing import CliRunner, Result
 
 from eval.models import light_model, seeded
-from vtensor.cli import app, make_feeds, parse_shapes, top_classes
+from vtensor.cli import app, make_feeds, top_classes
+from vtensor.commands.shared import parse_shapes
 from vtensor.errors import InputError
 from vtensor.runtime.feeds import Port
 

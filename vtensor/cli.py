@@ -1,25 +1,35 @@
-"""The command line: ``vtensor run`` and ``vtensor plan``."""
+"""The command line: ``vtensor run`` and ``vtensor plan``; ``commands/`` holds the others."""
 
 from __future__ import annotations
 
-import json
 import statistics
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from vtensor.errors import InputError, VTensorError
+from vtensor.commands.explain import explain
+from vtensor.commands.listing import dispatcher, libs, ops
+from vtensor.commands.shared import (
+    DebugOption,
+    IsaOption,
+    JsonOption,
+    ModelArgument,
+    OptimizeOption,
+    ShapeOption,
+    ThreadsOption,
+    errors,
+    opened,
+    parse_shapes,
+    print_json,
+    print_lines,
+)
+from vtensor.errors import InputError
 from vtensor.image import PREPROCESS, image_for
-from vtensor.isa import CAPS, limit_isa
-from vtensor.report import Line, plan_dict, plan_lines
+from vtensor.report import plan_dict, plan_lines
 from vtensor.runtime.feeds import Array, Port
 
 if TYPE_CHECKING:
@@ -31,21 +41,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-STYLES = {"head": "bold", "transform": "red", "why": "dim red", "ref": "yellow", "note": "dim"}
-
-ModelArgument = Annotated[Path, typer.Argument(help="An ONNX file.", metavar="MODEL")]
-ShapeOption = Annotated[
-    list[str] | None,
-    typer.Option("--shape", help="Sizes of an input: x=1,3,224,224. May be repeated."),
-]
-ThreadsOption = Annotated[int | None, typer.Option(help="Kernel threads; default: all processors.")]
-OptimizeOption = Annotated[str, typer.Option(help="Level (none, all) or pass names with commas.")]
-IsaOption = Annotated[
-    str, typer.Option(help=f"Cap on the instruction set: {', '.join(CAPS)} (no cap).")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to standard output.")]
-DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
 @app.command()
@@ -73,7 +68,7 @@ def run(
 
     Without --input a seeded random one is used.
     """
-    with _errors(debug), _session(model, shape, threads, optimize, isa) as session:
+    with errors(debug), opened(model, shape, threads, optimize, isa) as session:
         names = _labels(labels)
         feeds = make_feeds(session.inputs, inputs or [], preprocess, parse_shapes(shape))
         answers = session.run(None, feeds)
@@ -83,7 +78,7 @@ def run(
             _save(save, outputs)
         rows = {name: top_classes(array, top, names) for name, array in outputs.items()}
         if as_json:
-            _print_json(_run_dict(model, session, outputs, rows, latency_ms))
+            print_json(_run_dict(model, session, outputs, rows, latency_ms))
         else:
             _print_run(session, outputs, rows, latency_ms, seeded=not inputs)
 
@@ -99,71 +94,11 @@ def plan(
     debug: DebugOption = False,
 ) -> None:
     """Show how a model would run: a line a step, and each Transform with why it is there."""
-    with _errors(debug), _session(model, shape, threads, optimize, isa) as session:
+    with errors(debug), opened(model, shape, threads, optimize, isa) as session:
         if as_json:
-            _print_json(plan_dict(session, model.stem))
+            print_json(plan_dict(session, model.stem))
         else:
             print_lines(plan_lines(session, model.stem))
-
-
-@contextmanager
-def _errors(debug: bool) -> Iterator[None]:
-    """An error of ours is a message and exit code 1; with --debug it is a traceback."""
-    try:
-        yield
-    except VTensorError as error:
-        if debug:
-            raise
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        raise typer.Exit(1) from None
-
-
-@contextmanager
-def _session(
-    model: Path, shape: Sequence[str] | None, threads: int | None, optimize: str, isa: str
-) -> Iterator[Session]:
-    """A session with a progress display on standard error while it is made."""
-    from vtensor.frontends.onnx import load_onnx
-    from vtensor.runtime.session import Session
-
-    if isa != "max":  # which needs no cap, and so comes never too late
-        limit_isa(isa)
-    levels = optimize.split(",") if "," in optimize else optimize
-    with progress(f"loading {model.name}") as advance:
-        graph = load_onnx(model, shapes=parse_shapes(shape))
-        session = Session(graph, threads=threads, optimize=levels, progress=advance)
-    with session:
-        yield session
-
-
-@contextmanager
-def progress(title: str) -> Iterator[Any]:
-    """A progress display on standard error; yields a function to call with what is being done."""
-    console = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    hidden = not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
-        task = bar.add_task(title, total=None)
-        yield lambda node: bar.update(task, description=f"{title}: {node}")
-
-
-def parse_shapes(given: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
-    """``x=1,3,224,224`` for each input.
-
-    Raises:
-        InputError: the text is not of that form.
-
-    >>> parse_shapes(["x=1,3,224,224"])
-    {'x': (1, 3, 224, 224)}
-    """
-    shapes: dict[str, tuple[int, ...]] = {}
-    for text in given or []:
-        name, equals, sizes = text.rpartition("=")
-        parts = sizes.split(",")
-        if not equals or not name or not all(part.strip().isdecimal() for part in parts):
-            raise InputError(f"--shape {text}: write it as name=1,3,224,224")
-        shapes[name] = tuple(int(part) for part in parts)
-    return shapes
 
 
 def make_feeds(
@@ -298,15 +233,8 @@ def _print_run(
     )
 
 
-def print_lines(lines: Iterator[Line]) -> None:
-    """Print a report, coloured where there is a terminal."""
-    console = Console(soft_wrap=True, highlight=False)
-    for line in lines:
-        console.print(line.text, style=STYLES.get(line.kind), markup=False)
-
-
-def _print_json(data: Mapping[str, Any]) -> None:
-    print(json.dumps(data, indent=2))
+for command in (explain, libs, ops, dispatcher):
+    app.command()(command)
 
 
 def main() -> None:

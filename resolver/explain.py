@@ -1,0 +1,132 @@
+"""Why a plan is what it is: each Transform with who asked for it, each node with who declined it.
+
+Everything is read off the extended graph, as data that a report prints or ``--json`` shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ptensor.evaluation import Requirement
+from resolver.extended import ExtendedGraph, ExtendedNode, OpNode, TransformNode
+from vtensor.errors import GraphError
+
+
+def explain_transforms(graph: ExtendedGraph) -> list[dict[str, Any]]:
+    """The Transforms that run each time, the largest first.
+
+    ``share`` is the part of all bytes that the run's nodes read and write, pads included.
+    """
+    total = bytes_of_a_run(graph)
+    rows = [_transform(graph, node, total) for node in graph.transforms()]
+    return sorted(rows, key=lambda row: -int(row["bytes"]))
+
+
+def bytes_of_a_run(graph: ExtendedGraph) -> int:
+    """What all nodes that run each time read and write, in bytes, pads included."""
+    ahead = {node.name for node in graph.ahead()}
+    return sum(_moved(graph, node) for node in graph.nodes if node.name not in ahead)
+
+
+def explain_node(graph: ExtendedGraph, name: str) -> dict[str, Any]:
+    """One node: its library and layouts, what each operand had to be, and who declined it and why.
+
+    Args:
+        graph: the extended graph.
+        name: of a node, or of a value, which means the node that makes it.
+
+    Raises:
+        GraphError: there is neither.
+    """
+    for node in graph.nodes:
+        if name == node.name or name in node.outputs:
+            if isinstance(node, TransformNode):
+                return _transform(graph, node, bytes_of_a_run(graph))
+            return _operator(graph, node)
+    names = ", ".join(node.name for node in graph.nodes)
+    raise GraphError(f"{graph.name} has no node {name!r}; its nodes are {names}")
+
+
+def refusals(graph: ExtendedGraph) -> list[dict[str, Any]]:
+    """Each reason for which a library declined, with the nodes: the most frequent first."""
+    nodes: dict[tuple[str, str, str], list[str]] = {}
+    for node in graph.nodes:
+        if isinstance(node, OpNode):
+            for refusal in node.decision.refused:
+                key = (refusal.library, node.op_name, refusal.reason)
+                nodes.setdefault(key, []).append(node.name)
+    rows = [
+        {"library": library, "operator": op, "reason": reason, "nodes": names}
+        for (library, op, reason), names in nodes.items()
+    ]
+    return sorted(rows, key=lambda row: -len(row["nodes"]))
+
+
+def _moved(graph: ExtendedGraph, node: ExtendedNode) -> int:
+    return sum(graph.values[name].nbytes for name in (*node.inputs, *node.outputs))
+
+
+def _transform(graph: ExtendedGraph, node: TransformNode, total: int) -> dict[str, Any]:
+    source, target, reason = graph.values[node.input], graph.values[node.output], node.reason
+    moved = _moved(graph, node)
+    return {
+        "node": node.name,
+        "operator": "Transform",
+        "library": node.library,
+        "value": node.input,
+        "dtype": source.dtype,
+        "sizes": dict(source.dims),
+        "source": str(source.layout),
+        "target": str(target.layout),
+        "bytes": moved,
+        "share": moved / total if total else 0.0,
+        "ahead_of_time": source.constant,
+        "required_by": {
+            "node": reason.consumer,
+            "operator": reason.op or None,
+            "library": reason.library or None,
+            "operand": reason.role or None,
+            "at": _place(reason.requirement),
+        },
+        "produced_by": {"node": reason.producer, "operator": reason.producer_op or None},
+        "text": str(reason),
+    }
+
+
+def _operator(graph: ExtendedGraph, node: OpNode) -> dict[str, Any]:
+    decision = node.decision
+    names = (*node.inputs, *node.outputs)
+    return {
+        "node": node.name,
+        "operator": node.op_name,
+        "library": decision.library,
+        "operands": [
+            {
+                "role": role,
+                "value": name,
+                "dtype": graph.values[name].dtype,
+                "sizes": dict(graph.values[name].dims),
+                "layout": str(layout),
+                "asked": [str(one) for one in requirement.layouts] or ["ANY"],
+                "at": _place(requirement),
+                "made_by": _maker(graph, name),
+            }
+            for role, name, layout, requirement in zip(
+                node.roles, names, decision.layouts, decision.requirements, strict=True
+            )
+        ],
+        "declined": [
+            {"library": one.library, "priority": one.priority, "reason": one.reason}
+            for one in decision.refused
+        ],
+    }
+
+
+def _place(requirement: Requirement | None) -> str | None:
+    return f"{requirement.file}:{requirement.line}" if requirement else None
+
+
+def _maker(graph: ExtendedGraph, name: str) -> str | None:
+    makers: Mapping[str, str] = {out: node.name for node in graph.nodes for out in node.outputs}
+    return makers.get(name)

@@ -1,0 +1,209 @@
+"""The commands that explain: what is registered, what is generated, where conversions come from."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from typer.testing import CliRunner, Result
+
+from eval.models import light_model, seeded
+from libdesc import register
+from libdesc.dispatcher import dispatcher_source
+from libdesc.registry import registry
+from vtensor.cli import app
+from vtensor.operators import OPERATORS
+
+TOY = Path(__file__).parent / "libraries" / "toy"
+
+
+@pytest.fixture(scope="module")
+def squeezenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """SqueezeNet with seeded weights, as a file."""
+    file = tmp_path_factory.mktemp("models") / "squeezenet.onnx"
+    onnx.save(seeded(light_model("squeezenet"), seed=0), str(file))
+    return file
+
+
+def vtensor(*arguments: object) -> Result:
+    """Run the command."""
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def data_of(*arguments: object) -> Any:
+    """What the command says as JSON."""
+    ran = vtensor(*arguments, "--json")
+    assert ran.exit_code == 0, ran.output
+    return json.loads(ran.stdout)
+
+
+def test_libs_says_where_each_comes_from() -> None:
+    ran, data = vtensor("libs"), data_of("libs")
+    assert [row["priority"] for row in data["libraries"]] == sorted(
+        (one.priority for one in registry().libraries.values()), reverse=True
+    )
+    for row in data["libraries"]:
+        assert row["available"] == (row["absent"] is None)
+        assert Path(row["description"]).is_file()
+        assert row["origin"]
+        assert f"{row['origin']}: {row['description']}" in ran.stdout
+    assert {row["name"] for row in data["libraries"]} == set(registry().libraries)
+
+
+def test_libs_shows_an_absent_library_a_tie_and_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone.py").write_text("def probe():\n    return 'libgone.so was not found'\n")
+    file = tmp_path / "gone.toml"
+    file.write_text(
+        '[library]\nname = "gone"\npriority = 0\ndevices = ["cpu"]\nprobe = ".gone:probe"\n'
+    )
+    monkeypatch.setattr(registry(), "problems", [("entry point bad", "it is broken")])
+    with register(file):
+        text = vtensor("libs").stdout
+        assert "gone  absent: libgone.so was not found" in text
+        assert f"libdesc.register: {file}" in text
+        assert "tie: gone and numpy both have priority 0" in text
+        assert "skipped entry point bad: it is broken" in text
+
+
+def test_check_registers_nothing() -> None:
+    before, version = dict(registry().invokers), set(registry().libraries)
+    data = data_of("libs", "--check", TOY)
+    assert (data["name"], data["priority"], data["available"]) == ("toy", 50, True)
+    assert "nothing was registered" in vtensor("libs", "--check", TOY).stdout
+    assert (dict(registry().invokers), set(registry().libraries)) == (before, version)
+
+
+def test_check_counts_invokers_and_forgets_them(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from libdesc import invoker\n\n"
+        "@invoker('Relu', library='mine')\n"
+        "def mine_relu(ctx, op, x, y):\n    pass\n"
+    )
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        '[library]\nname = "mine"\npriority = 1\ndevices = ["cpu"]\ninvokers = [".mine"]\n'
+    )
+    for _ in range(2):
+        assert data_of("libs", "--check", file)["invokers"] == 1
+        assert ("Relu", "mine", "cpu") not in registry().invokers
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("[library", "is no TOML"),
+        ("[library]\nname = 'x'\n", "library.priority is missing"),
+        ("[library]\nname='x'\npriority=1\ndevices=['cpu']\nprobe='.no:f'\n", "does not import"),
+        ("[library]\nname='x'\npriority=1\ndevices=['cpu']\ninvokers=['.no']\n", "names no file"),
+    ],
+)
+def test_check_finds_what_is_wrong(tmp_path: Path, text: str, wanted: str) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text(text)
+    ran = vtensor("libs", "--check", file)
+    assert ran.exit_code == 1
+    assert wanted in ran.stderr
+    assert "Traceback" not in ran.output
+    assert ran.stdout == ""
+    assert type(vtensor("libs", "--check", file, "--debug").exception) is not SystemExit
+
+
+def test_ops_has_every_operator_with_its_libraries() -> None:
+    data, text = data_of("ops"), vtensor("ops").stdout
+    assert [row["operator"] for row in data["operators"]] == sorted(OPERATORS)
+    for row in data["operators"]:
+        priorities = [one["priority"] for one in row["invokers"]]
+        assert priorities == sorted(priorities, reverse=True)
+        assert f"\n{row['operator']}  (" in f"\n{text}"
+    [relu] = data_of("ops", "Relu")["operators"]
+    assert [one["library"] for one in relu["invokers"]][-1] == "numpy"
+    assert "(in Python)" in vtensor("ops", "Relu").stdout
+
+
+def test_dispatcher_prints_what_runs() -> None:
+    assert vtensor("dispatcher", "Relu").stdout == dispatcher_source("Relu")
+    ran = vtensor("dispatcher", "Relu", "--library", "onednn")
+    assert ran.stdout == f"{dispatcher_source('Relu')}\n{registry().libraries['onednn'].text}"
+    data = data_of("dispatcher", "Relu", "--library", "onednn")
+    assert data["look_ups"] == registry().libraries["onednn"].text
+
+
+def test_explain_accounts_for_every_transform(squeezenet: Path) -> None:
+    data, text = data_of("explain", squeezenet), vtensor("explain", squeezenet).stdout
+    plan = data_of("plan", squeezenet)
+    assert {row["node"] for row in data["transforms"]} == {r["node"] for r in plan["conversions"]}
+    assert data["transform_bytes"] == plan["summary"]["conversion_bytes"]
+    assert 0 < data["share"] < 1
+    assert data["share"] == pytest.approx(sum(row["share"] for row in data["transforms"]))
+    for row in data["transforms"]:
+        assert f"{row['node']}: {row['source']} -> {row['target']}" in text
+        asked = row["required_by"]
+        if asked["at"] is None:  # an output's delivery
+            continue
+        file, line = re.fullmatch(r"(.+):(\d+)", asked["at"]).groups()  # type: ignore[union-attr]
+        assert "require" in Path(file).read_text().splitlines()[int(line) - 1]
+        assert asked["library"] in registry().libraries
+        assert asked["operator"] in OPERATORS
+
+
+def test_explain_a_node_and_a_transform(squeezenet: Path) -> None:
+    plan = data_of("plan", squeezenet)
+    transform = plan["conversions"][0]["node"]
+    assert data_of("explain", squeezenet, "--node", transform)["operator"] == "Transform"
+    for step in plan["steps"]:
+        if step["operator"] == "Transform":
+            continue
+        row = data_of("explain", squeezenet, "--node", step["node"])
+        assert (row["operator"], row["library"]) == (step["operator"], step["library"])
+        assert row["declined"] == step["refused"]
+        assert all(operand["layout"] for operand in row["operands"])
+        text = vtensor("explain", squeezenet, "--node", step["node"]).stdout
+        assert f"runs on {step['library']}" in text
+        break
+
+
+def test_explain_says_who_declined(squeezenet: Path, tmp_path: Path) -> None:
+    file = tmp_path / "shy.toml"
+    (tmp_path / "shy.py").write_text(
+        "from libdesc import invoker\n\n"
+        "@invoker('Relu', library='shy', when=lambda op, x, y: 'it is too shy')\n"
+        "def shy_relu(ctx, op, x, y):\n    pass\n"
+    )
+    file.write_text(
+        '[library]\nname = "shy"\npriority = 99\ndevices = ["cpu"]\ninvokers = [".shy"]\n'
+    )
+    with register(file):
+        data = data_of("explain", squeezenet)
+        [row] = [row for row in data["declined"] if row["library"] == "shy"]
+        assert row["reason"] == "it is too shy"
+        one = data_of("explain", squeezenet, "--node", row["nodes"][0])
+        assert {"library": "shy", "priority": 99, "reason": "it is too shy"} in one["declined"]
+        assert "by shy: it is too shy" in vtensor("explain", squeezenet).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (["explain", "missing.onnx"], "ModelError"),
+        (["explain", "MODEL", "--node", "nowhere"], "has no node 'nowhere'"),
+        (["dispatcher", "Nonsense"], "no operator 'Nonsense'"),
+        (["dispatcher", "Relu", "--library", "nonsense"], "'nonsense' is not registered"),
+        (["ops", "Nonsense"], "no operator 'Nonsense'"),
+        (["libs", "--check", "missing.toml"], "no description there"),
+    ],
+)
+def test_errors_are_messages_not_tracebacks(
+    squeezenet: Path, arguments: list[str], wanted: str
+) -> None:
+    given = [str(squeezenet) if text == "MODEL" else text for text in arguments]
+    ran = vtensor(*given)
+    assert ran.exit_code == 1
+    assert wanted in ran.stderr
+    assert "Traceback" not in ran.output
+    assert ran.stdout == ""

@@ -1,0 +1,1 @@
+"""The commands of ``vtensor``, and what they share."""

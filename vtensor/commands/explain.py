@@ -1,0 +1,118 @@
+"""``vtensor explain``: where every conversion comes from, and why each library was chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from resolver.explain import bytes_of_a_run, explain_node, explain_transforms, refusals
+from vtensor.commands.shared import (
+    DebugOption,
+    IsaOption,
+    JsonOption,
+    ModelArgument,
+    OptimizeOption,
+    ShapeOption,
+    ThreadsOption,
+    errors,
+    opened,
+    print_json,
+    print_lines,
+)
+from vtensor.report import MEGABYTE, Line
+
+if TYPE_CHECKING:
+    from resolver.extended import ExtendedGraph
+
+
+def explain(
+    model: ModelArgument,
+    node: Annotated[
+        str, typer.Option(help="Only this node (or the one that makes this value).")
+    ] = "",
+    shape: ShapeOption = None,
+    threads: ThreadsOption = None,
+    optimize: OptimizeOption = "all",
+    isa: IsaOption = "max",
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Say of each conversion who asked for it and what it costs; of a node, who declined it."""
+    with errors(debug), opened(model, shape, threads, optimize, isa) as session:
+        graph = session.plan.graph
+        if node:
+            row = explain_node(graph, node)
+            if as_json:
+                print_json(row)
+            else:
+                print_lines(_node_lines(row))
+        elif as_json:
+            print_json(explain_dict(graph, model.stem))
+        else:
+            print_lines(_lines(explain_dict(graph, model.stem)))
+
+
+def explain_dict(graph: ExtendedGraph, name: str) -> dict[str, Any]:
+    """All Transforms of a run, what they add up to, and why libraries declined nodes."""
+    rows = explain_transforms(graph)
+    moved, total = sum(row["bytes"] for row in rows), bytes_of_a_run(graph)
+    return {
+        "model": name,
+        "passes": list(graph.passes),
+        "transforms": rows,
+        "transform_bytes": moved,
+        "bytes_of_a_run": total,
+        "share": moved / total if total else 0.0,
+        "ahead_of_time": sum(1 for _ in graph.ahead()),
+        "declined": refusals(graph),
+    }
+
+
+def _lines(data: dict[str, Any]) -> Iterator[Line]:
+    moved = f"{data['transform_bytes'] / MEGABYTE:.2f} MB, {data['share']:.1%}"
+    yield Line("head", f"{data['model']}: {len(data['transforms'])} Transforms a run")
+    total = f"{data['bytes_of_a_run'] / MEGABYTE:.2f} MB"
+    yield Line("", f"  they read and write {moved} of the {total} that all nodes do")
+    yield Line("note", f"  {data['ahead_of_time']} more of constants, done once while loading")
+    for row in data["transforms"]:
+        yield from _transform_lines(row)
+    if data["declined"]:
+        yield Line("head", "libraries that declined")
+    for row in data["declined"]:
+        count = len(row["nodes"])
+        yield Line("", f"  {count} x {row['operator']} by {row['library']}: {row['reason']}")
+        yield Line("note", f"      {', '.join(row['nodes'][:8])}{', ...' if count > 8 else ''}")
+
+
+def _transform_lines(row: dict[str, Any]) -> Iterator[Line]:
+    sizes = " ".join(f"{dim}={size}" for dim, size in row["sizes"].items())
+    cost = f"{row['bytes'] / MEGABYTE:.2f} MB ({row['share']:.1%})"
+    text = f"{row['node']}: {row['source']} -> {row['target']}, {cost} on {row['library']}"
+    yield Line("transform", text)
+    yield Line("", f"    value     {row['value']} : {row['dtype']} {sizes}")
+    asked, made = row["required_by"], row["produced_by"]
+    if asked["at"]:
+        who = f"{asked['operator']} {asked['node']} on {asked['library']}, of {asked['operand']}"
+        yield Line("", f"    required  by {who}, at {asked['at']}")
+    else:
+        yield Line("", f"    required  by the caller, as output {asked['node']}")
+    maker = f"{made['operator']} {made['node']}" if made["operator"] else f"input {made['node']}"
+    yield Line("", f"    produced  by {maker}, in {row['source']}")
+
+
+def _node_lines(row: dict[str, Any]) -> Iterator[Line]:
+    if "operands" not in row:
+        yield from _transform_lines(row)
+        return
+    yield Line("head", f"{row['operator']} {row['node']} runs on {row['library']}")
+    for one in row["operands"]:
+        sizes = " ".join(f"{dim}={size}" for dim, size in one["sizes"].items())
+        yield Line("", f"  {one['role']} = {one['value']} : {one['dtype']} {sizes}")
+        asked = ", ".join(one["asked"])
+        yield Line("", f"      {one['layout']}; {asked} was asked for at {one['at']}")
+    for one in row["declined"]:
+        yield Line("ref", f"  declined: {one['priority']} {one['library']}: {one['reason']}")
+    if not row["declined"]:
+        yield Line("note", "  no library declined it")

@@ -1,0 +1,108 @@
+"""What the commands share: options, errors as messages, sessions, and how they print."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from vtensor.errors import InputError, VTensorError
+from vtensor.isa import CAPS, limit_isa
+from vtensor.report import Line
+
+if TYPE_CHECKING:
+    from vtensor.runtime.session import Session
+
+STYLES = {"head": "bold", "transform": "red", "why": "dim red", "ref": "yellow", "note": "dim"}
+
+ModelArgument = Annotated[Path, typer.Argument(help="An ONNX file.", metavar="MODEL")]
+ShapeOption = Annotated[
+    list[str] | None,
+    typer.Option("--shape", help="Sizes of an input: x=1,3,224,224. May be repeated."),
+]
+ThreadsOption = Annotated[int | None, typer.Option(help="Kernel threads; default: all processors.")]
+OptimizeOption = Annotated[str, typer.Option(help="Level (none, all) or pass names with commas.")]
+IsaOption = Annotated[
+    str, typer.Option(help=f"Cap on the instruction set: {', '.join(CAPS)} (no cap).")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to standard output.")]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+@contextmanager
+def errors(debug: bool) -> Iterator[None]:
+    """An error of ours is a message and exit code 1; with --debug it is a traceback."""
+    try:
+        yield
+    except VTensorError as error:
+        if debug:
+            raise
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        raise typer.Exit(1) from None
+
+
+@contextmanager
+def opened(
+    model: Path, shape: Sequence[str] | None, threads: int | None, optimize: str, isa: str
+) -> Iterator[Session]:
+    """A session with a progress display on standard error while it is made."""
+    from vtensor.frontends.onnx import load_onnx
+    from vtensor.runtime.session import Session
+
+    if isa != "max":  # which needs no cap, and so comes never too late
+        limit_isa(isa)
+    levels = optimize.split(",") if "," in optimize else optimize
+    with progress(f"loading {model.name}") as advance:
+        graph = load_onnx(model, shapes=parse_shapes(shape))
+        session = Session(graph, threads=threads, optimize=levels, progress=advance)
+    with session:
+        yield session
+
+
+@contextmanager
+def progress(title: str) -> Iterator[Any]:
+    """A progress display on standard error; yields a function to call with what is being done."""
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda node: bar.update(task, description=f"{title}: {node}")
+
+
+def parse_shapes(given: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
+    """``x=1,3,224,224`` for each input.
+
+    Raises:
+        InputError: the text is not of that form.
+
+    >>> parse_shapes(["x=1,3,224,224"])
+    {'x': (1, 3, 224, 224)}
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for text in given or []:
+        name, equals, sizes = text.rpartition("=")
+        parts = sizes.split(",")
+        if not equals or not name or not all(part.strip().isdecimal() for part in parts):
+            raise InputError(f"--shape {text}: write it as name=1,3,224,224")
+        shapes[name] = tuple(int(part) for part in parts)
+    return shapes
+
+
+def print_lines(lines: Iterator[Line]) -> None:
+    """Print a report, coloured where there is a terminal."""
+    console = Console(soft_wrap=True, highlight=False)
+    for line in lines:
+        console.print(line.text, style=STYLES.get(line.kind), markup=False)
+
+
+def print_json(data: Mapping[str, Any]) -> None:
+    """Print data as JSON to standard output."""
+    print(json.dumps(data, indent=2))
