@@ -6,17 +6,17 @@ nothing).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ptensor.transform import pack
+from ptensor.layout import Layout
+from ptensor.transform import pack, unpack
 from vtensor.dtype import numpy_dtype
 from vtensor.errors import ContractError, LayoutError
 
 if TYPE_CHECKING:
-    from ptensor.layout import Layout
     from vtensor.tensor import VTensor
 
 #: Bytes on which every buffer of ours begins: a cache line, and the widest vector register.
@@ -173,3 +173,56 @@ class TensorStorage:
         if self._owner is None:
             self._array = array
         return array
+
+    def logical(self, tensor: VTensor) -> np.ndarray[Any, Any]:
+        """The elements of a tensor with this storage, or a view of it: one axis a dim, no pads."""
+        base = tensor if tensor.base is None else tensor.base
+        array = unpack(self.data(), self.layout, list(base.dims), base.dims, self.dtype)
+        return seen(array, tensor)
+
+    def over(self, array: np.ndarray[Any, Any], dims: Sequence[str]) -> ArrayStorage:
+        """A storage that is an array."""
+        return ArrayStorage(array, dims)
+
+
+class ArrayStorage:
+    """The memory of a VTensor that is an array, whatever its strides: a slice has gaps.
+
+    Args:
+        array: the elements; it keeps its owner alive.
+        dims: what its axes are.
+
+    The layout is the order of the axes by stride, the largest first.
+    """
+
+    __slots__ = ("_dims", "array", "constant", "layout")
+
+    def __init__(self, array: np.ndarray[Any, Any], dims: Sequence[str]) -> None:
+        self.array = array
+        self.constant = False
+        self._dims = tuple(dims)
+        self.layout = Layout.plain([dims[axis] for axis in _order(array)])
+
+    def data(self) -> np.ndarray[Any, Any]:
+        """The elements, one axis an axis of the layout."""
+        return self.array.transpose(_order(self.array))
+
+    def logical(self, tensor: VTensor) -> np.ndarray[Any, Any]:
+        """The elements of a tensor with this storage, or a view of it: one axis a dim."""
+        return seen(self.array, tensor)
+
+    def over(self, array: np.ndarray[Any, Any], dims: Sequence[str]) -> ArrayStorage:
+        """A storage that is another array."""
+        return ArrayStorage(array, dims)
+
+
+def _order(array: np.ndarray[Any, Any]) -> list[int]:
+    """Axes by stride, the largest first; an axis of size 1 stays where it is presented."""
+    axes = [axis for axis in range(array.ndim) if array.shape[axis] != 1]
+    by_stride = iter(sorted(axes, key=lambda axis: -abs(array.strides[axis])))
+    return [next(by_stride) if axis in axes else axis for axis in range(array.ndim)]
+
+
+def seen(array: np.ndarray[Any, Any], tensor: VTensor) -> np.ndarray[Any, Any]:
+    """An array of a tensor's dims, or of its base's, under the tensor's own dims; a view."""
+    return array if tensor.base is None else array.reshape(list(tensor.dims.values()))

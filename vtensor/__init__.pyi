@@ -1,7 +1,9 @@
 from . import errors as errors
+from .frontends.arrays import from_array as from_array
 from .frontends.onnx import load_onnx as load_onnx
 from .graph import Graph as Graph
 from .isa import limit_isa as limit_isa
+from .runtime.call import call as call
 from .runtime.session import Session as Session
 from .tensor import VTensor as VTensor
 

@@ -6,14 +6,14 @@ in ``ptensor/buffer.py``, so that the language knows nothing of layouts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from vtensor.dtype import ITEMSIZE
-from vtensor.errors import ContractError, DimError, DTypeError
+from vtensor.errors import ContractError, DimError, DTypeError, LayoutError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,6 +38,15 @@ class Storage(Protocol):
 
     def data(self) -> np.ndarray[Any, Any]:
         """The elements, one axis an axis of the layout; pads included."""
+
+    def logical(self, tensor: VTensor) -> np.ndarray[Any, Any]:
+        """The elements of a tensor with this storage, or of a view of it: one axis a dim, no pads.
+
+        The array shares this memory where the layout allows.
+        """
+
+    def over(self, array: np.ndarray[Any, Any], dims: Sequence[str]) -> Storage:
+        """A storage that is an array, whose axes are these dims."""
 
 
 @dataclass(frozen=True)
@@ -183,6 +192,107 @@ class VTensor:
             )
         return self.storage.data()
 
+    def numpy(
+        self, order: str | Sequence[str] | None = None, *, copy: bool | None = None
+    ) -> np.ndarray[Any, Any]:
+        """The elements as an array, one axis a dim, without pads.
+
+        Args:
+            order: the dims that the axes are, ``"N H W C"``; None is presentation order.
+            copy: True is fresh memory, False is this tensor's, None is this one's if the layout
+                allows.
+
+        Raises:
+            ContractError: there is nothing in memory yet.
+            DimError: the order does not name each dim once.
+            LayoutError: ``copy=False``, and no array has these elements where they lie.
+        """
+        array = self._logical(copy is False)
+        if order is not None:
+            names = order.split() if isinstance(order, str) else list(order)
+            if sorted(names) != sorted(self._dims):
+                have = " ".join(self._dims)
+                raise DimError(f"order {names} does not name each dim of {have} once")
+            place = list(self._dims)
+            array = array.transpose([place.index(name) for name in names])
+        return array.copy() if copy else array
+
+    def slice(self, *, copy: bool | None = None, **ranges: tuple[int, int]) -> VTensor:
+        """The part of this tensor from begin up to, without, end in each dim named.
+
+        A view of the same memory where the layout allows; ``copy`` as in ``numpy``.
+
+        Raises:
+            ContractError: there is nothing in memory yet.
+            DimError: there is no such dim, or a range leaves it.
+            LayoutError: ``copy=False``, and the layout allows no view.
+
+        ``x.slice(H=(2, 5))`` has size 3 in H.
+        """
+        for dim, span in ranges.items():
+            size = self.size(dim)
+            if not _is_span(span, size):
+                raise DimError(f"{dim}={span!r}: a slice is (begin, end), within 0 and {size}")
+        places: list[Any] = [slice(*ranges.get(d, (0, size))) for d, size in self._dims.items()]
+        array = self._logical(copy is False)[(*places, ...)]
+        return self._over(array.copy() if copy else array, tuple(self._dims))
+
+    def merge(self, dims: str | Sequence[str], into: str, *, copy: bool | None = None) -> VTensor:
+        """This tensor with several dims as one, at the place of the first; the inverse of split.
+
+        A view of the same memory where the layout allows; ``copy`` as in ``numpy``.
+
+        Args:
+            dims: which, slowest first: ``"H W"``.
+            into: the name of the one that they become.
+
+        Raises:
+            ContractError: there is nothing in memory yet.
+            DimError: dims are missing or repeated, or the name is taken.
+            LayoutError: ``copy=False``, and the layout allows no view.
+        """
+        parts = dims.split() if isinstance(dims, str) else list(dims)
+        for dim in parts:
+            self.size(dim)
+        rest = [dim for dim in self._dims if dim not in parts]
+        if not parts or len(set(parts)) != len(parts) or into in rest:
+            raise DimError(f"{parts} cannot become {into!r}: name each once, and a free name")
+        at = sum(dim in rest for dim in list(self._dims)[: list(self._dims).index(parts[0])])
+        order = [*rest[:at], *parts, *rest[at:]]
+        names = [*rest[:at], into, *rest[at:]]
+        sizes = {dim: self._dims[dim] for dim in rest} | {into: prod(map(self.size, parts))}
+        array = self.numpy(order, copy=False if copy is False else None)
+        merged = array.reshape([sizes[name] for name in names])
+        if copy is False and not _within(merged, array):
+            raise LayoutError(f"{' '.join(parts)} of {self!r} do not lie together: a copy is due")
+        return self._over(merged.copy() if copy and _within(merged, array) else merged, names)
+
+    def shares_memory(self, other: VTensor | np.ndarray[Any, Any]) -> bool:
+        """True when some element of this tensor and one of another (or an array) are the same."""
+        import numpy as np
+
+        left = self._logical(False)
+        right = other._logical(False) if isinstance(other, VTensor) else other
+        try:
+            return bool(np.shares_memory(left, right, max_work=1_000_000))  # type: ignore[arg-type]  # any number will do
+        except np.exceptions.TooHardError:  # strides that no one can decide in good time
+            return bool(np.may_share_memory(left, right))
+
+    def _logical(self, view: bool) -> np.ndarray[Any, Any]:
+        """The elements, an axis a dim; with ``view``, where they lie or not at all."""
+        memory = self.data()
+        assert self.storage is not None, "data() has seen to it"
+        array = self.storage.logical(self)
+        if view and not _within(array, memory):
+            raise LayoutError(f"{self!r} lies in {self.storage.layout}: no view of it is an array")
+        return array
+
+    def _over(self, array: np.ndarray[Any, Any], dims: Sequence[str]) -> VTensor:
+        assert self.storage is not None, "who has an array has a storage"
+        tensor = VTensor(self.dtype, dict(zip(dims, array.shape, strict=True)))
+        tensor.storage = self.storage.over(array, dims)
+        return tensor
+
     def rename(self, names: Mapping[str, str]) -> VTensor:
         """This tensor under other dim names; a view, nothing moves.
 
@@ -228,3 +338,18 @@ class VTensor:
     def __repr__(self) -> str:
         label = f" {self.name!r}" if self.name else ""
         return f"<VTensor{label} {self.summary()}>"
+
+
+def _is_span(span: object, size: int) -> bool:
+    if not isinstance(span, tuple) or len(span) != 2:
+        return False
+    begin, end = span
+    whole = all(isinstance(one, int) and not isinstance(one, bool) for one in span)
+    return whole and 0 <= begin <= end <= size
+
+
+def _within(array: np.ndarray[Any, Any], memory: np.ndarray[Any, Any]) -> bool:
+    """True when an array made from another is a view of it: fresh memory overlaps nothing."""
+    import numpy as np
+
+    return array.size == 0 or bool(np.may_share_memory(array, memory))

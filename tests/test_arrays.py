@@ -1,0 +1,154 @@
+"""Tensors that others can use: from arrays and back, slices, merged dims, whose memory it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vtensor
+from ptensor.buffer import TensorStorage
+from ptensor.layout import Layout
+from vtensor import VTensor, from_array
+from vtensor.errors import ContractError, DimError, DTypeError, InputError, LayoutError
+
+Array = np.ndarray[Any, Any]
+
+
+def values(*shape: int) -> Array:
+    """Every element another number."""
+    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+
+
+def blocked() -> VTensor:
+    """A tensor in a layout with blocks and pads."""
+    tensor = VTensor("f32", {"N": 2, "C": 5, "H": 3, "W": 2})
+    tensor.storage = TensorStorage.of_array(values(2, 5, 3, 2), tensor, Layout("NCHW4c"), False)
+    return tensor
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        values(2, 3, 4, 5),
+        values(2, 4, 5, 3).transpose(0, 3, 1, 2),
+        values(4, 6, 8, 10)[::2, ::2, ::2, ::2],
+        values(2, 3, 4, 5)[:, ::-1, :, ::-1],
+        values(0, 3, 4, 5),
+    ],
+)
+def test_any_strides_are_taken_as_they_lie(array: Array) -> None:
+    x = from_array(array, "N C H W", name="x")
+    assert tuple(x.dims.values()) == array.shape
+    assert x.name == "x"
+    back = x.numpy()
+    assert back.__array_interface__["data"] == array.__array_interface__["data"]
+    np.testing.assert_array_equal(back, array)
+    np.testing.assert_array_equal(x.numpy("H W C N"), array.transpose(2, 3, 1, 0))
+    assert x.produced_layout is not None
+    order = [list(x.dims).index(dim) for dim in x.produced_layout.dims]
+    np.testing.assert_array_equal(x.data(), array.transpose(order))
+    assert x.shares_memory(array) == (array.size > 0)
+
+
+def test_the_layout_is_that_of_the_strides() -> None:
+    x = from_array(values(2, 4, 5, 3).transpose(0, 3, 1, 2), "N C H W")
+    assert x.produced_layout == Layout("NHWC")
+    assert from_array(values(1, 1, 4, 4), "N C H W").produced_layout == Layout("NCHW")
+
+
+def test_copies_are_copies() -> None:
+    array = values(2, 3)
+    assert not from_array(array, "A B", copy=True).shares_memory(array)
+    assert not from_array(array, "A B").slice(A=(0, 1), copy=True).shares_memory(array)
+    assert not np.shares_memory(from_array(array, "A B").numpy(copy=True), array)
+
+
+def test_the_other_byte_order_is_copied_or_refused() -> None:
+    array = values(2, 3).astype(">f4")
+    x = from_array(array, "A B")
+    np.testing.assert_array_equal(x.numpy(), array)
+    assert x.numpy().dtype.isnative
+    with pytest.raises(InputError, match="byte order"):
+        from_array(array, "A B", copy=False)
+
+
+def test_slices_are_views_by_name() -> None:
+    array = values(2, 3, 6, 5)
+    x = from_array(array, "N C H W")
+    part = x.slice(H=(2, 5), C=(1, 3))
+    assert part.dims == {"N": 2, "C": 2, "H": 3, "W": 5}
+    np.testing.assert_array_equal(part.numpy(), array[:, 1:3, 2:5])
+    assert part.shares_memory(x)
+    assert not part.shares_memory(x.slice(C=(0, 1)))
+    part.numpy()[...] = -1
+    assert (array[:, 1:3, 2:5] == -1).all()
+    assert part.slice(H=(1, 1)).num_elements == 0
+    for bad in ((2, 9), (3, 2), (-1, 2), 2, (0.0, 1), (True, 2)):
+        with pytest.raises(DimError, match="a slice is"):
+            x.slice(H=bad)  # type: ignore[arg-type]
+    with pytest.raises(DimError, match="no dim"):
+        x.slice(Q=(0, 1))
+
+
+def test_split_and_merge_are_inverse_views() -> None:
+    array = values(2, 6, 4)
+    x = from_array(array, "N C W")
+    both = x.split("C", {"G": 2, "c": 3})
+    np.testing.assert_array_equal(both.numpy(), array.reshape(2, 2, 3, 4))
+    assert both.shares_memory(x)
+    again = both.merge("G c", "C", copy=False)
+    assert again.dims == x.dims
+    np.testing.assert_array_equal(again.numpy(), array)
+    assert again.shares_memory(x)
+    np.testing.assert_array_equal(x.rename({"C": "K"}).numpy("K W N"), array.transpose(1, 2, 0))
+
+
+def test_merging_what_lies_apart_copies_or_is_refused() -> None:
+    array = values(2, 3, 4)
+    x = from_array(array, "A B C")
+    merged = x.merge("C A", "P")
+    assert merged.dims == {"B": 3, "P": 8}
+    np.testing.assert_array_equal(merged.numpy(), array.transpose(1, 2, 0).reshape(3, 8))
+    assert not merged.shares_memory(x)
+    with pytest.raises(LayoutError, match="do not lie together"):
+        x.merge("C A", "P", copy=False)
+    for names, into in (("", "P"), ("A A", "P"), ("A B", "C"), ("A Q", "P")):
+        with pytest.raises(DimError):
+            x.merge(names, into)
+
+
+def test_blocks_never_leak() -> None:
+    x, array = blocked(), values(2, 5, 3, 2)
+    np.testing.assert_array_equal(x.numpy(), array)
+    np.testing.assert_array_equal(x.numpy("W H C N"), array.transpose(3, 2, 1, 0))
+    np.testing.assert_array_equal(x.slice(C=(3, 5)).numpy(), array[:, 3:5])
+    for view in (x.numpy, x.slice):
+        with pytest.raises(LayoutError, match="no view"):
+            view(copy=False)
+
+
+def test_nothing_in_memory_is_an_error() -> None:
+    x = VTensor("f32", {"N": 1})
+    for use in (x.numpy, x.slice, lambda: x.merge("N", "M"), lambda: x.shares_memory(x)):
+        with pytest.raises(ContractError, match="no data"):
+            use()
+
+
+def test_what_is_no_array_is_refused() -> None:
+    with pytest.raises(InputError, match="is no array"):
+        from_array([1, 2], "N")
+    with pytest.raises(DTypeError):
+        from_array(np.array(["a"]), "N")
+    with pytest.raises(DTypeError):
+        from_array(np.array([object()]), "N")
+    for names in ("N C", "N N", ["N"], ""):
+        with pytest.raises(DimError):
+            from_array(values(2, 3, 4), names)
+    with pytest.raises(DimError, match="each dim"):
+        from_array(values(2, 3), "A B").numpy("A")
+
+
+def test_every_name_is_exported() -> None:
+    assert {"from_array", "call"} <= set(dir(vtensor))

@@ -1,0 +1,118 @@
+"""One operator at once: the same dispatcher and resolver, nothing but arrays around them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from libdesc.registry import registry
+from ops import Add, AvgPool, Conv2D, MaxPool, Relu
+from resolver.evaluate import resolutions
+from tests.test_session import Arrayish, Dlpack
+from vtensor import VTensor, call, from_array
+from vtensor.errors import DimError, DTypeError, GraphError, InputError, NoInvokerError
+from vtensor.runtime.call import SESSIONS_KEPT, _sessions
+
+Array = np.ndarray[Any, Any]
+
+
+def values(*shape: int) -> Array:
+    """Seeded random numbers."""
+    return np.random.default_rng(3).standard_normal(shape).astype(np.float32)
+
+
+def test_libraries_agree_on_arrays_with_declared_dims() -> None:
+    x, w = values(2, 16, 9, 9), values(8, 16, 3, 3)
+    answers = [
+        call(Conv2D(pads=(1, 1, 1, 1)), x, w, libraries=[name])
+        for name, library in registry().libraries.items()
+        if not library.absent
+    ]
+    assert len(answers) >= 2
+    for answer in answers:
+        assert answer.shape == (2, 8, 9, 9)
+        np.testing.assert_allclose(answer, answers[0], atol=1e-4)
+
+
+def test_every_kind_of_operand() -> None:
+    x = values(1, 4, 6, 6)
+    expected = x[:, :, ::2, ::2]
+    op = MaxPool((1, 1), strides=(2, 2))
+    for given in (x, Dlpack(x), Arrayish(x), values(1, 6, 6, 4).transpose(0, 3, 1, 2)):
+        got = call(op, given)
+        assert isinstance(got, np.ndarray)
+        if given is not x and isinstance(given, np.ndarray):
+            np.testing.assert_array_equal(got, given[:, :, ::2, ::2])
+        else:
+            np.testing.assert_array_equal(got, expected)
+    y = call(op, from_array(x, "N C H W"))
+    assert isinstance(y, VTensor)
+    assert y.dims == {"N": 1, "C": 4, "H": 3, "W": 3}
+    np.testing.assert_array_equal(y.numpy(), expected)
+    again = call(Relu(), y.slice(C=(1, 3)))
+    np.testing.assert_array_equal(again.numpy(), np.maximum(expected[:, 1:3], 0))
+
+
+def test_channels_last_is_given_by_names() -> None:
+    x = values(1, 6, 6, 4)
+    got = call(AvgPool((2, 2)), from_array(x, "N H W C"))
+    other = call(AvgPool((2, 2)), x.transpose(0, 3, 1, 2))
+    np.testing.assert_allclose(got.numpy("N C H W"), other, atol=1e-6)
+    given = call(AvgPool((2, 2)), x, dims="N H W C")
+    np.testing.assert_allclose(given, got.numpy(), atol=1e-6)
+
+
+def test_axes_without_names_go_as_numpy_broadcasts() -> None:
+    a, b = values(2, 3, 4), values(3, 1)
+    np.testing.assert_allclose(call(Add(), a, b), a + b, atol=1e-6)
+    np.testing.assert_allclose(call(Add(), b, a), a + b, atol=1e-6)
+    named = call(Add(), from_array(a, "N C W"), b)
+    assert named.dims == {"N": 2, "C": 3, "W": 4}
+    by_role = call(Add(), a, values(2), dims={"a": "N C W", "b": "N"})
+    np.testing.assert_allclose(by_role, a + values(2)[:, None, None], atol=1e-6)
+
+
+def test_a_call_is_resolved_once_a_shape() -> None:
+    x = values(1, 3, 5, 7)
+    call(Relu(), x)
+    before = resolutions()
+    for _ in range(3):
+        call(Relu(), x + 1)
+    assert resolutions() == before
+    call(Relu(), values(1, 3, 5, 8))
+    assert resolutions() == before + 1
+    for size in range(1, SESSIONS_KEPT + 10):
+        call(Relu(), values(size), libraries=["numpy"])
+    assert len(_sessions) == SESSIONS_KEPT
+
+
+def test_faults_are_typed() -> None:
+    x = values(1, 4, 6, 6)
+    with pytest.raises(DimError, match="say which axis is which"):
+        call(AvgPool((2, 2)), x[0])
+    with pytest.raises(DimError, match="its inputs are x"):
+        call(AvgPool((2, 2)), x, dims={"z": "N C H W"})
+    with pytest.raises(DimError):
+        call(AvgPool((2, 2)), x, dims="N C")
+    with pytest.raises(DimError):
+        call(Conv2D(), x, values(8, 5, 3, 3))
+    with pytest.raises(InputError, match="is no array"):
+        call(Relu(), [1, 2])
+    with pytest.raises(DTypeError):
+        call(Relu(), np.array(["a"]))
+    with pytest.raises(GraphError, match="takes 1 inputs"):
+        call(Relu(), x, x)
+    with pytest.raises(GraphError, match="takes 2 inputs"):
+        call(Add())
+    with pytest.raises(GraphError, match="is no operator"):
+        call(np.abs, x)
+    with pytest.raises(GraphError, match="is no operator"):
+        call(Relu, x)
+    with pytest.raises(NoInvokerError, match="is not among"):
+        call(MaxPool((1, 1)), x.astype(np.int64), libraries=["onednn"])
+    with pytest.raises(InputError, match="not registered"):
+        call(Relu(), x, libraries=["nonsense"])
+    with pytest.raises(InputError, match="threads"):
+        call(Relu(), x, threads=-3)

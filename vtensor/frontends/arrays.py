@@ -1,0 +1,52 @@
+"""Arrays as VTensors: the constructors that the language itself cannot have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ptensor.buffer import ArrayStorage
+from vtensor.dtype import from_numpy
+from vtensor.errors import DimError, InputError
+from vtensor.runtime.feeds import as_array
+from vtensor.tensor import Option, VTensor
+
+
+def from_array(
+    array: object, dims: str | Sequence[str], *, name: str = "", copy: bool | None = None
+) -> VTensor:
+    """A VTensor on the memory of an array, whatever its strides.
+
+    Args:
+        array: NumPy's, or anything with ``__dlpack__`` or ``__array__``.
+        dims: what its axes are, in order: ``"N C H W"``.
+        name: the tensor's name.
+        copy: True is fresh memory, False is the array's, None copies only what has to be: an array
+            of the other byte order.
+
+    Raises:
+        InputError: it is no array; or ``copy=False``, and it has to be copied.
+        DTypeError: VTensor has no such element type.
+        DimError: the array has another rank than there are names.
+
+    >>> x = from_array(np.zeros((1, 4, 4, 3), np.float32).transpose(0, 3, 1, 2), "N C H W")
+    >>> x.summary(), x.produced_layout
+    ('f32 N=1 C=3 H=4 W=4', Layout('NHWC'))
+    >>> x.slice(H=(1, 3)).summary()
+    'f32 N=1 C=3 H=2 W=4'
+    """
+    values = as_array(name or "array", array)
+    dtype = from_numpy(values.dtype)
+    if not values.dtype.isnative:
+        if copy is False:
+            raise InputError(f"{values.dtype} is of the other byte order: it has to be copied")
+        values, copy = values.astype(values.dtype.newbyteorder("=")), None
+    names = dims.split() if isinstance(dims, str) else list(dims)
+    if len(names) != values.ndim or len(set(names)) != len(names):
+        raise DimError(f"an array of shape {values.shape} does not go by the dims {names}")
+    if copy:
+        values = np.array(values, order="K", copy=True)
+    tensor = VTensor(dtype, dict(zip(names, values.shape, strict=True)), Option(name=name))
+    tensor.storage = ArrayStorage(values, names)
+    return tensor

@@ -1,0 +1,176 @@
+"""One operator at once, through all that a network goes through: how its author tries it."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+from libdesc.registry import registry
+from vtensor.errors import DimError
+from vtensor.frontends.arrays import from_array
+from vtensor.graph import Graph
+from vtensor.operators import OperatorInfo, info_of
+from vtensor.runtime.feeds import Array, as_array
+from vtensor.runtime.session import Session
+from vtensor.tensor import VTensor
+
+#: Sessions of calls that are kept, the last used ones.
+SESSIONS_KEPT = 32
+
+_sessions: OrderedDict[Hashable, Session] = OrderedDict()
+_lock = threading.Lock()
+
+Names = str | Sequence[str]
+
+
+def call(
+    op: object,
+    *operands: object,
+    dims: Names | Mapping[str, Names] | None = None,
+    libraries: Sequence[str] | None = None,
+    threads: int | None = None,
+) -> Any:
+    """Run one operator at once, through its dispatcher and the resolver.
+
+    Args:
+        op: an operator instance, ``AvgPool(kernel_shape=(2, 2))``.
+        operands: its inputs: arrays, anything with ``__dlpack__`` or ``__array__``, VTensors.
+        dims: what an array's axes are: by the input's role, or one text for the first input. What
+            is not said is as the operator declares it, where that is one row of names; else the
+            last names of an operand that has some; else D0, D1, ... counted so that the last axes
+            of all operands have the same names, as NumPy broadcasts.
+        libraries: the libraries that may be used; None is all.
+        threads: kernel threads; None is all processors.
+
+    Returns:
+        The output, or a tuple of them: VTensors if an operand is one, else NumPy arrays in the
+        order of the dims.
+
+    Raises:
+        DimError: dims do not fit an array, or the operator does not take them.
+        InputError: an operand is no array.
+        NoInvokerError: no library takes the call; lists why each declined.
+
+    >>> import numpy as np
+    >>> from ops import AvgPool
+    >>> x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
+    >>> call(AvgPool((2, 2), strides=(2, 2)), x)[0, 0]
+    array([[ 2.5,  4.5],
+           [10.5, 12.5]], dtype=float32)
+    """
+    registry()
+    info = info_of(op)
+    roles = info.roles(len(operands), 0)
+    roles += tuple(f"extra{index}" for index in range(len(operands) - len(roles)))
+    tensors = _tensors(info, roles, operands, dims)
+    session = _session(op, dict(zip(roles, tensors, strict=True)), libraries, threads)
+    arrays = {role: tensor.numpy() for role, tensor in zip(roles, tensors, strict=True)}
+    results: list[Any] = list(session.run(None, arrays))
+    if any(isinstance(one, VTensor) for one in operands):
+        ports = session.outputs
+        results = [from_array(a, port.dims) for a, port in zip(results, ports, strict=True)]
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def _tensors(
+    info: OperatorInfo,
+    roles: Sequence[str],
+    operands: Sequence[object],
+    dims: Names | Mapping[str, Names] | None,
+) -> list[VTensor]:
+    """The operands under names."""
+    if dims is None or isinstance(dims, Mapping):
+        given: Mapping[str, Names] = dims or {}
+    else:
+        given = {roles[0]: dims} if roles else {}
+    unknown = [role for role in given if role not in roles]
+    if unknown:
+        text = f"dims of {', '.join(unknown)}; its inputs are {', '.join(roles)}"
+        raise DimError(f"{info.name}: {text}")
+    arrays = [
+        one if isinstance(one, VTensor) else as_array(role, one)
+        for role, one in zip(roles, operands, strict=True)
+    ]
+    rows: list[Sequence[str] | None] = [
+        tuple(one.dims) if isinstance(one, VTensor) else _given(info, role, one, given)
+        for role, one in zip(roles, arrays, strict=True)
+    ]
+    known: Sequence[str] = max((row for row in rows if row is not None), key=len, default=())
+    most = max((one.ndim for one in arrays if not isinstance(one, VTensor)), default=0)
+    shared = known if len(known) >= most else tuple(f"D{axis}" for axis in range(most))
+    tensors = []
+    for role, one, row in zip(roles, arrays, rows, strict=True):
+        if isinstance(one, VTensor):
+            tensors.append(one)
+            continue
+        try:
+            names = shared[len(shared) - one.ndim :] if row is None else row
+            tensors.append(from_array(one, names))
+        except DimError as error:
+            raise DimError(f"{info.name}: {role}: {error}") from None
+    return tensors
+
+
+def _given(
+    info: OperatorInfo, role: str, array: Array, given: Mapping[str, Names]
+) -> Sequence[str] | None:
+    """What was said of an array's axes, or what the operator declares; None for neither."""
+    names = given.get(role)
+    if names is not None:
+        return names.split() if isinstance(names, str) else tuple(names)
+    spec = info.dims.get(role, info.dims.get(role.rstrip("0123456789")))
+    if spec is None or (spec.open and not spec.required):
+        return None
+    if not spec.open and array.ndim == len(spec.required):
+        return spec.required
+    if not spec.open and array.ndim == len(spec.optional) + len(spec.required):
+        return (*spec.optional, *spec.required)
+    have = " ".join([*(f"{name}?" for name in spec.optional), *spec.required])
+    have = f"{have} and any others" if spec.open else have
+    raise DimError(
+        f"{info.name}: {role} of shape {array.shape} has dims {have}; say which axis is which: "
+        f"dims={{{role!r}: ...}}"
+    )
+
+
+def _session(
+    op: object,
+    tensors: Mapping[str, VTensor],
+    libraries: Sequence[str] | None,
+    threads: int | None,
+) -> Session:
+    """A session of one node; kept by operator, dims and element types."""
+    key = (
+        *(op, type(op), threads, registry().version),
+        None if libraries is None else tuple(libraries),
+        *((role, one.dtype, tuple(one.dims.items())) for role, one in tensors.items()),
+    )
+    try:
+        with _lock:
+            if key in _sessions:
+                _sessions.move_to_end(key)
+                return _sessions[key]
+    except TypeError:  # a parameter that cannot be hashed: nothing is kept
+        return _make(op, tensors, libraries, threads)
+    session = _make(op, tensors, libraries, threads)
+    with _lock:
+        _sessions[key] = session
+        if len(_sessions) > SESSIONS_KEPT:
+            _sessions.popitem(last=False)
+    return session
+
+
+def _make(
+    op: object,
+    tensors: Mapping[str, VTensor],
+    libraries: Sequence[str] | None,
+    threads: int | None,
+) -> Session:
+    graph = Graph("call")
+    inputs = [graph.input(role, one.dims, one.dtype) for role, one in tensors.items()]
+    results = graph.add(op, *inputs, name="call")
+    for value in results if isinstance(results, tuple) else (results,):
+        graph.output(value)
+    return Session(graph, threads=threads, libraries=libraries)
