@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ptensor.dlpack import export
 from ptensor.layout import Layout
 from ptensor.transform import pack, unpack
 from vtensor.dtype import numpy_dtype
@@ -184,6 +185,12 @@ class TensorStorage:
         """A storage that is an array."""
         return ArrayStorage(array, dims)
 
+    def export(self, tensor: VTensor, **options: Any) -> object:
+        """A DLPack capsule of the elements; of a copy where the layout has blocks."""
+        array = self.logical(tensor)
+        copied = array.size > 0 and not np.may_share_memory(array, self.data())
+        return export(array, copied=copied, **options)
+
 
 class ArrayStorage:
     """The memory of a VTensor that is an array, whatever its strides: a slice has gaps.
@@ -214,6 +221,10 @@ class ArrayStorage:
     def over(self, array: np.ndarray[Any, Any], dims: Sequence[str]) -> ArrayStorage:
         """A storage that is another array."""
         return ArrayStorage(array, dims)
+
+    def export(self, tensor: VTensor, **options: Any) -> object:
+        """A DLPack capsule of the elements."""
+        return export(self.logical(tensor), **options)
 
 
 def _order(array: np.ndarray[Any, Any]) -> list[int]:

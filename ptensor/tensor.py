@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ptensor.dlpack import CPU, export
 from ptensor.evaluation import (
     Call,
     Mode,
@@ -176,6 +177,28 @@ class PTensor:
     def constant(self) -> bool:
         """True when the values are known before a run."""
         return self.call.operands[self.index].constant
+
+    def __dlpack__(
+        self,
+        *,
+        stream: object = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        """``data()`` for another framework: one axis an axis of the required layout, pads included.
+
+        Raises:
+            ContractError: as ``data()``.
+            DLPackError: as for a VTensor.
+        """
+        return export(
+            self.data(), stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
+        )
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """DLPack's number of the CPU, and which one."""
+        return CPU
 
     def data(self) -> np.ndarray[Any, Any]:
         """The elements in the required layout, one axis an axis of the layout; pads included.

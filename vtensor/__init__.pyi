@@ -1,5 +1,6 @@
 from . import errors as errors
 from .frontends.arrays import from_array as from_array
+from .frontends.arrays import from_dlpack as from_dlpack
 from .frontends.onnx import load_onnx as load_onnx
 from .graph import Graph as Graph
 from .isa import limit_isa as limit_isa

@@ -85,6 +85,10 @@ class ValuesNeededError(InputError):
         self.names = tuple(names)
 
 
+class DLPackError(InputError, BufferError):
+    """Memory cannot be handed on or taken through DLPack as was asked."""
+
+
 class SessionClosedError(VTensorError):
     """A session was used after ``close()``."""
 

@@ -48,6 +48,9 @@ class Storage(Protocol):
     def over(self, array: np.ndarray[Any, Any], dims: Sequence[str]) -> Storage:
         """A storage that is an array, whose axes are these dims."""
 
+    def export(self, tensor: VTensor, **options: Any) -> object:
+        """A DLPack capsule of ``logical``; options as for ``VTensor.__dlpack__``."""
+
 
 @dataclass(frozen=True)
 class Option:
@@ -277,6 +280,33 @@ class VTensor:
             return bool(np.shares_memory(left, right, max_work=1_000_000))  # type: ignore[arg-type]  # any number will do
         except np.exceptions.TooHardError:  # strides that no one can decide in good time
             return bool(np.may_share_memory(left, right))
+
+    def __dlpack__(
+        self,
+        *,
+        stream: object = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        """The elements for another framework, an axis a dim: this memory if the layout allows.
+
+        Raises:
+            ContractError: there is nothing in memory yet.
+            DLPackError: another device or a stream is asked for; ``copy=False``, and a copy is due;
+                the memory is read-only, and the consumer too old to be told.
+
+        Source: the Python array API standard 2023.12, data interchange.
+        """
+        self.data()
+        assert self.storage is not None, "data() has seen to it"
+        return self.storage.export(
+            self, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
+        )
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """DLPack's number of the CPU, and which one."""
+        return (1, 0)
 
     def _logical(self, view: bool) -> np.ndarray[Any, Any]:
         """The elements, an axis a dim; with ``view``, where they lie or not at all."""

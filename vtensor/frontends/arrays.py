@@ -1,4 +1,4 @@
-"""Arrays as VTensors: the constructors that the language itself cannot have."""
+"""Arrays and others' tensors as VTensors: the constructors that the language itself cannot have."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ptensor.buffer import ArrayStorage
+from ptensor.dlpack import array_of
 from vtensor.dtype import from_numpy
 from vtensor.errors import DimError, InputError
 from vtensor.runtime.feeds import as_array
@@ -50,3 +51,30 @@ def from_array(
     tensor = VTensor(dtype, dict(zip(names, values.shape, strict=True)), Option(name=name))
     tensor.storage = ArrayStorage(values, names)
     return tensor
+
+
+def from_dlpack(
+    tensor: object, dims: str | Sequence[str], *, name: str = "", copy: bool | None = None
+) -> VTensor:
+    """A VTensor on the memory of another framework's tensor, bfloat16 too.
+
+    It is read-only where the other says so, or is too old to say (before DLPack 1.0).
+
+    Args:
+        tensor: anything with ``__dlpack__`` and ``__dlpack_device__``; it stays alive.
+        dims: what its axes are, in order: ``"N C H W"``.
+        name: the VTensor's name.
+        copy: True is fresh memory, False is the other's, None is whatever the other gives.
+
+    Raises:
+        DLPackError: it is on another device, gives no capsule, or copies with ``copy=False``.
+        DTypeError: VTensor has no such element type.
+        DimError: it has another rank than there are names.
+
+    >>> x = from_dlpack(np.zeros((2, 3), np.float32), "N C")
+    >>> x.summary()
+    'f32 N=2 C=3'
+    """
+    if not hasattr(tensor, "__dlpack__") or not hasattr(tensor, "__dlpack_device__"):
+        raise InputError(f"{type(tensor).__name__} has no __dlpack__ and __dlpack_device__")
+    return from_array(array_of(tensor, copy=copy), dims, name=name)

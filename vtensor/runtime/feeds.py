@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from ptensor.dlpack import array_of
 from ptensor.layout import Layout
 from vtensor.dtype import from_numpy, numpy_dtype
-from vtensor.errors import InputError, VTensorError
+from vtensor.errors import DLPackError, InputError, VTensorError
 
 Array = np.ndarray[Any, Any]
 
@@ -49,10 +50,10 @@ def as_array(name: str, given: object) -> Array:
         return given
     try:
         if hasattr(given, "__dlpack__"):
-            return np.from_dlpack(given)
+            return array_of(given)
         if hasattr(given, "__array__"):
             return np.asarray(given)
-    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+    except (TypeError, ValueError, RuntimeError, DLPackError) as error:
         raise InputError(
             f"input {name!r}: {type(given).__name__} gives no array: {error}"
         ) from error

@@ -1,0 +1,202 @@
+"""DLPack, both ways: memory handed to other frameworks, and theirs taken, without a copy.
+
+NumPy makes and consumes the capsules (its destructors are C, so one may run while an exception is
+on its way). What NumPy does not know is written into the managed tensor or read from it: bfloat16,
+which goes as integers of 16 bits while NumPy looks, and the copied flag.
+
+Source: DLPack 1.1, ``dlpack.h``, and the Python array API standard 2023.12, data interchange.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from vtensor.dtype import from_numpy, numpy_dtype
+from vtensor.errors import DLPackError, VTensorError
+
+Array = np.ndarray[Any, Any]
+
+CPU = (1, 0)
+
+#: Kinds of device whose memory a CPU can read: CPU, and CUDA's and ROCm's pinned host memory.
+_HOST = (1, 3, 11)
+
+_UNSIGNED, _BFLOAT = 1, 4
+_READ_ONLY, _COPIED = 1, 2
+
+
+class _DataType(ctypes.Structure):
+    _fields_ = (
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+    )
+
+
+class _Tensor(ctypes.Structure):
+    """``DLTensor``; also the beginning of ``DLManagedTensor``."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("dtype", _DataType),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class _Versioned(ctypes.Structure):
+    """``DLManagedTensorVersioned``."""
+
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("manager_ctx", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    )
+
+
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+_is_valid = ctypes.pythonapi.PyCapsule_IsValid
+_is_valid.restype, _is_valid.argtypes = ctypes.c_int, (ctypes.py_object, ctypes.c_char_p)
+
+
+class _Managed:
+    """What an unused capsule holds; raises DLPackError for anything else."""
+
+    def __init__(self, capsule: object) -> None:
+        self.versioned: _Versioned | None = None
+        if _is_valid(capsule, b"dltensor_versioned"):
+            address = _pointer(capsule, b"dltensor_versioned")
+            self.versioned = _Versioned.from_address(address)
+            if self.versioned.major != 1:
+                raise DLPackError(f"a tensor of DLPack {self.versioned.major} is not understood")
+            self.tensor = self.versioned.tensor
+        elif _is_valid(capsule, b"dltensor"):
+            self.tensor = _Tensor.from_address(_pointer(capsule, b"dltensor"))
+        else:
+            raise DLPackError(
+                f"{capsule!r} is no DLPack capsule, or has been consumed: it is good for once"
+            )
+
+    @property
+    def flags(self) -> int:
+        return 0 if self.versioned is None else int(self.versioned.flags)
+
+    @property
+    def is_bf16(self) -> bool:
+        kind = self.tensor.dtype
+        return (kind.code, kind.bits, kind.lanes) == (_BFLOAT, 16, 1)
+
+
+def export(
+    array: Array,
+    *,
+    copied: bool = False,
+    stream: object = None,
+    max_version: tuple[int, int] | None = None,
+    dl_device: Sequence[int] | None = None,
+    copy: bool | None = None,
+) -> object:
+    """A capsule of an array's memory, which it keeps alive: what ``__dlpack__`` returns.
+
+    Args:
+        array: the elements, in any strides.
+        copied: the array is itself a copy of what was to be exported.
+        stream: None; memory of a CPU has no streams.
+        max_version: the newest version that the consumer knows; None is before 1.0.
+        dl_device: where the consumer wants it; None and the CPU are possible.
+        copy: True is fresh memory, False is no copy, None is a copy only where one is due.
+
+    Raises:
+        DLPackError: another device or a stream is asked for; a copy is due and ``copy=False``; the
+            memory is read-only and the consumer too old to be told.
+    """
+    if dl_device is not None and tuple(dl_device) != CPU:
+        raise DLPackError(f"dl_device={tuple(dl_device)}: the tensor is on the CPU, {CPU}")
+    if stream is not None:
+        raise DLPackError(f"stream={stream!r}: memory of the CPU has no streams")
+    odd = not array.flags.aligned or any(step % array.itemsize for step in array.strides)
+    if copy is False and (copied or odd):
+        raise DLPackError("its layout or strides cannot be exported: a copy is due, copy=False")
+    if (copy and not copied) or odd:
+        array, copied = array.copy(), True
+    bf16 = from_numpy(array.dtype) == "bf16"
+    try:
+        raw = array.view(np.uint16) if bf16 else array
+        capsule: object = raw.__dlpack__(max_version=max_version)
+    except (BufferError, ValueError, TypeError) as error:
+        raise DLPackError(f"not exported: {error}") from error
+    managed = _Managed(capsule)
+    if bf16:
+        managed.tensor.dtype.code = _BFLOAT
+    if copied and managed.versioned is not None:
+        managed.versioned.flags |= _COPIED
+    return capsule
+
+
+class _Handed:
+    """A capsule as NumPy takes one: from an object."""
+
+    def __init__(self, capsule: object) -> None:
+        self.capsule = capsule
+
+    def __dlpack__(self, **_: object) -> object:
+        return self.capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return CPU
+
+
+def array_of(given: Any, *, copy: bool | None = None) -> Array:
+    """The array of an object with ``__dlpack__``, on that object's memory.
+
+    It is read-only where the producer says so, and where it is too old to say.
+
+    Args:
+        given: an object with ``__dlpack__`` and ``__dlpack_device__``.
+        copy: True is fresh memory, False is the producer's, None is whatever it gives.
+
+    Raises:
+        DLPackError: it is on another device, its capsule was consumed or is none, an element type
+            is unknown, or ``copy=False`` and the producer copied.
+    """
+    try:
+        kind, number = given.__dlpack_device__()
+        if kind not in _HOST:
+            raise DLPackError(f"it is on DLPack's device ({int(kind)}, {number}), not on the CPU")
+        managed = _Managed(capsule := _capsule_of(given, copy))
+        if copy is False and managed.flags & _COPIED:
+            raise DLPackError(f"{type(given).__name__} copies, with copy=False")
+        fresh, bf16 = bool(managed.flags & _COPIED), managed.is_bf16
+        if bf16:
+            managed.tensor.dtype.code = _UNSIGNED
+        try:
+            array = np.from_dlpack(_Handed(capsule))  # type: ignore[arg-type]  # an object is enough
+        finally:
+            if bf16:
+                managed.tensor.dtype.code = _BFLOAT  # the producer finds its own again
+    except VTensorError:
+        raise
+    except Exception as error:  # whatever a stranger's object raises
+        raise DLPackError(f"{type(given).__name__} gives no array: {error}") from error
+    if bf16:
+        array = array.view(numpy_dtype("bf16"))
+    return array.copy() if copy and not fresh else array
+
+
+def _capsule_of(given: Any, copy: bool | None) -> object:
+    try:
+        return given.__dlpack__(max_version=(1, 1), copy=copy)
+    except TypeError:  # a producer from before version 1.0 knows neither
+        return given.__dlpack__()
