@@ -17,6 +17,7 @@ from vtensor.errors import ContractError, DimError, DTypeError, LayoutError
 
 if TYPE_CHECKING:
     import numpy as np
+    import onnx
 
     from ptensor.layout import Layout
 
@@ -280,6 +281,24 @@ class VTensor:
             return bool(np.shares_memory(left, right, max_work=1_000_000))  # type: ignore[arg-type]  # any number will do
         except np.exceptions.TooHardError:  # strides that no one can decide in good time
             return bool(np.may_share_memory(left, right))
+
+    def to_proto(self, name: str = "", *, raw: bool = True) -> onnx.TensorProto:
+        """The elements as an ONNX tensor, in presentation order: layouts never leak.
+
+        Args:
+            name: the ONNX tensor's name; this tensor's own when not given.
+            raw: as bytes; otherwise in the typed field of the element type.
+
+        Raises:
+            ContractError: there is nothing in memory yet.
+        """
+        from onnx import helper, numpy_helper
+
+        array = self.numpy()
+        if raw:
+            return numpy_helper.from_array(array, name or self.name)
+        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        return helper.make_tensor(name or self.name, kind, array.shape, array.ravel().tolist())
 
     def __dlpack__(
         self,

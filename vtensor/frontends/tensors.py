@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from vtensor.dtype import from_numpy
 from vtensor.errors import DTypeError, ModelError
+from vtensor.frontends.arrays import from_array
+from vtensor.tensor import VTensor
 
 Array = NDArray[np.generic]
 
@@ -113,3 +116,31 @@ def sizes_of(kind: onnx.TypeProto | None) -> tuple[int | None, ...] | None:
         dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
         for dim in kind.tensor_type.shape.dim
     )
+
+
+def from_proto(
+    tensor: TensorProto, dims: str | Sequence[str], *, folder: Path | None = None, name: str = ""
+) -> VTensor:
+    """A VTensor with the values of an ONNX tensor; where its bytes lie in one piece it is on them.
+
+    Args:
+        tensor: with its data raw, in a typed field, or in a file.
+        dims: what its axes are, in order: ``"O I h w"``.
+        folder: where files of external data are; None when there are none.
+        name: the VTensor's name; the ONNX tensor's own when not given.
+
+    Raises:
+        ModelError: its data is absent, too short or too long, or lies outside the folder.
+        DTypeError: VTensor has no such element type.
+        DimError: it has another rank than there are names.
+
+    >>> from_proto(numpy_helper.from_array(np.zeros((2, 3), np.float32)), "N C").summary()
+    'f32 N=2 C=3'
+    """
+    if not isinstance(tensor, TensorProto):
+        raise ModelError(f"{type(tensor).__name__} is no onnx.TensorProto")
+    array = tensor_array(tensor, folder)
+    sizes = tuple(tensor.dims)
+    if array.shape != sizes:
+        raise ModelError(f"tensor {tensor.name!r}: shape {array.shape} was read, {sizes} declared")
+    return from_array(array, dims, name=name or tensor.name)

@@ -1,0 +1,72 @@
+"""VTensors and ONNX's tensors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from ptensor.buffer import TensorStorage
+from ptensor.layout import Layout
+from vtensor import VTensor, from_array, from_proto
+from vtensor.dtype import ITEMSIZE, numpy_dtype
+from vtensor.errors import ContractError, DimError, DTypeError, ModelError
+
+
+@pytest.mark.parametrize("dtype", list(ITEMSIZE))
+@pytest.mark.parametrize("raw", [True, False])
+@pytest.mark.parametrize("shape", [(2, 3), (0, 3), ()])
+def test_every_element_type_there_and_back(dtype: str, raw: bool, shape: tuple[int, ...]) -> None:
+    values = np.arange(np.prod(shape, dtype=int)).reshape(shape) % 7
+    array: Any = np.asarray(values).astype(numpy_dtype(dtype))
+    names = ["N", "C"][: len(shape)]
+    proto = from_array(array, names, name="x").to_proto(raw=raw)
+    assert proto.name == "x"
+    assert tuple(proto.dims) == shape
+    assert proto.HasField("raw_data") == raw
+    onnx.checker.check_tensor(proto)
+    np.testing.assert_array_equal(numpy_helper.to_array(proto), array)
+    back = from_proto(TensorProto.FromString(proto.SerializeToString()), names)
+    assert (back.dtype, back.name, back.dims) == (dtype, "x", dict(zip(names, shape, strict=True)))
+    np.testing.assert_array_equal(back.numpy(), array)
+
+
+def test_layouts_never_leak() -> None:
+    array = np.arange(60, dtype=np.float32).reshape(2, 5, 3, 2)
+    x = VTensor("f32", {"N": 2, "C": 5, "H": 3, "W": 2})
+    x.storage = TensorStorage.of_array(array, x, Layout("NHWC4c"), False)
+    for proto in (x.to_proto("x"), from_array(array[:, ::-1], "N C H W").to_proto(raw=False)):
+        got = numpy_helper.to_array(proto)
+        np.testing.assert_array_equal(got, array if proto.name else array[:, ::-1])
+
+
+def test_external_data(tmp_path: Path) -> None:
+    array = np.arange(6, dtype=np.float32)
+    proto = numpy_helper.from_array(array, "w")
+    (tmp_path / "w.bin").write_bytes(proto.raw_data)
+    onnx.external_data_helper.set_external_data(proto, "w.bin")
+    proto.ClearField("raw_data")
+    np.testing.assert_array_equal(from_proto(proto, "A", folder=tmp_path).numpy(), array)
+    with pytest.raises(ModelError, match="from memory"):
+        from_proto(proto, "A")
+
+
+def test_faults_are_typed() -> None:
+    good = numpy_helper.from_array(np.zeros((2, 3), np.float32), "w")
+    with pytest.raises(DimError):
+        from_proto(good, "A")
+    short = TensorProto.FromString(good.SerializeToString())
+    short.raw_data = short.raw_data[:-1]
+    typed = helper.make_tensor("t", TensorProto.FLOAT, [2], [1, 2])
+    typed.float_data.append(3)
+    for bad in (short, typed, TensorProto(), np.zeros(3)):
+        with pytest.raises((ModelError, DTypeError)):
+            from_proto(bad, "A B")  # type: ignore[arg-type]
+    with pytest.raises(DTypeError):
+        from_proto(numpy_helper.from_array(np.array(["a"], object), "s"), "A")
+    with pytest.raises(ContractError, match="no data"):
+        VTensor("f32", {"A": 1}).to_proto()
