@@ -129,6 +129,78 @@ def layout_of(array: Array, dims: Sequence[str]) -> Layout | None:
     return Layout.plain([dims[axis] for axis in order])
 
 
+def check_out(
+    out: Mapping[str, object] | None,
+    ports: Sequence[Port],
+    wanted: Sequence[str],
+    inputs: Mapping[str, Array],
+) -> dict[str, Array]:
+    """The arrays that outputs are to be written to.
+
+    Raises:
+        InputError: a name is no output that is wanted, or is wanted twice; or an array has another
+            rank, size, element type or byte order, is read-only, overlaps itself, another or an
+            input.
+    """
+    if out is None:
+        return {}
+    if not isinstance(out, Mapping):
+        raise InputError(f"out is given as {{name: array}}, not as {type(out).__name__}")
+    known = {port.name: port for port in ports}
+    arrays: dict[str, Array] = {}
+    for name, given in out.items():
+        if list(wanted).count(name) != 1:
+            listed = ", ".join(wanted) or "none"
+            raise InputError(f"out: {name!r} is not one of the outputs wanted, once: {listed}")
+        array, what = as_array(name, given), f"out {name!r}"
+        port = known[name]
+        try:
+            have = from_numpy(array.dtype) if array.dtype.isnative else str(array.dtype)
+        except VTensorError as error:
+            raise InputError(f"{what}: {error}; wanted is {port}") from None
+        if have != port.dtype:
+            raise InputError(f"{what}: element type {have} was given, wanted is {port}")
+        if not array.flags.writeable:
+            raise InputError(f"{what}: it is read-only")
+        if _overlaps_itself(array):
+            raise InputError(f"{what}: its elements overlap, so not all of them can be written")
+        others = {f"input {key!r}": one for key, one in inputs.items()}
+        others |= {f"out {key!r}": one for key, one in arrays.items()}
+        for other, one in others.items():
+            if np.may_share_memory(array, one):
+                raise InputError(f"{what}: its memory is that of {other} too: give it its own")
+        check_fits(name, array, dict(zip(port.dims, port.shape, strict=True)))
+        arrays[name] = array
+    return arrays
+
+
+def check_fits(name: str, array: Array, sizes: Mapping[str, int | None]) -> None:
+    """An output has the sizes of the array that it is to be written to, where they are known.
+
+    Raises:
+        InputError: it has others.
+    """
+    known = tuple(sizes.values())
+    if len(known) != array.ndim or any(
+        want not in (None, have) for want, have in zip(known, array.shape, strict=True)
+    ):
+        listed = " ".join(f"{dim}={'?' if one is None else one}" for dim, one in sizes.items())
+        raise InputError(f"out {name!r}: shape {array.shape} was given, the output has {listed}")
+
+
+def _overlaps_itself(array: Array) -> bool:
+    """True unless each axis steps over all that the axes with smaller steps reach."""
+    if array.size == 0:
+        return False
+    reach = array.itemsize
+    axes = zip(array.strides, array.shape, strict=True)
+    for step, size in sorted((abs(step), size) for step, size in axes if size > 1):
+        if step < reach:
+            return True
+        reach = step * (size - 1) + reach
+    return False
+
+
 def parse_layouts(
     given: Mapping[str, Layout | str] | None, ports: Sequence[Port], what: str
 ) -> dict[str, Layout]:

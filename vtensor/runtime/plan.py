@@ -145,17 +145,25 @@ class Plan:
         """How many steps each (library, kernel) runs."""
         return Counter((step.library, step.kernel) for step in self.recorded)
 
+    def sizes(self, output: str) -> Mapping[str, int]:
+        """Sizes by dim of what is delivered under a name."""
+        return self.graph.values[self.graph.outputs[output]].dims
+
     def run(
-        self, inputs: Mapping[str, np.ndarray[Any, Any]], outputs: Sequence[str]
+        self,
+        inputs: Mapping[str, np.ndarray[Any, Any]],
+        outputs: Sequence[str],
+        into: Mapping[str, np.ndarray[Any, Any]] | None = None,
     ) -> list[np.ndarray[Any, Any]]:
         """Execute every step.
 
         Args:
             inputs: arrays in presentation order, lying in the plan's entry layouts.
             outputs: names to return, under which the plan delivers.
+            into: arrays to write outputs to, by name; they fit, and overlap nothing.
 
         Returns:
-            Fresh arrays in presentation order.
+            Arrays in presentation order, those of ``into`` or fresh ones.
 
         Raises:
             NativeError: a library failed.
@@ -167,7 +175,7 @@ class Plan:
                     self._storages[name].bind(Buffer.wrap(_as_it_lies(array, self._layout(name))))
                 for step in self.recorded:
                     execute(step, self._scratch)
-                return [self._deliver(self.graph.outputs[name]) for name in outputs]
+                return [self._deliver(name, (into or {}).get(name)) for name in outputs]
             finally:
                 for storage in bound:
                     storage.release()  # the caller's memory is the caller's again
@@ -176,11 +184,15 @@ class Plan:
         value = self.graph.values[name]
         return value.layout, tuple(value.dims)
 
-    def _deliver(self, name: str) -> np.ndarray[Any, Any]:
-        storage: TensorStorage = self._storages[name]
-        value = self.graph.values[name]
-        physical = storage.data().copy()
-        return unpack(physical, value.layout, list(value.dims), value.dims)
+    def _deliver(self, name: str, into: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
+        value = self.graph.values[self.graph.outputs[name]]
+        storage: TensorStorage = self._storages[value.name]
+        physical = storage.data().copy() if into is None else storage.data()
+        array = unpack(physical, value.layout, list(value.dims), value.dims)
+        if into is None:
+            return array
+        np.copyto(into, array)
+        return into
 
 
 def _as_it_lies(

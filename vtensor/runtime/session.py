@@ -27,7 +27,9 @@ from vtensor.runtime.feeds import (
     Port,
     as_array,
     check_array,
+    check_fits,
     check_names,
+    check_out,
     layout_of,
     parse_layouts,
 )
@@ -142,19 +144,27 @@ class Session:
         """The Transforms left in the last plan: what each run converts, and why."""
         return self.plan.conversions
 
-    def run(self, outputs: Sequence[str] | None, inputs: Mapping[str, object]) -> list[Array]:
+    def run(
+        self,
+        outputs: Sequence[str] | None,
+        inputs: Mapping[str, object],
+        *,
+        out: Mapping[str, object] | None = None,
+    ) -> list[Array]:
         """Run the network.
 
         Args:
             outputs: names of the outputs wanted, in order; None is all.
             inputs: arrays by name: NumPy's, or anything with ``__dlpack__`` or ``__array__``. A
                 dense array is taken as it lies, whatever the order of its axes in memory.
+            out: where to write outputs, by name: arrays, or VTensors and the like, of any strides.
 
         Returns:
-            Fresh NumPy arrays, one an output.
+            NumPy arrays, one an output: fresh ones, and those of ``out`` where it has one.
 
         Raises:
-            InputError: a name, rank, size or element type is wrong; nothing has run.
+            InputError: a name, rank, size or element type is wrong, or ``out`` cannot be written
+                to: it is read-only, or overlaps itself or another array; nothing has run.
             NativeError: a library failed.
             SessionClosedError: after ``close()``.
         """
@@ -173,7 +183,8 @@ class Session:
             layout = expected if expected.same(layout, sizes) else layout
             arrays[port.name] = array
             rows.append((port.name, array.shape, port.dtype, layout, None))
-        return self._executor.run(lambda: self._run(tuple(rows), arrays, wanted))
+        into = check_out(out, self._outputs, wanted, arrays)
+        return self._executor.run(lambda: self._run(tuple(rows), arrays, wanted, into))
 
     def close(self) -> None:
         """Let go of plans and weights; a second call does nothing."""
@@ -195,7 +206,13 @@ class Session:
     ) -> None:
         self.close()
 
-    def _run(self, key: Key, arrays: Mapping[str, Array], wanted: Sequence[str]) -> list[Array]:
+    def _run(
+        self,
+        key: Key,
+        arrays: Mapping[str, Array],
+        wanted: Sequence[str],
+        into: Mapping[str, Array],
+    ) -> list[Array]:
         self._open()  # it may have been closed while this run was queued
         deciding: tuple[str, ...] = ()
         while True:
@@ -208,7 +225,9 @@ class Session:
                 deciding = self._model.deciding
             else:
                 fed = {row[0]: arrays[row[0]] for row in key if row[4] is None}
-                return plan.run(fed, wanted)
+                for name, array in into.items():
+                    check_fits(name, array, plan.sizes(name))
+                return plan.run(fed, wanted, into)
 
     def _with_values(self, key: Key, arrays: Mapping[str, Array]) -> Key:
         """A key with the bytes of the inputs whose values decide shapes."""
