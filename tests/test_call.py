@@ -116,3 +116,5 @@ def test_faults_are_typed() -> None:
         call(Relu(), x, libraries=["nonsense"])
     with pytest.raises(InputError, match="threads"):
         call(Relu(), x, threads=-3)
+    with pytest.raises(InputError, match="is no list of names"):
+        call(Relu(), x, libraries=3)  # type: ignore[arg-type]

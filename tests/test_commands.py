@@ -15,6 +15,7 @@ from eval.models import light_model, seeded
 from libdesc import register
 from libdesc.dispatcher import dispatcher_source
 from libdesc.registry import registry
+from tests.libraries.scratch import scratch_registry
 from vtensor.cli import app
 from vtensor.operators import OPERATORS
 
@@ -63,7 +64,7 @@ def test_libs_shows_an_absent_library_a_tie_and_a_problem(
         '[library]\nname = "gone"\npriority = 0\ndevices = ["cpu"]\nprobe = ".gone:probe"\n'
     )
     monkeypatch.setattr(registry(), "problems", [("entry point bad", "it is broken")])
-    with register(file):
+    with scratch_registry(), register(file):
         text = vtensor("libs").stdout
         assert "gone  absent: libgone.so was not found" in text
         assert f"libdesc.register: {file}" in text
@@ -178,7 +179,7 @@ def test_explain_says_who_declined(squeezenet: Path, tmp_path: Path) -> None:
     file.write_text(
         '[library]\nname = "shy"\npriority = 99\ndevices = ["cpu"]\ninvokers = [".shy"]\n'
     )
-    with register(file):
+    with scratch_registry(), register(file):
         data = data_of("explain", squeezenet)
         [row] = [row for row in data["declined"] if row["library"] == "shy"]
         assert row["reason"] == "it is too shy"

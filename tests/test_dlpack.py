@@ -12,9 +12,12 @@ import numpy as np
 import pytest
 
 import vtensor
+from ptensor import PTensor, lib_tagger
 from ptensor.buffer import TensorStorage
 from ptensor.dlpack import _COPIED, _READ_ONLY, CPU, _Managed, array_of, export
 from ptensor.layout import Layout
+from tests.libraries.bench import Bench
+from tests.libraries.scratch import scratch_registry
 from tests.test_session import Dlpack
 from vtensor import VTensor, from_array, from_dlpack
 from vtensor.dtype import ITEMSIZE, numpy_dtype
@@ -228,6 +231,29 @@ def test_bf16_goes_through_a_session() -> None:
         vtensor.call(Relu(), Capsule(export(array, max_version=(1, 0))), libraries=["numpy"]),
         got.numpy(),
     )
+
+
+def test_a_ptensor_is_exported_as_it_lies() -> None:
+    seen: list[Array] = []
+    with scratch_registry():
+        bench = Bench()
+
+        @bench.invoker()
+        def peek(ctx: Any, op: Any, x: Any, y: Any) -> None:
+            src, dst = PTensor(x).require("CN"), PTensor(y).require("CN")
+            if lib_tagger("toy", [src], [dst]):
+                return
+            assert src.__dlpack_device__() == CPU
+            there = np.from_dlpack(dst)  # type: ignore[arg-type]  # its stubs know fewer options
+            assert address(there) == address(dst.data())
+            seen.append(np.from_dlpack(src).copy())  # type: ignore[arg-type]
+            there[...] = np.from_dlpack(src)  # type: ignore[arg-type]
+
+        x = values(2, 3)
+        with vtensor.Session(bench.graph("Toy")) as session:
+            [got] = session.run(None, {"x0": x})
+    np.testing.assert_array_equal(seen[0], x.T)
+    np.testing.assert_array_equal(got, x)
 
 
 def test_pytorch_both_ways() -> None:

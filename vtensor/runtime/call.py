@@ -142,17 +142,15 @@ def _session(
     threads: int | None,
 ) -> Session:
     """A session of one node; kept by operator, dims and element types."""
-    key = (
-        *(op, type(op), threads, registry().version),
-        None if libraries is None else tuple(libraries),
-        *((role, one.dtype, tuple(one.dims.items())) for role, one in tensors.items()),
-    )
+    shapes = tuple((role, one.dtype, tuple(one.dims.items())) for role, one in tensors.items())
     try:
+        among = None if libraries is None else tuple(libraries)
+        key = (op, type(op), threads, registry().version, among, shapes)
         with _lock:
             if key in _sessions:
                 _sessions.move_to_end(key)
                 return _sessions[key]
-    except TypeError:  # a parameter that cannot be hashed: nothing is kept
+    except TypeError:  # a parameter that cannot be hashed, or wrong libraries
         return _make(op, tensors, libraries, threads)
     session = _make(op, tensors, libraries, threads)
     with _lock:
