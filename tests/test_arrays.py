@@ -114,9 +114,16 @@ def test_merging_what_lies_apart_copies_or_is_refused() -> None:
     assert not merged.shares_memory(x)
     with pytest.raises(LayoutError, match="do not lie together"):
         x.merge("C A", "P", copy=False)
-    for names, into in (("", "P"), ("A A", "P"), ("A B", "C"), ("A Q", "P")):
+    for names, into in (
+        ("", "P"),
+        ("A A", "P"),
+        ("A B", "C"),
+        ("A Q", "P"),
+        (3, "P"),
+        ("A B", "1"),
+    ):
         with pytest.raises(DimError):
-            x.merge(names, into)
+            x.merge(names, into)  # type: ignore[arg-type]
 
 
 def test_blocks_never_leak() -> None:
@@ -143,9 +150,9 @@ def test_what_is_no_array_is_refused() -> None:
         from_array(np.array(["a"]), "N")
     with pytest.raises(DTypeError):
         from_array(np.array([object()]), "N")
-    for names in ("N C", "N N", ["N"], ""):
+    for names in ("N C", "N N M", ["N"], "", 3, None, ["N", "C", []], ["N", "C", 3]):
         with pytest.raises(DimError):
-            from_array(values(2, 3, 4), names)
+            from_array(values(2, 3, 4), names)  # type: ignore[arg-type]
     with pytest.raises(DimError, match="each dim"):
         from_array(values(2, 3), "A B").numpy("A")
 

@@ -96,6 +96,8 @@ def test_faults_are_typed() -> None:
         call(AvgPool((2, 2)), x, dims={"z": "N C H W"})
     with pytest.raises(DimError):
         call(AvgPool((2, 2)), x, dims="N C")
+    with pytest.raises(DimError, match="list of names"):
+        call(AvgPool((2, 2)), x, dims=3)  # type: ignore[arg-type]
     with pytest.raises(DimError):
         call(Conv2D(), x, values(8, 5, 3, 3))
     with pytest.raises(InputError, match="is no array"):

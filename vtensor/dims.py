@@ -8,7 +8,7 @@ parameters: ``("x.C", "w.G * w.I")``; an absent dim counts as 1.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -102,3 +102,20 @@ def broadcast(*operands: Mapping[str, int]) -> dict[str, int]:
                 raise DimError(f"dim {name} is {have} in one operand and {size} in another")
             result[name] = size if have == 1 else have
     return result
+
+
+def dim_names(given: str | Sequence[str]) -> tuple[str, ...]:
+    """A row of names, each once, from text or a sequence.
+
+    Raises:
+        DimError: it is neither, or a name is there twice.
+
+    >>> dim_names("N C"), dim_names(["batch"])
+    (('N', 'C'), ('batch',))
+    """
+    names = given.split() if isinstance(given, str) else given
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise DimError(f"dims are named as 'N C H W' or as a list of names, not by {given!r}")
+    if len(set(names)) != len(names):
+        raise DimError(f"a name is there twice: {' '.join(names)}")
+    return tuple(names)

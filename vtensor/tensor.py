@@ -12,6 +12,7 @@ from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from vtensor.dims import dim_names
 from vtensor.dtype import ITEMSIZE
 from vtensor.errors import ContractError, DimError, DTypeError, LayoutError
 
@@ -213,10 +214,10 @@ class VTensor:
         """
         array = self._logical(copy is False)
         if order is not None:
-            names = order.split() if isinstance(order, str) else list(order)
+            names = dim_names(order)
             if sorted(names) != sorted(self._dims):
                 have = " ".join(self._dims)
-                raise DimError(f"order {names} does not name each dim of {have} once")
+                raise DimError(f"order {' '.join(names)!r} does not name each dim of {have} once")
             place = list(self._dims)
             array = array.transpose([place.index(name) for name in names])
         return array.copy() if copy else array
@@ -255,12 +256,12 @@ class VTensor:
             DimError: dims are missing or repeated, or the name is taken.
             LayoutError: ``copy=False``, and the layout allows no view.
         """
-        parts = dims.split() if isinstance(dims, str) else list(dims)
+        parts = dim_names(dims)
         for dim in parts:
             self.size(dim)
         rest = [dim for dim in self._dims if dim not in parts]
-        if not parts or len(set(parts)) != len(parts) or into in rest:
-            raise DimError(f"{parts} cannot become {into!r}: name each once, and a free name")
+        if not parts or into in rest:
+            raise DimError(f"{parts} cannot become {into!r}: name some dims, and a free name")
         at = sum(dim in rest for dim in list(self._dims)[: list(self._dims).index(parts[0])])
         order = [*rest[:at], *parts, *rest[at:]]
         names = [*rest[:at], into, *rest[at:]]

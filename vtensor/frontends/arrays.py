@@ -8,6 +8,7 @@ import numpy as np
 
 from ptensor.buffer import ArrayStorage
 from ptensor.dlpack import array_of
+from vtensor.dims import dim_names
 from vtensor.dtype import from_numpy
 from vtensor.errors import DimError, InputError
 from vtensor.runtime.feeds import as_array
@@ -43,9 +44,11 @@ def from_array(
         if copy is False:
             raise InputError(f"{values.dtype} is of the other byte order: it has to be copied")
         values, copy = values.astype(values.dtype.newbyteorder("=")), None
-    names = dims.split() if isinstance(dims, str) else list(dims)
-    if len(names) != values.ndim or len(set(names)) != len(names):
-        raise DimError(f"an array of shape {values.shape} does not go by the dims {names}")
+    names = dim_names(dims)
+    if len(names) != values.ndim:
+        raise DimError(
+            f"an array of shape {values.shape} does not go by {len(names)} dims: {names}"
+        )
     if copy:
         values = np.array(values, order="K", copy=True)
     tensor = VTensor(dtype, dict(zip(names, values.shape, strict=True)), Option(name=name))

@@ -8,6 +8,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from libdesc.registry import registry
+from vtensor.dims import dim_names
 from vtensor.errors import DimError
 from vtensor.frontends.arrays import from_array
 from vtensor.graph import Graph
@@ -119,7 +120,7 @@ def _given(
     """What was said of an array's axes, or what the operator declares; None for neither."""
     names = given.get(role)
     if names is not None:
-        return names.split() if isinstance(names, str) else tuple(names)
+        return dim_names(names)
     spec = info.dims.get(role, info.dims.get(role.rstrip("0123456789")))
     if spec is None or (spec.open and not spec.required):
         return None
