@@ -26,6 +26,8 @@ from vtensor.runtime.session import Session
 Array = np.ndarray[Any, Any]
 
 IMAGE = (2, 6, 9, 8)
+SERIES = (2, 6, 9)
+VOLUME = (2, 6, 5, 4, 7)
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,51 @@ NODES = [
     Node("Conv", 11, (IMAGE, floats(4, 6, 2, 4)), {"auto_pad": "SAME_LOWER"}),
     Node("Conv", 11, (IMAGE, W), {"auto_pad": "VALID"}),
     Node("Conv", 1, (IMAGE, W)),
+    Node("Conv", 11, (SERIES, floats(4, 6, 3), floats(4)), {"pads": [1, 2], "strides": [2]}),
+    Node("Conv", 11, (SERIES, floats(6, 1, 3)), {"group": 6, "dilations": [2]}),
+    Node("Conv", 11, (SERIES, floats(4, 6, 2)), {"auto_pad": "SAME_LOWER"}),
+    Node("Conv", 11, (VOLUME, floats(4, 6, 3, 2, 3), floats(4)), {"pads": [1, 0, 2, 1, 1, 0]}),
+    Node("Conv", 11, (VOLUME, floats(4, 3, 2, 2, 2)), {"group": 2, "strides": [1, 2, 2]}),
+    Node("Conv", 22, (VOLUME, floats(4, 6, 3, 3, 3)), {"auto_pad": "SAME_UPPER"}),
+    Node("ConvTranspose", 11, (IMAGE, floats(6, 4, 3, 3), floats(4)), {"strides": [2, 3]}),
+    Node("ConvTranspose", 11, (IMAGE, floats(6, 2, 3, 2)), {"group": 2, "pads": [1, 0, 2, 1]}),
+    Node("ConvTranspose", 11, (IMAGE, floats(6, 4, 3, 3)), {**SAME, "dilations": [2, 1]}),
+    Node(
+        "ConvTranspose",
+        11,
+        (IMAGE, floats(6, 4, 3, 3)),
+        {"auto_pad": "SAME_LOWER", "strides": [3, 2]},
+    ),
+    Node(
+        "ConvTranspose",
+        11,
+        (IMAGE, floats(6, 4, 2, 2)),
+        {"strides": [2, 2], "output_padding": [1, 0]},
+    ),
+    Node(
+        "ConvTranspose",
+        11,
+        (IMAGE, floats(6, 4, 3, 3)),
+        {"strides": [3, 2], "output_shape": [28, 18]},
+    ),
+    Node("ConvTranspose", 11, (SERIES, floats(6, 4, 3)), {"strides": [2], "pads": [1, 0]}),
+    Node("ConvTranspose", 11, (VOLUME, floats(6, 4, 2, 1, 3)), {"strides": [2, 1, 2]}),
+    Node("MaxPool", 12, (SERIES,), {"kernel_shape": [3], "strides": [2], "ceil_mode": 1}),
+    Node("MaxPool", 12, (VOLUME,), {"kernel_shape": [3, 2, 2], "pads": [1, 0, 1, 0, 1, 0]}),
+    Node("AveragePool", 11, (SERIES,), {"kernel_shape": [3], "auto_pad": "SAME_LOWER"}),
+    Node(
+        "AveragePool",
+        19,
+        (VOLUME,),
+        {"kernel_shape": [2, 2, 3], "pads": [0, 1, 1, 1, 0, 1], "count_include_pad": 1},
+    ),
+    Node("AveragePool", 19, (IMAGE,), {"kernel_shape": [2, 2], "dilations": [3, 2]}),
+    Node("GlobalAveragePool", 1, (VOLUME,)),
+    Node("GlobalMaxPool", 13, (SERIES,)),
+    Node("GlobalMaxPool", 13, (VOLUME,)),
+    Node("BatchNormalization", 9, (SERIES, *STATISTICS)),
+    Node("BatchNormalization", 14, (VOLUME, *STATISTICS)),
+    Node("BatchNormalization", 7, (IMAGE, *STATISTICS)),
     Node("MaxPool", 12, (IMAGE,), {"kernel_shape": [3, 2], "strides": [2, 2]}),
     Node("MaxPool", 12, (IMAGE,), {"kernel_shape": [3, 3], "strides": [2, 3], "ceil_mode": 1}),
     Node("MaxPool", 12, (IMAGE,), {"kernel_shape": [2, 2], "dilations": [3, 2]}),
@@ -175,9 +222,8 @@ NODES = [
 ]
 
 REFUSED = [
-    (Node("Conv", 11, ((1, 6, 9), floats(4, 6, 3))), "two spatial dims"),
+    (Node("Conv", 11, ((1, 2, 3, 3, 3, 3), floats(4, 2, 1, 1, 1, 1))), "4 spatial dims"),
     (Node("MaxPool", 12, (IMAGE,), {"kernel_shape": [3, 3], "storage_order": 1}), "storage_order"),
-    (Node("MaxPool", 12, ((1, 6, 9),), {"kernel_shape": [3]}), "1 spatial dims"),
     (Node("Clip", 6, (IMAGE,), {"min": -1.0, "max": 6.0}), r"\[-1.0, 6.0\]"),
     (Node("Gemm", 13, ((5, 7), (7, 3)), {"alpha": 0.5}), "alpha 0.5"),
     (Node("Gemm", 13, ((5, 7), (7, 3), floats(3)), {"beta": 2.0}), "beta 2.0"),
