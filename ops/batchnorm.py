@@ -6,6 +6,7 @@ import numpy as np
 
 from libdesc import invoker, onednn
 from libdesc.numpy.arrays import FLOATS, aligned, finish
+from ops._windows import image_names
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
@@ -16,8 +17,7 @@ def _names(node: Naming) -> None:
         node.same("x0", position, "y0", position)
     for role in ("x1", "x2", "x3", "x4"):
         node.same("x0", 1, role, 0)
-    if node.rank("x0") == 4:
-        node.name("x0", "N C H W")
+    image_names(node)
 
 
 def _read(node: NodeReader) -> VTensor:

@@ -26,14 +26,20 @@ from ops import (
     ConvTranspose,
     DepthwiseConv2D,
     Identity,
+    LayerNormalization,
+    LpNormalization,
+    LpPool,
     MatMul,
     MaxPool,
     Mean,
+    MeanVarianceNormalization,
     Mul,
     Relu,
     Relu6,
     Rename,
     Reshape,
+    RMSNormalization,
+    Scale,
     Softmax,
 )
 from ptensor.layout import Layout
@@ -253,10 +259,28 @@ CASES: dict[str, list[Case]] = {
         Case(LRN(3), ("N=2 C=17 W=6",)),
         Case(LRN(4), ("N=2 C=16 H=5 W=6",), refused=("onednn",)),
     ],
+    "LayerNormalization": [
+        Case(LayerNormalization(("feat",)), ("batch=2 seq=7 feat=33", "!+feat=33")),
+        Case(LayerNormalization(("H", "W"), 1e-3), ("N=2 C=17 H=5 W=6", "!C=17")),
+        Case(LayerNormalization(("A", "B")), ("A=3 B=4", "B=4 A=3")),
+    ],
+    "LpNormalization": [
+        Case(LpNormalization("C", 1), ("N=2 C=17 H=5 W=6",)),
+        Case(LpNormalization("feat"), ("batch=2 seq=7 feat=33",)),
+    ],
+    "LpPool": [*_pools(LpPool), Case(LpPool((2,), p=3), ("N=2 C=17 W=6",))],
     "MatMul": list(_products()),
     "MaxPool": list(_pools(MaxPool)),
     "Mean": list(_means()),
+    "MeanVarianceNormalization": [
+        Case(MeanVarianceNormalization(("N", "H", "W")), ("N=2 C=17 H=5 W=6",)),
+        Case(MeanVarianceNormalization(("feat",)), ("batch=2 seq=7 feat=33",)),
+    ],
     "Mul": list(_binaries(Mul)),
+    "RMSNormalization": [
+        Case(RMSNormalization(("feat",)), ("batch=2 seq=7 feat=33", "!+feat=33")),
+        Case(RMSNormalization(("H", "W"), 1e-3), ("N=2 C=17 H=5 W=6", "!C=17")),
+    ],
     "Relu": list(_unary(Relu)),
     "Relu6": list(_unary(Relu6)),
     "Rename": [
@@ -266,6 +290,11 @@ CASES: dict[str, list[Case]] = {
     "Reshape": [
         Case(Reshape((("N", 2), ("F", 255))), ("N=2 C=17 H=5 W=3",)),
         Case(Reshape((("A", 1), ("B", 6), ("C", 2))), ("A=4 B=3",)),
+    ],
+    "Scale": [
+        *(Case(Scale(-0.5), (f"N=2 C={c} H=5 W=6",)) for c in (3, 17, 32)),
+        Case(Scale(2), ("batch=2 seq=7 feat=33",)),
+        Case(Scale(3.0), ("",)),
     ],
     "Softmax": list(_softmaxes()),
 }
