@@ -21,7 +21,7 @@ def _names(node: Naming) -> None:
 
 
 def _read(node: NodeReader) -> VTensor:
-    if node.attribute("training_mode", 0):
+    if node.attribute("training_mode", 0) or (node.opset < 7 and not node.attribute("is_test", 0)):
         raise node.refuse("training_mode 1; VTensor runs inference only")
     if not node.attribute("spatial", 1):
         raise node.refuse("spatial 0, statistics of each element, is not taken")
@@ -39,7 +39,7 @@ def _read(node: NodeReader) -> VTensor:
     dims={"x": "* C", "scale": "C", "bias": "C", "mean": "C", "var": "C", "y": "* C"},
     equal=[("x.C", f"{role}.C") for role in ("scale", "bias", "mean", "var")],
     elementwise=True,
-    onnx=Spelling("BatchNormalization", 7, _read, _names),
+    onnx=Spelling("BatchNormalization", 1, _read, _names),
 )
 class BatchNorm:
     """Normalize each channel by statistics that are given.

@@ -90,7 +90,7 @@ def _times(node: NodeReader, factor: float, x: VTensor) -> VTensor:
     dims={"a": "*", "b": "*", "y": "*"},
     onnx=[
         Spelling("MatMul", 1, _read, _names),
-        Spelling("Gemm", 7, _read_gemm, _gemm_names),
+        Spelling("Gemm", 1, _read_gemm, _gemm_names),
     ],
 )
 class MatMul:

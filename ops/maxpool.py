@@ -15,16 +15,24 @@ from ops._windows import (
     read_whole,
     refuse_empty,
 )
+from ops.maxpoolindices import MaxPoolIndices
 from ptensor import PTensor, lib_tagger
-from vtensor.operators import Context, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
 def _read(node: NodeReader) -> VTensor:
-    if node.attribute("storage_order", 0):
-        raise node.refuse("storage_order 1")
     x = read_image(node)
-    return node.add(MaxPool(**read_pool(node, x)), x)
+    if not node.output_names(1):
+        return node.add(MaxPool(**read_pool(node, x)), x)
+    columns = bool(node.attribute("storage_order", 0))
+    return node.add(MaxPoolIndices(**read_pool(node, x), column_major=columns), x)
+
+
+def _names(node: Naming) -> None:
+    pool_names(node)
+    for position in range(node.rank("y1")):
+        node.same("y1", position, "y0", position)
 
 
 def _read_whole(node: NodeReader) -> VTensor:
@@ -37,7 +45,7 @@ def _read_whole(node: NodeReader) -> VTensor:
     dims={"x": "N C D? H? W", "y": "N C D? H? W"},
     equal=[("x.N", "y.N"), ("x.C", "y.C")],
     onnx=[
-        Spelling("MaxPool", 1, _read, pool_names),
+        Spelling("MaxPool", 1, _read, _names),
         Spelling("GlobalMaxPool", 1, _read_whole, pool_names),
     ],
 )

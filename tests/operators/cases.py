@@ -1,7 +1,7 @@
 """What each operator is tested on. An operator that has no row here fails its test.
 
 A case is an operator and its inputs as text, ``"N=2 C=17 H=6 W=5"``; ``!`` in front makes a
-constant, ``+`` one whose values are positive.
+constant, ``+`` one whose values are positive; ``<5`` among its words makes integers from 0 on.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from ops import (
     LpPool,
     MatMul,
     MaxPool,
+    MaxPoolIndices,
+    MaxUnpool,
     Mean,
     MeanVarianceNormalization,
     Mul,
@@ -82,11 +84,15 @@ class Case:
 
 
 def _dims(text: str) -> dict[str, int]:
-    return {dim: int(size) for dim, size in (word.split("=") for word in text.strip("!+").split())}
+    words = (word.split("=") for word in text.strip("!+").split() if "<" not in word)
+    return {dim: int(size) for dim, size in words}
 
 
 def _given(text: str, layout: str, dtype: str, random: np.random.Generator) -> Given:
     dims, flags = _dims(text), text[: len(text) - len(text.lstrip("!+"))]
+    if "<" in text:
+        places = random.integers(0, int(text.split("<")[1]), tuple(dims.values()))
+        return Given(places, tuple(dims), Layout.plain(dims), "!" in flags)
     values = random.uniform(0.5, 1.5, tuple(dims.values()))
     if "+" not in flags:
         values = random.normal(size=tuple(dims.values())) * 3
@@ -271,6 +277,11 @@ CASES: dict[str, list[Case]] = {
     "LpPool": [*_pools(LpPool), Case(LpPool((2,), p=3), ("N=2 C=17 W=6",))],
     "MatMul": list(_products()),
     "MaxPool": list(_pools(MaxPool)),
+    "MaxPoolIndices": list(_pools(MaxPoolIndices)),
+    "MaxUnpool": [
+        Case(MaxUnpool((2, 2), (2, 2)), ("N=2 C=3 H=4 W=5", "N=2 C=3 H=4 W=5 <480")),
+        Case(MaxUnpool((3,), (2,), (1, 0), (12,)), ("N=1 C=4 W=5", "N=1 C=4 W=5 <40")),
+    ],
     "Mean": list(_means()),
     "MeanVarianceNormalization": [
         Case(MeanVarianceNormalization(("N", "H", "W")), ("N=2 C=17 H=5 W=6",)),

@@ -89,6 +89,7 @@ def positive(size: int) -> Array:
 
 W = floats(4, 6, 3, 3)
 STATISTICS = (positive(6), positive(6), positive(6), positive(6))
+PLACES = integers(5, 7, 13, 15).reshape(1, 1, 2, 2)
 SAME = {"auto_pad": "SAME_UPPER", "strides": [2, 2]}
 
 NODES = [
@@ -163,6 +164,10 @@ NODES = [
     Node("GlobalMaxPool", 1, (IMAGE,)),
     Node("BatchNormalization", 9, (IMAGE, *STATISTICS), {"epsilon": 0.01}),
     Node("BatchNormalization", 15, ((5, 6), *STATISTICS)),
+    Node("BatchNormalization", 6, (IMAGE, *STATISTICS), {"is_test": 1}),
+    Node("Gemm", 6, ((5, 7), floats(3, 7), floats(3)), {"transB": 1, "broadcast": 1}),
+    Node("MaxPool", 12, (IMAGE,), {"kernel_shape": [3, 3], "storage_order": 1}),
+    Node("MaxUnpool", 11, ((1, 1, 2, 2), PLACES), {"kernel_shape": [2, 2], "strides": [2, 2]}),
     Node("InstanceNormalization", 6, (IMAGE, floats(6), floats(6)), {"epsilon": 0.01}),
     Node("InstanceNormalization", 6, (SERIES, floats(6), floats(6))),
     Node("LayerNormalization", 17, (IMAGE, floats(8), floats(8))),
@@ -251,7 +256,6 @@ NODES = [
 
 REFUSED = [
     (Node("Conv", 11, ((1, 2, 3, 3, 3, 3), floats(4, 2, 1, 1, 1, 1))), "4 spatial dims"),
-    (Node("MaxPool", 12, (IMAGE,), {"kernel_shape": [3, 3], "storage_order": 1}), "storage_order"),
     (Node("Clip", 6, (IMAGE,), {"min": -1.0, "max": 6.0}), r"\[-1.0, 6.0\]"),
     (
         Node("Dropout", 13, (IMAGE, np.array(0.3, "f4"), np.array(True))),
@@ -277,6 +281,22 @@ def test_agrees_with_onnx(node: Node, libraries: tuple[str, ...] | None) -> None
     expected = reference(node)
     assert found.shape == expected.shape
     check_close(found, expected.astype(np.float64), 1e-5)
+
+
+@pytest.mark.parametrize("columns", [0, 1])
+def test_indices_of_the_largest(columns: int) -> None:
+    """Pads and ties included: the second output of MaxPool, as ONNX Runtime has it."""
+    attributes = {"kernel_shape": [3, 2], "pads": [1, 0, 1, 1], "strides": [2, 1]}
+    node = Node("MaxPool", 12, (IMAGE,), {**attributes, "storage_order": columns})
+    model = node.model()
+    model.graph.node[0].output.append("indices")
+    model.graph.output.append(helper.make_tensor_value_info("indices", TensorProto.INT64, None))
+    feeds = {"x0": np.round(node.feeds()["x0"])}
+    with Session(model, threads=1) as session:
+        found = session.run(None, feeds)
+    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize(("node", "reason"), REFUSED, ids=lambda one: str(one))
