@@ -262,7 +262,7 @@ CASES: dict[str, list[Case]] = {
     "Identity": list(_unary(Identity)),
     "LRN": [
         *(Case(LRN(5, 1e-2, 0.75, 2.0), (f"N=2 C={c} H=5 W=6",)) for c in (3, 17, 32)),
-        Case(LRN(3), ("N=2 C=17 W=6",)),
+        *(Case(LRN(3), (f"N=2 C={c} W=6",)) for c in (3, 17, 32)),
         Case(LRN(4), ("N=2 C=16 H=5 W=6",), refused=("onednn",)),
     ],
     "LayerNormalization": [
