@@ -9,7 +9,7 @@ from libdesc.numpy.arrays import NUMBERS, wide
 from ops._names import broadcast_input
 from ops.add import Add
 from ops.biasadd import BiasAdd
-from ops.scale import Scale
+from ops.times import Times
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.dims import broadcast
 from vtensor.errors import DimError
@@ -82,7 +82,7 @@ def _read_gemm(node: NodeReader) -> VTensor:
 
 
 def _times(node: NodeReader, factor: float, x: VTensor) -> VTensor:
-    return x if factor == 1 else node.add(Scale(factor), x)
+    return x if factor == 1 else node.add(Times(factor), x)
 
 
 @operator(

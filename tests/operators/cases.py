@@ -41,8 +41,8 @@ from ops import (
     Rename,
     Reshape,
     RMSNormalization,
-    Scale,
     Softmax,
+    Times,
 )
 from ptensor.layout import Layout
 from tests.operators.harness import Given
@@ -302,10 +302,10 @@ CASES: dict[str, list[Case]] = {
         Case(Reshape((("N", 2), ("F", 255))), ("N=2 C=17 H=5 W=3",)),
         Case(Reshape((("A", 1), ("B", 6), ("C", 2))), ("A=4 B=3",)),
     ],
-    "Scale": [
-        *(Case(Scale(-0.5), (f"N=2 C={c} H=5 W=6",)) for c in (3, 17, 32)),
-        Case(Scale(2), ("batch=2 seq=7 feat=33",)),
-        Case(Scale(3.0), ("",)),
+    "Times": [
+        *(Case(Times(-0.5), (f"N=2 C={c} H=5 W=6",)) for c in (3, 17, 32)),
+        Case(Times(2), ("batch=2 seq=7 feat=33",)),
+        Case(Times(3.0), ("",)),
     ],
     "Softmax": list(_softmaxes()),
 }

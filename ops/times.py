@@ -9,8 +9,8 @@ from vtensor.operators import Context, operator, param
 from vtensor.tensor import VTensor
 
 
-@operator("Scale", dims={"x": "*", "y": "*"}, elementwise=True)
-class Scale:
+@operator("Times", dims={"x": "*", "y": "*"}, elementwise=True)
+class Times:
     """Multiply each element by a number: y = factor * x; integers are rounded towards zero.
 
     Dims:
@@ -19,7 +19,7 @@ class Scale:
         factor: the number.
 
     >>> from vtensor.operators import Context
-    >>> Scale(0.5).compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()
+    >>> Times(0.5).compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()
     'f32 N=2 C=3'
 
     Source: ONNX operator Gemm, whose alpha and beta it is.
@@ -33,17 +33,17 @@ class Scale:
         return y
 
 
-@invoker("Scale", library="onednn", dtypes=["f32", "bf16", "f16"])
-def onednn_scale(ctx: Context, op: Scale, x: VTensor, y: VTensor) -> None:
+@invoker("Times", library="onednn", dtypes=["f32", "bf16", "f16"])
+def onednn_times(ctx: Context, op: Times, x: VTensor, y: VTensor) -> None:
     src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
-    scale = onednn.Eltwise("linear", src, dst, alpha=float(op.factor), post=ctx.post)
+    times = onednn.Eltwise("linear", src, dst, alpha=float(op.factor), post=ctx.post)
     if lib_tagger("onednn", [src], [dst]):
         return
-    scale()
+    times()
 
 
-@invoker("Scale", library="numpy", dtypes=NUMBERS, python=True)
-def numpy_scale(ctx: Context, op: Scale, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+@invoker("Times", library="numpy", dtypes=NUMBERS, python=True)
+def numpy_times(ctx: Context, op: Times, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
     src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
     if lib_tagger("numpy", [src], [dst]):
         return
