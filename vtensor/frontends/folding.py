@@ -152,7 +152,8 @@ def _infer_node(
         shapes = ", ".join(f"{name} {facts.sizes(name)}" for name in node.inputs)
         raise _node_error(network, node, f"its inputs do not fit ({shapes}): {error}") from error
     facts.types.update(types)
-    facts.types.update(_infer_function(network, node, facts, types))
+    if schema.has_function or schema.has_context_dependent_function:  # type: ignore[attr-defined]
+        facts.types.update(_infer_function(network, node, facts, types))
     if static:
         _fold(network, node, facts)
 
