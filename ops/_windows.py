@@ -1,72 +1,117 @@
-"""Windows over an image: their number, and how ONNX writes them."""
+"""Windows over an image of one to three spatial dims: their number, and how ONNX writes them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
+from ptensor import Layout
 from vtensor.errors import DimError
-from vtensor.operators import Naming, NodeReader, Pads, Pair
+from vtensor.operators import Naming, NodeReader
 from vtensor.tensor import VTensor
+
+Sizes = tuple[int, ...]
+
+#: How ONNX's positions of an image are called, by rank.
+IMAGES = {3: "N C W", 4: "N C H W", 5: "N C D H W"}
 
 
 class Windowed(Protocol):
-    """The parameters of an operator that slides a window over H and W."""
+    """The parameters of an operator that slides a window over the spatial dims."""
 
     @property
-    def strides(self) -> Pair:
-        """Step of the window, in elements."""
+    def strides(self) -> Sizes:
+        """Step of the window, in elements; none: 1."""
 
     @property
-    def pads(self) -> Pads:
-        """Elements added at begin H, begin W, end H, end W."""
+    def pads(self) -> Sizes:
+        """Elements added at all beginnings, then at all ends; none: 0."""
 
     @property
-    def dilations(self) -> Pair:
-        """Distance of neighbours in the window, in elements."""
+    def dilations(self) -> Sizes:
+        """Distance of neighbours in the window, in elements; none: 1."""
 
 
-def count(
-    dim: str, size: int, kernel: int, stride: int, pads: Pair, dilation: int, ceil: bool = False
-) -> int:
+class Window(NamedTuple):
+    """What is slid along one dim, all in elements; ``kernel`` is the number of those it takes."""
+
+    dim: str
+    size: int
+    kernel: int
+    stride: int
+    begin: int
+    end: int
+    dilation: int
+
+    @property
+    def reach(self) -> int:
+        """How far it spans."""
+        return self.dilation * (self.kernel - 1) + 1
+
+
+def spatial(dims: Iterable[str]) -> tuple[str, ...]:
+    """The spatial ones of some dims, in the order in which parameters count them.
+
+    >>> spatial(["W", "H", "C", "N"])
+    ('H', 'W')
+    """
+    have = set(dims)
+    return tuple(dim for dim in "DHW" if dim in have)
+
+
+def image_order(x: VTensor) -> Layout:
+    """N, C, then the spatial dims: what the definitions are written for."""
+    return Layout.plain(("N", "C", *spatial(x.dims)))
+
+
+def along(x: VTensor, kernel: Sequence[int], op: Windowed) -> list[Window]:
+    """The window along each spatial dim of an image.
+
+    Raises:
+        DimError: there are not as many parameters as spatial dims.
+    """
+    dims = spatial(x.dims)
+    rank = len(dims)
+    strides, dilations = op.strides or (1,) * rank, op.dilations or (1,) * rank
+    pads = op.pads or (0, 0) * rank
+    if not len(kernel) == len(strides) == len(dilations) == len(pads) / 2 == rank:
+        raise DimError(
+            f"kernel {tuple(kernel)}, strides {strides}, dilations {dilations} and pads {pads} are "
+            f"not those of {rank} spatial dims ({' '.join(dims)})"
+        )
+    rows = zip(dims, kernel, strides, pads[:rank], pads[rank:], dilations, strict=True)
+    return [Window(dim, x.size(dim), *row) for dim, *row in rows]
+
+
+def count(window: Window, ceil: bool = False) -> int:
     """How many windows fit along a dim.
 
     Args:
-        dim: its name, for the error.
-        size, kernel: of the image and of the window, in elements.
-        pads: elements added at the beginning and at the end.
+        window: what is slid there.
         ceil: one more window where elements are left over, if it begins before the end's pads.
 
     Raises:
         DimError: the window is larger than the padded image.
 
-    >>> count("H", 224, 7, 2, (3, 3), 1)
+    >>> count(Window("H", 224, kernel=7, stride=2, begin=3, end=3, dilation=1))
     112
     """
-    reach = dilation * (kernel - 1) + 1
-    room = size + sum(pads) - reach
-    if kernel < 1 or room < 0:
-        raise DimError(f"a window of {reach} along {dim} does not fit into {size} padded by {pads}")
+    pads = (window.begin, window.end)
+    room = window.size + sum(pads) - window.reach
+    if window.kernel < 1 or room < 0:
+        raise DimError(
+            f"a window of {window.reach} along {window.dim} does not fit into {window.size} "
+            f"padded by {pads}"
+        )
     if not ceil:
-        return room // stride + 1
-    windows = -(-room // stride) + 1
-    return windows - ((windows - 1) * stride >= size + pads[0])
+        return room // window.stride + 1
+    windows = -(-room // window.stride) + 1
+    return windows - ((windows - 1) * window.stride >= window.size + window.begin)
 
 
 def counts(x: VTensor, kernel: Sequence[int], op: Windowed, ceil: bool = False) -> dict[str, int]:
-    """How many windows fit along H and along W."""
-    return {
-        dim: count(
-            dim,
-            x.size(dim),
-            kernel[i],
-            op.strides[i],
-            (op.pads[i], op.pads[i + 2]),
-            op.dilations[i],
-            ceil,
-        )
-        for i, dim in enumerate("HW")
-    }
+    """How many windows fit along each spatial dim."""
+    return {window.dim: count(window, ceil) for window in along(x, kernel, op)}
 
 
 def refuse_empty(x: VTensor, kernel: Sequence[int], op: Windowed, out: Mapping[str, int]) -> None:
@@ -75,24 +120,35 @@ def refuse_empty(x: VTensor, kernel: Sequence[int], op: Windowed, out: Mapping[s
     Raises:
         DimError: one holds pads alone.
     """
-    for i, dim in enumerate("HW"):
-        size, reach = x.size(dim), op.dilations[i] * (kernel[i] - 1) + 1
-        if max(op.pads[i], op.pads[i + 2]) >= reach:
-            raise DimError(f"pads {op.pads} along {dim} are no fewer than the {reach} of a window")
-        for window in range(out[dim] if op.dilations[i] > 1 else 0):
-            start = window * op.strides[i] - op.pads[i]
-            if not any(0 <= start + j * op.dilations[i] < size for j in range(kernel[i])):
-                raise DimError(f"window {window} along {dim} holds nothing but pads")
+    for row in along(x, kernel, op):
+        if max(row.begin, row.end) >= row.reach:
+            raise DimError(
+                f"pads {op.pads} along {row.dim} are no fewer than the {row.reach} of a window"
+            )
+        for window in range(out[row.dim] if row.dilation > 1 else 0):
+            start = window * row.stride - row.begin
+            if not any(0 <= start + j * row.dilation < row.size for j in range(row.kernel)):
+                raise DimError(f"window {window} along {row.dim} holds nothing but pads")
 
 
-def fitted_pads(x: VTensor, out: VTensor, kernel: Sequence[int], op: Windowed) -> Pads:
-    """The pads with which the last window ends inside: ``ceil`` may let it reach further."""
-    ends = []
-    for i, dim in enumerate("HW"):
-        reach = op.dilations[i] * (kernel[i] - 1) + 1
-        last = (out.size(dim) - 1) * op.strides[i] + reach
-        ends.append(max(op.pads[i + 2], last - x.size(dim) - op.pads[i]))
-    return (op.pads[0], op.pads[1], ends[0], ends[1])
+def geometry(
+    x: VTensor, out: VTensor, kernel: Sequence[int], op: Windowed
+) -> tuple[Sizes, Sizes, Sizes, Sizes]:
+    """Kernel, strides, pads and dilations, one a spatial dim (pads two).
+
+    The pads are those with which the last window ends inside: ``ceil`` may let it reach further.
+    """
+    rows = along(x, kernel, op)
+    ends = [
+        max(row.end, (out.size(row.dim) - 1) * row.stride + row.reach - row.size - row.begin)
+        for row in rows
+    ]
+    return (
+        tuple(row.kernel for row in rows),
+        tuple(row.stride for row in rows),
+        (*(row.begin for row in rows), *ends),
+        tuple(row.dilation for row in rows),
+    )
 
 
 def read_window(node: NodeReader, x: VTensor, kernel: Sequence[int]) -> dict[str, Any]:
@@ -101,14 +157,16 @@ def read_window(node: NodeReader, x: VTensor, kernel: Sequence[int]) -> dict[str
     Raises:
         VTensorError: an attribute is not what ONNX allows, or the pads are negative.
     """
-    strides = tuple(node.attribute("strides") or (1, 1))
-    dilations = tuple(node.attribute("dilations") or (1, 1))
-    pads = tuple(node.attribute("pads") or (0, 0, 0, 0))
-    if (len(strides), len(dilations), len(pads), len(kernel)) != (2, 2, 4, 2):
-        raise node.refuse(f"strides {strides}, dilations {dilations}, pads {pads} of a 2-D window")
+    rank = len(spatial(x.dims))
+    strides = tuple(node.attribute("strides") or (1,) * rank)
+    dilations = tuple(node.attribute("dilations") or (1,) * rank)
+    pads = tuple(node.attribute("pads") or (0, 0) * rank)
+    if not len(strides) == len(dilations) == len(pads) / 2 == len(kernel) == rank:
+        what = f"kernel {tuple(kernel)}, strides {strides}, dilations {dilations}, pads {pads}"
+        raise node.refuse(f"{what} of a {rank}-D window")
     auto = node.attribute("auto_pad") or "NOTSET"
     if auto == "VALID":
-        pads = (0, 0, 0, 0)
+        pads = (0, 0) * rank
     elif auto in ("SAME_UPPER", "SAME_LOWER"):
         pads = _same_pads(x, kernel, strides, dilations, upper=auto == "SAME_UPPER")
     elif auto != "NOTSET":
@@ -119,33 +177,39 @@ def read_window(node: NodeReader, x: VTensor, kernel: Sequence[int]) -> dict[str
 
 
 def _same_pads(
-    x: VTensor, kernel: Sequence[int], strides: Pair, dilations: Pair, upper: bool
-) -> Pads:
+    x: VTensor, kernel: Sequence[int], strides: Sizes, dilations: Sizes, upper: bool
+) -> Sizes:
     """As many windows as the image has strides; the odd pad goes to the end, or the beginning."""
-    sizes = list(x.dims.values())[2:]
+    sizes = [x.size(dim) for dim in spatial(x.dims)]
     begins, ends = [], []
     for size, k, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
         reach = dilation * (k - 1) + 1
-        total = max((-(-size // stride) - 1) * stride + reach - size, 0)
+        total = max((-(-size // max(stride, 1)) - 1) * stride + reach - size, 0)
         begins.append(total // 2 if upper else total - total // 2)
         ends.append(total - begins[-1])
-    return (begins[0], begins[1], ends[0], ends[1])
+    return (*begins, *ends)
+
+
+def image_names(node: Naming) -> None:
+    """The first input and the output are images."""
+    for role in ("x0", "y0"):
+        if (names := IMAGES.get(node.rank(role))) is not None:
+            node.name(role, names)
 
 
 def pool_names(node: Naming) -> None:
-    """N and C go through, H and W are what windows are counted over."""
-    node.name("x0", "N C H W")
-    node.name("y0", "N C H W")
+    """N and C go through, the spatial dims are what windows are counted over."""
+    image_names(node)
     node.same("x0", 0, "y0", 0)
     node.same("x0", 1, "y0", 1)
 
 
 def read_image(node: NodeReader) -> VTensor:
     """The first input as an image, or the refusal of another rank."""
-    spatial = len(node.input(0).dims) - 2
-    if spatial != 2:
-        raise node.refuse(f"{spatial} spatial dims; only two are taken")
-    return node.input(0, "N C H W")
+    names = IMAGES.get(len(node.input(0).dims))
+    if names is None:
+        raise node.refuse(f"{len(node.input(0).dims) - 2} spatial dims; one to three are taken")
+    return node.input(0, names)
 
 
 def read_pool(node: NodeReader, x: VTensor) -> dict[str, Any]:
@@ -155,8 +219,9 @@ def read_pool(node: NodeReader, x: VTensor) -> dict[str, Any]:
     return {"kernel_shape": kernel, **read_window(node, x, kernel), "ceil_mode": ceil}
 
 
-def read_whole(node: NodeReader, x: VTensor) -> Pair:
+def read_whole(node: NodeReader, x: VTensor) -> Sizes:
     """The window of a pool over the whole image."""
-    if x.size("H") < 1 or x.size("W") < 1:
+    whole = tuple(x.size(dim) for dim in spatial(x.dims))
+    if min(whole) < 1:
         raise node.refuse("the image has no elements")
-    return x.size("H"), x.size("W")
+    return whole

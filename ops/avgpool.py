@@ -7,8 +7,10 @@ import numpy as np
 from libdesc import guideline, invoker, onednn
 from libdesc.numpy.arrays import FLOATS, windows
 from ops._windows import (
+    Sizes,
     counts,
-    fitted_pads,
+    geometry,
+    image_order,
     pool_names,
     read_image,
     read_pool,
@@ -16,7 +18,7 @@ from ops._windows import (
     refuse_empty,
 )
 from ptensor import PTensor, lib_tagger
-from vtensor.operators import Context, NodeReader, Pads, Pair, Spelling, operator, param
+from vtensor.operators import Context, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -33,7 +35,7 @@ def _read_whole(node: NodeReader) -> VTensor:
 
 @operator(
     "AvgPool",
-    dims={"x": "N C H W", "y": "N C H W"},
+    dims={"x": "N C D? H? W", "y": "N C D? H? W"},
     equal=[("x.N", "y.N"), ("x.C", "y.C")],
     onnx=[
         Spelling("AveragePool", 1, _read, pool_names),
@@ -47,13 +49,14 @@ class AvgPool:
     out of the mean, or count as zeros.
 
     Dims:
-        x, y: N C H W
-        H' = (H + pads - dilation*(kernel - 1) - 1) // stride + 1, and likewise W'.
+        x, y: N C W, N C H W or N C D H W
+        H' = (H + pads - dilation*(kernel - 1) - 1) // stride + 1, and likewise D' and W'.
     Args:
-        kernel_shape: size of the window over H and W, in elements.
-        strides: step of the window, in elements, at least 1.
-        pads: elements added at begin H, begin W, end H, end W, fewer than the window spans.
-        dilations: distance of neighbours in the window, in elements, at least 1.
+        kernel_shape: size of the window over D, H and W, as far as x has them, in elements.
+        strides: step of the window along each, in elements, at least 1; none given: 1.
+        pads: elements added at begin D, H, W, then at end D, H, W, fewer than the window spans;
+            none given: 0.
+        dilations: distance of neighbours in the window, in elements, at least 1; none given: 1.
         ceil_mode: divide by the stride rounding up: elements left over get a window too.
         count_include_pad: pads count as zeros; what ``ceil_mode`` reaches beyond them does not.
     Raises:
@@ -67,10 +70,10 @@ class AvgPool:
     Source: ONNX operators AveragePool, opset 19, and GlobalAveragePool, opset 1.
     """
 
-    kernel_shape: Pair = param(minimum=1)
-    strides: Pair = param(default=(1, 1), minimum=1)
-    pads: Pads = param(default=(0, 0, 0, 0), minimum=0)
-    dilations: Pair = param(default=(1, 1), minimum=1)
+    kernel_shape: Sizes = param(minimum=1)
+    strides: Sizes = param(default=(), minimum=1)
+    pads: Sizes = param(default=(), minimum=0)
+    dilations: Sizes = param(default=(), minimum=1)
     ceil_mode: bool = param(default=False)
     count_include_pad: bool = param(default=False)
 
@@ -83,8 +86,8 @@ class AvgPool:
 
 
 def _onednn_counts_so(op: AvgPool, x: VTensor, y: VTensor) -> bool | str:
-    beyond = fitted_pads(x, y, op.kernel_shape, op) != op.pads
-    if op.count_include_pad and beyond:
+    pads = geometry(x, y, op.kernel_shape, op)[2]
+    if op.count_include_pad and pads != (op.pads or (0,) * len(pads)):
         return "counts what ceil_mode reaches beyond the pads"
     return True
 
@@ -93,10 +96,7 @@ def _onednn_counts_so(op: AvgPool, x: VTensor, y: VTensor) -> bool | str:
 def onednn_avgpool(ctx: Context, op: AvgPool, x: VTensor, y: VTensor) -> None:
     src, dst = PTensor(x), PTensor(y)
     kind = "avg_include_padding" if op.count_include_pad else "avg_exclude_padding"
-    pads = fitted_pads(x, y, op.kernel_shape, op)
-    pool = onednn.Pooling(
-        kind, src, dst, op.kernel_shape, op.strides, pads, op.dilations, post=ctx.post
-    )
+    pool = onednn.Pooling(kind, src, dst, *geometry(x, y, op.kernel_shape, op), post=ctx.post)
     for tensor in (src, dst):
         tensor.require(guideline("onednn", tensor))
     if lib_tagger("onednn", [src], [dst]):
@@ -106,16 +106,16 @@ def onednn_avgpool(ctx: Context, op: AvgPool, x: VTensor, y: VTensor) -> None:
 
 @invoker("AvgPool", library="numpy", dtypes=FLOATS, python=True)
 def numpy_avgpool(ctx: Context, op: AvgPool, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
-    src, dst = PTensor(x).require("NCHW"), PTensor(y).require("NCHW")
+    src, dst = (PTensor(t).require(image_order(t)) for t in (x, y))
     if lib_tagger("numpy", [src], [dst]):
         return
-    image, pads = src.data(), fitted_pads(x, y, op.kernel_shape, op)
-    counted = np.ones((1, 1, x.size("H"), x.size("W")), image.dtype)
-    beyond = pads
-    if op.count_include_pad:
-        top, left, bottom, right = op.pads
-        counted = np.pad(counted, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=1)
-        beyond = (0, 0, pads[2] - bottom, pads[3] - right)
-    total = windows(image, op.kernel_shape, op.strides, pads, op.dilations).sum(axis=(4, 5))
-    number = windows(counted, op.kernel_shape, op.strides, beyond, op.dilations).sum(axis=(4, 5))
+    image, (kernel, strides, pads, dilations) = src.data(), geometry(x, y, op.kernel_shape, op)
+    rank = len(kernel)
+    own = (op.pads or (0,) * len(pads)) if op.count_include_pad else (0,) * len(pads)
+    around = [(0, 0), (0, 0), *zip(own[:rank], own[rank:], strict=True)]
+    counted = np.pad(np.ones((1, 1, *image.shape[2:]), image.dtype), around, constant_values=1)
+    beyond = [pad - inner for pad, inner in zip(pads, own, strict=True)]
+    window = tuple(range(-rank, 0))
+    total = windows(image, kernel, strides, pads, dilations).sum(axis=window)
+    number = windows(counted, kernel, strides, beyond, dilations).sum(axis=window)
     dst.data()[...] = total / number

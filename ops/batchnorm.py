@@ -6,6 +6,7 @@ import numpy as np
 
 from libdesc import invoker, onednn
 from libdesc.numpy.arrays import FLOATS, aligned, finish
+from ops._windows import image_names
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
@@ -16,12 +17,11 @@ def _names(node: Naming) -> None:
         node.same("x0", position, "y0", position)
     for role in ("x1", "x2", "x3", "x4"):
         node.same("x0", 1, role, 0)
-    if node.rank("x0") == 4:
-        node.name("x0", "N C H W")
+    image_names(node)
 
 
 def _read(node: NodeReader) -> VTensor:
-    if node.attribute("training_mode", 0):
+    if node.attribute("training_mode", 0) or (node.opset < 7 and not node.attribute("is_test", 0)):
         raise node.refuse("training_mode 1; VTensor runs inference only")
     if not node.attribute("spatial", 1):
         raise node.refuse("spatial 0, statistics of each element, is not taken")
@@ -39,7 +39,7 @@ def _read(node: NodeReader) -> VTensor:
     dims={"x": "* C", "scale": "C", "bias": "C", "mean": "C", "var": "C", "y": "* C"},
     equal=[("x.C", f"{role}.C") for role in ("scale", "bias", "mean", "var")],
     elementwise=True,
-    onnx=Spelling("BatchNormalization", 7, _read, _names),
+    onnx=Spelling("BatchNormalization", 1, _read, _names),
 )
 class BatchNorm:
     """Normalize each channel by statistics that are given.

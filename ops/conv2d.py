@@ -4,27 +4,31 @@ from __future__ import annotations
 
 from libdesc import guideline, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, convolution
-from ops._windows import counts, read_window
+from ops._windows import counts, image_names, read_image, read_window
 from ops.biasadd import BiasAdd
+from ops.conv1d import Conv1D
+from ops.conv3d import Conv3D
 from ops.depthwiseconv2d import DepthwiseConv2D
 from ptensor import PTensor, lib_tagger
 from vtensor.operators import Context, Naming, NodeReader, Pads, Pair, Spelling, operator, param
 from vtensor.tensor import VTensor
 
+#: How ONNX's positions of a convolution's weights are called, by rank.
+KERNELS = {3: "O I w", 4: "O I h w", 5: "O I d h w"}
+
 
 def _names(node: Naming) -> None:
-    node.name("x0", "N C H W")
-    node.name("x1", "O I h w")
+    image_names(node)
+    if (kernel := KERNELS.get(node.rank("x1"))) is not None:
+        node.name("x1", kernel)
     node.name("x2", "C")
-    node.name("y0", "N C H W")
     node.same("x0", 0, "y0", 0)
 
 
 def _read(node: NodeReader) -> VTensor:
-    if len(node.input(0).dims) != 4 or len(node.input(1).dims) != 4:
-        raise node.refuse("only convolutions over two spatial dims are taken")
-    x, w = node.input(0, "N C H W"), node.input(1, "O I h w")
-    kernel = (w.size("h"), w.size("w"))
+    x = read_image(node)
+    w = node.input(1, KERNELS[len(x.dims)])
+    kernel = tuple(w.dims.values())[2:]
     if tuple(node.attribute("kernel_shape") or kernel) != kernel:
         raise node.refuse(f"kernel_shape {node.attribute('kernel_shape')}, the kernel is {kernel}")
     group = int(node.attribute("group", 1))
@@ -32,11 +36,11 @@ def _read(node: NodeReader) -> VTensor:
         what = f"{x.size('C')} channels, {w.size('O')} kernels of {w.size('I')}"
         raise node.refuse(f"group {group} with {what}")
     window = read_window(node, x, kernel)
-    op: Conv2D | DepthwiseConv2D = Conv2D(**window, group=group)
+    op: object = {1: Conv1D, 2: Conv2D, 3: Conv3D}[len(kernel)](**window, group=group)
     if group > 1:
-        sizes = {"G": group, "O": w.size("O") // group, **{dim: w.size(dim) for dim in "Ihw"}}
-        w = node.reshape(w, sizes)
-        op = DepthwiseConv2D(**window) if w.size("I") == 1 else op
+        w = node.reshape(w, {"G": group, **w.dims, "O": w.size("O") // group})
+        if len(kernel) == 2 and w.size("I") == 1:
+            op = DepthwiseConv2D(**window)
     y = node.add(op, x, w)
     return node.add(BiasAdd(), y, node.input(2, "C")) if node.has(2) else y
 

@@ -7,7 +7,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from libdesc import guideline, invoker, onednn
 from libdesc.numpy.arrays import FLOATS
-from ops._windows import pool_names, read_image
+from ops._windows import image_order, pool_names, read_image
 from ptensor import PTensor, lib_tagger
 from vtensor.operators import Context, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
@@ -22,18 +22,18 @@ def _read(node: NodeReader) -> VTensor:
 
 @operator(
     "LRN",
-    dims={"x": "N C H W", "y": "N C H W"},
-    equal=[(f"x.{dim}", f"y.{dim}") for dim in "NCHW"],
+    dims={"x": "N C D? H? W", "y": "N C D? H? W"},
+    equal=[(f"x.{dim}", f"y.{dim}") for dim in "NCDHW"],
     onnx=Spelling("LRN", 1, _read, pool_names),
 )
 class LRN:
     """Divide each element by a power of the squares in the channels around it.
 
-    y[N, C, H, W] = x / (bias + alpha / size * s)**beta, s the sum of the squares of x in channels
+    y[N, C, ...] = x / (bias + alpha / size * s)**beta, s the sum of the squares of x in channels
     C - (size - 1)//2 to C + size//2, where there are such.
 
     Dims:
-        x, y: N C H W
+        x, y: N C W, N C H W or N C D H W
     Args:
         size: number of channels in the sum, at least 1.
         alpha, beta, bias: as in the formula.
@@ -74,11 +74,11 @@ def onednn_lrn(ctx: Context, op: LRN, x: VTensor, y: VTensor) -> None:
 
 @invoker("LRN", library="numpy", dtypes=FLOATS, python=True)
 def numpy_lrn(ctx: Context, op: LRN, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
-    src, dst = PTensor(x).require("NCHW"), PTensor(y).require("NCHW")
+    src, dst = (PTensor(t).require(image_order(t)) for t in (x, y))
     if lib_tagger("numpy", [src], [dst]):
         return
     image = src.data()
     around = ((op.size - 1) // 2, op.size // 2)
-    squares = np.pad(image * image, ((0, 0), around, (0, 0), (0, 0)))
+    squares = np.pad(image * image, [(0, 0), around, *[(0, 0)] * (image.ndim - 2)])
     total = sliding_window_view(squares, op.size, axis=1).sum(axis=-1)
     dst.data()[...] = image / (op.bias + op.alpha / op.size * total) ** op.beta

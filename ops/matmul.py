@@ -9,6 +9,7 @@ from libdesc.numpy.arrays import NUMBERS, wide
 from ops._names import broadcast_input
 from ops.add import Add
 from ops.biasadd import BiasAdd
+from ops.times import Times
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.dims import broadcast
 from vtensor.errors import DimError
@@ -65,8 +66,6 @@ def _gemm_names(node: Naming) -> None:
 def _read_gemm(node: NodeReader) -> VTensor:
     alpha, beta = float(node.attribute("alpha", 1.0)), float(node.attribute("beta", 1.0))
     biased = node.has(2) and beta != 0
-    if alpha != 1 or (biased and beta != 1):
-        raise node.refuse(f"alpha {alpha} and beta {beta}; only 1 is taken")
     if len(node.input(0).dims) != 2 or len(node.input(1).dims) != 2:
         raise node.refuse("both factors must be matrices")
     rows, columns = node.output_names()
@@ -74,12 +73,16 @@ def _read_gemm(node: NodeReader) -> VTensor:
     over = _fresh(list(node.input(0).dims)[0 if left else 1], (rows, columns))
     a = node.input(0, f"{over} {rows}" if left else f"{rows} {over}")
     b = node.input(1, f"{columns} {over}" if right else f"{over} {columns}")
-    y = node.add(MatMul(over), a, b)
+    y = _times(node, alpha, node.add(MatMul(over), a, b))
     if not biased:
         return y
-    bias = broadcast_input(node, 2)
+    bias = _times(node, beta, broadcast_input(node, 2))
     whole = all(y.size(dim) == size for dim, size in bias.dims.items())
     return node.add(BiasAdd() if whole else Add(), y, bias)
+
+
+def _times(node: NodeReader, factor: float, x: VTensor) -> VTensor:
+    return x if factor == 1 else node.add(Times(factor), x)
 
 
 @operator(
@@ -87,7 +90,7 @@ def _read_gemm(node: NodeReader) -> VTensor:
     dims={"a": "*", "b": "*", "y": "*"},
     onnx=[
         Spelling("MatMul", 1, _read, _names),
-        Spelling("Gemm", 7, _read_gemm, _gemm_names),
+        Spelling("Gemm", 1, _read_gemm, _gemm_names),
     ],
 )
 class MatMul:

@@ -5,24 +5,34 @@ from __future__ import annotations
 from libdesc import guideline, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, lowest, windows
 from ops._windows import (
+    Sizes,
     counts,
-    fitted_pads,
+    geometry,
+    image_order,
     pool_names,
     read_image,
     read_pool,
     read_whole,
     refuse_empty,
 )
+from ops.maxpoolindices import MaxPoolIndices
 from ptensor import PTensor, lib_tagger
-from vtensor.operators import Context, NodeReader, Pads, Pair, Spelling, operator, param
+from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
 def _read(node: NodeReader) -> VTensor:
-    if node.attribute("storage_order", 0):
-        raise node.refuse("storage_order 1")
     x = read_image(node)
-    return node.add(MaxPool(**read_pool(node, x)), x)
+    if not node.output_names(1):
+        return node.add(MaxPool(**read_pool(node, x)), x)
+    columns = bool(node.attribute("storage_order", 0))
+    return node.add(MaxPoolIndices(**read_pool(node, x), column_major=columns), x)
+
+
+def _names(node: Naming) -> None:
+    pool_names(node)
+    for position in range(node.rank("y1")):
+        node.same("y1", position, "y0", position)
 
 
 def _read_whole(node: NodeReader) -> VTensor:
@@ -32,10 +42,10 @@ def _read_whole(node: NodeReader) -> VTensor:
 
 @operator(
     "MaxPool",
-    dims={"x": "N C H W", "y": "N C H W"},
+    dims={"x": "N C D? H? W", "y": "N C D? H? W"},
     equal=[("x.N", "y.N"), ("x.C", "y.C")],
     onnx=[
-        Spelling("MaxPool", 1, _read, pool_names),
+        Spelling("MaxPool", 1, _read, _names),
         Spelling("GlobalMaxPool", 1, _read_whole, pool_names),
     ],
 )
@@ -45,13 +55,14 @@ class MaxPool:
     y[N, C, H', W'] = max over h, w of x[N, C, H'*stride + h*dilation - pad, ...], pads left out.
 
     Dims:
-        x, y: N C H W
-        H' = (H + pads - dilation*(kernel - 1) - 1) // stride + 1, and likewise W'.
+        x, y: N C W, N C H W or N C D H W
+        H' = (H + pads - dilation*(kernel - 1) - 1) // stride + 1, and likewise D' and W'.
     Args:
-        kernel_shape: size of the window over H and W, in elements.
-        strides: step of the window, in elements, at least 1.
-        pads: elements added at begin H, begin W, end H, end W, fewer than the window spans.
-        dilations: distance of neighbours in the window, in elements, at least 1.
+        kernel_shape: size of the window over D, H and W, as far as x has them, in elements.
+        strides: step of the window along each, in elements, at least 1; none given: 1.
+        pads: elements added at begin D, H, W, then at end D, H, W, fewer than the window spans;
+            none given: 0.
+        dilations: distance of neighbours in the window, in elements, at least 1; none given: 1.
         ceil_mode: divide by the stride rounding up: elements left over get a window too.
     Raises:
         DimError: the window does not fit, one would hold nothing but pads, or a dim is missing.
@@ -64,10 +75,10 @@ class MaxPool:
     Source: ONNX operators MaxPool, opset 12, and GlobalMaxPool, opset 1.
     """
 
-    kernel_shape: Pair = param(minimum=1)
-    strides: Pair = param(default=(1, 1), minimum=1)
-    pads: Pads = param(default=(0, 0, 0, 0), minimum=0)
-    dilations: Pair = param(default=(1, 1), minimum=1)
+    kernel_shape: Sizes = param(minimum=1)
+    strides: Sizes = param(default=(), minimum=1)
+    pads: Sizes = param(default=(), minimum=0)
+    dilations: Sizes = param(default=(), minimum=1)
     ceil_mode: bool = param(default=False)
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
@@ -81,10 +92,7 @@ class MaxPool:
 @invoker("MaxPool", library="onednn", dtypes=["f32", "bf16", "f16"])
 def onednn_maxpool(ctx: Context, op: MaxPool, x: VTensor, y: VTensor) -> None:
     src, dst = PTensor(x), PTensor(y)
-    pads = fitted_pads(x, y, op.kernel_shape, op)
-    pool = onednn.Pooling(
-        "max", src, dst, op.kernel_shape, op.strides, pads, op.dilations, post=ctx.post
-    )
+    pool = onednn.Pooling("max", src, dst, *geometry(x, y, op.kernel_shape, op), post=ctx.post)
     for tensor in (src, dst):
         tensor.require(guideline("onednn", tensor))
     if lib_tagger("onednn", [src], [dst]):
@@ -94,9 +102,9 @@ def onednn_maxpool(ctx: Context, op: MaxPool, x: VTensor, y: VTensor) -> None:
 
 @invoker("MaxPool", library="numpy", dtypes=NUMBERS, python=True)
 def numpy_maxpool(ctx: Context, op: MaxPool, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
-    src, dst = PTensor(x).require("NCHW"), PTensor(y).require("NCHW")
+    src, dst = (PTensor(t).require(image_order(t)) for t in (x, y))
     if lib_tagger("numpy", [src], [dst]):
         return
-    image, pads = src.data(), fitted_pads(x, y, op.kernel_shape, op)
-    view = windows(image, op.kernel_shape, op.strides, pads, op.dilations, lowest(image.dtype))
-    dst.data()[...] = view.max(axis=(4, 5))
+    image, kernel = src.data(), op.kernel_shape
+    view = windows(image, *geometry(x, y, kernel, op), fill=lowest(image.dtype))
+    dst.data()[...] = view.max(axis=tuple(range(-len(kernel), 0)))

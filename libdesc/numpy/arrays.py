@@ -46,16 +46,18 @@ def windows(
     """Every window of an image: N C H' W' kh kw, a view of the padded image.
 
     Args:
-        x: N C H W.
-        kernel, strides, dilations: for H and W, in elements.
-        pads: begin H, begin W, end H, end W; negative pads are not taken.
+        x: N C and any number of spatial dims.
+        kernel, strides, dilations: one number a spatial dim, in elements.
+        pads: all beginnings, then all ends; negative pads are not taken.
         fill: what lies outside.
     """
-    top, left, bottom, right = pads
-    padded = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=fill)
+    rank = len(kernel)
+    around = [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)]
+    padded = np.pad(x, around, constant_values=fill)
     reach = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True))
-    view = sliding_window_view(padded, reach, axis=(2, 3))
-    return view[:, :, :: strides[0], :: strides[1], :: dilations[0], :: dilations[1]]
+    view = sliding_window_view(padded, reach, axis=tuple(range(2, 2 + rank)))
+    steps = [slice(None, None, step) for step in (*strides, *dilations)]
+    return view[(slice(None), slice(None), *steps)]
 
 
 def wide(array: Array) -> Array:
@@ -69,19 +71,61 @@ def convolution(
     """The sum over each window of the image times the kernel: N C' H' W'.
 
     Args:
-        x: N C H W.
+        x: N C and any number of spatial dims.
         w: O I h w, or G O I h w: group g sees channels g*I to (g+1)*I and makes g*O to (g+1)*O.
         strides, pads, dilations: as for ``windows``.
     """
-    if w.ndim == 4:
+    if w.ndim == x.ndim:
         view = windows(wide(x), w.shape[2:], strides, pads, dilations)
-        return np.moveaxis(np.tensordot(view, wide(w), axes=((1, 4, 5), (1, 2, 3))), 3, 1)
+        inside = range(2, w.ndim)
+        axes = (1, *range(w.ndim, view.ndim)), (1, *inside)
+        return np.moveaxis(np.tensordot(view, wide(w), axes), -1, 1)
     channels = w.shape[2]
     groups = [
         convolution(x[:, g * channels : (g + 1) * channels], w[g], strides, pads, dilations)
         for g in range(w.shape[0])
     ]
     return np.concatenate(groups, axis=1)
+
+
+def transposed_convolution(
+    x: Array,
+    w: Array,
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+    extra: Sequence[int],
+) -> Array:
+    """The sum of the kernels that every element of the image is multiplied with: N C' H' W'.
+
+    Args:
+        x: N C and any number of spatial dims.
+        w: I O h w, or G I O h w: group g sees channels g*I to (g+1)*I and makes g*O to (g+1)*O.
+        strides, dilations, extra: one number a spatial dim; ``extra`` zeros go to its end.
+        pads: what is cut off at all beginnings, then at all ends.
+    """
+    if w.ndim > x.ndim:
+        channels = w.shape[1]
+        parts = [x[:, g * channels : (g + 1) * channels] for g in range(w.shape[0])]
+        rest = (strides, pads, dilations, extra)
+        groups = [transposed_convolution(p, k, *rest) for p, k in zip(parts, w, strict=True)]
+        return np.concatenate(groups, axis=1)
+    spans = [(size - 1) * stride + 1 for size, stride in zip(x.shape[2:], strides, strict=True)]
+    rows = zip(spans, w.shape[2:], dilations, extra, strict=True)
+    whole = [span + dilation * (k - 1) + more for span, k, dilation, more in rows]
+    result = np.zeros((x.shape[0], w.shape[1], *whole), wide(x).dtype)
+    for place in np.ndindex(*w.shape[2:]):
+        begins = [step * dilation for step, dilation in zip(place, dilations, strict=True)]
+        along = zip(begins, spans, strides, strict=True)
+        at = [slice(begin, begin + span, stride) for begin, span, stride in along]
+        kernel = wide(w)[(slice(None), slice(None), *place)]
+        result[(slice(None), slice(None), *at)] += np.moveaxis(
+            np.tensordot(wide(x), kernel, (1, 0)), -1, 1
+        )
+    rank = len(whole)
+    cut = zip(pads[:rank], whole, pads[rank:], strict=True)
+    kept = [slice(begin, size - end) for begin, size, end in cut]
+    return result[(slice(None), slice(None), *kept)]
 
 
 def lowest(dtype: np.dtype[Any]) -> float:

@@ -96,6 +96,8 @@ class Lrn(FollowingRoutine):
         post: Sequence[Follower] = (),
     ) -> None:
         order = channels_second(src.dims)
+        if len(order) == 3:  # the kernels are for images: a series is one of height 1
+            order = (*order[:2], "", order[2])
         super().__init__([Operand("src", src, order), Operand("dst", dst, order)], post)
         self.numbers = (size, alpha, beta, k)
 

@@ -133,7 +133,7 @@ def test_unsupported_operators_are_all_listed() -> None:
         [third] c = Relu(b)
         [fourth] d = com.example.Odd(c)
         [fifth] e = Det(d)
-        [sixth] f = Conv(c, w)
+        [sixth] f = Conv<auto_pad = "ODD">(c, w)
         y = Add(a, f)
     }"""
     proto = model(text, w=f32(2, 2, 1))

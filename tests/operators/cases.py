@@ -1,7 +1,7 @@
 """What each operator is tested on. An operator that has no row here fails its test.
 
 A case is an operator and its inputs as text, ``"N=2 C=17 H=6 W=5"``; ``!`` in front makes a
-constant, ``+`` one whose values are positive.
+constant, ``+`` one whose values are positive; ``<5`` among its words makes integers from 0 on.
 """
 
 from __future__ import annotations
@@ -20,18 +20,29 @@ from ops import (
     BatchNorm,
     BiasAdd,
     Concat,
+    Conv1D,
     Conv2D,
+    Conv3D,
+    ConvTranspose,
     DepthwiseConv2D,
     Identity,
+    LayerNormalization,
+    LpNormalization,
+    LpPool,
     MatMul,
     MaxPool,
+    MaxPoolIndices,
+    MaxUnpool,
     Mean,
+    MeanVarianceNormalization,
     Mul,
     Relu,
     Relu6,
     Rename,
     Reshape,
+    RMSNormalization,
     Softmax,
+    Times,
 )
 from ptensor.layout import Layout
 from tests.operators.harness import Given
@@ -39,6 +50,8 @@ from vtensor.dtype import numpy_dtype
 
 #: The orders in which an image may have been left.
 IMAGES = ("NCHW", "NHWC", "NCHW8c", "NCHW16c")
+SERIES = ("NCW", "NWC", "NCW16c")
+VOLUMES = ("NCDHW", "NDHWC", "NCDHW16c")
 
 
 @dataclass(frozen=True)
@@ -64,21 +77,27 @@ class Case:
 
     def layouts(self) -> tuple[str, ...]:
         """Layouts in which the images may lie; none where there is no image."""
-        images = any(set(_dims(text)) == set("NCHW") for text in self.inputs)
-        return IMAGES if images else ("",)
+        for orders in (IMAGES, SERIES, VOLUMES):
+            if any(_dims(text).keys() == set(Layout(orders[0]).dims) for text in self.inputs):
+                return orders
+        return ("",)
 
 
 def _dims(text: str) -> dict[str, int]:
-    return {dim: int(size) for dim, size in (word.split("=") for word in text.strip("!+").split())}
+    words = (word.split("=") for word in text.strip("!+").split() if "<" not in word)
+    return {dim: int(size) for dim, size in words}
 
 
 def _given(text: str, layout: str, dtype: str, random: np.random.Generator) -> Given:
     dims, flags = _dims(text), text[: len(text) - len(text.lstrip("!+"))]
+    if "<" in text:
+        places = random.integers(0, int(text.split("<")[1]), tuple(dims.values()))
+        return Given(places, tuple(dims), Layout.plain(dims), "!" in flags)
     values = random.uniform(0.5, 1.5, tuple(dims.values()))
     if "+" not in flags:
         values = random.normal(size=tuple(dims.values())) * 3
-    image = set(dims) == set("NCHW") and "!" not in flags
-    where = Layout(layout) if layout and image else Layout.plain(dims)
+    image = bool(layout) and dims.keys() == set(Layout(layout).dims) and "!" not in flags
+    where = Layout(layout) if image else Layout.plain(dims)
     own = "f32" if "+" in flags else dtype
     return Given(values.astype(numpy_dtype(own)), tuple(dims), where, "!" in flags)
 
@@ -96,6 +115,37 @@ def _convolutions() -> Iterator[Case]:
     yield Case(Conv2D(), ("N=0 C=16 H=4 W=4", "!O=8 I=16 h=1 w=1"), refused=("onednn",))
 
 
+def _series() -> Iterator[Case]:
+    yield Case(Conv1D(), ("N=2 C=16 W=20", "!O=32 I=16 w=3"))
+    yield Case(Conv1D((2,), (3, 3), (2,)), ("N=1 C=17 W=21", "!O=5 I=17 w=3"))
+    yield Case(Conv1D(pads=(1, 0), group=2), ("N=1 C=32 W=9", "!G=2 O=16 I=16 w=3"))
+    yield Case(Conv1D(group=32), ("N=1 C=32 W=9", "!G=32 O=1 I=1 w=3"))
+    yield Case(Conv1D(), ("N=2 C=16 W=20", "O=16 I=16 w=1"))
+
+
+def _volumes() -> Iterator[Case]:
+    small = "N=1 C=16 D=5 H=6 W=7"
+    yield Case(Conv3D(), (small, "!O=32 I=16 d=1 h=1 w=1"))
+    yield Case(Conv3D(pads=(1,) * 6), (small, "!O=16 I=16 d=3 h=3 w=3"))
+    yield Case(
+        Conv3D((1, 2, 2), (1, 3, 3, 1, 3, 3)), ("N=1 C=3 D=4 H=9 W=10", "!O=16 I=3 d=3 h=7 w=7")
+    )
+    yield Case(
+        Conv3D((1, 1, 2), (0, 1, 0, 2, 0, 1), (2, 1, 1), 2),
+        ("N=2 C=10 D=5 H=6 W=7", "!G=2 O=3 I=5 d=3 h=2 w=2"),
+    )
+
+
+def _transposed() -> Iterator[Case]:
+    yield Case(ConvTranspose((2, 2)), ("N=1 C=16 H=5 W=6", "!I=16 O=8 h=2 w=2"))
+    yield Case(
+        ConvTranspose((2, 1), (1, 0, 0, 1), (1, 2), (1, 0), 2),
+        ("N=2 C=6 H=5 W=6", "!G=2 I=3 O=4 h=3 w=2"),
+    )
+    yield Case(ConvTranspose(), ("N=2 C=3 W=7", "!I=3 O=4 w=3"))
+    yield Case(ConvTranspose((2, 2, 2)), ("N=1 C=3 D=3 H=4 W=5", "!I=3 O=4 d=2 h=2 w=2"))
+
+
 def _depthwise() -> Iterator[Case]:
     same = (1, 1, 1, 1)
     yield Case(DepthwiseConv2D(pads=same), ("N=1 C=32 H=9 W=8", "!G=32 O=1 I=1 h=3 w=3"))
@@ -110,6 +160,9 @@ def _pools(cls: Any) -> Iterator[Case]:
         yield Case(cls((2, 3), (2, 1), (0, 1, 1, 0)), (image,))
         yield Case(cls((9, 8)), (image,))
     yield Case(cls((3, 3), (2, 2), ceil_mode=True), ("N=1 C=16 H=8 W=8",))
+    yield Case(cls((3,), (2,), (1, 1)), ("N=2 C=17 W=9",))
+    yield Case(cls((2, 3, 2), (1, 2, 2), (0, 1, 0, 1, 1, 0)), ("N=2 C=17 D=5 H=6 W=7",))
+    yield Case(cls((5, 6, 7)), ("N=1 C=16 D=5 H=6 W=7",))
     far = "oneDNN's pooling kernels take no dilations"
     yield Case(cls((3, 2), dilations=(2, 3)), ("N=1 C=16 H=9 W=8",), reference=far)
 
@@ -162,6 +215,8 @@ def _normalizations() -> Iterator[Case]:
         vectors = (f"!+C={channels}",) * 4
         yield Case(BatchNorm(1e-3), (f"N=2 C={channels} H=5 W=6", *vectors))
     yield Case(BatchNorm(), ("N=2 C=17", *("!+C=17",) * 4))
+    yield Case(BatchNorm(), ("N=2 C=17 W=9", *("!+C=17",) * 4))
+    yield Case(BatchNorm(), ("N=2 C=17 D=3 H=4 W=5", *("!+C=17",) * 4))
 
 
 def _softmaxes() -> Iterator[Case]:
@@ -199,17 +254,44 @@ CASES: dict[str, list[Case]] = {
         Case(BiasAdd(), ("N=2 C=5 H=3", "!H=3")),
     ],
     "Concat": list(_concats()),
+    "Conv1D": list(_series()),
     "Conv2D": list(_convolutions()),
+    "Conv3D": list(_volumes()),
+    "ConvTranspose": list(_transposed()),
     "DepthwiseConv2D": list(_depthwise()),
     "Identity": list(_unary(Identity)),
     "LRN": [
         *(Case(LRN(5, 1e-2, 0.75, 2.0), (f"N=2 C={c} H=5 W=6",)) for c in (3, 17, 32)),
+        *(Case(LRN(3), (f"N=2 C={c} W=6",)) for c in (3, 17, 32)),
         Case(LRN(4), ("N=2 C=16 H=5 W=6",), refused=("onednn",)),
     ],
+    "LayerNormalization": [
+        Case(LayerNormalization(("feat",)), ("batch=2 seq=7 feat=33", "!+feat=33")),
+        Case(LayerNormalization(("H", "W"), 1e-3), ("N=2 C=17 H=5 W=6", "!C=17")),
+        Case(LayerNormalization(("A", "B")), ("A=3 B=4", "B=4 A=3")),
+    ],
+    "LpNormalization": [
+        Case(LpNormalization("C", 1), ("N=2 C=17 H=5 W=6",)),
+        Case(LpNormalization("feat"), ("batch=2 seq=7 feat=33",)),
+    ],
+    "LpPool": [*_pools(LpPool), Case(LpPool((2,), p=3), ("N=2 C=17 W=6",))],
     "MatMul": list(_products()),
     "MaxPool": list(_pools(MaxPool)),
+    "MaxPoolIndices": list(_pools(MaxPoolIndices)),
+    "MaxUnpool": [
+        Case(MaxUnpool((2, 2), (2, 2)), ("N=2 C=3 H=4 W=5", "N=2 C=3 H=4 W=5 <480")),
+        Case(MaxUnpool((3,), (2,), (1, 0), (12,)), ("N=1 C=4 W=5", "N=1 C=4 W=5 <40")),
+    ],
     "Mean": list(_means()),
+    "MeanVarianceNormalization": [
+        Case(MeanVarianceNormalization(("N", "H", "W")), ("N=2 C=17 H=5 W=6",)),
+        Case(MeanVarianceNormalization(("feat",)), ("batch=2 seq=7 feat=33",)),
+    ],
     "Mul": list(_binaries(Mul)),
+    "RMSNormalization": [
+        Case(RMSNormalization(("feat",)), ("batch=2 seq=7 feat=33", "!+feat=33")),
+        Case(RMSNormalization(("H", "W"), 1e-3), ("N=2 C=17 H=5 W=6", "!C=17")),
+    ],
     "Relu": list(_unary(Relu)),
     "Relu6": list(_unary(Relu6)),
     "Rename": [
@@ -220,8 +302,14 @@ CASES: dict[str, list[Case]] = {
         Case(Reshape((("N", 2), ("F", 255))), ("N=2 C=17 H=5 W=3",)),
         Case(Reshape((("A", 1), ("B", 6), ("C", 2))), ("A=4 B=3",)),
     ],
+    "Times": [
+        *(Case(Times(-0.5), (f"N=2 C={c} H=5 W=6",)) for c in (3, 17, 32)),
+        Case(Times(2), ("batch=2 seq=7 feat=33",)),
+        Case(Times(3.0), ("",)),
+    ],
     "Softmax": list(_softmaxes()),
 }
 
 #: By how much an f32 result may be off, as a part of the largest value; what is absent is 1e-6.
 BOUNDS = {"Conv2D": 1e-5, "DepthwiseConv2D": 1e-5, "MatMul": 1e-5, "LRN": 1e-5, "Softmax": 5e-6}
+BOUNDS |= {"Conv1D": 1e-5, "Conv3D": 1e-5, "ConvTranspose": 1e-5}

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.checker
+import onnx.inliner
 import onnx.shape_inference
 from onnx import AttributeProto, NodeProto, TypeProto, helper, numpy_helper
 
@@ -151,8 +152,37 @@ def _infer_node(
         shapes = ", ".join(f"{name} {facts.sizes(name)}" for name in node.inputs)
         raise _node_error(network, node, f"its inputs do not fit ({shapes}): {error}") from error
     facts.types.update(types)
+    if schema.has_function or schema.has_context_dependent_function:  # type: ignore[attr-defined]
+        facts.types.update(_infer_function(network, node, facts, types))
     if static:
         _fold(network, node, facts)
+
+
+def _infer_function(
+    network: Network, node: NetworkNode, facts: Facts, types: Mapping[str, TypeProto]
+) -> dict[str, TypeProto]:
+    """The types of outputs whose rank ONNX knows only of the function that defines the operator."""
+    unknown = [
+        name
+        for name in node.outputs
+        if name not in types or not types[name].tensor_type.HasField("shape")
+    ]
+    if not unknown:
+        return {}
+    inputs = [
+        helper.make_value_info(name, facts.types[name]) for name in dict.fromkeys(node.inputs)
+    ]
+    outputs = [helper.make_value_info(name, types.get(name, TypeProto())) for name in unknown]
+    graph = helper.make_graph([node.proto], "node", inputs, outputs)
+    opsets = [helper.make_opsetid(d, v) for d, v in network.opsets.items()]
+    model = helper.make_model(graph, opset_imports=opsets)
+    own = [(node.proto.domain, node.proto.op_type)]
+    try:
+        model = onnx.inliner.inline_selected_functions(model, own, inline_schema_functions=True)
+        model = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    except Exception:  # whatever it met: the shape stays unknown, and who needs it says so
+        return {}
+    return {value.name: value.type for value in model.graph.output if value.name in unknown}
 
 
 def _fold(network: Network, node: NetworkNode, facts: Facts) -> None:

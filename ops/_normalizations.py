@@ -1,0 +1,53 @@
+"""What normalizations share: the dims that they go over, and scales along others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from libdesc.numpy.arrays import wide
+from ptensor import Layout, PTensor
+from vtensor.errors import DimError
+from vtensor.operators import NodeReader
+from vtensor.tensor import VTensor
+
+
+def parameter(node: NodeReader, index: int, x: VTensor) -> VTensor:
+    """Scale or bias under the last dims of x; those that it repeats are left out."""
+    t, names = node.input(index), list(x.dims)
+    rank = len(t.dims)
+    if rank > len(names):
+        raise node.refuse(f"input {index} has more dims than the first")
+    own = dict(zip(names[len(names) - rank :], t.dims.values(), strict=True))
+    t = node.input(index, " ".join(own))
+    long = {dim: size for dim, size in own.items() if size != 1}
+    return t if len(long) == rank else node.reshape(t, long)
+
+
+def within(x: VTensor, axes: tuple[str, ...], scale: VTensor | None = None) -> None:
+    """See that x has the dims that are normalized over and those that it is scaled along.
+
+    Raises:
+        DimError: it has not.
+    """
+    if not x.dims.keys() >= set(axes):
+        raise DimError(f"axes {axes} must name dims of x")
+    for dim, size in scale.dims.items() if scale is not None else ():
+        if x.dims.get(dim) != size:
+            raise DimError(f"scale must have dims of x, and in their sizes; {dim}={size} is not")
+
+
+def positions(x: VTensor, axes: tuple[str, ...]) -> tuple[int, ...]:
+    """Where dims stand in declared order."""
+    return tuple(list(x.dims).index(dim) for dim in axes)
+
+
+def spread(scale: PTensor, x: VTensor) -> np.ndarray[Any, Any]:
+    """A scale in x's order of dims, with one axis for each, so that NumPy repeats it."""
+    return wide(scale.data()).reshape([scale.dims.get(dim, 1) for dim in x.dims])
+
+
+def scale_order(scale: VTensor, x: VTensor) -> Layout:
+    """The order of a scale's dims in x."""
+    return Layout.plain(dim for dim in x.dims if dim in scale.dims)

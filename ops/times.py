@@ -1,0 +1,50 @@
+"""Multiplication by a number."""
+
+from __future__ import annotations
+
+from libdesc import invoker, onednn
+from libdesc.numpy.arrays import NUMBERS
+from ptensor import Layout, PTensor, lib_tagger
+from vtensor.operators import Context, operator, param
+from vtensor.tensor import VTensor
+
+
+@operator("Times", dims={"x": "*", "y": "*"}, elementwise=True)
+class Times:
+    """Multiply each element by a number: y = factor * x; integers are rounded towards zero.
+
+    Dims:
+        x, y: any, the same
+    Args:
+        factor: the number.
+
+    >>> from vtensor.operators import Context
+    >>> Times(0.5).compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()
+    'f32 N=2 C=3'
+
+    Source: ONNX operator Gemm, whose alpha and beta it is.
+    """
+
+    factor: float = param()
+
+    def compute(self, ctx: Context, x: VTensor) -> VTensor:
+        y = VTensor(x.dtype, x.dims, ctx.output(0))
+        ctx.dispatch(self, [x], [y])
+        return y
+
+
+@invoker("Times", library="onednn", dtypes=["f32", "bf16", "f16"])
+def onednn_times(ctx: Context, op: Times, x: VTensor, y: VTensor) -> None:
+    src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
+    times = onednn.Eltwise("linear", src, dst, alpha=float(op.factor), post=ctx.post)
+    if lib_tagger("onednn", [src], [dst]):
+        return
+    times()
+
+
+@invoker("Times", library="numpy", dtypes=NUMBERS, python=True)
+def numpy_times(ctx: Context, op: Times, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+    src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
+    if lib_tagger("numpy", [src], [dst]):
+        return
+    dst.data()[...] = src.data() * op.factor
