@@ -71,6 +71,28 @@ def test_a_value_that_does_not_fit_is_a_typed_error(shape: tuple[int, int]) -> N
         assert y.shape == (6, 4)
 
 
+def test_what_counts_up_to_an_input_or_fills_a_shape_that_is_one() -> None:
+    text = (
+        "g (int64 n, float[4] x) => (int64[a] y, float[4] z) "
+        "{ y = Range(zero, n, one) z = Relu(x) }"
+    )
+    proto = model(text, zero=np.array(0), one=np.array(1))
+    with Session(proto) as session:
+        for count in (3, 5, 0):
+            feeds = {"n": np.array(count), "x": f32(4)}
+            y, z = session.run(None, feeds)
+            np.testing.assert_array_equal(y, np.arange(count))
+            np.testing.assert_array_equal(z, np.maximum(feeds["x"], 0))
+    fill = model("g (int64[2] s) => (float[a, b] y) { y = ConstantOfShape(s) }")
+    with Session(fill) as session:
+        [y] = session.run(None, {"s": np.array([2, 3])})
+        np.testing.assert_array_equal(y, np.zeros((2, 3), np.float32))
+        with pytest.raises(VTensorError, match="more than"):
+            session.run(None, {"s": np.array([2**30, 2**10])})
+        with pytest.raises(VTensorError):
+            session.run(None, {"s": np.array([-2, 3])})
+
+
 def test_a_value_of_unknown_size_is_bounded() -> None:
     proto = model("g (float[2] x, int64[n] s) => (float[a, b] y) { y = Reshape(x, s) }")
     with Session(proto) as session:

@@ -18,7 +18,7 @@ from vtensor.frontends.naming import Key, Names, NodeNaming, assign_names, local
 from vtensor.frontends.network import Network, NetworkNode
 from vtensor.frontends.reader import Added, Reader, Refusal, attribute_value
 from vtensor.frontends.tensors import Array, element_type
-from vtensor.frontends.values import deciding_inputs, foldable
+from vtensor.frontends.values import deciding_inputs, foldable, shape_makers
 from vtensor.graph import Graph
 from vtensor.operators import OPERATORS, Spelling, info_of, structural_operator
 from vtensor.tensor import VTensor
@@ -247,6 +247,9 @@ class Builder:
 
     def _node(self, node: NetworkNode, naming: NodeNaming) -> None:
         candidates = spellings_of(node, self._network)
+        if not candidates and (known := shape_makers(node, self._network, self._facts)):
+            self._needed.update(dict.fromkeys(known))
+            return self._stand_in(node)
         if not candidates:
             self._problems.missing.setdefault(node.label, []).append(node)
             return self._stand_in(node)

@@ -28,6 +28,25 @@ def deciding_inputs(name: str, network: Network, facts: Facts) -> list[str]:
     return whole if len(whole) == len(found) else []
 
 
+def shape_makers(node: NetworkNode, network: Network, facts: Facts) -> list[str]:
+    """The inputs of the network that decide how large a node's outputs are, and all they hold.
+
+    Such a node (it counts up to a number, or fills a shape that is fed) is folded once they are
+    known. None where the sizes are known already, or where the node reads data too: floats that are
+    more than one number.
+    """
+    sizes = [facts.sizes(name) for name in node.outputs]
+    if all(known is not None and None not in known for known in sizes):
+        return []
+    if not folds(node, schema_of(node, network), Facts(static={*node.inputs})):
+        return []
+    given = [name for name in node.inputs if name not in facts.static]
+    found = [deciding_inputs(name, network, facts) for name in given]
+    leaves = list(dict.fromkeys(leaf for each in found for leaf in each))
+    numbers = all(network.inputs[n].dtype in _INTEGERS or facts.sizes(n) == () for n in leaves)
+    return leaves if all(found) and numbers else []
+
+
 def foldable(node: NetworkNode, known: Iterable[str], network: Network, facts: Facts) -> bool:
     """True when a node is computed from these inputs and constants alone."""
     leaves = [_leaves(name, network, facts) for name in node.outputs]
