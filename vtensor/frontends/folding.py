@@ -140,7 +140,7 @@ def _infer_node(
     }
     try:
         types = onnx.shape_inference.infer_node_outputs(
-            schema,
+            _inferring(schema),
             node.proto,
             {name: facts.types[name] for name in node.inputs},
             shown,
@@ -153,6 +153,14 @@ def _infer_node(
     facts.types.update(types)
     if static:
         _fold(network, node, facts)
+
+
+def _inferring(schema: onnx.defs.OpSchema) -> onnx.defs.OpSchema:
+    """The definition that can infer; some came without inference and got it in a later opset."""
+    if schema.has_type_and_shape_inference_function:
+        return schema
+    latest = onnx.defs.get_schema(schema.name, schema.domain)
+    return latest if latest.has_type_and_shape_inference_function else schema
 
 
 def _fold(network: Network, node: NetworkNode, facts: Facts) -> None:
