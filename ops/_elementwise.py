@@ -127,7 +127,7 @@ def onednn_unary(
     """oneDNN's invoker: an algorithm of its element-wise primitive and the algorithm's constants.
 
     What oneDNN has, but does badly, is left to NumPy: its exp, clip, hardsigmoid, max and min lose
-    a NaN, and its log is off by 3e-6 near 1.
+    a NaN, its log is off by 3e-6 near 1, and its soft_relu by as much where the result is small.
     """
 
     @invoker(name, library="onednn", dtypes=NATIVE, when=when)

@@ -195,7 +195,6 @@ numpy_unary("Swish", lambda op, x: x * _logistic(op.alpha * x), FLOATS)
 
 onednn_unary("Sigmoid", lambda _: "logistic")
 onednn_unary("Tanh", lambda _: "tanh")
-onednn_unary("Softplus", lambda _: "soft_relu", lambda _: (1.0, 0.0))
 onednn_unary("Gelu", lambda op: "gelu_tanh" if op.approximate == "tanh" else "gelu_erf")
 onednn_unary("Mish", lambda _: "mish")
 onednn_unary("Swish", lambda _: "swish", lambda op: (op.alpha, 0.0))
