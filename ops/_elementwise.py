@@ -11,7 +11,13 @@ import numpy as np
 
 from libdesc import invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, aligned, finish, wide
-from ops._names import broadcast_input, broadcast_names, same_names
+from ops._names import (
+    broadcast_input,
+    broadcast_names,
+    old_broadcast_input,
+    old_broadcast_names,
+    same_names,
+)
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.dims import broadcast
 from vtensor.operators import Context, NodeReader, Spelling
@@ -83,6 +89,15 @@ def binary(op_type: str, since: int, make: Callable[[NodeReader], object]) -> Sp
         return node.add(make(node), broadcast_input(node, 0), broadcast_input(node, 1))
 
     return Spelling(op_type, since, read, broadcast_names)
+
+
+def binary_from_1(op_type: str, make: Callable[[NodeReader], object]) -> list[Spelling]:
+    """As ``binary``; up to opset 6 attributes say where the second operand is repeated."""
+
+    def read(node: NodeReader) -> VTensor:
+        return node.add(make(node), broadcast_input(node, 0), old_broadcast_input(node))
+
+    return [Spelling(op_type, 1, read, old_broadcast_names, until=6), binary(op_type, 7, make)]
 
 
 def numpy_unary(

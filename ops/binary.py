@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ops._elementwise import Array, Binary, binary, numpy_binary, onednn_binary
+from ops._elementwise import Array, Binary, binary, binary_from_1, numpy_binary, onednn_binary
 from ops._names import broadcast_names, chained
 from ops.identity import Identity
 from vtensor.operators import NodeReader, Spelling, operator, param
@@ -29,7 +29,7 @@ def _read_any_number(node: NodeReader, op: object) -> VTensor:
     "Sub",
     dims={"a": "*", "b": "*", "y": "*"},
     elementwise=True,
-    onnx=binary("Sub", 7, lambda _: Sub()),
+    onnx=binary_from_1("Sub", lambda _: Sub()),
 )
 class Sub(Binary):
     """Subtract: y = a - b.
@@ -55,7 +55,7 @@ class Sub(Binary):
     "Div",
     dims={"a": "*", "b": "*", "y": "*"},
     elementwise=True,
-    onnx=binary("Div", 7, lambda _: Div()),
+    onnx=binary_from_1("Div", lambda _: Div()),
 )
 class Div(Binary):
     """Divide; integers towards 0: y = a / b.
@@ -81,7 +81,7 @@ class Div(Binary):
     "Pow",
     dims={"a": "*", "b": "*", "y": "*"},
     elementwise=True,
-    onnx=binary("Pow", 7, lambda _: Pow()),
+    onnx=binary_from_1("Pow", lambda _: Pow()),
 )
 class Pow(Binary):
     """Raise to a power, in a's element type: y = a**b.

@@ -11,6 +11,7 @@ from ops._elementwise import (
     Comparison,
     Question,
     binary,
+    binary_from_1,
     numpy_binary,
     numpy_unary,
     unary,
@@ -27,7 +28,7 @@ def _isinf(node: NodeReader) -> object:
     "Equal",
     dims={"a": "*", "b": "*", "y": "*"},
     elementwise=True,
-    onnx=binary("Equal", 7, lambda _: Equal()),
+    onnx=binary_from_1("Equal", lambda _: Equal()),
 )
 class Equal(Comparison):
     """Are two elements equal: y = a == b.
@@ -53,7 +54,7 @@ class Equal(Comparison):
     "Greater",
     dims={"a": "*", "b": "*", "y": "*"},
     elementwise=True,
-    onnx=binary("Greater", 7, lambda _: Greater()),
+    onnx=binary_from_1("Greater", lambda _: Greater()),
 )
 class Greater(Comparison):
     """Is the first the larger: y = a > b.
@@ -79,7 +80,7 @@ class Greater(Comparison):
     "Less",
     dims={"a": "*", "b": "*", "y": "*"},
     elementwise=True,
-    onnx=binary("Less", 7, lambda _: Less()),
+    onnx=binary_from_1("Less", lambda _: Less()),
 )
 class Less(Comparison):
     """Is the first the smaller: y = a < b.

@@ -10,6 +10,7 @@ from ops._elementwise import (
     Binary,
     Unary,
     binary,
+    binary_from_1,
     numpy_binary,
     numpy_unary,
     unary,
@@ -21,7 +22,7 @@ from vtensor.operators import operator, param
     "And",
     dims={"a": "*", "b": "*", "y": "*"},
     elementwise=True,
-    onnx=binary("And", 7, lambda _: And()),
+    onnx=binary_from_1("And", lambda _: And()),
 )
 class And(Binary):
     """Do both hold: y = a and b.
@@ -47,7 +48,7 @@ class And(Binary):
     "Or",
     dims={"a": "*", "b": "*", "y": "*"},
     elementwise=True,
-    onnx=binary("Or", 7, lambda _: Or()),
+    onnx=binary_from_1("Or", lambda _: Or()),
 )
 class Or(Binary):
     """Does one hold, or both: y = a or b.
@@ -73,7 +74,7 @@ class Or(Binary):
     "Xor",
     dims={"a": "*", "b": "*", "y": "*"},
     elementwise=True,
-    onnx=binary("Xor", 7, lambda _: Xor()),
+    onnx=binary_from_1("Xor", lambda _: Xor()),
 )
 class Xor(Binary):
     """Does one hold, not both: y = a != b.

@@ -6,9 +6,9 @@ import numpy as np
 
 from libdesc.numpy.arrays import FLOATS
 from ops._elementwise import Array, Binary, Unary, numpy_binary, numpy_unary, onednn_unary, unary
-from ops._names import broadcast_input, broadcast_names
+from ops._names import broadcast_input, broadcast_names, same_names
 from vtensor.errors import VTensorError
-from vtensor.operators import NodeReader, Spelling, operator, param
+from vtensor.operators import Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -39,6 +39,21 @@ def _read_prelu(node: NodeReader) -> VTensor:
     if slope is not None and slope.size == 1 and slope.dtype.kind not in "iu":
         return node.add(LeakyRelu(float(slope.reshape(()))), x)
     return node.add(PRelu(), x, broadcast_input(node, 1))
+
+
+def _old_prelu_names(node: Naming) -> None:
+    same_names(node)
+    if node.rank("x0") > 1 and node.rank("x1") == 1:
+        node.same("x1", 0, "y0", 1)
+
+
+def _read_old_prelu(node: NodeReader) -> VTensor:
+    """Up to opset 6 there was a slope for each channel, or one for all."""
+    x, slope = node.input(0), node.input(1)
+    names = node.output_names()
+    if len(names) < 2 or len(slope.dims) != 1:
+        raise node.refuse("slopes of other dims than the channels")
+    return node.add(PRelu(), x, node.input(1, names[1]))
 
 
 @operator(
@@ -249,7 +264,10 @@ class Shrink(Unary):
     "PRelu",
     dims={"a": "*", "b": "*", "y": "*"},
     elementwise=True,
-    onnx=Spelling("PRelu", 7, _read_prelu, broadcast_names),
+    onnx=[
+        Spelling("PRelu", 1, _read_old_prelu, _old_prelu_names, until=6),
+        Spelling("PRelu", 7, _read_prelu, broadcast_names),
+    ],
 )
 class PRelu(Binary):
     """Scale what is negative by slopes of its place: y = a if a >= 0 else b * a.

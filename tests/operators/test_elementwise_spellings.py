@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -216,7 +217,43 @@ def _others() -> Iterator[Node]:
         yield Node("CastLike", opset, (COUNTS, X[0]))
 
 
+#: What lay along some dims of the first operand, up to opset 6, and how it is repeated since.
+OLD_TYPES = ("Add", "Mul", "Sub", "Div", "Pow", "Equal", "Greater", "Less", "And", "Or", "Xor")
+OLD_ATTRIBUTES: tuple[tuple[dict[str, int], tuple[int, ...]], ...] = (
+    ({"axis": 1}, (3, 4)),
+    ({"axis": -3}, (3,)),
+    ({}, (4, 5)),
+    ({"axis": 0}, (2,)),
+)
+
+
+def old_nodes(opset: int) -> Iterator[tuple[Node, Node]]:
+    """A node of an old opset, and the one that says the same since opset 7."""
+    for op_type, (attributes, shape) in product(OLD_TYPES, OLD_ATTRIBUTES):
+        left: Array = ABOVE
+        right: Array = ABOVE[:1].reshape(-1)[: np.prod(shape)].reshape(shape)
+        if op_type in ("And", "Or", "Xor"):
+            left, right = TRUE, right > 2
+        if op_type == "Equal":
+            left, right = left > 2, right > 2
+        rest = X.ndim - len(shape) - attributes.get("axis", X.ndim - len(shape)) % X.ndim
+        since = right.reshape(*shape, *[1] * rest)
+        node = Node(op_type, opset, (left, right), {"broadcast": 1, **attributes})
+        yield node, Node(op_type, 7, (left, since))
+    slopes = ROW[:3, 0]
+    yield Node("PRelu", opset, (X, slopes)), Node("PRelu", 9, (X, slopes.reshape(3, 1, 1)))
+    yield Node("PRelu", opset, (X, slopes[:1])), Node("PRelu", 9, (X, slopes[:1]))
+
+
+OLD = list(old_nodes(6))
 NODES = list(nodes())
+
+
+@pytest.mark.parametrize(("old", "since"), OLD, ids=str)
+def test_an_old_opset_means_the_same(old: Node, since: Node) -> None:
+    with Session(old.model(), threads=1) as session:
+        [found] = session.run(None, old.feeds())
+    check_close(found, reference(since).astype(np.float64), 1e-5)
 
 
 def reference(node: Node) -> Array:
