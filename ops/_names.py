@@ -26,6 +26,29 @@ def broadcast_input(node: NodeReader, index: int) -> VTensor:
     return node.input(index, " ".join(names[len(names) - rank :]))
 
 
+def _start(axis: object, rank: int, second: int) -> int:
+    """Where the second input's positions lie among the first's; at the end if nothing is said."""
+    return rank - second if axis is None else int(str(axis)) % max(rank, 1)
+
+
+def old_broadcast_names(node: Naming) -> None:
+    """Up to opset 6: the output is like the first input, and the second lies along it."""
+    same_names(node)
+    rank, second = node.rank("x0"), node.rank("x1")
+    start = _start(node.attribute("axis"), rank, second)
+    for position in range(min(second, rank - start)):
+        node.same("x1", position, "y0", start + position)
+
+
+def old_broadcast_input(node: NodeReader) -> VTensor:
+    """Up to opset 6: input 1 under the output's names, from ``axis`` on."""
+    names, second = node.output_names(), len(node.input(1).dims)
+    start = _start(node.attribute("axis"), len(names), second)
+    if start + second > len(names):
+        raise node.refuse(f"axis {start} leaves no room for {second} dims of {len(names)}")
+    return node.input(1, " ".join(names[start : start + second]))
+
+
 def chained(node: NodeReader, op: object) -> VTensor:
     """A variadic element-wise node as a chain of an operator on two inputs."""
     result = broadcast_input(node, 0)

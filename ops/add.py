@@ -6,7 +6,13 @@ import numpy as np
 
 from libdesc import invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, aligned, finish
-from ops._names import broadcast_input, broadcast_names, chained
+from ops._names import (
+    broadcast_input,
+    broadcast_names,
+    chained,
+    old_broadcast_input,
+    old_broadcast_names,
+)
 from ops.identity import Identity
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.dims import broadcast
@@ -16,6 +22,10 @@ from vtensor.tensor import VTensor
 
 def _read(node: NodeReader) -> VTensor:
     return node.add(Add(), broadcast_input(node, 0), broadcast_input(node, 1))
+
+
+def _read_old(node: NodeReader) -> VTensor:
+    return node.add(Add(), broadcast_input(node, 0), old_broadcast_input(node))
 
 
 def _read_sum(node: NodeReader) -> VTensor:
@@ -29,6 +39,7 @@ def _read_sum(node: NodeReader) -> VTensor:
     dims={"a": "*", "b": "*", "y": "*"},
     elementwise=True,
     onnx=[
+        Spelling("Add", 1, _read_old, old_broadcast_names, until=6),
         Spelling("Add", 7, _read, broadcast_names),
         Spelling("Sum", 6, _read_sum, broadcast_names),
     ],

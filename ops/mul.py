@@ -6,7 +6,12 @@ import numpy as np
 
 from libdesc import invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, aligned, finish
-from ops._names import broadcast_input, broadcast_names
+from ops._names import (
+    broadcast_input,
+    broadcast_names,
+    old_broadcast_input,
+    old_broadcast_names,
+)
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.dims import broadcast
 from vtensor.operators import Context, NodeReader, Spelling, operator
@@ -17,11 +22,18 @@ def _read(node: NodeReader) -> VTensor:
     return node.add(Mul(), broadcast_input(node, 0), broadcast_input(node, 1))
 
 
+def _read_old(node: NodeReader) -> VTensor:
+    return node.add(Mul(), broadcast_input(node, 0), old_broadcast_input(node))
+
+
 @operator(
     "Mul",
     dims={"a": "*", "b": "*", "y": "*"},
     elementwise=True,
-    onnx=Spelling("Mul", 7, _read, broadcast_names),
+    onnx=[
+        Spelling("Mul", 1, _read_old, old_broadcast_names, until=6),
+        Spelling("Mul", 7, _read, broadcast_names),
+    ],
 )
 class Mul:
     """Multiply two tensors, dims meeting by name: y = a * b.

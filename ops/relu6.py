@@ -1,14 +1,19 @@
-"""Rectified linear units that end at 6."""
+"""Rectified linear units that end at 6, and clipping to any range."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
 from libdesc import invoker, onednn
 from libdesc.numpy.arrays import NUMBERS
+from ops._elementwise import Array, Unary, numpy_unary
 from ops._names import same_names
+from ops.binary import Max, Min
 from ptensor import Layout, PTensor, lib_tagger
-from vtensor.operators import Context, NodeReader, Spelling, operator
+from vtensor.errors import VTensorError
+from vtensor.operators import Context, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -23,8 +28,23 @@ def _bound(node: NodeReader, index: int, name: str) -> float | None:
 def _read(node: NodeReader) -> VTensor:
     low, high = _bound(node, 1, "min"), _bound(node, 2, "max")
     if (low, high) != (0, 6):
-        raise node.refuse(f"it clips to [{low}, {high}]; only [0, 6] is taken")
+        raise node.refuse(f"it clips to [{low}, {high}], not [0, 6]")
     return node.add(Relu6(), node.input(0))
+
+
+def _read_clip(node: NodeReader) -> VTensor:
+    """Bounds that are computed from data are operands of Max and Min."""
+    x = node.input(0)
+    if node.opset < 11:
+        low, high = node.attribute("min", -math.inf), node.attribute("max", math.inf)
+        return node.add(Clip(float(low), float(high)), x)
+    try:
+        known = [node.constant(i).reshape(()).item() if node.has(i) else None for i in (1, 2)]
+    except VTensorError:
+        x = node.add(Max(), x, node.input(1)) if node.has(1) else x
+        return node.add(Min(), x, node.input(2)) if node.has(2) else x
+    low, high = known
+    return node.add(Clip(-math.inf if low is None else low, math.inf if high is None else high), x)
 
 
 @operator(
@@ -67,3 +87,39 @@ def numpy_relu6(ctx: Context, op: Relu6, x: VTensor, y: VTensor) -> None:  # noq
     if lib_tagger("numpy", [src], [dst]):
         return
     np.clip(src.data(), 0, 6, out=dst.data())
+
+
+@operator(
+    "Clip",
+    dims={"x": "*", "y": "*"},
+    elementwise=True,
+    onnx=Spelling("Clip", 6, _read_clip, same_names),
+)
+class Clip(Unary):
+    """Clip to a range: y = min(max(x, low), high); NaN stays NaN.
+
+    Dims:
+        x, y: any, the same
+    Args:
+        low, high: the bounds, both included; ``high`` wins where it is the smaller.
+
+    >>> Clip(-1.0, 1.0).compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()
+    'f32 N=2 C=3'
+
+    Source: ONNX operator Clip, opset 13.
+    """
+
+    low: float = param(default=-math.inf)
+    high: float = param(default=math.inf)
+
+
+def _clip(op: Clip, x: Array) -> Array:
+    """Infinite bounds are left out: integers have none."""
+    if op.low > -math.inf:
+        x = np.maximum(x, np.asarray(op.low).astype(x.dtype))
+    if op.high < math.inf:
+        x = np.minimum(x, np.asarray(op.high).astype(x.dtype))
+    return x
+
+
+numpy_unary("Clip", _clip)

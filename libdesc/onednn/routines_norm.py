@@ -54,14 +54,21 @@ class Softmax(FollowingRoutine):
         src, dst: the same dims.
         axis: the dim.
         post: operators fused behind it.
+        logarithm: of the result.
     """
 
     def __init__(
-        self, src: PTensor, dst: PTensor, axis: str, post: Sequence[Follower] = ()
+        self,
+        src: PTensor,
+        dst: PTensor,
+        axis: str,
+        post: Sequence[Follower] = (),
+        *,
+        logarithm: bool = False,
     ) -> None:
         order = canonical_order(src.dims)
         super().__init__([Operand("src", src, order), Operand("dst", dst, order)], post)
-        self.axis = order.index(axis)
+        self.axis, self.logarithm = order.index(axis), logarithm
         self.last = Layout.plain([*(dim for dim in order if dim != axis), axis])
 
     def rows(self) -> Iterator[Row]:
@@ -71,7 +78,7 @@ class Softmax(FollowingRoutine):
 
     def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
         """The primitive on src and dst."""
-        primitive: Primitive = dnnl.softmax(*descs, self.axis)
+        primitive: Primitive = dnnl.softmax(*descs, self.axis, self.logarithm)
         return primitive
 
 

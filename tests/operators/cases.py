@@ -2,6 +2,8 @@
 
 A case is an operator and its inputs as text, ``"N=2 C=17 H=6 W=5"``; ``!`` in front makes a
 constant, ``+`` one whose values are positive; ``<5`` among its words makes integers from 0 on.
+``~`` is values between -1 and 1, ``>`` above 1, ``#`` small integers that are not 0, ``?`` truth
+values.
 """
 
 from __future__ import annotations
@@ -45,8 +47,12 @@ from ops import (
     Times,
 )
 from ptensor.layout import Layout
+from tests.operators.elementwise import ELEMENTWISE, ELEMENTWISE_BOUNDS, flagged
 from tests.operators.harness import Given
 from vtensor.dtype import numpy_dtype
+
+#: What may stand in front of an input.
+FLAGS = "!+~>#?"
 
 #: The orders in which an image may have been left.
 IMAGES = ("NCHW", "NHWC", "NCHW8c", "NCHW16c")
@@ -84,21 +90,22 @@ class Case:
 
 
 def _dims(text: str) -> dict[str, int]:
-    words = (word.split("=") for word in text.strip("!+").split() if "<" not in word)
+    words = (word.split("=") for word in text.strip(FLAGS).split() if "<" not in word)
     return {dim: int(size) for dim, size in words}
 
 
 def _given(text: str, layout: str, dtype: str, random: np.random.Generator) -> Given:
-    dims, flags = _dims(text), text[: len(text) - len(text.lstrip("!+"))]
+    dims, flags = _dims(text), text[: len(text) - len(text.lstrip(FLAGS))]
     if "<" in text:
         places = random.integers(0, int(text.split("<")[1]), tuple(dims.values()))
         return Given(places, tuple(dims), Layout.plain(dims), "!" in flags)
     values = random.uniform(0.5, 1.5, tuple(dims.values()))
     if "+" not in flags:
         values = random.normal(size=tuple(dims.values())) * 3
+    values = flagged(flags, values)
     image = bool(layout) and dims.keys() == set(Layout(layout).dims) and "!" not in flags
     where = Layout(layout) if image else Layout.plain(dims)
-    own = "f32" if "+" in flags else dtype
+    own = {"+": "f32", "#": "u8", "?": "bool"}.get(flags[-1:], dtype)
     return Given(values.astype(numpy_dtype(own)), tuple(dims), where, "!" in flags)
 
 
@@ -313,3 +320,7 @@ CASES: dict[str, list[Case]] = {
 #: By how much an f32 result may be off, as a part of the largest value; what is absent is 1e-6.
 BOUNDS = {"Conv2D": 1e-5, "DepthwiseConv2D": 1e-5, "MatMul": 1e-5, "LRN": 1e-5, "Softmax": 5e-6}
 BOUNDS |= {"Conv1D": 1e-5, "Conv3D": 1e-5, "ConvTranspose": 1e-5}
+
+for _name, _rows in ELEMENTWISE.items():
+    CASES[_name] = [Case(op, inputs, refused) for op, inputs, refused in _rows]
+BOUNDS |= ELEMENTWISE_BOUNDS

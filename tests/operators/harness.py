@@ -165,14 +165,14 @@ def run(library: str, op: object, inputs: Sequence[Given]) -> Outcome:
 def definition(op: object, inputs: Sequence[Given]) -> list[Array]:
     """What NumPy says in f64, from declared order."""
     wide = [
-        Given(_wide(given.array), given.dims, Layout.plain(given.dims), given.constant)
+        Given(_widest(given.array), given.dims, Layout.plain(given.dims), given.constant)
         for given in inputs
     ]
     return run("numpy", op, wide).values
 
 
-def _wide(array: Array) -> Array:
-    """Integers stay what they are."""
+def _widest(array: Array) -> Array:
+    """Fractions in f64; integers and truth values as they are."""
     return array if array.dtype.kind in "iub" else array.astype(np.float64)
 
 

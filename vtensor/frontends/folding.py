@@ -141,7 +141,7 @@ def _infer_node(
     }
     try:
         types = onnx.shape_inference.infer_node_outputs(
-            schema,
+            _inferring(schema),
             node.proto,
             {name: facts.types[name] for name in node.inputs},
             shown,
@@ -183,6 +183,14 @@ def _infer_function(
     except Exception:  # whatever it met: the shape stays unknown, and who needs it says so
         return {}
     return {value.name: value.type for value in model.graph.output if value.name in unknown}
+
+
+def _inferring(schema: onnx.defs.OpSchema) -> onnx.defs.OpSchema:
+    """The definition that can infer; some came without inference and got it in a later opset."""
+    if schema.has_type_and_shape_inference_function:
+        return schema
+    latest = onnx.defs.get_schema(schema.name, schema.domain)
+    return latest if latest.has_type_and_shape_inference_function else schema
 
 
 def _fold(network: Network, node: NetworkNode, facts: Facts) -> None:

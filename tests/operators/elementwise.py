@@ -1,0 +1,152 @@
+"""Rows of the table of cases for operators that work element by element.
+
+A row is an operator, its inputs, and the libraries that must decline it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+import ops
+
+Row = tuple[Any, tuple[str, ...], tuple[str, ...]]
+
+IMAGES = tuple(f"N=2 C={channels} H=5 W=6" for channels in (3, 17, 32))
+
+
+def flagged(flags: str, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Values of the kind that the flags ask for."""
+    kinds: dict[str, np.ndarray[Any, Any]] = {
+        "~": np.sin(values) * 0.9,
+        ">": np.abs(values) + 1,
+        "#": np.floor(np.abs(values)) % 4 + 1,
+        "?": np.greater(values, 0),
+    }
+    return kinds.get(flags[-1:], values)
+
+
+def unary(*instances: Any, flag: str = "") -> list[Row]:
+    """Images with and without pads, a row and a scalar; the flag says where values lie."""
+    texts = (*IMAGES, "batch=2 seq=7 feat=33", "")
+    return [(op, (f"{flag}{text}",), ()) for op in instances for text in texts]
+
+
+def binary(op: Any, *refused: str, flags: tuple[str, str] = ("", "")) -> list[Row]:
+    """Operands alike, one repeated, both repeated; ``refused`` decline a repeated first one."""
+    pairs = [(image, image) for image in IMAGES]
+    pairs += [(image, "C=17") for image in IMAGES[1:2]]
+    pairs += [("A=3 B=4", "A=3 B=4"), ("A=7", "")]
+    odd = [("C=17 H=1", IMAGES[1]), ("N=2 C=3 H=1 W=1", "N=1 C=3 H=4 W=5"), ("A=3 B=4", "B=4 C=5")]
+    rows = [(pair, ()) for pair in pairs] + [(pair, refused) for pair in odd]
+    return [(op, (flags[0] + a, flags[1] + b), declined) for (a, b), declined in rows]
+
+
+def _where() -> Iterator[Row]:
+    for image in IMAGES:
+        yield ops.Where(), (f"?{image}", image, image), ()
+        yield ops.Where(), ("?H=5 W=6", image, ""), ()
+    yield ops.Where(), ("?A=3 B=4", "B=4 C=5", "A=1"), ()
+
+
+def _means() -> Iterator[Row]:
+    for image in IMAGES:
+        yield ops.MeanOf(), (image, image, "H=5 W=6"), ()
+    yield ops.MeanOf(), ("A=3 B=4", "B=4 C=5"), ()
+    yield ops.MeanOf(), ("A=3",), ()
+
+
+def _along(cls: Any, *refused: str) -> Iterator[Row]:
+    for image in IMAGES:
+        yield cls(("C",)), (image,), ()
+    yield cls(("C",)), ("N=1 C=1000",), ()
+    yield cls(("seq",)), ("batch=2 head=3 seq=7 feat=5",), ()
+    yield cls(("C", "H", "W")), ("N=2 C=3 H=2 W=2",), refused
+
+
+EVERYWHERE = (
+    ops.Abs(),
+    ops.Neg(),
+    ops.Sign(),
+    ops.Exp(),
+    ops.Erf(),
+    ops.Floor(),
+    ops.Ceil(),
+    ops.Round(),
+    ops.Sin(),
+    ops.Cos(),
+    ops.Tan(),
+    ops.Atan(),
+    ops.Sinh(),
+    ops.Cosh(),
+    ops.Asinh(),
+    ops.Sigmoid(),
+    ops.Tanh(),
+    ops.Softplus(),
+    ops.Softsign(),
+    ops.Mish(),
+    ops.Selu(),
+    ops.HardSwish(),
+    ops.IsNaN(),
+    ops.IsInf(detect_negative=False),
+)
+
+ELEMENTWISE: dict[str, list[Row]] = {
+    **{type(op).__name__: unary(op) for op in EVERYWHERE},
+    "Sqrt": unary(ops.Sqrt(), flag="+"),
+    "Log": unary(ops.Log(), flag="+"),
+    "Reciprocal": unary(ops.Reciprocal(), flag="+"),
+    "Asin": unary(ops.Asin(), flag="~"),
+    "Acos": unary(ops.Acos(), flag="~"),
+    "Atanh": unary(ops.Atanh(), flag="~"),
+    "Acosh": unary(ops.Acosh(), flag=">"),
+    "Not": unary(ops.Not(), flag="?"),
+    "BitwiseNot": unary(ops.BitwiseNot(), flag="#"),
+    "LeakyRelu": unary(ops.LeakyRelu(), ops.LeakyRelu(0.3)),
+    "Elu": unary(ops.Elu(), ops.Elu(0.3)),
+    "Celu": [
+        *unary(ops.Celu()),
+        (ops.Celu(2.0), IMAGES[1:2], ("onednn",)),
+    ],
+    "HardSigmoid": unary(ops.HardSigmoid()),
+    "ThresholdedRelu": unary(ops.ThresholdedRelu()),
+    "Shrink": unary(ops.Shrink(0.7, 0.2)),
+    "Gelu": unary(ops.Gelu(), ops.Gelu("tanh")),
+    "Swish": unary(ops.Swish(), ops.Swish(1.7)),
+    "Clip": unary(ops.Clip(-1.5, 2.0), ops.Clip(1.0), ops.Clip(high=-1.0)),
+    "Cast": unary(*(ops.Cast(to) for to in ("f16", "bf16", "f64", "s32", "bool"))),
+    "PRelu": binary(ops.PRelu()),
+    "Sub": binary(ops.Sub(), "onednn"),
+    "Div": binary(ops.Div(), "onednn", flags=("", "+")),
+    "Pow": binary(ops.Pow(), flags=("+", "")),
+    "Mod": [
+        *binary(ops.Mod(), flags=("#", "#")),
+        *binary(ops.Mod(True), flags=("+", "+")),
+    ],
+    "Max": binary(ops.Max()),
+    "Min": binary(ops.Min()),
+    "Equal": binary(ops.Equal(), flags=("#", "#")),
+    "Greater": binary(ops.Greater()),
+    "Less": binary(ops.Less()),
+    "GreaterOrEqual": binary(ops.GreaterOrEqual()),
+    "LessOrEqual": binary(ops.LessOrEqual()),
+    "And": binary(ops.And(), flags=("?", "?")),
+    "Or": binary(ops.Or(), flags=("?", "?")),
+    "Xor": binary(ops.Xor(), flags=("?", "?")),
+    "BitwiseAnd": binary(ops.BitwiseAnd(), flags=("#", "#")),
+    "BitwiseOr": binary(ops.BitwiseOr(), flags=("#", "#")),
+    "BitwiseXor": binary(ops.BitwiseXor(), flags=("#", "#")),
+    "BitShift": [
+        *binary(ops.BitShift("LEFT"), flags=("#", "#")),
+        *binary(ops.BitShift("RIGHT"), flags=("#", "#")),
+    ],
+    "Where": list(_where()),
+    "MeanOf": list(_means()),
+    "LogSoftmax": list(_along(ops.LogSoftmax, "onednn")),
+    "Hardmax": list(_along(ops.Hardmax)),
+}
+
+#: By how much an f32 result may be off, where not by 1e-6.
+ELEMENTWISE_BOUNDS = {"LogSoftmax": 5e-6, "Cast": 5e-3, "Pow": 5e-6}
