@@ -1,7 +1,7 @@
 """What each operator is tested on. An operator that has no row here fails its test.
 
 A case is an operator and its inputs as text, ``"N=2 C=17 H=6 W=5"``; ``!`` in front makes a
-constant, ``+`` one whose values are positive.
+constant, ``+`` one whose values are positive; ``<5`` among its words makes integers from 0 on.
 """
 
 from __future__ import annotations
@@ -69,11 +69,15 @@ class Case:
 
 
 def _dims(text: str) -> dict[str, int]:
-    return {dim: int(size) for dim, size in (word.split("=") for word in text.strip("!+").split())}
+    words = (word.split("=") for word in text.strip("!+").split() if "<" not in word)
+    return {dim: int(size) for dim, size in words}
 
 
 def _given(text: str, layout: str, dtype: str, random: np.random.Generator) -> Given:
     dims, flags = _dims(text), text[: len(text) - len(text.lstrip("!+"))]
+    if "<" in text:
+        places = random.integers(0, int(text.split("<")[1]), tuple(dims.values()))
+        return Given(places, tuple(dims), Layout.plain(dims), "!" in flags)
     values = random.uniform(0.5, 1.5, tuple(dims.values()))
     if "+" not in flags:
         values = random.normal(size=tuple(dims.values())) * 3
@@ -225,3 +229,5 @@ CASES: dict[str, list[Case]] = {
 
 #: By how much an f32 result may be off, as a part of the largest value; what is absent is 1e-6.
 BOUNDS = {"Conv2D": 1e-5, "DepthwiseConv2D": 1e-5, "MatMul": 1e-5, "LRN": 1e-5, "Softmax": 5e-6}
+
+import tests.operators.cases_shape  # noqa: E402, F401  # more rows of CASES
