@@ -24,6 +24,7 @@ from ops import (
     ReduceProd,
     ReduceSum,
     ReduceSumSquare,
+    Resize,
     Slice,
     SpaceToDepth,
     Tile,
@@ -88,6 +89,13 @@ CASES.update(
         "ReduceProd": list(_reductions(ReduceProd, "+")),
         "ReduceSum": list(_reductions(ReduceSum)),
         "ReduceSumSquare": list(_reductions(ReduceSumSquare)),
+        "Resize": [
+            Case(Resize(("H", "W"), (10, 9), (2.0, 1.5)), (IMAGE,)),
+            Case(Resize(("W", "C"), (3, 9), (0.5, 9 / 17), "linear", "align_corners"), (IMAGE,)),
+            Case(Resize(("H",), (8,), (1.6,), "cubic", exclude_outside=True), (IMAGE,)),
+            Case(Resize(("W",), (4,), (4 / 6,), "cubic", antialias=True), (IMAGE,)),
+            Case(Resize((), (), ()), (IMAGE,)),
+        ],
         "Slice": [
             Case(Slice(("C", "W"), (3, -1), (99, -99), (2, -2)), (IMAGE,)),
             Case(Slice(("H",), (3,), (3,), (1,)), (IMAGE,)),

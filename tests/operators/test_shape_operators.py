@@ -73,7 +73,7 @@ def test_sums_of_exponentials_do_not_overflow() -> None:
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8, np.bool_])
 def test_extremes_of_integers(dtype: type) -> None:
-    x = (np.arange(12).reshape(3, 4) % 5).astype(dtype)
+    x: Array = (np.arange(12).reshape(3, 4) % 5).astype(dtype)
     for name, expected in (("ReduceMax", x.max(1)), ("ReduceMin", x.min(1))):
         [y] = run("numpy", getattr(ops, name)(("B",), False), [given(x, "A B")]).values
         assert y.dtype == x.dtype
@@ -98,6 +98,8 @@ def test_extremes_of_integers(dtype: type) -> None:
         (ops.ArgMax("Z"), "Z"),
         (ops.TopK("A", 4), "the first 4 of 3"),
         (ops.CumSum("Z"), "Z"),
+        (ops.Resize(("A",), (2,), ()), "each axis once"),
+        (ops.Resize(("A",), (2,), (0.0,)), "above 0"),
         (ops.Trilu("A", "A"), "two dims"),
     ],
     ids=str,
@@ -105,6 +107,23 @@ def test_extremes_of_integers(dtype: type) -> None:
 def test_what_does_not_fit_is_a_typed_error(op: object, wrong: str) -> None:
     with pytest.raises(DimError, match=wrong):
         run_compute(Context(node="n"), op, [VTensor("f32", {"A": 3, "B": 4})])
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_nan_stays_where_it_counts(mode: str) -> None:
+    x = f32(1, 32)
+    x[0, 20] = np.nan
+    [y] = run("numpy", ops.Resize(("B",), (64,), (2.0,), mode), [given(x, "A B")]).values
+    assert set(np.flatnonzero(np.isnan(y))) <= set(range(36, 46))
+    assert np.isnan(y).any()
+
+
+def test_resizing_integers_stays_in_range() -> None:
+    x = np.array([[0, 255, 255, 0]], np.uint8)
+    [y] = run("numpy", ops.Resize(("B",), (8,), (2.0,), "cubic"), [given(x, "A B")]).values
+    assert y.dtype == np.uint8
+    assert y.max() == 255
+    assert y.min() == 0
 
 
 INDEXED = "m (float[4, 3] x, int64[2, 2] i) => (float[2, 2, 3] y) { y = Gather(x, i) }"

@@ -86,6 +86,11 @@ def integers(*values: int) -> Array:
     return np.array(values, np.int64)
 
 
+def numbers(*values: float) -> Array:
+    """A constant that is a row of scales."""
+    return np.array(values, np.float32)
+
+
 def positive(size: int) -> Array:
     """Statistics of a normalization."""
     return np.random.default_rng(8).uniform(0.5, 1.5, size).astype(np.float32)
@@ -181,6 +186,9 @@ NODES = [
 ]
 
 LONG = TensorProto.INT64
+SQUARE = (1, 2, 5, 6)
+NONE = np.zeros(0, np.float32)
+PLACES, SYMMETRIC = "coordinate_transformation_mode", "half_pixel_symmetric"
 REDUCTIONS = ("Sum", "Max", "Min", "Prod", "L1", "L2", "SumSquare", "LogSumExp")
 
 NODES += [
@@ -229,6 +237,57 @@ NODES += [
     Node("TopK", 7, (IMAGE,), {"k": 3, "axis": 1}, outputs=2),
     Node("TopK", 10, (IMAGE, integers(2)), outputs=2),
     Node("TopK", 11, (IMAGE, integers(9)), {"axis": 2, "largest": 0}, outputs=2),
+    Node("Upsample", 7, (SQUARE,), {"scales": [1.0, 1.0, 2.0, 3.0]}),
+    Node("Upsample", 7, (SQUARE,), {"scales": [1.0, 1.0, 2.0, 1.5], "mode": "linear"}),
+    Node("Upsample", 9, (SQUARE, numbers(1, 1, 2, 2))),
+    Node("Resize", 10, (SQUARE, numbers(1, 1, 0.6, 2.5))),
+    Node("Resize", 10, (SQUARE, numbers(1, 1, 2, 0.5)), {"mode": "linear"}),
+    *(
+        Node("Resize", 11, (SQUARE, NONE, numbers(1, 1, 1.6, 0.7)), {"mode": mode, **more})
+        for mode in ("linear", "cubic")
+        for more in ({}, {PLACES: "asymmetric"})
+    ),
+    *(
+        Node("Resize", 13, (SQUARE, NONE, numbers(1, 1, 1.5, 0.75)), {"nearest_mode": rounding})
+        for rounding in ("floor", "ceil", "round_prefer_ceil", "round_prefer_floor")
+    ),
+    *(
+        Node("Resize", 11, (SQUARE, NONE, NONE, integers(1, 2, 9, 3)), {"mode": "linear", **more})
+        for more in ({}, {PLACES: "align_corners"})
+    ),
+    Node("Resize", 11, (SQUARE, NONE, NONE, integers(1, 2, 9, 1)), {PLACES: "pytorch_half_pixel"}),
+    Node("Resize", 11, (SQUARE, NONE, numbers(1, 1, 2, 2)), {PLACES: "tf_half_pixel_for_nn"}),
+    Node(
+        "Resize",
+        13,
+        (SQUARE, numbers(0, 0, 0.2, -0.1, 1, 1, 0.9, 1.3), NONE, integers(1, 2, 4, 7)),
+        {PLACES: "tf_crop_and_resize", "mode": "linear", "extrapolation_value": 9.0},
+    ),
+    Node(
+        "Resize",
+        13,
+        (SQUARE, NONE, numbers(1, 1, 1.7, 0.7)),
+        {"mode": "cubic", "exclude_outside": 1, "cubic_coeff_a": -0.5},
+    ),
+    *(
+        Node(
+            "Resize",
+            18,
+            (SQUARE, None, numbers(0.4, 0.6)),
+            {"mode": mode, "antialias": 1, "axes": [-2, -1]},
+        )
+        for mode in ("linear", "cubic")
+    ),
+    *(
+        Node(
+            "Resize",
+            18,
+            (SQUARE, None, None, integers(4, 12)),
+            {"axes": [2, 3], "keep_aspect_ratio_policy": policy},
+        )
+        for policy in ("not_larger", "not_smaller")
+    ),
+    Node("Resize", 19, (SQUARE, None, numbers(0.45)), {PLACES: SYMMETRIC, "axes": [3]}),
     Node("CumSum", 11, (IMAGE, np.array(2))),
     Node("CumSum", 14, ((4, 5), np.array(-1)), {"exclusive": 1, "reverse": 1}),
     Node("Trilu", 14, ((2, 3, 4),)),
