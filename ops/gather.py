@@ -34,11 +34,11 @@ def _read(node: NodeReader) -> VTensor:
     node.axis(axis, x)
     axis += len(x.dims) if axis < 0 else 0
     rest = [*out[:axis], *out[axis + more :]]
-    x = node.input(0, " ".join([*rest[:axis], _fresh(list(x.dims)[axis], out), *rest[axis:]]))
+    x = node.input(0, " ".join([*rest[:axis], fresh(list(x.dims)[axis], out), *rest[axis:]]))
     return node.add(Gather(list(x.dims)[axis]), x, node.input(1, " ".join(out[axis:][:more])))
 
 
-def _fresh(name: str, taken: tuple[str, ...]) -> str:
+def fresh(name: str, taken: tuple[str, ...]) -> str:
     """A name beside those that are taken."""
     while name in taken:
         name += "_"

@@ -11,8 +11,10 @@ from ops import (
     CumSum,
     DepthToSpace,
     Expand,
+    EyeLike,
     Gather,
     GatherElements,
+    GatherND,
     OneHot,
     Pad,
     ReduceL1,
@@ -25,6 +27,8 @@ from ops import (
     ReduceSum,
     ReduceSumSquare,
     Resize,
+    ScatterElements,
+    ScatterND,
     Slice,
     SpaceToDepth,
     Tile,
@@ -61,6 +65,7 @@ CASES.update(
             Case(Expand((("H", 4),)), ("N=2 C=17 H=1 W=3",)),
             Case(Expand((("A", 4), ("B", 0))), ("B=1",)),
         ],
+        "EyeLike": [Case(EyeLike("A", "B", k=k), ("A=3 B=4",)) for k in (-1, 0, 2)],
         "Gather": [
             Case(Gather("C"), (IMAGE, "n=2 m=3 <17")),
             Case(Gather("word"), ("word=9 feat=4", "! <9")),
@@ -69,6 +74,11 @@ CASES.update(
         "GatherElements": [
             Case(GatherElements("C"), (IMAGE, "N=1 C=30 H=2 W=6 <17")),
             Case(GatherElements("A"), ("A=2 B=9", "!A=5 B=9 <2")),
+        ],
+        "GatherND": [
+            Case(GatherND(("C", "H"), "K"), (IMAGE, "n=7 K=2 <5")),
+            Case(GatherND(("H", "C"), "K"), (IMAGE, "n=7 N=2 K=2 <5")),
+            Case(GatherND(("A", "B"), "K"), ("A=3 B=4", "!K=2 <3")),
         ],
         "OneHot": [
             Case(OneHot("class", 4), ("N=3 <4", "class=2")),
@@ -95,6 +105,20 @@ CASES.update(
             Case(Resize(("H",), (8,), (1.6,), "cubic", exclude_outside=True), (IMAGE,)),
             Case(Resize(("W",), (4,), (4 / 6,), "cubic", antialias=True), (IMAGE,)),
             Case(Resize((), (), ()), (IMAGE,)),
+        ],
+        "ScatterElements": [
+            Case(ScatterElements("C"), (IMAGE, "N=2 C=1 H=5 W=3 <17", "N=2 C=1 H=5 W=3")),
+            *(
+                Case(ScatterElements("H", how), (IMAGE, "N=1 C=9 H=9 W=6 <5", "N=1 C=9 H=9 W=6"))
+                for how in ("add", "mul", "max", "min")
+            ),
+        ],
+        "ScatterND": [
+            Case(ScatterND(("W", "C"), "K"), (IMAGE, "n=1 K=2 <6", "n=1 N=2 H=5")),
+            *(
+                Case(ScatterND(("A",), "K", how), ("A=3 B=4", "n=5 K=1 <3", "n=5 B=4"))
+                for how in ("add", "mul", "max", "min")
+            ),
         ],
         "Slice": [
             Case(Slice(("C", "W"), (3, -1), (99, -99), (2, -2)), (IMAGE,)),

@@ -187,6 +187,7 @@ NODES = [
 
 LONG = TensorProto.INT64
 SQUARE = (1, 2, 5, 6)
+ROWS = integers(1, 1, 0, 3, 2, 2).reshape(3, 2)
 NONE = np.zeros(0, np.float32)
 PLACES, SYMMETRIC = "coordinate_transformation_mode", "half_pixel_symmetric"
 REDUCTIONS = ("Sum", "Max", "Min", "Prod", "L1", "L2", "SumSquare", "LogSumExp")
@@ -220,6 +221,22 @@ NODES += [
     Node("Gather", 13, ((5, 3), np.array(2)), {"axis": 1}),
     Node("GatherElements", 11, ((3, 4), integers(0, -1, 2, 1).reshape(2, 2)), {"axis": 1}),
     Node("GatherElements", 13, ((3, 4), integers(0, -1, 2, 1).reshape(1, 4))),
+    Node("GatherND", 11, ((3, 4, 5), integers(2, 1, 0, -1).reshape(2, 2))),
+    Node("GatherND", 12, ((3, 4, 5), integers(2, 1, 0).reshape(3, 1)), {"batch_dims": 1}),
+    Node("GatherND", 13, ((2, 3, 4), integers(2, 1, 0, 3).reshape(2, 1, 2)), {"batch_dims": 1}),
+    Node("Scatter", 9, ((3, 4), integers(1, 0, 2, 1).reshape(2, 2), (2, 2)), {"axis": 1}),
+    Node("ScatterElements", 11, ((3, 4), integers(1, -1).reshape(1, 2), (1, 2))),
+    *(
+        Node("ScatterElements", 18, ((3, 4), ROWS, (3, 2)), {"axis": 1, "reduction": how})
+        for how in ("add", "mul", "max", "min")
+    ),
+    Node("ScatterElements", 16, ((3, 4), ROWS, (3, 2)), {"axis": 1, "reduction": "add"}),
+    Node("ScatterND", 11, ((3, 4, 5), integers(2, 1, 0, -1).reshape(2, 2), (2, 5))),
+    Node("ScatterND", 13, ((3, 4), integers(2).reshape(1, 1), (1, 4))),
+    Node("ScatterND", 16, ((3, 4), integers(2, 2).reshape(2, 1), (2, 4)), {"reduction": "mul"}),
+    Node("ScatterND", 18, ((3, 4), integers(2, 2).reshape(2, 1), (2, 4)), {"reduction": "max"}),
+    Node("EyeLike", 9, ((3, 4),), {"k": 1}),
+    Node("EyeLike", 9, ((4, 3),), {"dtype": LONG}, kind=LONG),
     Node("Expand", 8, ((3, 1), integers(2, 1, 4))),
     Node("Expand", 13, ((2, 3, 1), integers(4))),
     Node("Expand", 13, ((3, 1), integers(3, 4))),
