@@ -10,6 +10,7 @@ from ops import (
     ArgMin,
     CumSum,
     DepthToSpace,
+    Einsum,
     Expand,
     EyeLike,
     Gather,
@@ -64,6 +65,11 @@ CASES.update(
             Case(Expand((("N", 2), ("C", 17), ("H", 3), ("W", 2))), ("C=17 H=1 W=1",)),
             Case(Expand((("H", 4),)), ("N=2 C=17 H=1 W=3",)),
             Case(Expand((("A", 4), ("B", 0))), ("B=1",)),
+        ],
+        "Einsum": [
+            Case(Einsum(("O", "N")), ("N=8 C=20", "!O=10 C=20")),
+            Case(Einsum(("A",), (("B", "A"),)), ("A=4 B=4", "A=1 C=3")),
+            Case(Einsum(()), ("A=3 B=4", "B=4 A=3", "B=4")),
         ],
         "EyeLike": [Case(EyeLike("A", "B", k=k), ("A=3 B=4",)) for k in (-1, 0, 2)],
         "Gather": [
@@ -136,4 +142,6 @@ CASES.update(
     }
 )
 BOUNDS.update(dict.fromkeys(("ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare"), 5e-6))
-BOUNDS.update(dict.fromkeys(("ReduceSum", "CumSum", "ReduceLogSumExp", "ReduceLogSum"), 5e-6))
+BOUNDS.update(
+    dict.fromkeys(("ReduceSum", "CumSum", "Einsum", "ReduceLogSumExp", "ReduceLogSum"), 5e-6)
+)
