@@ -163,8 +163,8 @@ def test_both_outputs_of_topk() -> None:
     ("text", "reason"),
     [
         ("m (float[4] x) => (float[8] y) { y = TopKs(x) }", "TopKs"),
-        ("m (float[4] x, int64[1] k) => (float[?] y, int64[?] i) { y, i = TopK(x, k) }", "known"),
-        ("m (float[4] x, int64[1] n) => (float[?] y) { y = Tile(x, n) }", "known"),
+        ("m (float[4] x) => (float[?] y, int64[?] i) { k = ArgMax(x) y, i = TopK(x, k) }", "known"),
+        ("m (float[4] x) => (float[?] y) { n = ArgMax(x) y = Tile(x, n) }", "known"),
     ],
 )
 def test_a_size_that_is_data_is_a_typed_error(text: str, reason: str) -> None:
