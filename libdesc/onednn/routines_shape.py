@@ -67,24 +67,15 @@ class Reduction(FollowingRoutine):
         src: any dims.
         dst: some of them.
         post: operators fused behind it.
-        power: of the norms.
     """
 
-    def __init__(
-        self,
-        alg: str,
-        src: PTensor,
-        dst: PTensor,
-        post: Sequence[Follower] = (),
-        power: float = 0.0,
-    ) -> None:
+    def __init__(self, alg: str, src: PTensor, dst: PTensor, post: Sequence[Follower] = ()) -> None:
         kept = [dim for dim in canonical_order(src.dims) if dst.dims.get(dim) == src.size(dim)]
         order = tuple(dict.fromkeys([*kept, *canonical_order(src.dims)]))
         super().__init__(
             [Operand("src", src, order), Operand("dst", dst, within(order, dst.dims))], post
         )
         self.alg = alg
-        self.power = power
 
     def row(self, layout: Layout) -> Row:
         """dst as src, without what is reduced: oneDNN's choice may be one that dst cannot have."""
@@ -96,5 +87,5 @@ class Reduction(FollowingRoutine):
 
     def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
         """The primitive on src and dst."""
-        primitive: Primitive = dnnl.reduction(self.alg, *descs, p=self.power)
+        primitive: Primitive = dnnl.reduction(self.alg, *descs)
         return primitive
