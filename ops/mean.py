@@ -4,39 +4,21 @@ from __future__ import annotations
 
 from libdesc import guideline, invoker, onednn
 from libdesc.numpy.arrays import FLOATS
-from ops._names import axes_of
+from ops._reduce import reduced_dims, reduction_names, without
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
-from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
-
-
-def _names(node: Naming) -> None:
-    rank = node.rank("x0")
-    if node.rank("y0") == rank:
-        kept = list(range(rank))
-    elif node.opset >= 18:
-        return  # which dims go is an input's value; ``_read`` names what is left
-    else:
-        gone = {axis % rank for axis in node.attribute("axes") or range(rank)}
-        kept = [position for position in range(rank) if position not in gone]
-    for place, position in enumerate(kept):
-        node.same("x0", position, "y0", place)
 
 
 def _read(node: NodeReader) -> VTensor:
     x = node.input(0)
-    axes = node.attribute("axes")
-    if node.opset >= 18 and node.has(1):
-        axes = [int(axis) for axis in node.constant(1)]
-    if not axes and node.attribute("noop_with_empty_axes", 0):
-        axes = []
-    elif not axes:
-        axes = list(range(len(x.dims)))
-    return node.add(Mean(axes_of(node, x, axes), bool(node.attribute("keepdims", 1))), x)
+    return node.add(Mean(reduced_dims(node, x), bool(node.attribute("keepdims", 1))), x)
 
 
-@operator("Mean", dims={"x": "*", "y": "*"}, onnx=Spelling("ReduceMean", 1, _read, _names))
+@operator(
+    "Mean", dims={"x": "*", "y": "*"}, onnx=Spelling("ReduceMean", 1, _read, reduction_names())
+)
 class Mean:
     """The mean over some dims.
 
@@ -62,9 +44,7 @@ class Mean:
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
         if any(x.size(dim) == 0 for dim in self.axes):
             raise DimError(f"there is no mean over {' '.join(self.axes)}: no elements")
-        rest = {dim: size for dim, size in x.dims.items() if dim not in self.axes}
-        kept = {dim: rest.get(dim, 1) for dim in x.dims} if self.keepdims else rest
-        y = VTensor(x.dtype, kept, ctx.output(0))
+        y = VTensor(x.dtype, without(x, self.axes, self.keepdims), ctx.output(0))
         ctx.dispatch(self, [x], [y])
         return y
 

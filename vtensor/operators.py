@@ -70,8 +70,12 @@ class NodeReader(Protocol):
     def output_names(self, index: int = 0) -> tuple[str, ...]:
         """The dim names that the model's naming gives to an output, a position each."""
 
+    @property
+    def output_count(self) -> int:
+        """Number of outputs that the node lists, unused ones included."""
+
     def add(self, op: object, *inputs: VTensor) -> VTensor:
-        """Add an operator to the graph."""
+        """Add an operator to the graph; a tuple of its outputs where it has several."""
 
     def reshape(self, x: VTensor, dims: Mapping[str, int]) -> VTensor:
         """The same elements in presentation order under other dims."""

@@ -130,4 +130,13 @@ def transposed_convolution(
 
 def lowest(dtype: np.dtype[Any]) -> float:
     """What no element is below."""
+    if dtype.kind == "b":
+        return False
     return int(np.iinfo(dtype).min) if dtype.kind in "iu" else -np.inf
+
+
+def highest(dtype: np.dtype[Any]) -> float:
+    """What no element is above."""
+    if dtype.kind == "b":
+        return True
+    return int(np.iinfo(dtype).max) if dtype.kind in "iu" else np.inf

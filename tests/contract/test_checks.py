@@ -124,23 +124,23 @@ def test_good_dims(ruled: Any, w: dict[str, int]) -> None:
 
 
 def test_open_dims_and_variadic_inputs() -> None:
-    @operator("Gather", dims={"x": "C *", "y": "C *"})
-    class Gather:
+    @operator("Gathering", dims={"x": "C *", "y": "C *"})
+    class Gathering:
         def compute(self, ctx: Context, *x: VTensor) -> VTensor:
             y = VTensor(x[0].dtype, x[0].dims, ctx.output(0))
             ctx.dispatch(self, list(x), [y])
             return y
 
     made, [a, b] = graph(a={"C": 3, "W": 2}, b={"W": 2})
-    made.add(Gather(), a, a, a)
-    assert message(DimError, lambda: made.add(Gather(), a, b, name="g")) == (
-        "Gather 'g': the dims of x must be C *\n"
+    made.add(Gathering(), a, a, a)
+    assert message(DimError, lambda: made.add(Gathering(), a, b, name="g")) == (
+        "Gathering 'g': the dims of x must be C *\n"
         "  y  : C=3 W=2   f32\n"
         "  x0 : C=3 W=2   f32\n"
         "  x1 : W=2       f32"
     )
-    assert message(GraphError, lambda: made.add(Gather(), name="none")) == (
-        "Gather 'none' takes at least 1 inputs, 0 were given"
+    assert message(GraphError, lambda: made.add(Gathering(), name="none")) == (
+        "Gathering 'none' takes at least 1 inputs, 0 were given"
     )
 
 

@@ -324,3 +324,5 @@ BOUNDS |= {"Conv1D": 1e-5, "Conv3D": 1e-5, "ConvTranspose": 1e-5}
 for _name, _rows in ELEMENTWISE.items():
     CASES[_name] = [Case(op, inputs, refused) for op, inputs, refused in _rows]
 BOUNDS |= ELEMENTWISE_BOUNDS
+
+import tests.operators.cases_shape  # noqa: E402, F401  # more rows of CASES

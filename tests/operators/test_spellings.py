@@ -34,13 +34,18 @@ VOLUME = (2, 6, 5, 4, 7)
 
 @dataclass(frozen=True)
 class Node:
-    """A model of one node: shapes are inputs of the run, arrays are constants, None is absent."""
+    """A model of one node: shapes are inputs of the run, arrays are constants, None is absent.
+
+    Its first output is delivered, of element type ``kind``.
+    """
 
     op_type: str
     opset: int
     inputs: tuple[tuple[int, ...] | Array | None, ...]
     attributes: dict[str, Any] = field(default_factory=dict)
     same: bool = False
+    outputs: int = 1
+    kind: int = TensorProto.FLOAT
 
     def __str__(self) -> str:
         given = [getattr(one, "shape", one) for one in self.inputs]
@@ -57,8 +62,9 @@ class Node:
             if isinstance(shape, tuple)
         ]
         taken = [*names, "x0"] if self.same else names
-        node = helper.make_node(self.op_type, taken, ["y"], **self.attributes)
-        output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+        made = ["y", *(f"y{i}" for i in range(1, self.outputs))]
+        node = helper.make_node(self.op_type, taken, made, **self.attributes)
+        output = helper.make_tensor_value_info("y", self.kind, None)
         graph = helper.make_graph([node], "one", inputs, [output], constants)
         opsets = [helper.make_opsetid("", self.opset)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
@@ -82,6 +88,11 @@ def floats(*shape: int) -> Array:
 def integers(*values: int) -> Array:
     """A constant that is a shape or a row of axes."""
     return np.array(values, np.int64)
+
+
+def numbers(*values: float) -> Array:
+    """A constant that is a row of scales."""
+    return np.array(values, np.float32)
 
 
 def positive(size: int) -> Array:
@@ -254,6 +265,140 @@ NODES = [
     Node("Identity", 13, (IMAGE,)),
     Node("Dropout", 7, (IMAGE,)),
     Node("Dropout", 13, (IMAGE, np.array(0.3, "f4"), np.array(False))),
+]
+
+LONG = TensorProto.INT64
+SQUARE = (1, 2, 5, 6)
+ROWS = integers(1, 1, 0, 3, 2, 2).reshape(3, 2)
+NONE = np.zeros(0, np.float32)
+MODE, SYMMETRIC = "coordinate_transformation_mode", "half_pixel_symmetric"
+REDUCTIONS = ("Sum", "Max", "Min", "Prod", "L1", "L2", "SumSquare", "LogSumExp")
+
+NODES += [
+    *(Node(f"Reduce{one}", 11, (IMAGE,), {"axes": [2, -1], "keepdims": 0}) for one in REDUCTIONS),
+    *(Node(f"Reduce{one}", 12, (IMAGE,), {"axes": [1]}) for one in REDUCTIONS),
+    *(Node(f"Reduce{one}", 18, ((2, 3, 4), integers(-1))) for one in REDUCTIONS),
+    *(Node(f"Reduce{one}", 18, ((2, 3),), {"keepdims": 0}) for one in REDUCTIONS),
+    Node("ReduceSum", 13, (IMAGE, integers(0, 3)), {"keepdims": 0}),
+    Node("ReduceSum", 13, ((2, 3), integers()), {"noop_with_empty_axes": 1}),
+    Node("ReduceLogSum", 18, ((2, 3, 0), integers(1))),
+    Node("Slice", 9, (IMAGE,), {"starts": [1, -3], "ends": [5, 99], "axes": [1, 3]}),
+    Node("Slice", 9, (IMAGE,), {"starts": [1, 2], "ends": [2, 4]}),
+    Node("Slice", 10, (IMAGE, integers(-1), integers(-99), integers(2), integers(-2))),
+    Node("Slice", 11, (IMAGE, integers(5), integers(3), integers(1))),
+    Node("Slice", 13, ((5,), integers(-99), integers(-99), integers(0), integers(-1))),
+    Node("Slice", 13, (IMAGE, integers(2**62), integers(-(2**62)), integers(3), integers(-1))),
+    Node("Split", 11, (IMAGE,), {"axis": 1}, outputs=3),
+    Node("Split", 11, (IMAGE,), {"axis": -1, "split": [3, 5]}, outputs=2),
+    Node("Split", 13, (IMAGE, integers(2, 4)), {"axis": 1}, outputs=2),
+    Node("Split", 18, ((7, 2),), {"num_outputs": 3}, outputs=3),
+    Node("Pad", 7, (IMAGE,), {"pads": [0, 1, 2, 0, 0, 0, 1, 3], "value": 2.5}),
+    Node("Pad", 7, (IMAGE,), {"pads": [0, 1, 2, 0, 0, 0, 1, 3], "mode": "reflect"}),
+    Node("Pad", 11, ((3, 4), integers(1, 0, 2, 1)), {"mode": "edge"}),
+    Node("Pad", 13, ((3, 4), integers(-1, 1, 0, -2), np.array(1.5, "f4"))),
+    Node("Pad", 18, (IMAGE, integers(1, 2, 0, 1), None, integers(-1, 1))),
+    Node("Pad", 19, ((3, 4), integers(0, 2, 1, 2)), {"mode": "wrap"}),
+    Node("Gather", 7, ((5, 3, 4), integers(0, 4, 2)), {"axis": 1 - 1}),
+    Node("Gather", 11, ((5, 3, 4), integers(-1, 0).reshape(1, 2)), {"axis": -2}),
+    Node("Gather", 13, ((5, 3), np.array(2)), {"axis": 1}),
+    Node("GatherElements", 11, ((3, 4), integers(0, -1, 2, 1).reshape(2, 2)), {"axis": 1}),
+    Node("GatherElements", 13, ((3, 4), integers(0, -1, 2, 1).reshape(1, 4))),
+    Node("GatherND", 11, ((3, 4, 5), integers(2, 1, 0, -1).reshape(2, 2))),
+    Node("GatherND", 12, ((3, 4, 5), integers(2, 1, 0).reshape(3, 1)), {"batch_dims": 1}),
+    Node("GatherND", 13, ((2, 3, 4), integers(2, 1, 0, 3).reshape(2, 1, 2)), {"batch_dims": 1}),
+    Node("Scatter", 9, ((3, 4), integers(1, 0, 2, 1).reshape(2, 2), (2, 2)), {"axis": 1}),
+    Node("ScatterElements", 11, ((3, 4), integers(1, -1).reshape(1, 2), (1, 2))),
+    *(
+        Node("ScatterElements", 18, ((3, 4), ROWS, (3, 2)), {"axis": 1, "reduction": how})
+        for how in ("add", "mul", "max", "min")
+    ),
+    Node("ScatterElements", 16, ((3, 4), ROWS, (3, 2)), {"axis": 1, "reduction": "add"}),
+    Node("ScatterND", 11, ((3, 4, 5), integers(2, 1, 0, -1).reshape(2, 2), (2, 5))),
+    Node("ScatterND", 13, ((3, 4), integers(2).reshape(1, 1), (1, 4))),
+    Node("ScatterND", 16, ((3, 4), integers(2, 2).reshape(2, 1), (2, 4)), {"reduction": "mul"}),
+    Node("ScatterND", 18, ((3, 4), integers(2, 2).reshape(2, 1), (2, 4)), {"reduction": "max"}),
+    Node("EyeLike", 9, ((3, 4),), {"k": 1}),
+    Node("Einsum", 12, ((2, 3, 4), (2, 4, 5)), {"equation": "bij, bjk -> bik"}),
+    Node("Einsum", 12, ((3, 4), floats(4, 5)), {"equation": "ij,jk"}),
+    Node("Einsum", 12, ((2, 4, 4),), {"equation": "...ii->...i"}),
+    Node("Einsum", 12, ((4, 4),), {"equation": "ij,ij->"}, same=True),
+    Node("Einsum", 12, ((3, 4),), {"equation": "ij->ji"}),
+    Node("Einsum", 12, ((3, 2, 4), (2,)), {"equation": "a...b,...->b...a"}),
+    Node("EyeLike", 9, ((4, 3),), {"dtype": LONG}, kind=LONG),
+    Node("Expand", 8, ((3, 1), integers(2, 1, 4))),
+    Node("Expand", 13, ((2, 3, 1), integers(4))),
+    Node("Expand", 13, ((3, 1), integers(3, 4))),
+    Node("Tile", 7, ((3, 4), integers(2, 1))),
+    Node("Tile", 13, ((3, 4), integers(1, 3))),
+    Node("DepthToSpace", 7, ((2, 12, 3, 2),), {"blocksize": 2}),
+    Node("DepthToSpace", 11, ((2, 12, 3, 2),), {"blocksize": 2, "mode": "CRD"}),
+    Node("DepthToSpace", 13, ((2, 18, 3, 2),), {"blocksize": 3, "mode": "DCR"}),
+    Node("SpaceToDepth", 7, ((2, 3, 6, 4),), {"blocksize": 2}),
+    Node("SpaceToDepth", 13, ((2, 3, 6, 9),), {"blocksize": 3}),
+    Node("ArgMax", 7, (IMAGE,), {"axis": 1}, kind=LONG),
+    Node("ArgMax", 12, ((2, 3),), {"axis": -1, "keepdims": 0, "select_last_index": 1}, kind=LONG),
+    Node("ArgMin", 11, ((2, 3),), {"keepdims": 0}, kind=LONG),
+    Node("ArgMin", 13, (IMAGE,), {"axis": 2}, kind=LONG),
+    Node("TopK", 7, (IMAGE,), {"k": 3, "axis": 1}, outputs=2),
+    Node("TopK", 10, (IMAGE, integers(2)), outputs=2),
+    Node("TopK", 11, (IMAGE, integers(9)), {"axis": 2, "largest": 0}, outputs=2),
+    Node("Upsample", 7, (SQUARE,), {"scales": [1.0, 1.0, 2.0, 3.0]}),
+    Node("Upsample", 7, (SQUARE,), {"scales": [1.0, 1.0, 2.0, 1.5], "mode": "linear"}),
+    Node("Upsample", 9, (SQUARE, numbers(1, 1, 2, 2))),
+    Node("Resize", 10, (SQUARE, numbers(1, 1, 0.6, 2.5))),
+    Node("Resize", 10, (SQUARE, numbers(1, 1, 2, 0.5)), {"mode": "linear"}),
+    *(
+        Node("Resize", 11, (SQUARE, NONE, numbers(1, 1, 1.6, 0.7)), {"mode": mode, **more})
+        for mode in ("linear", "cubic")
+        for more in ({}, {MODE: "asymmetric"})
+    ),
+    *(
+        Node("Resize", 13, (SQUARE, NONE, numbers(1, 1, 1.5, 0.75)), {"nearest_mode": rounding})
+        for rounding in ("floor", "ceil", "round_prefer_ceil", "round_prefer_floor")
+    ),
+    *(
+        Node("Resize", 11, (SQUARE, NONE, NONE, integers(1, 2, 9, 3)), {"mode": "linear", **more})
+        for more in ({}, {MODE: "align_corners"})
+    ),
+    Node("Resize", 11, (SQUARE, NONE, NONE, integers(1, 2, 9, 1)), {MODE: "pytorch_half_pixel"}),
+    Node("Resize", 11, (SQUARE, NONE, numbers(1, 1, 2, 2)), {MODE: "tf_half_pixel_for_nn"}),
+    Node(
+        "Resize",
+        13,
+        (SQUARE, numbers(0, 0, 0.2, -0.1, 1, 1, 0.9, 1.3), NONE, integers(1, 2, 4, 7)),
+        {MODE: "tf_crop_and_resize", "mode": "linear", "extrapolation_value": 9.0},
+    ),
+    Node(
+        "Resize",
+        13,
+        (SQUARE, NONE, numbers(1, 1, 1.7, 0.7)),
+        {"mode": "cubic", "exclude_outside": 1, "cubic_coeff_a": -0.5},
+    ),
+    *(
+        Node(
+            "Resize",
+            18,
+            (SQUARE, None, numbers(0.4, 0.6)),
+            {"mode": mode, "antialias": 1, "axes": [-2, -1]},
+        )
+        for mode in ("linear", "cubic")
+    ),
+    *(
+        Node(
+            "Resize",
+            18,
+            (SQUARE, None, None, integers(4, 12)),
+            {"axes": [2, 3], "keep_aspect_ratio_policy": policy},
+        )
+        for policy in ("not_larger", "not_smaller")
+    ),
+    Node("Resize", 19, (SQUARE, None, numbers(0.45)), {MODE: SYMMETRIC, "axes": [3]}),
+    Node("CumSum", 11, (IMAGE, np.array(2))),
+    Node("CumSum", 14, ((4, 5), np.array(-1)), {"exclusive": 1, "reverse": 1}),
+    Node("Trilu", 14, ((2, 3, 4),)),
+    Node("Trilu", 14, ((4, 3), np.array(-1)), {"upper": 0}),
+    Node("OneHot", 9, (integers(3, 1, 0), np.array(4), (2,)), {"axis": 0}),
+    Node("OneHot", 11, (integers(3, 1, 0, 9).reshape(2, 2), np.array(4), (2,))),
 ]
 
 REFUSED = [

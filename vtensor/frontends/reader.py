@@ -148,6 +148,11 @@ class Reader:
         """The dim names that the model's naming gives to an output, a position each."""
         return self.local.get(f"y{index}", ())
 
+    @property
+    def output_count(self) -> int:
+        """Number of outputs that the node lists, unused ones included."""
+        return len(self.node.proto.output)
+
     def add(self, op: object, *inputs: VTensor) -> Any:
         """Add an operator to the graph; its output, or a tuple where it has several."""
         return self._add(op, inputs)

@@ -1,0 +1,147 @@
+"""Cases of the operators that pick, put together and sum up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ops import (
+    ArgMax,
+    ArgMin,
+    CumSum,
+    DepthToSpace,
+    Einsum,
+    Expand,
+    EyeLike,
+    Gather,
+    GatherElements,
+    GatherND,
+    OneHot,
+    Pad,
+    ReduceL1,
+    ReduceL2,
+    ReduceLogSum,
+    ReduceLogSumExp,
+    ReduceMax,
+    ReduceMin,
+    ReduceProd,
+    ReduceSum,
+    ReduceSumSquare,
+    Resize,
+    ScatterElements,
+    ScatterND,
+    Slice,
+    SpaceToDepth,
+    Tile,
+    TopK,
+    Trilu,
+)
+from tests.operators.cases import BOUNDS, CASES, Case
+
+IMAGE = "N=2 C=17 H=5 W=6"
+
+
+def _reductions(cls: Any, sign: str = "") -> Iterator[Case]:
+    for channels in (3, 17, 32):
+        for keep in (True, False):
+            yield Case(cls(("H", "W"), keep), (f"{sign}N=2 C={channels} H=3 W=4",))
+    yield Case(cls(("C",)), (f"{sign}{IMAGE}",))
+    yield Case(cls(("feat",), keepdims=False), (f"{sign}batch=2 seq=7 feat=9",))
+    yield Case(cls(("A", "B"), keepdims=False), (f"{sign}A=3 B=4",))
+    yield Case(cls(()), (f"{sign}A=3 B=4",), refused=("onednn",))
+    if cls in (ReduceSum, ReduceProd, ReduceL1):  # others are infinite: see the test of spellings
+        yield Case(cls(("B",)), ("A=3 B=0",), refused=("onednn",))
+
+
+CASES.update(
+    {
+        "ArgMax": [Case(ArgMax("C"), (IMAGE,)), Case(ArgMax("H", False, True), (IMAGE,))],
+        "ArgMin": [Case(ArgMin("C"), (IMAGE,)), Case(ArgMin("B", False, True), ("A=2 B=9",))],
+        "CumSum": [Case(CumSum("H", e, r), (IMAGE,)) for e in (False, True) for r in (False, True)],
+        "DepthToSpace": [
+            Case(DepthToSpace(2, mode), ("N=2 C=12 H=3 W=2",)) for mode in ("DCR", "CRD")
+        ],
+        "Expand": [
+            Case(Expand((("N", 2), ("C", 17), ("H", 3), ("W", 2))), ("C=17 H=1 W=1",)),
+            Case(Expand((("H", 4),)), ("N=2 C=17 H=1 W=3",)),
+            Case(Expand((("A", 4), ("B", 0))), ("B=1",)),
+        ],
+        "Einsum": [
+            Case(Einsum(("O", "N")), ("N=8 C=20", "!O=10 C=20")),
+            Case(Einsum(("A",), (("B", "A"),)), ("A=4 B=4", "A=1 C=3")),
+            Case(Einsum(()), ("A=3 B=4", "B=4 A=3", "B=4")),
+        ],
+        "EyeLike": [Case(EyeLike("A", "B", k=k), ("A=3 B=4",)) for k in (-1, 0, 2)],
+        "Gather": [
+            Case(Gather("C"), (IMAGE, "n=2 m=3 <17")),
+            Case(Gather("word"), ("word=9 feat=4", "! <9")),
+            Case(Gather("B"), ("A=2 B=9", "B=3 <9")),
+        ],
+        "GatherElements": [
+            Case(GatherElements("C"), (IMAGE, "N=1 C=30 H=2 W=6 <17")),
+            Case(GatherElements("A"), ("A=2 B=9", "!A=5 B=9 <2")),
+        ],
+        "GatherND": [
+            Case(GatherND(("C", "H"), "K"), (IMAGE, "n=7 K=2 <5")),
+            Case(GatherND(("H", "C"), "K"), (IMAGE, "n=7 N=2 K=2 <5")),
+            Case(GatherND(("A", "B"), "K"), ("A=3 B=4", "!K=2 <3")),
+        ],
+        "OneHot": [
+            Case(OneHot("class", 4), ("N=3 <4", "class=2")),
+            Case(OneHot("class", 4), (" <4", "!class=2")),
+        ],
+        "Pad": [
+            Case(Pad(("W", "C"), (1, 2, 0, 3), value=1.5), (IMAGE,)),
+            Case(Pad(("W", "C"), (-1, 2, -2, -3)), (IMAGE,)),
+            *(Case(Pad(("H", "W"), (1, 2, 3, 0), mode), (IMAGE,)) for mode in ("edge", "wrap")),
+            Case(Pad(("H", "W"), (1, 2, 3, 0), "reflect"), (IMAGE,)),
+        ],
+        "ReduceL1": list(_reductions(ReduceL1)),
+        "ReduceL2": list(_reductions(ReduceL2)),
+        "ReduceLogSum": list(_reductions(ReduceLogSum, "+")),
+        "ReduceLogSumExp": list(_reductions(ReduceLogSumExp)),
+        "ReduceMax": list(_reductions(ReduceMax)),
+        "ReduceMin": list(_reductions(ReduceMin)),
+        "ReduceProd": list(_reductions(ReduceProd, "+")),
+        "ReduceSum": list(_reductions(ReduceSum)),
+        "ReduceSumSquare": list(_reductions(ReduceSumSquare)),
+        "Resize": [
+            Case(Resize(("H", "W"), (10, 9), (2.0, 1.5)), (IMAGE,)),
+            Case(Resize(("W", "C"), (3, 9), (0.5, 9 / 17), "linear", "align_corners"), (IMAGE,)),
+            Case(Resize(("H",), (8,), (1.6,), "cubic", exclude_outside=True), (IMAGE,)),
+            Case(Resize(("W",), (4,), (4 / 6,), "cubic", antialias=True), (IMAGE,)),
+            Case(Resize((), (), ()), (IMAGE,)),
+        ],
+        "ScatterElements": [
+            Case(ScatterElements("C"), (IMAGE, "N=2 C=1 H=5 W=3 <17", "N=2 C=1 H=5 W=3")),
+            *(
+                Case(ScatterElements("H", how), (IMAGE, "N=1 C=9 H=9 W=6 <5", "N=1 C=9 H=9 W=6"))
+                for how in ("add", "mul", "max", "min")
+            ),
+        ],
+        "ScatterND": [
+            Case(ScatterND(("W", "C"), "K"), (IMAGE, "n=1 K=2 <6", "n=1 N=2 H=5")),
+            *(
+                Case(ScatterND(("A",), "K", how), ("A=3 B=4", "n=5 K=1 <3", "n=5 B=4"))
+                for how in ("add", "mul", "max", "min")
+            ),
+        ],
+        "Slice": [
+            Case(Slice(("C", "W"), (3, -1), (99, -99), (2, -2)), (IMAGE,)),
+            Case(Slice(("H",), (3,), (3,), (1,)), (IMAGE,)),
+        ],
+        "SpaceToDepth": [
+            Case(SpaceToDepth(2, mode), ("N=2 C=3 H=4 W=6",)) for mode in ("DCR", "CRD")
+        ],
+        "Tile": [Case(Tile((("C", 2), ("W", 3))), (IMAGE,)), Case(Tile((("A", 0),)), ("A=2 B=3",))],
+        "TopK": [Case(TopK("C", 3), (IMAGE,)), Case(TopK("H", 2, largest=False), (IMAGE,))],
+        "Trilu": [
+            Case(Trilu("H", "W", -1), (IMAGE,)),
+            Case(Trilu("C", "N", 2, upper=False), (IMAGE,)),
+        ],
+    }
+)
+BOUNDS.update(dict.fromkeys(("ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare"), 5e-6))
+BOUNDS.update(
+    dict.fromkeys(("ReduceSum", "CumSum", "Einsum", "ReduceLogSumExp", "ReduceLogSum"), 5e-6)
+)
