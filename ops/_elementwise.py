@@ -109,7 +109,7 @@ def numpy_unary(
     """
 
     @invoker(name, library="numpy", dtypes={"x": dtypes}, python=True)
-    def apply(ctx: Context, op: object, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+    def apply(ctx: Context, op: object, x: VTensor, y: VTensor) -> None:
         src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
         if lib_tagger("numpy", [src], [dst]):
             return
@@ -124,7 +124,7 @@ def numpy_binary(
     """NumPy's invoker: ``function(op, a, b)``; half and bf16 are computed in f32."""
 
     @invoker(name, library="numpy", dtypes={"a": dtypes, "b": dtypes}, python=True)
-    def apply(ctx: Context, op: object, a: VTensor, b: VTensor, y: VTensor) -> None:  # noqa: ARG001
+    def apply(ctx: Context, op: object, a: VTensor, b: VTensor, y: VTensor) -> None:
         left, right, dst = (PTensor(t).require(Layout.ANY) for t in (a, b, y))
         if lib_tagger("numpy", [left, right], [dst]):
             return
@@ -159,7 +159,7 @@ def onednn_binary(name: str, alg: str) -> None:
     """oneDNN's invoker: an algorithm of its primitive on two operands."""
 
     @invoker(name, library="onednn", dtypes=NATIVE)
-    def apply(ctx: Context, op: object, a: VTensor, b: VTensor, y: VTensor) -> None:  # noqa: ARG001
+    def apply(ctx: Context, op: object, a: VTensor, b: VTensor, y: VTensor) -> None:
         left, right, dst = (PTensor(t).require(Layout.ANY) for t in (a, b, y))
         call = onednn.Binary(alg, left, right, dst, post=ctx.post)
         if lib_tagger("onednn", [left, right], [dst]):

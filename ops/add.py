@@ -69,7 +69,7 @@ class Add:
 
 
 @invoker("Add", library="onednn", dtypes=["f32", "bf16", "f16"])
-def onednn_add(ctx: Context, op: Add, a: VTensor, b: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def onednn_add(ctx: Context, op: Add, a: VTensor, b: VTensor, y: VTensor) -> None:
     left, right, dst = (PTensor(t).require(Layout.ANY) for t in (a, b, y))
     add = onednn.Binary("add", left, right, dst, post=ctx.post)
     if lib_tagger("onednn", [left, right], [dst]):
@@ -78,7 +78,7 @@ def onednn_add(ctx: Context, op: Add, a: VTensor, b: VTensor, y: VTensor) -> Non
 
 
 @invoker("Add", library="numpy", dtypes=NUMBERS, python=True)
-def numpy_add(ctx: Context, op: Add, a: VTensor, b: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_add(ctx: Context, op: Add, a: VTensor, b: VTensor, y: VTensor) -> None:
     left, right, dst = (PTensor(t).require(Layout.ANY) for t in (a, b, y))
     if lib_tagger("numpy", [left, right], [dst]):
         return

@@ -52,7 +52,7 @@ class CumSum:
 
 
 @invoker("CumSum", library="numpy", dtypes=NUMBERS, python=True)
-def numpy_cumsum(ctx: Context, op: CumSum, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_cumsum(ctx: Context, op: CumSum, x: VTensor, y: VTensor) -> None:
     order = Layout.plain(x.dims)
     src, dst = PTensor(x).require(order), PTensor(y).require(order)
     if lib_tagger("numpy", [src], [dst]):
@@ -112,7 +112,7 @@ class Trilu:
 
 
 @invoker("Trilu", library="numpy", python=True)
-def numpy_trilu(ctx: Context, op: Trilu, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_trilu(ctx: Context, op: Trilu, x: VTensor, y: VTensor) -> None:
     rest = [dim for dim in x.dims if dim not in (op.rows, op.columns)]
     order = Layout.plain([*rest, op.rows, op.columns])
     src, dst = PTensor(x).require(order), PTensor(y).require(order)
@@ -178,7 +178,7 @@ class OneHot:
 
 
 @invoker("OneHot", library="numpy", dtypes={"i": NUMBERS}, python=True)
-def numpy_one_hot(ctx: Context, op: OneHot, i: VTensor, values: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_one_hot(ctx: Context, op: OneHot, i: VTensor, values: VTensor, y: VTensor) -> None:
     places, pair, dst = (PTensor(t).require(Layout.plain(t.dims)) for t in (i, values, y))
     if lib_tagger("numpy", [places, pair], [dst]):
         return

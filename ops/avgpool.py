@@ -105,7 +105,7 @@ def onednn_avgpool(ctx: Context, op: AvgPool, x: VTensor, y: VTensor) -> None:
 
 
 @invoker("AvgPool", library="numpy", dtypes=FLOATS, python=True)
-def numpy_avgpool(ctx: Context, op: AvgPool, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_avgpool(ctx: Context, op: AvgPool, x: VTensor, y: VTensor) -> None:
     src, dst = (PTensor(t).require(image_order(t)) for t in (x, y))
     if lib_tagger("numpy", [src], [dst]):
         return

@@ -104,7 +104,7 @@ def onednn_batchnorm(
 
 @invoker("BatchNorm", library="numpy", dtypes=FLOATS, python=True)
 def numpy_batchnorm(
-    ctx: Context,  # noqa: ARG001
+    ctx: Context,
     op: BatchNorm,
     x: VTensor,
     scale: VTensor,

@@ -41,7 +41,7 @@ class BiasAdd:
 
 
 @invoker("BiasAdd", library="onednn", dtypes=["f32", "bf16", "f16"])
-def onednn_biasadd(ctx: Context, op: BiasAdd, x: VTensor, b: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def onednn_biasadd(ctx: Context, op: BiasAdd, x: VTensor, b: VTensor, y: VTensor) -> None:
     src, bias, dst = (PTensor(t).require(Layout.ANY) for t in (x, b, y))
     add = onednn.Binary("add", src, bias, dst, post=ctx.post)
     if lib_tagger("onednn", [src, bias], [dst]):
@@ -50,7 +50,7 @@ def onednn_biasadd(ctx: Context, op: BiasAdd, x: VTensor, b: VTensor, y: VTensor
 
 
 @invoker("BiasAdd", library="numpy", dtypes=NUMBERS, python=True)
-def numpy_biasadd(ctx: Context, op: BiasAdd, x: VTensor, b: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_biasadd(ctx: Context, op: BiasAdd, x: VTensor, b: VTensor, y: VTensor) -> None:
     src, bias, dst = (PTensor(t).require(Layout.ANY) for t in (x, b, y))
     if lib_tagger("numpy", [src, bias], [dst]):
         return

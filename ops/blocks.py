@@ -74,7 +74,7 @@ class DepthToSpace:
 
 
 @invoker("DepthToSpace", library="numpy", python=True)
-def numpy_depth_to_space(ctx: Context, op: DepthToSpace, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_depth_to_space(ctx: Context, op: DepthToSpace, x: VTensor, y: VTensor) -> None:
     src, dst = PTensor(x).require("NCHW"), PTensor(y).require("NCHW")
     if lib_tagger("numpy", [src], [dst]):
         return
@@ -129,7 +129,7 @@ class SpaceToDepth:
 
 
 @invoker("SpaceToDepth", library="numpy", python=True)
-def numpy_space_to_depth(ctx: Context, op: SpaceToDepth, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_space_to_depth(ctx: Context, op: SpaceToDepth, x: VTensor, y: VTensor) -> None:
     src, dst = PTensor(x).require("NCHW"), PTensor(y).require("NCHW")
     if lib_tagger("numpy", [src], [dst]):
         return

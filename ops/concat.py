@@ -67,7 +67,7 @@ def onednn_concat(ctx: Context, op: Concat, *operands: VTensor) -> None:
 
 
 @invoker("Concat", library="numpy", python=True)
-def numpy_concat(ctx: Context, op: Concat, *operands: VTensor) -> None:  # noqa: ARG001
+def numpy_concat(ctx: Context, op: Concat, *operands: VTensor) -> None:
     order = Layout.plain(operands[-1].dims)
     *sources, dst = (PTensor(t).require(order) for t in operands)
     if lib_tagger("numpy", sources, [dst]):

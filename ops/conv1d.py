@@ -74,7 +74,7 @@ def onednn_conv1d(ctx: Context, op: Conv1D, x: VTensor, w: VTensor, y: VTensor) 
 
 
 @invoker("Conv1D", library="numpy", dtypes=NUMBERS, python=True)
-def numpy_conv1d(ctx: Context, op: Conv1D, x: VTensor, w: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_conv1d(ctx: Context, op: Conv1D, x: VTensor, w: VTensor, y: VTensor) -> None:
     src, dst = (PTensor(t).require(image_order(t)) for t in (x, y))
     order = Layout.plain(dim for dim in "GOIw" if dim in w.dims)
     weights = PTensor(w).require(order)

@@ -109,7 +109,7 @@ def onednn_conv2d(ctx: Context, op: Conv2D, x: VTensor, w: VTensor, y: VTensor) 
 
 
 @invoker("Conv2D", library="numpy", dtypes=NUMBERS, python=True)
-def numpy_conv2d(ctx: Context, op: Conv2D, x: VTensor, w: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_conv2d(ctx: Context, op: Conv2D, x: VTensor, w: VTensor, y: VTensor) -> None:
     src, dst = PTensor(x).require("NCHW"), PTensor(y).require("NCHW")
     weights = PTensor(w).require("GOIhw" if "G" in w.dims else "OIhw")
     if lib_tagger("numpy", [src, weights], [dst]):

@@ -77,7 +77,7 @@ def onednn_conv3d(ctx: Context, op: Conv3D, x: VTensor, w: VTensor, y: VTensor) 
 
 
 @invoker("Conv3D", library="numpy", dtypes=NUMBERS, python=True)
-def numpy_conv3d(ctx: Context, op: Conv3D, x: VTensor, w: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_conv3d(ctx: Context, op: Conv3D, x: VTensor, w: VTensor, y: VTensor) -> None:
     src, dst = (PTensor(t).require(image_order(t)) for t in (x, y))
     order = Layout.plain(dim for dim in "GOIdhw" if dim in w.dims)
     weights = PTensor(w).require(order)

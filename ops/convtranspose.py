@@ -159,7 +159,7 @@ class ConvTranspose:
 
 @invoker("ConvTranspose", library="numpy", dtypes=NUMBERS, python=True)
 def numpy_convtranspose(
-    ctx: Context,  # noqa: ARG001
+    ctx: Context,
     op: ConvTranspose,
     x: VTensor,
     w: VTensor,

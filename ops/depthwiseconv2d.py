@@ -71,7 +71,7 @@ def onednn_depthwise(ctx: Context, op: DepthwiseConv2D, x: VTensor, w: VTensor, 
 
 @invoker("DepthwiseConv2D", library="numpy", dtypes=NUMBERS, python=True)
 def numpy_depthwise(
-    ctx: Context,  # noqa: ARG001
+    ctx: Context,
     op: DepthwiseConv2D,
     x: VTensor,
     w: VTensor,

@@ -105,7 +105,7 @@ class Einsum:
 
 
 @invoker("Einsum", library="numpy", dtypes=NUMBERS, python=True)
-def numpy_einsum(ctx: Context, op: Einsum, *operands: VTensor) -> None:  # noqa: ARG001
+def numpy_einsum(ctx: Context, op: Einsum, *operands: VTensor) -> None:
     *sources, dst = (PTensor(t).require(Layout.plain(t.dims)) for t in operands)
     if lib_tagger("numpy", sources, [dst]):
         return

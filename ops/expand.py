@@ -66,7 +66,7 @@ class Expand:
 
 
 @invoker("Expand", library="numpy", python=True)
-def numpy_expand(ctx: Context, op: Expand, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_expand(ctx: Context, op: Expand, x: VTensor, y: VTensor) -> None:
     src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
     if lib_tagger("numpy", [src], [dst]):
         return
@@ -105,7 +105,7 @@ class Tile:
 
 
 @invoker("Tile", library="numpy", python=True)
-def numpy_tile(ctx: Context, op: Tile, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_tile(ctx: Context, op: Tile, x: VTensor, y: VTensor) -> None:
     order = Layout.plain(x.dims)
     src, dst = PTensor(x).require(order), PTensor(y).require(order)
     if lib_tagger("numpy", [src], [dst]):

@@ -110,7 +110,7 @@ class ArgMin(_Place):
 
 @invoker("ArgMax", library="numpy", dtypes=_TYPES, python=True)
 @invoker("ArgMin", library="numpy", dtypes=_TYPES, python=True)
-def numpy_place(ctx: Context, op: _Place, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_place(ctx: Context, op: _Place, x: VTensor, y: VTensor) -> None:
     order = Layout.plain(x.dims)
     src, dst = PTensor(x).require(order), PTensor(y).require(Layout.plain(y.dims))
     if lib_tagger("numpy", [src], [dst]):
@@ -187,7 +187,7 @@ class TopK:
 
 
 @invoker("TopK", library="numpy", dtypes=_TYPES, python=True)
-def numpy_topk(ctx: Context, op: TopK, x: VTensor, values: VTensor, indices: VTensor) -> None:  # noqa: ARG001
+def numpy_topk(ctx: Context, op: TopK, x: VTensor, values: VTensor, indices: VTensor) -> None:
     order = Layout.plain(x.dims)
     src, top, places = (PTensor(t).require(order) for t in (x, values, indices))
     if lib_tagger("numpy", [src], [top, places]):

@@ -56,7 +56,7 @@ class EyeLike:
 
 
 @invoker("EyeLike", library="numpy", python=True)
-def numpy_eye_like(ctx: Context, op: EyeLike, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_eye_like(ctx: Context, op: EyeLike, x: VTensor, y: VTensor) -> None:
     order = Layout.plain([op.rows, op.columns])
     src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(order)
     if lib_tagger("numpy", [src], [dst]):

@@ -108,7 +108,7 @@ class Gather:
 
 
 @invoker("Gather", library="numpy", dtypes=_INDICES, python=True)
-def numpy_gather(ctx: Context, op: Gather, x: VTensor, i: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_gather(ctx: Context, op: Gather, x: VTensor, i: VTensor, y: VTensor) -> None:
     src, places, dst = (PTensor(t).require(Layout.plain(t.dims)) for t in (x, i, y))
     if lib_tagger("numpy", [src, places], [dst]):
         return
@@ -166,7 +166,7 @@ def within(axis: str, x: VTensor, i: VTensor) -> None:
 
 @invoker("GatherElements", library="numpy", dtypes=_INDICES, python=True)
 def numpy_gather_elements(
-    ctx: Context,  # noqa: ARG001
+    ctx: Context,
     op: GatherElements,
     x: VTensor,
     i: VTensor,

@@ -49,7 +49,7 @@ class Identity:
 
 
 @invoker("Identity", library="numpy")
-def numpy_identity(ctx: Context, op: Identity, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_identity(ctx: Context, op: Identity, x: VTensor, y: VTensor) -> None:
     src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
     if lib_tagger("numpy", [src], [dst]):
         return

@@ -136,7 +136,7 @@ class LayerNormalization:
 
 @invoker("LayerNormalization", library="numpy", dtypes=FLOATS, python=True)
 def numpy_layernormalization(
-    ctx: Context,  # noqa: ARG001
+    ctx: Context,
     op: LayerNormalization,
     x: VTensor,
     scale: VTensor,

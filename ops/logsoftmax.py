@@ -100,7 +100,7 @@ class Hardmax(_Along):
     axis: tuple[str, ...] = param()
 
 
-def _one_axis(op: LogSoftmax, x: VTensor, y: VTensor) -> bool | str:  # noqa: ARG001
+def _one_axis(op: LogSoftmax, x: VTensor, y: VTensor) -> bool | str:
     if sum(x.size(dim) > 1 for dim in op.axis) > 1:
         return f"sums over several dims, {' '.join(op.axis)}"
     return True
@@ -119,7 +119,7 @@ def onednn_logsoftmax(ctx: Context, op: LogSoftmax, x: VTensor, y: VTensor) -> N
 
 
 @invoker("LogSoftmax", library="numpy", dtypes=FLOATS, python=True)
-def numpy_logsoftmax(ctx: Context, op: LogSoftmax, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_logsoftmax(ctx: Context, op: LogSoftmax, x: VTensor, y: VTensor) -> None:
     order = Layout.plain(x.dims)
     src, dst = PTensor(x).require(order), PTensor(y).require(order)
     if lib_tagger("numpy", [src], [dst]):
@@ -133,7 +133,7 @@ def numpy_logsoftmax(ctx: Context, op: LogSoftmax, x: VTensor, y: VTensor) -> No
 
 
 @invoker("Hardmax", library="numpy", dtypes=FLOATS, python=True)
-def numpy_hardmax(ctx: Context, op: Hardmax, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_hardmax(ctx: Context, op: Hardmax, x: VTensor, y: VTensor) -> None:
     order = Layout.plain([*(dim for dim in x.dims if dim not in op.axis), *op.axis])
     src, dst = PTensor(x).require(order), PTensor(y).require(order)
     if lib_tagger("numpy", [src], [dst]):

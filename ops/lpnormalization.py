@@ -55,7 +55,7 @@ class LpNormalization:
 
 
 @invoker("LpNormalization", library="numpy", dtypes=FLOATS, python=True)
-def numpy_lpnormalization(ctx: Context, op: LpNormalization, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_lpnormalization(ctx: Context, op: LpNormalization, x: VTensor, y: VTensor) -> None:
     src, dst = (PTensor(t).require(Layout.plain(x.dims)) for t in (x, y))
     if lib_tagger("numpy", [src], [dst]):
         return

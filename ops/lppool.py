@@ -81,7 +81,7 @@ class LpPool:
 
 
 @invoker("LpPool", library="numpy", dtypes=FLOATS, python=True)
-def numpy_lppool(ctx: Context, op: LpPool, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_lppool(ctx: Context, op: LpPool, x: VTensor, y: VTensor) -> None:
     src, dst = (PTensor(t).require(image_order(t)) for t in (x, y))
     if lib_tagger("numpy", [src], [dst]):
         return

@@ -57,7 +57,7 @@ class LRN:
         return y
 
 
-def _odd(op: LRN, x: VTensor, y: VTensor) -> bool | str:  # noqa: ARG001
+def _odd(op: LRN, x: VTensor, y: VTensor) -> bool | str:
     return op.size % 2 == 1 or f"sums over an odd number of channels only, not {op.size}"
 
 
@@ -73,7 +73,7 @@ def onednn_lrn(ctx: Context, op: LRN, x: VTensor, y: VTensor) -> None:
 
 
 @invoker("LRN", library="numpy", dtypes=FLOATS, python=True)
-def numpy_lrn(ctx: Context, op: LRN, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_lrn(ctx: Context, op: LRN, x: VTensor, y: VTensor) -> None:
     src, dst = (PTensor(t).require(image_order(t)) for t in (x, y))
     if lib_tagger("numpy", [src], [dst]):
         return

@@ -141,7 +141,7 @@ def onednn_matmul(ctx: Context, op: MatMul, a: VTensor, b: VTensor, y: VTensor) 
 
 
 @invoker("MatMul", library="numpy", dtypes=NUMBERS, python=True)
-def numpy_matmul(ctx: Context, op: MatMul, a: VTensor, b: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_matmul(ctx: Context, op: MatMul, a: VTensor, b: VTensor, y: VTensor) -> None:
     left, right, dst = (PTensor(t).require(Layout.plain(t.dims)) for t in (a, b, y))
     if lib_tagger("numpy", [left, right], [dst]):
         return

@@ -101,7 +101,7 @@ def onednn_maxpool(ctx: Context, op: MaxPool, x: VTensor, y: VTensor) -> None:
 
 
 @invoker("MaxPool", library="numpy", dtypes=NUMBERS, python=True)
-def numpy_maxpool(ctx: Context, op: MaxPool, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_maxpool(ctx: Context, op: MaxPool, x: VTensor, y: VTensor) -> None:
     src, dst = (PTensor(t).require(image_order(t)) for t in (x, y))
     if lib_tagger("numpy", [src], [dst]):
         return

@@ -58,7 +58,7 @@ class MaxPoolIndices:
 
 @invoker("MaxPoolIndices", library="numpy", dtypes={"": NUMBERS, "indices": ["s64"]}, python=True)
 def numpy_maxpoolindices(
-    ctx: Context,  # noqa: ARG001
+    ctx: Context,
     op: MaxPoolIndices,
     x: VTensor,
     y: VTensor,

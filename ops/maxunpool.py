@@ -91,7 +91,7 @@ class MaxUnpool:
 
 @invoker("MaxUnpool", library="numpy", dtypes={"": NUMBERS, "indices": ["s64"]}, python=True)
 def numpy_maxunpool(
-    ctx: Context,  # noqa: ARG001
+    ctx: Context,
     op: MaxUnpool,
     x: VTensor,
     indices: VTensor,

@@ -50,7 +50,7 @@ class Mean:
 
 
 @invoker("Mean", library="onednn", dtypes=["f32", "bf16", "f16"])
-def onednn_mean(ctx: Context, op: Mean, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def onednn_mean(ctx: Context, op: Mean, x: VTensor, y: VTensor) -> None:
     src, dst = PTensor(x), PTensor(y)
     mean = onednn.Reduction("mean", src, dst, post=ctx.post)
     for tensor in (src, dst):
@@ -61,7 +61,7 @@ def onednn_mean(ctx: Context, op: Mean, x: VTensor, y: VTensor) -> None:  # noqa
 
 
 @invoker("Mean", library="numpy", dtypes=FLOATS, python=True)
-def numpy_mean(ctx: Context, op: Mean, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_mean(ctx: Context, op: Mean, x: VTensor, y: VTensor) -> None:
     order = Layout.plain(x.dims)
     src, dst = PTensor(x).require(order), PTensor(y).require(Layout.plain(y.dims))
     if lib_tagger("numpy", [src], [dst]):

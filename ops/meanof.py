@@ -48,7 +48,7 @@ class MeanOf:
 
 
 @invoker("MeanOf", library="numpy", dtypes=FLOATS, python=True)
-def numpy_meanof(ctx: Context, op: MeanOf, *operands: VTensor) -> None:  # noqa: ARG001
+def numpy_meanof(ctx: Context, op: MeanOf, *operands: VTensor) -> None:
     *sources, dst = (PTensor(t).require(Layout.ANY) for t in operands)
     if lib_tagger("numpy", sources, [dst]):
         return

@@ -56,7 +56,7 @@ class MeanVarianceNormalization:
 
 @invoker("MeanVarianceNormalization", library="numpy", dtypes=FLOATS, python=True)
 def numpy_meanvariance(
-    ctx: Context,  # noqa: ARG001
+    ctx: Context,
     op: MeanVarianceNormalization,
     x: VTensor,
     y: VTensor,

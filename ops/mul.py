@@ -60,7 +60,7 @@ class Mul:
 
 
 @invoker("Mul", library="onednn", dtypes=["f32", "bf16", "f16"])
-def onednn_mul(ctx: Context, op: Mul, a: VTensor, b: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def onednn_mul(ctx: Context, op: Mul, a: VTensor, b: VTensor, y: VTensor) -> None:
     left, right, dst = (PTensor(t).require(Layout.ANY) for t in (a, b, y))
     mul = onednn.Binary("mul", left, right, dst, post=ctx.post)
     if lib_tagger("onednn", [left, right], [dst]):
@@ -69,7 +69,7 @@ def onednn_mul(ctx: Context, op: Mul, a: VTensor, b: VTensor, y: VTensor) -> Non
 
 
 @invoker("Mul", library="numpy", dtypes=NUMBERS, python=True)
-def numpy_mul(ctx: Context, op: Mul, a: VTensor, b: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_mul(ctx: Context, op: Mul, a: VTensor, b: VTensor, y: VTensor) -> None:
     left, right, dst = (PTensor(t).require(Layout.ANY) for t in (a, b, y))
     if lib_tagger("numpy", [left, right], [dst]):
         return

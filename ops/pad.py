@@ -80,7 +80,7 @@ def _pads(op: Pad) -> list[tuple[str, int, int]]:
 
 
 @invoker("Pad", library="numpy", python=True)
-def numpy_pad(ctx: Context, op: Pad, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_pad(ctx: Context, op: Pad, x: VTensor, y: VTensor) -> None:
     order = Layout.plain(x.dims)
     src, dst = PTensor(x).require(order), PTensor(y).require(order)
     if lib_tagger("numpy", [src], [dst]):

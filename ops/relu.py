@@ -39,7 +39,7 @@ class Relu:
 
 
 @invoker("Relu", library="onednn", dtypes=["f32", "bf16", "f16"])
-def onednn_relu(ctx: Context, op: Relu, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def onednn_relu(ctx: Context, op: Relu, x: VTensor, y: VTensor) -> None:
     src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
     relu = onednn.Eltwise("relu", src, dst, post=ctx.post)
     if lib_tagger("onednn", [src], [dst]):
@@ -48,7 +48,7 @@ def onednn_relu(ctx: Context, op: Relu, x: VTensor, y: VTensor) -> None:  # noqa
 
 
 @invoker("Relu", library="numpy", dtypes=NUMBERS, python=True)
-def numpy_relu(ctx: Context, op: Relu, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_relu(ctx: Context, op: Relu, x: VTensor, y: VTensor) -> None:
     src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
     if lib_tagger("numpy", [src], [dst]):
         return

@@ -73,7 +73,7 @@ class Relu6:
 
 
 @invoker("Relu6", library="onednn", dtypes=["f32", "bf16", "f16"])
-def onednn_relu6(ctx: Context, op: Relu6, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def onednn_relu6(ctx: Context, op: Relu6, x: VTensor, y: VTensor) -> None:
     src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
     clip = onednn.Eltwise("clip", src, dst, alpha=0.0, beta=6.0, post=ctx.post)
     if lib_tagger("onednn", [src], [dst]):
@@ -82,7 +82,7 @@ def onednn_relu6(ctx: Context, op: Relu6, x: VTensor, y: VTensor) -> None:  # no
 
 
 @invoker("Relu6", library="numpy", dtypes=NUMBERS, python=True)
-def numpy_relu6(ctx: Context, op: Relu6, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_relu6(ctx: Context, op: Relu6, x: VTensor, y: VTensor) -> None:
     src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
     if lib_tagger("numpy", [src], [dst]):
         return

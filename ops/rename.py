@@ -71,7 +71,7 @@ class Rename:
 
 
 @invoker("Rename", library="numpy")
-def numpy_rename(ctx: Context, op: Rename, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_rename(ctx: Context, op: Rename, x: VTensor, y: VTensor) -> None:
     back = {new: old for old, new in op.names}
     src, dst = PTensor(x).require(Layout.ANY), PTensor(y.rename(back)).require(Layout.ANY)
     if lib_tagger("numpy", [src], [dst]):

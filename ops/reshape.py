@@ -133,7 +133,7 @@ class Reshape:
 
 
 @invoker("Reshape", library="numpy")
-def numpy_reshape(ctx: Context, op: Reshape, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_reshape(ctx: Context, op: Reshape, x: VTensor, y: VTensor) -> None:
     src = PTensor(x).require(Layout.plain(x.dims))
     dst = PTensor(y).require(Layout.plain(y.dims))
     if lib_tagger("numpy", [src], [dst]):

@@ -242,7 +242,7 @@ def _blend(x: Array, axis: int, near: Array, weights: Array) -> Array:
 
 
 @invoker("Resize", library="numpy", dtypes=NUMBERS, python=True)
-def numpy_resize(ctx: Context, op: Resize, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_resize(ctx: Context, op: Resize, x: VTensor, y: VTensor) -> None:
     order = Layout.plain(x.dims)
     src, dst = PTensor(x).require(order), PTensor(y).require(order)
     if lib_tagger("numpy", [src], [dst]):

@@ -65,7 +65,7 @@ class RMSNormalization:
 
 @invoker("RMSNormalization", library="numpy", dtypes=FLOATS, python=True)
 def numpy_rmsnormalization(
-    ctx: Context,  # noqa: ARG001
+    ctx: Context,
     op: RMSNormalization,
     x: VTensor,
     scale: VTensor,

@@ -90,7 +90,7 @@ class ScatterElements:
 
 @invoker("ScatterElements", library="numpy", dtypes={"i": ("s64", "s32")}, python=True)
 def numpy_scatter_elements(
-    ctx: Context,  # noqa: ARG001
+    ctx: Context,
     op: ScatterElements,
     x: VTensor,
     i: VTensor,
@@ -191,7 +191,7 @@ def _rest(axes: tuple[str, ...], row: str, x: VTensor, i: VTensor) -> dict[str, 
 
 
 @invoker("GatherND", library="numpy", dtypes={"i": ("s64", "s32")}, python=True)
-def numpy_gather_nd(ctx: Context, op: GatherND, x: VTensor, i: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_gather_nd(ctx: Context, op: GatherND, x: VTensor, i: VTensor, y: VTensor) -> None:
     batch = [dim for dim in y.dims if dim in x.dims and dim in i.dims]
     own = [dim for dim in i.dims if dim not in (*batch, op.row)]
     rest = [dim for dim in x.dims if dim not in (*batch, *op.axes)]
@@ -270,7 +270,7 @@ class ScatterND:
 
 @invoker("ScatterND", library="numpy", dtypes={"i": ("s64", "s32")}, python=True)
 def numpy_scatter_nd(
-    ctx: Context,  # noqa: ARG001
+    ctx: Context,
     op: ScatterND,
     x: VTensor,
     i: VTensor,

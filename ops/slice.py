@@ -119,7 +119,7 @@ def _places(op: Slice, x: VTensor) -> dict[str, range]:
 
 
 @invoker("Slice", library="numpy", python=True)
-def numpy_slice(ctx: Context, op: Slice, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_slice(ctx: Context, op: Slice, x: VTensor, y: VTensor) -> None:
     order = Layout.plain(x.dims)
     src, dst = PTensor(x).require(order), PTensor(y).require(order)
     if lib_tagger("numpy", [src], [dst]):

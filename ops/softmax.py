@@ -65,7 +65,7 @@ class Softmax:
         return y
 
 
-def _one_axis(op: Softmax, x: VTensor, y: VTensor) -> bool | str:  # noqa: ARG001
+def _one_axis(op: Softmax, x: VTensor, y: VTensor) -> bool | str:
     if sum(x.size(dim) > 1 for dim in op.axis) > 1:
         return f"sums over several dims, {' '.join(op.axis)}"
     return True
@@ -83,7 +83,7 @@ def onednn_softmax(ctx: Context, op: Softmax, x: VTensor, y: VTensor) -> None:
 
 
 @invoker("Softmax", library="numpy", dtypes=FLOATS, python=True)
-def numpy_softmax(ctx: Context, op: Softmax, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_softmax(ctx: Context, op: Softmax, x: VTensor, y: VTensor) -> None:
     order = Layout.plain(x.dims)
     src, dst = PTensor(x).require(order), PTensor(y).require(order)
     if lib_tagger("numpy", [src], [dst]):

@@ -43,7 +43,7 @@ def onednn_times(ctx: Context, op: Times, x: VTensor, y: VTensor) -> None:
 
 
 @invoker("Times", library="numpy", dtypes=NUMBERS, python=True)
-def numpy_times(ctx: Context, op: Times, x: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_times(ctx: Context, op: Times, x: VTensor, y: VTensor) -> None:
     src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
     if lib_tagger("numpy", [src], [dst]):
         return

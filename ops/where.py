@@ -48,7 +48,7 @@ class Where:
 
 
 @invoker("Where", library="numpy", dtypes={"c": ["bool"]}, python=True)
-def numpy_where(ctx: Context, op: Where, c: VTensor, a: VTensor, b: VTensor, y: VTensor) -> None:  # noqa: ARG001
+def numpy_where(ctx: Context, op: Where, c: VTensor, a: VTensor, b: VTensor, y: VTensor) -> None:
     which, yes, no, dst = (PTensor(t).require(Layout.ANY) for t in (c, a, b, y))
     if lib_tagger("numpy", [which, yes, no], [dst]):
         return

@@ -121,7 +121,8 @@ def check_source(source: CheckSource) -> str:
     lines.append(f"    operands = {{{roles}{extra}}}")
     for role in (*source.inputs, *source.outputs):
         spec = source.dims[role]
-        row = " ".join([*(f"{d}?" for d in spec.optional), *spec.required, *("*" * spec.open)])
+        named = (f"{name}?" if name in spec.optional else name for name in spec.names)
+        row = " ".join([*named, *("*" * spec.open)])
         if spec.condition(role) == "True":
             continue
         head, body = "    ", role

@@ -25,6 +25,7 @@ class DimSpec:
     required: tuple[str, ...]
     optional: tuple[str, ...]
     open: bool
+    names: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> DimSpec:
@@ -41,7 +42,22 @@ class DimSpec:
             tuple(word for word in words if word != "*" and not word.endswith("?")),
             tuple(word[:-1] for word in words if word.endswith("?")),
             "*" in words,
+            tuple(names),
         )
+
+    def of_rank(self, rank: int) -> tuple[str, ...] | None:
+        """The names of ``rank`` axes, as declared; the last optional dims are there first.
+
+        None where the row cannot have this many, or leaves the names open.
+
+        >>> DimSpec.parse("N C D? H? W").of_rank(4)
+        ('N', 'C', 'H', 'W')
+        """
+        left_out = len(self.names) - rank
+        if self.open or not 0 <= left_out <= len(self.optional):
+            return None
+        absent = self.optional[:left_out]
+        return tuple(name for name in self.names if name not in absent)
 
     def condition(self, role: str) -> str:
         """The expression that is true when the operand ``role`` has these dims."""

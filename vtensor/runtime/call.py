@@ -124,11 +124,10 @@ def _given(
     spec = info.dims.get(role, info.dims.get(role.rstrip("0123456789")))
     if spec is None or (spec.open and not spec.required):
         return None
-    if not spec.open and array.ndim == len(spec.required):
-        return spec.required
-    if not spec.open and array.ndim == len(spec.optional) + len(spec.required):
-        return (*spec.optional, *spec.required)
-    have = " ".join([*(f"{name}?" for name in spec.optional), *spec.required])
+    row = spec.of_rank(array.ndim)
+    if row is not None:
+        return row
+    have = " ".join(f"{name}?" if name in spec.optional else name for name in spec.names)
     have = f"{have} and any others" if spec.open else have
     raise DimError(
         f"{info.name}: {role} of shape {array.shape} has dims {have}; say which axis is which: "
