@@ -54,7 +54,9 @@ def _read_clip(node: NodeReader) -> VTensor:
     onnx=Spelling("Clip", 6, _read, same_names),
 )
 class Relu6:
-    """Clip to the range from 0 to 6: y = min(max(x, 0), 6); NaN stays NaN.
+    """Clip to the range from 0 to 6: y = min(max(x, 0), 6).
+
+    NaN stays NaN by definition; oneDNN 3.2's kernel makes it 0.
 
     Dims:
         x, y: any, the same
