@@ -235,9 +235,9 @@ def _blend(x: Array, axis: int, near: Array, weights: Array) -> Array:
     """The weighted sum of neighbours along an axis; what counts nothing may be NaN."""
     shape = [-1 if other == axis else 1 for other in range(x.ndim)]
     result = np.zeros((), x.dtype)
-    for place, weight in zip(near.T, weights.T, strict=True):
-        row = weight.astype(x.dtype).reshape(shape)
-        result = result + np.where(row != 0, np.take(x, place, axis) * row, 0)
+    for tap in range(near.shape[1]):
+        row = weights[:, tap].astype(x.dtype).reshape(shape)
+        result = result + np.where(row != 0, np.take(x, near[:, tap], axis) * row, 0)
     return result
 
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from libdesc.dispatcher import DispatchContext
 from ptensor.buffer import TensorStorage
-from ptensor.evaluation import Call, Decision, Evaluation, Mode, Step, installed
+from ptensor.evaluation import Call, Evaluation, Mode, Step, installed
 from ptensor.layout import Layout
+from resolver.extended import OpNode
 from vtensor.errors import ContractError, ResolutionError
 from vtensor.operators import info_of, run_compute
 from vtensor.tensor import Option, VTensor
@@ -46,26 +47,13 @@ class PartialEvaluation(Evaluation):
         raise call.misuse("a call-back in partial evaluation")
 
 
-@dataclass(frozen=True)
-class ResolvedNode:
-    """A node and what was decided for it; values go by name."""
-
-    name: str
-    op: object
-    op_name: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    roles: tuple[str, ...]
-    decision: Decision
-
-
 @dataclass
 class Resolution:
     """Every value with its produced layout, every node with its decision, topologically ordered."""
 
     name: str
     values: dict[str, VTensor] = field(default_factory=dict)
-    nodes: list[ResolvedNode] = field(default_factory=list)
+    nodes: list[OpNode] = field(default_factory=list)
     inputs: tuple[str, ...] = ()
     outputs: dict[str, str] = field(default_factory=dict)
 
@@ -159,7 +147,7 @@ def _operands(state: Resolution, node: Node) -> list[VTensor]:
     return operands
 
 
-def _partially(state: Resolution, node: Node, libraries: tuple[str, ...] | None) -> ResolvedNode:
+def _partially(state: Resolution, node: Node, libraries: tuple[str, ...] | None) -> OpNode:
     """Evaluate one node up to its tagger and spread what it produces."""
     ctx = DispatchContext(node=node.name, names=node.outputs, libraries=libraries)
     inputs = _operands(state, node)
@@ -170,6 +158,4 @@ def _partially(state: Resolution, node: Node, libraries: tuple[str, ...] | None)
         value.produced_layout = layout
         state.values[value.name] = value
     roles = info_of(node.op).roles(len(inputs), len(outputs))
-    return ResolvedNode(
-        node.name, node.op, node.op_name, node.inputs, node.outputs, roles, ctx.decision
-    )
+    return OpNode(node.name, node.op, node.op_name, node.inputs, node.outputs, roles, ctx.decision)

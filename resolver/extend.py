@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 from libdesc.transforms import LayoutChange, choose_library
 from ptensor.evaluation import installed
 from ptensor.layout import Layout
-from resolver.evaluate import PartialEvaluation, Resolution, ResolvedNode
+from resolver.evaluate import PartialEvaluation, Resolution
 from resolver.extended import ExtendedGraph, OpNode, Reason, TransformNode, Value
 from vtensor.errors import ResolutionError
 
@@ -52,17 +53,7 @@ def extend(
     with installed(insert.evaluation):
         for node in resolution.nodes:
             inputs = tuple(insert.input(node, index) for index in range(len(node.inputs)))
-            graph.nodes.append(
-                OpNode(
-                    node.name,
-                    node.op,
-                    node.op_name,
-                    inputs,
-                    node.outputs,
-                    node.roles,
-                    node.decision,
-                )
-            )
+            graph.nodes.append(replace(node, inputs=inputs))
         for alias, name in resolution.outputs.items():
             layout = (output_layouts or {}).get(alias, Layout.plain(graph.values[name].dims))
             graph.outputs[alias] = insert.output(alias, name, layout)
@@ -76,7 +67,7 @@ class _Inserter:
         self,
         graph: ExtendedGraph,
         resolution: Resolution,
-        makers: Mapping[str, ResolvedNode],
+        makers: Mapping[str, OpNode],
         libraries: tuple[str, ...] | None,
     ) -> None:
         self.graph = graph
@@ -87,7 +78,7 @@ class _Inserter:
         self.evaluation = PartialEvaluation()
         self.counts: Counter[str] = Counter()
 
-    def input(self, node: ResolvedNode, index: int) -> str:
+    def input(self, node: OpNode, index: int) -> str:
         """The value that a node's input reads: the producer's, or a Transform's of it."""
         name, required = node.inputs[index], node.decision.layouts[index]
         value = self.graph.values[name]

@@ -53,7 +53,11 @@ class Reason:
 
 @dataclass(frozen=True)
 class OpNode:
-    """An operator on its library; inputs may be outputs of Transforms."""
+    """An operator on its library, as it was decided; values go by name.
+
+    In a resolution the inputs are the network's values; in the extended graph they may be outputs
+    of Transforms.
+    """
 
     name: str
     op: object
