@@ -27,13 +27,13 @@ Check = Callable[[str, object, Sequence["VTensor"], Sequence["VTensor"]], None]
 
 @dataclass(frozen=True, eq=False)
 class CheckSource:
-    """What the check of one operator is generated from."""
+    """What the check of one operator is generated from; ``many`` are roles of many operands."""
 
     name: str
     cls: type
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    variadic: bool
+    many: frozenset[str]
     dims: Mapping[str, DimSpec]
     equal: tuple[tuple[str, str], ...]
 
@@ -103,22 +103,27 @@ def parameter_lines(name: str, cls: type) -> list[str]:
     return lines
 
 
+def _unpacked(roles: Sequence[str], many: frozenset[str]) -> str:
+    return ", ".join(f"*{role}" if role in many else role for role in roles)
+
+
 def check_source(source: CheckSource) -> str:
     """The text of an operator's ParametersAndDimensionCheck."""
     name = source.name
-    singles = source.inputs[:-1] if source.variadic else source.inputs
     lines = [
         f"def check_{name}(node, op, inputs, outputs):",
         f'    """Parameters and dimensions of {name}."""',
         *(f"    {line}" for line in parameter_lines(name, source.cls)),
     ]
-    unpack = ", ".join([*singles, *([f"*{source.inputs[-1]}"] if source.variadic else [])])
-    lines.append(f"    [{unpack}] = inputs")
-    lines.append(f"    [{', '.join(source.outputs)}] = outputs")
-    roles = ", ".join(f"{role!r}: {role}" for role in (*singles, *source.outputs))
-    many = source.inputs[-1] if source.variadic else ""
-    extra = f", **{{f'{many}{{i}}': t for i, t in enumerate({many})}}" if many else ""
-    lines.append(f"    operands = {{{roles}{extra}}}")
+    lines.append(f"    [{_unpacked(source.inputs, source.many)}] = inputs")
+    lines.append(f"    [{_unpacked(source.outputs, source.many)}] = outputs")
+    rows = ", ".join(
+        f"**{{f'{role}{{i}}': t for i, t in enumerate({role})}}"
+        if role in source.many
+        else f"{role!r}: {role}"
+        for role in sorted((*source.inputs, *source.outputs), key=source.many.__contains__)
+    )
+    lines.append(f"    operands = {{{rows}}}")
     for role in (*source.inputs, *source.outputs):
         spec = source.dims[role]
         named = (f"{name}?" if name in spec.optional else name for name in spec.names)
@@ -126,7 +131,7 @@ def check_source(source: CheckSource) -> str:
         if spec.condition(role) == "True":
             continue
         head, body = "    ", role
-        if role == many:
+        if role in source.many:
             lines.append(f"    for {role}_i in {role}:")
             head, body = "        ", f"{role}_i"
         lines.append(f"{head}if not ({spec.condition(body)}):")

@@ -130,13 +130,17 @@ class Spelling:
 
 @dataclass(frozen=True)
 class OperatorInfo:
-    """A registered operator: its class and everything that was declared of it."""
+    """A registered operator: its class and everything that was declared of it.
+
+    Attributes:
+        many: the roles that stand for any number of operands.
+    """
 
     name: str
     cls: type
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    variadic: bool
+    many: frozenset[str]
     dims: Mapping[str, DimSpec]
     equal: tuple[tuple[str, str], ...]
     elementwise: bool
@@ -148,11 +152,13 @@ class OperatorInfo:
 
     def roles(self, inputs: int, outputs: int) -> tuple[str, ...]:
         """The role of each operand of a call: ``x w y``; a variadic one is numbered, ``x0 x1``."""
-        if self.variadic:
-            head, last = self.inputs[:-1], self.inputs[-1]
-            numbered = tuple(f"{last}{i}" for i in range(inputs - len(head)))
-            return head + numbered + self.outputs[:outputs]
-        return self.inputs[:inputs] + self.outputs[:outputs]
+        return (*self._numbered(self.inputs, inputs), *self._numbered(self.outputs, outputs))
+
+    def _numbered(self, roles: tuple[str, ...], count: int) -> tuple[str, ...]:
+        if self.many.isdisjoint(roles):
+            return roles[:count]
+        *head, last = roles
+        return (*head, *(f"{last}{i}" for i in range(count - len(head))))
 
 
 #: Kinds of structural operators; ``rename`` takes ((old, new), ...), ``reshape`` takes
@@ -179,7 +185,7 @@ def operator(
         name: the operator's name, as it stands in graphs and plans.
         dims: a row of dim names for each operand, by role; inputs are the parameters of
             ``compute``, the other roles are outputs. ``compute(self, ctx, *x)`` takes any number of
-            inputs.
+            inputs; a last output ``"*y"`` is any number of outputs.
         equal: pairs of products that must be equal, ``("x.C", "w.I * group")``.
         elementwise: the value at a place depends only on the inputs' values at that place.
         onnx: how ONNX writes it.
@@ -202,8 +208,10 @@ def operator(
         variadic = bool(parameters) and parameters[-1].kind is inspect.Parameter.VAR_POSITIONAL
         if not set(inputs) <= set(dims):
             raise GraphError(f"operator {name}: dims say nothing of {set(inputs) - set(dims)}")
-        specs = {role: DimSpec.parse(text) for role, text in dims.items()}
-        outputs = tuple(role for role in dims if role not in inputs)
+        specs = {role.removeprefix("*"): DimSpec.parse(text) for role, text in dims.items()}
+        outputs = tuple(role for role in specs if role not in inputs)
+        many = frozenset(inputs[-1:] if variadic else ())
+        many |= {role for role in outputs if f"*{role}" in dims}
         here = inspect.getsourcefile(cls) or ""
         previous = OPERATORS.get(name)
         if previous is not None and (previous.file, previous.cls.__qualname__) != (
@@ -214,13 +222,13 @@ def operator(
         if structural and structural not in STRUCTURAL:
             raise GraphError(f"operator {name}: structural={structural!r} is none of {STRUCTURAL}")
         spellings = (onnx,) if isinstance(onnx, Spelling) else tuple(onnx)
-        source = CheckSource(name, cls, inputs, outputs, variadic, specs, tuple(equal))
+        source = CheckSource(name, cls, inputs, outputs, many, specs, tuple(equal))
         OPERATORS[name] = OperatorInfo(
             name,
             cls,
             inputs,
             outputs,
-            variadic,
+            many,
             specs,
             tuple(equal),
             elementwise,
@@ -274,6 +282,15 @@ def info_of(op: object) -> OperatorInfo:
     return OPERATORS[name]
 
 
+def label_of(op: object) -> str:
+    """What graphs and plans call an operator instance: its ``label`` if it has one, or its name.
+
+    Raises:
+        GraphError: it is no operator.
+    """
+    return str(getattr(op, "label", info_of(op).name))
+
+
 @dataclass
 class Context:
     """What ``compute`` is given: where its outputs go and how its work is handed on.
@@ -325,9 +342,9 @@ def run_compute(ctx: Context, op: object, inputs: Sequence[VTensor]) -> tuple[VT
     """
     info = info_of(op)
     ctx.op = info.name
-    least = len(info.inputs) - info.variadic
-    if len(inputs) != len(info.inputs) if not info.variadic else len(inputs) <= least:
-        takes = f"at least {least + 1}" if info.variadic else str(len(info.inputs))
+    variadic, least = not info.many.isdisjoint(info.inputs), len(info.inputs)
+    if len(inputs) < least or (len(inputs) > least and not variadic):
+        takes = f"at least {least}" if variadic else str(least)
         raise GraphError(f"{info.name} {ctx.node!r} takes {takes} inputs, {len(inputs)} were given")
     try:
         result = cast(Operator, op).compute(ctx, *inputs)

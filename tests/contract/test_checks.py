@@ -144,6 +144,25 @@ def test_open_dims_and_variadic_inputs() -> None:
     )
 
 
+def test_any_number_of_outputs() -> None:
+    @operator("Dealing", dims={"x": "*", "*y": "C *"})
+    class Dealing:
+        count: int = param()
+
+        def compute(self, ctx: Context, x: VTensor) -> tuple[VTensor, ...]:
+            ys = tuple(VTensor(x.dtype, x.dims, ctx.output(i)) for i in range(self.count))
+            ctx.dispatch(self, [x], ys)
+            return ys
+
+    made, [a, b] = graph(a={"C": 3}, b={"W": 2})
+    assert [y.name for y in made.add(Dealing(2), a, name="two")] == ["two", "two:1"]
+    assert made.add(Dealing(1), a, name="one").name == "one"
+    assert OPERATORS["Dealing"].roles(1, 2) == ("x", "y0", "y1")
+    assert message(DimError, lambda: made.add(Dealing(1), b, name="d")) == (
+        "Dealing 'd': the dims of y must be C *\n  x  : W=2   f32\n  y0 : W=2   f32"
+    )
+
+
 def test_number_of_inputs(ruled: Any) -> None:
     made, [x] = graph(x=GOOD_X)
     assert message(GraphError, lambda: made.add(ruled(), x, name="conv1")) == (
