@@ -16,7 +16,10 @@ _HEAD = """\
 Made by `python -m eval.operator_table` from what is registered; a test compares the two. What has
 constants or shapes for its only inputs (Constant, ConstantOfShape, Shape, Size, ...) is computed
 once, while loading, whatever the operator is; an input that decides shapes may be an initializer or
-an input of the graph. A node that no library takes is refused with each library's reason.
+an input of the graph. A node that no library takes is refused with each library's reason. What is
+not in the table runs on ONNX's own evaluator (the library `onnx_reference`: slow, and plans say so)
+where it reads and makes tensors of our element types, of sizes that are known before a run, and
+holds no graphs; `--no-reference` refuses it.
 `tests/onnx_suite/refused.txt` lists the cases of ONNX's own suite that are refused though VTensor
 has the operator.
 

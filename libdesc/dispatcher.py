@@ -26,7 +26,7 @@ from ptensor.evaluation import (
 )
 from vtensor.checks import check_names, check_source, compile_text
 from vtensor.errors import GraphError, NoInvokerError, describe
-from vtensor.operators import OPERATORS, Context, OperatorInfo, info_of
+from vtensor.operators import OPERATORS, Context, OperatorInfo, info_of, label_of
 from vtensor.tensor import VTensor
 
 Dispatch = Callable[["DispatchContext", object, Sequence[VTensor], Sequence[VTensor]], None]
@@ -233,7 +233,7 @@ def no_invoker(
     )
     return NoInvokerError(
         describe(
-            f"{info.name} {ctx.node!r}: no library can run this call on {ctx.device}",
+            f"{label_of(op)} {ctx.node!r}: no library can run this call on {ctx.device}",
             rows,
             [(r.priority, r.library, r.reason) for r in refused],
             remedy,

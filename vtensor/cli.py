@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from vtensor.commands.shared import (
     JsonOption,
     ModelArgument,
     OptimizeOption,
+    ReferenceOption,
     ShapeOption,
     ThreadsOption,
     errors,
@@ -29,7 +31,7 @@ from vtensor.commands.shared import (
 )
 from vtensor.errors import InputError
 from vtensor.image import PREPROCESS, image_for
-from vtensor.report import plan_dict, plan_lines
+from vtensor.report import plan_dict, plan_lines, reference_note
 from vtensor.runtime.feeds import Array, Port
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ def run(
     threads: ThreadsOption = None,
     optimize: OptimizeOption = "all",
     isa: IsaOption = "max",
+    reference: ReferenceOption = True,
     labels: Annotated[Path | None, typer.Option(help="Class names, one a line.")] = None,
     preprocess: Annotated[
         str, typer.Option(help=f"For pictures: {', '.join(PREPROCESS)}.")
@@ -68,7 +71,7 @@ def run(
 
     Without --input a seeded random one is used.
     """
-    with errors(debug), opened(model, shape, threads, optimize, isa) as session:
+    with errors(debug), opened(model, shape, threads, optimize, isa, reference) as session:
         names = _labels(labels)
         feeds = make_feeds(session.inputs, inputs or [], preprocess, parse_shapes(shape))
         answers = session.run(None, feeds)
@@ -77,6 +80,8 @@ def run(
         if save is not None:
             _save(save, outputs)
         rows = {name: top_classes(array, top, names) for name, array in outputs.items()}
+        if note := reference_note(session.plan):
+            print(f"note: {note}", file=sys.stderr)
         if as_json:
             print_json(_run_dict(model, session, outputs, rows, latency_ms))
         else:
@@ -90,11 +95,12 @@ def plan(
     threads: ThreadsOption = None,
     optimize: OptimizeOption = "all",
     isa: IsaOption = "max",
+    reference: ReferenceOption = True,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Show how a model would run: a line a step, and each Transform with why it is there."""
-    with errors(debug), opened(model, shape, threads, optimize, isa) as session:
+    with errors(debug), opened(model, shape, threads, optimize, isa, reference) as session:
         if as_json:
             print_json(plan_dict(session, model.stem))
         else:

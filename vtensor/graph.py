@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from vtensor.dtype import from_numpy
 from vtensor.errors import DimError, GraphError
-from vtensor.operators import Context, info_of, run_compute
+from vtensor.operators import Context, info_of, label_of, run_compute
 from vtensor.tensor import Option, VTensor
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class ArrayLike(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """An operator applied to values; values go by name."""
+    """An operator applied to values, which go by name; ``op_name`` is what plans call it."""
 
     name: str
     op: object
@@ -135,7 +135,7 @@ class Graph:
             if value.name != name:
                 self._free(value.name)
         node = Node(
-            name, op, info.name, tuple(v.name for v in inputs), tuple(v.name for v in results)
+            name, op, label_of(op), tuple(v.name for v in inputs), tuple(v.name for v in results)
         )
         for value in results:
             self.values[value.name] = value

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from libdesc.onnx_reference.node import LIBRARY as REFERENCE
 from libdesc.registry import registry
 from resolver.extended import OpNode, Reason, TransformNode
 
@@ -64,6 +65,7 @@ def summary_dict(plan: Plan) -> dict[str, Any]:
         "by_kernel": {f"{lib}/{kernel}": n for (lib, kernel), n in plan.kernels().most_common()},
         "reference_steps": sum(step.is_reference for step in steps),
         "python_steps": sum(step.python for step in steps),
+        "onnx_reference_steps": sum(step.library == REFERENCE for step in steps),
         "conversions": len(plan.conversions),
         "conversion_bytes": sum(row.bytes for row in plan.conversions),
     }
@@ -108,6 +110,8 @@ def summary_lines(plan: Plan) -> Iterator[Line]:
     if total["aliases"]:
         text = f"  {total['aliases']:>4} x nothing runs: the same memory under other dims"
         yield Line("note", text)
+    if note := reference_note(plan):
+        yield Line("ref", note)
     moved = total["conversion_bytes"] / MEGABYTE
     done = sum(1 for _ in plan.graph.ahead())
     yield Line(
@@ -118,6 +122,13 @@ def summary_lines(plan: Plan) -> Iterator[Line]:
         yield Line("transform", f"  {row.value}: {row.source} -> {row.target}, {cost}")
         yield Line("why", f"       why: {_why(row.reason)}")
     yield Line("note", f"  {done} more of constants, done once while loading")
+
+
+def reference_note(plan: Plan) -> str:
+    """What ONNX's reference evaluator runs, for want of a definition; empty when it is nothing."""
+    nodes = Counter(step.op for step in plan.steps if step.library == REFERENCE)
+    listed = ", ".join(f"{count} x {op}" for op, count in nodes.items())
+    return f"nodes that run on onnx.reference, slowly: {listed}" if nodes else ""
 
 
 def _library_rows() -> list[str]:

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from tests.onnx_suite import refused
 from tests.onnx_suite.cases import CATEGORIES, Case, load
-from tests.onnx_suite.engines import Outcome, Run, judge, peers, vtensor
+from tests.onnx_suite.engines import Outcome, Run, judge, peers, vtensor, vtensor_reference
 
 STATUSES = ("passed", "unsupported", "failed")
 
@@ -32,7 +32,10 @@ def main(
 ) -> None:
     """Run the cases and count; 1 when a case whose operators VTensor has fails."""
     cases = [case for name, case in load().items() if re.search(pattern, name)]
-    engines: dict[str, Run] = {"VTensor": vtensor}
+    engines: dict[str, Run] = {
+        "VTensor": vtensor,
+        "VTensor with onnx.reference": vtensor_reference,
+    }
     absent: list[str] = []
     if with_peers:
         there, absent = peers()

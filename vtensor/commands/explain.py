@@ -14,6 +14,7 @@ from vtensor.commands.shared import (
     JsonOption,
     ModelArgument,
     OptimizeOption,
+    ReferenceOption,
     ShapeOption,
     ThreadsOption,
     errors,
@@ -36,11 +37,12 @@ def explain(
     threads: ThreadsOption = None,
     optimize: OptimizeOption = "all",
     isa: IsaOption = "max",
+    reference: ReferenceOption = True,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Say of each conversion who asked for it and what it costs; of a node, who declined it."""
-    with errors(debug), opened(model, shape, threads, optimize, isa) as session:
+    with errors(debug), opened(model, shape, threads, optimize, isa, reference) as session:
         graph = session.plan.graph
         if node:
             row = explain_node(graph, node)

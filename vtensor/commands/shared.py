@@ -32,6 +32,12 @@ OptimizeOption = Annotated[str, typer.Option(help="Level (none, all) or pass nam
 IsaOption = Annotated[
     str, typer.Option(help=f"Cap on the instruction set: {', '.join(CAPS)} (no cap).")
 ]
+ReferenceOption = Annotated[
+    bool,
+    typer.Option(
+        "--reference/--no-reference", help="Run what VTensor lacks on onnx.reference, slowly."
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to standard output.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
@@ -50,7 +56,12 @@ def errors(debug: bool) -> Iterator[None]:
 
 @contextmanager
 def opened(
-    model: Path, shape: Sequence[str] | None, threads: int | None, optimize: str, isa: str
+    model: Path,
+    shape: Sequence[str] | None,
+    threads: int | None,
+    optimize: str,
+    isa: str,
+    reference: bool,
 ) -> Iterator[Session]:
     """A session with a progress display on standard error while it is made."""
     from vtensor.frontends.onnx import load_onnx
@@ -60,7 +71,7 @@ def opened(
         limit_isa(isa)
     levels = optimize.split(",") if "," in optimize else optimize
     with progress(f"loading {model.name}") as advance:
-        graph = load_onnx(model, shapes=parse_shapes(shape))
+        graph = load_onnx(model, shapes=parse_shapes(shape), reference=reference)
         session = Session(graph, threads=threads, optimize=levels, progress=advance)
     with session:
         yield session

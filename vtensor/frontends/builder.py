@@ -17,6 +17,7 @@ from vtensor.frontends.folding import Facts, folds, schema_of
 from vtensor.frontends.naming import Key, Names, NodeNaming, assign_names, local_names
 from vtensor.frontends.network import Network, NetworkNode
 from vtensor.frontends.reader import Added, Reader, Refusal, attribute_value
+from vtensor.frontends.reference import reference_spelling
 from vtensor.frontends.tensors import Array, element_type
 from vtensor.frontends.values import deciding_inputs, foldable, shape_makers
 from vtensor.graph import Graph
@@ -146,12 +147,18 @@ class Problems:
 
 
 class Builder:
-    """Builds one graph; it is also what readers ask for values (``Values``)."""
+    """Builds one graph; it is also what readers ask for values (``Values``).
 
-    def __init__(self, named: Named) -> None:
+    Args:
+        named: what to build.
+        reference: ONNX's evaluator may run the nodes whose operators VTensor lacks.
+    """
+
+    def __init__(self, named: Named, reference: bool) -> None:
         self._named = named
         self._network = named.network
         self._facts = named.facts
+        self._reference = reference
         self._graph = Graph(named.network.name)
         self._data: dict[str, VTensor] = {}
         self._constants: dict[tuple[str, Names, tuple[int, ...]], VTensor] = {}
@@ -250,6 +257,9 @@ class Builder:
         if not candidates and (known := shape_makers(node, self._network, self._facts)):
             self._needed.update(dict.fromkeys(known))
             return self._stand_in(node)
+        if not candidates and self._reference:
+            last = reference_spelling(node, self._network, self._facts)
+            candidates = [last] if last else []
         if not candidates:
             self._problems.missing.setdefault(node.label, []).append(node)
             return self._stand_in(node)

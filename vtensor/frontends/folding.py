@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
 
 import numpy as np
 import onnx
 import onnx.checker
 import onnx.inliner
 import onnx.shape_inference
-from onnx import AttributeProto, NodeProto, TypeProto, helper, numpy_helper
+from onnx import AttributeProto, TypeProto, helper, numpy_helper
 
+from libdesc.onnx_reference.node import OneNode
 from vtensor.errors import ModelError
 from vtensor.frontends.network import Network, NetworkNode
 from vtensor.frontends.tensors import Array, sizes_of, tensor_array, type_of_array
@@ -87,7 +87,7 @@ def infer(
         if any(name in facts.arrays for name in node.outputs):
             continue  # folded for earlier sizes, from initializers alone
         schema = schema_of(node, network)
-        if schema is None or _has_graphs(node):
+        if schema is None or has_graphs(node):
             continue  # what is inside reads values from outside, which ONNX's check cannot see
         try:
             onnx.checker.check_node(node.proto, context)
@@ -107,7 +107,7 @@ def schema_of(node: NetworkNode, network: Network) -> onnx.defs.OpSchema | None:
 
 def folds(node: NetworkNode, schema: onnx.defs.OpSchema | None, facts: Facts) -> bool:
     """True when a node's outputs are known before a run, whatever its operator is."""
-    if schema is None or _has_graphs(node):
+    if schema is None or has_graphs(node):
         return False
     if not node.domain and node.proto.op_type in _OF_TYPE:
         return True
@@ -119,7 +119,7 @@ def folds(node: NetworkNode, schema: onnx.defs.OpSchema | None, facts: Facts) ->
     return not random
 
 
-def _has_graphs(node: NetworkNode) -> bool:
+def has_graphs(node: NetworkNode) -> bool:
     """True for control flow, which holds graphs of its own."""
     return any(
         a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for a in node.proto.attribute
@@ -169,13 +169,7 @@ def _infer_function(
     ]
     if not unknown:
         return {}
-    inputs = [
-        helper.make_value_info(name, facts.types[name]) for name in dict.fromkeys(node.inputs)
-    ]
-    outputs = [helper.make_value_info(name, types.get(name, TypeProto())) for name in unknown]
-    graph = helper.make_graph([node.proto], "node", inputs, outputs)
-    opsets = [helper.make_opsetid(d, v) for d, v in network.opsets.items()]
-    model = helper.make_model(graph, opset_imports=opsets)
+    model = one_node(network, node, facts.types, unknown).model
     own = [(node.proto.domain, node.proto.op_type)]
     try:
         model = onnx.inliner.inline_selected_functions(model, own, inline_schema_functions=True)
@@ -203,8 +197,7 @@ def _fold(network: Network, node: NetworkNode, facts: Facts) -> None:
     elif not all(name in facts.arrays for name in node.inputs):
         return
     try:
-        with np.errstate(all="ignore"):
-            results = _evaluate(network, node, facts)
+        results = _evaluate(network, node, facts)
     except ModelError:
         raise
     except Exception as error:  # the reference evaluator's own, of any kind
@@ -253,24 +246,22 @@ def _evaluate(network: Network, node: NetworkNode, facts: Facts) -> list[Array]:
         )
         shape = [int(size) for size in np.atleast_1d(facts.arrays[node.proto.input[0]])]
         return [np.broadcast_to(element.reshape(()), shape)]
-    return _reference(network, node.proto, facts)
+    given = [np.asarray(facts.arrays[name]) for name in dict.fromkeys(node.inputs)]
+    return one_node(network, node, facts.types, node.outputs).run(given)
 
 
-def _reference(network: Network, node: NodeProto, facts: Facts) -> list[Array]:
-    """What ONNX's reference evaluator says; slow, and right for everything."""
-    from onnx.reference import ReferenceEvaluator  # not every model needs it, and it loads slowly
-
-    names = list(dict.fromkeys(name for name in node.input if name))
-    graph = helper.make_graph(
-        [node],
-        "constant",
-        [helper.make_value_info(name, facts.types[name]) for name in names],
-        [onnx.ValueInfoProto(name=name) for name in node.output if name],
+def one_node(
+    network: Network, node: NetworkNode, types: Mapping[str, TypeProto], outputs: Sequence[str]
+) -> OneNode:
+    """A model of one node, which ONNX's tools take: its inputs, each once, and these outputs."""
+    given, made = (
+        [helper.make_value_info(name, types.get(name, TypeProto())) for name in names]
+        for names in (dict.fromkeys(node.inputs), outputs)
     )
     opsets = [helper.make_opsetid(d, v) for d, v in network.opsets.items()]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=network.ir_version)
-    feeds: dict[str, Any] = {name: np.asarray(facts.arrays[name]) for name in names}
-    return [np.asarray(array) for array in ReferenceEvaluator(model).run(None, feeds)]
+    graph = helper.make_graph([node.proto], "node", given, made)
+    model = helper.make_model(graph, opset_imports=opsets)
+    return OneNode(model.SerializeToString(deterministic=True))
 
 
 def _node_error(network: Network, node: NetworkNode, text: str) -> ModelError:

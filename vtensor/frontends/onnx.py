@@ -22,7 +22,11 @@ Values = Mapping[str, Array]
 
 
 def load_onnx(
-    model: Source, *, shapes: Shapes | None = None, values: Values | None = None
+    model: Source,
+    *,
+    shapes: Shapes | None = None,
+    values: Values | None = None,
+    reference: bool = True,
 ) -> Graph:
     """Read an ONNX model as a graph.
 
@@ -31,6 +35,8 @@ def load_onnx(
         shapes: sizes of inputs by name; needed for the inputs that declare symbolic ones.
         values: values of inputs by name, which become constants; needed for the inputs whose
         values decide shapes.
+        reference: nodes whose operators VTensor lacks become call-backs to ONNX's reference
+        evaluator, which are slow; False refuses them.
 
     Returns:
         The graph, sealed. Values have ONNX's names; a value's dims are presented in the order of
@@ -38,7 +44,7 @@ def load_onnx(
 
     Raises:
         ModelError: the model is missing, damaged, or not what ONNX allows.
-        UnsupportedOperatorError: it uses what VTensor does not have; lists all of it.
+        UnsupportedOperatorError: it uses what nothing here runs; lists all of it.
         InputError: ``shapes`` names no input, contradicts the model, or leaves sizes open.
         ValuesNeededError: the values of inputs decide shapes, and are not in ``values``.
 
@@ -54,7 +60,7 @@ def load_onnx(
 
     Source: DESIGN.md, section 7.
     """
-    return Model(model).graph(shapes or {}, values)
+    return Model(model, reference).graph(shapes or {}, values)
 
 
 class Model:
@@ -62,12 +68,14 @@ class Model:
 
     Args:
         model: path of a file, its bytes, or a ModelProto, which must not change afterwards.
+        reference: as for ``load_onnx``.
 
     Raises:
         ModelError: the model is missing, damaged, or not what ONNX allows.
     """
 
-    def __init__(self, model: Source) -> None:
+    def __init__(self, model: Source, reference: bool = True) -> None:
+        self._reference = reference
         self._network = read_network(model)
         self._deciding: dict[str, None] = {}
         registry()  # the operators' spellings
@@ -109,7 +117,7 @@ class Model:
         checked = self._values(values)
         sizes = self._bind({**shapes, **{name: array.shape for name, array in checked.items()}})
         if self.static and not values:
-            return Builder(self._symbolic).build()
+            return Builder(self._symbolic, self._reference).build()
         # The names that ports() has promised hold for all sizes.
         pinned: dict[Key, Names] = {
             name: self._symbolic.names[name] for name in self._network.inputs
@@ -117,7 +125,7 @@ class Model:
         promised = self._promised()
         pinned.update(promised)
         named = name_values(self._network, infer(self._network, sizes, checked), pinned)
-        return Builder(named).build(promised)
+        return Builder(named, self._reference).build(promised)
 
     def ports(self) -> tuple[list[Port], list[Port]]:
         """Inputs and outputs with their dim names, which are those of every ``graph()``.

@@ -15,6 +15,9 @@ from vtensor.frontends.network import Network, NetworkNode
 #: A larger input is data, whatever reads it.
 LIMIT_ELEMENTS = 1024
 
+#: Element types of what shapes are computed from.
+INTEGERS = ("s64", "s32", "bool")
+
 
 def deciding_inputs(name: str, network: Network, facts: Facts) -> list[str]:
     """The inputs whose values make a value known before a run; none when nothing can.
@@ -24,7 +27,7 @@ def deciding_inputs(name: str, network: Network, facts: Facts) -> list[str]:
     found = _leaves(name, network, facts)
     if found is None or not all(_small(leaf, facts) for leaf in found):
         return []
-    whole = [leaf for leaf in found if leaf == name or network.inputs[leaf].dtype in _INTEGERS]
+    whole = [leaf for leaf in found if leaf == name or network.inputs[leaf].dtype in INTEGERS]
     return whole if len(whole) == len(found) else []
 
 
@@ -43,7 +46,7 @@ def shape_makers(node: NetworkNode, network: Network, facts: Facts) -> list[str]
     given = [name for name in node.inputs if name not in facts.static]
     found = [deciding_inputs(name, network, facts) for name in given]
     leaves = list(dict.fromkeys(leaf for each in found for leaf in each))
-    numbers = all(network.inputs[n].dtype in _INTEGERS or facts.sizes(n) == () for n in leaves)
+    numbers = all(network.inputs[n].dtype in INTEGERS or facts.sizes(n) == () for n in leaves)
     return leaves if all(found) and numbers else []
 
 
@@ -78,6 +81,3 @@ def _leaves(name: str, network: Network, facts: Facts) -> list[str] | None:
         seen.update(fresh)
         waiting += fresh
     return list(found)
-
-
-_INTEGERS = ("s64", "s32", "bool")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from libdesc.onnx_reference.node import LIBRARY as REFERENCE
 from libdesc.registry import registry
 from optimizer.pipeline import optimise, pass_names
 from ptensor.layout import Layout
@@ -59,6 +60,9 @@ class Session:
         input_layouts: how inputs will lie in memory, by name; what the first plan is made for.
         output_layouts: how outputs are to lie, by name; None is C order of the model's dims.
         libraries: the libraries that may be used; None is all.
+        reference: nodes whose operators VTensor lacks run on ONNX's reference evaluator, the
+            library ``onnx_reference``: slowly, and marked in plans. They are refused where it is
+            False, or that library is not among ``libraries``.
         progress: called with each node's name while the plan is made.
 
     Raises:
@@ -87,17 +91,20 @@ class Session:
         input_layouts: Mapping[str, Layout | str] | None = None,
         output_layouts: Mapping[str, Layout | str] | None = None,
         libraries: Sequence[str] | None = None,
+        reference: bool = True,
         progress: Progress | None = None,
     ) -> None:
         pass_names(optimize)  # a wrong level is an error before anything is loaded
         self._executor = Executor.of(threads)
         self._optimize = optimize
-        self._libraries = _library_names(libraries)
+        self._libraries = _library_names(libraries, reference)
         self._progress = progress
         self._closed = False
         self._plans: OrderedDict[Key, Plan] = OrderedDict()
         self._last: Plan | None = None
-        self._model, self._graph = _load(model)
+        self._model, self._graph = _load(
+            model, self._libraries is None or REFERENCE in self._libraries
+        )
         self._inputs, self._outputs = self._ports()
         self._entry = parse_layouts(input_layouts, self._inputs, "input_layouts")
         self._delivery = parse_layouts(output_layouts, self._outputs, "output_layouts")
@@ -317,20 +324,23 @@ def _port(name: str, value: Any) -> Port:
 
 
 def _load(
-    model: str | os.PathLike[str] | bytes | onnx.ModelProto | Graph,
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto | Graph, reference: bool
 ) -> tuple[Model | None, Graph | None]:
     """A model that is still to be given sizes, or a graph whose sizes are known."""
     if isinstance(model, Graph):
         return None, model if model.sealed else model.seal()
     from vtensor.frontends.onnx import Model
 
-    loaded = Model(model)
+    loaded = Model(model, reference)
     with suppress(ValuesNeededError):  # then plans are made by runs, which give the values
         return (None, loaded.graph({})) if loaded.static else (loaded, None)
     return loaded, None
 
 
-def _library_names(libraries: Sequence[str] | None) -> tuple[str, ...] | None:
+def _library_names(libraries: Sequence[str] | None, reference: bool) -> tuple[str, ...] | None:
+    if not reference:
+        allowed = _library_names(libraries, True) or registry().libraries
+        return tuple(name for name in allowed if name != REFERENCE)
     if libraries is None:
         return None
     listed = f"registered are {', '.join(sorted(registry().libraries))}"

@@ -1,0 +1,1 @@
+"""ONNX's own evaluator as a library: it runs what nothing else has a definition of."""

@@ -1,0 +1,139 @@
+"""A node of ONNX whose operator has no definition here, run on ONNX's reference evaluator.
+
+One operator stands in for all of them: what it does is in its parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from libdesc.registry import invoker
+from ptensor.evaluation import lib_tagger
+from ptensor.layout import Layout
+from ptensor.tensor import PTensor
+from vtensor.errors import NativeError
+from vtensor.operators import Context, operator, param
+from vtensor.tensor import VTensor
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+    from onnx.reference import ReferenceEvaluator
+
+Array = np.ndarray[Any, Any]
+
+LIBRARY = "onnx_reference"
+
+#: Attributes are printed up to this many characters.
+_SHOWN_CHARACTERS = 80
+
+
+@dataclass(frozen=True)
+class OneNode:
+    """A model of a single node: operator, attributes and versions, as the bytes of a ModelProto.
+
+    Its text is for people: long attributes are cut.
+    """
+
+    data: bytes
+
+    @cached_property
+    def model(self) -> ModelProto:
+        """The model; its inputs and outputs are those of the node that are used, in order."""
+        from onnx import ModelProto
+
+        model: ModelProto = ModelProto.FromString(self.data)
+        return model
+
+    @cached_property
+    def evaluator(self) -> ReferenceEvaluator:
+        """What runs it; raises whatever ONNX raises where it has no implementation."""
+        from onnx.reference import ReferenceEvaluator  # loads slowly, and few networks need it
+
+        return ReferenceEvaluator(self.model)
+
+    @property
+    def label(self) -> str:
+        """The operator, with its domain: ``onnx::Det``."""
+        return f"{self._node.domain or 'onnx'}::{self._node.op_type}"
+
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        """The outputs for an array an input."""
+        names = [value.name for value in self.model.graph.input]
+        feeds = dict(zip(names, arrays, strict=True))
+        with np.errstate(all="ignore"):
+            return [np.asarray(result) for result in self.evaluator.run(None, feeds)]
+
+    @property
+    def _node(self) -> NodeProto:
+        node: NodeProto = self.model.graph.node[0]
+        return node
+
+    def __repr__(self) -> str:
+        from onnx.helper import printable_attribute
+
+        text = ", ".join(str(printable_attribute(one)) for one in self._node.attribute)
+        short = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}.."
+        return f"<{self.label} {short}>" if short else f"<{self.label}>"
+
+
+@operator("OnnxNode", dims={"x": "*", "*y": "*"})
+class OnnxNode:
+    """Do what an ONNX operator does, whichever it is.
+
+    Dims:
+        x: any, an operand each input that the node is given    y: as ``outputs`` says
+    Args:
+        node: the node.
+        outputs: element type and sizes by dim of each output that is used.
+
+    Source: ``onnx.reference.ReferenceEvaluator``.
+    """
+
+    node: OneNode = param()
+    outputs: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = param()
+
+    @property
+    def label(self) -> str:
+        """What graphs and plans call it."""
+        return self.node.label
+
+    def compute(self, ctx: Context, *x: VTensor) -> tuple[VTensor, ...]:
+        ys = tuple(
+            VTensor(dtype, dict(dims), ctx.output(i))
+            for i, (dtype, dims) in enumerate(self.outputs)
+        )
+        ctx.dispatch(self, x, ys)
+        return ys
+
+
+@invoker("OnnxNode", library=LIBRARY, python=True)
+def run_node(ctx: Context, op: OnnxNode, *operands: VTensor) -> None:
+    """Hand the arrays to ONNX's evaluator."""
+    tensors = [PTensor(t).require(Layout.plain(t.dims)) for t in operands]
+    sources, targets = tensors[: -len(op.outputs)], tensors[-len(op.outputs) :]
+    if lib_tagger(LIBRARY, sources, targets):
+        return
+    try:  # on copies: nothing keeps an implementation from writing to its inputs
+        results = op.node.run([source.data().copy() for source in sources])
+    except Exception as error:  # the evaluator's own, of any kind
+        text = f"onnx.reference failed: {type(error).__name__}: {error}"
+        raise NativeError(f"{op.label} {ctx.node!r}: {text}") from error
+    for target, result in zip(targets, results, strict=True):
+        array = target.data()
+        if (result.shape, result.dtype) != (array.shape, array.dtype):
+            raise NativeError(
+                f"{op.label} {ctx.node!r}: onnx.reference gives {result.dtype} {result.shape}, "
+                f"but ONNX's shape inference says {array.dtype} {array.shape}"
+            )
+        array[...] = result
+
+
+def version() -> str:
+    """ONNX's version, and what for."""
+    return f"onnx.reference {metadata.version('onnx')}: whatever else ONNX has, slowly"

@@ -1,0 +1,228 @@
+"""Operators that VTensor lacks, on ONNX's reference evaluator; here it lacks what a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, helper
+from onnx.reference import ReferenceEvaluator
+from typer.testing import CliRunner
+
+from libdesc.onnx_reference.node import OneNode
+from tests.frontends.support import Array, f32, model
+from vtensor import Graph, Session, load_onnx
+from vtensor.cli import app
+from vtensor.errors import NativeError, NoInvokerError, UnsupportedOperatorError
+from vtensor.frontends import builder
+from vtensor.report import plan_dict, plan_lines
+
+Lacking = Callable[..., None]
+
+ELU = "g (float[2, 3] x) => (float[2, 3] y) { z = Relu(x) [last] y = Elu<alpha = 0.5>(z) }"
+
+
+@pytest.fixture
+def lacking(monkeypatch: pytest.MonkeyPatch) -> Lacking:
+    """Takes operators of ONNX from VTensor."""
+    whole = builder.spellings_of
+
+    def take(*op_types: str) -> None:
+        monkeypatch.setattr(
+            builder,
+            "spellings_of",
+            lambda node, network: [] if node.proto.op_type in op_types else whole(node, network),
+        )
+
+    return take
+
+
+def agree(proto: ModelProto, *arrays: Array) -> Session:
+    """VTensor says what ONNX's evaluator says of the whole model; the session that did."""
+    feeds = dict(zip((value.name for value in proto.graph.input), arrays, strict=True))
+    session = Session(proto)
+    expected = ReferenceEvaluator(proto).run(None, feeds)
+    for mine, other in zip(session.run(None, feeds), expected, strict=True):
+        np.testing.assert_array_equal(mine, other, strict=True)
+    return session
+
+
+def test_a_node_runs_and_is_marked(lacking: Lacking) -> None:
+    lacking("Elu")
+    with agree(model(ELU), f32(2, 3)) as session:
+        steps = {step.op: step for step in session.plan.steps}
+        assert steps["onnx::Elu"].library == "onnx_reference"
+        assert steps["onnx::Elu"].python
+        assert steps["Relu"].library != "onnx_reference"
+        assert plan_dict(session, "g")["summary"]["onnx_reference_steps"] == 1
+        lines = {line.text: line.kind for line in plan_lines(session, "g")}
+        assert lines["nodes that run on onnx.reference, slowly: 1 x onnx::Elu"] == "ref"
+
+
+def test_nothing_is_said_where_nothing_is_lacking() -> None:
+    with agree(model("g (float[2] x) => (float[2] y) { y = Relu(x) }"), f32(2)) as session:
+        assert not any("onnx.reference," in line.text for line in plan_lines(session, "g"))
+
+
+@pytest.mark.parametrize(
+    ("op_type", "text", "x"),
+    [
+        ("Add", "g (float[2] x) => (float[2] y) { y = Add(x, x) }", f32(2)),
+        ("Clip", "g (float[4] x) => (float[4] y) { y = Clip(x, , top) }", f32(4)),
+        ("Expand", "g (float[3] x) => (float[2, 3] y) { y = Expand(x, sizes) }", f32(3)),
+        ("Det", "g (float[3, 3] x) => (float y) { y = Det(x) }", f32(3, 3)),
+        ("Not", "g (bool[3] x) => (bool[3] y) { y = Not(x) }", np.array([True, False, True])),
+        ("TopK", "g (float[5] x) => (int64[2] i) { v, i = TopK(x, two) }", f32(5)),
+        ("TopK", "g (float[5] x) => (int64[2] i, float[2] v) { v, i = TopK(x, two) }", f32(5)),
+        ("Relu", "g (float[2, 0] x) => (float[2, 0] y) { y = Relu(x) }", f32(2, 0)),
+    ],
+    ids=[
+        *("a value twice", "an input left out", "a constant decides the shape", "a scalar"),
+        *("truth values", "the second output alone", "two outputs", "no elements"),
+    ],
+)
+def test_forms_of_nodes(lacking: Lacking, op_type: str, text: str, x: Array) -> None:
+    lacking(op_type)
+    weights = {"top": np.float32(0.2), "sizes": np.array([2, 3]), "two": np.array([2])}
+    used: dict[str, Any] = {n: np.asarray(array) for n, array in weights.items() if n in text}
+    with agree(model(text, **used), x) as session:
+        assert [step.library for step in session.plan.steps if step.kernels] == ["onnx_reference"]
+
+
+def test_an_array_is_taken_as_it_lies(lacking: Lacking) -> None:
+    lacking("Elu")
+    agree(model(ELU), f32(3, 2).T).close()
+
+
+def test_a_fed_shape(lacking: Lacking) -> None:
+    lacking("Expand")
+    text = "g (float[3] x, int64[2] s) => (float[a, b] y) { y = Expand(x, s) }"
+    agree(model(text), f32(3), np.array([2, 3])).close()
+
+
+def test_other_domains() -> None:
+    proto = model("g (float[4] x) => (float[4] y) { y = ai.onnx.ml.Binarizer(x) }")
+    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
+    with agree(proto, f32(4)) as session:
+        assert [step.op for step in session.plan.steps] == ["ai.onnx.ml::Binarizer"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("g (float[4] x) => (int64[1, n] y) { [n1] y = NonZero(x) }", "'n1' : the sizes of .*'y'"),
+        ("g (int64[2, 2] x) => (int64[n] y) { y = Unique(x) }", "must be known before a run"),
+        ("g (float[4] x) => (float[4] y) { y = com.example.Odd(x) }", "com.example::Odd : 1 x"),
+        (
+            "g (float[2] x) => (float[2] y) { r = RandomNormal <shape = [2]> () y = Add(x, r) }",
+            "if it had an input",
+        ),
+        ("g (float[2] x) => (float[2] y) { s = SequenceConstruct(x) y = SequenceAt(s, i) }", "no "),
+        ("g (float[2] x) => (string[2] y) { y = Cast <to = 8> (x) }", "element type string"),
+        (
+            "g (float[2] x, bool q) => (float[2] y) { y = If(q)<then_branch = a() =>"
+            " (float[2] t) { t = Neg(x) }, else_branch = b() => (float[2] e) { e = Relu(x) }> }",
+            "If : 1 x",
+        ),
+    ],
+    ids=["data decides", "integers decide", "domain", "no input", "sequence", "text", "graphs"],
+)
+def test_what_is_refused_still(lacking: Lacking, text: str, reason: str) -> None:
+    lacking("NonZero", "Unique", "RandomNormal", "SequenceConstruct", "SequenceAt", "Cast", "If")
+    weights: dict[str, Any] = {"i": np.array(0)} if "(s, i)" in text else {}
+    proto = model(text, **weights)
+    proto.opset_import.append(helper.make_opsetid("com.example", 1))
+    with pytest.raises(UnsupportedOperatorError, match=reason):
+        load_onnx(proto)
+
+
+def test_it_can_be_switched_off(lacking: Lacking) -> None:
+    lacking("Elu")
+    missing = pytest.raises(UnsupportedOperatorError, match="Elu : 1 x, last")
+    with missing:
+        load_onnx(model(ELU), reference=False)
+    with missing:
+        Session(model(ELU), reference=False)
+    with missing:
+        Session(model(ELU), libraries=["numpy"])
+    graph = load_onnx(model(ELU))
+    with pytest.raises(NoInvokerError, match="onnx::Elu 'last': no library"):
+        Session(graph, reference=False)
+    with Session(graph, libraries=["numpy", "onnx_reference"]) as session:
+        assert {step.library for step in session.plan.steps} == {"numpy", "onnx_reference"}
+
+
+def test_the_text_of_a_graph(lacking: Lacking) -> None:
+    lacking("Elu", "Det")
+    graph = load_onnx(model(ELU))
+    line = "y = onnx::Elu(node=<onnx::Elu alpha = 0.5>, outputs=(('f32', (('D2', 2), ('D3', 3))),))"
+    assert f"{line} z : f32 D2=2 D3=3" in str(graph)
+    assert str(Graph.from_networkx(graph.to_networkx())) == str(graph)
+
+
+def test_long_attributes_are_cut() -> None:
+    node = helper.make_node("Det", ["x"], ["y"], long=list(range(1000)))
+    data = helper.make_model(helper.make_graph([node], "g", [], [])).SerializeToString()
+    assert len(repr(OneNode(data))) < 120
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        (ValueError("no such thing"), "onnx.reference failed: ValueError: no such thing"),
+        (
+            np.zeros((3, 2), np.float32),
+            "onnx.reference gives float32 \\(3, 2\\), .*says float32 \\(2, 3\\)",
+        ),
+        (np.zeros((2, 3), np.float64), "onnx.reference gives float64"),
+    ],
+)
+def test_faults_of_the_evaluator_are_typed(
+    lacking: Lacking, monkeypatch: pytest.MonkeyPatch, answer: object, complaint: str
+) -> None:
+    def run(self: OneNode, arrays: object) -> list[object]:
+        if isinstance(answer, Exception):
+            raise answer
+        return [answer]
+
+    lacking("Elu")
+    monkeypatch.setattr(OneNode, "run", run)
+    with (
+        Session(model(ELU)) as session,
+        pytest.raises(NativeError, match=f"onnx::Elu 'last': {complaint}"),
+    ):
+        session.run(None, {"x": f32(2, 3)})
+
+
+def test_an_evaluator_that_writes_to_its_inputs_harms_nobody(
+    lacking: Lacking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(self: OneNode, arrays: list[Array]) -> list[Array]:
+        arrays[0][...] += 1
+        return [arrays[0]]
+
+    lacking("Elu")
+    monkeypatch.setattr(OneNode, "run", run)
+    x = f32(2, 3)
+    with Session(model(ELU)) as session:
+        first, again = (session.run(None, {"x": x}) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    np.testing.assert_array_equal(x, f32(2, 3))
+
+
+def test_the_command_line_says_so(lacking: Lacking, tmp_path: Path) -> None:
+    lacking("Elu")
+    file = tmp_path / "elu.onnx"
+    onnx.save(model(ELU), file)
+    note = "nodes that run on onnx.reference, slowly: 1 x onnx::Elu"
+    ran = CliRunner().invoke(app, ["run", str(file)])
+    assert ran.stderr.splitlines() == [f"note: {note}"]
+    assert note in CliRunner().invoke(app, ["plan", str(file)]).stdout
+    for command in ("run", "plan", "explain"):
+        ran = CliRunner().invoke(app, [command, str(file), "--no-reference"])
+        assert ran.exit_code == 1
+        assert "Elu : 1 x, last" in ran.stderr
