@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from libdesc import invoker
+from libdesc import guideline, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, wide
+from libdesc.onednn.layouts import canonical_order
 from ops._names import same_names
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
@@ -260,6 +261,33 @@ def numpy_resize(ctx: Context, op: Resize, x: VTensor, y: VTensor) -> None:
         limits = np.iinfo(dst.data().dtype)
         value = np.clip(np.trunc(value), limits.min, limits.max)
     dst.data()[...] = np.where(outside, op.extrapolation_value, value) if outside.any() else value
+
+
+def _samples_evenly(op: Resize, x: VTensor, y: VTensor) -> bool | str:
+    """oneDNN takes every element at (y + 1/2) * length / size - 1/2, rounded half up."""
+    if op.mode == "cubic" or not set(op.axes) <= set(canonical_order(x.dims)[2:]):
+        return "resamples linearly or to the nearest, from the third dim on"
+    scales = tuple(size / x.size(dim) for dim, size in zip(op.axes, op.sizes, strict=True))
+    even = Resize(op.axes, op.sizes, scales, op.mode, "half_pixel", "round_prefer_ceil")
+    around = _nearest if op.mode == "nearest" else _neighbours
+    for index, dim in enumerate(op.axes):
+        found, wanted = (around(one, index, x.size(dim)) for one in (even, op))
+        if not all(
+            a.shape == b.shape and np.allclose(a, b) for a, b in zip(found, wanted, strict=True)
+        ):
+            return f"places elements along {dim} otherwise"
+    return not _outside(op, x, tuple(x.dims)).any() or "has no value for what lies outside"
+
+
+@invoker("Resize", library="onednn", dtypes=["f32", "bf16", "f16"], when=_samples_evenly)
+def onednn_resize(ctx: Context, op: Resize, x: VTensor, y: VTensor) -> None:
+    src, dst = PTensor(x), PTensor(y)
+    resample = onednn.Resampling(op.mode, src, dst, post=ctx.post)
+    for tensor in (src, dst):
+        tensor.require(guideline("onednn", tensor))
+    if lib_tagger("onednn", [src], [dst]):
+        return
+    resample()
 
 
 def _outside(op: Resize, x: VTensor, dims: Sequence[str]) -> Array:
