@@ -264,18 +264,22 @@ def numpy_resize(ctx: Context, op: Resize, x: VTensor, y: VTensor) -> None:
 
 
 def _samples_evenly(op: Resize, x: VTensor, y: VTensor) -> bool | str:
-    """oneDNN takes every element at (y + 1/2) * length / size - 1/2, rounded half up."""
-    if op.mode == "cubic" or not set(op.axes) <= set(canonical_order(x.dims)[2:]):
-        return "resamples linearly or to the nearest, from the third dim on"
+    """oneDNN takes every element at (y + 1/2) * length / size - 1/2, rounded half up.
+
+    It blends with elements that count nothing, too, which is a NaN where one is infinite.
+    """
+    inner, axes = set(canonical_order(x.dims)[2:]), set(op.axes)
+    if op.mode == "cubic" or not axes <= inner or (op.mode == "linear" and axes != inner):
+        return "resamples to the nearest from the third dim on, or linearly all of these"
     scales = tuple(size / x.size(dim) for dim, size in zip(op.axes, op.sizes, strict=True))
     even = Resize(op.axes, op.sizes, scales, op.mode, "half_pixel", "round_prefer_ceil")
     around = _nearest if op.mode == "nearest" else _neighbours
     for index, dim in enumerate(op.axes):
-        found, wanted = (around(one, index, x.size(dim)) for one in (even, op))
-        if not all(
-            a.shape == b.shape and np.allclose(a, b) for a, b in zip(found, wanted, strict=True)
-        ):
+        found, wanted = (np.asarray(around(one, index, x.size(dim))) for one in (even, op))
+        if found.shape != wanted.shape or not np.allclose(found, wanted):
             return f"places elements along {dim} otherwise"
+        if op.mode == "linear" and not wanted[1].all():
+            return f"blends elements along {dim} that count nothing"
     return not _outside(op, x, tuple(x.dims)).any() or "has no value for what lies outside"
 
 

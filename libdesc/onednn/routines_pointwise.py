@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
+from math import inf, prod
 from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
 from libdesc.onednn.layouts import Order, canonical_order
-from libdesc.onednn.routines import OneDnnRoutine, Operand, emit_on
+from libdesc.onednn.routines import OneDnnRoutine, Operand, emit_on, is_reference
 from ptensor.evaluation import Decline
 from ptensor.tensor import PTensor
+from vtensor.dtype import numpy_dtype
 from vtensor.operators import Follower
 
 if TYPE_CHECKING:
@@ -36,11 +37,29 @@ class Function(NamedTuple):
         """Its primitive; with ``keep``, all inputs of it are the one operand."""
         made: Primitive
         if self.keep:
+            src, dst = self._flat(dnnl, src, dst)
             attr = dnnl.Attr().eltwise(self.alg, self.alpha, self.beta).binary(self.keep, src)
             made = dnnl.binary("max", src, src, dst, attr)
         else:
             made = dnnl.eltwise(self.alg, src, dst, self.alpha, self.beta)
         return made
+
+    def _flat(self, dnnl: ModuleType, src: Desc, dst: Desc) -> tuple[Desc, Desc]:
+        """The same memory as one dim, pads included where the function of 0 is 0.
+
+        With an operand behind it, the kernel of two operands takes few blocked forms.
+        """
+        clips_to_zero = self.alg == "clip" and self.alpha <= 0 <= self.beta
+        if (
+            src != dst
+            or src.kind != "blocked"
+            or not (clips_to_zero or src.padded_dims == src.dims)
+        ):
+            return src, dst
+        if prod(src.padded_dims) * numpy_dtype(src.dtype).itemsize != src.nbytes:
+            return src, dst
+        flat = dnnl.Desc.strided((prod(src.padded_dims),), src.dtype, (1,))
+        return flat, flat
 
 
 class _Functions(OneDnnRoutine):
@@ -55,8 +74,9 @@ class _Functions(OneDnnRoutine):
         self.functions = tuple(functions)
 
     def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
-        """The first function's primitive on src and dst."""
-        return self.functions[0].primitive(dnnl, *descs)
+        """The first function's primitive, or that of the first which has a reference kernel."""
+        made = [function.primitive(dnnl, *descs) for function in self.functions]
+        return next(filter(is_reference, made), made[0])
 
     def __call__(self) -> None:
         """A step for each function."""

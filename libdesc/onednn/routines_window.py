@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from libdesc.onednn.layouts import canonical_order
-from libdesc.onednn.routines import FollowingRoutine, OneDnnRoutine, Operand
+from libdesc.onednn.routines import FollowingRoutine, OneDnnRoutine, Operand, Row
+from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from vtensor.operators import Follower
 
@@ -53,6 +54,14 @@ class Deconvolution(Convolution):
 
     Args: as Convolution; ``pads`` are cut off, and an end below 0, by less than a stride, adds.
     """
+
+    def rows(self) -> Iterator[Row]:
+        """As oneDNN likes; then channels last and first, for its choice may leave pads unclean."""
+        yield from super().rows()
+        order = self.operands[0].order
+        for dims in ((order[0], *order[2:], order[1]), order):
+            layout = Layout.plain(dims)
+            yield [layout, Layout.ANY, layout]
 
     def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
         """The primitive on src, weights, dst."""

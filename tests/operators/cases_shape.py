@@ -112,16 +112,21 @@ CASES.update(
             ),
             *(
                 Case(Resize(("H", "W"), sizes, tuple(n / 5 for n in sizes), "linear"), (image,))
-                for sizes in ((10, 3), (5, 8))
-                for image in ("N=2 C=3 H=5 W=5", "N=1 C=32 H=5 W=5", "N=1 C=17 D=2 H=5 W=5")
+                for sizes in ((10, 4), (10, 8))
+                for image in ("N=2 C=3 H=5 W=5", "N=1 C=32 H=5 W=5", "N=1 C=17 H=5 W=5")
             ),
             Case(Resize(("W",), (9,), (1.5,), "linear"), ("N=2 C=17 W=6",)),
+            Case(
+                Resize(("D", "H", "W"), (4, 3, 8), (2.0, 0.75, 1.6), "linear"),
+                ("N=1 C=17 D=2 H=4 W=5",),
+            ),
             Case(Resize((), (), ()), (IMAGE,)),
             *(
                 Case(op, (IMAGE,), refused=("onednn",))
                 for op in (
                     Resize(("W", "C"), (3, 9), (0.5, 9 / 17), "linear", "align_corners"),
-                    Resize(("H",), (8,), (1.6,), "linear", "asymmetric"),
+                    Resize(("H", "W"), (8, 12), (1.6, 2.0), "linear", "asymmetric"),
+                    Resize(("H", "W"), (3, 12), (0.6, 2.0), "linear"),
                     Resize(("H", "W"), (10, 9), (2.0, 1.5)),
                     Resize(("H",), (8,), (1.6,), "cubic", exclude_outside=True),
                     Resize(("W",), (4,), (4 / 6,), "cubic", antialias=True),

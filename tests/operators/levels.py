@@ -8,7 +8,7 @@ own because oneDNN fixes its cap at its first use.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -32,8 +32,15 @@ LIBRARY = "onednn"
 CAPS = ("sse41", "avx2", "avx512", "max")
 SPECIAL = (np.nan, np.inf, -np.inf)
 
-#: What oneDNN makes of values, not NaN, in a way that nothing cheap mends: value, operator, why.
-KNOWN: dict[str, tuple[float, ...]] = {}
+#: Where oneDNN 3.2 deviates and nothing cheap mends it: operator, operand, value.
+KNOWN = {
+    ("MaxPool", 0, "nan"): "every kernel takes the largest of what is no NaN",
+    **{("Softmax", 0, v): "one NaN stays, its row is 0" for v in ("nan", "inf")},
+    **{("LogSoftmax", 0, v): "one NaN stays, its row is -inf" for v in ("nan", "inf")},
+    **{("LRN", 0, v): "NaN reaches beyond the window" for v in ("nan", "inf", "-inf")},
+    ("Gelu", 0, "inf"): "its kernel for AVX-512 makes it a NaN",
+    **{("PRelu", 1, v): "also where the slope is not used" for v in ("nan", "inf", "-inf")},
+}
 
 Array = np.ndarray[Any, Any]
 
@@ -95,7 +102,7 @@ def better(routine: OneDnnRoutine) -> str | None:
     return None
 
 
-def _expressible(dims: Sequence[str]) -> list[Layout]:
+def _expressible(dims: Iterable[str]) -> list[Layout]:
     """oneDNN's own choice, declared order, channels last, each dim last, blocked channels."""
     names = list(dims)
     layouts = [Layout.ANY, Layout.plain(names)]
@@ -118,21 +125,29 @@ def reference_faults(case: Case) -> Iterator[str]:
 
 
 def special_faults(case: Case, library: str = LIBRARY) -> Iterator[str]:
-    """NaN and infinities that do not come out of a case as the definition says."""
-    name = type(case.op).__name__
+    """NaN and infinities in what is computed that do not come out as the definition says."""
     for layout, value in product(case.layouts(), SPECIAL):
         for index, given in enumerate(case.given(layout)):
-            if given.array.dtype.kind != "f" or given.array.size == 0:
-                continue
-            inputs = case.given(layout)
-            inputs[index] = _sprinkled(given, value)
-            try:
-                check_special(library, case, inputs, BOUNDS.get(name, 1e-6))
-            except AssertionError as fault:
-                yield f"{case} from {layout}, {value} in operand {index}: {fault}"
+            what = (type(case.op).__name__, index, str(value))
+            if what not in KNOWN and _takes(given):
+                yield from _lost(library, case, layout, index, value)
 
 
-def _sprinkled(given: Given, value: float) -> Given:
+def _takes(given: Given) -> bool:
+    return given.array.dtype.kind == "f" and given.array.size > 0 and not given.constant
+
+
+def _lost(library: str, case: Case, layout: str, index: int, value: float) -> Iterator[str]:
+    """What is wrong with one value in one operand."""
+    inputs = case.given(layout)
+    inputs[index] = sprinkled(inputs[index], value)
+    try:
+        check_special(library, case, inputs, BOUNDS.get(type(case.op).__name__, 1e-6))
+    except AssertionError as fault:
+        yield f"{case} from {layout}, {value} in operand {index}: {fault}"
+
+
+def sprinkled(given: Given, value: float) -> Given:
     """A few elements of an input replaced."""
     array = given.array.copy()
     array.reshape(-1)[:: max(array.size // 3, 1)] = value
