@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "cache.h"
+#include "maxima.h"
 #include "names.h"
 #include "operators.h"
 
@@ -200,6 +201,12 @@ PrimitivePtr pooling(const std::string &kind, const Desc &src, const Desc &dst,
     }
     check_not_from_nothing(what, {&src}, dst);
 
+    Afterwards afterwards;
+    if (alg == dnnl_pooling_max && attr.post_ops().empty()) {
+        afterwards = [window](const std::vector<Desc> &descs, void *const *slots) {
+            restore_maxima(window, descs[0], descs[1], slots[0], slots[1]);
+        };
+    }
     KeyWriter key;
     key.text(kind).desc(&src).desc(&dst);
     write_window(key, window);
@@ -209,7 +216,8 @@ PrimitivePtr pooling(const std::string &kind, const Desc &src, const Desc &dst,
                                  pd, engine(), dnnl_forward_inference, alg, src.get(), dst.get(),
                                  window.strides.data(), window.kernel.data(), gap.data(),
                                  window.pads_begin.data(), window.pads_end.data(), raw_attr);
-                         }});
+                         },
+                         std::move(afterwards)});
 }
 
 }  // namespace vtensor::onednn

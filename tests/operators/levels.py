@@ -34,7 +34,6 @@ SPECIAL = (np.nan, np.inf, -np.inf)
 
 #: Where oneDNN 3.2 deviates and nothing cheap mends it: operator, operand, value.
 KNOWN = {
-    ("MaxPool", 0, "nan"): "every kernel takes the largest of what is no NaN",
     **{("Softmax", 0, v): "one NaN stays, its row is 0" for v in ("nan", "inf")},
     **{("LogSoftmax", 0, v): "one NaN stays, its row is -inf" for v in ("nan", "inf")},
     **{("LRN", 0, v): "NaN reaches beyond the window" for v in ("nan", "inf", "-inf")},
