@@ -37,29 +37,26 @@ class Function(NamedTuple):
         """Its primitive; with ``keep``, all inputs of it are the one operand."""
         made: Primitive
         if self.keep:
-            src, dst = self._flat(dnnl, src, dst)
+            if src == dst:
+                src = dst = flat(dnnl, dst, self.alg == "clip" and self.alpha <= 0 <= self.beta)
             attr = dnnl.Attr().eltwise(self.alg, self.alpha, self.beta).binary(self.keep, src)
             made = dnnl.binary("max", src, src, dst, attr)
         else:
             made = dnnl.eltwise(self.alg, src, dst, self.alpha, self.beta)
         return made
 
-    def _flat(self, dnnl: ModuleType, src: Desc, dst: Desc) -> tuple[Desc, Desc]:
-        """The same memory as one dim, pads included where the function of 0 is 0.
 
-        With an operand behind it, the kernel of two operands takes few blocked forms.
-        """
-        clips_to_zero = self.alg == "clip" and self.alpha <= 0 <= self.beta
-        if (
-            src != dst
-            or src.kind != "blocked"
-            or not (clips_to_zero or src.padded_dims == src.dims)
-        ):
-            return src, dst
-        if prod(src.padded_dims) * numpy_dtype(src.dtype).itemsize != src.nbytes:
-            return src, dst
-        flat = dnnl.Desc.strided((prod(src.padded_dims),), src.dtype, (1,))
-        return flat, flat
+def flat(dnnl: ModuleType, desc: Desc, keeps_zero: bool) -> Desc:
+    """The same memory as one dim, pads included; they must stay 0 where there are any.
+
+    oneDNN's kernel of two operands takes few blocked forms, or none below AVX2.
+    """
+    count = prod(desc.padded_dims)
+    dense = desc.nbytes == count * numpy_dtype(desc.dtype).itemsize
+    if not dense or (desc.padded_dims != desc.dims and not keeps_zero):
+        return desc
+    flattened: Desc = dnnl.Desc.strided((count,), desc.dtype, (1,))
+    return flattened
 
 
 class _Functions(OneDnnRoutine):
@@ -85,7 +82,7 @@ class _Functions(OneDnnRoutine):
             pair = (src, dst)
             row = [operand.tensor.required_layout for operand in pair]
             primitive = self.build(pair, row, function.primitive)
-            emit_on(primitive, dict.fromkeys(primitive.slots, src.tensor) | {"dst": dst.tensor})
+            emit_on(primitive, dict.fromkeys(primitive.descs, src.tensor) | {"dst": dst.tensor})
             src = dst
 
 
@@ -179,6 +176,8 @@ class Binary(OneDnnRoutine):
 
     def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
         """The primitive on src0, src1 and dst."""
+        if len(set(descs)) == 1:
+            descs = (flat(dnnl, descs[0], keeps_zero=self.alg != "div"),) * 3
         primitive: Primitive = dnnl.binary(self.alg, *descs)
         return primitive
 
