@@ -15,6 +15,15 @@ from ptensor.layout import Layout
 from vtensor.errors import ContractError
 
 
+def reference_kernel(kernel: str) -> bool:
+    """True for the name of a library's reference code, alone or inside of another kernel.
+
+    >>> [reference_kernel(name) for name in ("ref:any", "conv:any+ref:any", "brgconv:avx2")]
+    [True, True, False]
+    """
+    return any(part.startswith("ref") for part in kernel.split("+"))
+
+
 class Routine(ABC):
     """Base of a library's routines; making one announces it to the call that is under way.
 

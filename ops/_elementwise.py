@@ -138,18 +138,19 @@ def onednn_unary(
     alg: Callable[[Any], str],
     constants: Callable[[Any], tuple[float, float]] = lambda _: (0.0, 0.0),
     when: Callable[..., bool | str] | None = None,
+    keep: str = "",
 ) -> None:
     """oneDNN's invoker: an algorithm of its element-wise primitive and the algorithm's constants.
 
-    What oneDNN has, but does badly, is left to NumPy: its exp, clip, hardsigmoid, max and min lose
-    a NaN, its log is off by 3e-6 near 1, and its soft_relu by as much where the result is small.
+    ``keep`` is how a NaN comes through an algorithm that loses it. What oneDNN has, but does badly,
+    is left to NumPy: its max and min lose a NaN, its log is off by 3e-6 near 1, and its soft_relu
+    by as much where the result is small.
     """
 
     @invoker(name, library="onednn", dtypes=NATIVE, when=when)
     def apply(ctx: Context, op: object, x: VTensor, y: VTensor) -> None:
         src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
-        alpha, beta = constants(op)
-        eltwise = onednn.Eltwise(alg(op), src, dst, alpha=alpha, beta=beta, post=ctx.post)
+        eltwise = onednn.Eltwise(alg(op), src, dst, *constants(op), keep, post=ctx.post)
         if lib_tagger("onednn", [src], [dst]):
             return
         eltwise()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from libdesc import invoker
+from libdesc import guideline, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, transposed_convolution
 from ops._windows import Sizes, image_names, image_order, read_image, spatial
 from ops.biasadd import BiasAdd
@@ -155,6 +155,22 @@ class ConvTranspose:
             if x.size(dim) < 1 or reach < 1 or result[dim] < 1:
                 raise DimError(f"nothing is left along {dim}")
         return result
+
+
+@invoker("ConvTranspose", library="onednn", dtypes=["f32", "bf16", "f16"])
+def onednn_convtranspose(
+    ctx: Context, op: ConvTranspose, x: VTensor, w: VTensor, y: VTensor
+) -> None:
+    src, weights, dst = PTensor(x), PTensor(w), PTensor(y)
+    strides, pads, dilations, extra = op.whole(x)
+    ends = [end - more for end, more in zip(pads[len(extra) :], extra, strict=True)]
+    cut = (*pads[: len(extra)], *ends)
+    spread = onednn.Deconvolution(src, weights, dst, strides, cut, dilations, post=ctx.post)
+    for tensor in (src, weights, dst):
+        tensor.require(guideline("onednn", tensor))
+    if lib_tagger("onednn", [src, weights], [dst]):
+        return
+    spread()
 
 
 @invoker("ConvTranspose", library="numpy", dtypes=NUMBERS, python=True)

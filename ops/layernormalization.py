@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from libdesc import invoker
+from libdesc import guideline, invoker, onednn
 from libdesc.numpy.arrays import FLOATS, wide
 from ops._names import same_names
 from ops._normalizations import parameter, positions, scale_order, spread, within
@@ -132,6 +132,36 @@ class LayerNormalization:
         mean, inverse = (VTensor(dtype, sizes, ctx.output(i)) for i in (1, 2))
         ctx.dispatch(self, [x, scale], [y, mean, inverse])
         return y, mean, inverse
+
+
+def _one_axis(op: LayerNormalization, x: VTensor, scale: VTensor, *_: VTensor) -> bool | str:
+    return (op.axes == tuple(scale.dims) and len(op.axes) == 1) or "scales along one dim, the axis"
+
+
+@invoker(
+    "LayerNormalization",
+    library="onednn",
+    dtypes={"": ["f32", "bf16", "f16"], "scale": ["f32"]},
+    when=_one_axis,
+)
+def onednn_layernormalization(
+    ctx: Context,
+    op: LayerNormalization,
+    x: VTensor,
+    scale: VTensor,
+    y: VTensor,
+    mean: VTensor,
+    inverse: VTensor,
+) -> None:
+    src, factor, *results = (PTensor(t) for t in (x, scale, y, mean, inverse))
+    normalize = onednn.LayerNormalization(
+        src, factor, results, op.axes[0], op.epsilon, post=ctx.post
+    )
+    for tensor in (src, factor, *results):
+        tensor.require(guideline("onednn", tensor))
+    if lib_tagger("onednn", [src, factor], results):
+        return
+    normalize()
 
 
 @invoker("LayerNormalization", library="numpy", dtypes=FLOATS, python=True)

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
+from libdesc import invoker, onednn
 from libdesc.numpy.arrays import FLOATS
-from ops._elementwise import Array, Binary, Unary, numpy_binary, numpy_unary, onednn_unary, unary
+from ops._elementwise import (
+    NATIVE,
+    Array,
+    Binary,
+    Unary,
+    numpy_binary,
+    numpy_unary,
+    onednn_unary,
+    unary,
+)
 from ops._names import broadcast_input, broadcast_names, same_names
+from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import VTensorError
-from vtensor.operators import Naming, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -314,3 +325,21 @@ onednn_unary(
     when=lambda op, *_: op.alpha == 1 or "its elu does not scale the operand",
 )
 onednn_unary("HardSwish", lambda _: "hardswish", lambda _: (1 / 6, 0.5))
+
+
+@invoker("HardSigmoid", library="onednn", dtypes=NATIVE)
+def onednn_hardsigmoid(ctx: Context, op: HardSigmoid, x: VTensor, y: VTensor) -> None:
+    src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
+    clip = onednn.Clip(src, dst, 0.0, 1.0, op.alpha, op.beta, post=ctx.post)
+    if lib_tagger("onednn", [src], [dst]):
+        return
+    clip()
+
+
+@invoker("PRelu", library="onednn", dtypes=NATIVE)
+def onednn_prelu(ctx: Context, op: PRelu, a: VTensor, b: VTensor, y: VTensor) -> None:
+    src, slopes, dst = (PTensor(t).require(Layout.ANY) for t in (a, b, y))
+    prelu = onednn.Prelu(src, slopes, dst, post=ctx.post)
+    if lib_tagger("onednn", [src, slopes], [dst]):
+        return
+    prelu()

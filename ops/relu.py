@@ -41,7 +41,7 @@ class Relu:
 @invoker("Relu", library="onednn", dtypes=["f32", "bf16", "f16"])
 def onednn_relu(ctx: Context, op: Relu, x: VTensor, y: VTensor) -> None:
     src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
-    relu = onednn.Eltwise("relu", src, dst, post=ctx.post)
+    relu = onednn.Clip(src, dst, low=0.0, post=ctx.post)
     if lib_tagger("onednn", [src], [dst]):
         return
     relu()

@@ -8,7 +8,7 @@ import numpy as np
 
 from libdesc import invoker, onednn
 from libdesc.numpy.arrays import NUMBERS
-from ops._elementwise import Array, Unary, numpy_unary
+from ops._elementwise import NATIVE, Array, Unary, numpy_unary
 from ops._names import same_names
 from ops.binary import Max, Min
 from ptensor import Layout, PTensor, lib_tagger
@@ -54,9 +54,7 @@ def _read_clip(node: NodeReader) -> VTensor:
     onnx=Spelling("Clip", 6, _read, same_names),
 )
 class Relu6:
-    """Clip to the range from 0 to 6: y = min(max(x, 0), 6).
-
-    NaN stays NaN by definition; oneDNN 3.2's kernel makes it 0.
+    """Clip to the range from 0 to 6: y = min(max(x, 0), 6); NaN stays NaN.
 
     Dims:
         x, y: any, the same
@@ -77,7 +75,7 @@ class Relu6:
 @invoker("Relu6", library="onednn", dtypes=["f32", "bf16", "f16"])
 def onednn_relu6(ctx: Context, op: Relu6, x: VTensor, y: VTensor) -> None:
     src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
-    clip = onednn.Eltwise("clip", src, dst, alpha=0.0, beta=6.0, post=ctx.post)
+    clip = onednn.Clip(src, dst, 0.0, 6.0, post=ctx.post)
     if lib_tagger("onednn", [src], [dst]):
         return
     clip()
@@ -125,3 +123,12 @@ def _clip(op: Clip, x: Array) -> Array:
 
 
 numpy_unary("Clip", _clip)
+
+
+@invoker("Clip", library="onednn", dtypes=NATIVE)
+def onednn_clip(ctx: Context, op: Clip, x: VTensor, y: VTensor) -> None:
+    src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
+    clip = onednn.Clip(src, dst, op.low, op.high, post=ctx.post)
+    if lib_tagger("onednn", [src], [dst]):
+        return
+    clip()

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from libdesc import invoker
+from libdesc import guideline, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, wide
+from libdesc.onednn.layouts import canonical_order
 from ops._names import same_names
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
@@ -260,6 +261,37 @@ def numpy_resize(ctx: Context, op: Resize, x: VTensor, y: VTensor) -> None:
         limits = np.iinfo(dst.data().dtype)
         value = np.clip(np.trunc(value), limits.min, limits.max)
     dst.data()[...] = np.where(outside, op.extrapolation_value, value) if outside.any() else value
+
+
+def _samples_evenly(op: Resize, x: VTensor, y: VTensor) -> bool | str:
+    """oneDNN takes every element at (y + 1/2) * length / size - 1/2, rounded half up.
+
+    It blends with elements that count nothing, too, which is a NaN where one is infinite.
+    """
+    inner, axes = set(canonical_order(x.dims)[2:]), set(op.axes)
+    if op.mode == "cubic" or not axes <= inner or (op.mode == "linear" and axes != inner):
+        return "resamples to the nearest from the third dim on, or linearly all of these"
+    scales = tuple(size / x.size(dim) for dim, size in zip(op.axes, op.sizes, strict=True))
+    even = Resize(op.axes, op.sizes, scales, op.mode, "half_pixel", "round_prefer_ceil")
+    around = _nearest if op.mode == "nearest" else _neighbours
+    for index, dim in enumerate(op.axes):
+        found, wanted = (np.asarray(around(one, index, x.size(dim))) for one in (even, op))
+        if found.shape != wanted.shape or not np.allclose(found, wanted):
+            return f"places elements along {dim} otherwise"
+        if op.mode == "linear" and not wanted[1].all():
+            return f"blends elements along {dim} that count nothing"
+    return not _outside(op, x, tuple(x.dims)).any() or "has no value for what lies outside"
+
+
+@invoker("Resize", library="onednn", dtypes=["f32", "bf16", "f16"], when=_samples_evenly)
+def onednn_resize(ctx: Context, op: Resize, x: VTensor, y: VTensor) -> None:
+    src, dst = PTensor(x), PTensor(y)
+    resample = onednn.Resampling(op.mode, src, dst, post=ctx.post)
+    for tensor in (src, dst):
+        tensor.require(guideline("onednn", tensor))
+    if lib_tagger("onednn", [src], [dst]):
+        return
+    resample()
 
 
 def _outside(op: Resize, x: VTensor, dims: Sequence[str]) -> Array:

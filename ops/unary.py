@@ -257,6 +257,7 @@ numpy_unary("Ceil", lambda _, x: np.ceil(x), FLOATS)
 numpy_unary("Round", lambda _, x: np.rint(x), FLOATS)
 
 onednn_unary("Abs", lambda _: "abs")
+onednn_unary("Exp", lambda _: "exp", keep="max")
 onednn_unary("Neg", lambda _: "linear", lambda _: (-1.0, 0.0))
 onednn_unary("Reciprocal", lambda _: "pow", lambda _: (1.0, -1.0))
 onednn_unary("Sqrt", lambda _: "sqrt")

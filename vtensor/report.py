@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from libdesc.onnx_reference.node import LIBRARY as REFERENCE
 from libdesc.registry import registry
+from libdesc.routine import reference_kernel
 from resolver.extended import OpNode, Reason, TransformNode
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def summary_lines(plan: Plan) -> Iterator[Line]:
     total = summary_dict(plan)
     yield Line("head", "by library and kernel")
     for (library, kernel), count in plan.kernels().most_common():
-        mark = "   <- reference code" if kernel.startswith("ref") else ""
+        mark = "   <- reference code" if reference_kernel(kernel) else ""
         mark = "   <- calls back into Python" if kernel == "python" else mark
         yield Line("ref" if mark else "note", f"  {count:>4} x {library} {kernel}{mark}")
     if total["aliases"]:

@@ -4,20 +4,25 @@ The routines here are what invokers describe their calls with. Importing them lo
 """
 
 from libdesc.onednn.routines_matrix import MatMul
-from libdesc.onednn.routines_norm import BatchNormalization, Lrn, Softmax
-from libdesc.onednn.routines_pointwise import Binary, Eltwise
+from libdesc.onednn.routines_norm import BatchNormalization, LayerNormalization, Lrn, Softmax
+from libdesc.onednn.routines_pointwise import Binary, Clip, Eltwise, Prelu
 from libdesc.onednn.routines_shape import Concat, Reduction
-from libdesc.onednn.routines_window import Convolution, Pooling
+from libdesc.onednn.routines_window import Convolution, Deconvolution, Pooling, Resampling
 
 __all__ = [
     "BatchNormalization",
     "Binary",
+    "Clip",
     "Concat",
     "Convolution",
+    "Deconvolution",
     "Eltwise",
+    "LayerNormalization",
     "Lrn",
     "MatMul",
     "Pooling",
+    "Prelu",
     "Reduction",
+    "Resampling",
     "Softmax",
 ]

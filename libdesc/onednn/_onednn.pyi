@@ -193,6 +193,32 @@ def convolution(
     number for each spatial dim, dilations as in ONNX (1 is dense). Any form may be "any".
     """
 
+def deconvolution(
+    src: Desc,
+    weights: Desc,
+    bias: Desc | None,
+    dst: Desc,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads_begin: Sequence[int],
+    pads_end: Sequence[int],
+    attr: Attr | None = None,
+) -> Primitive:
+    """
+    Transposed convolution over 1 to 3 spatial dims; arguments src, weights, bias, dst.
+
+    As convolution, each element spread over a window of dst; pads are cut off, and an end pad
+    below 0, by less than a stride, adds. Any form may be "any".
+    """
+
+def resampling(alg: str, src: Desc, dst: Desc, attr: Attr | None = None) -> Primitive:
+    """
+    src at dst's sizes along 1 to 3 spatial dims; arguments src, dst.
+
+    ``alg``: "nearest" or "linear". Element y of dst is at (y + 0.5) * src size / dst size - 0.5.
+    dst may be "any".
+    """
+
 def pooling(
     kind: str,
     src: Desc,
@@ -241,6 +267,11 @@ def binary(alg: str, src0: Desc, src1: Desc, dst: Desc, attr: Attr | None = None
     alg (of binary_algs()) on each pair; dims of 1 stretch; arguments src0, src1, dst.
     """
 
+def prelu(src: Desc, weights: Desc, dst: Desc, attr: Attr | None = None) -> Primitive:
+    """
+    src, times weights where below 0; weights stretch; arguments src, weights, dst.
+    """
+
 def concat(
     axis: int, srcs: Sequence[Desc], dst: Desc | None = None, attr: Attr | None = None
 ) -> Primitive:
@@ -266,6 +297,22 @@ def batch_normalization(
     (src - mean) / sqrt(variance + epsilon) * scale + shift for each channel (dim 1).
 
     Arguments src, mean, variance, scale, shift, dst; the middle ones are C elements of f32.
+    """
+
+def layer_normalization(
+    src: Desc,
+    stat: Desc,
+    dst: Desc,
+    epsilon: float,
+    scale: bool = True,
+    shift: bool = True,
+    attr: Attr | None = None,
+) -> Primitive:
+    """
+    (src - mean) / sqrt(variance + epsilon) * scale + shift over the last dim.
+
+    Arguments src, scale, shift, mean, variance, dst; mean and variance are results in the form of
+    ``stat``, which has src's dims but the last; scale and shift are vectors of f32.
     """
 
 def softmax(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from libdesc.onednn import native
 from libdesc.onednn.layouts import Order, from_desc, to_desc
-from libdesc.routine import Routine
+from libdesc.routine import Routine, reference_kernel
 from ptensor.evaluation import Call, Decline, emit
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from libdesc.onednn._onednn import Desc, Primitive
-
-#: How oneDNN's kernels that it has for completeness alone are called.
-REFERENCE = "ref"
 
 Row = Sequence[Layout]
 
@@ -173,9 +170,7 @@ class OneDnnRoutine(Routine):
 
     def __call__(self) -> None:
         """Make the call: one step on the operands, and on scratch memory where it needs some."""
-        primitive = self.decided()
-        tensors = {operand.argument: operand.tensor for operand in self.operands}
-        emit(primitive, [tensors.get(name, primitive.scratch_bytes) for name in primitive.slots])
+        emit_on(self.decided(), {operand.argument: operand.tensor for operand in self.operands})
 
 
 class FollowingRoutine(OneDnnRoutine):
@@ -213,9 +208,14 @@ def layouts_of(primitive: Primitive, operands: Sequence[Operand]) -> list[Layout
     ]
 
 
+def emit_on(primitive: Primitive, tensors: Mapping[str, PTensor]) -> None:
+    """A step on tensors by argument; what is not among them is scratch memory."""
+    emit(primitive, [tensors.get(name, primitive.scratch_bytes) for name in primitive.slots])
+
+
 def is_reference(primitive: Primitive) -> bool:
     """True for a kernel that is there for completeness, not for speed."""
-    return primitive.kernel.startswith(REFERENCE)
+    return reference_kernel(primitive.kernel)
 
 
 __all__ = [
@@ -223,6 +223,7 @@ __all__ = [
     "OneDnnRoutine",
     "Operand",
     "Row",
+    "emit_on",
     "followed",
     "is_reference",
     "layouts_of",

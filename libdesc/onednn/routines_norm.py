@@ -7,7 +7,16 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from libdesc.onednn.layouts import Order, canonical_order
-from libdesc.onednn.routines import FollowingRoutine, OneDnnRoutine, Operand, Row
+from libdesc.onednn.routines import (
+    FollowingRoutine,
+    OneDnnRoutine,
+    Operand,
+    Row,
+    emit_on,
+    layouts_of,
+)
+from libdesc.onednn.routines_pointwise import Function
+from ptensor.evaluation import Decline
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from vtensor.operators import Follower
@@ -45,6 +54,70 @@ class BatchNormalization(OneDnnRoutine):
         """The primitive on src and dst; the statistics are vectors of their own element type."""
         primitive: Primitive = dnnl.batch_normalization(descs[0], descs[1], self.epsilon)
         return primitive
+
+
+class LayerNormalization(FollowingRoutine):
+    """Normalization over one dim by its own mean and variance.
+
+    Args:
+        src: any dims.
+        scale: the dim alone, f32.
+        results: dst, with src's dims; mean, and 1 / sqrt(variance + epsilon), of size 1 along the
+            dim, both f32.
+        axis: the dim.
+        epsilon: added to the variance.
+        post: operators fused behind it.
+    """
+
+    def __init__(
+        self,
+        src: PTensor,
+        scale: PTensor,
+        results: Sequence[PTensor],
+        axis: str,
+        epsilon: float,
+        post: Sequence[Follower] = (),
+    ) -> None:
+        others = [dim for dim in canonical_order(src.dims) if dim != axis]
+        order = (*(others or [""]), axis)
+        named = zip(("src", "dst", "mean", "variance"), (src, *results), strict=True)
+        operands = [Operand(name, tensor, order) for name, tensor in named]
+        super().__init__([*operands, Operand("scale", scale, (axis,))], post)
+        self.epsilon = epsilon
+
+    def rows(self) -> Iterator[Row]:
+        """Whatever has the dim last and no blocks, which kernels are for."""
+        axis = self.operands[0].order[-1]
+        own = self.operands[0].tensor.produced_layout
+        if own is not None and own.axes[-1:] == ((axis, 0),) and own == Layout.plain(own.dims):
+            yield self.row(own)
+        yield self.row(Layout.plain(dim for dim in self.operands[0].order if dim))
+
+    def row(self, layout: Layout) -> Row:
+        """Everything as src, the scale as it must be."""
+        return [*[layout] * 4, Layout.plain(self.operands[-1].order)]
+
+    def layouts(self, primitive: Primitive) -> list[Layout]:
+        """That of src tells all: the statistics have one dim less for oneDNN."""
+        return list(self.row(layouts_of(primitive, self.operands[:1])[0]))
+
+    def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
+        """The primitive on src, dst and the form of both statistics."""
+        src, dst, mean, inverse, _ = descs
+        if mean != inverse:
+            raise Decline("has one form for mean and variance")
+        stat = mean.reshape(mean.dims[:-1])
+        primitive: Primitive = dnnl.layer_normalization(src, stat, dst, self.epsilon, True, False)
+        return primitive
+
+    def __call__(self) -> None:
+        """The primitive gives the variance: two more steps make its inverse root of it."""
+        super().__call__()
+        inverse = self.operands[3]
+        for function in (Function("linear", 1.0, self.epsilon), Function("pow", 1.0, -0.5)):
+            layouts = [inverse.tensor.required_layout] * 2
+            primitive = self.build([inverse, inverse], layouts, function.primitive)
+            emit_on(primitive, {"src": inverse.tensor, "dst": inverse.tensor})
 
 
 class Softmax(FollowingRoutine):

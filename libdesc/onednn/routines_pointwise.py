@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf, prod
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from libdesc.onednn.layouts import Order, canonical_order
-from libdesc.onednn.routines import OneDnnRoutine, Operand
+from libdesc.onednn.routines import OneDnnRoutine, Operand, emit_on, is_reference
 from ptensor.evaluation import Decline
 from ptensor.tensor import PTensor
+from vtensor.dtype import numpy_dtype
 from vtensor.operators import Follower
 
 if TYPE_CHECKING:
@@ -18,13 +20,80 @@ if TYPE_CHECKING:
     from libdesc.onednn._onednn import Desc, Primitive
 
 
-class Eltwise(OneDnnRoutine):
+class Function(NamedTuple):
+    """oneDNN's name of a function of one element, and its constants.
+
+    oneDNN makes a bound, or infinity, of a NaN under ``relu``, ``clip`` and ``exp``. Where f(x) is
+    never below x, ``keep`` is ``"max"``, where it is never above, ``"min"``: the larger, or the
+    smaller, of f(x) and x is f(x), and of two operands of which one is NaN it is the second, x.
+    """
+
+    alg: str
+    alpha: float = 0.0
+    beta: float = 0.0
+    keep: str = ""
+
+    def primitive(self, dnnl: ModuleType, src: Desc, dst: Desc) -> Primitive:
+        """Its primitive; with ``keep``, all inputs of it are the one operand."""
+        made: Primitive
+        if self.keep:
+            if src == dst:
+                src = dst = flat(dnnl, dst, self.alg == "clip" and self.alpha <= 0 <= self.beta)
+            attr = dnnl.Attr().eltwise(self.alg, self.alpha, self.beta).binary(self.keep, src)
+            made = dnnl.binary("max", src, src, dst, attr)
+        else:
+            made = dnnl.eltwise(self.alg, src, dst, self.alpha, self.beta)
+        return made
+
+
+def flat(dnnl: ModuleType, desc: Desc, keeps_zero: bool) -> Desc:
+    """The same memory as one dim, pads included; they must stay 0 where there are any.
+
+    oneDNN's kernel of two operands takes few blocked forms, or none below AVX2.
+    """
+    count = prod(desc.padded_dims)
+    dense = desc.nbytes == count * numpy_dtype(desc.dtype).itemsize
+    if not dense or (desc.padded_dims != desc.dims and not keeps_zero):
+        return desc
+    flattened: Desc = dnnl.Desc.strided((count,), desc.dtype, (1,))
+    return flattened
+
+
+class _Functions(OneDnnRoutine):
+    """Functions of each element, one after another; all but the first in place."""
+
+    def __init__(
+        self, functions: Sequence[Function], src: PTensor, dst: PTensor, post: Sequence[Follower]
+    ) -> None:
+        order = canonical_order(src.dims)
+        name = "src0" if functions[0].keep else "src"
+        super().__init__([Operand(name, src, order), Operand("dst", dst, order)], post)
+        self.functions = tuple(functions)
+
+    def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
+        """The first function's primitive, or that of the first which has a reference kernel."""
+        made = [function.primitive(dnnl, *descs) for function in self.functions]
+        return next(filter(is_reference, made), made[0])
+
+    def __call__(self) -> None:
+        """A step for each function."""
+        src, dst = self.operands
+        for function in self.functions:
+            pair = (src, dst)
+            row = [operand.tensor.required_layout for operand in pair]
+            primitive = self.build(pair, row, function.primitive)
+            emit_on(primitive, dict.fromkeys(primitive.descs, src.tensor) | {"dst": dst.tensor})
+            src = dst
+
+
+class Eltwise(_Functions):
     """A function of each element.
 
     Args:
-        alg: oneDNN's name of it: ``"relu"``, ``"clip"``, ...
+        alg: oneDNN's name of it: ``"tanh"``, ``"linear"``, ...
         src, dst: the same dims.
         alpha, beta: its constants.
+        keep: how a NaN comes through, see Function.
         post: operators fused behind it.
     """
 
@@ -35,16 +104,41 @@ class Eltwise(OneDnnRoutine):
         dst: PTensor,
         alpha: float = 0.0,
         beta: float = 0.0,
+        keep: str = "",
         post: Sequence[Follower] = (),
     ) -> None:
-        order = canonical_order(src.dims)
-        super().__init__([Operand("src", src, order), Operand("dst", dst, order)], post)
-        self.alg, self.alpha, self.beta = alg, alpha, beta
+        super().__init__([Function(alg, alpha, beta, keep)], src, dst, post)
 
-    def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
-        """The primitive on src and dst."""
-        primitive: Primitive = dnnl.eltwise(self.alg, *descs, self.alpha, self.beta)
-        return primitive
+
+class Clip(_Functions):
+    """min(max(scale * x + shift, low), high), a step each; NaN stays NaN.
+
+    Args:
+        src, dst: the same dims.
+        low, high: the bounds; an infinite one is none.
+        scale, shift: what comes before.
+        post: operators fused behind it.
+
+    Raises:
+        Decline: nothing is to be done.
+    """
+
+    def __init__(
+        self,
+        src: PTensor,
+        dst: PTensor,
+        low: float = -inf,
+        high: float = inf,
+        scale: float = 1.0,
+        shift: float = 0.0,
+        post: Sequence[Follower] = (),
+    ) -> None:
+        functions = [Function("linear", scale, shift)] if (scale, shift) != (1, 0) else []
+        functions += [Function("clip", low, inf, "max")] if low > -inf else []
+        functions += [Function("clip", -inf, high, "min")] if high < inf else []
+        if not functions:
+            raise Decline("has no bounds")
+        super().__init__(functions, src, dst, post)
 
 
 class Binary(OneDnnRoutine):
@@ -82,7 +176,36 @@ class Binary(OneDnnRoutine):
 
     def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
         """The primitive on src0, src1 and dst."""
+        if len(set(descs)) == 1:
+            descs = (flat(dnnl, descs[0], keeps_zero=self.alg != "div"),) * 3
         primitive: Primitive = dnnl.binary(self.alg, *descs)
+        return primitive
+
+
+class Prelu(OneDnnRoutine):
+    """What is negative, times slopes of its place.
+
+    Args:
+        src, dst: the same dims.
+        slopes: some of them, with their size or size 1.
+        post: operators fused behind it.
+
+    Raises:
+        Decline: src would have to be repeated.
+    """
+
+    def __init__(
+        self, src: PTensor, slopes: PTensor, dst: PTensor, post: Sequence[Follower] = ()
+    ) -> None:
+        order = canonical_order(dst.dims)
+        named = {"src": src, "weights": slopes, "dst": dst}
+        super().__init__([Operand(k, t, within(order, t.dims)) for k, t in named.items()], post)
+        if not _whole(src, dst):
+            raise Decline("repeats the slopes only")
+
+    def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
+        """The primitive on src, slopes and dst."""
+        primitive: Primitive = dnnl.prelu(*descs)
         return primitive
 
 

@@ -1,13 +1,14 @@
-"""Convolution and pooling: primitives that slide a window over an image."""
+"""Primitives that slide a window over an image, or sample it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from libdesc.onednn.layouts import canonical_order
-from libdesc.onednn.routines import FollowingRoutine, OneDnnRoutine, Operand
+from libdesc.onednn.routines import FollowingRoutine, OneDnnRoutine, Operand, Row
+from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from vtensor.operators import Follower
 
@@ -45,6 +46,47 @@ class Convolution(OneDnnRoutine):
         """The primitive on src, weights, dst."""
         src, weights, dst = descs
         primitive: Primitive = dnnl.convolution(src, weights, None, dst, *self.window)
+        return primitive
+
+
+class Deconvolution(Convolution):
+    """The gradient of a convolution: each element of src is spread over a window of dst.
+
+    Args: as Convolution; ``pads`` are cut off, and an end below 0, by less than a stride, adds.
+    """
+
+    def rows(self) -> Iterator[Row]:
+        """As oneDNN likes; then channels last and first, for its choice may leave pads unclean."""
+        yield from super().rows()
+        order = self.operands[0].order
+        for dims in ((order[0], *order[2:], order[1]), order):
+            layout = Layout.plain(dims)
+            yield [layout, Layout.ANY, layout]
+
+    def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
+        """The primitive on src, weights, dst."""
+        src, weights, dst = descs
+        primitive: Primitive = dnnl.deconvolution(src, weights, None, dst, *self.window)
+        return primitive
+
+
+class Resampling(FollowingRoutine):
+    """An image at other sizes: element y of dst lies at (y + 1/2) * src size / dst size - 1/2.
+
+    Args:
+        alg: ``"nearest"`` or ``"linear"``.
+        src, dst: the same dims, in sizes that differ from the third on, as oneDNN numbers them.
+        post: operators fused behind it.
+    """
+
+    def __init__(self, alg: str, src: PTensor, dst: PTensor, post: Sequence[Follower] = ()) -> None:
+        order = canonical_order(src.dims)
+        super().__init__([Operand("src", src, order), Operand("dst", dst, order)], post)
+        self.alg = alg
+
+    def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
+        """The primitive on src and dst."""
+        primitive: Primitive = dnnl.resampling(self.alg, *descs)
         return primitive
 
 

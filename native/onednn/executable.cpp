@@ -30,11 +30,13 @@ dnnl_primitive_t compile(const_dnnl_primitive_desc_t pd, int threads, const std:
 }  // namespace
 
 Executable::Executable(const_dnnl_primitive_desc_t pd, std::string kernel, int threads,
-                       std::vector<Argument> arguments, const std::vector<Desc> &descs)
+                       std::vector<Argument> arguments, const std::vector<Desc> &descs,
+                       Afterwards afterwards)
     : kernel_(std::move(kernel)),
       threads_(threads),
       arguments_(std::move(arguments)),
-      descs_(descs) {
+      descs_(descs),
+      afterwards_(std::move(afterwards)) {
     for (std::size_t i = 0; i < arguments_.size(); ++i) {
         // Kernels take any address that its elements can have; they align scratch themselves.
         const auto alignment = static_cast<std::uint32_t>(item_bytes(descs_[i].type()));
@@ -102,6 +104,7 @@ void Executable::run(void *const *slots) {
           "running");
     check(dnnl_stream_wait(stream()), "running");
     give_back(std::move(call));
+    if (afterwards_) afterwards_(descs_, slots);
 }
 
 int Executable::run_step(void *context, void *const *slots, char *error,

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -23,13 +24,17 @@ struct Argument {
     std::uint32_t access;
 };
 
+// What a run does behind the kernel, on the addresses of the arguments.
+using Afterwards = std::function<void(const std::vector<Desc> &descs, void *const *slots)>;
+
 // Lives as long as its last owner: the Primitive that made it, capsules, plans. Knows no Python.
 class Executable {
 public:
     // Compiles; slow (up to tens of milliseconds). descs[i] describes arguments[i].
     // The first owner is the caller.
     Executable(const_dnnl_primitive_desc_t pd, std::string kernel, int threads,
-               std::vector<Argument> arguments, const std::vector<Desc> &descs);
+               std::vector<Argument> arguments, const std::vector<Desc> &descs,
+               Afterwards afterwards);
     Executable(const Executable &) = delete;
     Executable &operator=(const Executable &) = delete;
 
@@ -55,6 +60,7 @@ private:
     int threads_;
     std::vector<Argument> arguments_;
     std::vector<Desc> descs_;
+    Afterwards afterwards_;
     std::vector<vtensor_slot> slots_;
     bool nothing_to_do_ = false;
     PrimitiveHandle primitive_;

@@ -93,6 +93,29 @@ void bind_windows(nb::module_ &m) {
 src N C ..., weights O I ... or G O I ... (O and I of one group), bias O, dst N O ...; one
 number for each spatial dim, dilations as in ONNX (1 is dense). Any form may be "any".)");
     m.def(
+        "deconvolution",
+        [](const Desc &src, const Desc &weights, const Desc *bias, const Desc &dst, Ints strides,
+           Ints dilations, Ints begin, Ints end, const Attr *attr) {
+            return deconvolution(src, weights, maybe(bias), dst,
+                                 {{}, strides, dilations, begin, end}, or_plain(attr));
+        },
+        "src"_a, "weights"_a, "bias"_a.none(), "dst"_a, "strides"_a, "dilations"_a,
+        "pads_begin"_a, "pads_end"_a, "attr"_a = nb::none(), Unlocked(),
+        R"(Transposed convolution over 1 to 3 spatial dims; arguments src, weights, bias, dst.
+
+As convolution, each element spread over a window of dst; pads are cut off, and an end pad
+below 0, by less than a stride, adds. Any form may be "any".)");
+    m.def(
+        "resampling",
+        [](const std::string &alg, const Desc &src, const Desc &dst, const Attr *attr) {
+            return resampling(alg, src, dst, or_plain(attr));
+        },
+        "alg"_a, "src"_a, "dst"_a, "attr"_a = nb::none(), Unlocked(),
+        R"(src at dst's sizes along 1 to 3 spatial dims; arguments src, dst.
+
+``alg``: "nearest" or "linear". Element y of dst is at (y + 0.5) * src size / dst size - 0.5.
+dst may be "any".)");
+    m.def(
         "pooling",
         [](const std::string &kind, const Desc &src, const Desc &dst, Ints kernel, Ints strides,
            Ints dilations, Ints begin, Ints end, const Attr *attr) {
@@ -143,6 +166,13 @@ void bind_pointwise(nb::module_ &m) {
         "alg"_a, "src0"_a, "src1"_a, "dst"_a, "attr"_a = nb::none(), Unlocked(),
         "alg (of binary_algs()) on each pair; dims of 1 stretch; arguments src0, src1, dst.");
     m.def(
+        "prelu",
+        [](const Desc &src, const Desc &weights, const Desc &dst, const Attr *attr) {
+            return prelu(src, weights, dst, or_plain(attr));
+        },
+        "src"_a, "weights"_a, "dst"_a, "attr"_a = nb::none(), Unlocked(),
+        "src, times weights where below 0; weights stretch; arguments src, weights, dst.");
+    m.def(
         "concat",
         [](int axis, const std::vector<Desc> &srcs, const Desc *dst, const Attr *attr) {
             return concat(axis, srcs, maybe(dst), or_plain(attr));
@@ -170,6 +200,18 @@ void bind_norms(nb::module_ &m) {
         R"((src - mean) / sqrt(variance + epsilon) * scale + shift for each channel (dim 1).
 
 Arguments src, mean, variance, scale, shift, dst; the middle ones are C elements of f32.)");
+    m.def(
+        "layer_normalization",
+        [](const Desc &src, const Desc &stat, const Desc &dst, double epsilon, bool scale,
+           bool shift, const Attr *attr) {
+            return layer_normalization(src, stat, dst, epsilon, scale, shift, or_plain(attr));
+        },
+        "src"_a, "stat"_a, "dst"_a, "epsilon"_a, "scale"_a = true, "shift"_a = true,
+        "attr"_a = nb::none(), Unlocked(),
+        R"((src - mean) / sqrt(variance + epsilon) * scale + shift over the last dim.
+
+Arguments src, scale, shift, mean, variance, dst; mean and variance are results in the form of
+``stat``, which has src's dims but the last; scale and shift are vectors of f32.)");
     m.def(
         "softmax",
         [](const Desc &src, const Desc &dst, int axis, bool log, const Attr *attr) {

@@ -135,6 +135,11 @@ const Algorithms &lrn_algorithms() {
     return all;
 }
 
+const Algorithms &resampling_algorithms() {
+    static const Algorithms all = read_algorithms("resampling_", dnnl_resampling_nearest, 2);
+    return all;
+}
+
 dnnl_alg_kind_t algorithm(const Algorithms &table, const std::string &name,
                           const std::string &what) {
     std::vector<std::string> known;

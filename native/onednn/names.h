@@ -37,6 +37,7 @@ const Algorithms &binary_algorithms();
 const Algorithms &reduction_algorithms();
 const Algorithms &pooling_algorithms();
 const Algorithms &lrn_algorithms();
+const Algorithms &resampling_algorithms();
 
 // Throws std::invalid_argument, listing the names there are; `what` says what the name is for.
 dnnl_alg_kind_t algorithm(const Algorithms &table, const std::string &name,

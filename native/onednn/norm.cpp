@@ -1,5 +1,5 @@
 // native/onednn/norm.cpp: what relates elements to their neighbours along a dim: batch
-// normalization, softmax, local response normalization, reduction.
+// normalization, layer normalization, softmax, local response normalization, reduction.
 #include <oneapi/dnnl/dnnl.h>
 
 #include "cache.h"
@@ -46,6 +46,41 @@ PrimitivePtr batch_normalization(const Desc &src, const Desc &dst, double epsilo
                              return dnnl_batch_normalization_forward_primitive_desc_create(
                                  pd, engine(), dnnl_forward_inference, src.get(), dst.get(), eps,
                                  bits, raw_attr);
+                         }});
+}
+
+PrimitivePtr layer_normalization(const Desc &src, const Desc &stat, const Desc &dst,
+                                 double epsilon, bool scale, bool shift, const Attr &attr) {
+    const std::string what = "layer_normalization";
+    check_pair(what, src, dst);
+    check_rank(what, "src", src, 2, 5);
+    check_written(what, "stat", stat);
+    if (stat.type() != dnnl_f32 || stat.dims() != Ints(src.dims().begin(), src.dims().end() - 1))
+        refuse(what, ": stat must be f32 and ", shown(src.dims()), " without its last dim, not ",
+               shown(stat.dims()));
+    const float eps = checked_float(what, "epsilon", epsilon);
+    if (eps < 0) refuse(what, ": epsilon must not be negative, it is ", epsilon);
+    check_not_from_nothing(what, {&src}, stat);
+    unsigned bits = dnnl_normalization_flags_none;
+    std::vector<Argument> arguments{{"src", DNNL_ARG_SRC, VTENSOR_READ}};
+    if (scale) {
+        bits |= dnnl_use_scale;
+        arguments.push_back({"scale", DNNL_ARG_SCALE, VTENSOR_READ});
+    }
+    if (shift) {
+        bits |= dnnl_use_shift;
+        arguments.push_back({"shift", DNNL_ARG_SHIFT, VTENSOR_READ});
+    }
+    arguments.insert(arguments.end(), {{"mean", DNNL_ARG_MEAN, VTENSOR_WRITE},
+                                       {"variance", DNNL_ARG_VARIANCE, VTENSOR_WRITE},
+                                       {"dst", DNNL_ARG_DST, VTENSOR_WRITE}});
+    const std::string key =
+        KeyWriter().desc(&src).desc(&stat).desc(&dst).number(eps).ints({bits}).take();
+    // Training is what gives the statistics, too.
+    return find_or_make({what, key, attr, arguments, dst.dims(), [=](auto *pd, auto raw_attr) {
+                             return dnnl_layer_normalization_forward_primitive_desc_create(
+                                 pd, engine(), dnnl_forward_training, src.get(), dst.get(),
+                                 stat.get(), eps, bits, raw_attr);
                          }});
 }
 

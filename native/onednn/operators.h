@@ -35,6 +35,11 @@ struct Window {
 // window.cpp
 PrimitivePtr convolution(const Desc &src, const Desc &weights, const MaybeDesc &bias,
                          const Desc &dst, Window window, const Attr &attr);
+// The gradient of a convolution; an end pad may be negative, by less than a stride: that adds.
+PrimitivePtr deconvolution(const Desc &src, const Desc &weights, const MaybeDesc &bias,
+                           const Desc &dst, Window window, const Attr &attr);
+PrimitivePtr resampling(const std::string &alg, const Desc &src, const Desc &dst,
+                        const Attr &attr);
 PrimitivePtr pooling(const std::string &kind, const Desc &src, const Desc &dst,
                      const Window &window, const Attr &attr);
 
@@ -49,6 +54,7 @@ PrimitivePtr eltwise(const std::string &alg, const Desc &src, const Desc &dst, d
                      double beta, const Attr &attr);
 PrimitivePtr binary(const std::string &alg, const Desc &src0, const Desc &src1, const Desc &dst,
                     const Attr &attr);
+PrimitivePtr prelu(const Desc &src, const Desc &weights, const Desc &dst, const Attr &attr);
 PrimitivePtr concat(int axis, const std::vector<Desc> &srcs, const MaybeDesc &dst,
                     const Attr &attr);
 PrimitivePtr reorder(const Desc &src, const Desc &dst, const Attr &attr);
@@ -59,6 +65,8 @@ struct BatchNormFlags {
 };
 PrimitivePtr batch_normalization(const Desc &src, const Desc &dst, double epsilon,
                                  BatchNormFlags flags, const Attr &attr);
+PrimitivePtr layer_normalization(const Desc &src, const Desc &stat, const Desc &dst,
+                                 double epsilon, bool scale, bool shift, const Attr &attr);
 PrimitivePtr softmax(const Desc &src, const Desc &dst, int axis, bool log, const Attr &attr);
 PrimitivePtr lrn(const std::string &alg, const Desc &src, const Desc &dst, dnnl_dim_t size,
                  double alpha, double beta, double k, const Attr &attr);

@@ -1,4 +1,5 @@
-// native/onednn/pointwise.cpp: what takes elements one by one: eltwise, binary, concat, reorder.
+// native/onednn/pointwise.cpp: what takes elements one by one: eltwise, binary, prelu, concat,
+// reorder.
 #include <oneapi/dnnl/dnnl.h>
 
 #include <algorithm>
@@ -79,6 +80,26 @@ PrimitivePtr binary(const std::string &alg, const Desc &src0, const Desc &src1, 
                              return dnnl_binary_primitive_desc_create(pd, engine(), kind,
                                                                       src0.get(), src1.get(),
                                                                       dst.get(), raw_attr);
+                         }});
+}
+
+PrimitivePtr prelu(const Desc &src, const Desc &weights, const Desc &dst, const Attr &attr) {
+    const std::string what = "prelu";
+    check_operand(what, "src", src);
+    check_operand(what, "weights", weights);
+    check_written(what, "dst", dst);
+    check_same_dims(what, "src", src, "dst", dst);
+    check_stretches(what, "weights", weights.dims(), src.dims());
+    const std::string key = KeyWriter().desc(&src).desc(&weights).desc(&dst).take();
+    return find_or_make({what, key, attr,
+                         {{"src", DNNL_ARG_SRC, VTENSOR_READ},
+                          {"weights", DNNL_ARG_WEIGHTS, VTENSOR_READ},
+                          {"dst", DNNL_ARG_DST, VTENSOR_WRITE}},
+                         dst.dims(),
+                         [=](auto *pd, auto raw_attr) {
+                             return dnnl_prelu_forward_primitive_desc_create(
+                                 pd, engine(), dnnl_forward_inference, src.get(), weights.get(),
+                                 dst.get(), raw_attr);
                          }});
 }
 

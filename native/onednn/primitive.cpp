@@ -91,7 +91,7 @@ std::shared_ptr<Primitive> Primitive::next_kernel() const {
 
 const vtensor_step *Primitive::retained_step() {
     std::call_once(compiled_, [this] {
-        executable_ = new Executable(pd_.get(), kernel_, threads_, arguments_, descs_);
+        executable_ = new Executable(pd_.get(), kernel_, threads_, arguments_, descs_, spec_.afterwards);
     });
     executable_->retain();
     return executable_->step();

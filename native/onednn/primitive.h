@@ -27,6 +27,7 @@ struct Spec {
     // The shape of dst, to hold the attribute's operands against it.
     Desc::Dims dst_dims;
     std::function<dnnl_status_t(dnnl_primitive_desc_t *, const_dnnl_primitive_attr_t)> create;
+    Afterwards afterwards = {};
 };
 
 // Builds Spec::key; parts are separated, so that no two lists of parts give one key.

@@ -19,11 +19,13 @@ bool same_form(const Desc &a, const Desc &b) {
            a.blocks() == b.blocks();
 }
 
-const Desc &dst_of(const Primitive &primitive) {
+const Desc &desc_of(const Primitive &primitive, const char *name) {
     const auto &arguments = primitive.arguments();
-    const auto at = std::ranges::find(arguments, "dst", &Argument::name) - arguments.begin();
+    const auto at = std::ranges::find(arguments, name, &Argument::name) - arguments.begin();
     return primitive.descs()[static_cast<std::size_t>(at)];
 }
+
+const Desc &dst_of(const Primitive &primitive) { return desc_of(primitive, "dst"); }
 
 bool has_post_operands(const Attr &attr) {
     return std::ranges::any_of(attr.post_ops(), [](const PostOp &op) {
@@ -106,12 +108,47 @@ bool binary_mixes_pads(const Primitive &primitive) {
     return false;
 }
 
+// What kernels compute for the pads is not zero where the image holds a NaN or an infinity.
+bool deconvolution_leaves_pads(const Primitive &primitive) {
+    return primitive.kind() == "deconvolution" && padded(dst_of(primitive));
+}
+
+// On a reference convolution, what comes behind it, a bias included, runs past the ends of memory.
+bool reference_deconvolution_overruns(const Primitive &primitive) {
+    const auto is_bias = [](const Argument &argument) { return argument.name == "bias"; };
+    return primitive.kind() == "deconvolution" &&
+           primitive.kernel().find("ref") != std::string::npos &&
+           (!primitive.attr().post_ops().empty() ||
+            std::ranges::any_of(primitive.arguments(), is_bias));
+}
+
+// Kernels disagree about an operand that is stretched to dst.
+bool resampling_confuses_follower(const Primitive &primitive) {
+    return primitive.kind() == "resampling" && has_post_operands(primitive.attr());
+}
+
+// Kernels go through src, dst and the statistics in one order, from row to row without gaps.
+bool layer_normalization_strays(const Primitive &primitive) {
+    if (primitive.kind() != "layer_normalization") return false;
+    const Desc &src = primitive.descs().front(), &dst = dst_of(primitive);
+    const Desc &stat = desc_of(primitive, "mean");
+    if (!dense(src) || !same_form(src, dst) || !src.blocks().empty() || !stat.blocks().empty())
+        return true;
+    for (std::size_t d = 0; d < stat.dims().size(); ++d) {
+        if (stat.dims()[d] > 1 && stat.strides()[d] * src.dims().back() != src.strides()[d])
+            return true;
+    }
+    return src.dims().back() > 1 && src.strides().back() != 1;
+}
+
 }  // namespace
 
 bool is_sound(const Primitive &primitive) {
     return !reference_overruns_follower(primitive) && !reference_lacks_dims(primitive) &&
            !reference_softmax_steps_wrong(primitive) && !side_operand_is_scattered(primitive) &&
-           !binary_mixes_pads(primitive);
+           !binary_mixes_pads(primitive) && !reference_deconvolution_overruns(primitive) &&
+           !deconvolution_leaves_pads(primitive) && !resampling_confuses_follower(primitive) &&
+           !layer_normalization_strays(primitive);
 }
 
 }  // namespace vtensor::onednn

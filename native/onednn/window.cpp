@@ -1,10 +1,12 @@
-// native/onednn/window.cpp: what slides a window over spatial dims: convolution, pooling.
+// native/onednn/window.cpp: what slides a window over spatial dims, or samples them: convolution,
+// deconvolution, pooling, resampling.
 #include <oneapi/dnnl/dnnl.h>
 
 #include <algorithm>
 #include <limits>
 
 #include "cache.h"
+#include "maxima.h"
 #include "names.h"
 #include "operators.h"
 
@@ -47,6 +49,28 @@ void check_window(const std::string &what, const Desc &src, const Desc &dst,
     }
 }
 
+// As check_window, for the window that each element of src is spread over.
+void check_spread(const std::string &what, const Desc &src, const Desc &dst,
+                  const Window &window) {
+    const std::size_t spatial = src.dims().size() - 2;
+    check_numbers(what, "kernel", window.kernel, spatial, 1);
+    check_numbers(what, "strides", window.strides, spatial, 1);
+    check_numbers(what, "dilations", window.dilations, spatial, 1);
+    check_numbers(what, "pads_begin", window.pads_begin, spatial, 0);
+    check_numbers(what, "pads_end", window.pads_end, spatial,
+                  1 - std::ranges::max(window.strides));
+    for (std::size_t d = 0; d < spatial; ++d) {
+        if (window.pads_end[d] <= -window.strides[d])
+            refuse(what, ": pads_end must be above ", -window.strides[d], ", not ",
+                   window.pads_end[d]);
+        const dnnl_dim_t size = (src.dims()[d + 2] - 1) * window.strides[d] + reach(window, d) -
+                                window.pads_begin[d] - window.pads_end[d];
+        if (size < 1 || dst.dims()[d + 2] != size)
+            refuse(what, ": spatial dim ", d, " of dst has ", dst.dims()[d + 2],
+                   " elements, it must have ", size, ", and at least 1");
+    }
+}
+
 // oneDNN counts the gaps between the taps: 0 is dense.
 Ints gaps(const Ints &dilations) {
     Ints result = dilations;
@@ -80,9 +104,13 @@ void check_channels(const std::string &what, const Desc &src, const Desc &weight
 
 }  // namespace
 
-PrimitivePtr convolution(const Desc &src, const Desc &weights, const MaybeDesc &bias,
-                         const Desc &dst, Window window, const Attr &attr) {
-    const std::string what = "convolution";
+namespace {
+
+using CreateWindow = decltype(&dnnl_convolution_forward_primitive_desc_create);
+
+PrimitivePtr windowed(const std::string &what, CreateWindow create, dnnl_alg_kind_t alg,
+                      decltype(&check_window) check_sizes, const Desc &src, const Desc &weights,
+                      const MaybeDesc &bias, const Desc &dst, Window window, const Attr &attr) {
     check_operand(what, "src", src);
     check_operand(what, "weights", weights, true);
     if (bias) check_operand(what, "bias", *bias);
@@ -94,7 +122,7 @@ PrimitivePtr convolution(const Desc &src, const Desc &weights, const MaybeDesc &
     const std::size_t spatial = src.dims().size() - 2;
     window.kernel.assign(weights.dims().end() - static_cast<std::ptrdiff_t>(spatial),
                          weights.dims().end());
-    check_window(what, src, dst, window);
+    check_sizes(what, src, dst, window);
     check_not_from_nothing(what, {&src, &weights}, dst);
 
     std::vector<Argument> arguments{{"src", DNNL_ARG_SRC, VTENSOR_READ},
@@ -106,11 +134,53 @@ PrimitivePtr convolution(const Desc &src, const Desc &weights, const MaybeDesc &
     write_window(key, window);
     return find_or_make({what, key.take(), attr, arguments, dst.dims(),
                          [=, gap = gaps(window.dilations)](auto *pd, auto raw_attr) {
-                             return dnnl_convolution_forward_primitive_desc_create(
-                                 pd, engine(), dnnl_forward_inference, dnnl_convolution_direct,
-                                 src.get(), weights.get(), raw(bias), dst.get(),
-                                 window.strides.data(), gap.data(), window.pads_begin.data(),
-                                 window.pads_end.data(), raw_attr);
+                             return create(pd, engine(), dnnl_forward_inference, alg, src.get(),
+                                           weights.get(), raw(bias), dst.get(),
+                                           window.strides.data(), gap.data(),
+                                           window.pads_begin.data(), window.pads_end.data(),
+                                           raw_attr);
+                         }});
+}
+
+void check_first_dims(const std::string &what, const Desc &src, const Desc &dst) {
+    for (const std::size_t d : {0, 1}) {
+        if (src.dims()[d] != dst.dims()[d])
+            refuse(what, ": src is ", shown(src.dims()), ", dst ", shown(dst.dims()),
+                   "; their first two dims must be equal");
+    }
+}
+
+}  // namespace
+
+PrimitivePtr convolution(const Desc &src, const Desc &weights, const MaybeDesc &bias,
+                         const Desc &dst, Window window, const Attr &attr) {
+    return windowed("convolution", &dnnl_convolution_forward_primitive_desc_create,
+                    dnnl_convolution_direct, &check_window, src, weights, bias, dst,
+                    std::move(window), attr);
+}
+
+PrimitivePtr deconvolution(const Desc &src, const Desc &weights, const MaybeDesc &bias,
+                           const Desc &dst, Window window, const Attr &attr) {
+    return windowed("deconvolution", &dnnl_deconvolution_forward_primitive_desc_create,
+                    dnnl_deconvolution_direct, &check_spread, src, weights, bias, dst,
+                    std::move(window), attr);
+}
+
+PrimitivePtr resampling(const std::string &alg, const Desc &src, const Desc &dst,
+                        const Attr &attr) {
+    const std::string what = "resampling";
+    const dnnl_alg_kind_t kind = algorithm(resampling_algorithms(), alg, what);
+    check_operand(what, "src", src);
+    check_written(what, "dst", dst);
+    check_rank(what, "src", src, 3, 5);
+    check_rank(what, "dst", dst, src.rank(), src.rank());
+    check_first_dims(what, src, dst);
+    check_not_from_nothing(what, {&src}, dst);
+    const std::string key = KeyWriter().text(alg).desc(&src).desc(&dst).take();
+    return find_or_make({what, key, attr, src_dst(), dst.dims(), [=](auto *pd, auto raw_attr) {
+                             return dnnl_resampling_forward_primitive_desc_create(
+                                 pd, engine(), dnnl_forward_inference, kind, nullptr, src.get(),
+                                 dst.get(), raw_attr);
                          }});
 }
 
@@ -122,11 +192,7 @@ PrimitivePtr pooling(const std::string &kind, const Desc &src, const Desc &dst,
     check_written(what, "dst", dst);
     check_rank(what, "src", src, 3, 5);
     check_rank(what, "dst", dst, src.rank(), src.rank());
-    for (const std::size_t d : {0, 1}) {
-        if (src.dims()[d] != dst.dims()[d])
-            refuse(what, ": src is ", shown(src.dims()), ", dst ", shown(dst.dims()),
-                   "; their first two dims must be equal");
-    }
+    check_first_dims(what, src, dst);
     check_window(what, src, dst, window);
     for (std::size_t d = 0; d < window.kernel.size(); ++d) {
         if (std::max(window.pads_begin[d], window.pads_end[d]) >= reach(window, d))
@@ -135,6 +201,12 @@ PrimitivePtr pooling(const std::string &kind, const Desc &src, const Desc &dst,
     }
     check_not_from_nothing(what, {&src}, dst);
 
+    Afterwards afterwards;
+    if (alg == dnnl_pooling_max && attr.post_ops().empty()) {
+        afterwards = [window](const std::vector<Desc> &descs, void *const *slots) {
+            restore_maxima(window, descs[0], descs[1], slots[0], slots[1]);
+        };
+    }
     KeyWriter key;
     key.text(kind).desc(&src).desc(&dst);
     write_window(key, window);
@@ -144,7 +216,8 @@ PrimitivePtr pooling(const std::string &kind, const Desc &src, const Desc &dst,
                                  pd, engine(), dnnl_forward_inference, alg, src.get(), dst.get(),
                                  window.strides.data(), window.kernel.data(), gap.data(),
                                  window.pads_begin.data(), window.pads_end.data(), raw_attr);
-                         }});
+                         },
+                         std::move(afterwards)});
 }
 
 }  // namespace vtensor::onednn

@@ -47,6 +47,7 @@ class Source:
         self.tags: dict[int, list[str]] = {}
         for name, rank in dnn.tags():
             self.tags.setdefault(rank, []).append(name)
+        self.makers = (self.window, self.spread, self.resampling, self.product, self.pointwise)
 
     def desc(self, dims: list[int], known: bool = False) -> dnn.Desc:
         """In any form at all: a tag of the right rank, pitched strides, or "any"."""
@@ -102,6 +103,32 @@ class Source:
         operands = (self.desc(src), self.desc(weights), bias, self.desc(dst))
         return dnn.convolution(*operands, strides, dilations, begin, end, self.attr(dst))
 
+    def spread(self) -> dnn.Primitive:
+        pick, rank = self.pick, self.pick.choice([1, 2, 3])
+        size, kernel = ([pick.choice(few) for _ in range(rank)] for few in (SPATIAL, [1, 2, 3, 4]))
+        strides, dilations = ([pick.choice([1, 1, 2, 3]) for _ in range(rank)] for _ in range(2))
+        begin = [pick.choice([0, 0, 1, 2]) for _ in range(rank)]
+        end = [pick.choice([1 - stride, 0, 0, 1, 2]) for stride in strides]
+        result = [
+            (size[d] - 1) * strides[d] + (kernel[d] - 1) * dilations[d] + 1 - begin[d] - end[d]
+            for d in range(rank)
+        ]
+        groups, images = pick.choice([1, 1, 1, 2, 16, 33]), pick.choice([1, 2])
+        inputs, outputs = (pick.choice([1, 3, 8, 16, 17]) for _ in range(2))
+        dst = [images, groups * outputs, *result]
+        weights = [*([groups] if groups > 1 else []), outputs, inputs, *kernel]
+        bias = self.desc([dst[1]]) if pick.random() < 0.5 else None
+        src = self.desc([images, groups * inputs, *size])
+        operands = (src, self.desc(weights), bias, self.desc(dst))
+        return dnn.deconvolution(*operands, strides, dilations, begin, end, self.attr(dst))
+
+    def resampling(self) -> dnn.Primitive:
+        pick, rank = self.pick, self.pick.choice([1, 2, 3])
+        src = [pick.choice([1, 2]), self.extent(), *(pick.choice(SPATIAL) for _ in range(rank))]
+        dst = [*src[:2], *(pick.choice(SPATIAL) for _ in range(rank))]
+        pair = (self.desc(src, True), self.desc(dst))
+        return dnn.resampling(pick.choice(["nearest", "linear"]), *pair, self.attr(dst))
+
     def product(self) -> dnn.Primitive:
         batch = [self.extent() for _ in range(self.pick.choice([0, 0, 1]))]
         rows, inner, columns = self.extent(), self.extent(), self.extent()
@@ -122,14 +149,24 @@ class Source:
             lambda: dnn.reorder(self.desc(dims, True), self.desc(dims, True)),
             lambda: dnn.concat(axis, [self.desc(dims, True) for _ in range(3)]),
             lambda: dnn.batch_normalization(self.desc(dims, True), self.desc(dims), 0.1),
+            lambda: dnn.prelu(self.desc(dims), self.desc(other), self.desc(dims)),
+            lambda: dnn.layer_normalization(
+                self.desc(dims, True),
+                self.desc(rows, True),
+                self.desc(dims),
+                0.1,
+                *pair,
+            ),
             lambda: dnn.lrn("across_channels", self.desc(dims), self.desc(dims), 5, 0.1, 0.75, 1),
         ]
+        rows = dims[:-1] or [1]
+        pair = (self.pick.random() < 0.5, self.pick.random() < 0.5)
         attr, rest = self.attr(dims), self.attr(other)
         return self.pick.choice(makers)()
 
     def primitive(self) -> dnn.Primitive | None:
         try:
-            return self.pick.choice([self.window, self.product, self.pointwise])()
+            return self.pick.choice(self.makers)()
         except (ValueError, dnn.Unimplemented):
             return None  # refused, and that is that
 

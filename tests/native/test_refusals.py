@@ -44,6 +44,17 @@ def pool(
     return lambda: dnn.pooling(kind, plain(src), plain(dst), kernel, strides, dilations, begin, end)
 
 
+def spread(
+    dst: Sequence[int] = (1, 2, 7, 7),
+    weights: Sequence[int] = (2, 4, 3, 3),
+    end: Sequence[int] = (0, 0),
+    stride: int = 1,
+) -> Make:
+    window = ((stride, stride), (1, 1), (0, 0), end)
+    src = plain((1, 4, 5, 5))
+    return lambda: dnn.deconvolution(src, plain(weights), None, plain(dst), *window)
+
+
 def follow(dims: Sequence[int]) -> dnn.Attr:
     return dnn.Attr().binary("add", plain(dims))
 
@@ -58,6 +69,11 @@ VALID: dict[str, Make] = {
     "pooling": pool(),
     "padded convolution": conv(dst=(1, 2, 5, 5), begin=(1, 1), end=(1, 1)),
     "grouped convolution": conv(weights=(2, 1, 2, 3, 3)),
+    "deconvolution": spread(),
+    "widened deconvolution": spread(dst=(1, 2, 12, 12), end=(-1, -1), stride=2),
+    "resampling": lambda: dnn.resampling("linear", X, plain((2, 3, 9))),
+    "prelu": lambda: dnn.prelu(X, plain((1, 3, 1)), X),
+    "layer normalization": lambda: dnn.layer_normalization(X, FLAT, X, 0.1),
 }
 
 REFUSED: dict[str, tuple[Make, str]] = {
@@ -87,6 +103,19 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "pooling rank": (pool(src=(1, 4), dst=(1, 4)), "rank"),
     "pooling in pads": (pool(dst=(1, 4, 6, 4), begin=(2, 0)), "in the pads"),
     "pooling size": (pool(dst=(1, 4, 4, 5)), "must have 4"),
+    "deconvolution size": (spread(dst=(1, 2, 7, 8)), "must have 7"),
+    "deconvolution channels": (spread(weights=(2, 3, 3, 3)), "channels"),
+    "deconvolution wider than a stride": (spread(dst=(1, 2, 8, 8), end=(-1, -1)), "pads_end"),
+    "resampling algorithm": (lambda: dnn.resampling("cubic", X, X), "unknown 'cubic'"),
+    "resampling channels": (lambda: dnn.resampling("linear", X, plain((2, 2, 4))), "first two"),
+    "resampling rank": (lambda: dnn.resampling("linear", FLAT, FLAT), "rank"),
+    "prelu dims": (lambda: dnn.prelu(X, X, FLAT), "equal"),
+    "prelu weights": (lambda: dnn.prelu(X, plain((1, 2, 1)), X), "weights"),
+    "layer normalization stat": (lambda: dnn.layer_normalization(X, X, X, 0.1), "last dim"),
+    "layer normalization epsilon": (
+        lambda: dnn.layer_normalization(X, FLAT, X, -1.0),
+        "epsilon",
+    ),
     "matmul rank 1": (lambda: dnn.matmul(*(plain((3,)),) * 2, None, plain((3,))), "rank"),
     "matmul inner": (lambda: dnn.matmul(FLAT, FLAT, None, FLAT), "times"),
     "matmul batch": (

@@ -145,3 +145,17 @@ def test_integer_convolution_has_opaque_weights_that_a_reorder_makes() -> None:
         dnn.eltwise("relu", form, form)
     with pytest.raises(ValueError, match="no parts"):
         form.submemory(form.dims, (0, 0, 0, 0))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("form", FORMS)
+def test_max_pooling_keeps_nan_and_windows_of_negative_infinity(form: Form, dtype: str) -> None:
+    x = np.full((2, 20, 4, 6), -np.inf)
+    x[0, 3, 1, 1], x[1, 19, 2, 2], x[1, 0, 3, 5] = np.nan, 3.0, np.inf
+    window = ((3, 2), (2, 1), (1, 2), (1, 0), (1, 1))
+    expected = windows(x, *window, -np.inf).max((-2, -1))
+    try:
+        primitive = dnn.pooling("max", form(x.shape, dtype), form(expected.shape, dtype), *window)
+    except dnn.Unimplemented:
+        pytest.skip(f"no pooling in {dtype} on {dnn.isa()}")
+    np.testing.assert_array_equal(run(primitive, src=x).astype(np.float64), expected)

@@ -106,11 +106,32 @@ CASES.update(
         "ReduceSum": list(_reductions(ReduceSum)),
         "ReduceSumSquare": list(_reductions(ReduceSumSquare)),
         "Resize": [
-            Case(Resize(("H", "W"), (10, 9), (2.0, 1.5)), (IMAGE,)),
-            Case(Resize(("W", "C"), (3, 9), (0.5, 9 / 17), "linear", "align_corners"), (IMAGE,)),
-            Case(Resize(("H",), (8,), (1.6,), "cubic", exclude_outside=True), (IMAGE,)),
-            Case(Resize(("W",), (4,), (4 / 6,), "cubic", antialias=True), (IMAGE,)),
+            Case(Resize(("H", "W"), (10, 12), (2.0, 2.0)), (IMAGE,)),
+            Case(
+                Resize(("H", "W"), (10, 12), (2.0, 2.0), "nearest", "asymmetric", "floor"), (IMAGE,)
+            ),
+            *(
+                Case(Resize(("H", "W"), sizes, tuple(n / 5 for n in sizes), "linear"), (image,))
+                for sizes in ((10, 4), (10, 8))
+                for image in ("N=2 C=3 H=5 W=5", "N=1 C=32 H=5 W=5", "N=1 C=17 H=5 W=5")
+            ),
+            Case(Resize(("W",), (9,), (1.5,), "linear"), ("N=2 C=17 W=6",)),
+            Case(
+                Resize(("D", "H", "W"), (4, 3, 8), (2.0, 0.75, 1.6), "linear"),
+                ("N=1 C=17 D=2 H=4 W=5",),
+            ),
             Case(Resize((), (), ()), (IMAGE,)),
+            *(
+                Case(op, (IMAGE,), refused=("onednn",))
+                for op in (
+                    Resize(("W", "C"), (3, 9), (0.5, 9 / 17), "linear", "align_corners"),
+                    Resize(("H", "W"), (8, 12), (1.6, 2.0), "linear", "asymmetric"),
+                    Resize(("H", "W"), (3, 12), (0.6, 2.0), "linear"),
+                    Resize(("H", "W"), (10, 9), (2.0, 1.5)),
+                    Resize(("H",), (8,), (1.6,), "cubic", exclude_outside=True),
+                    Resize(("W",), (4,), (4 / 6,), "cubic", antialias=True),
+                )
+            ),
         ],
         "ScatterElements": [
             Case(ScatterElements("C"), (IMAGE, "N=2 C=1 H=5 W=3 <17", "N=2 C=1 H=5 W=3")),

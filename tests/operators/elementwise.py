@@ -117,7 +117,7 @@ ELEMENTWISE: dict[str, list[Row]] = {
     "Swish": unary(ops.Swish(), ops.Swish(1.7)),
     "Clip": unary(ops.Clip(-1.5, 2.0), ops.Clip(1.0), ops.Clip(high=-1.0)),
     "Cast": unary(*(ops.Cast(to) for to in ("f16", "bf16", "f64", "s32", "bool"))),
-    "PRelu": binary(ops.PRelu()),
+    "PRelu": binary(ops.PRelu(), "onednn"),
     "Sub": binary(ops.Sub(), "onednn"),
     "Div": binary(ops.Div(), "onednn", flags=("", "+")),
     "Pow": binary(ops.Pow(), flags=("+", "")),

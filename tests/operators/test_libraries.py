@@ -9,6 +9,7 @@ import pytest
 
 import ops
 from libdesc.registry import registry
+from libdesc.routine import reference_kernel
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.layout import Layout
 from tests.operators import cases
@@ -86,7 +87,7 @@ def _check(library: str, case: Case, layout: str, dtype: str, bound: float) -> N
 
 
 def _reference(found: Outcome) -> list[str]:
-    return [kernel for kernel in found.kernels if kernel.startswith("ref")]
+    return list(filter(reference_kernel, found.kernels))
 
 
 def check_no_better(library: str, case: Case, found: Outcome, dtype: str) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from libdesc.routine import reference_kernel
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.layout import Layout
 from ptensor.transform import unpack
@@ -67,7 +68,7 @@ class PlanStep:
     @property
     def is_reference(self) -> bool:
         """A kernel is the library's reference code."""
-        return any(kernel.startswith("ref") for kernel in self.kernels)
+        return any(map(reference_kernel, self.kernels))
 
     @property
     def python(self) -> bool:

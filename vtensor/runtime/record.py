@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from libdesc.dispatcher import DispatchContext, dispatcher, run_call
+from libdesc.routine import reference_kernel
 from libdesc.transforms import LayoutChange, run_transform
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.evaluation import Call, Decline, Evaluation, Mode, Step, installed
@@ -65,7 +66,7 @@ class RecordedStep:
     @property
     def is_reference(self) -> bool:
         """The library has nothing better than its reference code for this."""
-        return self.kernel.startswith("ref")
+        return reference_kernel(self.kernel)
 
 
 def execute(step: RecordedStep, scratch: Scratch) -> None:

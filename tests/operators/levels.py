@@ -1,0 +1,190 @@
+"""A program: every case on oneDNN under a cap on instruction sets.
+
+``python -m tests.operators.levels CAP`` prints a line for each fault: a reference kernel where
+other layouts have a real one, or a NaN or an infinity that is lost or made. It is a process of its
+own because oneDNN fixes its cap at its first use.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from libdesc.dispatcher import DispatchContext
+from libdesc.onednn.routines import OneDnnRoutine, is_reference
+from libdesc.registry import registry
+from libdesc.routine import reference_kernel
+from ptensor.buffer import TensorStorage
+from ptensor.evaluation import Call, Decline, Mode, Step, installed
+from ptensor.layout import Layout
+from tests.operators.cases import BOUNDS, CASES, Case
+from tests.operators.harness import Deciding, Given, check_close, check_pads, definition, run
+from vtensor import limit_isa
+from vtensor.errors import LayoutError, NoInvokerError
+from vtensor.operators import run_compute
+from vtensor.tensor import VTensor
+
+LIBRARY = "onednn"
+CAPS = ("sse41", "avx2", "avx512", "max")
+SPECIAL = (np.nan, np.inf, -np.inf)
+
+#: Where oneDNN 3.2 deviates and nothing cheap mends it: operator, operand, value.
+KNOWN = {
+    **{("Softmax", 0, v): "one NaN stays, its row is 0" for v in ("nan", "inf")},
+    **{("LogSoftmax", 0, v): "one NaN stays, its row is -inf" for v in ("nan", "inf")},
+    **{("LRN", 0, v): "NaN reaches beyond the window" for v in ("nan", "inf", "-inf")},
+    ("Gelu", 0, "inf"): "its kernel for AVX-512 makes it a NaN",
+    **{("PRelu", 1, v): "also where the slope is not used" for v in ("nan", "inf", "-inf")},
+}
+
+Array = np.ndarray[Any, Any]
+
+
+class Seeing(Deciding):
+    """Steps are looked at, not run: nothing is allocated."""
+
+    mode = Mode.NORMAL
+
+    def __init__(self) -> None:
+        self.kernels: list[str] = []
+        self.routine: OneDnnRoutine | None = None
+
+    def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:
+        """Note the kernel and who asked for it."""
+        assert isinstance(call.routine, OneDnnRoutine)
+        self.kernels.append(step.kernel)  # type: ignore[attr-defined]  # a Primitive
+        self.routine = call.routine
+
+
+def cases() -> Iterator[Case]:
+    """Every case of every operator that oneDNN has an invoker for, unless it must decline."""
+    taken = {op for op, library, _ in registry().invokers if library == LIBRARY}
+    for name in sorted(taken & CASES.keys()):
+        yield from (case for case in CASES[name] if LIBRARY not in case.refused)
+
+
+def seen(case: Case, layout: str) -> Seeing:
+    """What a case would run, its images coming in a layout."""
+    given = case.given(layout)
+    ctx = DispatchContext(node="case", libraries=(LIBRARY,))
+    with installed(Deciding()):
+        run_compute(ctx, case.op, [_bare(one, one.layout) for one in given])
+    assert ctx.decision is not None
+    layouts = ctx.decision.layouts[: len(given)]
+    seeing = Seeing()
+    with installed(seeing):
+        run_compute(ctx, case.op, [_bare(*pair) for pair in zip(given, layouts, strict=True)])
+    return seeing
+
+
+def _bare(given: Given, layout: Layout) -> VTensor:
+    """An input without memory."""
+    tensor = VTensor("f32" if given.array.dtype.kind == "f" else "s64", given.extents)
+    tensor.storage = TensorStorage(tensor.dtype, given.extents, layout, constant=given.constant)
+    tensor.produced_layout = layout
+    return tensor
+
+
+def better(routine: OneDnnRoutine) -> str | None:
+    """Layouts for which oneDNN has more than a reference kernel; only descriptors are asked for."""
+    for row in product(*(_expressible(operand.tensor.dims) for operand in routine.operands)):
+        try:
+            primitive = routine.primitive(row)
+        except (LayoutError, Decline):
+            continue
+        if not is_reference(primitive):
+            return f"{' '.join(map(str, row))} has {primitive.kernel}"
+    return None
+
+
+def _expressible(dims: Iterable[str]) -> list[Layout]:
+    """oneDNN's own choice, declared order, channels last, each dim last, blocked channels."""
+    names = list(dims)
+    layouts = [Layout.ANY, Layout.plain(names)]
+    layouts += [Layout.plain([*(d for d in names if d != last), last]) for last in names]
+    channel = next((dim for dim in ("C", "O") if dim in names), None)
+    if channel is not None:
+        axes = Layout.plain(names).axes
+        layouts += [Layout.of_axes([*axes, (channel, block)]) for block in (8, 16)]
+    return list(dict.fromkeys(layouts))
+
+
+def reference_faults(case: Case) -> Iterator[str]:
+    """Reference kernels of a case that other layouts would spare."""
+    for layout in case.layouts():
+        found = seen(case, layout)
+        if any(map(reference_kernel, found.kernels)):
+            assert found.routine is not None
+            if spared := better(found.routine):
+                yield f"{case} from {layout}: {found.kernels}, where {spared}"
+
+
+def special_faults(case: Case, library: str = LIBRARY) -> Iterator[str]:
+    """NaN and infinities in what is computed that do not come out as the definition says."""
+    for layout, value in product(case.layouts(), SPECIAL):
+        for index, given in enumerate(case.given(layout)):
+            what = (type(case.op).__name__, index, str(value))
+            if what not in KNOWN and _takes(given):
+                yield from _lost(library, case, layout, index, value)
+
+
+def _takes(given: Given) -> bool:
+    return given.array.dtype.kind == "f" and given.array.size > 0 and not given.constant
+
+
+def _lost(library: str, case: Case, layout: str, index: int, value: float) -> Iterator[str]:
+    """What is wrong with one value in one operand."""
+    inputs = case.given(layout)
+    inputs[index] = sprinkled(inputs[index], value)
+    try:
+        check_special(library, case, inputs, BOUNDS.get(type(case.op).__name__, 1e-6))
+    except AssertionError as fault:
+        yield f"{case} from {layout}, {value} in operand {index}: {fault}"
+
+
+def sprinkled(given: Given, value: float) -> Given:
+    """A few elements of an input replaced."""
+    array = given.array.copy()
+    array.reshape(-1)[:: max(array.size // 3, 1)] = value
+    return Given(array, given.dims, given.layout, given.constant)
+
+
+def check_special(library: str, case: Case, inputs: Sequence[Given], bound: float) -> None:
+    """The same NaN, the same infinities, and all else close."""
+    found = run(library, case.op, inputs)
+    with np.errstate(all="ignore"):
+        expected = definition(case.op, inputs)
+    for value, wanted, storage in zip(found.values, expected, found.physical, strict=True):
+        check_same(value, wanted, bound)
+        check_pads(storage)
+
+
+def check_same(value: Array, wanted: Array, bound: float) -> None:
+    """As check_close, for what is finite; elsewhere equal."""
+    finite = np.isfinite(wanted)
+    odd, due = value[~finite], wanted[~finite]
+    assert np.array_equal(odd.astype(np.float64), due, equal_nan=True), f"{odd[:4]}, not {due[:4]}"
+    check_close(np.where(finite, value, 0), np.where(finite, wanted, 0), bound)
+
+
+def main(cap: str) -> None:
+    """Print all faults, then the number of cases."""
+    if cap != "max":
+        limit_isa(cap)
+    count = 0
+    for case in cases():
+        count += 1
+        try:
+            for fault in (*reference_faults(case), *special_faults(case)):
+                print(fault)
+        except NoInvokerError as error:
+            print(f"{case}: {error}")
+    print(count)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

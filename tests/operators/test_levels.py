@@ -1,0 +1,93 @@
+"""No reference kernel that a layout would spare, and no NaN lost, at each level of instructions."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ops import MaxPool, Relu
+from ptensor.layout import Layout
+from tests.operators import levels
+from tests.operators.cases import CASES, Case
+from tests.operators.elementwise import ELEMENTWISE
+from tests.operators.harness import definition
+from tests.operators.levels import CAPS, KNOWN, check_same, reference_faults, special_faults
+
+#: What ``make test`` takes; ``make test-all`` takes the others too.
+DRAWN = random.Random(1).choice(CAPS)
+
+
+@pytest.mark.parametrize("cap", CAPS)
+def test_every_case_under_a_cap(cap: str) -> None:
+    if cap != DRAWN and not os.environ.get("VTENSOR_TEST_ALL"):
+        pytest.skip("slow: VTENSOR_TEST_ALL=1")
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.operators.levels", cap],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert ran.returncode == 0, ran.stderr
+    *faults, count = ran.stdout.splitlines()
+    assert not faults, "\n".join(["", *faults])
+    assert int(count) > 300
+
+
+@pytest.mark.parametrize("name", [n for n, i, v in KNOWN if (i, v) == (0, "nan")])
+def test_known_deviations_are_still_there(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A better oneDNN shortens the list."""
+    monkeypatch.setattr(levels, "KNOWN", {})
+    assert any(
+        "nan in operand 0" in fault for case in CASES[name] for fault in special_faults(case)
+    )
+
+
+@pytest.mark.parametrize("name", sorted(ELEMENTWISE))
+def test_the_definition_lets_nan_through(name: str) -> None:
+    case = CASES[name][0]
+    given = case.given()
+    if given[0].array.dtype.kind != "f":
+        return
+    given[0] = levels.sprinkled(given[0], np.nan)
+    with np.errstate(all="ignore"):
+        [found] = definition(case.op, given)
+    if found.dtype.kind == "f" and name != "Hardmax":  # which marks the place of the largest
+        assert np.isnan(found[np.isnan(given[0].array)]).all()
+
+
+def test_an_invoker_that_swallows_nan_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The twin of special_faults: oneDNN's own clip."""
+    case = Case(Relu(), ("N=2 C=17 H=5 W=6",))
+    assert list(special_faults(case)) == []
+    monkeypatch.setattr(
+        "libdesc.onednn.routines_pointwise.Function.primitive",
+        lambda self, dnnl, src, dst: dnnl.eltwise(self.alg, src, dst, self.alpha, self.beta),
+    )
+    assert any("nan in operand 0" in fault for fault in special_faults(case))
+
+
+def test_a_reference_kernel_that_a_layout_spares_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The twin of reference_faults: a guideline that asks for a layout without a real kernel."""
+    case = Case(MaxPool((3, 3)), ("N=1 C=17 H=9 W=8",))
+    assert list(reference_faults(case)) == []
+    bad = [Layout("WHCN"), Layout("WHCN")]
+    monkeypatch.setattr("libdesc.onednn.Pooling.rows", lambda self: iter([bad]))
+    monkeypatch.setattr("libdesc.onednn.Pooling.better_rows", lambda self, row: iter(()))
+    assert "has jit" in next(reference_faults(case))
+
+
+@pytest.mark.parametrize("wrong", [0.0, np.inf, -np.inf])
+def test_what_is_not_the_same_is_seen(wrong: float) -> None:
+    """The twin of check_same."""
+    right = np.array([1.0, np.nan, 2.0])
+    check_same(right.astype(np.float32), right, 1e-6)
+    with pytest.raises(AssertionError):
+        check_same(np.array([1.0, wrong, 2.0], np.float32), right, 1e-6)
+    with pytest.raises(AssertionError):
+        check_same(np.array([np.nan, np.nan, 2.0], np.float32), right, 1e-6)
