@@ -48,8 +48,8 @@ def _read(node: NodeReader) -> VTensor:
     kernel = tuple(w.dims.values())[2:]
     if tuple(node.attribute("kernel_shape") or kernel) != kernel:
         raise node.refuse(f"kernel_shape {node.attribute('kernel_shape')}, the kernel is {kernel}")
-    groups = {name: int(node.attribute(name, 1)) for name in ("group", "offset_group")}
-    op = DeformConv(**read_window(node, x, kernel), **groups)
+    groups = (int(node.attribute(name, 1)) for name in ("group", "offset_group"))
+    op = DeformConv(*read_window(node, x, kernel).values(), *groups)
     bends = IMAGES[len(x.dims)].replace("C", "K")
     rest = [node.input(index, bends) for index in (2, 4) if node.has(index)]
     y = node.add(op, x, w, *rest)
