@@ -114,7 +114,7 @@ class Spelling:
     """How ONNX writes an operator.
 
     Args:
-        op_type: ONNX's name.
+        op_type: ONNX's name; behind its domain, ``domain::name``, where that is not ONNX's own.
         since, until: the opsets in which this spelling holds, both included; until None is "and
         later".
         names: which positions of inputs and outputs are one dim, and what they are called.

@@ -12,11 +12,16 @@ from ops import (
     LSTM,
     RNN,
     STFT,
+    Adagrad,
+    Adam,
     Col2Im,
+    Compress,
     CumProd,
     DeformConv,
     Det,
     GridSample,
+    Kept,
+    Momentum,
     ReverseSequence,
     RoiAlign,
     TensorScatter,
@@ -77,13 +82,24 @@ def _fourier() -> Iterator[Case]:
     yield Case(DFT("T", "re"), ("T=8 re=1",))
 
 
+def _steps(op: Any, states: int) -> list[Case]:
+    tensors = ("N=2 C=3", "N=2 C=3", *("+N=2 C=3",) * states)
+    return [Case(op, ("+", count, *tensors)) for count in (" <1", " <9")]
+
+
 CASES.update(
     {
+        "Adagrad": _steps(Adagrad(0.1, 0.1), 1),
+        "Adam": _steps(Adam(0.1, norm_coefficient_post=0.2), 2),
         "Col2Im": [
             Case(Col2Im((5, 6), (2, 3)), ("N=2 K=18 L=16",)),
             Case(Col2Im((6, 5), (2, 2), (3, 2), (1, 0, 1, 1), (2, 1)), ("N=1 K=12 L=6",)),
             Case(Col2Im((7,), (3,)), ("N=1 K=3 L=5",)),
             Case(Col2Im((2, 3, 4), (1, 2, 2)), ("N=1 K=8 L=12",)),
+        ],
+        "Compress": [
+            Case(Compress("C", (0, 3, 16)), (IMAGE,)),
+            Case(Compress("A", ()), ("A=3 B=2",)),
         ],
         "CumProd": [
             Case(CumProd("H", e, r), (IMAGE,)) for e in (False, True) for r in (False, True)
@@ -93,7 +109,9 @@ CASES.update(
         "Det": [Case(Det("A", "B"), ("N=5 A=3 B=3",)), Case(Det("B", "A"), ("A=4 N=2 B=4",))],
         "GRU": list(_recurrent(GRU, 3, (SIGMOID, TANH), linear_before_reset=True)),
         "GridSample": list(_grids()),
+        "Kept": [Case(Kept(), (f"N=2 C={c} H=5 W=6",)) for c in (3, 17, 32)],
         "LSTM": list(_recurrent(LSTM, 4, (SIGMOID, TANH, TANH), input_forget=True)),
+        "Momentum": [*_steps(Momentum(0.1), 1), *_steps(Momentum(0.1, 0.8, 0.3, True), 1)],
         "RNN": list(_recurrent(RNN, 1, (TANH,))),
         "ReverseSequence": [
             Case(ReverseSequence("H", "N"), (IMAGE, "N=2 <6")),

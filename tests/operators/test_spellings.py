@@ -63,10 +63,11 @@ class Node:
         ]
         taken = [*names, "x0"] if self.same else names
         made = ["y", *(f"y{i}" for i in range(1, self.outputs))]
-        node = helper.make_node(self.op_type, taken, made, **self.attributes)
+        domain, _, name = self.op_type.rpartition("::")
+        node = helper.make_node(name, taken, made, domain=domain, **self.attributes)
         output = helper.make_tensor_value_info("y", self.kind, None)
         graph = helper.make_graph([node], "one", inputs, [output], constants)
-        opsets = [helper.make_opsetid("", self.opset)]
+        opsets = [helper.make_opsetid(domain, self.opset)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
         return onnx.shape_inference.infer_shapes(model)
 
@@ -277,6 +278,8 @@ SQUARE = (1, 2, 5, 6)
 ROWS = integers(1, 1, 0, 3, 2, 2).reshape(3, 2)
 NONE = np.zeros(0, np.float32)
 STEPS = (5, 3, 4)
+TRAINING = "ai.onnx.preview.training"
+MOMENTUM = {"alpha": 0.9, "beta": 0.4, "norm_coefficient": 0.1}
 BOXES = numbers(0.5, 1, 6, 5.5, 2, 0, 12, 3).reshape(2, 4)
 BINS = {"output_height": 3, "output_width": 2, "spatial_scale": 0.8}
 WIDE = {"dilations": [1, 2]}
@@ -407,6 +410,23 @@ NODES += [
     Node("CumSum", 14, ((4, 5), np.array(-1)), {"exclusive": 1, "reverse": 1}),
     Node("Trilu", 14, ((2, 3, 4),)),
     Node("Trilu", 14, ((4, 3), np.array(-1)), {"upper": 0}),
+    Node("Compress", 9, ((3, 4), np.array([True, False, True]))),
+    Node("Compress", 11, ((3, 4), np.array([True, False, True])), {"axis": -1}),
+    *(
+        Node(
+            f"{TRAINING}::{op_type}",
+            1,
+            ((), np.array(3), (2,), (3,), (2,), (3,), *(positive(n) for n in states)),
+            attributes,
+            outputs=2 + len(states),
+        )
+        for op_type, states, attributes in (
+            ("Adagrad", (2, 3), {"norm_coefficient": 0.1, "decay_factor": 0.2}),
+            ("Adam", (2, 3, 2, 3), {"norm_coefficient": 0.1, "alpha": 0.8}),
+            ("Momentum", (2, 3), {**MOMENTUM, "mode": "standard"}),
+            ("Momentum", (2, 3), {**MOMENTUM, "mode": "nesterov"}),
+        )
+    ),
     Node("CumProd", 26, ((4, 5), np.array(-1)), {"exclusive": 1, "reverse": 1}),
     Node("Col2Im", 18, ((2, 12, 6), integers(6, 5), integers(2, 2)), COLUMNS),
     Node("Det", 11, ((2, 3, 3),)),
