@@ -69,7 +69,7 @@ class _Step:
     states = 1
 
 
-_DIMS = {"rate": "*", "count": "*", "x": "*", "rest": "*", "y": "*", "state": "*"}
+_DIMS = {"rate": "*", "count": "*", "x": "*", "rest": "*", "*y": "*"}
 
 
 @operator(
@@ -93,8 +93,8 @@ class Momentum(_Step):
     x' = x - rate * v', or with Nesterov's momentum x - rate * (g + alpha * v')
 
     Dims:
-        rate: one element    count: one element, the steps before    x, y, state: any, the same
-        rest: the gradient and v, as x
+        rate: one element    count: one element, the steps before    x: any
+        rest: the gradient and v, as x    y: the new x and v
     Args:
         norm_coefficient: weight of the norm of x.
         alpha: what is left of v.
@@ -142,8 +142,8 @@ class Adagrad(_Step):
     x' = x - rate / (1 + count * decay_factor) * g / (sqrt(h') + epsilon)
 
     Dims:
-        rate: one element    count: one element, the steps before    x, y, state: any, the same
-        rest: the gradient and h, as x
+        rate: one element    count: one element, the steps before    x: any
+        rest: the gradient and h, as x    y: the new x and h
     Args:
         norm_coefficient: weight of the norm of x.
         decay_factor: by how much the rate falls from step to step.
@@ -172,7 +172,7 @@ class Adagrad(_Step):
 
 @operator(
     "Adam",
-    dims={**_DIMS, "square": "*"},
+    dims=_DIMS,
     onnx=_spelling(
         "Adam",
         2,
@@ -194,7 +194,7 @@ class Adam(_Step):
 
     Dims:
         rate: one element    count: one element, the steps before
-        x, y, state, square: any, the same    rest: the gradient, v and h, as x
+        x: any    rest: the gradient, v and h, as x    y: the new x, v and h
     Args:
         norm_coefficient, norm_coefficient_post: weight of the norm of x before and after the step.
         alpha, beta: what is left of v and h.

@@ -344,7 +344,7 @@ def run_compute(ctx: Context, op: object, inputs: Sequence[VTensor]) -> tuple[VT
     info = info_of(op)
     ctx.op = info.name
     variadic = not info.many.isdisjoint(info.inputs)
-    least = max(len(info.inputs) - variadic, 1)
+    least = max(len(info.inputs) - 1, 1) if variadic else len(info.inputs)
     if len(inputs) < least or (len(inputs) > least and not variadic):
         takes = f"at least {least}" if variadic else str(least)
         raise GraphError(f"{info.name} {ctx.node!r} takes {takes} inputs, {len(inputs)} were given")

@@ -187,7 +187,7 @@ def _inferring(schema: onnx.defs.OpSchema) -> onnx.defs.OpSchema:
     return latest if latest.has_type_and_shape_inference_function else schema
 
 
-def _spelled_out(node: NodeProto, schema: onnx.defs.OpSchema) -> NodeProto:
+def _spelled_out(node: onnx.NodeProto, schema: onnx.defs.OpSchema) -> onnx.NodeProto:
     """A node with its defaults written down: some inference takes an absent attribute for 0."""
     given = {attribute.name for attribute in node.attribute}
     defaults = [
@@ -197,7 +197,7 @@ def _spelled_out(node: NodeProto, schema: onnx.defs.OpSchema) -> NodeProto:
     ]
     if not defaults:
         return node
-    whole = NodeProto()
+    whole = onnx.NodeProto()
     whole.CopyFrom(node)
     whole.attribute.extend(defaults)
     return whole
