@@ -1,6 +1,10 @@
-"""Running sums, triangles, and ones at places."""
+"""Running sums and products, triangles, and ones at places."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,16 +16,41 @@ from vtensor.errors import DimError
 from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
-
-def _read_sum(node: NodeReader) -> VTensor:
-    x = node.input(0)
-    axis = node.axis(int(node.constant(1).item()), x)
-    exclusive, reverse = bool(node.attribute("exclusive", 0)), bool(node.attribute("reverse", 0))
-    return node.add(CumSum(axis, exclusive, reverse), x)
+Array = np.ndarray[Any, Any]
 
 
-@operator("CumSum", dims={"x": "*", "y": "*"}, onnx=Spelling("CumSum", 11, _read_sum, same_names))
-class CumSum:
+def _running(op_type: str, since: int, make: Callable[..., _Running]) -> Spelling:
+    def read(node: NodeReader) -> VTensor:
+        x = node.input(0)
+        axis = node.axis(int(node.constant(1).item()), x)
+        flags = (bool(node.attribute(name, 0)) for name in ("exclusive", "reverse"))
+        return node.add(make(axis, *flags), x)
+
+    return Spelling(op_type, since, read, same_names)
+
+
+@dataclass(frozen=True)
+class _Running:
+    """The parameters and the result of both."""
+
+    axis: str = param()
+    exclusive: bool = param(default=False)
+    reverse: bool = param(default=False)
+
+    def compute(self, ctx: Context, x: VTensor) -> VTensor:
+        """A total at each element."""
+        x.size(self.axis)
+        y = VTensor(x.dtype, x.dims, ctx.output(0))
+        ctx.dispatch(self, [x], [y])
+        return y
+
+
+@operator(
+    "CumSum",
+    dims={"x": "*", "y": "*"},
+    onnx=_running("CumSum", 11, lambda *given: CumSum(*given)),
+)
+class CumSum(_Running):
     """The sum of an element and all before it along a dim.
 
     Dims:
@@ -40,31 +69,54 @@ class CumSum:
     Source: ONNX operator CumSum, opset 14.
     """
 
-    axis: str = param()
-    exclusive: bool = param(default=False)
-    reverse: bool = param(default=False)
 
-    def compute(self, ctx: Context, x: VTensor) -> VTensor:
-        x.size(self.axis)
-        y = VTensor(x.dtype, x.dims, ctx.output(0))
-        ctx.dispatch(self, [x], [y])
-        return y
+@operator(
+    "CumProd",
+    dims={"x": "*", "y": "*"},
+    onnx=_running("CumProd", 26, lambda *given: CumProd(*given)),
+)
+class CumProd(_Running):
+    """The product of an element and all before it along a dim.
+
+    Dims:
+        x, y: any, the same
+    Args:
+        axis: the dim.
+        exclusive: without the element itself.
+        reverse: and all behind it, not before.
+    Raises:
+        DimError: x has no such dim.
+
+    >>> from vtensor.operators import Context
+    >>> CumProd("C").compute(Context(), VTensor("f32", {"N": 2, "C": 9})).summary()
+    'f32 N=2 C=9'
+
+    Source: ONNX operator CumProd, opset 26.
+    """
 
 
-@invoker("CumSum", library="numpy", dtypes=NUMBERS, python=True)
-def numpy_cumsum(ctx: Context, op: CumSum, x: VTensor, y: VTensor) -> None:
-    order = Layout.plain(x.dims)
-    src, dst = PTensor(x).require(order), PTensor(y).require(order)
-    if lib_tagger("numpy", [src], [dst]):
-        return
-    axis, terms = order.dims.index(op.axis), wide(src.data())
-    if op.reverse:
-        terms = np.flip(terms, axis)
-    sums = np.cumsum(terms, axis)
-    if op.exclusive:
-        first = [(1, 0) if dim == op.axis else (0, 0) for dim in order.dims]
-        sums = np.take(np.pad(sums, first), range(x.size(op.axis)), axis)
-    dst.data()[...] = np.flip(sums, axis) if op.reverse else sums
+def _totals(name: str, total: Callable[[Array, int], Array], nothing: int) -> None:
+    """NumPy's invoker of one of both; ``nothing`` is the total of no elements."""
+
+    @invoker(name, library="numpy", dtypes=NUMBERS, python=True)
+    def run(ctx: Context, op: _Running, x: VTensor, y: VTensor) -> None:
+        order = Layout.plain(x.dims)
+        src, dst = PTensor(x).require(order), PTensor(y).require(order)
+        if lib_tagger("numpy", [src], [dst]):
+            return
+        axis, terms = order.dims.index(op.axis), wide(src.data())
+        if op.reverse:
+            terms = np.flip(terms, axis)
+        totals = total(terms, axis)
+        if op.exclusive:
+            first = [(1, 0) if dim == op.axis else (0, 0) for dim in order.dims]
+            padded = np.pad(totals, first, constant_values=nothing)
+            totals = np.take(padded, range(x.size(op.axis)), axis)
+        dst.data()[...] = np.flip(totals, axis) if op.reverse else totals
+
+
+_totals("CumSum", np.cumsum, 0)
+_totals("CumProd", np.cumprod, 1)
 
 
 def _read_triangle(node: NodeReader) -> VTensor:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from libdesc import invoker, onednn
 from libdesc.numpy.arrays import FLOATS, aligned, finish
 from ops._windows import image_names
+from ops.add import Add
+from ops.binary import Sub
+from ops.mean import Mean
+from ops.mul import Mul
+from ops.times import Times
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
@@ -15,14 +22,14 @@ from vtensor.tensor import VTensor
 def _names(node: Naming) -> None:
     for position in range(node.rank("x0")):
         node.same("x0", position, "y0", position)
-    for role in ("x1", "x2", "x3", "x4"):
+    for role in ("x1", "x2", "x3", "x4", "y1", "y2"):
         node.same("x0", 1, role, 0)
     image_names(node)
 
 
-def _read(node: NodeReader) -> VTensor:
-    if node.attribute("training_mode", 0) or (node.opset < 7 and not node.attribute("is_test", 0)):
-        raise node.refuse("training_mode 1; VTensor runs inference only")
+def _read(node: NodeReader) -> Sequence[VTensor]:
+    if node.opset < 7 and not node.attribute("is_test", 0):
+        raise node.refuse("is_test 0, which updates its inputs")
     if not node.attribute("spatial", 1):
         raise node.refuse("spatial 0, statistics of each element, is not taken")
     x = node.input(0)
@@ -30,8 +37,25 @@ def _read(node: NodeReader) -> VTensor:
         raise node.refuse("an input without channels")
     names = list(x.dims)
     x = node.input(0, " ".join("C" if i == 1 else name for i, name in enumerate(names)))
-    statistics = [node.input(i, "C") for i in range(1, 5)]
-    return node.add(BatchNorm(float(node.attribute("epsilon", 1e-5))), x, *statistics)
+    scale, bias, mean, var = (node.input(i, "C") for i in range(1, 5))
+    op = BatchNorm(float(node.attribute("epsilon", 1e-5)))
+    if not node.attribute("training_mode", 0):
+        return [node.add(op, x, scale, bias, mean, var)]
+    own = _statistics(node, x)
+    rate = float(node.attribute("momentum", 0.9))
+    running = (
+        node.add(Add(), node.add(Times(rate), old), node.add(Times(1 - rate), new))
+        for old, new in zip((mean, var), own, strict=True)
+    )
+    return [node.add(op, x, scale, bias, *own), *running]
+
+
+def _statistics(node: NodeReader, x: VTensor) -> tuple[VTensor, VTensor]:
+    """The mean and the variance of each channel."""
+    average = Mean(tuple(dim for dim in x.dims if dim != "C"), keepdims=False)
+    mean = node.add(average, x)
+    distance = node.add(Sub(), x, mean)
+    return mean, node.add(average, node.add(Mul(), distance, distance))
 
 
 @operator(

@@ -13,21 +13,12 @@ def _read(node: NodeReader) -> VTensor:
     return node.add(Identity(), node.input(0))
 
 
-def _read_dropout(node: NodeReader) -> VTensor:
-    if node.opset >= 12 and node.has(2) and bool(node.constant(2)):
-        raise node.refuse("training_mode is true; VTensor runs inference only")
-    return node.add(Identity(), node.input(0))
-
-
 @operator(
     "Identity",
     dims={"x": "*", "y": "*"},
     elementwise=True,
     structural="identity",
-    onnx=[
-        Spelling("Identity", 1, _read, same_names),
-        Spelling("Dropout", 7, _read_dropout, same_names),
-    ],
+    onnx=Spelling("Identity", 1, _read, same_names),
 )
 class Identity:
     """The same tensor again: y = x. Nothing moves.
@@ -39,7 +30,7 @@ class Identity:
     >>> Identity().compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()
     'f32 N=2 C=3'
 
-    Source: ONNX operators Identity, opset 16, and Dropout, opset 13, in inference.
+    Source: ONNX operator Identity, opset 16.
     """
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:

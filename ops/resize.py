@@ -11,6 +11,7 @@ from libdesc import guideline, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, wide
 from libdesc.onednn.layouts import canonical_order
 from ops._names import same_names
+from ops._sampling import cubic, linear
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
 from vtensor.operators import Context, NodeReader, Spelling, operator, param
@@ -202,17 +203,6 @@ def _rounded(places: Array, mode: str) -> Array:
     return np.ceil(places)
 
 
-def _kernel(op: Resize, distance: Array) -> Array:
-    """The weight of a neighbour by its distance."""
-    d = np.abs(distance)
-    if op.mode == "linear":
-        return np.asarray(np.clip(1 - d, 0, None))
-    a = op.cubic_coeff_a
-    near = (a + 2) * d**3 - (a + 3) * d**2 + 1
-    far = a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a
-    return np.asarray(np.where(d <= 1, near, np.where(d < 2, far, 0)))
-
-
 def _nearest(op: Resize, index: int, length: int) -> Array:
     """The element of x for each place of y."""
     nearest = _rounded(_places(op, index, length), op.nearest_mode)
@@ -225,7 +215,8 @@ def _neighbours(op: Resize, index: int, length: int) -> tuple[Array, Array]:
     shrink = min(op.scales[index], 1.0) if op.antialias else 1.0
     reach = int(np.ceil((1 if op.mode == "linear" else 2) / shrink))
     near = np.floor(places).astype(np.int64) + np.arange(1 - reach, reach + 1)
-    weights = _kernel(op, (near - places) * shrink)
+    distance = (near - places) * shrink
+    weights = linear(distance) if op.mode == "linear" else cubic(distance, op.cubic_coeff_a)
     if op.exclude_outside:
         weights = np.where((near >= 0) & (near < length), weights, 0)
     total = weights.sum(1, keepdims=True)

@@ -114,7 +114,7 @@ class Spelling:
     """How ONNX writes an operator.
 
     Args:
-        op_type: ONNX's name.
+        op_type: ONNX's name; behind its domain, ``domain::name``, where that is not ONNX's own.
         since, until: the opsets in which this spelling holds, both included; until None is "and
         later".
         names: which positions of inputs and outputs are one dim, and what they are called.
@@ -185,7 +185,8 @@ def operator(
         name: the operator's name, as it stands in graphs and plans.
         dims: a row of dim names for each operand, by role; inputs are the parameters of
             ``compute``, the other roles are outputs. ``compute(self, ctx, *x)`` takes any number of
-            inputs; a last output ``"*y"`` is any number of outputs.
+            inputs but none, ``compute(self, ctx, x, *more)`` one or more; a last output ``"*y"`` is
+            any number of outputs.
         equal: pairs of products that must be equal, ``("x.C", "w.I * group")``.
         elementwise: the value at a place depends only on the inputs' values at that place.
         onnx: how ONNX writes it.
@@ -201,7 +202,7 @@ def operator(
     def register(cls: type[T]) -> type[T]:
         if not callable(getattr(cls, "compute", None)):
             raise GraphError(f"operator {name}: {cls.__qualname__} has no compute(self, ctx, ...)")
-        if not dataclasses.is_dataclass(cls):
+        if "__dataclass_fields__" not in vars(cls):  # those of a base are not all of its own
             cls = dataclass(frozen=True)(cls)
         parameters = list(inspect.signature(cast(Operator, cls).compute).parameters.values())[2:]
         inputs = tuple(p.name for p in parameters)
@@ -342,7 +343,8 @@ def run_compute(ctx: Context, op: object, inputs: Sequence[VTensor]) -> tuple[VT
     """
     info = info_of(op)
     ctx.op = info.name
-    variadic, least = not info.many.isdisjoint(info.inputs), len(info.inputs)
+    variadic = not info.many.isdisjoint(info.inputs)
+    least = max(len(info.inputs) - 1, 1) if variadic else len(info.inputs)
     if len(inputs) < least or (len(inputs) > least and not variadic):
         takes = f"at least {least}" if variadic else str(least)
         raise GraphError(f"{info.name} {ctx.node!r} takes {takes} inputs, {len(inputs)} were given")

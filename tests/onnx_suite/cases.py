@@ -66,7 +66,10 @@ class Case:
         """True when VTensor has every operator of the model in the model's opset."""
         opsets = {entry.domain: entry.version for entry in self.model.opset_import}
         return all(
-            domain in ("", "ai.onnx") and spellings(op, opsets.get(domain, opsets.get("", 0)))
+            spellings(
+                op if domain in ("", "ai.onnx") else f"{domain}::{op}",
+                opsets.get(domain, opsets.get("", 0)),
+            )
             for domain, op in self.operators
         )
 

@@ -329,4 +329,5 @@ for _name, _rows in ELEMENTWISE.items():
     CASES[_name] = [Case(op, inputs, refused) for op, inputs, refused in _rows]
 BOUNDS |= ELEMENTWISE_BOUNDS
 
+import tests.operators.cases_sampling  # noqa: E402
 import tests.operators.cases_shape  # noqa: E402, F401  # more rows of CASES

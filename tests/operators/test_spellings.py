@@ -63,10 +63,11 @@ class Node:
         ]
         taken = [*names, "x0"] if self.same else names
         made = ["y", *(f"y{i}" for i in range(1, self.outputs))]
-        node = helper.make_node(self.op_type, taken, made, **self.attributes)
+        domain, _, name = self.op_type.rpartition("::")
+        node = helper.make_node(name, taken, made, domain=domain, **self.attributes)
         output = helper.make_tensor_value_info("y", self.kind, None)
         graph = helper.make_graph([node], "one", inputs, [output], constants)
-        opsets = [helper.make_opsetid("", self.opset)]
+        opsets = [helper.make_opsetid(domain, self.opset)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
         return onnx.shape_inference.infer_shapes(model)
 
@@ -93,6 +94,11 @@ def integers(*values: int) -> Array:
 def numbers(*values: float) -> Array:
     """A constant that is a row of scales."""
     return np.array(values, np.float32)
+
+
+def weights(gates: int, directions: int) -> tuple[Array, Array]:
+    """Those of a recurrent network with 4 features and 6 units."""
+    return floats(directions, 6 * gates, 4), floats(directions, 6 * gates, 6)
 
 
 def positive(size: int) -> Array:
@@ -271,6 +277,13 @@ LONG = TensorProto.INT64
 SQUARE = (1, 2, 5, 6)
 ROWS = integers(1, 1, 0, 3, 2, 2).reshape(3, 2)
 NONE = np.zeros(0, np.float32)
+STEPS = (5, 3, 4)
+TRAINING = "ai.onnx.preview.training"
+MOMENTUM = {"alpha": 0.9, "beta": 0.4, "norm_coefficient": 0.1}
+BOXES = numbers(0.5, 1, 6, 5.5, 2, 0, 12, 3).reshape(2, 4)
+BINS = {"output_height": 3, "output_width": 2, "spatial_scale": 0.8}
+WIDE = {"dilations": [1, 2]}
+COLUMNS = {"strides": [3, 2], "pads": [1, 0, 1, 1], "dilations": [2, 1]}
 MODE, SYMMETRIC = "coordinate_transformation_mode", "half_pixel_symmetric"
 REDUCTIONS = ("Sum", "Max", "Min", "Prod", "L1", "L2", "SumSquare", "LogSumExp")
 
@@ -397,6 +410,77 @@ NODES += [
     Node("CumSum", 14, ((4, 5), np.array(-1)), {"exclusive": 1, "reverse": 1}),
     Node("Trilu", 14, ((2, 3, 4),)),
     Node("Trilu", 14, ((4, 3), np.array(-1)), {"upper": 0}),
+    Node("Compress", 9, ((3, 4), np.array([True, False, True]))),
+    Node("Compress", 11, ((3, 4), np.array([True, False, True])), {"axis": -1}),
+    *(
+        Node(
+            f"{TRAINING}::{op_type}",
+            1,
+            ((), np.array(3), (2,), (3,), (2,), (3,), *(positive(n) for n in states)),
+            attributes,
+            outputs=2 + len(states),
+        )
+        for op_type, states, attributes in (
+            ("Adagrad", (2, 3), {"norm_coefficient": 0.1, "decay_factor": 0.2}),
+            ("Adam", (2, 3, 2, 3), {"norm_coefficient": 0.1, "alpha": 0.8}),
+            ("Momentum", (2, 3), {**MOMENTUM, "mode": "standard"}),
+            ("Momentum", (2, 3), {**MOMENTUM, "mode": "nesterov"}),
+        )
+    ),
+    Node("CumProd", 26, ((4, 5), np.array(-1)), {"exclusive": 1, "reverse": 1}),
+    Node("Col2Im", 18, ((2, 12, 6), integers(6, 5), integers(2, 2)), COLUMNS),
+    Node("Det", 11, ((2, 3, 3),)),
+    Node("DFT", 17, ((2, 7, 1),), {"onesided": 1}),
+    Node("DFT", 20, ((2, 7, 3, 2), np.array(9), np.array(1)), {"inverse": 1}),
+    Node("STFT", 17, ((2, 20, 1), np.array(3), floats(6), np.array(6))),
+    Node("STFT", 17, ((2, 20, 2), np.array(3), None, np.array(5)), {"onesided": 0}),
+    *(
+        Node("GridSample", 16, (SQUARE, (1, 3, 4, 2)), {"mode": mode, "padding_mode": padding})
+        for mode in ("nearest", "bilinear", "bicubic")
+        for padding in ("zeros", "border", "reflection")
+    ),
+    Node("GridSample", 20, (VOLUME, (2, 2, 3, 4, 3)), {"align_corners": 1}),
+    Node("GridSample", 20, (IMAGE, (2, 3, 4, 2)), {"mode": "cubic", "align_corners": 1}),
+    *(
+        Node("RoiAlign", opset, (IMAGE, BOXES, integers(1, 0)), {"mode": mode, **BINS})
+        for opset, mode in ((10, "avg"), (16, "avg"), (16, "max"))
+    ),
+    Node("RoiAlign", 16, (IMAGE, BOXES, integers(1, 0)), {**BINS, MODE: "output_half_pixel"}),
+    Node("DeformConv", 19, ((1, 4, 5, 6), floats(3, 4, 2, 3), (1, 12, 4, 4), floats(3))),
+    Node(
+        "DeformConv",
+        19,
+        ((2, 4, 5, 6), floats(6, 2, 2, 3), (2, 24, 3, 4), None, (2, 12, 3, 4)),
+        {"group": 2, "offset_group": 2, "strides": [2, 1], "pads": [1, 0, 1, 2], **WIDE},
+    ),
+    Node("ReverseSequence", 10, ((4, 3, 2), integers(4, 0, 2))),
+    Node("ReverseSequence", 10, ((3, 4), integers(4, 1, 2)), {"time_axis": 1, "batch_axis": 0}),
+    Node("TensorScatter", 24, ((2, 3, 9, 4), (2, 3, 2, 4), integers(1, 7))),
+    Node("TensorScatter", 24, ((2, 9), (2, 3), integers(1, 7)), {"mode": "circular", "axis": 1}),
+    *(
+        Node(op_type, 14, (STEPS, *weights(gates, 2), None, lengths), {**both, **more})
+        for op_type, gates, more in (
+            ("RNN", 1, {"activations": ["Relu", "Affine"], "activation_alpha": [0.5]}),
+            ("GRU", 3, {"linear_before_reset": 1}),
+            ("GRU", 3, {"clip": 0.3}),
+            ("LSTM", 4, {"input_forget": 1}),
+        )
+        for lengths in (None, np.array([5, 2, 4], np.int32))
+        for both in ({"direction": "bidirectional", "hidden_size": 6},)
+    ),
+    *(
+        Node(
+            op_type,
+            7,
+            (STEPS, *weights(gates, 1), floats(1, 12 * gates), None, (1, 3, 6), *last),
+            {"direction": "reverse", "hidden_size": 6},
+        )
+        for op_type, gates, last in (
+            ("RNN", 1, ()),
+            ("GRU", 3, ()),
+            ("LSTM", 4, ((1, 3, 6), floats(1, 18))),
+        )
+    ),
     Node("OneHot", 9, (integers(3, 1, 0), np.array(4), (2,)), {"axis": 0}),
     Node("OneHot", 11, (integers(3, 1, 0, 9).reshape(2, 2), np.array(4), (2,))),
 ]

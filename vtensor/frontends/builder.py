@@ -36,8 +36,8 @@ def spellings(op_type: str, opset: int) -> list[Spelling]:
 
 
 def spellings_of(node: NetworkNode, network: Network) -> list[Spelling]:
-    """The spellings of a node; none for operators of foreign domains."""
-    return [] if node.domain else spellings(node.proto.op_type, network.opset)
+    """The spellings of a node; those of foreign domains have the domain in front."""
+    return spellings(node.label, network.opsets[node.domain])
 
 
 @dataclass(eq=False)
@@ -84,7 +84,9 @@ def name_values(network: Network, facts: Facts, pinned: Mapping[Key, Names] | No
                 keys[f"y{i}"] = name
                 ranks[name] = _rank(name, network, facts)
         by_role = {role: ranks[key] for role, key in keys.items()}
-        naming = NodeNaming(network.opset, keys, by_role, attributes_of(node, network))
+        naming = NodeNaming(
+            network.opsets[node.domain], keys, by_role, attributes_of(node, network)
+        )
         for spelling in spellings_of(node, network)[:1]:
             try:
                 spelling.names(naming)
@@ -306,7 +308,9 @@ class Builder:
             if values[index].ndimensions() != len(names):
                 raise self._shape_error(node, name, values[index])
             results[name] = reader.ordered(values[index], order, names)
-            if results[name].dims != self._dims(name, names):
+            sizes = tuple(results[name].dims.values())
+            expected = self._facts.sizes(name) or sizes
+            if any(want not in (None, size) for want, size in zip(expected, sizes, strict=True)):
                 raise self._shape_error(node, name, values[index])
         return results
 

@@ -142,7 +142,7 @@ def _infer_node(
     try:
         types = onnx.shape_inference.infer_node_outputs(
             _inferring(schema),
-            node.proto,
+            _spelled_out(node.proto, schema),
             {name: facts.types[name] for name in node.inputs},
             shown,
             opset_imports=[helper.make_opsetid(d, v) for d, v in network.opsets.items()],
@@ -185,6 +185,22 @@ def _inferring(schema: onnx.defs.OpSchema) -> onnx.defs.OpSchema:
         return schema
     latest = onnx.defs.get_schema(schema.name, schema.domain)
     return latest if latest.has_type_and_shape_inference_function else schema
+
+
+def _spelled_out(node: onnx.NodeProto, schema: onnx.defs.OpSchema) -> onnx.NodeProto:
+    """A node with its defaults written down: some inference takes an absent attribute for 0."""
+    given = {attribute.name for attribute in node.attribute}
+    defaults = [
+        attribute.default_value
+        for name, attribute in schema.attributes.items()
+        if name not in given and attribute.default_value.type
+    ]
+    if not defaults:
+        return node
+    whole = onnx.NodeProto()
+    whole.CopyFrom(node)
+    whole.attribute.extend(defaults)
+    return whole
 
 
 def _fold(network: Network, node: NetworkNode, facts: Facts) -> None:

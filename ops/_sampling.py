@@ -1,0 +1,89 @@
+"""Values of an image between its elements, and beyond its border."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from libdesc.numpy.arrays import wide
+
+Array = np.ndarray[Any, Any]
+
+
+def linear(distance: Array) -> Array:
+    """The weight of a neighbour by its distance, none from 1 on."""
+    return np.asarray(np.clip(1 - np.abs(distance), 0, None))
+
+
+def cubic(distance: Array, a: float = -0.75) -> Array:
+    """The weight of a neighbour by its distance, none from 2 on; ``a`` is the slope at 1.
+
+    Source: R. Keys, Cubic convolution interpolation for digital image processing, equation 4.
+    """
+    d = np.abs(distance)
+    near = (a + 2) * d**3 - (a + 3) * d**2 + 1
+    far = a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a
+    return np.asarray(np.where(d <= 1, near, np.where(d < 2, far, np.where(d >= 2, 0, d))))
+
+
+def sample(x: Array, places: Sequence[Array], mode: str, padding: str, corners: bool) -> Array:
+    """The image at places between elements, for every channel: N C P.
+
+    Args:
+        x: N C and any number of spatial dims.
+        places: in elements along each spatial dim, N P for any dims P; one that is NaN gives NaN.
+        mode: ``nearest``, ties to even, ``linear`` or ``cubic``.
+        padding, corners: as for ``terms``.
+    """
+    if mode == "nearest":
+        places = [np.rint(row) for row in places]
+    values = sum(terms(x, places, mode, padding, corners))
+    return np.asarray(values)
+
+
+def terms(
+    x: Array, places: Sequence[Array], mode: str, padding: str = "zeros", corners: bool = True
+) -> Iterator[Array]:
+    """What each neighbour adds to the image at places between elements: N C P.
+
+    Args:
+        x: N C and any number of spatial dims.
+        places: in elements along each spatial dim; they broadcast to N P.
+        mode: ``nearest`` of whole places, ``linear`` or ``cubic``.
+        padding: beyond the border are ``zeros``, its own elements (``border``), or those before it
+            again (``reflection``).
+        corners: the reflection is at the last elements' centres, not at their ends.
+    """
+    places = np.broadcast_arrays(*places)
+    sizes, batch = x.shape[2:], np.arange(len(x)).reshape(-1, *(1,) * (places[0].ndim - 1))
+    steps = {"nearest": range(1), "linear": range(2), "cubic": range(-1, 3)}[mode]
+    weigh = cubic if mode == "cubic" else linear
+    for step in product(steps, repeat=len(sizes)):
+        near = [np.floor(row) + more for row, more in zip(places, step, strict=True)]
+        weight = reduce(np.multiply, (weigh(n - row) for n, row in zip(near, places, strict=True)))
+        if padding == "zeros":
+            weight = reduce(
+                lambda w, one: np.where((one[0] < 0) | (one[0] >= one[1]), 0 * w, w),
+                zip(near, sizes, strict=True),
+                weight,
+            )
+        elif padding == "reflection":
+            near = [_reflected(n, size, corners) for n, size in zip(near, sizes, strict=True)]
+        index = [
+            np.clip(np.nan_to_num(n), 0, size - 1).astype(np.int64)
+            for n, size in zip(near, sizes, strict=True)
+        ]
+        yield np.moveaxis(wide(x)[(batch, slice(None), *index)], -1, 1) * weight[:, np.newaxis]
+
+
+def _reflected(near: Array, size: int, corners: bool) -> Array:
+    """Places beyond the border as those before it, as often as it takes."""
+    low, span = (0.0, size - 1.0) if corners else (-0.5, float(size))
+    if span == 0:
+        return np.zeros_like(near)
+    there = np.mod(np.abs(near - low), 2 * span)
+    return np.asarray(low + np.minimum(there, 2 * span - there))

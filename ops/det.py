@@ -1,0 +1,62 @@
+"""Determinants."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from libdesc import invoker
+from libdesc.numpy.arrays import FLOATS, wide
+from ops._reduce import without
+from ptensor import Layout, PTensor, lib_tagger
+from vtensor.errors import DimError
+from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
+from vtensor.tensor import VTensor
+
+
+def _names(node: Naming) -> None:
+    for position in range(node.rank("y0")):
+        node.same("x0", position, "y0", position)
+
+
+def _read(node: NodeReader) -> VTensor:
+    x = node.input(0)
+    return node.add(Det(node.axis(-2, x), node.axis(-1, x)), x)
+
+
+@operator("Det", dims={"x": "*", "y": "*"}, onnx=Spelling("Det", 11, _read, _names))
+class Det:
+    """The determinant of each square matrix.
+
+    Dims:
+        x: rows columns, of one size, and any others    y: the others
+    Args:
+        rows, columns: the dims of a matrix.
+    Raises:
+        DimError: x lacks one of them, or they differ in size.
+
+    >>> from vtensor.operators import Context
+    >>> Det("A", "B").compute(Context(), VTensor("f32", {"N": 2, "A": 3, "B": 3})).summary()
+    'f32 N=2'
+
+    Source: ONNX operator Det, opset 22.
+    """
+
+    rows: str = param()
+    columns: str = param()
+
+    def compute(self, ctx: Context, x: VTensor) -> VTensor:
+        rest = without(x, (self.rows, self.columns), keepdims=False)
+        if x.size(self.rows) != x.size(self.columns):
+            raise DimError("a matrix that has a determinant is square")
+        y = VTensor(x.dtype, rest, ctx.output(0))
+        ctx.dispatch(self, [x], [y])
+        return y
+
+
+@invoker("Det", library="numpy", dtypes=FLOATS, python=True)
+def numpy_det(ctx: Context, op: Det, x: VTensor, y: VTensor) -> None:
+    src = PTensor(x).require(Layout.plain((*y.dims, op.rows, op.columns)))
+    dst = PTensor(y).require(Layout.plain(y.dims))
+    if lib_tagger("numpy", [src], [dst]):
+        return
+    dst.data()[...] = np.linalg.det(wide(src.data()))

@@ -1,0 +1,181 @@
+"""Fourier transforms; a complex number is a pair along a dim."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from libdesc import invoker
+from libdesc.numpy.arrays import FLOATS, wide
+from ops._names import same_names
+from ptensor import Layout, PTensor, lib_tagger
+from vtensor.errors import DimError
+from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
+from vtensor.tensor import VTensor
+
+Array = np.ndarray[Any, Any]
+
+
+def _read(node: NodeReader) -> VTensor:
+    x = node.input(0)
+    if node.opset < 20:
+        place = node.attribute("axis", 1)
+    else:
+        place = node.constant(2).item() if node.has(2) else -2
+    length = int(node.constant(1).item()) if node.has(1) else 0
+    flags = (bool(node.attribute(name, 0)) for name in ("inverse", "onesided"))
+    return node.add(DFT(node.axis(int(place), x), node.axis(-1, x), length, *flags), x)
+
+
+@operator("DFT", dims={"x": "*", "y": "*"}, onnx=Spelling("DFT", 17, _read, same_names))
+class DFT:
+    """The discrete Fourier transform along a dim.
+
+    y[k] = sum over n of x[n] * exp(-2i pi k n / length); the inverse has no minus, and is divided
+    by length. Where x is longer it is cut, where it is shorter zeros follow.
+
+    Dims:
+        x: axis, parts of size 1 (real) or 2 (real, imaginary), and any others
+        y: the same; along axis length, or if one-sided length // 2 + 1; parts of size 2
+    Args:
+        axis: the dim that is transformed.
+        parts: the dim along which the parts of a number lie.
+        length: elements that are transformed; 0: as many as x has, or is one half of.
+        inverse: from frequencies back.
+        onesided: of frequencies, those that the others follow from if x is real; the inverse takes
+            these alone, and its parts are of size 1.
+    Raises:
+        DimError: x lacks one of the dims, has no parts, or there is nothing to transform.
+
+    >>> from vtensor.operators import Context
+    >>> x = VTensor("f32", {"N": 2, "T": 16, "re": 1})
+    >>> DFT("T", "re", onesided=True).compute(Context(), x).summary()
+    'f32 N=2 T=9 re=2'
+
+    Source: ONNX operator DFT, opset 20.
+    """
+
+    axis: str = param()
+    parts: str = param()
+    length: int = param(default=0, minimum=0)
+    inverse: bool = param(default=False)
+    onesided: bool = param(default=False)
+
+    def compute(self, ctx: Context, x: VTensor) -> VTensor:
+        if self.axis == self.parts or x.size(self.parts) not in (1, 2):
+            raise DimError(f"{self.parts} must hold one or two parts, and not be transformed")
+        length = self.elements(x)
+        if length < 1 or x.size(self.axis) < 1:
+            raise DimError(f"there is nothing to transform along {self.axis}")
+        half, back = self.onesided and not self.inverse, self.onesided and self.inverse
+        sizes = {self.axis: length // 2 + 1 if half else length, self.parts: 1 if back else 2}
+        y = VTensor(x.dtype, {**x.dims, **sizes}, ctx.output(0))
+        ctx.dispatch(self, [x], [y])
+        return y
+
+    def elements(self, x: VTensor) -> int:
+        """How many are transformed."""
+        size = x.size(self.axis)
+        return self.length or (2 * (size - 1) if self.onesided and self.inverse else size)
+
+
+def _numbers(parts: Array) -> Array:
+    """Real or complex numbers of parts along the last axis."""
+    return np.asarray(parts[..., 0] + 1j * parts[..., 1] if parts.shape[-1] == 2 else parts[..., 0])
+
+
+def _parts(numbers: Array) -> Array:
+    """Both parts of complex numbers along a new last axis."""
+    return np.stack([numbers.real, numbers.imag], axis=-1)
+
+
+@invoker("DFT", library="numpy", dtypes=FLOATS, python=True)
+def numpy_dft(ctx: Context, op: DFT, x: VTensor, y: VTensor) -> None:
+    rest = [dim for dim in x.dims if dim not in (op.axis, op.parts)]
+    order = Layout.plain((*rest, op.axis, op.parts))
+    src, dst = PTensor(x).require(order), PTensor(y).require(order)
+    if lib_tagger("numpy", [src], [dst]):
+        return
+    numbers, length = _numbers(wide(src.data())), op.elements(x)
+    if op.inverse and op.onesided:
+        dst.data()[..., 0] = np.fft.irfft(numbers, length)
+        return
+    transformed = np.fft.ifft(numbers, length) if op.inverse else np.fft.fft(numbers, length)
+    dst.data()[...] = _parts(transformed[..., : y.size(op.axis)])
+
+
+def _frame_names(node: Naming) -> None:
+    node.name("x0", "N T part")
+    node.name("x2", "tap")
+    node.name("y0", "N frame bin part")
+
+
+def _read_frames(node: NodeReader) -> VTensor:
+    x = node.input(0, "N T part")
+    window = [node.input(2, "tap")] if node.has(2) else []
+    if not window and not node.has(3):
+        raise node.refuse("neither a window nor frame_length is given")
+    length = int(node.constant(3).item()) if node.has(3) else window[0].size("tap")
+    op = STFT(int(node.constant(1).item()), length, bool(node.attribute("onesided", 1)))
+    return node.add(op, x, *window)
+
+
+@operator(
+    "STFT",
+    dims={"x": "N T part", "window": "tap", "y": "N frame bin part"},
+    onnx=Spelling("STFT", 17, _read_frames, _frame_names),
+)
+class STFT:
+    """The Fourier transform of each of many frames of a signal.
+
+    y[frame] = DFT(x[frame*step : frame*step + length] * window)
+
+    Dims:
+        x: N T, part of size 1 (real) or 2    window (or none, for 1): tap, of size length
+        y: N, as many frames as fit, bin of size length, or if one-sided length // 2 + 1, part 2
+    Args:
+        step: from frame to frame, in elements.
+        length: of a frame, in elements.
+        onesided: only the frequencies that the others follow from if x is real.
+    Raises:
+        DimError: a frame is longer than x, the window is not as long as a frame, or x has no parts.
+
+    >>> from vtensor.operators import Context
+    >>> x = VTensor("f32", {"N": 1, "T": 128, "part": 1})
+    >>> STFT(8, 16).compute(Context(), x).summary()
+    'f32 N=1 frame=15 bin=9 part=2'
+
+    Source: ONNX operator STFT, opset 17.
+    """
+
+    step: int = param(minimum=1)
+    length: int = param(minimum=1)
+    onesided: bool = param(default=True)
+
+    def compute(self, ctx: Context, x: VTensor, *window: VTensor) -> VTensor:
+        if x.size("part") not in (1, 2) or x.size("T") < self.length:
+            raise DimError(f"part must hold one or two parts, T at least {self.length} elements")
+        if [dict(one.dims) for one in window] != [{"tap": self.length}][: len(window)]:
+            raise DimError(f"there may be one window, of {self.length} elements along tap")
+        bins = self.length // 2 + 1 if self.onesided else self.length
+        frames = (x.size("T") - self.length) // self.step + 1
+        sizes = {"N": x.size("N"), "frame": frames, "bin": bins, "part": 2}
+        y = VTensor(x.dtype, sizes, ctx.output(0))
+        ctx.dispatch(self, [x, *window], [y])
+        return y
+
+
+@invoker("STFT", library="numpy", dtypes=FLOATS, python=True)
+def numpy_stft(ctx: Context, op: STFT, x: VTensor, *rest: VTensor) -> None:
+    y, windows = rest[-1], [PTensor(t).require(Layout.plain(("tap",))) for t in rest[:-1]]
+    src = PTensor(x).require(Layout.plain(("N", "T", "part")))
+    dst = PTensor(y).require(Layout.plain(("N", "frame", "bin", "part")))
+    if lib_tagger("numpy", [src, *windows], [dst]):
+        return
+    numbers = _numbers(wide(src.data()))
+    frames = sliding_window_view(numbers, op.length, axis=1)[:, :: op.step]
+    for window in windows:
+        frames = frames * wide(window.data())
+    dst.data()[...] = _parts(np.fft.fft(frames)[..., : y.size("bin")])

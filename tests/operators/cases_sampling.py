@@ -1,0 +1,138 @@
+"""Cases of the operators that sample, transform, and go along sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+from ops import (
+    DFT,
+    GRU,
+    LSTM,
+    RNN,
+    STFT,
+    Adagrad,
+    Adam,
+    Col2Im,
+    Compress,
+    CumProd,
+    DeformConv,
+    Det,
+    GridSample,
+    Kept,
+    Momentum,
+    ReverseSequence,
+    RoiAlign,
+    TensorScatter,
+)
+from tests.operators.cases import BOUNDS, CASES, Case
+
+IMAGE = "N=2 C=17 H=5 W=6"
+SEQUENCE = "T=5 N=3 F=4"
+SIGMOID, TANH = ("sigmoid", 0.0, 0.0), ("tanh", 0.0, 0.0)
+
+
+def _grids() -> Iterator[Case]:
+    grid = "~N=2 H=3 W=4 axis=2"
+    for mode, padding in product(("nearest", "linear", "cubic"), ("zeros", "border", "reflection")):
+        for corners in (False, True):
+            yield Case(GridSample(mode, padding, corners), (IMAGE, grid))
+    yield Case(GridSample(padding_mode="reflection"), (IMAGE, grid.strip("~")))
+    yield Case(GridSample("cubic", "border"), ("N=1 C=3 W=9", "N=1 W=5 axis=1"))
+    yield Case(GridSample(), ("N=1 C=3 D=2 H=3 W=4", "~N=1 D=2 H=1 W=3 axis=3"))
+
+
+def _bent() -> Iterator[Case]:
+    yield Case(DeformConv(), ("N=2 C=4 H=5 W=6", "!O=3 I=4 h=2 w=3", "N=2 K=12 H=4 W=4"))
+    yield Case(
+        DeformConv((2, 1), (1, 0, 1, 2), (1, 2), group=2, offset_group=2),
+        (
+            "N=2 C=4 H=5 W=6",
+            "!O=6 I=2 h=2 w=3",
+            "N=2 K=24 H=3 W=4",
+            "~N=2 K=12 H=3 W=4",
+        ),
+    )
+    yield Case(DeformConv(), ("N=1 C=2 W=6", "O=3 I=2 w=3", "N=1 K=3 W=4"))
+
+
+def _recurrent(cls: Any, gates: int, functions: tuple[Any, ...], **more: bool) -> Iterator[Case]:
+    one, both = (
+        tuple(f"~dir={n} gate={6 * gates} {dim}" for dim in ("F=4", "unit=6")) for n in (1, 2)
+    )
+    bias, lengths, hidden = f"~dir=2 both={12 * gates}", "N=3 <6", "~dir=2 N=3 unit=6"
+    yield Case(cls(functions), (SEQUENCE, *one))
+    yield Case(cls(functions, "reverse", 0.5, ("lengths",)), (SEQUENCE, *one, lengths))
+    given = ("bias", "lengths", "hidden")
+    rows = (SEQUENCE, *both, bias, lengths, hidden)
+    yield Case(cls(functions * 2, "bidirectional", 0.0, given, **more), rows)
+    if cls is LSTM:
+        yield Case(
+            cls(functions * 2, "bidirectional", 0.0, ("cell", "peepholes")),
+            (SEQUENCE, *both, hidden, "~dir=2 peephole=18"),
+        )
+
+
+def _fourier() -> Iterator[Case]:
+    for inverse, onesided in product((False, True), (False, True)):
+        parts = 1 if onesided and not inverse else 2
+        for length in (0, 4, 9):
+            yield Case(DFT("T", "re", length, inverse, onesided), (f"N=2 T=7 F=3 re={parts}",))
+    yield Case(DFT("T", "re"), ("T=8 re=1",))
+
+
+def _steps(op: Any, states: int) -> list[Case]:
+    tensors = ("N=2 C=3", "N=2 C=3", *("+N=2 C=3",) * states)
+    return [Case(op, ("+", count, *tensors)) for count in (" <1", " <9")]
+
+
+CASES.update(
+    {
+        "Adagrad": _steps(Adagrad(0.1, 0.1), 1),
+        "Adam": _steps(Adam(0.1, norm_coefficient_post=0.2), 2),
+        "Col2Im": [
+            Case(Col2Im((5, 6), (2, 3)), ("N=2 K=18 L=16",)),
+            Case(Col2Im((6, 5), (2, 2), (3, 2), (1, 0, 1, 1), (2, 1)), ("N=1 K=12 L=6",)),
+            Case(Col2Im((7,), (3,)), ("N=1 K=3 L=5",)),
+            Case(Col2Im((2, 3, 4), (1, 2, 2)), ("N=1 K=8 L=12",)),
+        ],
+        "Compress": [
+            Case(Compress("C", (0, 3, 16)), (IMAGE,)),
+            Case(Compress("A", ()), ("A=3 B=2",)),
+        ],
+        "CumProd": [
+            Case(CumProd("H", e, r), (IMAGE,)) for e in (False, True) for r in (False, True)
+        ],
+        "DFT": list(_fourier()),
+        "DeformConv": list(_bent()),
+        "Det": [Case(Det("A", "B"), ("N=5 A=3 B=3",)), Case(Det("B", "A"), ("A=4 N=2 B=4",))],
+        "GRU": list(_recurrent(GRU, 3, (SIGMOID, TANH), linear_before_reset=True)),
+        "GridSample": list(_grids()),
+        "Kept": [Case(Kept(), (f"N=2 C={c} H=5 W=6",)) for c in (3, 17, 32)],
+        "LSTM": list(_recurrent(LSTM, 4, (SIGMOID, TANH, TANH), input_forget=True)),
+        "Momentum": [*_steps(Momentum(0.1), 1), *_steps(Momentum(0.1, 0.8, 0.3, True), 1)],
+        "RNN": list(_recurrent(RNN, 1, (TANH,))),
+        "ReverseSequence": [
+            Case(ReverseSequence("H", "N"), (IMAGE, "N=2 <6")),
+            Case(ReverseSequence("T", "N"), ("T=4 N=3", "!N=3 <5")),
+        ],
+        "RoiAlign": [
+            Case(RoiAlign((3, 2), mode, ratio, 3.0, half), (IMAGE, "+R=4 corner=4", "R=4 <2"))
+            for mode in ("avg", "max")
+            for ratio in (0, 2)
+            for half in (True, False)
+        ],
+        "STFT": [
+            Case(STFT(3, 6, onesided), ("N=2 T=20 part=1", "tap=6")) for onesided in (True, False)
+        ]
+        + [Case(STFT(1, 5, False), ("N=2 T=9 part=2",))],
+        "TensorScatter": [
+            Case(TensorScatter("H", "N", True), (IMAGE, "N=2 C=17 H=3 W=6", "N=2 <5")),
+            Case(TensorScatter("T", "N"), ("T=9 N=3", "T=2 N=3", "N=3 <8")),
+            Case(TensorScatter("T", "N"), ("T=9 N=3", "T=2 N=3")),
+        ],
+    }
+)
+BOUNDS.update(dict.fromkeys(("CumProd", "DFT", "STFT", "DeformConv", "GridSample"), 5e-6))
+BOUNDS.update(dict.fromkeys(("Det", "GRU", "LSTM", "RNN", "RoiAlign"), 5e-6))
