@@ -16,8 +16,11 @@ from vtensor.commands.explain import explain
 from vtensor.commands.listing import dispatcher, libs, ops
 from vtensor.commands.shared import (
     DebugOption,
+    ExternalDataOption,
     IsaOption,
     JsonOption,
+    Limits,
+    MaxBytesOption,
     ModelArgument,
     OptimizeOption,
     ReferenceOption,
@@ -57,6 +60,8 @@ def run(
     optimize: OptimizeOption = "all",
     isa: IsaOption = "max",
     reference: ReferenceOption = True,
+    max_bytes: MaxBytesOption = None,
+    external_data_root: ExternalDataOption = None,
     labels: Annotated[Path | None, typer.Option(help="Class names, one a line.")] = None,
     preprocess: Annotated[
         str, typer.Option(help=f"For pictures: {', '.join(PREPROCESS)}.")
@@ -71,7 +76,8 @@ def run(
 
     Without --input a seeded random one is used.
     """
-    with errors(debug), opened(model, shape, threads, optimize, isa, reference) as session:
+    limits = Limits(reference, max_bytes, external_data_root)
+    with errors(debug), opened(model, shape, threads, optimize, isa, limits) as session:
         names = _labels(labels)
         feeds = make_feeds(session.inputs, inputs or [], preprocess, parse_shapes(shape))
         answers = session.run(None, feeds)
@@ -96,11 +102,14 @@ def plan(
     optimize: OptimizeOption = "all",
     isa: IsaOption = "max",
     reference: ReferenceOption = True,
+    max_bytes: MaxBytesOption = None,
+    external_data_root: ExternalDataOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Show how a model would run: a line a step, and each Transform with why it is there."""
-    with errors(debug), opened(model, shape, threads, optimize, isa, reference) as session:
+    limits = Limits(reference, max_bytes, external_data_root)
+    with errors(debug), opened(model, shape, threads, optimize, isa, limits) as session:
         if as_json:
             print_json(plan_dict(session, model.stem))
         else:

@@ -41,6 +41,10 @@ class NoInvokerError(VTensorError):
     """No library takes a call; lists which were tried and why each declined."""
 
 
+class InvokerError(VTensorError):
+    """An invoker's Python failed during a run: its cause is the author's own error, or the data."""
+
+
 class NativeError(VTensorError):
     """A native library refused or failed a call."""
 
@@ -71,6 +75,10 @@ class UnsupportedOperatorError(ModelError):
 
 class InputError(VTensorError):
     """A run was given a wrong name, rank, shape, element type or option."""
+
+
+class BudgetError(VTensorError):
+    """More memory would be needed than the session may take; nothing of it was taken."""
 
 
 class ValuesNeededError(InputError):

@@ -10,7 +10,7 @@ import pytest
 from ptensor import Layout, PTensor, emit, lib_tagger, share
 from tests.libraries.bench import Bench, message
 from tests.libraries.steps import READ, WRITE, FloatStep
-from vtensor.errors import ContractError, DTypeError, GraphError
+from vtensor.errors import ContractError, DTypeError, GraphError, InvokerError
 from vtensor.graph import Graph
 from vtensor.operators import operator
 from vtensor.runtime.session import Session
@@ -85,7 +85,7 @@ def test_an_output_that_nothing_writes(bench: Bench, writes: str, python: bool) 
 
 
 def test_an_authors_own_error_says_where_it_was(bench: Bench) -> None:
-    """It keeps its type, gets a note, and the session stays usable."""
+    """It is the cause of a typed one, and the session stays usable."""
     wrong = [True]
 
     @bench.invoker(python=True)
@@ -100,11 +100,11 @@ def test_an_authors_own_error_says_where_it_was(bench: Bench) -> None:
     with Session(bench.graph()) as session:
         [port] = session.inputs
         x = np.ones([size or 1 for size in port.shape], np.float32)
-        with pytest.raises(ZeroDivisionError, match="mine") as caught:
+        with pytest.raises(InvokerError, match="ZeroDivisionError: mine") as caught:
             session.run(None, {port.name: x})
-        [note] = caught.value.__notes__
-        assert note.startswith("in Toy 'toy', toy invoker (")
-        assert "test_authors.py:" in note
+        assert isinstance(caught.value.__cause__, ZeroDivisionError)
+        assert str(caught.value).startswith("Toy 'toy', toy invoker (")
+        assert "test_authors.py:" in str(caught.value)
         wrong.append(False)
         [y] = session.run(None, {port.name: x})
         assert (y == x).all()

@@ -15,8 +15,13 @@ from onnx.external_data_helper import set_external_data
 from eval.models import light_model
 from tests.frontends.support import f32, model
 from vtensor import load_onnx
-from vtensor.errors import DimError, InputError, ModelError, UnsupportedOperatorError, VTensorError
-from vtensor.frontends import folding
+from vtensor.errors import (
+    BudgetError,
+    InputError,
+    ModelError,
+    UnsupportedOperatorError,
+    VTensorError,
+)
 from vtensor.operators import OPERATORS
 
 TINY = "tiny (float[2, 3] x) => (float[2, 3] y) { y = Relu(x) }"
@@ -211,22 +216,6 @@ def test_shape_from_data() -> None:
         load_onnx(model(text, one=np.array([1])))
 
 
-def test_constant_over_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "g (float[1] x) => (float[a, b] y) { c = ConstantOfShape(s) y = Add(x, c) }"
-    proto = model(text, s=np.array([30, 40], np.int64))
-    load_onnx(proto)
-    monkeypatch.setattr(folding, "FOLD_LIMIT_BYTES", 30 * 40 * 4 - 1)
-    with pytest.raises(ModelError, match="would take 4800 bytes, more than 4799"):
-        load_onnx(proto)
-
-
-def test_petabytes_are_refused_before_they_are_allocated() -> None:
-    text = "g (float[1] x) => (float[a, b] y) { c = Expand(o, s) y = Add(x, c) }"
-    proto = model(text, s=np.array([1 << 25, 1 << 25], np.int64), o=f32(1, 1))
-    with pytest.raises(ModelError, match="would take"):
-        load_onnx(proto)
-
-
 def test_used_output_that_is_not_computed_is_refused() -> None:
     text = "g (float[2] x) => (float[2] y, float[2] m) { y, m = Dropout(x) }"
     with pytest.raises(UnsupportedOperatorError, match="output 1 \\('m'\\) is used"):
@@ -262,8 +251,12 @@ def test_external_data(tmp_path: Path) -> None:
         ("../outside.bin", {"offset": 5}, "not inside the model's folder"),
         ("/etc/passwd", {}, "not inside the model's folder"),
         ("", {}, "not inside the model's folder"),
-        ("weights.bin", {"offset": 6}, "needs 24 bytes"),
-        ("weights.bin", {"offset": -1}, "needs 24 bytes"),
+        ("weights.bin", {"offset": 6}, "24 bytes are needed, and 'weights.bin' has 23"),
+        ("weights.bin", {"offset": -1}, "24 bytes are needed"),
+        ("weights.bin", {"offset": 2**80}, "24 bytes are needed, and 'weights.bin' has 0"),
+        ("weights.bin", {"offset": 5, "length": -24}, "it declares -24"),
+        ("weights\0.bin", {}, "not inside the model's folder"),
+        (".", {}, "not inside the model's folder"),
         ("weights.bin", {"offset": 5, "length": 20}, "it declares 20"),
     ],
 )
@@ -272,13 +265,6 @@ def test_bad_external_data(
 ) -> None:
     with pytest.raises(ModelError, match=complaint):
         load_onnx(external(tmp_path, location, **entries))
-
-
-def test_external_data_behind_a_link(tmp_path: Path) -> None:
-    path = external(tmp_path, "link.bin", offset=5)
-    (path.parent / "link.bin").symlink_to(tmp_path / "outside.bin")
-    with pytest.raises(ModelError, match="not inside the model's folder"):
-        load_onnx(path)
 
 
 SYMBOLIC = """g (float[batch, 3] x, float[batch, cols] z) => (float[batch, 3] y) {
@@ -343,5 +329,5 @@ def test_control_flow_is_listed_with_what_else_is_missing() -> None:
 
 
 def test_a_tensor_larger_than_any_memory() -> None:
-    with pytest.raises(DimError, match="more bytes than 64 bits can count"):
+    with pytest.raises(BudgetError, match="takes 73786976294838206464 bytes"):
         load_onnx(model(TINY.replace("2, 3", f"{2**62}, 4")))

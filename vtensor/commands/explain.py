@@ -10,8 +10,11 @@ import typer
 from resolver.explain import bytes_of_a_run, explain_node, explain_transforms, refusals
 from vtensor.commands.shared import (
     DebugOption,
+    ExternalDataOption,
     IsaOption,
     JsonOption,
+    Limits,
+    MaxBytesOption,
     ModelArgument,
     OptimizeOption,
     ReferenceOption,
@@ -38,11 +41,14 @@ def explain(
     optimize: OptimizeOption = "all",
     isa: IsaOption = "max",
     reference: ReferenceOption = True,
+    max_bytes: MaxBytesOption = None,
+    external_data_root: ExternalDataOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Say of each conversion who asked for it and what it costs; of a node, who declined it."""
-    with errors(debug), opened(model, shape, threads, optimize, isa, reference) as session:
+    limits = Limits(reference, max_bytes, external_data_root)
+    with errors(debug), opened(model, shape, threads, optimize, isa, limits) as session:
         graph = session.plan.graph
         if node:
             row = explain_node(graph, node)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
@@ -38,8 +38,25 @@ ReferenceOption = Annotated[
         "--reference/--no-reference", help="Run what VTensor lacks on onnx.reference, slowly."
     ),
 ]
+MaxBytesOption = Annotated[
+    int | None, typer.Option(help="Most memory to take; default: three quarters of the machine's.")
+]
+ExternalDataOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--external-data-root", help="Folder that external data may lie in; default: the model's."
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to standard output.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+class Limits(NamedTuple):
+    """What a model may use, take and read, as ``load_onnx`` has it."""
+
+    reference: bool
+    max_bytes: int | None
+    external_data_root: Path | None
 
 
 @contextmanager
@@ -61,7 +78,7 @@ def opened(
     threads: int | None,
     optimize: str,
     isa: str,
-    reference: bool,
+    limits: Limits,
 ) -> Iterator[Session]:
     """A session with a progress display on standard error while it is made."""
     from vtensor.frontends.onnx import load_onnx
@@ -71,8 +88,14 @@ def opened(
         limit_isa(isa)
     levels = optimize.split(",") if "," in optimize else optimize
     with progress(f"loading {model.name}") as advance:
-        graph = load_onnx(model, shapes=parse_shapes(shape), reference=reference)
-        session = Session(graph, threads=threads, optimize=levels, progress=advance)
+        graph = load_onnx(model, shapes=parse_shapes(shape), **limits._asdict())
+        session = Session(
+            graph,
+            threads=threads,
+            optimize=levels,
+            max_bytes=limits.max_bytes,
+            progress=advance,
+        )
     with session:
         yield session
 

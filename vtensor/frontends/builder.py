@@ -60,7 +60,7 @@ def attributes_of(node: NetworkNode, network: Network) -> Callable[[str, Any], A
     table = {attribute.name: attribute for attribute in node.proto.attribute}
 
     def read(name: str, default: Any) -> Any:
-        return attribute_value(table[name], network.folder) if name in table else default
+        return attribute_value(table[name], network.files) if name in table else default
 
     return read
 
@@ -384,6 +384,10 @@ class Builder:
 
     def _output(self, name: str, names: Names) -> None:
         array = self.array(name)
+        rank = self.data(name).ndimensions() if array is None else array.ndim
+        if names and len(names) != rank:
+            text = f"output {name!r} has {rank} dims, and the model declares {len(names)}"
+            raise ModelError(f"{self._network.label}: {text}")
         if array is not None:
             dims = names or tuple(f"D{axis}" for axis in range(array.ndim))
             self._graph.output(self._constant(name, array, dims), name)

@@ -19,12 +19,17 @@ import onnx.shape_inference
 from onnx import AttributeProto, TypeProto, helper, numpy_helper
 
 from libdesc.onnx_reference.node import OneNode
-from vtensor.errors import ModelError
+from vtensor.errors import BudgetError, ModelError
+from vtensor.frontends.guards import attribute_fault, bounded, unbounded
 from vtensor.frontends.network import Network, NetworkNode
-from vtensor.frontends.tensors import Array, sizes_of, tensor_array, type_of_array
-
-#: A value computed at load may take this many bytes, no more.
-FOLD_LIMIT_BYTES = 2 << 30
+from vtensor.frontends.tensors import (
+    Array,
+    check_rank,
+    sizes_of,
+    tensor_array,
+    type_of_array,
+)
+from vtensor.runtime.budget import REMEDY
 
 #: Inference is shown the values of constants up to this size: shapes, axes, pads, scales.
 _SHOWN_ELEMENTS = 4096
@@ -41,11 +46,13 @@ class Facts:
         types: by value; absent where nothing is known.
         arrays: values known before a run.
         static: names of values that do not depend on data, known or (with symbolic sizes) not yet.
+        nbytes: what the arrays that were computed take.
     """
 
     types: dict[str, TypeProto] = field(default_factory=dict)
     arrays: dict[str, Array] = field(default_factory=dict)
     static: set[str] = field(default_factory=set)
+    nbytes: int = 0
 
     def sizes(self, name: str) -> tuple[int | None, ...] | None:
         """A value's sizes, None where unknown."""
@@ -78,6 +85,7 @@ def infer(
         facts.know(name, array)
     for name, declared in network.inputs.items():
         facts.types[name] = helper.make_tensor_type_proto(declared.elem_type, sizes[name])
+        _check_budget(network, "input", name, facts)
     for name, array in (values or {}).items():
         facts.know(name, array)
     context = onnx.checker.C.CheckerContext()
@@ -139,11 +147,13 @@ def _infer_node(
         for name in node.inputs
         if name in facts.arrays and facts.arrays[name].size <= _SHOWN_ELEMENTS
     }
+    if fault := attribute_fault(node.proto):
+        raise _node_error(network, node, fault)
     try:
         types = onnx.shape_inference.infer_node_outputs(
             _inferring(schema),
             _spelled_out(node.proto, schema),
-            {name: facts.types[name] for name in node.inputs},
+            {name: bounded(facts.types[name]) for name in node.inputs},
             shown,
             opset_imports=[helper.make_opsetid(d, v) for d, v in network.opsets.items()],
             ir_version=network.ir_version,
@@ -151,7 +161,12 @@ def _infer_node(
     except Exception as error:  # InferenceError, and what bindings raise at malformed attributes
         shapes = ", ".join(f"{name} {facts.sizes(name)}" for name in node.inputs)
         raise _node_error(network, node, f"its inputs do not fit ({shapes}): {error}") from error
+    types = {name: unbounded(kind) for name, kind in types.items()}
+    what = f"{node.label} {node.name!r}"
     facts.types.update(types)
+    for name, kind in types.items():
+        check_rank(len(kind.tensor_type.shape.dim), f"{network.label}: {what}: value {name!r}")
+        _check_budget(network, what, name, facts, facts.nbytes if static else 0)
     if schema.has_function or schema.has_context_dependent_function:  # type: ignore[attr-defined]
         facts.types.update(_infer_function(network, node, facts, types))
     if static:
@@ -204,8 +219,6 @@ def _spelled_out(node: onnx.NodeProto, schema: onnx.defs.OpSchema) -> onnx.NodeP
 
 
 def _fold(network: Network, node: NetworkNode, facts: Facts) -> None:
-    for name in node.outputs:
-        _check_budget(network, node, name, facts)
     if not node.domain and node.proto.op_type in _OF_TYPE:
         sizes = facts.sizes(node.proto.input[0])
         if sizes is None or None in sizes:
@@ -214,30 +227,40 @@ def _fold(network: Network, node: NetworkNode, facts: Facts) -> None:
         return
     try:
         results = _evaluate(network, node, facts)
-    except ModelError:
+    except (ModelError, MemoryError):
         raise
     except Exception as error:  # the reference evaluator's own, of any kind
         raise _node_error(network, node, f"this constant cannot be computed: {error}") from error
     pure = all(name in network.arrays for name in node.inputs)
     for name, array in zip(node.outputs, results, strict=True):
         facts.know(name, array)
+        facts.nbytes += 0 if _is_view(array, node, facts) else array.nbytes
         if pure:
             network.arrays[name] = array
 
 
-def _check_budget(network: Network, node: NetworkNode, name: str, facts: Facts) -> None:
-    sizes = facts.sizes(name)
-    kind = facts.types.get(name)
-    if sizes is None or None in sizes or kind is None:
+def _is_view(array: Array, node: NetworkNode, facts: Facts) -> bool:
+    """True when a node's output takes no memory: one element repeated, or an input's own."""
+    given = (facts.arrays[name] for name in node.inputs if name in facts.arrays)
+    return 0 in array.strides or any(np.may_share_memory(array, one) for one in given)
+
+
+def _check_budget(network: Network, what: str, name: str, facts: Facts, held: int = 0) -> None:
+    """See that a value can be held at all, beside ``held`` bytes.
+
+    Raises:
+        BudgetError: it takes more than the network may.
+    """
+    sizes, kind = facts.sizes(name), facts.types[name].tensor_type
+    if sizes is None or None in sizes or kind.elem_type not in helper.get_all_tensor_dtypes():
         return
-    itemsize = np.dtype(helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type)).itemsize
+    itemsize = np.dtype(helper.tensor_dtype_to_np_dtype(kind.elem_type)).itemsize
     nbytes = prod(size or 0 for size in sizes) * itemsize
-    if nbytes > FOLD_LIMIT_BYTES:
-        raise _node_error(
-            network,
-            node,
-            f"constant {name!r} of sizes {sizes} would take {nbytes} bytes, "
-            f"more than {FOLD_LIMIT_BYTES}",
+    if nbytes + held > network.max_bytes:
+        beside = f" beside {held} that are taken" if held else ""
+        raise BudgetError(
+            f"{network.label}: {what}: {name!r} of sizes {sizes} takes {nbytes} bytes{beside}, "
+            f"the budget is {network.max_bytes}\n  to fix: {REMEDY}"
         )
 
 
@@ -253,13 +276,11 @@ def _evaluate(network: Network, node: NetworkNode, facts: Facts) -> list[Array]:
         last = attributes["end"].i if "end" in attributes else None
         return [np.asarray(sizes[first:last], np.int64)]
     if op_type == "Constant" and "value" in attributes:
-        return [tensor_array(attributes["value"].t, network.folder)]
+        return [tensor_array(attributes["value"].t, network.files)]
     if op_type == "ConstantOfShape":
         # A view of one element: the memory is taken once, in the layout that a library asks for.
         value = attributes.get("value")
-        element = (
-            np.zeros(1, np.float32) if value is None else tensor_array(value.t, network.folder)
-        )
+        element = np.zeros(1, np.float32) if value is None else tensor_array(value.t, network.files)
         shape = [int(size) for size in np.atleast_1d(facts.arrays[node.proto.input[0]])]
         return [np.broadcast_to(element.reshape(()), shape)]
     given = [np.asarray(facts.arrays[name]) for name in dict.fromkeys(node.inputs)]

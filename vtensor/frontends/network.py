@@ -15,8 +15,11 @@ import onnx
 import onnx.inliner
 from onnx import GraphProto, ModelProto, NodeProto, TypeProto
 
-from vtensor.errors import ModelError
-from vtensor.frontends.tensors import Array, element_type, tensor_array
+from vtensor.errors import InputError, ModelError
+from vtensor.frontends.external import DataFiles
+from vtensor.frontends.guards import check_functions
+from vtensor.frontends.tensors import Array, check_rank, element_type, tensor_array
+from vtensor.runtime.budget import max_bytes_of
 
 Source = str | os.PathLike[str] | bytes | ModelProto
 
@@ -71,11 +74,14 @@ class Network:
         arrays: initializers, and what was folded from them alone.
         declared: the types that the model itself writes down.
         used: values that a node or the caller reads.
+        files: where external data may be; None when the model came from memory.
+        max_bytes: what may be taken for constants that are computed.
     """
 
     label: str
     name: str
-    folder: Path | None
+    files: DataFiles | None
+    max_bytes: int
     ir_version: int
     opsets: Mapping[str, int]
     inputs: Mapping[str, InputType]
@@ -101,19 +107,40 @@ class Network:
         return {*self.inputs, *self.arrays, *produced}
 
 
-def read_network(model: Source) -> Network:
+def read_network(
+    model: Source,
+    *,
+    max_bytes: int | None = None,
+    external_data_root: str | os.PathLike[str] | None = None,
+) -> Network:
     """Read a model and check its structure.
+
+    Args:
+        model: path of a file, its bytes, or a ModelProto.
+        max_bytes: what may be taken for constants that are computed; None is as for a Session.
+        external_data_root: where external data may be; None is the model's folder.
 
     Raises:
         ModelError: it is missing, no ONNX, cut short, or its graph does not hang together.
     """
     proto, label, folder = _proto(model)
+    root = None if external_data_root is None else _path(external_data_root)
+    files = None if folder is None else DataFiles(folder, root)
+    budget = max_bytes_of(max_bytes)
     try:
-        return _network(proto, label, folder)
+        return _network(proto, label, files, budget)
+    except MemoryError:
+        raise
     except ModelError as error:
         raise ModelError(f"{label}: {error}") from error.__cause__
     except Exception as error:  # names that are no text, numbers out of range, ...: foreign bytes
         raise ModelError(f"{label} is no valid ONNX model: {error}") from error
+
+
+def _path(given: str | os.PathLike[str]) -> Path:
+    if not isinstance(given, (str, os.PathLike)):
+        raise InputError(f"external_data_root={given!r} is no path")
+    return Path(given)
 
 
 def _proto(model: Source) -> tuple[ModelProto, str, Path | None]:
@@ -147,11 +174,12 @@ def _proto(model: Source) -> tuple[ModelProto, str, Path | None]:
         ) from error
 
 
-def _network(proto: ModelProto, label: str, folder: Path | None) -> Network:
+def _network(proto: ModelProto, label: str, files: DataFiles | None, max_bytes: int) -> Network:
     if not proto.HasField("graph"):
         raise ModelError("it has no graph; it is no ONNX model, or it is cut short")
     opsets = _opsets(proto)
     if proto.functions:
+        check_functions(proto)
         proto = onnx.inliner.inline_local_functions(proto)
     graph = proto.graph
     _check_text(graph.name, *(entry.domain for entry in proto.opset_import))
@@ -163,17 +191,19 @@ def _network(proto: ModelProto, label: str, folder: Path | None) -> Network:
     for tensor in graph.initializer:
         if tensor.name in arrays:
             raise ModelError(f"two initializers are called {tensor.name!r}")
-        arrays[tensor.name] = tensor_array(tensor, folder)
+        arrays[tensor.name] = tensor_array(tensor, files)
     inputs = _inputs(graph, arrays)
     outputs = [value.name for value in graph.output]
     nodes, used = _nodes(graph, {*inputs, *arrays}, outputs, opsets)
     declared = {}
     for value in (*graph.value_info, *graph.output):
+        check_rank(len(value.type.tensor_type.shape.dim), f"value {value.name!r}")
         declared[value.name] = TypeProto.FromString(value.type.SerializeToString())
     return Network(
         label,
         graph.name or "graph",
-        folder,
+        files,
+        max_bytes,
         proto.ir_version,
         opsets,
         inputs,
@@ -219,6 +249,7 @@ def _inputs(graph: GraphProto, arrays: Mapping[str, Array]) -> dict[str, InputTy
         kind = value.type.tensor_type
         if not kind.HasField("shape"):
             raise ModelError(f"{what} declares no rank")
+        check_rank(len(kind.shape.dim), what)
         sizes: list[int | str | None] = []
         for dim in kind.shape.dim:
             fixed = dim.HasField("dim_value") and dim.dim_value >= 0  # some write -1 for a symbol

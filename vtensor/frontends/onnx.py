@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from operator import index
 from typing import SupportsIndex
@@ -15,18 +16,23 @@ from vtensor.frontends.naming import Key, Names
 from vtensor.frontends.network import Source, read_network
 from vtensor.frontends.tensors import Array, element_type, sizes_of
 from vtensor.graph import Graph
+from vtensor.runtime.budget import memory_errors
 from vtensor.runtime.feeds import Port, as_array, check_array
+from vtensor.tensor import MAX_BYTES
 
 Shapes = Mapping[str, Sequence[SupportsIndex]]
 Values = Mapping[str, Array]
 
 
+@memory_errors()
 def load_onnx(
     model: Source,
     *,
     shapes: Shapes | None = None,
     values: Values | None = None,
     reference: bool = True,
+    max_bytes: int | None = None,
+    external_data_root: str | os.PathLike[str] | None = None,
 ) -> Graph:
     """Read an ONNX model as a graph.
 
@@ -37,6 +43,9 @@ def load_onnx(
         values decide shapes.
         reference: nodes whose operators VTensor lacks become call-backs to ONNX's reference
         evaluator, which are slow; False refuses them.
+        max_bytes: the most memory for constants that are computed; None is as for a Session.
+        external_data_root: a folder in which the model's files of external data may lie, links
+            among them; None is the model's own folder, which no link may leave.
 
     Returns:
         The graph, sealed. Values have ONNX's names; a value's dims are presented in the order of
@@ -47,6 +56,7 @@ def load_onnx(
         UnsupportedOperatorError: it uses what nothing here runs; lists all of it.
         InputError: ``shapes`` names no input, contradicts the model, or leaves sizes open.
         ValuesNeededError: the values of inputs decide shapes, and are not in ``values``.
+        BudgetError: a constant would take more memory than ``max_bytes``.
 
     >>> import onnx.parser
     >>> print(load_onnx(onnx.parser.parse_model('''
@@ -60,7 +70,8 @@ def load_onnx(
 
     Source: DESIGN.md, section 7.
     """
-    return Model(model, reference).graph(shapes or {}, values)
+    loaded = Model(model, reference, max_bytes=max_bytes, external_data_root=external_data_root)
+    return loaded.graph(shapes or {}, values)
 
 
 class Model:
@@ -68,15 +79,24 @@ class Model:
 
     Args:
         model: path of a file, its bytes, or a ModelProto, which must not change afterwards.
-        reference: as for ``load_onnx``.
+        reference, max_bytes, external_data_root: as for ``load_onnx``.
 
     Raises:
         ModelError: the model is missing, damaged, or not what ONNX allows.
     """
 
-    def __init__(self, model: Source, reference: bool = True) -> None:
+    def __init__(
+        self,
+        model: Source,
+        reference: bool = True,
+        *,
+        max_bytes: int | None = None,
+        external_data_root: str | os.PathLike[str] | None = None,
+    ) -> None:
         self._reference = reference
-        self._network = read_network(model)
+        self._network = read_network(
+            model, max_bytes=max_bytes, external_data_root=external_data_root
+        )
         self._deciding: dict[str, None] = {}
         registry()  # the operators' spellings
 
@@ -107,6 +127,8 @@ class Model:
             ModelError: shapes do not fit, or depend on data.
             ValuesNeededError: inputs' values decide shapes; ``deciding`` then names them.
         """
+        _check_mapping(shapes, "shapes")
+        _check_mapping(values, "values")
         try:
             return self._graph(shapes or {}, values or {})
         except ValuesNeededError as error:
@@ -213,10 +235,12 @@ class Model:
         """A given shape against the declared one; notes what symbols are bound to."""
         sizes = self._network.inputs[name].sizes
         declared = f"({', '.join('?' if s is None else str(s) for s in sizes)})"
+        if not isinstance(shape, Collection):
+            raise InputError(f"input {name!r}: {shape!r} is no row of sizes {declared}")
         if len(shape) != len(sizes):
             raise InputError(f"input {name!r}: shape {shape!r} was given, the model has {declared}")
         for size, have in zip(sizes, shape, strict=True):
-            if not hasattr(have, "__index__") or index(have) < 0:
+            if not hasattr(have, "__index__") or not 0 <= index(have) <= MAX_BYTES:
                 raise InputError(f"input {name!r}: {have!r} is no size: an integer, at least 0")
             if isinstance(size, int) and size != index(have):
                 text = f"shape {tuple(shape)} was given, the model has {declared}"
@@ -227,3 +251,8 @@ class Model:
                     raise InputError(
                         f"input {name!r}: {size} is {have} here and {bound} in input {other!r}"
                     )
+
+
+def _check_mapping(given: object, what: str) -> None:
+    if given is not None and not isinstance(given, Mapping):
+        raise InputError(f"{what}={given!r} is not {{name: ...}}")

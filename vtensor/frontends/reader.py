@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import prod
-from pathlib import Path
 from typing import Any, Protocol
 
 from onnx import AttributeProto, helper
 
 from vtensor.dtype import from_numpy
 from vtensor.errors import DimError, GraphError, UnsupportedOperatorError
+from vtensor.frontends.external import DataFiles
 from vtensor.frontends.naming import Names
 from vtensor.frontends.network import NetworkNode
 from vtensor.frontends.tensors import Array, tensor_array
@@ -63,11 +63,11 @@ class Added:
     names: Names = ()
 
 
-def attribute_value(attribute: AttributeProto, folder: Path | None) -> Any:
+def attribute_value(attribute: AttributeProto, files: DataFiles | None) -> Any:
     """An attribute in Python: text as ``str``, tensors as arrays, lists as lists."""
     value = helper.get_attribute_value(attribute)
     if attribute.type == AttributeProto.TENSOR:
-        return tensor_array(attribute.t, folder)
+        return tensor_array(attribute.t, files)
     if isinstance(value, bytes):
         return value.decode()
     if attribute.type == AttributeProto.STRINGS:

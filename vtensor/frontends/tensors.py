@@ -14,68 +14,53 @@ from onnx import TensorProto, helper, numpy_helper
 from vtensor.dtype import from_numpy
 from vtensor.errors import DTypeError, ModelError
 from vtensor.frontends.arrays import from_array
+from vtensor.frontends.external import DataFiles
 from vtensor.tensor import VTensor
 
 Array = NDArray[np.generic]
 
 
-def tensor_array(tensor: TensorProto, folder: Path | None) -> Array:
+def tensor_array(tensor: TensorProto, files: DataFiles | None) -> Array:
     """The values of a tensor; external data is mapped, not read.
 
     Args:
         tensor: from a model's initializers or attributes.
-        folder: where the model's file is; None when the model came from memory.
+        files: where external data may be; None when the model came from memory.
 
     Raises:
-        ModelError: its data is absent, too short or too long, or lies outside the folder.
+        ModelError: its data is absent, too short or too long, or lies where it must not.
     """
     what = f"tensor {tensor.name!r}"
     try:
         shape = tuple(tensor.dims)
         if any(size < 0 for size in shape):
-            raise ModelError(f"{what} has a negative size: {shape}")
+            raise ModelError(f"it has a negative size: {shape}")
         if tensor.data_location == TensorProto.EXTERNAL:
-            return _mapped(tensor, shape, folder, what)
+            return _mapped(tensor, shape, files)
         return numpy_helper.to_array(tensor)
-    except ModelError:
-        raise
+    except ModelError as error:
+        raise ModelError(f"{what}: {error}") from error.__cause__
     except Exception as error:  # whatever ONNX's reader meets in bytes that it did not write
         raise ModelError(f"{what} cannot be read: {error}") from error
 
 
-def _mapped(tensor: TensorProto, shape: tuple[int, ...], folder: Path | None, what: str) -> Array:
+def _mapped(tensor: TensorProto, shape: tuple[int, ...], files: DataFiles | None) -> Array:
     entries = {entry.key: entry.value for entry in tensor.external_data}
-    path = _external_file(entries.get("location", ""), folder, what)
+    location = entries.get("location", "")
+    if files is None:
+        raise ModelError(
+            f"its data is in the file {location!r}, but the model came from memory; load it by its "
+            "path"
+        )
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
     if tensor.data_type in _PACKED or dtype.kind == "O":
-        raise ModelError(f"{what}: external data of this element type is not supported")
-    nbytes, offset = prod(shape) * dtype.itemsize, int(entries.get("offset", 0))
+        raise ModelError("external data of this element type is not supported")
+    nbytes = prod(shape) * dtype.itemsize
     length = int(entries.get("length", nbytes))
-    available = path.stat().st_size - offset
-    if length != nbytes or offset < 0 or available < nbytes:
-        raise ModelError(
-            f"{what} needs {nbytes} bytes; it declares {length}, and {path.name} has "
-            f"{max(available, 0)} from byte {offset} on"
-        )
-    if nbytes == 0:
-        return np.zeros(shape, dtype)
-    mapped = np.memmap(path, dtype=np.uint8, mode="r", offset=offset, shape=(nbytes,))
-    return np.require(mapped.view(np.ndarray).view(dtype).reshape(shape), requirements="A")
-
-
-def _external_file(location: str, folder: Path | None, what: str) -> Path:
-    if folder is None:
-        raise ModelError(
-            f"{what}: its data is in the file {location!r}, but the model came from memory; "
-            "load it by its path"
-        )
-    root = folder.resolve()
-    path = (root / location).resolve()
-    if not location or Path(location).is_absolute() or not path.is_relative_to(root):
-        raise ModelError(f"{what}: external data {location!r} is not inside the model's folder")
-    if not path.is_file():
-        raise ModelError(f"{what}: external data file {location!r} is missing")
-    return path
+    if length != nbytes:
+        raise ModelError(f"{nbytes} bytes are needed, and it declares {length}")
+    data = files.read(location, int(entries.get("offset", 0)), nbytes)
+    return np.require(data.view(dtype).reshape(shape), requirements="A")
 
 
 #: Element types of less than a byte: their bytes are no array of elements.
@@ -104,6 +89,20 @@ def type_of_array(array: Array) -> onnx.TypeProto:
     """The ONNX type of an array."""
     kind = helper.np_dtype_to_tensor_dtype(array.dtype)
     return helper.make_tensor_type_proto(kind, array.shape)
+
+
+#: The most dims of a tensor: NumPy's.
+MAX_RANK = 64
+
+
+def check_rank(rank: int, what: str) -> None:
+    """See that a tensor has no more dims than NumPy can hold.
+
+    Raises:
+        ModelError: it has.
+    """
+    if rank > MAX_RANK:
+        raise ModelError(f"{what} has {rank} dims; {MAX_RANK} are the most")
 
 
 def sizes_of(kind: onnx.TypeProto | None) -> tuple[int | None, ...] | None:
@@ -139,7 +138,7 @@ def from_proto(
     """
     if not isinstance(tensor, TensorProto):
         raise ModelError(f"{type(tensor).__name__} is no onnx.TensorProto")
-    array = tensor_array(tensor, folder)
+    array = tensor_array(tensor, None if folder is None else DataFiles(folder))
     sizes = tuple(tensor.dims)
     if array.shape != sizes:
         raise ModelError(f"tensor {tensor.name!r}: shape {array.shape} was read, {sizes} declared")

@@ -11,7 +11,7 @@ import numpy as np
 from ptensor.dlpack import array_of
 from ptensor.layout import Layout
 from vtensor.dtype import from_numpy, numpy_dtype
-from vtensor.errors import DLPackError, InputError, VTensorError
+from vtensor.errors import InputError, VTensorError
 
 Array = np.ndarray[Any, Any]
 
@@ -44,16 +44,20 @@ def as_array(name: str, given: object) -> Array:
     """A NumPy array of what was given, without a copy where that is possible.
 
     Raises:
-        InputError: it offers neither ``__dlpack__`` nor ``__array__``.
+        InputError: it offers neither ``__dlpack__`` nor ``__array__``, or has a mask.
     """
-    if isinstance(given, np.ndarray):
+    if type(given) is np.ndarray:
         return given
+    if isinstance(given, np.ma.MaskedArray):
+        raise InputError(f"input {name!r}: a masked array was given; to fix: array.filled(value)")
+    if isinstance(given, np.ndarray):
+        return np.asarray(given)  # what a subclass makes of shapes and operators is its own
     try:
         if hasattr(given, "__dlpack__"):
             return array_of(given)
         if hasattr(given, "__array__"):
             return np.asarray(given)
-    except (TypeError, ValueError, RuntimeError, DLPackError) as error:
+    except Exception as error:  # the object's own, of any kind
         raise InputError(
             f"input {name!r}: {type(given).__name__} gives no array: {error}"
         ) from error

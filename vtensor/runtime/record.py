@@ -15,7 +15,7 @@ from libdesc.transforms import LayoutChange, run_transform
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.evaluation import Call, Decline, Evaluation, Mode, Step, installed
 from resolver.extended import ExtendedGraph, OpNode, TransformNode, Value
-from vtensor.errors import ContractError, NativeError
+from vtensor.errors import ContractError, InvokerError, NativeError, VTensorError, describe
 from vtensor.operators import info_of, run_compute
 from vtensor.tensor import Option, VTensor
 
@@ -156,7 +156,12 @@ class RecordEvaluation(Evaluation):
         _storage(target).share(_storage(source))
 
     def callback(self, call: Call, run: Callable[[], None]) -> None:
-        """Keep the invoker itself; it runs in a scope of its own each time."""
+        """Keep the invoker itself; it runs in a scope of its own each time.
+
+        Where no output has an element there is nothing to run.
+        """
+        if all(_storage(output).nbytes == 0 for output in call.outputs):
+            return
 
         def again() -> None:
             fresh = Call(
@@ -177,10 +182,16 @@ class RecordEvaluation(Evaluation):
                 run_call(fresh, run)
             except Decline as why:
                 raise fresh.misuse(f"declines during a run: {why}", at=call.place) from None
-            except Exception as error:  # an author's own: it keeps its type, and says where it was
-                where = f"{call.op_name} {call.node!r}, {call.library} invoker ({call.place})"
-                error.add_note(f"in {where}")
+            except (VTensorError, MemoryError):
                 raise
+            except Exception as error:  # an author's own, or data that the operator cannot take
+                where = f"{call.op_name} {call.node!r}, {call.library} invoker ({call.place})"
+                rows = {
+                    role: (t.dtype, t.dims)
+                    for role, t in zip(call.roles, call.operands, strict=True)
+                }
+                text = f"{where}: {type(error).__name__}: {error}"
+                raise InvokerError(describe(text, rows)) from error
 
         self.steps.append(RecordedStep(call.node, call.library, "python", None, (), again))
 

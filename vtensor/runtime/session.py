@@ -22,6 +22,7 @@ from vtensor.dtype import numpy_dtype
 from vtensor.errors import InputError, SessionClosedError, ValuesNeededError
 from vtensor.frontends.values import LIMIT_ELEMENTS
 from vtensor.graph import Graph
+from vtensor.runtime.budget import check_plan, max_bytes_of, memory_errors
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.feeds import (
     Array,
@@ -63,12 +64,17 @@ class Session:
         reference: nodes whose operators VTensor lacks run on ONNX's reference evaluator, the
             library ``onnx_reference``: slowly, and marked in plans. They are refused where it is
             False, or that library is not among ``libraries``.
+        max_bytes: the most memory that a plan's values, packed weights included, and constants
+            computed at load may take; None is three quarters of the machine's.
+        external_data_root: a folder in which the model's files of external data may lie, links
+            among them (a model hub's cache); None is the model's own, which no link may leave.
         progress: called with each node's name while the plan is made.
 
     Raises:
         ModelError: the file is missing, no ONNX, or uses what VTensor does not have.
         NoInvokerError: no library takes a node.
         InputError: an option is wrong.
+        BudgetError: more memory would be needed than ``max_bytes``.
 
     A network whose shapes are all known is planned here, others at the first run. A run with other
     shapes or other entry layouts makes another plan; the last used ones are kept. So does one with
@@ -82,6 +88,7 @@ class Session:
     [array([[0., 2.]], dtype=float32)]
     """
 
+    @memory_errors()
     def __init__(
         self,
         model: str | os.PathLike[str] | bytes | onnx.ModelProto | Graph,
@@ -92,18 +99,24 @@ class Session:
         output_layouts: Mapping[str, Layout | str] | None = None,
         libraries: Sequence[str] | None = None,
         reference: bool = True,
+        max_bytes: int | None = None,
+        external_data_root: str | os.PathLike[str] | None = None,
         progress: Progress | None = None,
     ) -> None:
         pass_names(optimize)  # a wrong level is an error before anything is loaded
         self._executor = Executor.of(threads)
         self._optimize = optimize
         self._libraries = _library_names(libraries, reference)
+        self._max_bytes = max_bytes_of(max_bytes)
         self._progress = progress
         self._closed = False
         self._plans: OrderedDict[Key, Plan] = OrderedDict()
         self._last: Plan | None = None
         self._model, self._graph = _load(
-            model, self._libraries is None or REFERENCE in self._libraries
+            model,
+            self._libraries is None or REFERENCE in self._libraries,
+            self._max_bytes,
+            external_data_root,
         )
         self._inputs, self._outputs = self._ports()
         self._entry = parse_layouts(input_layouts, self._inputs, "input_layouts")
@@ -151,6 +164,7 @@ class Session:
         """The Transforms left in the last plan: what each run converts, and why."""
         return self.plan.conversions
 
+    @memory_errors()
     def run(
         self,
         outputs: Sequence[str] | None,
@@ -173,6 +187,7 @@ class Session:
             InputError: a name, rank, size or element type is wrong, or ``out`` cannot be written
                 to: it is read-only, or overlaps itself or another array; nothing has run.
             NativeError: a library failed.
+            BudgetError: a plan for these shapes would need more memory than ``max_bytes``.
             SessionClosedError: after ``close()``.
         """
         self._open()
@@ -277,6 +292,7 @@ class Session:
         extended = optimise(extended, self._optimize)
         able = [library.name for library in registry().libraries.values() if library.transforms]
         check(extended, graph, able, entry, self._delivery)
+        check_plan(extended, self._max_bytes)
         return Plan(extended, graph.constants, self._progress)
 
     def _ports(self) -> tuple[list[Port], list[Port]]:
@@ -324,14 +340,17 @@ def _port(name: str, value: Any) -> Port:
 
 
 def _load(
-    model: str | os.PathLike[str] | bytes | onnx.ModelProto | Graph, reference: bool
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto | Graph,
+    reference: bool,
+    max_bytes: int,
+    external_data_root: str | os.PathLike[str] | None,
 ) -> tuple[Model | None, Graph | None]:
     """A model that is still to be given sizes, or a graph whose sizes are known."""
     if isinstance(model, Graph):
         return None, model if model.sealed else model.seal()
     from vtensor.frontends.onnx import Model
 
-    loaded = Model(model, reference)
+    loaded = Model(model, reference, max_bytes=max_bytes, external_data_root=external_data_root)
     with suppress(ValuesNeededError):  # then plans are made by runs, which give the values
         return (None, loaded.graph({})) if loaded.static else (loaded, None)
     return loaded, None

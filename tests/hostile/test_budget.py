@@ -1,0 +1,142 @@
+"""Memory is counted before it is taken."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto
+from typer.testing import CliRunner
+
+from ptensor import buffer
+from tests.frontends.support import f32, model
+from vtensor import Session, load_onnx
+from vtensor.cli import app
+from vtensor.errors import BudgetError, InputError
+from vtensor.runtime import budget
+
+PICTURE = "g (float[1,2,5,5] x) => (float[a,b,c,d] y) "
+
+
+def ints(*numbers: int) -> np.ndarray[Any, Any]:
+    """A row of integers."""
+    return np.array(numbers, np.int64)
+
+
+HUGE: dict[str, tuple[str, dict[str, Any]]] = {
+    "ConstantOfShape": ("{ c = ConstantOfShape(s) y = Add(x, c) }", {"s": ints(10**6, 10**6)}),
+    "Expand": ("{ y = Expand(x, s) }", {"s": ints(10**12, 2, 5, 5)}),
+    "Tile": ("{ y = Tile(x, s) }", {"s": ints(10**12, 1, 1, 1)}),
+    "Tile of a constant": (
+        "{ c = Tile(w, s) y = Add(x, c) }",
+        {"s": ints(10**12, 1, 1, 1), "w": f32(1, 1, 1, 1)},
+    ),
+    "Range": (
+        "{ r = Range(a, b, c) y = Add(x, r) }",
+        {"a": np.array(0), "b": np.array(10**12), "c": np.array(1)},
+    ),
+    "Pad": ("{ y = Pad(x, s) }", {"s": ints(0, 0, 10**12, 0, 0, 0, 0, 0)}),
+    "Resize": ("{ y = Resize(x, , s) }", {"s": np.array([1, 1, 1e5, 1e6], np.float32)}),
+    "Concat": (
+        "{ c = ConstantOfShape(s) y = Concat<axis=1>(c, c, c) }",
+        {"s": ints(1, 2, 10**5, 10**4)},
+    ),
+    "Conv": ("{ y = Conv<pads=[1099511627776, 0, 0, 0]>(x, w) }", {"w": f32(1, 2, 3, 3)}),
+}
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_huge_results_are_refused_before_they_are_made(name: str) -> None:
+    text, weights = HUGE[name]
+    before = buffer.allocations()
+    with pytest.raises(BudgetError, match=rf"{name.split()[0]} .* takes \d+ bytes.*the budget is"):
+        Session(model(PICTURE + text, **weights), max_bytes=8 << 30)
+    assert buffer.allocations() == before
+
+
+def test_a_budget_that_suffices_does() -> None:
+    proto = model(PICTURE + "{ c = ConstantOfShape(s) y = Add(x, c) }", s=ints(3, 2, 5, 5))
+    with Session(proto, max_bytes=100_000) as session:
+        [y] = session.run(None, {"x": np.ones((1, 2, 5, 5), np.float32)})
+    assert (y == np.ones((3, 2, 5, 5))).all()
+    with pytest.raises(BudgetError):
+        Session(proto, max_bytes=599)  # the constant alone takes 600
+
+
+def test_a_plan_counts_activations_weights_and_outputs() -> None:
+    proto = model(PICTURE + "{ a = Conv(x, w) y = Relu(a) }", w=f32(20, 2, 3, 3))
+    least = 4 * (50 + 360 + 180 + 180 + 180)  # x, w, a, y and the copy that is handed out
+    with pytest.raises(BudgetError) as caught:
+        Session(proto, max_bytes=least - 1)
+    assert f"the budget is {least - 1}" in str(caught.value)
+    assert "to fix: raise max_bytes=" in str(caught.value)
+    Session(proto, max_bytes=20 * least).close()
+
+
+def test_a_view_takes_nothing() -> None:
+    text = "g (float[1000] x) => (float[10, 100] y) { y = Reshape(x, s) }"
+    Session(model(text, s=ints(10, 100)), max_bytes=8100).close()
+
+
+def test_constants_add_up() -> None:
+    text = "{ a = Tile(w, s) b = Tile(w, s) c = Add(a, b) y = Add(x, c) }"
+    proto = model(PICTURE + text, w=f32(1, 1, 1, 1), s=ints(1, 2, 5, 5))
+    load_onnx(proto, max_bytes=3 * 200)
+    with pytest.raises(BudgetError, match="beside 400 that are taken"):
+        load_onnx(proto, max_bytes=3 * 200 - 1)
+
+
+def test_sizes_that_a_run_gives_are_counted_and_the_session_stays_usable() -> None:
+    proto = model("g (float[n, 4] x) => (float[n, 4] y) { y = Neg(x) }")
+    with Session(proto, max_bytes=1000) as session:
+        with pytest.raises(BudgetError, match=r"'y'|'x'"):
+            session.run(None, {"x": f32(30, 4)})
+        x = f32(3, 4)
+        assert (session.run(None, {"x": x})[0] == -x).all()
+
+
+@pytest.mark.parametrize("given", [0, -5, True, 1.5, "1"])
+def test_a_budget_is_a_number_of_bytes(given: Any) -> None:
+    with pytest.raises(InputError, match="max_bytes="):
+        Session(model(PICTURE + "{ y = Relu(x) }"), max_bytes=given)
+
+
+def test_the_default_is_three_quarters_of_what_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(budget, "_CGROUP", limit)
+    machine = budget.max_bytes_of(None)
+    limit.write_text("max\n")
+    assert budget.max_bytes_of(None) == machine
+    limit.write_text("4000\n")
+    assert budget.max_bytes_of(None) == 3000
+
+
+def test_memory_that_runs_out_is_a_typed_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*given: object, **named: object) -> None:
+        raise MemoryError("planted")
+
+    proto: ModelProto = model(PICTURE + "{ y = Relu(x) }")
+    with Session(proto) as session:
+        monkeypatch.setattr("vtensor.runtime.plan.execute", full)
+        with pytest.raises(BudgetError, match=r"memory ran out .*planted"):
+            session.run(None, {"x": f32(1, 2, 5, 5)})
+    monkeypatch.setattr("ptensor.buffer.Buffer.allocate", full)
+    with pytest.raises(BudgetError, match=r"memory ran out .*planted"):
+        Session(proto)
+
+
+def test_the_command_line_has_a_budget(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    onnx.save(model(PICTURE + "{ y = Relu(x) }"), path)
+    refused = CliRunner().invoke(app, ["plan", str(path), "--max-bytes", "300"])
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith("BudgetError: ")
+    taken = CliRunner().invoke(app, ["plan", str(path), "--max-bytes", "3000", "--json"])
+    assert taken.exit_code == 0
+    assert json.loads(taken.stdout)

@@ -1,0 +1,145 @@
+"""Files that a model names: inside its folder, or inside the root that the caller gives."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx.external_data_helper import set_external_data
+from typer.testing import CliRunner
+
+from tests.frontends.support import f32, model
+from vtensor import Session, load_onnx
+from vtensor.cli import app
+from vtensor.errors import InputError, ModelError
+
+WEIGHTS = f32(2, 3)
+
+
+def save(path: Path, location: str) -> Path:
+    """A model whose weight ``w`` is in another file."""
+    proto = model("g (float[2, 3] x) => (float[2, 3] y) { y = Add(x, w) }", w=WEIGHTS)
+    tensor = proto.graph.initializer[0]
+    set_external_data(tensor, location)
+    tensor.ClearField("raw_data")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    onnx.save(proto, path)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A model's folder, with its weights; others' weights lie beside it."""
+    save(tmp_path / "model" / "net.onnx", "w.bin")
+    (tmp_path / "model" / "w.bin").write_bytes(WEIGHTS.tobytes())
+    (tmp_path / "secret.bin").write_bytes(WEIGHTS.tobytes())
+    return tmp_path / "model"
+
+
+def test_it_is_good(folder: Path) -> None:
+    # The twin of every test here.
+    np.testing.assert_array_equal(load_onnx(folder / "net.onnx").constants["w"], WEIGHTS)
+
+
+def test_a_link_out_of_the_folder(folder: Path) -> None:
+    (folder / "w.bin").unlink()
+    (folder / "w.bin").symlink_to(folder.parent / "secret.bin")
+    with pytest.raises(ModelError, match=r"not inside the model's folder.*external_data_root="):
+        load_onnx(folder / "net.onnx")
+    load_onnx(folder / "net.onnx", external_data_root=folder.parent)
+
+
+def test_a_folder_that_is_a_link(folder: Path) -> None:
+    (folder / "inner").symlink_to(folder.parent)
+    path = save(folder / "net.onnx", "inner/secret.bin")
+    with pytest.raises(ModelError, match="not inside"):
+        load_onnx(path)
+
+
+def test_a_link_within_the_folder_may_be(folder: Path) -> None:
+    (folder / "w.bin").rename(folder / "real.bin")
+    (folder / "w.bin").symlink_to("real.bin")
+    load_onnx(folder / "net.onnx")
+
+
+def test_a_second_name_of_a_file(folder: Path) -> None:
+    (folder / "w.bin").unlink()
+    os.link(folder.parent / "secret.bin", folder / "w.bin")
+    with pytest.raises(ModelError, match=r"has 2 names \(hard links\)"):
+        load_onnx(folder / "net.onnx")
+    load_onnx(folder / "net.onnx", external_data_root=folder)
+
+
+@pytest.mark.parametrize("location", ["../secret.bin", "/etc/passwd", "..", "", ".", "a\0b"])
+def test_names_that_lead_nowhere(folder: Path, location: str) -> None:
+    path = save(folder / "net.onnx", location)
+    with pytest.raises(ModelError, match="is not inside the model's folder"):
+        load_onnx(path)
+
+
+def test_what_is_no_file(folder: Path) -> None:
+    (folder / "w.bin").unlink()
+    os.mkfifo(folder / "w.bin")  # a reader would wait for a writer for ever
+    with pytest.raises(ModelError, match="is no plain file"):
+        load_onnx(folder / "net.onnx")
+    (folder / "w.bin").unlink()
+    (folder / "w.bin").mkdir()
+    with pytest.raises(ModelError, match="is no plain file"):
+        load_onnx(folder / "net.onnx")
+    (folder / "w.bin").rmdir()
+    (folder / "w.bin").symlink_to("/dev/null")
+    with pytest.raises(ModelError, match="is no plain file"):
+        load_onnx(folder / "net.onnx", external_data_root="/")
+
+
+def test_a_short_file(folder: Path) -> None:
+    (folder / "w.bin").write_bytes(b"123")
+    with pytest.raises(ModelError, match=r"24 bytes are needed, and 'w.bin' has 3"):
+        load_onnx(folder / "net.onnx")
+
+
+def test_a_link_that_comes_after_the_check(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    resolve = Path.resolve
+
+    def swap(path: Path, strict: bool = False) -> Path:
+        found = resolve(path, strict)
+        if path.name == "w.bin" and not path.is_symlink():
+            path.unlink()
+            path.symlink_to(folder.parent / "secret.bin")
+        return found
+
+    monkeypatch.setattr(Path, "resolve", swap)
+    with pytest.raises(ModelError, match="cannot be read"):
+        load_onnx(folder / "net.onnx")
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Path:
+    """A model hub's cache: what a snapshot holds are links into a folder of blobs."""
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "1a2b"
+    save(blobs / "aaaa", "net.onnx_data")
+    (blobs / "bbbb").write_bytes(WEIGHTS.tobytes())
+    snapshot.mkdir(parents=True)
+    (snapshot / "net.onnx").symlink_to("../../blobs/aaaa")
+    (snapshot / "net.onnx_data").symlink_to("../../blobs/bbbb")
+    return tmp_path
+
+
+def test_a_hubs_links_need_its_root(hub: Path) -> None:
+    path = hub / "snapshots" / "1a2b" / "net.onnx"
+    with pytest.raises(ModelError, match="not inside the model's folder"):
+        Session(path)
+    with Session(path, external_data_root=hub) as session:
+        [y] = session.run(None, {"x": np.zeros((2, 3), np.float32)})
+    np.testing.assert_array_equal(y, WEIGHTS)
+    arguments = ["plan", str(path), "--external-data-root"]
+    assert CliRunner().invoke(app, [*arguments, str(hub)]).exit_code == 0
+    assert CliRunner().invoke(app, [*arguments, str(hub / "snapshots")]).exit_code == 1
+
+
+def test_a_root_is_a_path(folder: Path) -> None:
+    with pytest.raises(InputError, match="external_data_root=3 is no path"):
+        load_onnx(folder / "net.onnx", external_data_root=3)  # type: ignore[arg-type]
