@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from ptensor import Layout, PTensor
 from vtensor.errors import DimError
 from vtensor.operators import NodeReader
 from vtensor.tensor import VTensor
+
+Array = np.ndarray[Any, Any]
 
 
 def parameter(node: NodeReader, index: int, x: VTensor) -> VTensor:
@@ -43,7 +46,13 @@ def positions(x: VTensor, axes: tuple[str, ...]) -> tuple[int, ...]:
     return tuple(list(x.dims).index(dim) for dim in axes)
 
 
-def spread(scale: PTensor, x: VTensor) -> np.ndarray[Any, Any]:
+def average(values: Array, axes: tuple[int, ...]) -> Array:
+    """The mean over some axes, which are kept; of no elements 0: nothing is normalized by it."""
+    count = prod(values.shape[axis] for axis in axes)
+    return np.asarray(values.sum(axis=axes, keepdims=True) / max(count, 1))
+
+
+def spread(scale: PTensor, x: VTensor) -> Array:
     """A scale in x's order of dims, with one axis for each, so that NumPy repeats it."""
     return wide(scale.data()).reshape([scale.dims.get(dim, 1) for dim in x.dims])
 

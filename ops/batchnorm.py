@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from libdesc import invoker, onednn
-from libdesc.numpy.arrays import FLOATS, aligned, finish
+from libdesc.numpy.arrays import FLOATS, aligned, finish, wide
 from ops._windows import image_names
 from ops.add import Add
 from ops.binary import Sub
@@ -142,7 +142,7 @@ def numpy_batchnorm(
         tensor.require(Layout.ANY)
     if lib_tagger("numpy", ins, [dst]):
         return
-    src, scales, biases, means, variances = (aligned(tensor, dst) for tensor in ins)
+    src, scales, biases, means, variances = (wide(aligned(tensor, dst)) for tensor in ins)
     with np.errstate(all="ignore"):  # pads of the variance are 0
         dst.data()[...] = (src - means) / np.sqrt(variances + op.epsilon) * scales + biases
     finish(dst)

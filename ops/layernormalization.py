@@ -9,7 +9,7 @@ import numpy as np
 from libdesc import guideline, invoker, onednn
 from libdesc.numpy.arrays import FLOATS, wide
 from ops._names import same_names
-from ops._normalizations import parameter, positions, scale_order, spread, within
+from ops._normalizations import average, parameter, positions, scale_order, spread, within
 from ops._windows import image_names
 from ops.biasadd import BiasAdd
 from ptensor import Layout, PTensor, lib_tagger
@@ -181,8 +181,8 @@ def numpy_layernormalization(
     if lib_tagger("numpy", [src, factor], [dst, means, inverses]):
         return
     axes, values = positions(x, op.axes), wide(src.data())
-    middle = values.mean(axis=axes, keepdims=True)
-    variance = ((values - middle) ** 2).mean(axis=axes, keepdims=True)
+    middle = average(values, axes)
+    variance = average((values - middle) ** 2, axes)
     means.data()[...] = middle
     inverses.data()[...] = 1 / np.sqrt(variance + op.epsilon)
     dst.data()[...] = (values - middle) * inverses.data() * spread(factor, x)

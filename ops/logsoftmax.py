@@ -128,8 +128,9 @@ def numpy_logsoftmax(ctx: Context, op: LogSoftmax, x: VTensor, y: VTensor) -> No
         return
     axis = tuple(order.dims.index(dim) for dim in op.axis)
     values = wide(src.data())
-    below = values - values.max(axis=axis, keepdims=True)
-    dst.data()[...] = below - np.log(np.exp(below).sum(axis=axis, keepdims=True))
+    with np.errstate(invalid="ignore"):  # of infinite ones it is not a number
+        below = values - values.max(axis=axis, keepdims=True)
+        dst.data()[...] = below - np.log(np.exp(below).sum(axis=axis, keepdims=True))
 
 
 @invoker("Hardmax", library="numpy", dtypes=FLOATS, python=True)

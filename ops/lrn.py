@@ -78,6 +78,8 @@ def numpy_lrn(ctx: Context, op: LRN, x: VTensor, y: VTensor) -> None:
     if lib_tagger("numpy", [src], [dst]):
         return
     image = src.data()
+    if not image.size:
+        return  # no window fits into no channels
     around = ((op.size - 1) // 2, op.size // 2)
     squares = np.pad(image * image, [(0, 0), around, *[(0, 0)] * (image.ndim - 2)])
     total = sliding_window_view(squares, op.size, axis=1).sum(axis=-1)

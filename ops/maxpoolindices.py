@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from libdesc import invoker
@@ -73,7 +75,7 @@ def numpy_maxpoolindices(
     )
     outer = np.arange(np.prod(image.shape[:2])).reshape(*image.shape[:2], *[1] * inner.ndim)
     number = windows(outer * inner.size + inner, *window)
-    flat = (*dst.data().shape, -1)
+    flat = (*dst.data().shape, prod(op.kernel_shape))
     view = windows(image, *window, fill=lowest(image.dtype)).reshape(flat)
     inside = windows(np.ones_like(image, bool), *window).reshape(flat)
     largest = view.max(axis=-1, keepdims=True)

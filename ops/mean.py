@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from libdesc import guideline, invoker, onednn
-from libdesc.numpy.arrays import FLOATS
+from libdesc.numpy.arrays import NUMBERS
 from ops._reduce import reduced_dims, reduction_names, without
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
@@ -20,7 +20,7 @@ def _read(node: NodeReader) -> VTensor:
     "Mean", dims={"x": "*", "y": "*"}, onnx=Spelling("ReduceMean", 1, _read, reduction_names())
 )
 class Mean:
-    """The mean over some dims.
+    """The mean over some dims; of integers, what is behind the point is cut off.
 
     Dims:
         x: any    y: x's, without those in ``axes`` or with size 1 there
@@ -60,7 +60,7 @@ def onednn_mean(ctx: Context, op: Mean, x: VTensor, y: VTensor) -> None:
     mean()
 
 
-@invoker("Mean", library="numpy", dtypes=FLOATS, python=True)
+@invoker("Mean", library="numpy", dtypes=NUMBERS, python=True)
 def numpy_mean(ctx: Context, op: Mean, x: VTensor, y: VTensor) -> None:
     order = Layout.plain(x.dims)
     src, dst = PTensor(x).require(order), PTensor(y).require(Layout.plain(y.dims))

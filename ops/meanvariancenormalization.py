@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from libdesc import invoker
 from libdesc.numpy.arrays import FLOATS, wide
 from ops._names import axes_of, same_names
-from ops._normalizations import positions, within
+from ops._normalizations import average, positions, within
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.operators import Context, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
@@ -65,5 +67,5 @@ def numpy_meanvariance(
     if lib_tagger("numpy", [src], [dst]):
         return
     values, axes = wide(src.data()), positions(x, op.axes)
-    centred = values - values.mean(axis=axes, keepdims=True)
-    dst.data()[...] = centred / (centred.std(axis=axes, keepdims=True) + EPSILON)
+    centred = values - average(values, axes)
+    dst.data()[...] = centred / (np.sqrt(average(centred**2, axes)) + EPSILON)

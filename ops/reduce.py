@@ -296,7 +296,8 @@ def _log_sum(x: Array, axis: tuple[int, ...]) -> Array:
 def _log_sum_exp(x: Array, axis: tuple[int, ...]) -> Array:
     largest = np.asarray(x.max(axis, keepdims=True, initial=lowest(x.dtype)))
     shift = np.where(np.isfinite(largest) & (x.size > 0), largest, 0)
-    return np.asarray(np.log(np.exp(x - shift).sum(axis, keepdims=True)) + shift)
+    powers = np.exp(np.subtract(x, shift, dtype=np.result_type(x, np.float32)))
+    return np.asarray(np.log(powers.sum(axis, keepdims=True)) + shift)
 
 
 #: What each operator computes, the dims kept.

@@ -233,7 +233,11 @@ def _blend(x: Array, axis: int, near: Array, weights: Array) -> Array:
     return result
 
 
-@invoker("Resize", library="numpy", dtypes=NUMBERS, python=True)
+def _takes(op: Resize, x: VTensor, y: VTensor) -> bool | str:
+    return op.mode == "nearest" or x.dtype != "bool" or "there is no truth between true and false"
+
+
+@invoker("Resize", library="numpy", dtypes=(*NUMBERS, "bool"), when=_takes, python=True)
 def numpy_resize(ctx: Context, op: Resize, x: VTensor, y: VTensor) -> None:
     order = Layout.plain(x.dims)
     src, dst = PTensor(x).require(order), PTensor(y).require(order)

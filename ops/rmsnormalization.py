@@ -7,7 +7,7 @@ import numpy as np
 from libdesc import invoker
 from libdesc.numpy.arrays import FLOATS, wide
 from ops._names import same_names
-from ops._normalizations import parameter, positions, scale_order, spread, within
+from ops._normalizations import average, parameter, positions, scale_order, spread, within
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
@@ -76,5 +76,5 @@ def numpy_rmsnormalization(
     if lib_tagger("numpy", [src, factor], [dst]):
         return
     values = wide(src.data())
-    square = (values**2).mean(axis=positions(x, op.axes), keepdims=True)
+    square = average(values**2, positions(x, op.axes))
     dst.data()[...] = values / np.sqrt(square + op.epsilon) * spread(factor, x)

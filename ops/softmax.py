@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from libdesc import guideline, invoker, onednn
-from libdesc.numpy.arrays import FLOATS
+from libdesc.numpy.arrays import FLOATS, lowest
 from ops._names import same_names
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
@@ -89,5 +89,7 @@ def numpy_softmax(ctx: Context, op: Softmax, x: VTensor, y: VTensor) -> None:
     if lib_tagger("numpy", [src], [dst]):
         return
     axis = tuple(order.dims.index(dim) for dim in op.axis)
-    power = np.exp(src.data() - src.data().max(axis=axis, keepdims=True))
-    dst.data()[...] = power / power.sum(axis=axis, keepdims=True)
+    largest = src.data().max(axis=axis, keepdims=True, initial=lowest(src.data().dtype))
+    with np.errstate(invalid="ignore"):  # of infinite ones it is not a number
+        power = np.exp(src.data() - largest)
+        dst.data()[...] = power / power.sum(axis=axis, keepdims=True)

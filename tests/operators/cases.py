@@ -311,6 +311,7 @@ CASES: dict[str, list[Case]] = {
     ],
     "Reshape": [
         Case(Reshape((("N", 2), ("F", 255))), ("N=2 C=17 H=5 W=3",)),
+        Case(Reshape((("N", 0), ("F", 51))), ("N=0 C=17 H=1 W=3",)),
         Case(Reshape((("A", 1), ("B", 6), ("C", 2))), ("A=4 B=3",)),
     ],
     "Times": [

@@ -7,8 +7,10 @@ inputs' values at hand.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import prod
 
 import numpy as np
@@ -36,6 +38,10 @@ _SHOWN_ELEMENTS = 4096
 
 #: Nodes that read nothing of their input but its type.
 _OF_TYPE = ("Shape", "Size")
+
+
+#: What knows the types of a node's outputs where ONNX does not.
+Made = Callable[[Network, NetworkNode, "Facts"], Mapping[str, TypeProto]]
 
 
 @dataclass(eq=False)
@@ -71,10 +77,12 @@ def infer(
     network: Network,
     sizes: Mapping[str, Sequence[int | None]],
     values: Mapping[str, Array] | None = None,
+    made: Made | None = None,
 ) -> Facts:
     """Infer types and fold constants, given the sizes of inputs, and the values of some.
 
-    What was folded from initializers alone is kept in ``network.arrays`` for the next time.
+    Where ONNX's inference leaves sizes open, ``made`` is asked. What was folded from initializers
+    alone is kept in ``network.arrays`` for the next time.
 
     Raises:
         ModelError: a node is not as ONNX defines it, its shapes do not fit, or a constant is too
@@ -102,6 +110,8 @@ def infer(
         except Exception as error:  # ValidationError, and what bindings raise at foreign bytes
             raise _node_error(network, node, f"not as ONNX defines it: {error}") from error
         _infer_node(network, node, schema, facts)
+        if made is not None and _has_open_sizes(node, facts):
+            facts.types.update(made(network, node, facts))
     return facts
 
 
@@ -127,6 +137,15 @@ def folds(node: NetworkNode, schema: onnx.defs.OpSchema | None, facts: Facts) ->
     return not random
 
 
+def _has_open_sizes(node: NetworkNode, facts: Facts) -> bool:
+    """True where the inputs' sizes are known, and not all of the outputs'."""
+    known, found = (
+        [sizes is not None and None not in sizes for sizes in map(facts.sizes, names)]
+        for names in (node.inputs, node.outputs)
+    )
+    return all(known) and not all(found)
+
+
 def has_graphs(node: NetworkNode) -> bool:
     """True for control flow, which holds graphs of its own."""
     return any(
@@ -142,26 +161,7 @@ def _infer_node(
         facts.static.update(node.outputs)
     if any(name not in facts.types for name in node.inputs):
         return
-    shown = {
-        name: numpy_helper.from_array(facts.arrays[name])
-        for name in node.inputs
-        if name in facts.arrays and facts.arrays[name].size <= _SHOWN_ELEMENTS
-    }
-    if fault := attribute_fault(node.proto):
-        raise _node_error(network, node, fault)
-    try:
-        types = onnx.shape_inference.infer_node_outputs(
-            _inferring(schema),
-            _spelled_out(node.proto, schema),
-            {name: bounded(facts.types[name]) for name in node.inputs},
-            shown,
-            opset_imports=[helper.make_opsetid(d, v) for d, v in network.opsets.items()],
-            ir_version=network.ir_version,
-        )
-    except Exception as error:  # InferenceError, and what bindings raise at malformed attributes
-        shapes = ", ".join(f"{name} {facts.sizes(name)}" for name in node.inputs)
-        raise _node_error(network, node, f"its inputs do not fit ({shapes}): {error}") from error
-    types = {name: unbounded(kind) for name, kind in types.items()}
+    types = _types(network, node, schema, facts)
     what = f"{node.label} {node.name!r}"
     facts.types.update(types)
     for name, kind in types.items():
@@ -171,6 +171,33 @@ def _infer_node(
         facts.types.update(_infer_function(network, node, facts, types))
     if static:
         _fold(network, node, facts)
+
+
+def _types(
+    network: Network, node: NetworkNode, schema: onnx.defs.OpSchema, facts: Facts
+) -> Mapping[str, TypeProto]:
+    """The types of a node's outputs, by the first definition whose inference takes it."""
+    shown = {
+        name: numpy_helper.from_array(facts.arrays[name])
+        for name in node.inputs
+        if name in facts.arrays and facts.arrays[name].size <= _SHOWN_ELEMENTS
+    }
+    if found := attribute_fault(node.proto):
+        raise _node_error(network, node, found)
+    opsets = [helper.make_opsetid(d, v) for d, v in network.opsets.items()]
+    kinds, version = {name: bounded(facts.types[name]) for name in node.inputs}, network.ir_version
+    fault: Exception | None = None
+    for one in _inferring(schema):
+        whole = _spelled_out(node.proto, one)
+        try:
+            types = onnx.shape_inference.infer_node_outputs(
+                one, whole, kinds, shown, opset_imports=opsets, ir_version=version
+            )
+            return {name: unbounded(kind) for name, kind in types.items()}
+        except Exception as error:  # InferenceError, and what bindings raise at odd attributes
+            fault = error
+    shapes = ", ".join(f"{name} {facts.sizes(name)}" for name in node.inputs)
+    raise _node_error(network, node, f"its inputs do not fit ({shapes}): {fault}") from fault
 
 
 def _infer_function(
@@ -194,12 +221,29 @@ def _infer_function(
     return {value.name: value.type for value in model.graph.output if value.name in unknown}
 
 
-def _inferring(schema: onnx.defs.OpSchema) -> onnx.defs.OpSchema:
-    """The definition that can infer; some came without inference and got it in a later opset."""
-    if schema.has_type_and_shape_inference_function:
-        return schema
-    latest = onnx.defs.get_schema(schema.name, schema.domain)
-    return latest if latest.has_type_and_shape_inference_function else schema
+@cache
+def _history() -> Mapping[tuple[str, str], list[onnx.defs.OpSchema]]:
+    """All definitions of each operator, oldest first, without those that only withdraw it."""
+    found = defaultdict(list)
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if not schema.deprecated:
+            found[schema.domain, schema.name].append(schema)
+    return {key: sorted(rows, key=lambda s: s.since_version) for key, rows in found.items()}
+
+
+def _inferring(schema: onnx.defs.OpSchema) -> Iterator[onnx.defs.OpSchema]:
+    """The newest definition that reads this one's nodes and can infer, and this one.
+
+    Some came without inference or with a wrong one (a window that begins in the pads, an axis that
+    counts from the end), and a later opset put it right.
+    """
+    for later in reversed(_history().get((schema.domain, schema.name), [])):
+        same = [one.name for one in later.inputs] == [one.name for one in schema.inputs]
+        reads = same and later.attributes.keys() >= schema.attributes.keys()
+        if reads and later.has_type_and_shape_inference_function:
+            yield later
+            break
+    yield schema
 
 
 def _spelled_out(node: onnx.NodeProto, schema: onnx.defs.OpSchema) -> onnx.NodeProto:

@@ -1,0 +1,205 @@
+"""The edges of operators: nothing to work on, and numbers that are none."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+from libdesc.registry import registry
+from tests.operators.cases import CASES, Case
+from tests.operators.harness import run
+from tests.operators.test_elementwise_spellings import Node as Fed
+from tests.operators.test_spellings import IMAGE, Node, floats
+from tests.operators.variants import Variant
+from vtensor.errors import (
+    DimError,
+    InputError,
+    ModelError,
+    NoInvokerError,
+    UnsupportedOperatorError,
+)
+from vtensor.runtime.session import Session
+
+Array = np.ndarray[Any, Any]
+
+INFINITE = ("ReduceMax", "ReduceMin", "ReduceLogSum", "ReduceLogSumExp")  # of no elements
+
+
+def emptied(cases: list[Case]) -> list[Case]:
+    """Cases with one of their extents 0, each once."""
+    found = {}
+    for case in cases:
+        for dim in re.findall(r"(\w+)=", " ".join(case.inputs)):
+            inputs = tuple(re.sub(rf"\b{dim}=\d+", f"{dim}=0", text) for text in case.inputs)
+            found[str(type(case.op)), str(case.op), inputs] = replace(case, inputs=inputs)
+    return list(found.values())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_extent_may_be_zero(name: str) -> None:
+    """The result has no elements, or what a sum of nothing is; or the error says what is wrong."""
+    taken = 0
+    for case in emptied(CASES[name]):
+        given = case.given()
+        try:
+            expected = run("numpy", case.op, given).values
+        except (DimError, InputError):
+            continue
+        taken += 1
+        fractions = [value for value in expected if value.dtype.kind == "f"]
+        assert name in INFINITE or all(np.isfinite(value).all() for value in fractions), case
+        for _, library, _ in (key for key in registry().invokers if key[0] == name):
+            try:
+                found = run(library, case.op, given).values
+            except NoInvokerError:
+                continue
+            for one, other in zip(found, expected, strict=True):
+                np.testing.assert_array_equal(one, other)
+    assert taken
+
+
+NAN, INF = np.nan, np.inf
+LEAST = -(2**31)
+
+
+def f32(*values: float) -> Array:
+    """A row of f32."""
+    return np.array(values, np.float32)
+
+
+def s32(*values: int) -> Array:
+    """A row of s32."""
+    return np.array(values, np.int32)
+
+
+def u8(*values: int) -> Array:
+    """A row of u8."""
+    return np.array(values, np.uint8)
+
+
+TWO, SIX = (np.array(value, np.float32) for value in (2, 6))
+SIGNS = (s32(7, -7, 7, -7), s32(3, 3, -3, -3))
+SPECIAL = f32(NAN, -0.0, 0, INF, -INF, 1000, -1000)
+EVERY = (
+    *("Abs", "Ceil", "Exp", "Floor", "IsInf", "IsNaN", "LeakyRelu", "Neg", "Relu", "Sigmoid"),
+    *("Sign", "Softplus", "Softsign", "Tanh", "Erf", "Sqrt", "Log", "Reciprocal", "Elu"),
+)
+
+EDGES = [
+    *(Fed(op_type, 14, (SPECIAL,)) for op_type in EVERY),
+    Fed("Div", 14, (s32(7, -7, 5, -5), s32(2, 2, -2, -2))),
+    Fed("Mod", 13, SIGNS),
+    Fed("Mod", 13, SIGNS, {"fmod": 1}),
+    Fed("Mod", 13, (f32(7.5, -7.5, 7.5, -7.5), f32(2, 2, -2, -2)), {"fmod": 1}),
+    *(
+        Fed("BitShift", 11, (u8(1, 255, 3), u8(8, 9, 7)), {"direction": direction})
+        for direction in ("LEFT", "RIGHT")
+    ),
+    Fed("Add", 14, (s32(2**31 - 1, LEAST), s32(1, -1))),
+    Fed("Sub", 14, (u8(0, 1), u8(1, 2))),
+    Fed("Mul", 14, (s32(2**31 - 1, 65536), s32(2, 65536))),
+    Fed("Neg", 13, (s32(LEAST, 5),)),
+    Fed("Abs", 13, (s32(LEAST, 5),)),
+    Fed("Pow", 15, (s32(3, -2), s32(4, 3))),
+    Fed("Pow", 15, (f32(-8, 0, 2), f32(1 / 3, 0, -INF))),
+    Fed("Round", 11, (f32(0.5, 1.5, 2.5, -0.5, -1.5, -2.5, NAN, INF),)),
+    *(Fed("Clip", 13, (f32(1, 5, 9, NAN), SIX, TWO), constants=n) for n in (0, 2)),
+    Fed("Clip", 6, (f32(1, 5, 9, NAN),), {"min": 6.0, "max": 2.0}),
+    *(
+        Fed(op_type, 13, (values,))
+        for op_type in ("Softmax", "LogSoftmax")
+        for values in (f32(-INF, -INF), f32(INF, 1), f32(NAN, 1), f32(-INF, 1, 1000))
+    ),
+    Fed("Hardmax", 13, (f32(2, 2, 1),)),
+    *(
+        Fed(op_type, 13, (values,), {"axis": 0, "select_last_index": last})
+        for op_type in ("ArgMax", "ArgMin")
+        for values in (f32(1, 3, 1, 3), f32(NAN, 1, 3))
+        for last in (0, 1)
+    ),
+    *(Fed(op_type, 13, (f32(1, NAN, 2), f32(NAN, 1, 3))) for op_type in ("Max", "Min", "Mean")),
+    Fed("Cast", 13, (f32(1.9, -1.9, 300, -300),), {"to": TensorProto.INT32}),
+    Fed("Cast", 13, (f32(NAN, 0, -0.0, 0.1),), {"to": TensorProto.BOOL}),
+    Fed("Cast", 13, (s32(300, -1),), {"to": TensorProto.UINT8}),
+    Fed("Equal", 13, (f32(NAN, 0), f32(NAN, -0.0))),
+    Fed("CumSum", 14, (f32(1, NAN, 2), np.array(0)), constants=1),
+    Fed("Where", 16, (np.array([True, False]), f32(1, NAN), f32(NAN, 2))),
+    Fed("Trilu", 14, (np.full((3, 3), NAN, np.float32),)),
+    Fed("Pad", 13, (f32(1, 2, 3), np.array([-1, -1])), constants=1),
+    Fed("OneHot", 11, (np.array([-1, 0, 3, -4]), np.array(3), f32(0, 1)), constants=2),
+    Fed("Add", 14, (np.zeros((0, 3), "f4"), np.zeros((1, 3), "f4"))),
+    Fed("Add", 14, (np.zeros((2, 0, 1), "f4"), np.zeros((1, 3), "f4"))),
+    *(
+        Node(op_type, 19, (IMAGE,), {"kernel_shape": [3, 2], **ceil, **pads})
+        for op_type in ("MaxPool", "AveragePool")
+        for ceil in ({"ceil_mode": 1, "strides": [4, 3]}, {"ceil_mode": 1, "strides": [2, 5]})
+        for pads in ({}, {"pads": [2, 1, 2, 1]}, {"pads": [0, 1, 1, 0]})
+    ),
+]
+
+
+@pytest.mark.parametrize("libraries", [("numpy",), None], ids=["numpy", "all"])
+@pytest.mark.parametrize("node", EDGES, ids=str)
+def test_agrees_at_the_edge(node: Node | Fed, libraries: tuple[str, ...] | None) -> None:
+    variant = Variant.of(node.model(), node.feeds(), node.opset)
+    if not all(np.isfinite(array).all() for array in variant.feeds.values()):
+        libraries = ("numpy",)  # the definition: what kernels make of these, other tests say
+    expected = variant.expected()
+    assert expected is not None
+    with Session(variant.model(), threads=1, libraries=libraries) as session:
+        found = session.run(None, dict(variant.feeds))
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def topk(values: Array, largest: int) -> Any:
+    """The places of the three largest, or smallest."""
+    k, attributes = np.array([3]), {"largest": largest}
+    model = Node("TopK", 11, (values.shape, k), attributes, outputs=2).model()
+    model.graph.output.append(type(model.graph.output[0])(name="y1"))
+    with Session(model, threads=1) as session:
+        return session.run(None, {"x0": values})[1].tolist()
+
+
+def test_of_equals_the_first_is_taken() -> None:
+    values = f32(3, 1, 3, 2, 3, 1)
+    assert topk(values, 1) == [0, 2, 4]
+    assert topk(values, 0) == [1, 5, 3]
+
+
+@pytest.mark.parametrize("op_type", ["Div", "Mod"])
+def test_an_integer_divided_by_zero_is_zero(op_type: str) -> None:
+    """ONNX leaves it open, ONNX Runtime stops; here a row of results is whole."""
+    node = Fed(op_type, 14, (s32(7, -7), s32(0, 0)))
+    with Session(node.model(), threads=1) as session:
+        assert session.run(None, node.feeds())[0].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        Node("Conv", 11, (IMAGE, floats(4, 6, 3, 3)), {"pads": [0, -1, 0, 0]}),
+        Node("ConvTranspose", 11, (IMAGE, floats(6, 4, 3, 3)), {"pads": [0, -1, 0, 0]}),
+        *(
+            Node(op_type, 11, (IMAGE,), {"kernel_shape": [3, 3], "pads": [0, -1, 0, 0]})
+            for op_type in ("MaxPool", "AveragePool", "LpPool")
+        ),
+    ],
+    ids=str,
+)
+def test_negative_pads_are_refused(node: Node) -> None:
+    with pytest.raises((UnsupportedOperatorError, ModelError), match="pads"):
+        Session(Variant.of(node.model(), node.feeds(), node.opset).model(), threads=1)
+
+
+@pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool"])
+def test_a_window_of_pads_alone_is_refused(op_type: str) -> None:
+    node = Node(op_type, 11, (IMAGE,), {"kernel_shape": [2, 2], "pads": [2, 0, 0, 0]})
+    with pytest.raises(DimError, match="no fewer than"):
+        Session(node.model(), threads=1)

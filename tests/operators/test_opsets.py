@@ -1,0 +1,187 @@
+"""Every operator in every version that ONNX has of it from opset 7 on, against ONNX Runtime.
+
+The nodes of the tests of spellings, and some more, run in each version that allows them, and on
+each element type of ours that it allows. No version goes unvisited, nor do its attributes and
+optional inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, defs
+
+from libdesc.registry import registry
+from tests.operators.harness import check_close
+from tests.operators.test_elementwise_spellings import COUNTS, X
+from tests.operators.test_elementwise_spellings import NODES as ELEMENTWISE
+from tests.operators.test_elementwise_spellings import Node as Fed
+from tests.operators.test_spellings import IMAGE, NODES, SERIES, STATISTICS, Node, floats
+from tests.operators.test_spellings import integers as ints
+from tests.operators.variants import FIRST, Variant, versions
+from vtensor.errors import ModelError
+from vtensor.operators import OPERATORS
+from vtensor.runtime.session import Session
+
+Array = np.ndarray[Any, Any]
+
+TIES = COUNTS.astype(np.float32)
+SMALL = 1 + np.abs(np.sin(X[:, :, :2, 0]))
+POOLED = {"kernel_shape": [3, 2], "pads": [1, 0, 1, 1], "strides": [2, 1]}
+AXES = {"axes": [1], "keepdims": 0}
+PLACES = ints(1, 5, 7, 11).reshape(1, 1, 2, 2)
+REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+
+#: What the tests of spellings leave out.
+MORE: list[Node | Fed] = [
+    *(Fed(op, 7, (TIES,), {"axis": 1, "keepdims": 0}) for op in ("ArgMax", "ArgMin")),
+    *(Fed(op, 12, (TIES,), {"select_last_index": 1}) for op in ("ArgMax", "ArgMin")),
+    Node("AveragePool", 7, (IMAGE,), {**POOLED, "count_include_pad": 1}),
+    Node("BatchNormalization", 7, (IMAGE, *STATISTICS), {"momentum": 0.5, "spatial": 1}),
+    Node("BatchNormalization", 9, (IMAGE, *STATISTICS), {"momentum": 0.5}),
+    Node("BatchNormalization", 14, (IMAGE, *STATISTICS), {"momentum": 0.5, "training_mode": 0}),
+    *(
+        Fed(op, 19, (X, *more), {"saturate": 0, **to})
+        for op, more, to in (
+            ("Cast", (), {"to": TensorProto.FLOAT16}),
+            ("CastLike", (COUNTS,), {}),
+        )
+    ),
+    Fed("Cast", 24, (X,), {"to": TensorProto.INT8, "round_mode": "nearest"}),
+    Fed("CastLike", 24, (X, COUNTS), {"round_mode": "down"}),
+    Node("ConvTranspose", 7, (IMAGE, floats(6, 4, 3, 2)), {"kernel_shape": [3, 2]}),
+    Node("Dropout", 7, (IMAGE,), {"ratio": 0.3}),
+    Node("Dropout", 12, (IMAGE,), {"seed": 3}),
+    Node(
+        "GroupNormalization", 21, (IMAGE, floats(6), floats(6)), {"num_groups": 3, "epsilon": 0.1}
+    ),
+    Node(
+        "GroupNormalization", 21, (SERIES, floats(6), floats(6)), {"num_groups": 2, "stash_type": 1}
+    ),
+    Node("LayerNormalization", 17, (IMAGE, floats(8)), {"stash_type": 1}),
+    Node("LpPool", 18, (IMAGE,), {"kernel_shape": [2, 3], "dilations": [2, 1]}),
+    Node("MaxPool", 7, (IMAGE,), {"kernel_shape": [3, 2], "auto_pad": "SAME_LOWER"}),
+    Fed("MaxPool", 8, (TIES[None, :, :, :],), {**POOLED, "storage_order": 1}),
+    Node(
+        "MaxUnpool",
+        9,
+        ((1, 1, 2, 2), PLACES),
+        {"kernel_shape": [2, 2], "strides": [2, 2], "pads": [0, 1, 0, 0]},
+    ),
+    Node(
+        "MaxUnpool",
+        9,
+        ((1, 1, 2, 2), PLACES, ints(1, 1, 5, 6)),
+        {"kernel_shape": [2, 2], "strides": [2, 2]},
+    ),
+    Node("RMSNormalization", 23, (IMAGE, floats(8)), {"stash_type": 1}),
+    *(Fed(f"Reduce{one}", 7, (SMALL,), AXES) for one in REDUCTIONS),
+    *(Fed(f"Reduce{one}", 7, (SMALL,)) for one in REDUCTIONS),
+    *(
+        Fed(f"Reduce{one}", 18, (SMALL, *axes), {"noop_with_empty_axes": empty, **keep}, n)
+        for one in REDUCTIONS
+        for axes, n in (((), 0), ((ints(0, -1),), 1))
+        for empty in (0, 1)
+        for keep in ({}, {"keepdims": 0})
+    ),
+    Fed("ReduceSum", 13, (TIES, ints(1)), {"noop_with_empty_axes": 1, "keepdims": 0}, 1),
+    Fed("Resize", 11, (X, np.zeros(0, "f4"), np.array([1, 1, 2, 3], "f4")), constants=2),
+    Fed("Resize", 13, (X, None, None, ints(2, 3, 6, 7)), constants=1),
+    Fed("Resize", 13, (X, np.zeros(0, "f4"), None, ints(2, 3, 6, 7)), constants=1),
+    Fed("Resize", 13, (X, None, np.array([1, 1, 2, 3], "f4")), constants=1),
+    Node("ScatterElements", 11, ((3, 4), ints(1, -1).reshape(1, 2), (1, 2)), {"axis": -2}),
+    Node("Slice", 10, (IMAGE, ints(1, 2), ints(2, 4))),
+    Node("SpaceToDepth", 28, ((2, 3, 6, 4),), {"blocksize": 2, "mode": "CRD"}),
+    Node("Split", 7, (IMAGE,), {"axis": 1, "split": [2, 4]}, outputs=2),
+    Node("Squeeze", 7, ((1, 3, 1, 4),), {"axes": [0, 2]}),
+    Node("TopK", 10, (IMAGE, ints(2)), {"axis": 1}, outputs=2),
+    Node("TopK", 11, (IMAGE, ints(1)), {"sorted": 0}, outputs=2),
+    Node("Upsample", 9, ((1, 2, 3, 4), np.array([1, 1, 2, 2], "f4")), {"mode": "linear"}),
+]
+
+
+def table() -> list[str]:
+    """ONNX's names of the operators in ``docs/operators.md``."""
+    registry()
+    ours = [info for info in OPERATORS.values() if info.cls.__module__.startswith("ops.")]
+    return sorted({spelling.op_type for info in ours for spelling in info.onnx})
+
+
+def definitions(deprecated: bool = False) -> list[defs.OpSchema]:
+    """All versions of all operators of the table."""
+    return [s for op_type in table() for s in versions(op_type) if s.deprecated == deprecated]
+
+
+def variants(schema: defs.OpSchema, nodes: Sequence[Node | Fed]) -> Iterator[Variant]:
+    """The nodes that a definition allows, as they are there."""
+    for node in nodes:
+        if node.op_type == schema.name:
+            opset = max(FIRST, schema.since_version)
+            variant = Variant.of(node.model(), node.feeds(), opset)
+            if variant.fits():
+                yield variant
+
+
+POOL: list[Node | Fed] = [*ELEMENTWISE, *NODES, *MORE]
+
+
+def check(variant: Variant) -> bool:
+    """VTensor agrees with the others; false where these say nothing."""
+    expected = variant.expected()
+    if expected is None:
+        return False
+    with Session(variant.model(), threads=1) as session:
+        found = session.run(None, dict(variant.feeds))
+    for one, other in zip(found, expected, strict=True):
+        assert (one.dtype, one.shape) == (other.dtype, other.shape), variant
+        check_close(one, other.astype(np.float64), bound(variant))
+    return True
+
+
+def bound(variant: Variant) -> float:
+    """By how much a result may be off: as much as its narrowest element type."""
+    arrays = [*variant.feeds.values(), *variant.known.values()]
+    names = {array.dtype.name for array in arrays}
+    return 2e-2 if "bfloat16" in names else 4e-3 if "float16" in names else 1e-5
+
+
+def unmet(schema: defs.OpSchema, nodes: Sequence[Variant]) -> set[str]:
+    """What of a definition no node shows: attributes, optional inputs with and without a value."""
+    met = set().union(*(variant.met() for variant in nodes))
+    optional = defs.OpSchema.FormalParameterOption.Optional
+    inputs = [one.name for one in schema.inputs if one.option == optional]
+    return {
+        *schema.attributes,
+        *(f"{one} {there}" for one in inputs for there in (True, False)),
+    } - met
+
+
+@pytest.mark.parametrize("schema", definitions(), ids=lambda s: f"{s.name}-{s.since_version}")
+def test_agrees_in_every_version(schema: defs.OpSchema) -> None:
+    nodes = list(variants(schema, POOL))
+    assert not unmet(schema, nodes)
+    assert sum([check(variant) for variant in nodes])
+    plain = min(nodes, key=lambda variant: len(variant.node.attribute))
+    for retyped in plain.retyped():
+        check(retyped)
+
+
+@pytest.mark.parametrize("schema", definitions(True), ids=lambda s: f"{s.name}-{s.since_version}")
+def test_what_onnx_has_withdrawn_is_refused(schema: defs.OpSchema) -> None:
+    *_, node = (node for node in POOL if node.op_type == schema.name)
+    with pytest.raises(ModelError, match="deprecated"):
+        Session(Variant.of(node.model(), node.feeds(), schema.since_version).model())
+
+
+def test_what_is_not_met_is_seen() -> None:
+    """The twin."""
+    schema = defs.get_schema("Clip", 13)
+    nodes = list(
+        variants(schema, [Node("Clip", 13, ((2, 3),)), Node("MaxPool", 12, (IMAGE,), POOLED)])
+    )
+    assert unmet(schema, nodes) == {"min True", "max True"}
+    schema = defs.get_schema("LeakyRelu", 16)
+    assert unmet(schema, list(variants(schema, [Node("LeakyRelu", 16, ((2, 3),))]))) == {"alpha"}

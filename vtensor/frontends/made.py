@@ -1,0 +1,74 @@
+"""The types of a node's outputs that ONNX's inference does not know: what its operator makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from onnx import TypeProto, helper
+
+from vtensor.dtype import numpy_dtype
+from vtensor.frontends.builder import name_values, spellings_of
+from vtensor.frontends.folding import Facts
+from vtensor.frontends.naming import Names, local_names
+from vtensor.frontends.network import Network, NetworkNode
+from vtensor.frontends.reader import Reader
+from vtensor.frontends.tensors import Array, element_type
+from vtensor.tensor import VTensor
+
+
+def made_types(network: Network, node: NetworkNode, facts: Facts) -> dict[str, TypeProto]:
+    """The types of a node's outputs, by the first spelling that can read the node alone.
+
+    The sizes of its inputs must be known. Nothing is said of a node that cannot be read: who builds
+    the graph meets it again, and says why.
+    """
+    named = name_values(replace(network, nodes=[node], inputs={}), facts)
+    for _, naming in named.nodes:
+        local = local_names(naming, named.names)
+        for spelling in spellings_of(node, network):
+            values = _Inputs(node, facts, local)
+            reader = Reader(node, naming.opset, local, values, naming.read_attribute)
+            try:
+                given = spelling.read(reader)
+            except Exception:  # see above
+                continue
+            outputs = [given] if isinstance(given, VTensor) else list(given)
+            orders = [reader.output_names(index) for index in range(len(outputs))]
+            rows = zip(node.proto.output, outputs, orders, strict=False)
+            return {name: _type(value, order) for name, value, order in rows if name}
+    return {}
+
+
+def _type(value: VTensor, order: Names) -> TypeProto:
+    """The type of a value presented in this order, if it has these dims."""
+    dims = order if set(order) == set(value.dims) else tuple(value.dims)
+    kind = helper.np_dtype_to_tensor_dtype(numpy_dtype(value.dtype))
+    return helper.make_tensor_type_proto(kind, [value.size(dim) for dim in dims])
+
+
+@dataclass(eq=False)
+class _Inputs:
+    """The inputs of one node, whose values are known or not (``Values``)."""
+
+    node: NetworkNode
+    facts: Facts
+    local: Mapping[str, Names]
+
+    def array(self, name: str) -> Array | None:
+        """The values of a constant."""
+        return self.facts.arrays.get(name)
+
+    def data(self, name: str) -> VTensor:
+        """An input that is not known before a run."""
+        names = self.local[f"x{list(self.node.proto.input).index(name)}"]
+        kind = element_type(self.facts.types[name].tensor_type.elem_type, f"value {name!r}")
+        sizes = self.facts.sizes(name) or ()
+        return VTensor(kind, {d: size or 0 for d, size in zip(names, sizes, strict=True)})
+
+    def need(self, _name: str) -> None:
+        """Nobody can be asked here."""
+
+    def renamed(self, _value: VTensor, _names: Names) -> VTensor | None:
+        """Nothing was renamed before."""
+        return None
