@@ -14,7 +14,7 @@ import onnx
 from onnx import ModelProto, TensorProto, numpy_helper
 
 from libdesc.registry import registry
-from vtensor.frontends.builder import spellings
+from vtensor.operators import spellings
 
 #: Kinds of cases, by the suite's own names; its "real" networks are tests/networks'.
 CATEGORIES = ("node", "simple", "pytorch-converted", "pytorch-operator")

@@ -1,4 +1,4 @@
-"""Types of all values, and the values that are known before a run: one pass over the nodes.
+"""The types of a node's outputs, and their values where these are known before a run.
 
 A node whose inputs are all known is computed here, once, so that arithmetic on shapes leaves
 nothing behind in the graph. Types come from ONNX's own inference, a node at a time, with the known
@@ -29,8 +29,11 @@ FOLD_LIMIT_BYTES = 2 << 30
 #: Inference is shown the values of constants up to this size: shapes, axes, pads, scales.
 _SHOWN_ELEMENTS = 4096
 
-#: Nodes that read nothing of their input but its type.
-_OF_TYPE = ("Shape", "Size")
+#: Operators whose values are the sizes of their input.
+_SIZES = ("Shape", "Size")
+
+#: The inputs of which operators read nothing but the type, by position.
+_OF_TYPE = {"CastLike": (1,), **dict.fromkeys(_SIZES, (0,))}
 
 
 @dataclass(eq=False)
@@ -53,6 +56,12 @@ class Facts:
             return tuple(self.arrays[name].shape)
         return sizes_of(self.types.get(name))
 
+    def know_types(self, types: Mapping[str, TypeProto]) -> None:
+        """Types of values; one without a rank takes no place of one that was there."""
+        for name, kind in types.items():
+            if sizes_of(kind) is not None or sizes_of(self.types.get(name)) is None:
+                self.types[name] = kind
+
     def know(self, name: str, array: Array) -> None:
         """A value is a constant."""
         self.arrays[name] = array
@@ -60,63 +69,29 @@ class Facts:
         self.static.add(name)
 
 
-def infer(
-    network: Network,
-    sizes: Mapping[str, Sequence[int | None]],
-    values: Mapping[str, Array] | None = None,
-) -> Facts:
-    """Infer types and fold constants, given the sizes of inputs, and the values of some.
-
-    What was folded from initializers alone is kept in ``network.arrays`` for the next time.
-
-    Raises:
-        ModelError: a node is not as ONNX defines it, its shapes do not fit, or a constant is too
-        large.
-    """
-    facts = Facts()
-    for name, array in network.arrays.items():
-        facts.know(name, array)
-    for name, declared in network.inputs.items():
-        facts.types[name] = helper.make_tensor_type_proto(declared.elem_type, sizes[name])
-    for name, array in (values or {}).items():
-        facts.know(name, array)
-    context = onnx.checker.C.CheckerContext()
-    context.ir_version = network.ir_version
-    context.opset_imports = dict(network.opsets)
-    for node in network.nodes:
-        if any(name in facts.arrays for name in node.outputs):
-            continue  # folded for earlier sizes, from initializers alone
-        schema = schema_of(node, network)
-        if schema is None or has_graphs(node):
-            continue  # what is inside reads values from outside, which ONNX's check cannot see
-        try:
-            onnx.checker.check_node(node.proto, context)
-        except Exception as error:  # ValidationError, and what bindings raise at foreign bytes
-            raise _node_error(network, node, f"not as ONNX defines it: {error}") from error
-        _infer_node(network, node, schema, facts)
-    return facts
-
-
-def schema_of(node: NetworkNode, network: Network) -> onnx.defs.OpSchema | None:
+def schema_of(node: NetworkNode) -> onnx.defs.OpSchema | None:
     """ONNX's definition of a node's operator; None when ONNX has none in this opset."""
     try:
-        return onnx.defs.get_schema(node.proto.op_type, network.opsets[node.domain], node.domain)
+        return onnx.defs.get_schema(node.proto.op_type, node.opsets[node.domain], node.domain)
     except onnx.defs.SchemaError:
         return None
 
 
-def folds(node: NetworkNode, schema: onnx.defs.OpSchema | None, facts: Facts) -> bool:
+def folds(node: NetworkNode, facts: Facts) -> bool:
     """True when a node's outputs are known before a run, whatever its operator is."""
-    if schema is None or has_graphs(node):
-        return False
-    if not node.domain and node.proto.op_type in _OF_TYPE:
-        return True
-    if not all(name in facts.static for name in node.inputs):
+    schema = schema_of(node)
+    if schema is None or has_graphs(node) or not all(name in facts.static for name in _data(node)):
         return False
     random: bool | None = getattr(schema, "non_deterministic", None)
     if random is None:  # onnx 1.17 does not say; what draws random numbers there has no inputs
         random = not node.inputs and node.proto.op_type != "Constant"
     return not random
+
+
+def _data(node: NetworkNode) -> list[str]:
+    """The inputs of which a node reads more than the type."""
+    unread = () if node.domain else _OF_TYPE.get(node.proto.op_type, ())
+    return [name for i, name in enumerate(node.proto.input) if name and i not in unread]
 
 
 def has_graphs(node: NetworkNode) -> bool:
@@ -126,10 +101,26 @@ def has_graphs(node: NetworkNode) -> bool:
     )
 
 
-def _infer_node(
-    network: Network, node: NetworkNode, schema: onnx.defs.OpSchema, facts: Facts
-) -> None:
-    static = folds(node, schema, facts)
+def infer_node(network: Network, node: NetworkNode, facts: Facts) -> None:
+    """Note the types of a node's outputs, and their values where these are known before a run.
+
+    What was folded from initializers alone is kept in ``network.arrays`` for the next time.
+
+    Raises:
+        ModelError: the node is not as ONNX defines it, its inputs do not fit, or a constant is too
+        large.
+    """
+    schema = schema_of(node)
+    if schema is None or has_graphs(node):
+        return  # what is inside reads values from outside, which ONNX's check cannot see
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version = network.ir_version
+    context.opset_imports = dict(node.opsets)
+    try:
+        onnx.checker.check_node(node.proto, context)
+    except Exception as error:  # ValidationError, and what bindings raise at foreign bytes
+        raise node_error(network, node, f"not as ONNX defines it: {error}") from error
+    static = folds(node, facts)
     if static:
         facts.static.update(node.outputs)
     if any(name not in facts.types for name in node.inputs):
@@ -145,21 +136,21 @@ def _infer_node(
             node.proto,
             {name: facts.types[name] for name in node.inputs},
             shown,
-            opset_imports=[helper.make_opsetid(d, v) for d, v in network.opsets.items()],
+            opset_imports=_imports(node),
             ir_version=network.ir_version,
         )
     except Exception as error:  # InferenceError, and what bindings raise at malformed attributes
         shapes = ", ".join(f"{name} {facts.sizes(name)}" for name in node.inputs)
-        raise _node_error(network, node, f"its inputs do not fit ({shapes}): {error}") from error
-    facts.types.update(types)
+        raise node_error(network, node, f"its inputs do not fit ({shapes}): {error}") from error
+    facts.know_types(types)
     if schema.has_function or schema.has_context_dependent_function:  # type: ignore[attr-defined]
-        facts.types.update(_infer_function(network, node, facts, types))
+        facts.know_types(_infer_function(node, facts, types))
     if static:
         _fold(network, node, facts)
 
 
 def _infer_function(
-    network: Network, node: NetworkNode, facts: Facts, types: Mapping[str, TypeProto]
+    node: NetworkNode, facts: Facts, types: Mapping[str, TypeProto]
 ) -> dict[str, TypeProto]:
     """The types of outputs whose rank ONNX knows only of the function that defines the operator."""
     unknown = [
@@ -169,7 +160,7 @@ def _infer_function(
     ]
     if not unknown:
         return {}
-    model = one_node(network, node, facts.types, unknown).model
+    model = one_node(node, facts.types, unknown).model
     own = [(node.proto.domain, node.proto.op_type)]
     try:
         model = onnx.inliner.inline_selected_functions(model, own, inline_schema_functions=True)
@@ -177,6 +168,10 @@ def _infer_function(
     except Exception:  # whatever it met: the shape stays unknown, and who needs it says so
         return {}
     return {value.name: value.type for value in model.graph.output if value.name in unknown}
+
+
+def _imports(node: NetworkNode) -> list[onnx.OperatorSetIdProto]:
+    return [helper.make_opsetid(domain, version) for domain, version in node.opsets.items()]
 
 
 def _inferring(schema: onnx.defs.OpSchema) -> onnx.defs.OpSchema:
@@ -190,19 +185,20 @@ def _inferring(schema: onnx.defs.OpSchema) -> onnx.defs.OpSchema:
 def _fold(network: Network, node: NetworkNode, facts: Facts) -> None:
     for name in node.outputs:
         _check_budget(network, node, name, facts)
-    if not node.domain and node.proto.op_type in _OF_TYPE:
+    if node.label in _SIZES:
         sizes = facts.sizes(node.proto.input[0])
         if sizes is None or None in sizes:
             return  # symbolic: known once the inputs' sizes are
-    elif not all(name in facts.arrays for name in node.inputs):
+    elif not all(name in facts.arrays for name in _data(node)):
         return
     try:
         results = _evaluate(network, node, facts)
     except ModelError:
         raise
     except Exception as error:  # the reference evaluator's own, of any kind
-        raise _node_error(network, node, f"this constant cannot be computed: {error}") from error
-    pure = all(name in network.arrays for name in node.inputs)
+        raise node_error(network, node, f"this constant cannot be computed: {error}") from error
+    # A value inside of a function may have another name next time.
+    pure = node.origin is None and all(name in network.arrays for name in node.inputs)
     for name, array in zip(node.outputs, results, strict=True):
         facts.know(name, array)
         if pure:
@@ -217,7 +213,7 @@ def _check_budget(network: Network, node: NetworkNode, name: str, facts: Facts) 
     itemsize = np.dtype(helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type)).itemsize
     nbytes = prod(size or 0 for size in sizes) * itemsize
     if nbytes > FOLD_LIMIT_BYTES:
-        raise _node_error(
+        raise node_error(
             network,
             node,
             f"constant {name!r} of sizes {sizes} would take {nbytes} bytes, "
@@ -229,7 +225,7 @@ def _evaluate(network: Network, node: NetworkNode, facts: Facts) -> list[Array]:
     """The outputs of a node whose inputs are known."""
     attributes = {a.name: a for a in node.proto.attribute}
     op_type = "" if node.domain else node.proto.op_type
-    if op_type in _OF_TYPE:
+    if op_type in _SIZES:
         sizes = facts.sizes(node.proto.input[0]) or ()
         if op_type == "Size":
             return [np.asarray(prod(s or 0 for s in sizes), np.int64)]
@@ -246,23 +242,29 @@ def _evaluate(network: Network, node: NetworkNode, facts: Facts) -> list[Array]:
         )
         shape = [int(size) for size in np.atleast_1d(facts.arrays[node.proto.input[0]])]
         return [np.broadcast_to(element.reshape(()), shape)]
-    given = [np.asarray(facts.arrays[name]) for name in dict.fromkeys(node.inputs)]
-    return one_node(network, node, facts.types, node.outputs).run(given)
+    given = [
+        np.asarray(facts.arrays[name]) if name in facts.arrays else _example(facts.types[name])
+        for name in dict.fromkeys(node.inputs)
+    ]
+    return one_node(node, facts.types, node.outputs).run(given)
 
 
-def one_node(
-    network: Network, node: NetworkNode, types: Mapping[str, TypeProto], outputs: Sequence[str]
-) -> OneNode:
+def one_node(node: NetworkNode, types: Mapping[str, TypeProto], outputs: Sequence[str]) -> OneNode:
     """A model of one node, which ONNX's tools take: its inputs, each once, and these outputs."""
     given, made = (
         [helper.make_value_info(name, types.get(name, TypeProto())) for name in names]
         for names in (dict.fromkeys(node.inputs), outputs)
     )
-    opsets = [helper.make_opsetid(d, v) for d, v in network.opsets.items()]
     graph = helper.make_graph([node.proto], "node", given, made)
-    model = helper.make_model(graph, opset_imports=opsets)
+    model = helper.make_model(graph, opset_imports=_imports(node))
     return OneNode(model.SerializeToString(deterministic=True))
 
 
-def _node_error(network: Network, node: NetworkNode, text: str) -> ModelError:
-    return ModelError(f"{network.label}: {node.label} {node.name!r}: {text}")
+def _example(kind: TypeProto) -> Array:
+    """An array of an element type, for who reads nothing else of it."""
+    return np.zeros((), helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type))
+
+
+def node_error(network: Network, node: NetworkNode, text: str) -> ModelError:
+    """The error that says what is wrong with a node."""
+    return ModelError(f"{network.label}: {node.described}: {text}")
