@@ -206,9 +206,11 @@ class Builder:
         Raises:
             ValuesNeededError: it would be, if the values of some inputs were given.
         """
-        deciding = deciding_inputs(name, self._network, self._facts)
-        if deciding:
-            raise self._values_needed(deciding)
+        found = deciding_inputs(name, self._network, self._facts)
+        if name in self._facts.static:
+            found = found or [*self._needed]  # it is made of sizes that these inputs decide
+        if found:
+            raise self._values_needed(found)
 
     def _values_needed(self, names: Iterable[str]) -> ValuesNeededError:
         listed = ", ".join(map(repr, names))

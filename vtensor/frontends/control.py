@@ -17,9 +17,10 @@ from vtensor.errors import ModelError
 from vtensor.frontends.folding import Facts
 from vtensor.frontends.network import NetworkNode
 from vtensor.frontends.splicing import Splice
+from vtensor.frontends.tensors import Array, sizes_of
 
-#: By operator, the positions of the inputs that decide what runs.
-_DECIDING = {"If": (0,), "Loop": (0, 1), "Scan": ()}
+#: Operators of control flow, and the positions of the inputs that decide what runs.
+DECIDING = {"If": (0,), "Loop": (0, 1), "Scan": ()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +47,7 @@ class Turns(NetworkNode):
 
 def deciding(node: NetworkNode, facts: Facts) -> list[str]:
     """The values that decide what a node runs, and are not known; none for other nodes."""
-    names = [
-        node.proto.input[i] for i in _DECIDING.get(node.label, ()) if i < len(node.proto.input)
-    ]
+    names = [node.proto.input[i] for i in DECIDING.get(node.label, ()) if i < len(node.proto.input)]
     if isinstance(node, Turns):
         names[1:] = [node.condition]
     return [name for name in names if name and name not in facts.arrays]
@@ -63,7 +62,7 @@ def decide(node: NetworkNode, facts: Facts, taken: set[str]) -> list[NetworkNode
     Raises:
         ModelError: its graphs do not hang together, or no turn delivers what is to be collected.
     """
-    if node.label not in _DECIDING or deciding(node, facts):
+    if node.label not in DECIDING or deciding(node, facts):
         return None
     attributes = {a.name: helper.get_attribute_value(a) for a in node.proto.attribute}
     if node.label == "If":
@@ -131,6 +130,17 @@ class _Loop:
         """What the turns have delivered, in the order in which it is collected, and the axis."""
         return self.turns.rows[row], 0
 
+    def empty(self, row: int) -> Array:
+        """What is collected when there is no turn, of the type that the body declares."""
+        value = self.body.output[self.heads + len(self.turns.states) + row]
+        sizes = sizes_of(value.type)
+        if sizes is None or None in sizes:
+            raise ModelError(f"it has no turn, and declares no sizes of {value.name!r}")
+        dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        shape = [size or 0 for size in sizes]
+        shape.insert(self.collected(row)[1] % (len(shape) + 1), 0)
+        return np.zeros(shape, dtype)
+
     def turn(self, taken: set[str]) -> list[NetworkNode]:
         """The nodes of the next turn, and what is left of the loop behind them."""
         turns = self.turns
@@ -158,8 +168,8 @@ class _Loop:
         for row in range(len(self.turns.rows)):
             name = outputs.get(len(self.turns.states) + row)
             if name and not self.turns.rows[row]:
-                raise ModelError(f"it has no turn, so the sizes of {name!r} are not known")
-            if name:
+                splice.alias(splice.constant(self.empty(row)), name)
+            elif name:
                 splice.stack(*self.collected(row), name)
         return splice.nodes(node.outputs, node.opsets)
 

@@ -32,6 +32,9 @@ _SHOWN_ELEMENTS = 4096
 #: Operators whose values are the sizes of their input.
 _SIZES = ("Shape", "Size")
 
+#: Operators that are computed here; all others that fold are left to ONNX's reference evaluator.
+OWN = (*_SIZES, "Constant", "ConstantOfShape")
+
 #: The inputs of which operators read nothing but the type, by position.
 _OF_TYPE = {"CastLike": (1,), **dict.fromkeys(_SIZES, (0,))}
 
@@ -131,22 +134,43 @@ def infer_node(network: Network, node: NetworkNode, facts: Facts) -> None:
         if name in facts.arrays and facts.arrays[name].size <= _SHOWN_ELEMENTS
     }
     try:
-        types = onnx.shape_inference.infer_node_outputs(
-            _inferring(schema),
-            node.proto,
-            {name: facts.types[name] for name in node.inputs},
-            shown,
-            opset_imports=_imports(node),
-            ir_version=network.ir_version,
-        )
+        types = _infer(network, node, schema, facts, shown)
     except Exception as error:  # InferenceError, and what bindings raise at malformed attributes
-        shapes = ", ".join(f"{name} {facts.sizes(name)}" for name in node.inputs)
-        raise node_error(network, node, f"its inputs do not fit ({shapes}): {error}") from error
+        if not static:
+            raise _unfit(network, node, facts, error) from error
+        try:  # ONNX's own functions hand on one element where its inference of values wants scalars
+            types = _infer(network, node, schema, facts, {})
+        except Exception:
+            raise _unfit(network, node, facts, error) from error
     facts.know_types(types)
     if schema.has_function or schema.has_context_dependent_function:  # type: ignore[attr-defined]
         facts.know_types(_infer_function(node, facts, types))
     if static:
         _fold(network, node, facts)
+
+
+def _infer(
+    network: Network,
+    node: NetworkNode,
+    schema: onnx.defs.OpSchema,
+    facts: Facts,
+    shown: dict[str, onnx.TensorProto],
+) -> dict[str, TypeProto]:
+    """ONNX's own inference, with the values of some inputs at hand."""
+    types: dict[str, TypeProto] = onnx.shape_inference.infer_node_outputs(
+        _inferring(schema),
+        node.proto,
+        {name: facts.types[name] for name in node.inputs},
+        shown,
+        opset_imports=_imports(node),
+        ir_version=network.ir_version,
+    )
+    return types
+
+
+def _unfit(network: Network, node: NetworkNode, facts: Facts, error: Exception) -> ModelError:
+    shapes = ", ".join(f"{name} {facts.sizes(name)}" for name in node.inputs)
+    return node_error(network, node, f"its inputs do not fit ({shapes}): {error}")
 
 
 def _infer_function(

@@ -25,10 +25,17 @@ def spellings_of(node: NetworkNode) -> list[Spelling]:
     return [] if node.domain else spellings(node.proto.op_type, node.opset)
 
 
-def has_body(schema: onnx.defs.OpSchema | None) -> bool:
-    """True when ONNX defines an operator by a function."""
-    made: Any = schema  # ONNX's stubs do not know all of it
-    return made is not None and bool(made.has_function or made.has_context_dependent_function)
+def has_body(domain: str, op_type: str, opset: int) -> bool:
+    """True when ONNX defines an operator by a function.
+
+    >>> has_body("", "SoftmaxCrossEntropyLoss", 13), has_body("", "MatMul", 13)
+    (True, False)
+    """
+    try:
+        schema: Any = onnx.defs.get_schema(op_type, opset, domain)  # ONNX's stubs do not know all
+    except onnx.defs.SchemaError:
+        return False
+    return bool(schema.has_function or schema.has_context_dependent_function)
 
 
 def function_of(node: NetworkNode, network: Network, facts: Facts) -> FunctionProto | None:
