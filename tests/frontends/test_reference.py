@@ -18,7 +18,7 @@ from tests.frontends.support import Array, f32, model
 from vtensor import Graph, Session, load_onnx
 from vtensor.cli import app
 from vtensor.errors import NativeError, NoInvokerError, UnsupportedOperatorError
-from vtensor.frontends import builder
+from vtensor.frontends import builder, functions
 from vtensor.report import plan_dict, plan_lines
 
 Lacking = Callable[..., None]
@@ -29,13 +29,13 @@ ELU = "g (float[2, 3] x) => (float[2, 3] y) { z = Relu(x) [last] y = Elu<alpha =
 @pytest.fixture
 def lacking(monkeypatch: pytest.MonkeyPatch) -> Lacking:
     """Takes operators of ONNX from VTensor."""
-    whole = builder.spellings_of
+    whole = functions.spellings_of
 
     def take(*op_types: str) -> None:
         monkeypatch.setattr(
             builder,
             "spellings_of",
-            lambda node, network: [] if node.proto.op_type in op_types else whole(node, network),
+            lambda node: [] if node.proto.op_type in op_types else whole(node),
         )
 
     return take
