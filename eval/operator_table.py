@@ -24,7 +24,7 @@ Made by `python -m eval.operator_table` from what is registered; a test compares
 constants or shapes for its only inputs (Constant, ConstantOfShape, Shape, Size, ...) is computed
 once, while loading, whatever the operator is; an input that decides shapes may be an initializer or
 an input of the graph. A node that no library takes is refused with each library's reason. What is
-not in the table runs on ONNX's own evaluator (the library `onnx_reference`: slow, and plans say so)
+in neither table runs on ONNX's own evaluator (the library `onnx_reference`: slow, and plans say so)
 where it reads and makes tensors of our element types, of sizes that are known before a run, and
 holds no graphs; `--no-reference` refuses it.
 `tests/onnx_suite/refused.txt` lists the cases of ONNX's own suite that are refused though VTensor
@@ -37,8 +37,8 @@ _EXPANDED = """
 ## Expanded
 
 These VTensor does not have; a node becomes the nodes of the function by which ONNX defines the
-operator. So do functions of the model's own, and If, Loop and Scan where what runs is known before
-a run.
+operator, and one case of ONNX's suite at least passes so. Functions of the model's own are expanded
+too, and so are If, Loop and Scan where what they run is known before a run.
 
 | ONNX | opsets |
 |---|---|"""

@@ -124,9 +124,9 @@ def test_other_domains() -> None:
         ("g (float[2] x) => (float[2] y) { s = SequenceConstruct(x) y = SequenceAt(s, i) }", "no "),
         ("g (float[2] x) => (string[2] y) { y = Cast <to = 8> (x) }", "element type string"),
         (
-            "g (float[2] x, bool q) => (float[2] y) { y = If(q)<then_branch = a() =>"
+            "g (float[2] x, float p) => (float[2] y) { q = IsNaN(p) y = If(q)<then_branch = a() =>"
             " (float[2] t) { t = Neg(x) }, else_branch = b() => (float[2] e) { e = Relu(x) }> }",
-            "If : 1 x",
+            "'q' decides what runs",
         ),
     ],
     ids=["data decides", "integers decide", "domain", "no input", "sequence", "text", "graphs"],
