@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 
-from tests.frontends.support import agree, f32, model, runtime
+from tests.frontends.support import Array, agree, f32, model, runtime
 from vtensor import Session, load_onnx
-from vtensor.errors import ModelError, UnsupportedOperatorError
+from vtensor.errors import ModelError, UnsupportedOperatorError, VTensorError
 from vtensor.frontends import expansion
 
 BRANCHES = """If(c) <
@@ -91,6 +93,34 @@ def test_loops_inside_of_loops_and_names_are_their_own() -> None:
     nodes = load_onnx(proto).nodes
     assert len(nodes) >= 18
     assert all(name == "y" or name.startswith("out/") for name in nodes), list(nodes)
+
+
+def test_a_branch_of_another_rank_than_the_output_declares() -> None:
+    text = f"g (float[3] x, bool c) => (float[n] y) {{ y = {BRANCHES} }}"
+    proto = model(text.replace("Neg(x) t = Mul(u, w)", "Neg(x) t = Mul(u, w2)"), w2=f32(2, 3))
+    with pytest.raises(ModelError, match=r"'y' is f32 .*, but its declared rank is 1"):
+        load_onnx(proto, values={"c": np.array(True)})
+
+
+@pytest.mark.parametrize(
+    ("text", "weights", "n"),
+    [
+        (LOOP, {"c": np.array(True)}, 3),
+        (
+            f"g (float[3] x, bool n) => (float[m] y) {{ c = Not(n) y = {BRANCHES} }}",
+            {"w": f32(3)},
+            True,
+        ),
+    ],
+    ids=["loop", "if"],
+)
+def test_changed_bytes(text: str, weights: dict[str, Array], n: int) -> None:
+    content = model(text, 17, **weights).SerializeToString()
+    for at in range(0, len(content), 11):
+        changed = bytearray(content)
+        changed[at] ^= 1 << at % 8
+        with suppress(VTensorError):
+            load_onnx(bytes(changed), values={"n": np.array(n)})
 
 
 def test_what_data_decides_is_refused_and_says_why() -> None:

@@ -118,6 +118,13 @@ def test_an_error_inside_names_the_node_that_called() -> None:
         load_onnx(local(graph, "f (a) => (b) { b = Add(a, x) }"))
 
 
+def test_a_version_that_no_operator_set_has() -> None:
+    proto = local("g (float[2] x) => (float[2] y) { y = my.f(x) }", "f (a) => (b) { b = Neg(a) }")
+    proto.functions[0].opset_import[0].version = 2**40
+    with pytest.raises(ModelError, match="there is no version 1099511627776 of domain ''"):
+        load_onnx(proto)
+
+
 def test_a_function_may_not_call_itself() -> None:
     graph = "g (float[2, 3] x) => (float[2, 3] y) { [here] y = my.f(x) }"
     one, two = "f (a) => (b) { b = my.h(a) }", "h (a) => (b) { b = my.f(a) }"

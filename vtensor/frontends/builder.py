@@ -391,6 +391,9 @@ class Builder:
             self._graph.output(self._constant(name, array, dims), name)
             return
         value = self.data(name)
+        if names and value.ndimensions() != len(names):
+            text = f"output {name!r} is {value.summary()}, but its declared rank is {len(names)}"
+            raise ModelError(f"{self._network.label}: {text}")
         if names and tuple(value.dims) != names:
             rename = structural_operator("rename").cls(tuple(zip(value.dims, names, strict=True)))
             stem = self._free(f"{name}:rename")

@@ -247,9 +247,16 @@ def _domain(named: OperatorSetIdProto | FunctionProto | NodeProto) -> str:
 
 
 def versions(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
-    """Version by domain."""
+    """Version by domain.
+
+    Raises:
+        ModelError: a domain is no text, or a version does not fit in 32 bits.
+    """
     opsets: dict[str, int] = {}
     for entry in imports:
+        _check_text(entry.domain)
+        if entry.version.bit_length() > 31:
+            raise ModelError(f"there is no version {entry.version} of domain {entry.domain!r}")
         opsets[_domain(entry)] = max(entry.version, opsets.get(_domain(entry), entry.version))
     return opsets
 
