@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
+import onnx
+
 from libdesc.registry import registry
-from vtensor.operators import OPERATORS, OperatorInfo, Spelling
+from tests.onnx_suite.cases import load
+from tests.onnx_suite.engines import at_load, judge
+from vtensor.frontends.functions import has_body
+from vtensor.operators import OPERATORS, OperatorInfo, Spelling, spellings
 
 FILE = Path(__file__).parents[1] / "docs" / "operators.md"
 
@@ -17,15 +24,24 @@ Made by `python -m eval.operator_table` from what is registered; a test compares
 constants or shapes for its only inputs (Constant, ConstantOfShape, Shape, Size, ...) is computed
 once, while loading, whatever the operator is; an input that decides shapes may be an initializer or
 an input of the graph. A node that no library takes is refused with each library's reason. What is
-not in the table runs on ONNX's own evaluator (the library `onnx_reference`: slow, and plans say so)
+in neither table runs on ONNX's own evaluator (the library `onnx_reference`: slow, and plans say so)
 where it reads and makes tensors of our element types, of sizes that are known before a run, and
 holds no graphs; `--no-reference` refuses it.
 `tests/onnx_suite/refused.txt` lists the cases of ONNX's own suite that are refused though VTensor
 has the operator.
 
 | ONNX | opsets | operators here | libraries |
-|---|---|---|---|
-"""
+|---|---|---|---|"""
+
+_EXPANDED = """
+## Expanded
+
+These VTensor does not have; a node becomes the nodes of the function by which ONNX defines the
+operator, and one case of ONNX's suite at least passes so. Functions of the model's own are expanded
+too, and so are If, Loop and Scan where what they run is known before a run.
+
+| ONNX | opsets |
+|---|---|"""
 
 
 def libraries(info: OperatorInfo) -> list[str]:
@@ -54,8 +70,33 @@ def opsets(spellings: list[Spelling]) -> str:
     return ", ".join(f"{a} to {b}" if b else f"from {a}" for a, b in spans)
 
 
-def table() -> str:
-    """The document: a row for each operator of ONNX."""
+def expanded() -> dict[str, int]:
+    """The operators that VTensor runs by their functions, and the first opset of each.
+
+    Of each at least one case of ONNX's suite passes, and is not decided while loading.
+    """
+    found: dict[str, int] = {}
+    for case in load().values():
+        if len(case.operators) > 1:
+            continue
+        [(domain, op_type)] = case.operators
+        versions = {s.since_version for s in _history() if (s.domain, s.name) == (domain, op_type)}
+        since = [v for v in sorted(versions) if has_body(domain, op_type, v)]
+        label = f"{domain}::{op_type}" if domain else op_type
+        spelled = not domain and spellings(op_type, since[-1]) if since else True
+        passed = label not in found and not spelled and judge(case).status == "passed"
+        if passed and not at_load(case):
+            found[label] = since[0]
+    return dict(sorted(found.items()))
+
+
+@cache
+def _history() -> Sequence[onnx.defs.OpSchema]:
+    return onnx.defs.get_all_schemas_with_history()
+
+
+def own() -> list[str]:
+    """A row for each operator of ONNX that is registered."""
     registry()
     rows: dict[str, list[tuple[Spelling, OperatorInfo]]] = defaultdict(list)
     for info in OPERATORS.values():
@@ -72,7 +113,13 @@ def table() -> str:
             "; ".join(sorted({", ".join(libraries(info)) for _, info in infos} - {""})),
         )
         lines.append(f"| {' | '.join(cells)} |")
-    return _HEAD + "\n".join(lines) + "\n"
+    return lines
+
+
+def table() -> str:
+    """The document."""
+    functions = [f"| {label} | from {since} |" for label, since in expanded().items()]
+    return "\n".join([_HEAD, *own(), _EXPANDED, *functions, ""])
 
 
 if __name__ == "__main__":

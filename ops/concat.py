@@ -24,7 +24,12 @@ def _read(node: NodeReader) -> VTensor:
     return node.add(Concat(axis), *inputs)
 
 
-@operator("Concat", dims={"x": "*", "y": "*"}, onnx=Spelling("Concat", 1, _read, _names))
+@operator(
+    "Concat",
+    dims={"x": "*", "y": "*"},
+    structural="concat",
+    onnx=Spelling("Concat", 1, _read, _names),
+)
 class Concat:
     """Put tensors one behind another along a dim.
 

@@ -69,7 +69,12 @@ def checked(indices: Array, size: int, op: str, axis: str) -> Array:
     return np.asarray(np.where(indices < 0, indices + size, indices))
 
 
-@operator("Gather", dims={"x": "*", "i": "*", "y": "*"}, onnx=Spelling("Gather", 1, _read, _names))
+@operator(
+    "Gather",
+    dims={"x": "*", "i": "*", "y": "*"},
+    structural="gather",
+    onnx=Spelling("Gather", 1, _read, _names),
+)
 class Gather:
     """Pick slices of a tensor by their places along a dim.
 

@@ -162,8 +162,8 @@ class OperatorInfo:
 
 
 #: Kinds of structural operators; ``rename`` takes ((old, new), ...), ``reshape`` takes
-#: ((name, size), ...).
-STRUCTURAL = ("rename", "reshape", "identity")
+#: ((name, size), ...). The others are added as ONNX spells them first.
+STRUCTURAL = ("rename", "reshape", "identity", "concat", "gather")
 
 #: Every operator by name; filled by ``@operator``.
 OPERATORS: dict[str, OperatorInfo] = {}
@@ -244,6 +244,16 @@ def operator(
         return cls
 
     return register
+
+
+def spellings(op_type: str, opset: int) -> list[Spelling]:
+    """The registered spellings of an ONNX operator that hold in an opset."""
+    return [
+        spelling
+        for info in OPERATORS.values()
+        for spelling in info.onnx
+        if spelling.op_type == op_type and spelling.since <= opset <= (spelling.until or opset)
+    ]
 
 
 def structural_operator(kind: str) -> OperatorInfo:

@@ -14,7 +14,10 @@ import onnx
 from onnx import ModelProto, TensorProto, numpy_helper
 
 from libdesc.registry import registry
-from vtensor.frontends.builder import spellings
+from vtensor.frontends.control import DECIDING
+from vtensor.frontends.folding import OWN
+from vtensor.frontends.functions import has_body
+from vtensor.operators import spellings
 
 #: Kinds of cases, by the suite's own names; its "real" networks are tests/networks'.
 CATEGORIES = ("node", "simple", "pytorch-converted", "pytorch-operator")
@@ -63,13 +66,14 @@ class Case:
 
     @property
     def supported(self) -> bool:
-        """True when VTensor has every operator of the model in the model's opset."""
+        """True when VTensor has every operator of the model in the model's opset.
+
+        Or it computes the operator while loading, or has what it is expanded to: a function's
+        body, turns of a loop.
+        """
         opsets = {entry.domain: entry.version for entry in self.model.opset_import}
         return all(
-            spellings(
-                op if domain in ("", "ai.onnx") else f"{domain}::{op}",
-                opsets.get(domain, opsets.get("", 0)),
-            )
+            _has("" if domain == "ai.onnx" else domain, op, opsets.get(domain, opsets.get("", 0)))
             for domain, op in self.operators
         )
 
@@ -82,6 +86,12 @@ class Case:
         return [
             _read(folder / f"{kind}_{index}.pb", declared[index].type) for index in range(count)
         ]
+
+
+def _has(domain: str, op: str, opset: int) -> bool:
+    own = not domain and op in (*DECIDING, *OWN)
+    label = f"{domain}::{op}" if domain else op
+    return own or bool(spellings(label, opset)) or has_body(domain, op, opset)
 
 
 def _array(given: Value) -> Value:

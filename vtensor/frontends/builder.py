@@ -13,7 +13,9 @@ from vtensor.errors import (
     ValuesNeededError,
     VTensorError,
 )
-from vtensor.frontends.folding import Facts, folds, schema_of
+from vtensor.frontends.control import deciding
+from vtensor.frontends.folding import Facts, folds
+from vtensor.frontends.functions import spellings_of
 from vtensor.frontends.naming import Key, Names, NodeNaming, assign_names, local_names
 from vtensor.frontends.network import Network, NetworkNode
 from vtensor.frontends.reader import Added, Reader, Refusal, attribute_value
@@ -21,23 +23,8 @@ from vtensor.frontends.reference import reference_spelling
 from vtensor.frontends.tensors import Array, element_type
 from vtensor.frontends.values import deciding_inputs, foldable, shape_makers
 from vtensor.graph import Graph
-from vtensor.operators import OPERATORS, Spelling, info_of, structural_operator
+from vtensor.operators import Spelling, info_of, structural_operator
 from vtensor.tensor import VTensor
-
-
-def spellings(op_type: str, opset: int) -> list[Spelling]:
-    """The registered spellings of an ONNX operator that hold in an opset."""
-    return [
-        spelling
-        for info in OPERATORS.values()
-        for spelling in info.onnx
-        if spelling.op_type == op_type and spelling.since <= opset <= (spelling.until or opset)
-    ]
-
-
-def spellings_of(node: NetworkNode, network: Network) -> list[Spelling]:
-    """The spellings of a node; those of foreign domains have the domain in front."""
-    return spellings(node.label, network.opsets[node.domain])
 
 
 @dataclass(eq=False)
@@ -72,7 +59,7 @@ def name_values(network: Network, facts: Facts, pinned: Mapping[Key, Names] | No
         ranks[name] = len(facts.sizes(name) or ())
     nodes = []
     for index, node in enumerate(network.nodes):
-        if folds(node, schema_of(node, network), facts):
+        if folds(node, facts):
             continue
         keys: dict[str, Key] = {}
         for i, name in enumerate(node.proto.input):
@@ -84,10 +71,8 @@ def name_values(network: Network, facts: Facts, pinned: Mapping[Key, Names] | No
                 keys[f"y{i}"] = name
                 ranks[name] = _rank(name, network, facts)
         by_role = {role: ranks[key] for role, key in keys.items()}
-        naming = NodeNaming(
-            network.opsets[node.domain], keys, by_role, attributes_of(node, network)
-        )
-        for spelling in spellings_of(node, network)[:1]:
+        naming = NodeNaming(node.opset, keys, by_role, attributes_of(node, network))
+        for spelling in spellings_of(node)[:1]:
             try:
                 spelling.names(naming)
             except Exception as error:
@@ -99,7 +84,7 @@ def name_values(network: Network, facts: Facts, pinned: Mapping[Key, Names] | No
 
 
 def _unreadable(network: Network, node: NetworkNode, error: Exception) -> ModelError:
-    return ModelError(f"{network.label}: {node.label} {node.name!r} cannot be read: {error}")
+    return ModelError(f"{network.label}: {node.described} cannot be read: {error}")
 
 
 def _has_rank(name: str, network: Network, facts: Facts) -> bool:
@@ -139,11 +124,14 @@ class Problems:
         if self.missing:
             lines.append(f"  VTensor does not have {len(self.missing)} of its operators:")
             for label, nodes in sorted(self.missing.items()):
-                names = ", ".join(node.name for node in nodes)
+                names = ", ".join(
+                    f"{node.name} (of {origin.label})" if (origin := node.outermost) else node.name
+                    for node in nodes
+                )
                 lines.append(f"    {label} : {len(nodes)} x, {names}")
         if self.refused:
             lines.append("  VTensor does not take these nodes:")
-            lines += [f"    {n.label} {n.name!r} : {reason}" for n, reason in self.refused]
+            lines += [f"    {n.described} : {reason}" for n, reason in self.refused]
         lines.append("  to fix: export the model without them, or add the operators")
         return UnsupportedOperatorError("\n".join(lines))
 
@@ -218,9 +206,11 @@ class Builder:
         Raises:
             ValuesNeededError: it would be, if the values of some inputs were given.
         """
-        deciding = deciding_inputs(name, self._network, self._facts)
-        if deciding:
-            raise self._values_needed(deciding)
+        found = deciding_inputs(name, self._network, self._facts)
+        if name in self._facts.static:
+            found = found or [*self._needed]  # it is made of sizes that these inputs decide
+        if found:
+            raise self._values_needed(found)
 
     def _values_needed(self, names: Iterable[str]) -> ValuesNeededError:
         listed = ", ".join(map(repr, names))
@@ -255,13 +245,17 @@ class Builder:
         return self._constants[key]
 
     def _node(self, node: NetworkNode, naming: NodeNaming) -> None:
-        candidates = spellings_of(node, self._network)
-        if not candidates and (known := shape_makers(node, self._network, self._facts)):
+        candidates = spellings_of(node)
+        if not candidates and (known := self._decisive(node)):
             self._needed.update(dict.fromkeys(known))
             return self._stand_in(node)
         if not candidates and self._reference:
             last = reference_spelling(node, self._network, self._facts)
             candidates = [last] if last else []
+        if not candidates and (values := deciding(node, self._facts)):
+            reason = f"{', '.join(map(repr, values))} decides what runs, and is computed from data"
+            self._problems.refused.append((node, reason))
+            return self._stand_in(node)
         if not candidates:
             self._problems.missing.setdefault(node.label, []).append(node)
             return self._stand_in(node)
@@ -287,6 +281,16 @@ class Builder:
             return self._stand_in(node)
         self._problems.refused.append((node, "; ".join(dict.fromkeys(reasons))))
         return self._stand_in(node)
+
+    def _decisive(self, node: NetworkNode) -> list[str]:
+        """The inputs by whose values a node folds, or it is decided what it runs."""
+        found = [
+            deciding_inputs(name, self._network, self._facts)
+            for name in deciding(node, self._facts)
+        ]
+        if found and all(found):
+            return [name for names in found for name in names]
+        return shape_makers(node, self._network, self._facts)
 
     def _read(self, spelling: Spelling, reader: Reader) -> dict[str, VTensor]:
         """A spelling's outputs by value name, presented and named as the model has them."""
@@ -316,7 +320,7 @@ class Builder:
 
     def _shape_error(self, node: NetworkNode, name: str, value: VTensor) -> ModelError:
         return ModelError(
-            f"{self._network.label}: {node.label} {node.name!r} gives {value.summary()}, but "
+            f"{self._network.label}: {node.described} gives {value.summary()}, but "
             f"{name!r} has the sizes {self._facts.sizes(name)} by ONNX's shape inference"
         )
 
@@ -393,6 +397,9 @@ class Builder:
             self._graph.output(self._constant(name, array, dims), name)
             return
         value = self.data(name)
+        if names and value.ndimensions() != len(names):
+            text = f"output {name!r} is {value.summary()}, but its declared rank is {len(names)}"
+            raise ModelError(f"{self._network.label}: {text}")
         if names and tuple(value.dims) != names:
             rename = structural_operator("rename").cls(tuple(zip(value.dims, names, strict=True)))
             stem = self._free(f"{name}:rename")

@@ -1,4 +1,4 @@
-"""Types of all values, and the values that are known before a run: one pass over the nodes.
+"""The types of a node's outputs, and their values where these are known before a run.
 
 A node whose inputs are all known is computed here, once, so that arithmetic on shapes leaves
 nothing behind in the graph. Types come from ONNX's own inference, a node at a time, with the known
@@ -8,7 +8,7 @@ inputs' values at hand.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import prod
@@ -36,12 +36,14 @@ from vtensor.runtime.budget import REMEDY
 #: Inference is shown the values of constants up to this size: shapes, axes, pads, scales.
 _SHOWN_ELEMENTS = 4096
 
-#: Nodes that read nothing of their input but its type.
-_OF_TYPE = ("Shape", "Size")
+#: Operators whose values are the sizes of their input.
+_SIZES = ("Shape", "Size")
 
+#: Operators that are computed here; all others that fold are left to ONNX's reference evaluator.
+OWN = (*_SIZES, "Constant", "ConstantOfShape")
 
-#: What knows the types of a node's outputs where ONNX does not.
-Made = Callable[[Network, NetworkNode, "Facts"], Mapping[str, TypeProto]]
+#: The inputs of which operators read nothing but the type, by position.
+_OF_TYPE = {"CastLike": (1,), **dict.fromkeys(_SIZES, (0,))}
 
 
 @dataclass(eq=False)
@@ -66,6 +68,12 @@ class Facts:
             return tuple(self.arrays[name].shape)
         return sizes_of(self.types.get(name))
 
+    def know_types(self, types: Mapping[str, TypeProto]) -> None:
+        """Types of values; one without a rank takes no place of one that was there."""
+        for name, kind in types.items():
+            if sizes_of(kind) is not None or sizes_of(self.types.get(name)) is None:
+                self.types[name] = kind
+
     def know(self, name: str, array: Array) -> None:
         """A value is a constant."""
         self.arrays[name] = array
@@ -73,63 +81,18 @@ class Facts:
         self.static.add(name)
 
 
-def infer(
-    network: Network,
-    sizes: Mapping[str, Sequence[int | None]],
-    values: Mapping[str, Array] | None = None,
-    made: Made | None = None,
-) -> Facts:
-    """Infer types and fold constants, given the sizes of inputs, and the values of some.
-
-    Where ONNX's inference leaves sizes open, ``made`` is asked. What was folded from initializers
-    alone is kept in ``network.arrays`` for the next time.
-
-    Raises:
-        ModelError: a node is not as ONNX defines it, its shapes do not fit, or a constant is too
-        large.
-    """
-    facts = Facts()
-    for name, array in network.arrays.items():
-        facts.know(name, array)
-    for name, declared in network.inputs.items():
-        facts.types[name] = helper.make_tensor_type_proto(declared.elem_type, sizes[name])
-        _check_budget(network, "input", name, facts)
-    for name, array in (values or {}).items():
-        facts.know(name, array)
-    context = onnx.checker.C.CheckerContext()
-    context.ir_version = network.ir_version
-    context.opset_imports = dict(network.opsets)
-    for node in network.nodes:
-        if any(name in facts.arrays for name in node.outputs):
-            continue  # folded for earlier sizes, from initializers alone
-        schema = schema_of(node, network)
-        if schema is None or has_graphs(node):
-            continue  # what is inside reads values from outside, which ONNX's check cannot see
-        try:
-            onnx.checker.check_node(node.proto, context)
-        except Exception as error:  # ValidationError, and what bindings raise at foreign bytes
-            raise _node_error(network, node, f"not as ONNX defines it: {error}") from error
-        _infer_node(network, node, schema, facts)
-        if made is not None and _has_open_sizes(node, facts):
-            facts.types.update(made(network, node, facts))
-    return facts
-
-
-def schema_of(node: NetworkNode, network: Network) -> onnx.defs.OpSchema | None:
+def schema_of(node: NetworkNode) -> onnx.defs.OpSchema | None:
     """ONNX's definition of a node's operator; None when ONNX has none in this opset."""
     try:
-        return onnx.defs.get_schema(node.proto.op_type, network.opsets[node.domain], node.domain)
+        return onnx.defs.get_schema(node.proto.op_type, node.opsets[node.domain], node.domain)
     except onnx.defs.SchemaError:
         return None
 
 
-def folds(node: NetworkNode, schema: onnx.defs.OpSchema | None, facts: Facts) -> bool:
+def folds(node: NetworkNode, facts: Facts) -> bool:
     """True when a node's outputs are known before a run, whatever its operator is."""
-    if schema is None or has_graphs(node):
-        return False
-    if not node.domain and node.proto.op_type in _OF_TYPE:
-        return True
-    if not all(name in facts.static for name in node.inputs):
+    schema = schema_of(node)
+    if schema is None or has_graphs(node) or not all(name in facts.static for name in _data(node)):
         return False
     random: bool | None = getattr(schema, "non_deterministic", None)
     if random is None:  # onnx 1.17 does not say; what draws random numbers there has no inputs
@@ -137,13 +100,10 @@ def folds(node: NetworkNode, schema: onnx.defs.OpSchema | None, facts: Facts) ->
     return not random
 
 
-def _has_open_sizes(node: NetworkNode, facts: Facts) -> bool:
-    """True where the inputs' sizes are known, and not all of the outputs'."""
-    known, found = (
-        [sizes is not None and None not in sizes for sizes in map(facts.sizes, names)]
-        for names in (node.inputs, node.outputs)
-    )
-    return all(known) and not all(found)
+def _data(node: NetworkNode) -> list[str]:
+    """The inputs of which a node reads more than the type."""
+    unread = () if node.domain else _OF_TYPE.get(node.proto.op_type, ())
+    return [name for i, name in enumerate(node.proto.input) if name and i not in unread]
 
 
 def has_graphs(node: NetworkNode) -> bool:
@@ -153,55 +113,77 @@ def has_graphs(node: NetworkNode) -> bool:
     )
 
 
-def _infer_node(
-    network: Network, node: NetworkNode, schema: onnx.defs.OpSchema, facts: Facts
-) -> None:
-    static = folds(node, schema, facts)
+def infer_node(network: Network, node: NetworkNode, facts: Facts) -> None:
+    """Note the types of a node's outputs, and their values where these are known before a run.
+
+    What was folded from initializers alone is kept in ``network.arrays`` for the next time.
+
+    Raises:
+        ModelError: the node is not as ONNX defines it, or its inputs do not fit.
+        BudgetError: a value takes more than the network may.
+    """
+    schema = schema_of(node)
+    if schema is None or has_graphs(node):
+        return  # what is inside reads values from outside, which ONNX's check cannot see
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version = network.ir_version
+    context.opset_imports = dict(node.opsets)
+    try:
+        onnx.checker.check_node(node.proto, context)
+    except Exception as error:  # ValidationError, and what bindings raise at foreign bytes
+        raise node_error(network, node, f"not as ONNX defines it: {error}") from error
+    static = folds(node, facts)
     if static:
         facts.static.update(node.outputs)
     if any(name not in facts.types for name in node.inputs):
         return
-    types = _types(network, node, schema, facts)
-    what = f"{node.label} {node.name!r}"
-    facts.types.update(types)
+    types = _types(network, node, schema, facts, static)
+    facts.know_types(types)
     for name, kind in types.items():
-        check_rank(len(kind.tensor_type.shape.dim), f"{network.label}: {what}: value {name!r}")
-        _check_budget(network, what, name, facts, facts.nbytes if static else 0)
+        what = f"{network.label}: {node.described}: value {name!r}"
+        check_rank(len(kind.tensor_type.shape.dim), what)
+        check_budget(network, node.described, name, facts, facts.nbytes if static else 0)
     if schema.has_function or schema.has_context_dependent_function:  # type: ignore[attr-defined]
-        facts.types.update(_infer_function(network, node, facts, types))
+        facts.know_types(_infer_function(node, facts, types))
     if static:
         _fold(network, node, facts)
 
 
 def _types(
-    network: Network, node: NetworkNode, schema: onnx.defs.OpSchema, facts: Facts
-) -> Mapping[str, TypeProto]:
+    network: Network, node: NetworkNode, schema: onnx.defs.OpSchema, facts: Facts, static: bool
+) -> dict[str, TypeProto]:
     """The types of a node's outputs, by the first definition whose inference takes it."""
+    if found := attribute_fault(node.proto):
+        raise node_error(network, node, found)
     shown = {
         name: numpy_helper.from_array(facts.arrays[name])
         for name in node.inputs
         if name in facts.arrays and facts.arrays[name].size <= _SHOWN_ELEMENTS
     }
-    if found := attribute_fault(node.proto):
-        raise _node_error(network, node, found)
-    opsets = [helper.make_opsetid(d, v) for d, v in network.opsets.items()]
-    kinds, version = {name: bounded(facts.types[name]) for name in node.inputs}, network.ir_version
-    fault: Exception | None = None
-    for one in _inferring(schema):
-        whole = _spelled_out(node.proto, one)
+    tries = [(one, shown) for one in _inferring(schema)]
+    if static:  # ONNX's own functions hand on one element where its inference wants scalars
+        tries.append((schema, {}))
+    faults = []
+    for one, values in tries:
         try:
             types = onnx.shape_inference.infer_node_outputs(
-                one, whole, kinds, shown, opset_imports=opsets, ir_version=version
+                one,
+                _spelled_out(node.proto, one),
+                {name: bounded(facts.types[name]) for name in node.inputs},
+                values,
+                opset_imports=_imports(node),
+                ir_version=network.ir_version,
             )
             return {name: unbounded(kind) for name, kind in types.items()}
         except Exception as error:  # InferenceError, and what bindings raise at odd attributes
-            fault = error
+            faults.append(error)
+    fault = faults[len(tries) - 1 - static]
     shapes = ", ".join(f"{name} {facts.sizes(name)}" for name in node.inputs)
-    raise _node_error(network, node, f"its inputs do not fit ({shapes}): {fault}") from fault
+    raise node_error(network, node, f"its inputs do not fit ({shapes}): {fault}") from fault
 
 
 def _infer_function(
-    network: Network, node: NetworkNode, facts: Facts, types: Mapping[str, TypeProto]
+    node: NetworkNode, facts: Facts, types: Mapping[str, TypeProto]
 ) -> dict[str, TypeProto]:
     """The types of outputs whose rank ONNX knows only of the function that defines the operator."""
     unknown = [
@@ -211,7 +193,7 @@ def _infer_function(
     ]
     if not unknown:
         return {}
-    model = one_node(network, node, facts.types, unknown).model
+    model = one_node(node, facts.types, unknown).model
     own = [(node.proto.domain, node.proto.op_type)]
     try:
         model = onnx.inliner.inline_selected_functions(model, own, inline_schema_functions=True)
@@ -219,6 +201,10 @@ def _infer_function(
     except Exception:  # whatever it met: the shape stays unknown, and who needs it says so
         return {}
     return {value.name: value.type for value in model.graph.output if value.name in unknown}
+
+
+def _imports(node: NetworkNode) -> list[onnx.OperatorSetIdProto]:
+    return [helper.make_opsetid(domain, version) for domain, version in node.opsets.items()]
 
 
 @cache
@@ -263,19 +249,20 @@ def _spelled_out(node: onnx.NodeProto, schema: onnx.defs.OpSchema) -> onnx.NodeP
 
 
 def _fold(network: Network, node: NetworkNode, facts: Facts) -> None:
-    if not node.domain and node.proto.op_type in _OF_TYPE:
+    if node.label in _SIZES:
         sizes = facts.sizes(node.proto.input[0])
         if sizes is None or None in sizes:
             return  # symbolic: known once the inputs' sizes are
-    elif not all(name in facts.arrays for name in node.inputs):
+    elif not all(name in facts.arrays for name in _data(node)):
         return
     try:
         results = _evaluate(network, node, facts)
     except (ModelError, MemoryError):
         raise
     except Exception as error:  # the reference evaluator's own, of any kind
-        raise _node_error(network, node, f"this constant cannot be computed: {error}") from error
-    pure = all(name in network.arrays for name in node.inputs)
+        raise node_error(network, node, f"this constant cannot be computed: {error}") from error
+    # A value inside of a function may have another name next time.
+    pure = node.origin is None and all(name in network.arrays for name in node.inputs)
     for name, array in zip(node.outputs, results, strict=True):
         facts.know(name, array)
         facts.nbytes += 0 if _is_view(array, node, facts) else array.nbytes
@@ -289,7 +276,7 @@ def _is_view(array: Array, node: NetworkNode, facts: Facts) -> bool:
     return 0 in array.strides or any(np.may_share_memory(array, one) for one in given)
 
 
-def _check_budget(network: Network, what: str, name: str, facts: Facts, held: int = 0) -> None:
+def check_budget(network: Network, what: str, name: str, facts: Facts, held: int = 0) -> None:
     """See that a value can be held at all, beside ``held`` bytes.
 
     Raises:
@@ -312,7 +299,7 @@ def _evaluate(network: Network, node: NetworkNode, facts: Facts) -> list[Array]:
     """The outputs of a node whose inputs are known."""
     attributes = {a.name: a for a in node.proto.attribute}
     op_type = "" if node.domain else node.proto.op_type
-    if op_type in _OF_TYPE:
+    if op_type in _SIZES:
         sizes = facts.sizes(node.proto.input[0]) or ()
         if op_type == "Size":
             return [np.asarray(prod(s or 0 for s in sizes), np.int64)]
@@ -327,23 +314,29 @@ def _evaluate(network: Network, node: NetworkNode, facts: Facts) -> list[Array]:
         element = np.zeros(1, np.float32) if value is None else tensor_array(value.t, network.files)
         shape = [int(size) for size in np.atleast_1d(facts.arrays[node.proto.input[0]])]
         return [np.broadcast_to(element.reshape(()), shape)]
-    given = [np.asarray(facts.arrays[name]) for name in dict.fromkeys(node.inputs)]
-    return one_node(network, node, facts.types, node.outputs).run(given)
+    given = [
+        np.asarray(facts.arrays[name]) if name in facts.arrays else _example(facts.types[name])
+        for name in dict.fromkeys(node.inputs)
+    ]
+    return one_node(node, facts.types, node.outputs).run(given)
 
 
-def one_node(
-    network: Network, node: NetworkNode, types: Mapping[str, TypeProto], outputs: Sequence[str]
-) -> OneNode:
+def one_node(node: NetworkNode, types: Mapping[str, TypeProto], outputs: Sequence[str]) -> OneNode:
     """A model of one node, which ONNX's tools take: its inputs, each once, and these outputs."""
     given, made = (
         [helper.make_value_info(name, types.get(name, TypeProto())) for name in names]
         for names in (dict.fromkeys(node.inputs), outputs)
     )
-    opsets = [helper.make_opsetid(d, v) for d, v in network.opsets.items()]
     graph = helper.make_graph([node.proto], "node", given, made)
-    model = helper.make_model(graph, opset_imports=opsets)
+    model = helper.make_model(graph, opset_imports=_imports(node))
     return OneNode(model.SerializeToString(deterministic=True))
 
 
-def _node_error(network: Network, node: NetworkNode, text: str) -> ModelError:
-    return ModelError(f"{network.label}: {node.label} {node.name!r}: {text}")
+def _example(kind: TypeProto) -> Array:
+    """An array of an element type, for who reads nothing else of it."""
+    return np.zeros((), helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type))
+
+
+def node_error(network: Network, node: NetworkNode, text: str) -> ModelError:
+    """The error that says what is wrong with a node."""
+    return ModelError(f"{network.label}: {node.described}: {text}")

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from onnx import TypeProto, helper
 
 from vtensor.dtype import numpy_dtype
-from vtensor.frontends.builder import name_values, spellings_of
+from vtensor.frontends.builder import name_values
 from vtensor.frontends.folding import Facts
+from vtensor.frontends.functions import spellings_of
 from vtensor.frontends.naming import Names, local_names
 from vtensor.frontends.network import Network, NetworkNode
 from vtensor.frontends.reader import Reader
@@ -26,7 +27,7 @@ def made_types(network: Network, node: NetworkNode, facts: Facts) -> dict[str, T
     named = name_values(replace(network, nodes=[node], inputs={}), facts)
     for _, naming in named.nodes:
         local = local_names(naming, named.names)
-        for spelling in spellings_of(node, network):
+        for spelling in spellings_of(node):
             values = _Inputs(node, facts, local)
             reader = Reader(node, naming.opset, local, values, naming.read_attribute)
             try:

@@ -6,18 +6,24 @@ Whatever the bytes are, the answer is a ``Network`` or a ``ModelError``.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 import onnx
-import onnx.inliner
-from onnx import GraphProto, ModelProto, NodeProto, TypeProto
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    OperatorSetIdProto,
+    TypeProto,
+)
 
 from vtensor.errors import InputError, ModelError
 from vtensor.frontends.external import DataFiles
-from vtensor.frontends.guards import check_functions
 from vtensor.frontends.tensors import Array, check_rank, element_type, tensor_array
 from vtensor.runtime.budget import max_bytes_of
 
@@ -36,22 +42,66 @@ class InputType:
     sizes: tuple[int | str | None, ...]
 
 
+#: A function by domain, name and overload.
+FunctionKey = tuple[str, str, str]
+
+
 @dataclass(frozen=True)
 class NetworkNode:
-    """A node under a name that no other node or value has."""
+    """A node under a name that no other node or value has.
+
+    Attributes:
+        opsets: version by domain, which for a node of a function are the function's.
+        origin: the node that this one is a part of, when a function or a loop was expanded.
+    """
 
     name: str
     proto: NodeProto
+    opsets: Mapping[str, int] = field(default_factory=dict, compare=False)
+    origin: NetworkNode | None = None
 
     @property
     def domain(self) -> str:
         """Its operator's domain; empty for ONNX's own."""
-        return "" if self.proto.domain in ONNX_DOMAINS else self.proto.domain
+        return _domain(self.proto)
 
     @property
     def label(self) -> str:
         """Its operator, with the domain where that is not ONNX's own."""
         return f"{self.domain}::{self.proto.op_type}" if self.domain else self.proto.op_type
+
+    @property
+    def opset(self) -> int:
+        """Version of ONNX's own operators."""
+        return self.opsets.get("", 0)
+
+    @property
+    def key(self) -> FunctionKey:
+        """The function that the node calls, if its operator is one."""
+        return self.domain, self.proto.op_type, self.proto.overload
+
+    @property
+    def origins(self) -> Iterator[NetworkNode]:
+        """The nodes that this one is a part of, the innermost first."""
+        node = self.origin
+        while node is not None:
+            yield node
+            node = node.origin
+
+    @property
+    def outermost(self) -> NetworkNode | None:
+        """The model's own node that this one is a part of; None for the model's own."""
+        return next(reversed([*self.origins]), None)
+
+    @property
+    def described(self) -> str:
+        """What errors call it: operator and name, and the same of the model's node it is part of.
+
+        >>> print(NetworkNode("a", NodeProto(op_type="Relu")).described)
+        Relu 'a'
+        """
+        whole = self.outermost
+        return f"{self.label} {self.name!r}" + (f" (of {whole.described})" if whole else "")
 
     @property
     def inputs(self) -> list[str]:
@@ -62,6 +112,11 @@ class NetworkNode:
     def outputs(self) -> list[str]:
         """Names of the outputs that are given one."""
         return [name for name in self.proto.output if name]
+
+    @property
+    def reads(self) -> set[str]:
+        """Names of all values that it reads, those that graphs in it take from outside included."""
+        return reads_of(self.proto)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +131,7 @@ class Network:
         used: values that a node or the caller reads.
         files: where external data may be; None when the model came from memory.
         max_bytes: what may be taken for constants that are computed.
+        functions: the model's own.
     """
 
     label: str
@@ -90,11 +146,7 @@ class Network:
     nodes: Sequence[NetworkNode]
     declared: Mapping[str, TypeProto]
     used: frozenset[str]
-
-    @property
-    def opset(self) -> int:
-        """Version of ONNX's own operators."""
-        return self.opsets.get("", 0)
+    functions: Mapping[FunctionKey, FunctionProto]
 
     @cached_property
     def producers(self) -> Mapping[str, NetworkNode]:
@@ -178,9 +230,6 @@ def _network(proto: ModelProto, label: str, files: DataFiles | None, max_bytes: 
     if not proto.HasField("graph"):
         raise ModelError("it has no graph; it is no ONNX model, or it is cut short")
     opsets = _opsets(proto)
-    if proto.functions:
-        check_functions(proto)
-        proto = onnx.inliner.inline_local_functions(proto)
     graph = proto.graph
     _check_text(graph.name, *(entry.domain for entry in proto.opset_import))
     for named in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
@@ -194,7 +243,11 @@ def _network(proto: ModelProto, label: str, files: DataFiles | None, max_bytes: 
         arrays[tensor.name] = tensor_array(tensor, files)
     inputs = _inputs(graph, arrays)
     outputs = [value.name for value in graph.output]
-    nodes, used = _nodes(graph, {*inputs, *arrays}, outputs, opsets)
+    if not outputs:
+        raise ModelError("its graph delivers no output")
+    if len(set(outputs)) != len(outputs):
+        raise ModelError(f"an output is delivered twice: {', '.join(outputs)}")
+    nodes, used = running_nodes(graph.node, {*inputs, *arrays}, outputs, opsets)
     declared = {}
     for value in (*graph.value_info, *graph.output):
         check_rank(len(value.type.tensor_type.shape.dim), f"value {value.name!r}")
@@ -212,19 +265,38 @@ def _network(proto: ModelProto, label: str, files: DataFiles | None, max_bytes: 
         nodes,
         declared,
         frozenset(used),
+        {(_domain(f), f.name, f.overload): f for f in proto.functions},
     )
 
 
+def _domain(named: OperatorSetIdProto | FunctionProto | NodeProto) -> str:
+    """The domain of what has one; empty for ONNX's own."""
+    return "" if named.domain in ONNX_DOMAINS else named.domain
+
+
+def versions(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
+    """Version by domain.
+
+    Raises:
+        ModelError: a domain is no text, or a version does not fit in 32 bits.
+    """
+    opsets: dict[str, int] = {}
+    for entry in imports:
+        _check_text(entry.domain)
+        if entry.version.bit_length() > 31:
+            raise ModelError(f"there is no version {entry.version} of domain {entry.domain!r}")
+        opsets[_domain(entry)] = max(entry.version, opsets.get(_domain(entry), entry.version))
+    return opsets
+
+
 def _opsets(proto: ModelProto) -> dict[str, int]:
+    """Version by domain, checked."""
     if not 1 <= proto.ir_version <= onnx.IR_VERSION:
         raise ModelError(
             f"IR version {proto.ir_version} is not among 1 to {onnx.IR_VERSION}, "
             f"which onnx {onnx.__version__} reads"
         )
-    opsets: dict[str, int] = {}
-    for entry in proto.opset_import:
-        domain = "" if entry.domain in ONNX_DOMAINS else entry.domain
-        opsets[domain] = max(entry.version, opsets.get(domain, entry.version))
+    opsets = versions(proto.opset_import)
     newest = onnx.defs.onnx_opset_version()
     if not opsets:
         raise ModelError("it imports no operator set; it is no ONNX model, or it is cut short")
@@ -259,20 +331,59 @@ def _inputs(graph: GraphProto, arrays: Mapping[str, Array]) -> dict[str, InputTy
     return inputs
 
 
-def _nodes(
-    graph: GraphProto, given: set[str], outputs: Sequence[str], opsets: Mapping[str, int]
+def graphs_of(attribute: AttributeProto) -> list[GraphProto]:
+    """The graphs that an attribute holds."""
+    return [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
+
+
+def reads_of(node: NodeProto) -> set[str]:
+    """Names of all values that a node reads, those that graphs in it take from outside included."""
+    reads = {name for name in node.input if name}
+    for attribute in node.attribute:
+        for graph in graphs_of(attribute):
+            inside = {value.name for value in (*graph.input, *graph.initializer)}
+            inside.update(name for each in graph.node for name in each.output)
+            read = {value.name for value in graph.output}
+            reads |= read.union(*(reads_of(each) for each in graph.node)) - inside
+    return reads
+
+
+def needed(
+    nodes: Sequence[NetworkNode], outputs: Iterable[str]
 ) -> tuple[list[NetworkNode], set[str]]:
-    """The nodes that outputs need, in running order, and the values that are read."""
-    if not outputs:
-        raise ModelError("its graph delivers no output")
-    if len(set(outputs)) != len(outputs):
-        raise ModelError(f"an output is delivered twice: {', '.join(outputs)}")
+    """Of nodes in running order those that outputs need, and all values that these read."""
+    used, kept = set(outputs), []
+    for node in reversed(nodes):
+        if used.intersection(node.outputs):
+            used |= node.reads
+            kept.append(node)
+    return kept[::-1], used
+
+
+def running_nodes(
+    protos: Sequence[NodeProto],
+    given: set[str],
+    outputs: Sequence[str],
+    opsets: Mapping[str, int],
+    origin: NetworkNode | None = None,
+    prefix: str = "",
+) -> tuple[list[NetworkNode], set[str]]:
+    """The nodes that outputs need, in running order, and the values that are read.
+
+    Args:
+        given: values that are there without them.
+        origin: the node that all of these are a part of.
+        prefix: what their names begin with behind that node's.
+
+    Raises:
+        ModelError: a value is defined twice or nowhere, or a node has a domain without a version.
+    """
     producer: dict[str, int] = {}
-    nodes = [NodeProto.FromString(node.SerializeToString()) for node in graph.node]
+    nodes = [NodeProto.FromString(node.SerializeToString()) for node in protos]
     for index, node in enumerate(nodes):
         _check_text(node.name, node.op_type, node.domain, *node.input, *node.output)
         _check_text(*(attribute.name for attribute in node.attribute))
-        if not opsets.get("" if node.domain in ONNX_DOMAINS else node.domain):
+        if not opsets.get(_domain(node)):
             raise ModelError(
                 f"node {node.name or index!r} ({node.op_type}) is of domain {node.domain!r}, "
                 "for which the model imports no operator set"
@@ -282,18 +393,12 @@ def _nodes(
                 raise ModelError(f"value {name!r} is defined twice")
             if name:
                 producer[name] = index
-    order = _order(nodes, producer, given)
-    used = set(outputs)
     for name in outputs:
         if name not in producer and name not in given:
             raise ModelError(f"output {name!r} is defined nowhere")
-    kept = []
-    for index in reversed(order):
-        if used.intersection(nodes[index].output):
-            used.update(name for name in nodes[index].input if name)
-            kept.append(index)
-    kept.reverse()
-    return _named(nodes, kept, {*producer, *given}), used
+    stem = f"{origin.name}/{prefix}" if origin else ""
+    named = _named(nodes, _order(nodes, producer, given), given, stem)
+    return needed([NetworkNode(name, node, opsets, origin) for name, node in named], outputs)
 
 
 def _check_text(*texts: object) -> None:
@@ -307,9 +412,7 @@ def _order(nodes: Sequence[NodeProto], producer: Mapping[str, int], given: set[s
     """Indices of the nodes in running order: the file's own where that is one, as ONNX demands."""
     in_order = True
     for index, node in enumerate(nodes):
-        for name in node.input:
-            if not name or name in given:
-                continue
+        for name in sorted(reads_of(node) - given):
             if name not in producer:
                 label = node.name or f"{node.op_type}:{index}"
                 raise ModelError(f"node {label!r} reads {name!r}, which is defined nowhere")
@@ -321,7 +424,7 @@ def _order(nodes: Sequence[NodeProto], producer: Mapping[str, int], given: set[s
     graph: nx.DiGraph[int] = nx.DiGraph()
     graph.add_nodes_from(range(len(nodes)))
     for index, node in enumerate(nodes):
-        graph.add_edges_from((producer[n], index) for n in node.input if n in producer)
+        graph.add_edges_from((producer[n], index) for n in reads_of(node) if n in producer)
     try:
         return list(nx.lexicographical_topological_sort(graph))
     except nx.NetworkXUnfeasible:
@@ -330,20 +433,21 @@ def _order(nodes: Sequence[NodeProto], producer: Mapping[str, int], given: set[s
         raise ModelError(f"its graph has a cycle through the nodes {names}") from None
 
 
-def _named(nodes: Sequence[NodeProto], kept: Iterable[int], values: set[str]) -> list[NetworkNode]:
-    """Nodes under unique names, ``op_type:index`` where ONNX gives none.
+def _named(
+    nodes: Sequence[NodeProto], order: Iterable[int], given: set[str], prefix: str
+) -> Iterator[tuple[str, NodeProto]]:
+    """Nodes with unique names, ``op_type:index`` where ONNX gives none.
 
     A node may have the name of its own output, not that of another value.
     """
     taken: set[str] = set()
-    named = []
-    for index in kept:
+    values = {name for node in nodes for name in node.output}
+    for index in order:
         node = nodes[index]
-        stem = node.name or f"{node.op_type}:{index}"
-        name, count = stem, 0
-        while name in taken or (name in values and name not in node.output):
+        name = stem = prefix + (node.name or f"{node.op_type}:{index}")
+        count = 0
+        while name in taken or ((name in given or name in values) and name not in node.output):
             count += 1
             name = f"{stem}:{count}"
         taken.add(name)
-        named.append(NetworkNode(name, node))
-    return named
+        yield name, node

@@ -11,8 +11,7 @@ from typing import SupportsIndex
 from libdesc.registry import registry
 from vtensor.errors import InputError, ModelError, ValuesNeededError
 from vtensor.frontends.builder import Builder, Named, name_values
-from vtensor.frontends.folding import infer
-from vtensor.frontends.made import made_types
+from vtensor.frontends.expansion import infer
 from vtensor.frontends.naming import Key, Names
 from vtensor.frontends.network import Source, read_network
 from vtensor.frontends.tensors import Array, element_type, sizes_of
@@ -147,7 +146,7 @@ class Model:
         }
         promised = self._promised()
         pinned.update(promised)
-        named = name_values(self._network, infer(self._network, sizes, checked, made_types), pinned)
+        named = name_values(*infer(self._network, sizes, checked), pinned)
         return Builder(named, self._reference).build(promised)
 
     def ports(self) -> tuple[list[Port], list[Port]]:
@@ -186,7 +185,7 @@ class Model:
     def _symbolic(self) -> Named:
         """Names and types so far as they follow from the model alone."""
         sizes = {name: shape for name, (_, shape) in self.inputs.items()}
-        return name_values(self._network, infer(self._network, sizes, made=made_types))
+        return name_values(*infer(self._network, sizes))
 
     def _values(self, values: Values) -> dict[str, Array]:
         """Given values, checked."""

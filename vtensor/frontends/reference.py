@@ -21,7 +21,7 @@ def reference_spelling(node: NetworkNode, network: Network, facts: Facts) -> Spe
     if has_graphs(node):
         return None
     used = [name for name in node.outputs if name in network.used]
-    one = one_node(network, node, facts.types, used)
+    one = one_node(node, facts.types, used)
     try:
         _ = one.evaluator
     except Exception:  # whatever ONNX raises for what it has no implementation of

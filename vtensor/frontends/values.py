@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import prod
 
-from vtensor.frontends.folding import Facts, folds, schema_of
+from vtensor.frontends.folding import Facts, folds
 from vtensor.frontends.network import Network, NetworkNode
 
 #: A larger input is data, whatever reads it.
@@ -41,7 +41,7 @@ def shape_makers(node: NetworkNode, network: Network, facts: Facts) -> list[str]
     sizes = [facts.sizes(name) for name in node.outputs]
     if all(known is not None and None not in known for known in sizes):
         return []
-    if not folds(node, schema_of(node, network), Facts(static={*node.inputs})):
+    if not folds(node, Facts(static={*node.inputs})):
         return []
     given = [name for name in node.inputs if name not in facts.static]
     found = [deciding_inputs(name, network, facts) for name in given]
@@ -73,9 +73,7 @@ def _leaves(name: str, network: Network, facts: Facts) -> list[str] | None:
             found[value] = None
             continue
         node = network.producers[value]
-        schema = schema_of(node, network)
-        given = Facts(static={*node.inputs})
-        if not folds(node, schema, given):
+        if not folds(node, Facts(static={*node.inputs})):
             return None
         fresh = [each for each in node.inputs if each not in seen]
         seen.update(fresh)

@@ -1,0 +1,142 @@
+"""Control flow that is decided before a run is gone after loading; the rest is refused."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+from tests.frontends.support import Array, agree, f32, model, runtime
+from vtensor import Session, load_onnx
+from vtensor.errors import ModelError, UnsupportedOperatorError, VTensorError
+from vtensor.frontends import expansion
+
+BRANCHES = """If(c) <
+    then_branch = a() => (float[m] t) { u = Neg(x) t = Mul(u, w) },
+    else_branch = b() => (float[k] t) { t = Concat<axis = 0>(x, x) }
+>"""
+LOOP = """g (float[3] x, int64 n) => (float[3] y, float[m, 3] z) {
+    y, z = Loop(n, c, x) < body = b(int64 i, bool d, float[3] s)
+        => (bool d, float[3] t, float[3] u) {
+        f = Cast<to = 1>(i) t = Add(s, f) u = Mul(t, x)
+    } >
+}"""
+
+
+@pytest.mark.parametrize("choice", [True, False])
+def test_the_branch_that_is_taken(choice: bool) -> None:
+    text = f"g (float[3] x, bool c) => (float[n] y) {{ [if] y = {BRANCHES} }}"
+    feeds = {"x": f32(3), "c": np.array(choice)}
+    agree(model(text, w=f32(3, seed=1)), feeds)
+    graph = load_onnx(model(text, w=f32(3)), values={"c": feeds["c"]})
+    operators = {node.op_name for node in graph.nodes.values()}
+    assert operators - {"Rename"} == [{"Concat"}, {"Neg", "Mul"}][choice]
+
+
+def test_a_condition_on_shapes() -> None:
+    text = f"g (float[n] x) => (float[m] y) {{ s = Size(x) c = Less(s, four) y = {BRANCHES} }}"
+    proto = model(text, w=f32(3, seed=1), four=np.array(4))
+    agree(proto, {"x": f32(3)})
+    with Session(proto) as session:
+        [y] = session.run(None, {"x": f32(5)})
+    np.testing.assert_array_equal(y, np.tile(f32(5), 2))
+
+
+@pytest.mark.parametrize("turns", [1, 4])
+def test_a_loop_that_counts(turns: int) -> None:
+    agree(model(LOOP, c=np.array(True)), {"x": f32(3), "n": np.array(turns)})
+
+
+def test_a_loop_without_turns() -> None:
+    agree(model(LOOP, c=np.array(False)), {"x": f32(3), "n": np.array(4)})
+    proto = model(LOOP.replace("float[3] u", "float[p] u"), c=np.array(False))
+    with Session(proto) as session, pytest.raises(ModelError, match=r"no turn, .* no sizes of 'u'"):
+        session.run(None, {"x": f32(3), "n": np.array(4)})
+
+
+def test_a_loop_that_ends_by_a_condition_that_is_known() -> None:
+    text = """g (float[3] x) => (float[3] y) {
+        k, y = Loop(, c, zero, x) < body = b(int64 i, bool d, int64 k, float[3] s)
+            => (bool e, int64 l, float[3] t) {
+            l = Add(k, two) e = Less(l, nine) t = Add(s, x)
+        } >
+    }"""
+    weights = {"zero": np.array(0), "two": np.array(2), "nine": np.array(9), "c": np.array(True)}
+    agree(model(text, 17, **weights), {"x": f32(3)})
+    assert len(load_onnx(model(text, 17, **weights)).nodes) < 8
+
+
+@pytest.mark.parametrize("backwards", [0, 1])
+def test_a_scan(backwards: int) -> None:
+    text = f"""g (float[3] s, float[3, 4] x, float[2, 4] w) => (float[3] f, float[3, 4] y) {{
+        f, y = Scan(s, x, w) < num_scan_inputs = 2, scan_input_axes = [1, 1],
+            scan_input_directions = [{backwards}, 0], scan_output_axes = [-1],
+            scan_output_directions = [{backwards}],
+            body = b(float[3] p, float[3] a, float[2] v) => (float[3] q, float[3] r) {{
+                m = ReduceSum(v) r = Add(p, a) q = Mul(r, m)
+            }} >
+    }}"""
+    agree(model(text), {"s": f32(3), "x": f32(3, 4, seed=1), "w": f32(2, 4, seed=2)})
+
+
+def test_loops_inside_of_loops_and_names_are_their_own() -> None:
+    text = """g (float[2] x) => (float[2] y) {
+        [out] y = Loop(n, , x) < body = b(int64 i, bool d, float[2] s) => (bool d, float[2] t) {
+            [in] t = Loop(n, , s) < body = c(int64 j, bool e, float[2] r) => (bool e, float[2] q) {
+                p = Neg(x) q = Add(p, r)
+            } >
+        } >
+    }"""
+    proto = model(text, n=np.array(3))
+    agree(proto, {"x": f32(2)})
+    nodes = load_onnx(proto).nodes
+    assert len(nodes) >= 18
+    assert all(name == "y" or name.startswith("out/") for name in nodes), list(nodes)
+
+
+def test_a_branch_of_another_rank_than_the_output_declares() -> None:
+    text = f"g (float[3] x, bool c) => (float[n] y) {{ y = {BRANCHES} }}"
+    proto = model(text.replace("Neg(x) t = Mul(u, w)", "Neg(x) t = Mul(u, w2)"), w2=f32(2, 3))
+    with pytest.raises(ModelError, match=r"'y' is f32 .*, but its declared rank is 1"):
+        load_onnx(proto, values={"c": np.array(True)})
+
+
+@pytest.mark.parametrize(
+    ("text", "weights", "n"),
+    [
+        (LOOP, {"c": np.array(True)}, 3),
+        (
+            f"g (float[3] x, bool n) => (float[m] y) {{ c = Not(n) y = {BRANCHES} }}",
+            {"w": f32(3)},
+            True,
+        ),
+    ],
+    ids=["loop", "if"],
+)
+def test_changed_bytes(text: str, weights: dict[str, Array], n: int) -> None:
+    content = model(text, 17, **weights).SerializeToString()
+    for at in range(0, len(content), 11):
+        changed = bytearray(content)
+        changed[at] ^= 1 << at % 8
+        with suppress(VTensorError):
+            load_onnx(bytes(changed), values={"n": np.array(n)})
+
+
+def test_what_data_decides_is_refused_and_says_why() -> None:
+    text = "g (float[3] x) => (float[n] y) { m = ReduceMax(x) c = IsNaN(m) [if] y = " + BRANCHES
+    with pytest.raises(UnsupportedOperatorError, match="If 'if' : 'c' decides what runs"):
+        load_onnx(model(text + "}", w=f32(3)))
+
+
+def test_a_loop_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expansion, "EXPANSION_LIMIT", 100)
+    proto, x = model(LOOP, c=np.array(True)), f32(3)
+    for turns, complaint in ((10, None), (10**12, "more than 100 nodes")):
+        feeds = {"x": x, "n": np.array(turns)}
+        with Session(proto, libraries=["numpy"]) as session:
+            if complaint is None:
+                np.testing.assert_allclose(session.run(None, feeds)[0], runtime(proto, feeds)[0])
+                continue
+            with pytest.raises(ModelError, match=complaint):
+                session.run(None, feeds)

@@ -1,0 +1,216 @@
+"""Control flow that is decided before a run: the branch that is taken, the turns of a loop.
+
+A loop is unrolled a turn at a time: its body, and behind it what is left of the loop. So whether
+there is another turn is asked once the values of the turn before it are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from onnx import GraphProto, NodeProto, helper
+
+from vtensor.errors import ModelError
+from vtensor.frontends.folding import Facts
+from vtensor.frontends.network import NetworkNode
+from vtensor.frontends.splicing import Splice
+from vtensor.frontends.tensors import Array, sizes_of
+
+#: Operators of control flow, and the positions of the inputs that decide what runs.
+DECIDING = {"If": (0,), "Loop": (0, 1), "Scan": ()}
+
+
+@dataclass(frozen=True, eq=False)
+class Turns(NetworkNode):
+    """What is left of a loop.
+
+    Attributes:
+        number: of the turn that is next.
+        condition: the value that says whether there is one; empty where none does.
+        states: the values that the next turn is given.
+        rows: what every turn has delivered so far, by output of the loop that collects it.
+    """
+
+    number: int = 0
+    condition: str = ""
+    states: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def reads(self) -> set[str]:
+        """All values that are still needed."""
+        return super().reads.union(self.states, *self.rows)
+
+
+def deciding(node: NetworkNode, facts: Facts) -> list[str]:
+    """The values that decide what a node runs, and are not known; none for other nodes."""
+    names = [node.proto.input[i] for i in DECIDING.get(node.label, ()) if i < len(node.proto.input)]
+    if isinstance(node, Turns):
+        names[1:] = [node.condition]
+    return [name for name in names if name and name not in facts.arrays]
+
+
+def decide(node: NetworkNode, facts: Facts, taken: set[str]) -> list[NetworkNode] | None:
+    """What a node of control flow becomes; None for others, and while it is not decided.
+
+    Args:
+        taken: every name of a value or a node; new ones join.
+
+    Raises:
+        ModelError: its graphs do not hang together, or no turn delivers what is to be collected.
+    """
+    if node.label not in DECIDING or deciding(node, facts):
+        return None
+    attributes = {a.name: helper.get_attribute_value(a) for a in node.proto.attribute}
+    if node.label == "If":
+        [condition] = np.ravel(facts.arrays[node.proto.input[0]])
+        return _branch(node, attributes["then_branch" if condition else "else_branch"], taken)
+    loop = (_Scan if node.label == "Scan" else _Loop)(node, facts, attributes)
+    if (another := loop.another()) is None:
+        return None
+    return loop.turn(taken) if another else loop.end(taken)
+
+
+def _branch(node: NetworkNode, graph: GraphProto, taken: set[str]) -> list[NetworkNode]:
+    splice = Splice(node, taken)
+    delivered = [value.name for value in graph.output]
+    outputs = [pair for pair in zip(delivered, node.proto.output, strict=False) if pair[1]]
+    splice.add(_nodes(graph), {}, outputs)
+    return splice.nodes(node.outputs, node.opsets)
+
+
+def _nodes(graph: GraphProto) -> list[NodeProto]:
+    """The nodes of a graph, its initializers among them."""
+    constants = [helper.make_node("Constant", [], [t.name], value=t) for t in graph.initializer]
+    return [*constants, *graph.node]
+
+
+class _Loop:
+    """A loop that counts, or runs while a condition holds; the body is given both.
+
+    ``heads`` are outputs of the body in front of its states.
+    """
+
+    heads = 1
+
+    def __init__(self, node: NetworkNode, facts: Facts, attributes: Mapping[str, Any]) -> None:
+        self.node, self.facts, self.attributes = node, facts, attributes
+        self.body: GraphProto = attributes["body"]
+        self.turns = node if isinstance(node, Turns) else self.first()
+
+    def first(self) -> Turns:
+        """The loop before its first turn."""
+        inputs = self.node.proto.input
+        return self.begin(inputs[1] if len(inputs) > 1 else "", inputs[2:])
+
+    def begin(self, condition: str, states: Sequence[str]) -> Turns:
+        """The loop with these states."""
+        rows = ((),) * (len(self.body.output) - self.heads - len(states))
+        node = self.node
+        own = (node.name, node.proto, node.opsets, node.origin)
+        return Turns(*own, 0, condition, tuple(states), rows)
+
+    def another(self) -> bool | None:
+        """Whether there is another turn; None when that is not known."""
+        count, condition = self.node.proto.input[0], self.turns.condition
+        if count and self.turns.number >= self.facts.arrays[count].item():
+            return False
+        return not condition or bool(self.facts.arrays[condition].item())
+
+    def given(self, splice: Splice) -> list[str]:
+        """The values that the body is given this turn."""
+        number = splice.constant(np.array(self.turns.number))
+        condition = self.turns.condition or splice.constant(np.array(True))
+        return [number, condition, *self.turns.states]
+
+    def collected(self, row: int) -> tuple[tuple[str, ...], int]:
+        """What the turns have delivered, in the order in which it is collected, and the axis."""
+        return self.turns.rows[row], 0
+
+    def empty(self, row: int) -> Array:
+        """What is collected when there is no turn, of the type that the body declares."""
+        value = self.body.output[self.heads + len(self.turns.states) + row]
+        sizes = sizes_of(value.type)
+        if sizes is None or None in sizes:
+            raise ModelError(f"it has no turn, and declares no sizes of {value.name!r}")
+        dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        shape = [size or 0 for size in sizes]
+        shape.insert(self.collected(row)[1] % (len(shape) + 1), 0)
+        return np.zeros(shape, dtype)
+
+    def turn(self, taken: set[str]) -> list[NetworkNode]:
+        """The nodes of the next turn, and what is left of the loop behind them."""
+        turns = self.turns
+        splice = Splice(self.node, taken, f"{turns.number}/")
+        names = dict(zip((v.name for v in self.body.input), self.given(splice), strict=False))
+        names = splice.add(_nodes(self.body), names)
+        results = tuple(names.get(value.name, value.name) for value in self.body.output)
+        behind = self.heads + len(turns.states)
+        left = replace(
+            turns,
+            number=turns.number + 1,
+            condition=results[0] if self.heads else "",
+            states=results[self.heads : behind],
+            rows=tuple((*row, new) for row, new in zip(turns.rows, results[behind:], strict=True)),
+        )
+        return [*splice.nodes(results, self.node.opsets), left]
+
+    def end(self, taken: set[str]) -> list[NetworkNode]:
+        """The nodes that deliver the loop's outputs."""
+        node, splice = self.node, Splice(self.node, taken)
+        outputs = dict(enumerate(node.proto.output))
+        for position, state in enumerate(self.turns.states):
+            if outputs.get(position):
+                splice.alias(state, outputs[position])
+        for row in range(len(self.turns.rows)):
+            name = outputs.get(len(self.turns.states) + row)
+            if name and not self.turns.rows[row]:
+                splice.alias(splice.constant(self.empty(row)), name)
+            elif name:
+                splice.stack(*self.collected(row), name)
+        return splice.nodes(node.outputs, node.opsets)
+
+
+class _Scan(_Loop):
+    """A loop over slices of its last inputs."""
+
+    heads = 0
+
+    def first(self) -> Turns:
+        """The loop before its first turn."""
+        return self.begin("", self.node.proto.input[: -self.attributes["num_scan_inputs"]])
+
+    def another(self) -> bool | None:
+        """Whether there is another turn; None when that is not known."""
+        length = self._length()
+        return None if length is None or self.node.opset < 9 else self.turns.number < length
+
+    def given(self, splice: Splice) -> list[str]:
+        """The values that the body is given this turn."""
+        slices = []
+        for i, name in enumerate(self._scanned()):
+            number = self.turns.number
+            if self._of("scan_input_directions", i):
+                number = (self._length() or 0) - 1 - number
+            place = splice.constant(np.array(number))
+            slices.append(splice.new("gather", [name, place], self._of("scan_input_axes", i)))
+        return [*self.turns.states, *slices]
+
+    def collected(self, row: int) -> tuple[tuple[str, ...], int]:
+        """What the turns have delivered, in the order in which it is collected, and the axis."""
+        step = -1 if self._of("scan_output_directions", row) else 1
+        return self.turns.rows[row][::step], self._of("scan_output_axes", row)
+
+    def _scanned(self) -> list[str]:
+        return list(self.node.proto.input)[-self.attributes["num_scan_inputs"] :]
+
+    def _length(self) -> int | None:
+        sizes = self.facts.sizes(self._scanned()[0])
+        return None if sizes is None else sizes[self._of("scan_input_axes", 0)]
+
+    def _of(self, attribute: str, position: int) -> int:
+        values = self.attributes.get(attribute)
+        return values[position] if values else 0

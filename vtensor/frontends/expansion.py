@@ -1,0 +1,107 @@
+"""From a network to one of operators that VTensor has, with what is known of its values.
+
+One pass over the nodes, in running order: each node's types and values first, for a function's
+body may hang on the types of what it is given, and then, in place of a call, the body.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from onnx import helper
+
+from vtensor.frontends.control import decide
+from vtensor.frontends.folding import Facts, check_budget, infer_node, node_error
+from vtensor.frontends.functions import call, function_of
+from vtensor.frontends.made import made_types
+from vtensor.frontends.network import Network, NetworkNode, needed
+from vtensor.frontends.tensors import Array
+from vtensor.frontends.values import shape_makers
+
+#: Functions and loops may become this many nodes, no more.
+EXPANSION_LIMIT = 1 << 15
+
+
+def infer(
+    network: Network,
+    sizes: Mapping[str, Sequence[int | None]],
+    values: Mapping[str, Array] | None = None,
+) -> tuple[Network, Facts]:
+    """Infer types, fold constants and expand functions.
+
+    Where ONNX's inference leaves sizes open, the operator itself is asked.
+
+    Args:
+        sizes: of every input.
+        values: of inputs that are known before a run.
+
+    Raises:
+        ModelError: a node is not as ONNX defines it, its shapes do not fit, a function calls
+        itself or is not whole, or there is no end to expanding.
+        BudgetError: a value takes more than the network may.
+    """
+    facts = Facts()
+    for name, array in network.arrays.items():
+        facts.know(name, array)
+    for name, declared in network.inputs.items():
+        facts.types[name] = helper.make_tensor_type_proto(declared.elem_type, sizes[name])
+        check_budget(network, "input", name, facts)
+    for name, array in (values or {}).items():
+        facts.know(name, array)
+    taken = {*network.value_names(), *(node.name for node in network.nodes)}
+    waiting, done, count = deque(network.nodes), list[NetworkNode](), 0
+    while waiting:
+        node = waiting.popleft()
+        if any(name in facts.arrays for name in node.outputs):
+            done.append(node)  # folded for earlier sizes, from initializers alone
+            continue
+        if node.key not in network.functions:
+            infer_node(network, node, facts)
+            if _has_open_sizes(node, facts):
+                facts.know_types(made_types(network, node, facts))
+        parts = _parts(node, replace(network, nodes=done), facts, taken)
+        if parts is None:
+            done.append(node)
+            continue
+        count += len(parts)
+        if count > EXPANSION_LIMIT:
+            text = f"functions and loops become more than {EXPANSION_LIMIT} nodes"
+            raise node_error(network, node, text)
+        waiting.extendleft(reversed(parts))
+    if not count:
+        return network, facts
+    nodes, used = needed(done, network.outputs)
+    return replace(network, nodes=nodes, used=frozenset(used)), facts
+
+
+def _has_open_sizes(node: NetworkNode, facts: Facts) -> bool:
+    """True where the inputs' sizes are known, and not all of the outputs'."""
+    known, found = (
+        [sizes is not None and None not in sizes for sizes in map(facts.sizes, names)]
+        for names in (node.inputs, node.outputs)
+    )
+    return all(known) and not all(found)
+
+
+def _parts(
+    node: NetworkNode, network: Network, facts: Facts, taken: set[str]
+) -> list[NetworkNode] | None:
+    """What a node becomes; None when it stays.
+
+    Args:
+        network: with the nodes before this one.
+        taken: every name of a value or a node.
+    """
+    if facts.static.issuperset(node.outputs):
+        return None
+    try:
+        if (turns := decide(node, facts, taken)) is not None:
+            return turns
+        function = function_of(node, network, facts)
+        if function is None or shape_makers(node, network, facts):
+            return None  # that may still be folded, once the values of inputs are known
+        return call(node, function, taken)
+    except Exception as error:  # ModelError, and what a graph that is absent or foreign leads to
+        raise node_error(network, node, f"it cannot be expanded: {error}") from error

@@ -1,0 +1,108 @@
+"""Functions: operators that are defined by other operators, by ONNX or by the model itself.
+
+A call of one that VTensor does not have is replaced by the function's body: nodes whose names, and
+whose values' names, begin with the name of the node that called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Any
+
+import onnx
+from onnx import FunctionProto
+
+from vtensor.errors import ModelError
+from vtensor.frontends.folding import Facts, schema_of
+from vtensor.frontends.network import Network, NetworkNode, reads_of, versions
+from vtensor.frontends.splicing import Splice, defined
+from vtensor.operators import Spelling, spellings
+
+
+def spellings_of(node: NetworkNode) -> list[Spelling]:
+    """The spellings of a node; those of foreign domains have the domain in front."""
+    return spellings(node.label, node.opsets[node.domain])
+
+
+def has_body(domain: str, op_type: str, opset: int) -> bool:
+    """True when ONNX defines an operator by a function.
+
+    >>> has_body("", "SoftmaxCrossEntropyLoss", 13), has_body("", "MatMul", 13)
+    (True, False)
+    """
+    try:
+        schema: Any = onnx.defs.get_schema(op_type, opset, domain)  # ONNX's stubs do not know all
+    except onnx.defs.SchemaError:
+        return False
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def function_of(node: NetworkNode, network: Network, facts: Facts) -> FunctionProto | None:
+    """The function that a node calls: the model's own, else ONNX's of an operator that is missing.
+
+    None too while types are unknown on which ONNX's body depends.
+
+    Raises:
+        ModelError: the model's function calls itself, or reads what is not its own.
+    """
+    function = network.functions.get(node.key)
+    if function is None:
+        schema = schema_of(node)
+        return None if spellings_of(node) or schema is None else _defined(schema, node, facts)
+    if any(origin.key == node.key for origin in node.origins):
+        raise ModelError("the function calls itself")
+    own = {*function.input, *defined(function.node)}
+    foreign = sorted({name for each in function.node for name in reads_of(each)} - own)
+    if foreign:
+        raise ModelError(f"the function reads {foreign[0]!r}, which is defined nowhere")
+    return function
+
+
+def _defined(schema: Any, node: NetworkNode, facts: Facts) -> FunctionProto | None:
+    """ONNX's own function for a node, of the version that its opset has, or of the first."""
+    if schema.has_function:
+        version = _version(schema.function_opset_versions, node)
+        return _parsed(schema.get_function_with_opset_version(version))
+    known = all(facts.sizes(name) is not None for name in node.inputs)
+    if not known or not schema.has_context_dependent_function:
+        return None
+    version = _version(schema.context_dependent_function_opset_versions, node)
+    types = [facts.types[name].SerializeToString() if name else b"" for name in node.proto.input]
+    try:
+        body = schema.get_context_dependent_function_with_opset_version(
+            version, node.proto.SerializeToString(), types
+        )
+    except Exception:  # bindings raise what they like
+        return None
+    return _parsed(body) if body else None  # ONNX has none for these types: the node is missing
+
+
+def _parsed(function: bytes) -> FunctionProto:
+    parsed: FunctionProto = FunctionProto.FromString(function)
+    return parsed
+
+
+def _version(available: Sequence[int], node: NetworkNode) -> int:
+    wanted = node.opsets[node.domain]
+    return max((v for v in available if v <= wanted), default=min(available))
+
+
+def call(node: NetworkNode, function: FunctionProto, taken: set[str]) -> list[NetworkNode]:
+    """The nodes of a function in place of the node that calls it.
+
+    Args:
+        taken: every name of a value or a node; new ones join.
+
+    Raises:
+        ModelError: the body does not hang together.
+    """
+    schema = schema_of(node)
+    given = {a.name: a.default_value for a in schema.attributes.values()} if schema else {}
+    given |= {a.name: a for a in (*function.attribute_proto, *node.proto.attribute)}
+    attributes = {name: value for name, value in given.items() if value.type}
+    names = dict(zip_longest(function.input, node.proto.input[: len(function.input)], fillvalue=""))
+    outputs = [pair for pair in zip(function.output, node.proto.output, strict=False) if pair[1]]
+    splice = Splice(node, taken)
+    splice.add(function.node, names, outputs, attributes)
+    return splice.nodes(node.outputs, {**node.opsets, **versions(function.opset_import)})
