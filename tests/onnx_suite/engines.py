@@ -64,7 +64,7 @@ def onnx_runtime(model: ModelProto, feeds: Mapping[str, Value]) -> Sequence[Valu
 
 def openvino(model: ModelProto, feeds: Mapping[str, Value]) -> Sequence[Value]:
     """OpenVINO's answer, in f32 as the others."""
-    import openvino  # type: ignore[import-not-found, unused-ignore]
+    import openvino
 
     core = openvino.Core()
     read = core.read_model(model.SerializeToString())
