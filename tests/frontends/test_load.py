@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.frontends.support import Array, agree, f32, model, runtime
 from vtensor import Session, load_onnx
-from vtensor.errors import UnsupportedOperatorError
+from vtensor.errors import InputError, UnsupportedOperatorError
 from vtensor.frontends.onnx import Model
 
 

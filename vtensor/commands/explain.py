@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from resolver.explain import bytes_of_a_run, explain_node, explain_transforms, refusals
+from vtensor.commands.given import ValueOption
 from vtensor.commands.shared import (
     DebugOption,
     IsaOption,
@@ -34,6 +35,7 @@ def explain(
         str, typer.Option(help="Only this node (or the one that makes this value).")
     ] = "",
     shape: ShapeOption = None,
+    value: ValueOption = None,
     threads: ThreadsOption = None,
     optimize: OptimizeOption = "all",
     isa: IsaOption = "max",
@@ -42,8 +44,11 @@ def explain(
     debug: DebugOption = False,
 ) -> None:
     """Say of each conversion who asked for it and what it costs; of a node, who declined it."""
-    with errors(debug), opened(model, shape, threads, optimize, isa, reference) as session:
-        graph = session.plan.graph
+    with (
+        errors(debug),
+        opened(model, shape, threads, optimize, isa, reference, values=value) as given,
+    ):
+        graph = given.session.plan.graph
         if node:
             row = explain_node(graph, node)
             if as_json:

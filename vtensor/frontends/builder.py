@@ -384,8 +384,14 @@ class Builder:
 
     def _output(self, name: str, names: Names) -> None:
         array = self.array(name)
+        rank = len(self.data(name).dims) if array is None else array.ndim
+        if names and len(names) != rank:
+            raise ModelError(
+                f"{self._network.label}: output {name!r} is declared with {len(names)} dims, and "
+                f"has {rank} for these inputs"
+            )
         if array is not None:
-            dims = names or tuple(f"D{axis}" for axis in range(array.ndim))
+            dims = names or tuple(f"D{axis}" for axis in range(rank))
             self._graph.output(self._constant(name, array, dims), name)
             return
         value = self.data(name)
