@@ -11,12 +11,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from ops import Identity, Relu
+from ops import Concat, Identity, Relu
 from ptensor import Layout
 from ptensor.evaluation import Step
 from tests.test_session import image, network
-from vtensor import Graph, Session, from_array
-from vtensor.errors import InputError
+from vtensor import Graph, Session, call, from_array
+from vtensor.errors import InputError, NativeError
 from vtensor.runtime import record
 
 Array = np.ndarray[Any, Any]
@@ -211,6 +211,23 @@ def test_memory_that_is_not_the_outputs_own_is_copied() -> None:
         np.testing.assert_array_equal(given, [[-1, 0, 1], [2, -2, 3]])
 
 
+def test_a_failed_run_lets_go_of_the_callers_memory(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    y = room()
+
+    def fail(step: Step, memory: Sequence[Array], node: str) -> None:
+        raise NativeError("no luck")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(record, "run_native", fail)
+        with pytest.raises(NativeError, match="no luck"):
+            session.run(["y"], {"x": image()}, out={"y": y})
+    y[...] = 7
+    session.run(["last"], {"x": image()})  # computes y too, in memory of its own
+    assert (y == 7).all()
+
+
 def test_tensors_in_and_out_as_they_lie() -> None:
     with Session(network(), output_layouts={"y": "NCHW8c", "last": Layout.ANY}) as session:
         expected = session.run(None, {"x": image()})
@@ -223,6 +240,13 @@ def test_tensors_in_and_out_as_they_lie() -> None:
         assert session.plan.graph.values["x"].layout == Layout("NCHW8c")
         want = session.run(["y"], {"x": y.numpy()})[0]
         np.testing.assert_allclose(again.numpy(), want, atol=1e-4)
+        wide = call(Concat("W"), y, y)
+        parts = [wide.slice(W=(0, 24), copy=False), from_array(wide.numpy(), "N C H W")]
+        parts[1] = parts[1].slice(W=(0, 24), copy=False)
+        for part in parts:  # rows with gaps between them
+            [again] = session.run_tensors(["y"], {"x": part})
+            assert session.copied == {"x"}
+            np.testing.assert_allclose(again.numpy(), want, atol=1e-4)
         by_name = from_array(np.ascontiguousarray(image().transpose(3, 0, 1, 2)), "W N C H")
         np.testing.assert_allclose(session.run(None, {"x": by_name})[0], expected[0], atol=1e-4)
         by_place = from_array(image(), "A B C D")

@@ -153,14 +153,15 @@ def feed_of(given: object, port: Port) -> Feed:
         check_kind(tuple(map(given.size, order)), numpy_dtype(given.dtype), port)
         if (part := dense_part(given)) is not None:
             return Feed(part.renamed(dict(zip(order, port.dims, strict=True))), part.array)
-        given = given.numpy(order)
-    taken = as_array(port.name, given)
-    array = check_array(taken, port)
+        owner, array = given.data(), given.numpy(order)
+    else:
+        owner = as_array(port.name, given)
+        array = check_array(owner, port)
     layout = layout_of(array, port.dims)
     if layout is None:
         array, layout = np.array(array, order="C"), Layout.plain(port.dims)
     lying = array.transpose([port.dims.index(dim) for dim in layout.dims])
-    return Feed(Part(lying, layout, dict(zip(port.dims, array.shape, strict=True))), taken)
+    return Feed(Part(lying, layout, dict(zip(port.dims, array.shape, strict=True))), owner)
 
 
 def dense_part(tensor: VTensor) -> Part | None:
