@@ -51,22 +51,23 @@ def keras(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments"),
+    "arguments",
     [
-        ("run", ["run", "--repeat", 1]),
-        ("explain", ["explain", "--optimize", "none"]),
-        ("explain_a_node", ["explain", "--optimize", "none", "--node", "model/conv1/Conv2D"]),
+        ["run", "--repeat", 1],
+        ["explain", "--optimize", "none"],
+        ["explain", "--optimize", "none", "--node", "model/conv1/Conv2D"],
     ],
+    ids=["run", "explain", "explain a node"],
 )
-def test_of_a_model(keras: Path, golden: Golden, name: str, arguments: list[object]) -> None:
+def test_of_a_model(keras: Path, golden: Golden, arguments: list[object]) -> None:
     # the lowest cap, which every machine has
     options = ["--isa", "sse41", "--threads", 1, "--shape", "input_1=1,32,32,3"]
-    golden.check(printed(arguments[0], keras, *arguments[1:], *options), name)
+    golden.check(printed(arguments[0], keras, *arguments[1:], *options))
 
 
-@pytest.mark.parametrize(("name", "arguments"), [("libs", ["libs"]), ("ops", ["ops", "Conv2D"])])
-def test_of_the_registry(golden: Golden, name: str, arguments: list[object]) -> None:
-    golden.check(printed(*arguments), name)
+@pytest.mark.parametrize("arguments", [["libs"], ["ops", "Conv2D"]], ids=["libs", "ops"])
+def test_of_the_registry(golden: Golden, arguments: list[object]) -> None:
+    golden.check(printed(*arguments))
 
 
 def test_only_what_changes_is_left_out() -> None:
