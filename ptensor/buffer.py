@@ -6,14 +6,15 @@ nothing).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ptensor.dlpack import export
 from ptensor.layout import Layout
-from ptensor.transform import pack, unpack
+from ptensor.parts import Part
+from ptensor.transform import pack
 from vtensor.dtype import numpy_dtype
 from vtensor.errors import ContractError, LayoutError
 
@@ -72,7 +73,49 @@ class Buffer:
         return f"<Buffer {self.nbytes} bytes>"
 
 
-class TensorStorage:
+class _InMemory:
+    """What storages share that have their elements in an array of the layout's shape."""
+
+    __slots__ = ()
+
+    layout: Layout
+    extents: dict[str, int]
+
+    def data(self) -> np.ndarray[Any, Any]:
+        """The elements, one axis an axis of the layout; pads included."""
+        raise NotImplementedError
+
+    def logical(self, tensor: VTensor) -> np.ndarray[Any, Any]:
+        """The elements of a tensor with this storage, or a view of it: one axis a dim, no pads."""
+        whole = Part(self.data(), self.layout, self.extents)
+        array = whole.logical(list(self.extents), tensor.dtype)
+        return array if tensor.base is None else array.reshape(list(tensor.dims.values()))
+
+    def part(self, tensor: VTensor) -> Part | None:
+        """The elements where they lie, under the names of a tensor with this storage, or a view."""
+        whole = Part(self.data(), self.layout, self.extents)
+        for dim, names in tensor.view.names.items():
+            if len(names) > 1:
+                return whole.split(dim, {name: tensor.size(name) for name in names})
+        return whole.renamed({dim: name for dim, [name] in tensor.view.names.items()})
+
+    def over(
+        self,
+        array: np.ndarray[Any, Any],
+        extents: Mapping[str, int],
+        layout: Layout | None = None,
+    ) -> ArrayStorage:
+        """A storage that is an array: as it lies in a layout, or with an axis a dim."""
+        return ArrayStorage(array, extents, layout)
+
+    def export(self, tensor: VTensor, **options: Any) -> object:
+        """A DLPack capsule of the elements; of a copy where the layout has blocks."""
+        array = self.logical(tensor)
+        copied = array.size > 0 and not np.may_share_memory(array, self.data())
+        return export(array, copied=copied, **options)
+
+
+class TensorStorage(_InMemory):
     """The memory of one VTensor: a buffer seen in a layout.
 
     Args:
@@ -139,6 +182,11 @@ class TensorStorage:
         """The storage that owns the memory: this one, or the one that it shares."""
         return self if self._owner is None else self._owner
 
+    @property
+    def bound(self) -> bool:
+        """True when there is memory."""
+        return self.root._buffer is not None
+
     def bind(self, buffer: Buffer) -> None:
         """Look at other memory from now on.
 
@@ -175,56 +223,36 @@ class TensorStorage:
             self._array = array
         return array
 
-    def logical(self, tensor: VTensor) -> np.ndarray[Any, Any]:
-        """The elements of a tensor with this storage, or a view of it: one axis a dim, no pads."""
-        base = tensor if tensor.base is None else tensor.base
-        array = unpack(self.data(), self.layout, list(base.dims), base.dims, self.dtype)
-        return seen(array, tensor)
 
-    def over(self, array: np.ndarray[Any, Any], dims: Sequence[str]) -> ArrayStorage:
-        """A storage that is an array."""
-        return ArrayStorage(array, dims)
-
-    def export(self, tensor: VTensor, **options: Any) -> object:
-        """A DLPack capsule of the elements; of a copy where the layout has blocks."""
-        array = self.logical(tensor)
-        copied = array.size > 0 and not np.may_share_memory(array, self.data())
-        return export(array, copied=copied, **options)
-
-
-class ArrayStorage:
+class ArrayStorage(_InMemory):
     """The memory of a VTensor that is an array, whatever its strides: a slice has gaps.
 
     Args:
-        array: the elements; it keeps its owner alive.
-        dims: what its axes are.
-
-    The layout is the order of the axes by stride, the largest first.
+        array: the elements; it keeps its owner alive. One axis an axis of the layout, or, where
+            there is none, one a dim.
+        extents: sizes by dim.
+        layout: how they lie; None is the order of the axes by stride, the largest first.
     """
 
-    __slots__ = ("_dims", "array", "constant", "layout")
+    __slots__ = ("array", "constant", "extents", "layout")
 
-    def __init__(self, array: np.ndarray[Any, Any], dims: Sequence[str]) -> None:
+    def __init__(
+        self,
+        array: np.ndarray[Any, Any],
+        extents: Mapping[str, int],
+        layout: Layout | None = None,
+    ) -> None:
+        if layout is None:
+            order, dims = _order(array), list(extents)
+            array, layout = array.transpose(order), Layout.plain([dims[axis] for axis in order])
         self.array = array
         self.constant = False
-        self._dims = tuple(dims)
-        self.layout = Layout.plain([dims[axis] for axis in _order(array)])
+        self.extents = dict(extents)
+        self.layout = layout
 
     def data(self) -> np.ndarray[Any, Any]:
-        """The elements, one axis an axis of the layout."""
-        return self.array.transpose(_order(self.array))
-
-    def logical(self, tensor: VTensor) -> np.ndarray[Any, Any]:
-        """The elements of a tensor with this storage, or a view of it: one axis a dim."""
-        return seen(self.array, tensor)
-
-    def over(self, array: np.ndarray[Any, Any], dims: Sequence[str]) -> ArrayStorage:
-        """A storage that is another array."""
-        return ArrayStorage(array, dims)
-
-    def export(self, tensor: VTensor, **options: Any) -> object:
-        """A DLPack capsule of the elements."""
-        return export(self.logical(tensor), **options)
+        """The elements, one axis an axis of the layout; pads included."""
+        return self.array
 
 
 def _order(array: np.ndarray[Any, Any]) -> list[int]:
@@ -232,8 +260,3 @@ def _order(array: np.ndarray[Any, Any]) -> list[int]:
     axes = [axis for axis in range(array.ndim) if array.shape[axis] != 1]
     by_stride = iter(sorted(axes, key=lambda axis: -abs(array.strides[axis])))
     return [next(by_stride) if axis in axes else axis for axis in range(array.ndim)]
-
-
-def seen(array: np.ndarray[Any, Any], tensor: VTensor) -> np.ndarray[Any, Any]:
-    """An array of a tensor's dims, or of its base's, under the tensor's own dims; a view."""
-    return array if tensor.base is None else array.reshape(list(tensor.dims.values()))

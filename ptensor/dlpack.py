@@ -175,6 +175,10 @@ def array_of(given: Any, *, copy: bool | None = None) -> Array:
         kind, number = given.__dlpack_device__()
         if kind not in _HOST:
             raise DLPackError(f"it is on DLPack's device ({int(kind)}, {number}), not on the CPU")
+        if getattr(
+            given, "is_neg", bool
+        )():  # PyTorch's; its capsule would show what is not negated
+            raise DLPackError("it is negated only when it is read; to fix: .resolve_neg()")
         managed = _Managed(capsule := _capsule_of(given, copy))
         if copy is False and managed.flags & _COPIED:
             raise DLPackError(f"{type(given).__name__} copies, with copy=False")

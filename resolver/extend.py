@@ -26,7 +26,8 @@ def extend(
 
     Args:
         resolution: what the resolver decided.
-        output_layouts: how outputs are delivered, by name; declared order where nothing is said.
+        output_layouts: how outputs are delivered, by name; declared order where nothing is said, as
+            their producers leave them where ANY is.
         libraries: the libraries that may run Transforms, beside the definition; None is all.
 
     Raises:
@@ -98,7 +99,9 @@ class _Inserter:
     def output(self, alias: str, name: str, layout: Layout) -> str:
         """The value that is delivered under a name."""
         value = self.graph.values[name]
-        if layout.is_any or set(layout.dims) != value.dims.keys():
+        if layout.is_any:
+            return name
+        if set(layout.dims) != value.dims.keys():
             raise ResolutionError(
                 f"output {alias!r}: layout {layout} does not hold its dims {' '.join(value.dims)}"
             )

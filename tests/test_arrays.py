@@ -10,6 +10,7 @@ import pytest
 import vtensor
 from ptensor.buffer import TensorStorage
 from ptensor.layout import Layout
+from ptensor.transform import pads_are_zero
 from vtensor import VTensor, from_array
 from vtensor.errors import ContractError, DimError, DTypeError, InputError, LayoutError
 
@@ -21,11 +22,16 @@ def values(*shape: int) -> Array:
     return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
 
 
+def laid(array: Array, sizes: dict[str, int], layout: str) -> VTensor:
+    """An array in a layout."""
+    tensor = VTensor("f32", sizes)
+    tensor.storage = TensorStorage.of_array(array, tensor, Layout(layout), False)
+    return tensor
+
+
 def blocked() -> VTensor:
     """A tensor in a layout with blocks and pads."""
-    tensor = VTensor("f32", {"N": 2, "C": 5, "H": 3, "W": 2})
-    tensor.storage = TensorStorage.of_array(values(2, 5, 3, 2), tensor, Layout("NCHW4c"), False)
-    return tensor
+    return laid(values(2, 5, 3, 2), {"N": 2, "C": 5, "H": 3, "W": 2}, "NCHW4c")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +118,7 @@ def test_merging_what_lies_apart_copies_or_is_refused() -> None:
     assert merged.dims == {"B": 3, "P": 8}
     np.testing.assert_array_equal(merged.numpy(), array.transpose(1, 2, 0).reshape(3, 8))
     assert not merged.shares_memory(x)
-    with pytest.raises(LayoutError, match="do not lie together"):
+    with pytest.raises(LayoutError, match="a copy is due"):
         x.merge("C A", "P", copy=False)
     for names, into in (
         ("", "P"),
@@ -131,9 +137,105 @@ def test_blocks_never_leak() -> None:
     np.testing.assert_array_equal(x.numpy(), array)
     np.testing.assert_array_equal(x.numpy("W H C N"), array.transpose(3, 2, 1, 0))
     np.testing.assert_array_equal(x.slice(C=(3, 5)).numpy(), array[:, 3:5])
-    for view in (x.numpy, x.slice):
+    for view in (x.numpy, lambda copy: x.slice(copy=copy, C=(3, 5))):
         with pytest.raises(LayoutError, match="no view"):
             view(copy=False)
+
+
+SIZES = {"N": 2, "C": 20, "H": 6, "W": 3}
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", "NCHW4c", "CNHW8c", "NCHW8c2c", "NHCW16c2h"])
+@pytest.mark.parametrize(
+    ("ranges", "views"),
+    [
+        ({"H": (2, 6)}, "all"),
+        ({"H": (2, 3), "N": (1, 2)}, "NCHW NHWC NCHW4c CNHW8c NCHW8c2c"),
+        ({"C": (16, 20)}, "all"),
+        ({"C": (0, 8)}, "NCHW NHWC NCHW4c CNHW8c"),
+        ({"C": (4, 20), "W": (1, 3)}, "NCHW NHWC NCHW4c"),
+        ({"C": (0, 19)}, "NCHW NHWC"),
+        ({"C": (16, 16)}, "all"),
+    ],
+)
+def test_slices_of_whole_blocks_are_views(layout: str, ranges: Any, views: str) -> None:
+    array = values(*SIZES.values())
+    x = laid(array, SIZES, layout)
+    part = x.slice(**ranges)
+    places = tuple(slice(*ranges.get(dim, (0, size))) for dim, size in SIZES.items())
+    np.testing.assert_array_equal(part.numpy(), array[places])
+    assert part.produced_layout is not None
+    assert pads_are_zero(part.data(), part.produced_layout, part.dims)
+    as_view = views == "all" or layout in views.split()
+    assert part.shares_memory(x) == (as_view and part.num_elements > 0)
+    if as_view:
+        assert x.slice(copy=False, **ranges).produced_layout == Layout(layout)
+        part.data()[...] = 0
+        assert (x.numpy()[places] == 0).all()
+        assert x.numpy().sum() == array.sum() - array[places].sum()
+    else:
+        with pytest.raises(LayoutError, match="a copy is due"):
+            x.slice(copy=False, **ranges)
+
+
+@pytest.mark.parametrize(
+    ("layout", "dims", "merged"),
+    [
+        ("NCHW4c", "H W", "NCP4c"),
+        ("NCHW16c2w", "H W", None),  # W=3 ends within a block
+        ("NCHW3w", "H W", "NCP3p"),
+        ("NCHW4c", "C H", None),
+        ("NHCW5c", "H C", "NPW5p"),
+        ("NCWH4c", "H W", None),
+        ("NHWC", "N H W", "PC"),
+        ("NHWC", "C", "NHWP"),
+        ("NCHW4c", "N H", None),
+    ],
+)
+def test_merges_beside_blocks_are_views(layout: str, dims: str, merged: str | None) -> None:
+    array = values(*SIZES.values())
+    x = laid(array, SIZES, layout)
+    y = x.merge(dims, "P")
+    assert y.shares_memory(x) == (merged is not None)
+    if merged is None:
+        with pytest.raises(LayoutError, match="a copy is due"):
+            x.merge(dims, "P", copy=False)
+    else:
+        assert y.produced_layout == Layout(merged)
+    names = dims.split()
+    order = [dim for dim in SIZES if dim not in names]
+    at = list(SIZES).index(names[0])
+    at -= sum(dim in names for dim in list(SIZES)[:at])
+    order[at:at] = names
+    whole = array.transpose([list(SIZES).index(dim) for dim in order])
+    np.testing.assert_array_equal(y.numpy(), whole.reshape(tuple(y.dims.values())))
+    assert y.shares_memory(y.split("P", {dim: SIZES[dim] for dim in names}))
+
+
+def test_axes_of_size_one_are_in_nobodys_way() -> None:
+    sizes = {"N": 2, "A": 1, "C": 8, "B": 1, "H": 3}
+    x = laid(values(*sizes.values()), sizes, "B H C N A")
+    for dims in ("H A C", "A H C", "H C B", "H B C A"):
+        y = x.merge(dims, "P", copy=False)
+        order = [d for d in sizes if d not in dims.split()]
+        expected = x.numpy([*dims.split(), *order]).reshape(24, *(sizes[d] for d in order))
+        np.testing.assert_array_equal(y.numpy(["P", *order]), expected)
+
+
+def test_parts_of_a_split_lie_where_they_lay() -> None:
+    array = values(*SIZES.values())
+    x = laid(array, SIZES, "NCHW4c")
+    for into, view in (
+        ({"G": 5, "c": 4}, True),
+        ({"G": 1, "c": 20}, True),
+        ({"G": 10, "c": 2}, False),
+    ):
+        y = x.split("C", into).slice(G=(0, 1))
+        whole = array.reshape(2, *into.values(), 6, 3)
+        np.testing.assert_array_equal(y.numpy(), whole[:, :1])
+        assert y.shares_memory(x) == view
+    renamed = x.rename({"H": "W", "W": "H"}).slice(W=(0, 2), copy=False)
+    np.testing.assert_array_equal(renamed.numpy(), array[:, :, :2])
 
 
 def test_nothing_in_memory_is_an_error() -> None:

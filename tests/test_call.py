@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from libdesc.registry import registry
-from ops import Add, AvgPool, Conv2D, MaxPool, Relu
+from ops import Add, AvgPool, Concat, Conv2D, MaxPool, MaxPoolIndices, Relu
 from resolver.evaluate import resolutions
 from tests.test_session import Arrayish, Dlpack
 from vtensor import VTensor, call, from_array
-from vtensor.errors import DimError, DTypeError, GraphError, InputError, NoInvokerError
+from vtensor.errors import DimError, DTypeError, GraphError, InputError, LayoutError, NoInvokerError
 from vtensor.runtime.call import SESSIONS_KEPT, _sessions
 
 Array = np.ndarray[Any, Any]
@@ -72,6 +72,43 @@ def test_axes_without_names_go_as_numpy_broadcasts() -> None:
     assert named.dims == {"N": 2, "C": 3, "W": 4}
     by_role = call(Add(), a, values(2), dims={"a": "N C W", "b": "N"})
     np.testing.assert_allclose(by_role, a + values(2)[:, None, None], atol=1e-6)
+
+
+def test_operands_by_name() -> None:
+    x, w = values(2, 16, 9, 9), values(8, 16, 3, 3)
+    expected = call(Conv2D(), x, w)
+    np.testing.assert_array_equal(call(Conv2D(), x, w=w), expected)
+    np.testing.assert_array_equal(call(Conv2D(), w=w, x=x), expected)
+    np.testing.assert_array_equal(call(Concat("D1"), x0=x, x1=x), np.hstack([x, x]))
+    wrong: list[Any] = [{"x": x}, {"z": w}, {"w": w, "z": x}]
+    for named in wrong:
+        with pytest.raises(InputError, match=r"Conv2D takes x, w.*given by position, and by name"):
+            call(Conv2D(), x, **named)
+    with pytest.raises(InputError, match="and by name w"):
+        call(Conv2D(), w=w)
+
+
+def test_a_result_is_the_next_operand_as_it_lies() -> None:
+    x, w = values(1, 3, 40, 40), values(32, 3, 7, 7)
+    by_arrays = call(MaxPool((2, 2)), call(Relu(), call(Conv2D(), x, w)))
+    y = call(Conv2D(), from_array(x, "N C H W"), w)
+    assert y.produced_layout is not None
+    z = call(Relu(), y)
+    assert z.produced_layout == y.produced_layout
+    np.testing.assert_allclose(call(MaxPool((2, 2)), z).numpy(), by_arrays, atol=1e-5)
+    blocked = [one for one in (y, z) if not one.produced_layout.is_plain]
+    for one in blocked:  # what the library of an AVX machine or better chooses
+        assert one.slice(H=(2, 5), copy=False).shares_memory(one)
+        with pytest.raises(LayoutError):
+            one.numpy(copy=False)
+
+
+def test_several_outputs() -> None:
+    x = values(1, 4, 6, 6)
+    y, places = call(MaxPoolIndices((2, 2), strides=(2, 2)), x)
+    np.testing.assert_array_equal(np.take(x, places), y)
+    tensors = call(MaxPoolIndices((2, 2), strides=(2, 2)), from_array(x, "N C H W"))
+    assert [one.dtype for one in tensors] == ["f32", "s64"]
 
 
 def test_a_call_is_resolved_once_a_shape() -> None:

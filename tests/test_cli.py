@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,12 +11,14 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from matplotlib import cbook
 from typer.testing import CliRunner, Result
 
 from eval.models import light_model, seeded
-from vtensor.cli import app, make_feeds, top_classes
+from vtensor.cli import app, top_classes
+from vtensor.commands.given import make_feeds
 from vtensor.commands.shared import parse_shapes
 from vtensor.errors import InputError
 from vtensor.runtime.feeds import Port
@@ -123,10 +126,117 @@ def test_errors_are_messages_not_tracebacks(
     assert ran.stdout == ""
 
 
-def test_sizes_of_an_empty_batch_are_kept() -> None:
-    port = Port("x", "f32", (None, 3), ("N", "C"))
-    assert make_feeds([port], [], "none", {"x": (0, 3)})["x"].shape == (0, 3)
-    assert make_feeds([port], [], "none", {})["x"].shape == (1, 3)
+MANY = """<ir_version: 8, opset_import: ["" : 17]> many
+(float[n, 4] x, int64[k] shape, int64[2] ids, float scale) => (float[r, q] y, float[2, 4] z)
+{ y = Reshape(x, shape) s = Mul(x, scale) z = Gather(s, ids) }"""
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Path:
+    """A model of several inputs, the value of one of which decides a shape."""
+    file = tmp_path / "many.onnx"
+    onnx.save(onnx.parser.parse_model(MANY), str(file))
+    return file
+
+
+def saved(ran: Result, file: Path) -> dict[str, Any]:
+    """The outputs that a run has written."""
+    assert ran.exit_code == 0, ran.output
+    with np.load(file) as stored:
+        return dict(stored)
+
+
+def test_every_way_to_give_an_input(many: Path, tmp_path: Path) -> None:
+    x, ids = np.arange(8, dtype=np.float32).reshape(2, 4), np.array([1, 0])
+    np.save(tmp_path / "x.npy", x)
+    np.savez(tmp_path / "all.npz", x=x, ids=ids, scale=np.float32(3))
+    np.savez(tmp_path / "one.npz", whatever=x)
+    for name, array in {"x": x, "other": ids}.items():
+        proto = onnx.numpy_helper.from_array(array, name)
+        (tmp_path / f"{name}.pb").write_bytes(proto.SerializeToString())
+    rest = ["--value", "ids=1,0", "--value", "scale=3"]
+    ways = [
+        ["--input", f"x={tmp_path}/x.npy", *rest],
+        ["--input", f"x={tmp_path}/one.npz", *rest],
+        ["--input", f"x={tmp_path}/all.npz", *rest],
+        ["--input", f"{tmp_path}/all.npz"],
+        ["--input", f"{tmp_path}/x.pb", "--input", f"ids={tmp_path}/other.pb", *rest[2:]],
+    ]
+    out = tmp_path / "out.npz"
+    for way in ways:
+        ran = vtensor("run", many, *way, "--value", "shape=4,2", "--repeat", 1, "--save", out)
+        got = saved(ran, out)
+        np.testing.assert_array_equal(got["y"], x.reshape(4, 2))
+        np.testing.assert_array_equal(got["z"], x[[1, 0]] * 3)
+        assert "seeded random" not in ran.stdout
+
+
+def test_what_is_not_given_is_made_up_and_said_so(many: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.npz"
+    options = ["--shape", "x=3,4", "--value", "shape=2,6", "--repeat", 1, "--save", out]
+    runs = [vtensor("run", many, *options) for _ in range(2)]
+    first, again = (saved(ran, out)["y"] for ran in runs)
+    np.testing.assert_array_equal(first, again)
+    for name in ("x", "ids", "scale"):
+        assert f"{name}: seeded random numbers (give --input {name}=FILE" in runs[0].stdout
+    assert "shape: seeded" not in runs[0].stdout
+    assert json.loads(vtensor("run", many, *options, "--json").stdout)["seeded_inputs"] == [
+        *("x", "ids", "scale")
+    ]
+
+
+def test_values_that_decide_shapes_reach_plan_and_explain(many: Path) -> None:
+    options = ["--shape", "x=3,4", "--value", "shape=2,6"]
+    data = json.loads(vtensor("plan", many, *options, "--json").stdout)
+    assert re.fullmatch(r"y : f32 \w+=2 \w+=6", data["outputs"][0])
+    assert vtensor("explain", many, *options).exit_code == 0
+    ran = vtensor("plan", many, "--shape", "x=3,4", "--shape", "shape=2")
+    assert ran.exit_code == 1
+    assert "--value shape=1,2,3, or --input shape=FILE" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (["--input", "no.npy"], "cannot be read as a .npy file"),
+        (["--input", "x=bad.npz"], "cannot be read as a .npz file"),
+        (["--input", "x=bad.pb"], "cannot be read as a .pb file"),
+        (["--input", "photo.jpg"], "write name=FILE; inputs are x, shape, ids, scale"),
+        (["--input", "x=two.npz"], "it holds a, b; inputs are x"),
+        (["--value", "z=1"], "write it as name=1,2,3; inputs are x"),
+        (["--value", "shape=1,b"], "'1,b' is no list of numbers of s64"),
+        (["--value", "shape=1.5"], "'1.5' is no list of numbers of s64"),
+        (["--value", "shape=3,4", "--shape", "x=5,4"], "Reshape"),
+        (["--value", "shape=20", "--shape", "x=5,4"], "'y' is declared with 2 dims, and has 1"),
+        (["--value", "ids=1,2,3"], "shape (3,) was given, the model has (2)"),
+    ],
+)
+def test_wrong_inputs_are_messages(
+    many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], wanted: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("bad.npz", "bad.pb"):
+        Path(name).write_bytes(b"nonsense")
+    np.savez("two.npz", a=np.zeros(1), b=np.zeros(1))
+    ran = vtensor("run", many, *arguments)
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    assert wanted in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_made_up_numbers_are_of_their_inputs_type() -> None:
+    ports = [
+        Port("x", "f32", (0, 3), ("N", "C")),
+        Port("b", "bf16", (50,), ("N",)),
+        Port("i", "s64", (50,), ("N",)),
+        Port("t", "bool", (50,), ("N",)),
+    ]
+    feeds, made_up = make_feeds(ports, {}, {}, "none")
+    assert made_up == ["x", "b", "i", "t"]
+    assert feeds["x"].shape == (0, 3)
+    assert set(feeds["i"]) == {0, 1}
+    assert set(feeds["t"]) == {False, True}
+    assert len(set(feeds["b"].tolist())) > 20
 
 
 def test_debug_shows_the_traceback() -> None:

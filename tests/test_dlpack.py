@@ -258,8 +258,67 @@ def test_a_ptensor_is_exported_as_it_lies() -> None:
 
 def test_pytorch_both_ways() -> None:
     torch = pytest.importorskip("torch")
-    for kind in (torch.float32, torch.bfloat16):
-        theirs = torch.arange(6, dtype=kind).reshape(2, 3)
+    for kind in (torch.float32, torch.bfloat16, torch.int64, torch.bool):
+        theirs = torch.arange(6).reshape(2, 3).to(kind)
         x = from_dlpack(theirs, "A B")
         assert address(x.numpy()) == theirs.data_ptr()
+        back = torch.from_dlpack(x)
+        assert back.data_ptr() == theirs.data_ptr()
+        assert back.equal(theirs)
         assert torch.from_dlpack(from_array(x.numpy(copy=True), "A B")).equal(theirs)
+    last = torch.zeros(1, 8, 4, 4).to(memory_format=torch.channels_last)
+    assert from_dlpack(last, "N C H W").produced_layout == Layout("NHWC")
+    assert torch.from_dlpack(from_dlpack(last, "N C H W")).stride() == last.stride()
+
+
+def test_pytorch_and_who_outlives_whom() -> None:
+    torch = pytest.importorskip("torch")
+    theirs = torch.full((1000,), 5.0)
+    x = from_dlpack(theirs, "A")
+    del theirs
+    gc.collect()
+    assert (x.numpy() == 5).all()
+    array = owned(1000)
+    watch = weakref.ref(array)
+    taken = torch.from_dlpack(from_array(array, "A"))
+    del array
+    gc.collect()
+    assert watch() is not None
+    assert taken.fill_(7).sum() == 7000
+    del taken
+    gc.collect()
+    assert watch() is None
+
+
+def test_pytorch_in_a_session_and_a_call() -> None:
+    torch = pytest.importorskip("torch")
+    from ops import Relu
+
+    x = torch.tensor([[-1.0, 2.0], [3.0, -4.0]])
+    np.testing.assert_array_equal(vtensor.call(Relu(), x), x.relu().numpy())
+    graph = vtensor.Graph("g")
+    graph.output(graph.add(Relu(), graph.input("x", {"N": 2, "C": 2})), "y")
+    with vtensor.Session(graph) as session:
+        into = torch.zeros(2, 2)
+        [got] = session.run(None, {"x": x}, out={"y": into})
+        assert address(got) == into.data_ptr()
+        assert into.equal(x.relu())
+        assert session.copied == set()
+
+
+def test_what_pytorch_cannot_show_is_a_typed_error() -> None:
+    torch = pytest.importorskip("torch")
+    from ops import Relu
+
+    ones = torch.ones(2)
+    for tensor, remedy in (
+        (torch.ones(2, requires_grad=True), r"\.detach\(\)"),
+        (torch._neg_view(ones), r"\.resolve_neg\(\)"),
+        (torch.ones(2, dtype=torch.complex64).conj(), "conjugate"),
+        (ones.to_sparse(), "layout"),
+        (torch.ones(2, device="meta"), "device"),
+    ):
+        with pytest.raises(DLPackError, match=remedy):
+            from_dlpack(tensor, "A")
+        with pytest.raises(InputError, match=remedy):
+            vtensor.call(Relu(), tensor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from ops import Concat, Identity, Relu
+from ptensor import Layout
+from ptensor.evaluation import Step
 from tests.test_session import image, network
-from vtensor import Session, from_array
-from vtensor.errors import InputError
+from vtensor import Graph, Session, call, from_array
+from vtensor.errors import InputError, NativeError
+from vtensor.runtime import record
 
 Array = np.ndarray[Any, Any]
 SHAPE = (1, 16, 24, 24)
@@ -114,3 +119,138 @@ def test_sizes_that_each_run_decides(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="D0=2 D1=3"):
             session.run(None, {"x": x}, out={"y": kept})
         assert (kept == 7).all()
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[Array]:
+    """The memory of every native step's operands, as it is handed over."""
+    seen: list[Array] = []
+    honest = record.run_native
+
+    def watch(step: Step, memory: Sequence[Array], node: str) -> None:
+        seen.extend(memory)
+        honest(step, memory, node)
+
+    monkeypatch.setattr(record, "run_native", watch)
+    return seen
+
+
+def touches(memory: Sequence[Array], array: Array) -> bool:
+    """True when a step was handed exactly an array's memory."""
+    start, size = array.__array_interface__["data"][0], array.nbytes
+    return any((one.ctypes.data, one.nbytes) == (start, size) for one in memory)
+
+
+def test_a_fitting_array_is_written_by_the_step_itself(
+    session: Session, written: list[Array]
+) -> None:
+    x, y, last = image(), room(), room((0, 2, 3, 1))
+    got = session.run(None, {"x": x}, out={"y": y, "last": last})
+    assert touches(written, x)
+    assert touches(written, y)
+    assert not touches(written, last)
+    assert session.copied == {"last"}
+    assert got[0] is y
+    session.run(None, {"x": x}, out={"last": room()})
+    assert session.copied == set()
+
+
+def test_fresh_outputs_are_written_by_the_step_itself(
+    session: Session, written: list[Array]
+) -> None:
+    first = session.run(None, {"x": image()})
+    assert all(touches(written, one) for one in first)
+    kept = [one.copy() for one in first]
+    session.run(None, {"x": image() + 1})
+    for one, copy in zip(first, kept, strict=True):
+        np.testing.assert_array_equal(one, copy)
+
+
+def test_delivered_channels_last_writes_there(written: list[Array]) -> None:
+    with Session(network(), output_layouts={"last": "NHWC"}) as session:
+        expected = session.run(["last"], {"x": image()})
+        last = room((0, 2, 3, 1))
+        session.run(["last"], {"x": image()}, out={"last": last})
+        assert session.copied == set()
+        assert touches(written, last)
+        np.testing.assert_array_equal(last, expected[0])
+        session.run(["last"], {"x": image()}, out={"last": room()})
+        assert session.copied == {"last"}
+
+
+def test_inputs_are_copied_only_where_they_do_not_lie_densely(
+    session: Session, written: list[Array]
+) -> None:
+    for order in ((0, 1, 2, 3), (0, 2, 3, 1)):
+        x = np.zeros([SHAPE[axis] for axis in order], np.float32).transpose(np.argsort(order))
+        session.run(None, {"x": x})
+        assert touches(written, x)
+        assert session.copied == set()
+    for gaps in (np.zeros((1, 32, 24, 24), np.float32)[:, ::2], image()[:, :, ::-1]):
+        session.run(None, {"x": gaps})
+        assert session.copied == {"x"}
+
+
+def test_memory_that_is_not_the_outputs_own_is_copied() -> None:
+    graph = Graph("aliases")
+    x = graph.input("x", {"N": 2, "C": 3})
+    y = graph.add(Relu(), x)
+    for name, value in {"x_too": x, "y": y, "y_too": y}.items():
+        graph.output(graph.add(Identity(), value), name)
+    graph.output(graph.constant(np.arange(3, dtype=np.float32), "C"), "constant")
+    with Session(graph) as session:
+        given = np.array([[-1, 0, 1], [2, -2, 3]], np.float32)
+        for _ in range(2):
+            out = {"y_too": np.zeros((2, 3), np.float32)}
+            x_too, one, two, constant = session.run(None, {"x": given}, out=out)
+            np.testing.assert_array_equal(two, np.maximum(given, 0))
+            np.testing.assert_array_equal(one, two)
+            assert session.copied == {"x_too", "y_too", "constant"}
+            for array in (x_too, one, two, constant):
+                array += 7  # each is the caller's alone
+        np.testing.assert_array_equal(given, [[-1, 0, 1], [2, -2, 3]])
+
+
+def test_a_failed_run_lets_go_of_the_callers_memory(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    y = room()
+
+    def fail(step: Step, memory: Sequence[Array], node: str) -> None:
+        raise NativeError("no luck")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(record, "run_native", fail)
+        with pytest.raises(NativeError, match="no luck"):
+            session.run(["y"], {"x": image()}, out={"y": y})
+    y[...] = 7
+    session.run(["last"], {"x": image()})  # computes y too, in memory of its own
+    assert (y == 7).all()
+
+
+def test_tensors_in_and_out_as_they_lie() -> None:
+    with Session(network(), output_layouts={"y": "NCHW8c", "last": Layout.ANY}) as session:
+        expected = session.run(None, {"x": image()})
+        y, last = session.run_tensors(None, {"x": image()})
+        assert y.produced_layout == Layout("NCHW8c")
+        for have, want in zip((y, last), expected, strict=True):
+            np.testing.assert_array_equal(have.numpy(), want)
+        [again] = session.run_tensors(["y"], {"x": y})
+        assert session.copied == set()
+        assert session.plan.graph.values["x"].layout == Layout("NCHW8c")
+        want = session.run(["y"], {"x": y.numpy()})[0]
+        np.testing.assert_allclose(again.numpy(), want, atol=1e-4)
+        wide = call(Concat("W"), y, y)
+        parts = [wide.slice(W=(0, 24), copy=False), from_array(wide.numpy(), "N C H W")]
+        parts[1] = parts[1].slice(W=(0, 24), copy=False)
+        for part in parts:  # rows with gaps between them
+            [again] = session.run_tensors(["y"], {"x": part})
+            assert session.copied == {"x"}
+            np.testing.assert_allclose(again.numpy(), want, atol=1e-4)
+        by_name = from_array(np.ascontiguousarray(image().transpose(3, 0, 1, 2)), "W N C H")
+        np.testing.assert_allclose(session.run(None, {"x": by_name})[0], expected[0], atol=1e-4)
+        by_place = from_array(image(), "A B C D")
+        np.testing.assert_array_equal(session.run(None, {"x": by_place})[0], expected[0])
+        for wrong in (from_array(image()[0], "C H W"), from_array(image().astype("f8"), "N C H W")):
+            with pytest.raises(InputError, match="wanted is x"):
+                session.run(None, {"x": wrong})

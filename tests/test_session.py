@@ -164,7 +164,7 @@ def test_entry_and_delivery_layouts() -> None:
     ("options", "wanted"),
     [
         ({"input_layouts": {"z": "NCHW"}}, "no 'z' here; there are x"),
-        ({"input_layouts": {"x": "NCHW16c"}}, "without blocks"),
+        ({"input_layouts": {"x": "NCHW:bf16"}}, "its own element type"),
         ({"output_layouts": {"y": "NC"}}, "cannot hold"),
         ({"threads": 0}, "threads=0 must be an integer from 1"),
         ({"threads": -3}, "threads=-3"),

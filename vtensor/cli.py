@@ -13,6 +13,7 @@ import numpy as np
 import typer
 
 from vtensor.commands.explain import explain
+from vtensor.commands.given import InputOption, ValueOption, make_feeds
 from vtensor.commands.listing import dispatcher, libs, ops
 from vtensor.commands.shared import (
     DebugOption,
@@ -28,16 +29,15 @@ from vtensor.commands.shared import (
     ThreadsOption,
     errors,
     opened,
-    parse_shapes,
     print_json,
     print_lines,
 )
 from vtensor.errors import InputError
-from vtensor.image import PREPROCESS, image_for
+from vtensor.image import PREPROCESS
 from vtensor.report import plan_dict, plan_lines, reference_note
-from vtensor.runtime.feeds import Array, Port
 
 if TYPE_CHECKING:
+    from vtensor.runtime.feeds import Array
     from vtensor.runtime.session import Session
 
 app = typer.Typer(
@@ -51,10 +51,8 @@ app = typer.Typer(
 @app.command()
 def run(
     model: ModelArgument,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option("--input", help="A picture or .npy file, or name=FILE. May be repeated."),
-    ] = None,
+    inputs: InputOption = None,
+    value: ValueOption = None,
     shape: ShapeOption = None,
     threads: ThreadsOption = None,
     optimize: OptimizeOption = "all",
@@ -74,12 +72,15 @@ def run(
 ) -> None:
     """Run a model once for its answer and a few times more for its latency.
 
-    Without --input a seeded random one is used.
+    What is not given by --input or --value is made up of seeded random numbers, and said so.
     """
     limits = Limits(reference, max_bytes, external_data_root)
-    with errors(debug), opened(model, shape, threads, optimize, isa, limits) as session:
-        names = _labels(labels)
-        feeds = make_feeds(session.inputs, inputs or [], preprocess, parse_shapes(shape))
+    with (
+        errors(debug),
+        opened(model, shape, threads, optimize, isa, limits, inputs, value) as given,
+    ):
+        names, session = _labels(labels), given.session
+        feeds, made_up = make_feeds(session.inputs, given.arrays, given.pictures, preprocess)
         answers = session.run(None, feeds)
         latency_ms = _latency_ms(session, feeds, repeat)
         outputs = dict(zip((port.name for port in session.outputs), answers, strict=True))
@@ -89,15 +90,16 @@ def run(
         if note := reference_note(session.plan):
             print(f"note: {note}", file=sys.stderr)
         if as_json:
-            print_json(_run_dict(model, session, outputs, rows, latency_ms))
+            print_json(_run_dict(model, session, outputs, rows, latency_ms, made_up))
         else:
-            _print_run(session, outputs, rows, latency_ms, seeded=not inputs)
+            _print_run(session, outputs, rows, latency_ms, made_up)
 
 
 @app.command()
 def plan(
     model: ModelArgument,
     shape: ShapeOption = None,
+    value: ValueOption = None,
     threads: ThreadsOption = None,
     optimize: OptimizeOption = "all",
     isa: IsaOption = "max",
@@ -109,55 +111,14 @@ def plan(
 ) -> None:
     """Show how a model would run: a line a step, and each Transform with why it is there."""
     limits = Limits(reference, max_bytes, external_data_root)
-    with errors(debug), opened(model, shape, threads, optimize, isa, limits) as session:
+    with (
+        errors(debug),
+        opened(model, shape, threads, optimize, isa, limits, values=value) as given,
+    ):
         if as_json:
-            print_json(plan_dict(session, model.stem))
+            print_json(plan_dict(given.session, model.stem))
         else:
-            print_lines(plan_lines(session, model.stem))
-
-
-def make_feeds(
-    ports: Sequence[Port],
-    given: Sequence[str],
-    preprocess: str,
-    shapes: Mapping[str, tuple[int, ...]],
-) -> dict[str, Array]:
-    """An array for each input: from its file, or seeded random numbers.
-
-    Raises:
-        InputError: a file cannot be read, or belongs to no input.
-    """
-    files: dict[str, str] = {}
-    known = [port.name for port in ports]
-    for text in given:
-        name, equals, file = text.partition("=")
-        if equals and name in known:
-            files[name] = file
-        elif len(known) == 1:
-            files[known[0]] = text
-        else:
-            raise InputError(f"--input {text}: write name=FILE; inputs are {', '.join(known)}")
-    generator = np.random.default_rng(0)
-    feeds = {}
-    for port in ports:
-        sizes = tuple(1 if size is None else size for size in shapes.get(port.name, port.shape))
-        if port.name in files:
-            feeds[port.name] = _read(files[port.name], sizes, preprocess)
-        else:
-            from vtensor.dtype import numpy_dtype
-
-            feeds[port.name] = generator.standard_normal(sizes).astype(numpy_dtype(port.dtype))
-    return feeds
-
-
-def _read(file: str, shape: tuple[int, ...], preprocess: str) -> Array:
-    if not file.endswith(".npy"):
-        return image_for(shape, file, preprocess)
-    try:
-        array: Array = np.load(file, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{file}: cannot be read as a .npy file: {error}") from error
-    return array
+            print_lines(plan_lines(given.session, model.stem))
 
 
 def _save(file: Path, outputs: Mapping[str, Array]) -> None:
@@ -211,12 +172,14 @@ def _run_dict(
     outputs: Mapping[str, Array],
     rows: Mapping[str, Any],
     latency_ms: Sequence[float],
+    made_up: Sequence[str],
 ) -> dict[str, Any]:
     return {
         "model": model.stem,
         "threads": session.threads,
         "latency_ms": {"median": statistics.median(latency_ms), "all": list(latency_ms)},
         "conversions": len(session.conversions),
+        "seeded_inputs": list(made_up),
         "outputs": {
             name: {"shape": list(array.shape), "dtype": str(array.dtype), "top": rows[name]}
             for name, array in outputs.items()
@@ -229,10 +192,10 @@ def _print_run(
     outputs: Mapping[str, Array],
     rows: Mapping[str, list[list[dict[str, Any]]]],
     latency_ms: Sequence[float],
-    seeded: bool,
+    made_up: Sequence[str],
 ) -> None:
-    if seeded:
-        print("input: seeded random numbers (give --input FILE for your own)")
+    for name in made_up:
+        print(f"{name}: seeded random numbers (give --input {name}=FILE for your own)")
     for name, array in outputs.items():
         print(f"{name}: {array.dtype} {list(array.shape)}")
         for item, best in enumerate(rows[name]):

@@ -14,6 +14,7 @@ from libdesc.routine import reference_kernel
 from resolver.extended import OpNode, Reason, TransformNode
 
 if TYPE_CHECKING:
+    from ptensor.evaluation import Requirement
     from vtensor.runtime.plan import Plan, PlanStep
     from vtensor.runtime.session import Session
 
@@ -96,6 +97,8 @@ def plan_lines(session: Session, name: str) -> Iterator[Line]:
         yield Line(_kind(step), _row(str(number), cells, widths))
         if isinstance(step.node, TransformNode):
             yield Line("why", f"       why: {_why(step.node.reason)}")
+        elif not step.kernels:
+            yield Line("note", f"       {_alias(plan, step)}")
     yield Line("", "")
     yield from summary_lines(plan)
 
@@ -138,6 +141,25 @@ def _library_rows() -> list[str]:
         state = f"absent: {library.absent}" if library.absent else library.version()
         rows.append(f"{library.name} (priority {library.priority}) {state}".rstrip())
     return rows
+
+
+def _alias(plan: Plan, step: PlanStep) -> str:
+    """What becomes of a value that is another's memory: which Transforms its users force."""
+    forced = [
+        f"{node.name} to {plan.graph.values[node.output].layout} is forced by {_who(node.reason)}"
+        for node in _forced(plan, step)
+    ]
+    return "; ".join(["moves nothing: the same memory under other dims", *forced])
+
+
+def _forced(plan: Plan, step: PlanStep) -> list[TransformNode]:
+    return [node for node in plan.graph.transforms() if node.input in step.node.outputs]
+
+
+def _who(reason: Reason) -> str:
+    if reason.requirement is None:
+        return f"the delivery of {reason.consumer}"
+    return f"{reason.op} {reason.consumer} ({_place(reason.requirement)})"
 
 
 def _row(number: str, cells: tuple[str, ...], widths: list[int]) -> str:
@@ -191,6 +213,7 @@ def _step_dict(plan: Plan, step: PlanStep) -> dict[str, Any]:
     if isinstance(step.node, TransformNode):
         row["reason"] = _reason_dict(step.node.reason)
     else:
+        row["forces"] = [] if step.kernels else [node.name for node in _forced(plan, step)]
         row["refused"] = [
             {"library": r.library, "priority": r.priority, "reason": r.reason}
             for r in step.node.decision.refused
@@ -212,11 +235,16 @@ def _reason_dict(reason: Reason) -> dict[str, Any]:
     }
 
 
+def _place(asked: Requirement) -> str:
+    """File and line, with a path as short as it can be."""
+    return f"{'/'.join(Path(asked.file).parts[-2:])}:{asked.line}"
+
+
 def _why(reason: Reason) -> str:
     """A reason with paths as short as they can be."""
-    text = str(reason)
-    if reason.requirement is not None:
-        file = reason.requirement.file
-        short = "/".join(Path(file).parts[-2:])
-        text = text.replace(file, short)
-    return text
+    asked = reason.requirement
+    return (
+        str(reason)
+        if asked is None
+        else str(reason).replace(f"{asked.file}:{asked.line}", _place(asked))
+    )

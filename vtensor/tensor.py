@@ -6,7 +6,7 @@ in ``ptensor/buffer.py``, so that the language knows nothing of layouts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import onnx
 
     from ptensor.layout import Layout
+    from ptensor.parts import Part
 
 
 #: The most bytes that a tensor may have: what an address can count.
@@ -47,8 +48,16 @@ class Storage(Protocol):
         The array shares this memory where the layout allows.
         """
 
-    def over(self, array: np.ndarray[Any, Any], dims: Sequence[str]) -> Storage:
-        """A storage that is an array, whose axes are these dims."""
+    def part(self, tensor: VTensor) -> Part | None:
+        """The elements of such a tensor where they lie; None if a view's dims cannot say where."""
+
+    def over(
+        self,
+        array: np.ndarray[Any, Any],
+        extents: Mapping[str, int],
+        layout: Layout | None = None,
+    ) -> Storage:
+        """A storage that is an array: as it lies in a layout, or with an axis a dim."""
 
     def export(self, tensor: VTensor, **options: Any) -> object:
         """A DLPack capsule of ``logical``; options as for ``VTensor.__dlpack__``."""
@@ -197,6 +206,16 @@ class VTensor:
             )
         return self.storage.data()
 
+    def part(self) -> Part | None:
+        """The elements where they lie, under this tensor's dims; None if those cannot say where.
+
+        Raises:
+            ContractError: there is nothing in memory yet.
+        """
+        self.data()
+        assert self.storage is not None, "data() has seen to it"
+        return self.storage.part(self)
+
     def numpy(
         self, order: str | Sequence[str] | None = None, *, copy: bool | None = None
     ) -> np.ndarray[Any, Any]:
@@ -225,7 +244,8 @@ class VTensor:
     def slice(self, *, copy: bool | None = None, **ranges: tuple[int, int]) -> VTensor:
         """The part of this tensor from begin up to, without, end in each dim named.
 
-        A view of the same memory where the layout allows; ``copy`` as in ``numpy``.
+        A view of the same memory where the layout allows, as it does for whole blocks of a dim and
+        for dims without blocks; ``copy`` as in ``numpy``.
 
         Raises:
             ContractError: there is nothing in memory yet.
@@ -238,14 +258,18 @@ class VTensor:
             size = self.size(dim)
             if not _is_span(span, size):
                 raise DimError(f"{dim}={span!r}: a slice is (begin, end), within 0 and {size}")
-        places: list[Any] = [slice(*ranges.get(d, (0, size))) for d, size in self._dims.items()]
-        array = self._logical(copy is False)[(*places, ...)]
-        return self._over(array.copy() if copy else array, tuple(self._dims))
+        spans = {dim: ranges.get(dim, (0, size)) for dim, size in self._dims.items()}
+        sizes = {dim: end - begin for dim, (begin, end) in spans.items()}
+        part = self.part()
+        view = part.sliced(ranges) if part is not None else None
+        places: list[Any] = [slice(*span) for span in spans.values()]
+        return self._seen(view, sizes, copy, lambda: self.numpy()[(*places, ...)])
 
     def merge(self, dims: str | Sequence[str], into: str, *, copy: bool | None = None) -> VTensor:
         """This tensor with several dims as one, at the place of the first; the inverse of split.
 
-        A view of the same memory where the layout allows; ``copy`` as in ``numpy``.
+        A view of the same memory where the layout allows, as it does for neighbours in memory
+        without blocks, beside others that have some; ``copy`` as in ``numpy``.
 
         Args:
             dims: which, slowest first: ``"H W"``.
@@ -260,24 +284,23 @@ class VTensor:
         for dim in parts:
             self.size(dim)
         rest = [dim for dim in self._dims if dim not in parts]
-        if not parts or into in rest:
+        if not parts or into in rest or not into.isidentifier():
             raise DimError(f"{parts} cannot become {into!r}: name some dims, and a free name")
         at = sum(dim in rest for dim in list(self._dims)[: list(self._dims).index(parts[0])])
         order = [*rest[:at], *parts, *rest[at:]]
-        names = [*rest[:at], into, *rest[at:]]
-        sizes = {dim: self._dims[dim] for dim in rest} | {into: prod(map(self.size, parts))}
-        array = self.numpy(order, copy=False if copy is False else None)
-        merged = array.reshape([sizes[name] for name in names])
-        if copy is False and not _within(merged, array):
-            raise LayoutError(f"{' '.join(parts)} of {self!r} do not lie together: a copy is due")
-        return self._over(merged.copy() if copy and _within(merged, array) else merged, names)
+        whole = {into: prod(map(self.size, parts))}
+        sizes = {d: whole.get(d, self._dims.get(d, 0)) for d in [*rest[:at], into, *rest[at:]]}
+        part = self.part()
+        view = part.merged(parts, into) if part is not None else None
+        return self._seen(
+            view, sizes, copy, lambda: self.numpy(order).reshape(list(sizes.values()))
+        )
 
     def shares_memory(self, other: VTensor | np.ndarray[Any, Any]) -> bool:
-        """True when some element of this tensor and one of another (or an array) are the same."""
+        """True when some of this tensor's memory, pads included, is another's (or an array's)."""
         import numpy as np
 
-        left = self._logical(False)
-        right = other._logical(False) if isinstance(other, VTensor) else other
+        left, right = self.data(), other.data() if isinstance(other, VTensor) else other
         try:
             return bool(np.shares_memory(left, right, max_work=1_000_000))  # type: ignore[arg-type]  # any number will do
         except np.exceptions.TooHardError:  # strides that no one can decide in good time
@@ -337,10 +360,25 @@ class VTensor:
             raise LayoutError(f"{self!r} lies in {self.storage.layout}: no view of it is an array")
         return array
 
-    def _over(self, array: np.ndarray[Any, Any], dims: Sequence[str]) -> VTensor:
-        assert self.storage is not None, "who has an array has a storage"
-        tensor = VTensor(self.dtype, dict(zip(dims, array.shape, strict=True)))
-        tensor.storage = self.storage.over(array, dims)
+    def _seen(
+        self,
+        view: Part | None,
+        sizes: Mapping[str, int],
+        copy: bool | None,
+        logical: Callable[[], np.ndarray[Any, Any]],
+    ) -> VTensor:
+        """A tensor of some of the elements: on a view of them, else on a copy."""
+        assert self.storage is not None, "who has a part has a storage"
+        tensor = VTensor(self.dtype, sizes)
+        if view is not None:
+            array = view.array.copy() if copy else view.array
+            tensor.storage = self.storage.over(array, sizes, view.layout)
+        elif copy is False:
+            raise LayoutError(
+                f"{self!r} lies in {self.storage.layout}: {tensor!r} is no view, a copy is due"
+            )
+        else:
+            tensor.storage = self.storage.over(logical(), sizes)
         return tensor
 
     def rename(self, names: Mapping[str, str]) -> VTensor:

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.frontends.support import Array, agree, f32, model, runtime
 from vtensor import Session, load_onnx
-from vtensor.errors import UnsupportedOperatorError
+from vtensor.errors import InputError, UnsupportedOperatorError
 from vtensor.frontends.onnx import Model
 
 
@@ -334,6 +334,15 @@ def test_symbols_are_shared_between_inputs() -> None:
     text = "g (float[n, 3] x, float[n, 3] z) => (float[n, 3] y) { y = Add(x, z) }"
     graph = load_onnx(model(text), shapes={"x": (np.int64(4), 3)})
     assert list(graph.values["z"].dims.values()) == [4, 3]
+    conflict = "input 'z': n is 5 here and 4 in input 'x'"
+    with pytest.raises(InputError, match=conflict):
+        load_onnx(model(text), shapes={"x": (4, 3), "z": (5, 3)})
+    with Session(model(text)) as session:
+        assert [port.shape for port in session.inputs] == [(None, 3)] * 2
+        with pytest.raises(InputError, match=conflict):
+            session.run(None, {"x": f32(4, 3), "z": f32(5, 3)})
+        [y] = session.run(None, {"x": f32(4, 3), "z": f32(4, 3)})
+        np.testing.assert_array_equal(y, 2 * f32(4, 3))
 
 
 def test_bf16_and_integers_pass() -> None:

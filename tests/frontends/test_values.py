@@ -10,6 +10,7 @@ from vtensor import Session, load_onnx
 from vtensor.errors import (
     BudgetError,
     InputError,
+    ModelError,
     UnsupportedOperatorError,
     ValuesNeededError,
     VTensorError,
@@ -75,6 +76,17 @@ def test_a_value_that_does_not_fit_is_a_typed_error(shape: tuple[int, int]) -> N
             session.run(None, {"x": f32(2, 3, 4), "shape": np.array(shape)})
         [y] = session.run(None, {"x": f32(2, 3, 4), "shape": np.array([6, 4])})
         assert y.shape == (6, 4)
+
+
+def test_a_rank_that_is_not_the_declared_one_is_a_typed_error() -> None:
+    text = "g (float[2, 4] x, int64[k] shape) => (float[r, q] y) { y = Reshape(x, shape) }"
+    with Session(model(text)) as session:
+        for value in ([8], [2, 2, 2]):
+            wanted = f"'y' is declared with 2 dims, and has {len(value)}"
+            with pytest.raises(ModelError, match=wanted):
+                session.run(None, {"x": f32(2, 4), "shape": np.array(value)})
+        [y] = session.run(None, {"x": f32(2, 4), "shape": np.array([4, 2])})
+        np.testing.assert_array_equal(y, f32(2, 4).reshape(4, 2))
 
 
 def test_what_counts_up_to_an_input_or_fills_a_shape_that_is_one() -> None:

@@ -284,12 +284,12 @@ def test_wrong_outputs(graph: Graph, feeds: dict[str, Any]) -> None:
         ({"input_layouts": "NCHW"}, "input_layouts='NCHW' is no {name: layout}; there are x, z"),
         ({"output_layouts": {"x": "N"}}, "output_layouts: no 'x' here; there are y, same"),
         (
-            {"input_layouts": {"x": "NCHW8c"}},
-            "input_layouts: NCHW8c cannot hold x : f32 N=2 C=3 H=4 W=5; an array that goes in or "
-            "out lies in some order of exactly these dims, without blocks",
+            {"input_layouts": {"x": "NCHW:bf16"}},
+            "input_layouts: NCHW:bf16 cannot hold x : f32 N=2 C=3 H=4 W=5; what goes in or out "
+            "lies in some order of exactly these dims, in its own element type",
         ),
-        ({"input_layouts": {"z": "NK"}}, "input_layouts: NK cannot hold z : s32 K=3; an array "),
-        ({"output_layouts": {"y": "ANY"}}, "output_layouts: ANY cannot hold y : f32 N=2 C=3 "),
+        ({"input_layouts": {"z": "NK"}}, "input_layouts: NK cannot hold z : s32 K=3; what goes "),
+        ({"input_layouts": {"x": "ANY"}}, "input_layouts: ANY cannot hold x : f32 N=2 C=3 "),
     ],
 )
 def test_wrong_options(graph: Graph, options: dict[str, Any], text: str) -> None:

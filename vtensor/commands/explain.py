@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from resolver.explain import bytes_of_a_run, explain_node, explain_transforms, refusals
+from vtensor.commands.given import ValueOption
 from vtensor.commands.shared import (
     DebugOption,
     ExternalDataOption,
@@ -37,6 +38,7 @@ def explain(
         str, typer.Option(help="Only this node (or the one that makes this value).")
     ] = "",
     shape: ShapeOption = None,
+    value: ValueOption = None,
     threads: ThreadsOption = None,
     optimize: OptimizeOption = "all",
     isa: IsaOption = "max",
@@ -48,8 +50,11 @@ def explain(
 ) -> None:
     """Say of each conversion who asked for it and what it costs; of a node, who declined it."""
     limits = Limits(reference, max_bytes, external_data_root)
-    with errors(debug), opened(model, shape, threads, optimize, isa, limits) as session:
-        graph = session.plan.graph
+    with (
+        errors(debug),
+        opened(model, shape, threads, optimize, isa, limits, values=value) as given,
+    ):
+        graph = given.session.plan.graph
         if node:
             row = explain_node(graph, node)
             if as_json:

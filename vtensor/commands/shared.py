@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -13,11 +14,15 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from vtensor.errors import InputError, VTensorError
+from vtensor.commands.given import read_arrays
+from vtensor.errors import InputError, ValuesNeededError, VTensorError
 from vtensor.isa import CAPS, limit_isa
 from vtensor.report import Line
 
 if TYPE_CHECKING:
+    from vtensor.frontends.onnx import Model
+    from vtensor.graph import Graph
+    from vtensor.runtime.feeds import Array
     from vtensor.runtime.session import Session
 
 STYLES = {"head": "bold", "transform": "red", "why": "dim red", "ref": "yellow", "note": "dim"}
@@ -71,6 +76,15 @@ def errors(debug: bool) -> Iterator[None]:
         raise typer.Exit(1) from None
 
 
+@dataclass(frozen=True)
+class Opened:
+    """A session, and what was given for its inputs: arrays by name, and pictures' files."""
+
+    session: Session
+    arrays: Mapping[str, Array]
+    pictures: Mapping[str, str]
+
+
 @contextmanager
 def opened(
     model: Path,
@@ -79,16 +93,25 @@ def opened(
     optimize: str,
     isa: str,
     limits: Limits,
-) -> Iterator[Session]:
-    """A session with a progress display on standard error while it is made."""
-    from vtensor.frontends.onnx import load_onnx
+    files: Sequence[str] | None = None,
+    values: Sequence[str] | None = None,
+) -> Iterator[Opened]:
+    """A session with a progress display on standard error while it is made.
+
+    The sizes of what is given are the inputs' sizes, and where values decide shapes they are taken
+    from there.
+    """
+    from vtensor.frontends.onnx import Model
     from vtensor.runtime.session import Session
 
     if isa != "max":  # which needs no cap, and so comes never too late
         limit_isa(isa)
     levels = optimize.split(",") if "," in optimize else optimize
     with progress(f"loading {model.name}") as advance:
-        graph = load_onnx(model, shapes=parse_shapes(shape), **limits._asdict())
+        loaded = Model(model, **limits._asdict())
+        arrays, pictures = read_arrays(loaded.inputs, files, values)
+        shapes = {name: array.shape for name, array in arrays.items()} | parse_shapes(shape)
+        graph = _graph(loaded, shapes, arrays)
         session = Session(
             graph,
             threads=threads,
@@ -97,7 +120,21 @@ def opened(
             progress=advance,
         )
     with session:
-        yield session
+        yield Opened(session, arrays, pictures)
+
+
+def _graph(
+    model: Model, shapes: Mapping[str, tuple[int, ...]], arrays: Mapping[str, Array]
+) -> Graph:
+    """The graph of a model; values that decide shapes become constants."""
+    try:
+        return model.graph(shapes)
+    except ValuesNeededError as error:
+        missing = [name for name in error.names if name not in arrays]
+        if missing:
+            lines = "".join(f"\n  --value {name}=1,2,3, or --input {name}=FILE" for name in missing)
+            raise ValuesNeededError(f"{error}; on the command line{lines}", error.names) from None
+        return model.graph(shapes, {name: arrays[name] for name in error.names})
 
 
 @contextmanager

@@ -52,7 +52,7 @@ def from_array(
     if copy:
         values = np.array(values, order="K", copy=True)
     tensor = VTensor(dtype, dict(zip(names, values.shape, strict=True)), Option(name=name))
-    tensor.storage = ArrayStorage(values, names)
+    tensor.storage = ArrayStorage(values, tensor.dims)
     return tensor
 
 

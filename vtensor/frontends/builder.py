@@ -390,10 +390,10 @@ class Builder:
         array = self.array(name)
         rank = self.data(name).ndimensions() if array is None else array.ndim
         if names and len(names) != rank:
-            text = f"output {name!r} has {rank} dims, and the model declares {len(names)}"
-            raise ModelError(f"{self._network.label}: {text}")
+            text = f"output {name!r} is declared with {len(names)} dims, and has {rank}"
+            raise ModelError(f"{self._network.label}: {text} for these inputs")
         if array is not None:
-            dims = names or tuple(f"D{axis}" for axis in range(array.ndim))
+            dims = names or tuple(f"D{axis}" for axis in range(rank))
             self._graph.output(self._constant(name, array, dims), name)
             return
         value = self.data(name)

@@ -8,12 +8,13 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from libdesc.registry import registry
+from ptensor.layout import Layout
 from vtensor.dims import dim_names
-from vtensor.errors import DimError
+from vtensor.errors import DimError, InputError
 from vtensor.frontends.arrays import from_array
 from vtensor.graph import Graph
 from vtensor.operators import OperatorInfo, info_of
-from vtensor.runtime.feeds import Array, as_array
+from vtensor.runtime.feeds import Array, as_array, dense_part
 from vtensor.runtime.session import Session
 from vtensor.tensor import VTensor
 
@@ -32,6 +33,7 @@ def call(
     dims: Names | Mapping[str, Names] | None = None,
     libraries: Sequence[str] | None = None,
     threads: int | None = None,
+    **named: object,
 ) -> Any:
     """Run one operator at once, through its dispatcher and the resolver.
 
@@ -44,14 +46,16 @@ def call(
             of all operands have the same names, as NumPy broadcasts.
         libraries: the libraries that may be used; None is all.
         threads: kernel threads; None is all processors.
+        named: operands by role, after those by position: ``call(Conv2D(), x, w=kernel)``.
 
     Returns:
-        The output, or a tuple of them: VTensors if an operand is one, else NumPy arrays in the
-        order of the dims.
+        The output, or a tuple of them: VTensors if an operand is one, in the layout that the
+        library produced; else NumPy arrays in the order of the dims. A VTensor is taken as it
+        lies, so that one call's result is the next one's operand without a conversion.
 
     Raises:
         DimError: dims do not fit an array, or the operator does not take them.
-        InputError: an operand is no array.
+        InputError: an operand is no array, or is given twice, or there is none of its name.
         NoInvokerError: no library takes the call; lists why each declined.
 
     >>> import numpy as np
@@ -63,16 +67,34 @@ def call(
     """
     registry()
     info = info_of(op)
+    operands = _in_order(info, operands, named)
     roles = info.roles(len(operands), 0)
     roles += tuple(f"extra{index}" for index in range(len(operands) - len(roles)))
-    tensors = _tensors(info, roles, operands, dims)
-    session = _session(op, dict(zip(roles, tensors, strict=True)), libraries, threads)
-    arrays = {role: tensor.numpy() for role, tensor in zip(roles, tensors, strict=True)}
-    results: list[Any] = list(session.run(None, arrays))
-    if any(isinstance(one, VTensor) for one in operands):
-        ports = session.outputs
-        results = [from_array(a, port.dims) for a, port in zip(results, ports, strict=True)]
+    tensors = dict(zip(roles, _tensors(info, roles, operands, dims), strict=True))
+    as_tensors = any(isinstance(one, VTensor) for one in operands)
+    session = _session(op, tensors, libraries, threads, as_tensors)
+    run = session.run_tensors if as_tensors else session.run
+    results: Sequence[Any] = run(None, tensors)
     return results[0] if len(results) == 1 else tuple(results)
+
+
+def _in_order(
+    info: OperatorInfo, operands: tuple[object, ...], named: Mapping[str, object]
+) -> tuple[object, ...]:
+    """All operands by position.
+
+    Raises:
+        InputError: a name is unknown or taken by position, or one before it is left out.
+    """
+    roles = info.roles(len(operands) + len(named), 0)
+    wanted = roles[len(operands) :]
+    if set(named) != set(wanted):
+        takes, given = ", ".join(roles or info.inputs), ", ".join(named)
+        raise InputError(
+            f"{info.name} takes {takes}, in this order; {len(operands)} were given by position, "
+            f"and by name {given}"
+        )
+    return (*operands, *(named[role] for role in wanted))
 
 
 def _tensors(
@@ -140,19 +162,20 @@ def _session(
     tensors: Mapping[str, VTensor],
     libraries: Sequence[str] | None,
     threads: int | None,
+    as_tensors: bool,
 ) -> Session:
-    """A session of one node; kept by operator, dims and element types."""
+    """A session of one node; kept by operator, dims, element types and what is to come out."""
     shapes = tuple((role, one.dtype, tuple(one.dims.items())) for role, one in tensors.items())
     try:
         among = None if libraries is None else tuple(libraries)
-        key = (op, type(op), threads, registry().version, among, shapes)
+        key = (op, type(op), threads, registry().version, among, shapes, as_tensors)
         with _lock:
             if key in _sessions:
                 _sessions.move_to_end(key)
                 return _sessions[key]
     except TypeError:  # a parameter that cannot be hashed, or wrong libraries
-        return _make(op, tensors, libraries, threads)
-    session = _make(op, tensors, libraries, threads)
+        return _make(op, tensors, libraries, threads, as_tensors)
+    session = _make(op, tensors, libraries, threads, as_tensors)
     with _lock:
         _sessions[key] = session
         if len(_sessions) > SESSIONS_KEPT:
@@ -165,10 +188,18 @@ def _make(
     tensors: Mapping[str, VTensor],
     libraries: Sequence[str] | None,
     threads: int | None,
+    as_tensors: bool,
 ) -> Session:
     graph = Graph("call")
     inputs = [graph.input(role, one.dims, one.dtype) for role, one in tensors.items()]
     results = graph.add(op, *inputs, name="call")
     for value in results if isinstance(results, tuple) else (results,):
         graph.output(value)
-    return Session(graph, threads=threads, libraries=libraries)
+    lying = {role: part.layout for role, one in tensors.items() if (part := dense_part(one))}
+    return Session(
+        graph,
+        threads=threads,
+        libraries=libraries,
+        input_layouts=lying,
+        output_layouts=dict.fromkeys(graph.outputs, Layout.ANY) if as_tensors else None,
+    )

@@ -10,8 +10,10 @@ import numpy as np
 
 from ptensor.dlpack import array_of
 from ptensor.layout import Layout
+from ptensor.parts import Part
 from vtensor.dtype import from_numpy, numpy_dtype
-from vtensor.errors import InputError, VTensorError
+from vtensor.errors import DLPackError, InputError, VTensorError
+from vtensor.tensor import VTensor
 
 Array = np.ndarray[Any, Any]
 
@@ -57,6 +59,8 @@ def as_array(name: str, given: object) -> Array:
             return array_of(given)
         if hasattr(given, "__array__"):
             return np.asarray(given)
+    except DLPackError as error:
+        raise InputError(f"input {name!r}: {error}") from error
     except Exception as error:  # the object's own, of any kind
         raise InputError(
             f"input {name!r}: {type(given).__name__} gives no array: {error}"
@@ -91,18 +95,24 @@ def check_array(array: Array, port: Port) -> Array:
     Raises:
         InputError: it is something else; says what is wanted and what was given.
     """
-    if array.ndim != len(port.shape):
+    check_kind(array.shape, array.dtype, port)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def check_kind(shape: tuple[int, ...], dtype: np.dtype[Any], port: Port) -> None:
+    """A shape and an element type as a port declares them.
+
+    Raises:
+        InputError: they are something else; says what is wanted and what was given.
+    """
+    if len(shape) != len(port.shape):
         raise InputError(
-            f"input {port.name!r}: rank {array.ndim} was given (shape {array.shape}), "
-            f"wanted is {port}"
+            f"input {port.name!r}: rank {len(shape)} was given (shape {shape}), wanted is {port}"
         )
-    for size, want in zip(array.shape, port.shape, strict=True):
-        if want is not None and size != want:
-            raise InputError(
-                f"input {port.name!r}: shape {array.shape} was given, wanted is {port}"
-            )
+    if any(want not in (None, size) for size, want in zip(shape, port.shape, strict=True)):
+        raise InputError(f"input {port.name!r}: shape {shape} was given, wanted is {port}")
     try:
-        have = from_numpy(array.dtype)
+        have = from_numpy(dtype)
     except VTensorError as error:
         raise InputError(f"input {port.name!r}: {error}; wanted is {port}") from None
     if have != port.dtype:
@@ -110,7 +120,58 @@ def check_array(array: Array, port: Port) -> Array:
             f"input {port.name!r}: element type {have} was given, wanted is {port}; "
             f"to fix: array.astype({numpy_dtype(port.dtype).name!r})"
         )
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+@dataclass(frozen=True)
+class Feed:
+    """An input as a run takes it.
+
+    Attributes:
+        part: the elements, contiguous, and how they lie.
+        given: the caller's memory.
+    """
+
+    part: Part
+    given: Array
+
+    @property
+    def copied(self) -> bool:
+        """True where the elements had to be copied to be taken."""
+        return self.given.size > 0 and not np.may_share_memory(self.part.array, self.given)
+
+    def values(self, dims: Sequence[str]) -> Array:
+        """The elements, an axis a dim."""
+        return self.part.logical(dims)
+
+
+def feed_of(given: object, port: Port) -> Feed:
+    """What was given for an input, as it lies where that is dense; else a copy in declared order.
+
+    A VTensor is taken by the names of its dims if they are the port's, else by their positions.
+
+    Raises:
+        InputError: it is no array, or none that the port takes.
+    """
+    if isinstance(given, VTensor):
+        order = port.dims if given.dims.keys() == set(port.dims) else tuple(given.dims)
+        check_kind(tuple(map(given.size, order)), numpy_dtype(given.dtype), port)
+        if (part := dense_part(given)) is not None:
+            return Feed(part.renamed(dict(zip(order, port.dims, strict=True))), part.array)
+        owner, array = given.data(), given.numpy(order)
+    else:
+        owner = as_array(port.name, given)
+        array = check_array(owner, port)
+    layout = layout_of(array, port.dims)
+    if layout is None:
+        array, layout = np.array(array, order="C"), Layout.plain(port.dims)
+    lying = array.transpose([port.dims.index(dim) for dim in layout.dims])
+    return Feed(Part(lying, layout, dict(zip(port.dims, array.shape, strict=True))), owner)
+
+
+def dense_part(tensor: VTensor) -> Part | None:
+    """A tensor's elements as they lie; None when they have gaps or need another form."""
+    part = tensor.part()
+    return part if part is not None and part.dense else None
 
 
 def layout_of(array: Array, dims: Sequence[str]) -> Layout | None:
@@ -137,7 +198,7 @@ def check_out(
     out: Mapping[str, object] | None,
     ports: Sequence[Port],
     wanted: Sequence[str],
-    inputs: Mapping[str, Array],
+    inputs: Mapping[str, Feed],
 ) -> dict[str, Array]:
     """The arrays that outputs are to be written to.
 
@@ -168,7 +229,7 @@ def check_out(
             raise InputError(f"{what}: it is read-only")
         if _overlaps_itself(array):
             raise InputError(f"{what}: its elements overlap, so not all of them can be written")
-        others = {f"input {key!r}": one for key, one in inputs.items()}
+        others = {f"input {key!r}": one.given for key, one in inputs.items()}
         others |= {f"out {key!r}": one for key, one in arrays.items()}
         for other, one in others.items():
             if np.may_share_memory(array, one):
@@ -206,12 +267,17 @@ def _overlaps_itself(array: Array) -> bool:
 
 
 def parse_layouts(
-    given: Mapping[str, Layout | str] | None, ports: Sequence[Port], what: str
+    given: Mapping[str, Layout | str] | None,
+    ports: Sequence[Port],
+    what: str,
+    *,
+    any_too: bool = False,
 ) -> dict[str, Layout]:
-    """Layouts by port name, parsed and checked.
+    """Layouts by port name, parsed and checked; ANY among them only where ``any_too``.
 
     Raises:
-        InputError: a port does not exist, or the layout does not hold its dims, or has blocks.
+        InputError: a port does not exist, or the layout does not hold its dims, or encodes elements
+            otherwise.
         LayoutError: the text does not parse.
     """
     layouts: dict[str, Layout] = {}
@@ -222,10 +288,11 @@ def parse_layouts(
         if name not in known:
             raise InputError(f"{what}: no {name!r} here; there are {', '.join(known) or 'none'}")
         parsed = Layout(layout)
-        if parsed.is_any or set(parsed.dims) != set(known[name].dims) or not parsed.is_plain:
+        fits = any_too if parsed.is_any else set(parsed.dims) == set(known[name].dims)
+        if not fits or parsed.encoding:
             raise InputError(
-                f"{what}: {parsed} cannot hold {known[name]}; an array that goes in or out lies in "
-                "some order of exactly these dims, without blocks"
+                f"{what}: {parsed} cannot hold {known[name]}; what goes in or out lies in some "
+                "order of exactly these dims, in its own element type"
             )
         layouts[name] = parsed
     return layouts

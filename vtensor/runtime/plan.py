@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,12 +13,21 @@ import numpy as np
 from libdesc.routine import reference_kernel
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.layout import Layout
-from ptensor.transform import unpack
-from resolver.extended import ExtendedGraph, ExtendedNode, OpNode, Reason, TransformNode
+from ptensor.parts import Part
+from resolver.extended import (
+    ExtendedGraph,
+    ExtendedNode,
+    OpNode,
+    Reason,
+    TransformNode,
+    Value,
+)
 from vtensor.runtime.record import RecordedStep, Recorder, execute
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,32 @@ class PlanStep:
         return "python" in self.kernels
 
 
+@dataclass(frozen=True)
+class Result:
+    """An output of a run.
+
+    Attributes:
+        name: what it is delivered under.
+        dtype: element type.
+        part: its memory, which nothing else uses.
+        into: the caller's array that has it; None if none was given.
+        copied: it was written elsewhere first: the caller's array lies otherwise, or the memory
+            is an input's, a constant's or another output's too.
+    """
+
+    name: str
+    dtype: str
+    part: Part
+    into: Array | None
+    copied: bool
+
+    def array(self) -> Array:
+        """The elements in presentation order."""
+        if self.into is not None:
+            return self.into
+        return self.part.logical(list(self.part.extents), self.dtype)
+
+
 class Plan:
     """Recorded steps, their memory, and the extended graph that they come from.
 
@@ -98,6 +133,9 @@ class Plan:
         recorder.evaluation.steps.clear()  # steps refer to their evaluation: no circle of the two
         self._scratch = recorder.evaluation.scratch
         self._storages = recorder.storages
+        roots = {self._storages[name].root for name in graph.outputs.values()}
+        #: The outputs' own memory, where it is not an input's or a constant's.
+        self._own = {root: root.buffer for root in roots if root.bound and not root.constant}
         self._lock = threading.Lock()
 
     @property
@@ -152,57 +190,71 @@ class Plan:
 
     def run(
         self,
-        inputs: Mapping[str, np.ndarray[Any, Any]],
+        inputs: Mapping[str, Part],
         outputs: Sequence[str],
-        into: Mapping[str, np.ndarray[Any, Any]] | None = None,
-    ) -> list[np.ndarray[Any, Any]]:
+        into: Mapping[str, Array] | None = None,
+    ) -> list[Result]:
         """Execute every step.
 
         Args:
-            inputs: arrays in presentation order, lying in the plan's entry layouts.
+            inputs: dense, in the plan's entry layouts.
             outputs: names to return, under which the plan delivers.
-            into: arrays to write outputs to, by name; they fit, and overlap nothing.
-
-        Returns:
-            Arrays in presentation order, those of ``into`` or fresh ones.
+            into: arrays to write outputs to, by name; they fit, and overlap nothing. The last step
+                writes there where the array lies as the plan delivers, else a copy does.
 
         Raises:
-            NativeError: a library failed.
+            NativeError: a library failed; what ``into`` holds then is unspecified.
         """
+        given = into or {}
         with self._lock:
-            bound = [self._storages[name] for name in inputs]
             try:
-                for name, array in inputs.items():
-                    self._storages[name].bind(Buffer.wrap(_as_it_lies(array, self._layout(name))))
+                for name, part in inputs.items():
+                    self._storages[name].bind(Buffer.wrap(part.array))
+                placed = self._place(outputs, given)
                 for step in self.recorded:
                     execute(step, self._scratch)
-                return [self._deliver(name, (into or {}).get(name)) for name in outputs]
+                return [self._result(name, given.get(name), name in placed) for name in outputs]
             finally:
-                for storage in bound:
-                    storage.release()  # the caller's memory is the caller's again
+                for name in inputs:
+                    self._storages[name].release()  # the caller's memory is the caller's again
+                for root, buffer in self._own.items():
+                    root.bind(buffer)
 
-    def _layout(self, name: str) -> tuple[Layout, tuple[str, ...]]:
-        value = self.graph.values[name]
-        return value.layout, tuple(value.dims)
+    def _place(self, outputs: Sequence[str], into: Mapping[str, Array]) -> set[str]:
+        """Bind the memory that is to be delivered, so that steps write there; names of which."""
+        placed: dict[TensorStorage, str] = {}
+        for name in outputs:
+            root = self._storages[self.graph.outputs[name]].root
+            if root not in self._own or root in placed:
+                continue  # an input's memory, a constant's, or another output's
+            buffer = (
+                self._fitting(name, into[name]) if name in into else Buffer.allocate(root.nbytes)
+            )
+            if buffer is not None:
+                root.bind(buffer)
+                placed[root] = name
+        return set(placed.values())
 
-    def _deliver(self, name: str, into: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
-        value = self.graph.values[self.graph.outputs[name]]
-        storage: TensorStorage = self._storages[value.name]
-        physical = storage.data().copy() if into is None else storage.data()
-        array = unpack(physical, value.layout, list(value.dims), value.dims)
-        if into is None:
-            return array
-        np.copyto(into, array)
-        return into
+    def _fitting(self, name: str, array: Array) -> Buffer | None:
+        """The memory of an array that lies exactly as an output is delivered; else None."""
+        part, dims = self._delivered(name), list(self._value(name).dims)
+        lying = part.logical(dims)
+        if lying.nbytes != part.array.nbytes or not np.may_share_memory(lying, part.array):
+            return None
+        seen = array.transpose(sorted(range(array.ndim), key=lambda axis: -lying.strides[axis]))
+        return Buffer.wrap(seen) if seen.flags.c_contiguous and array.flags.aligned else None
 
+    def _value(self, name: str) -> Value:
+        return self.graph.values[self.graph.outputs[name]]
 
-def _as_it_lies(
-    array: np.ndarray[Any, Any], where: tuple[Layout, tuple[str, ...]]
-) -> np.ndarray[Any, Any]:
-    """An array seen in the order of its memory, which is contiguous."""
-    layout, dims = where
-    if layout.is_plain:
-        return np.ascontiguousarray(array.transpose([dims.index(dim) for dim in layout.dims]))
-    from ptensor.transform import pack
+    def _delivered(self, name: str) -> Part:
+        value = self._value(name)
+        return Part(self._storages[value.name].data(), value.layout, value.dims)
 
-    return np.ascontiguousarray(pack(array, list(dims), layout))
+    def _result(self, name: str, into: Array | None, placed: bool) -> Result:
+        value, part = self._value(name), self._delivered(name)
+        if into is not None and not placed:
+            np.copyto(into, part.logical(list(value.dims), value.dtype))
+        elif not placed:
+            part = replace(part, array=part.array.copy())
+        return Result(name, value.dtype, part, into, copied=not placed)

@@ -14,6 +14,7 @@ import numpy as np
 from libdesc.onnx_reference.node import LIBRARY as REFERENCE
 from libdesc.registry import registry
 from optimizer.pipeline import optimise, pass_names
+from ptensor.buffer import ArrayStorage
 from ptensor.layout import Layout
 from resolver.check import check
 from resolver.evaluate import resolve
@@ -26,16 +27,16 @@ from vtensor.runtime.budget import check_plan, max_bytes_of, memory_errors
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.feeds import (
     Array,
+    Feed,
     Port,
-    as_array,
-    check_array,
     check_fits,
     check_names,
     check_out,
-    layout_of,
+    feed_of,
     parse_layouts,
 )
-from vtensor.runtime.plan import Conversion, Plan
+from vtensor.runtime.plan import Conversion, Plan, Result
+from vtensor.tensor import Option, VTensor
 
 if TYPE_CHECKING:
     import onnx
@@ -47,7 +48,8 @@ PLANS_KEPT = 8
 
 #: What a plan is made for. Of each input: name, shape, element type, layout; and where the value
 #: decides shapes, its bytes.
-Key = tuple[tuple[str, tuple[int, ...], str, Layout, bytes | None], ...]
+Row = tuple[str, tuple[int, ...], str, Layout, bytes | None]
+Key = tuple[Row, ...]
 Progress = Callable[[str], None]
 
 
@@ -112,6 +114,7 @@ class Session:
         self._closed = False
         self._plans: OrderedDict[Key, Plan] = OrderedDict()
         self._last: Plan | None = None
+        self._copied: set[str] = set()
         self._model, self._graph = _load(
             model,
             self._libraries is None or REFERENCE in self._libraries,
@@ -120,7 +123,9 @@ class Session:
         )
         self._inputs, self._outputs = self._ports()
         self._entry = parse_layouts(input_layouts, self._inputs, "input_layouts")
-        self._delivery = parse_layouts(output_layouts, self._outputs, "output_layouts")
+        self._delivery = parse_layouts(
+            output_layouts, self._outputs, "output_layouts", any_too=True
+        )
         if self._graph is not None:
             key = tuple(
                 (p.name, tuple(s or 0 for s in p.shape), p.dtype, self._entry_layout(p), None)
@@ -164,6 +169,16 @@ class Session:
         """The Transforms left in the last plan: what each run converts, and why."""
         return self.plan.conversions
 
+    @property
+    def copied(self) -> frozenset[str]:
+        """The inputs and outputs that the last run had to copy; any other stayed where it was.
+
+        An input is copied when its memory has gaps, runs backwards, or is not aligned to its
+        elements; an output when the array in ``out`` lies otherwise than the plan delivers
+        (``output_layouts``), or when it is an input's, a constant's or another output's memory.
+        """
+        return frozenset(self._copied)
+
     @memory_errors()
     def run(
         self,
@@ -177,8 +192,11 @@ class Session:
         Args:
             outputs: names of the outputs wanted, in order; None is all.
             inputs: arrays by name: NumPy's, or anything with ``__dlpack__`` or ``__array__``. A
-                dense array is taken as it lies, whatever the order of its axes in memory.
+                dense array is taken as it lies, whatever the order of its axes in memory; so is a
+                VTensor, blocks and all, by its names where they are the network's.
             out: where to write outputs, by name: arrays, or VTensors and the like, of any strides.
+                The network writes there at once where the array lies as the output is delivered;
+                else it is copied there (``copied`` says which).
 
         Returns:
             NumPy arrays, one an output: fresh ones, and those of ``out`` where it has one.
@@ -193,20 +211,33 @@ class Session:
         self._open()
         wanted = self._wanted(outputs)
         check_names(inputs, self._inputs)
-        arrays: dict[str, Array] = {}
-        rows = []
-        for port in self._inputs:
-            array = check_array(as_array(port.name, inputs[port.name]), port)
-            layout = layout_of(array, port.dims)
-            if layout is None:
-                array, layout = np.array(array, order="C"), Layout.plain(port.dims)
-            expected = self._entry_layout(port)
-            sizes = dict(zip(port.dims, array.shape, strict=True))
-            layout = expected if expected.same(layout, sizes) else layout
-            arrays[port.name] = array
-            rows.append((port.name, array.shape, port.dtype, layout, None))
-        into = check_out(out, self._outputs, wanted, arrays)
-        return self._executor.run(lambda: self._run(tuple(rows), arrays, wanted, into))
+        feeds = {port.name: feed_of(inputs[port.name], port) for port in self._inputs}
+        into = check_out(out, self._outputs, wanted, feeds)
+        results = self._executor.run(lambda: self._run(feeds, wanted, into))
+        return [result.array() for result in results]
+
+    @memory_errors()
+    def run_tensors(
+        self, outputs: Sequence[str] | None, inputs: Mapping[str, object]
+    ) -> list[VTensor]:
+        """Run the network on VTensors: none is unpacked on its way in or out.
+
+        Args:
+            outputs: as for ``run``.
+            inputs: as for ``run``; a VTensor is taken as it lies, blocks and all.
+
+        Returns:
+            VTensors in the layouts of ``output_layouts``, where ANY is the producer's own.
+
+        Raises:
+            InputError, NativeError, SessionClosedError: as ``run``.
+        """
+        self._open()
+        wanted = self._wanted(outputs)
+        check_names(inputs, self._inputs)
+        feeds = {port.name: feed_of(inputs[port.name], port) for port in self._inputs}
+        results = self._executor.run(lambda: self._run(feeds, wanted, {}))
+        return [_tensor(result) for result in results]
 
     def close(self) -> None:
         """Let go of plans and weights; a second call does nothing."""
@@ -230,15 +261,14 @@ class Session:
 
     def _run(
         self,
-        key: Key,
-        arrays: Mapping[str, Array],
+        feeds: Mapping[str, Feed],
         wanted: Sequence[str],
         into: Mapping[str, Array],
-    ) -> list[Array]:
+    ) -> list[Result]:
         self._open()  # it may have been closed while this run was queued
         deciding: tuple[str, ...] = ()
         while True:
-            key = self._with_values(key, arrays)
+            key = tuple(self._row(port, feeds[port.name]) for port in self._inputs)
             try:
                 plan = self._plan_for(key)
             except ValuesNeededError:
@@ -246,30 +276,28 @@ class Session:
                     raise
                 deciding = self._model.deciding
             else:
-                fed = {row[0]: arrays[row[0]] for row in key if row[4] is None}
+                fed = {row[0]: feeds[row[0]].part for row in key if row[4] is None}
                 for name, array in into.items():
                     check_fits(name, array, plan.sizes(name))
-                return plan.run(fed, wanted, into)
+                results = plan.run(fed, wanted, into)
+                taken = {name for name, feed in feeds.items() if feed.copied}
+                self._copied = taken | {result.name for result in results if result.copied}
+                return results
 
-    def _with_values(self, key: Key, arrays: Mapping[str, Array]) -> Key:
-        """A key with the bytes of the inputs whose values decide shapes."""
-        deciding = self._model.deciding if self._model is not None else ()
-        if not deciding:
-            return key
-        rows = []
-        for name, shape, dtype, layout, value in key:
-            if name in deciding:
-                if arrays[name].size > LIMIT_ELEMENTS:
-                    raise InputError(
-                        f"input {name!r}: its value decides shapes, and {arrays[name].size} "
-                        f"elements were given; {LIMIT_ELEMENTS} are the most"
-                    )
-                layout, value = self._plain(name), arrays[name].tobytes()
-            rows.append((name, shape, dtype, layout, value))
-        return tuple(rows)
-
-    def _plain(self, name: str) -> Layout:
-        return next(Layout.plain(port.dims) for port in self._inputs if port.name == name)
+    def _row(self, port: Port, feed: Feed) -> Row:
+        """An input's part of the key: its bytes too, if its value decides shapes."""
+        sizes, layout, expected = feed.part.extents, feed.part.layout, self._entry_layout(port)
+        shape = tuple(sizes[dim] for dim in port.dims)
+        if self._model is None or port.name not in self._model.deciding:
+            same = expected.same(layout, sizes)
+            return port.name, shape, port.dtype, expected if same else layout, None
+        values = feed.values(port.dims)
+        if values.size > LIMIT_ELEMENTS:
+            raise InputError(
+                f"input {port.name!r}: its value decides shapes, and {values.size} "
+                f"elements were given; {LIMIT_ELEMENTS} are the most"
+            )
+        return port.name, shape, port.dtype, Layout.plain(port.dims), values.tobytes()
 
     def _plan_for(self, key: Key) -> Plan:
         plan = self._plans.get(key)
@@ -333,6 +361,14 @@ def _values(key: Key) -> dict[str, Array]:
         for name, shape, dtype, _, value in key
         if value is not None
     }
+
+
+def _tensor(result: Result) -> VTensor:
+    """An output as a VTensor on its memory."""
+    part = result.part
+    tensor = VTensor(result.dtype, part.extents, Option(name=result.name))
+    tensor.storage = ArrayStorage(part.array, part.extents, part.layout)
+    return tensor
 
 
 def _port(name: str, value: Any) -> Port:

@@ -1,0 +1,97 @@
+"""Networks as tf2onnx writes Keras's: channels last outside, Transposes around what is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+TO_CHANNELS_FIRST, TO_CHANNELS_LAST = [0, 3, 1, 2], [0, 2, 3, 1]
+
+
+class _Export:
+    """Nodes and weights in the order in which they are written."""
+
+    def __init__(self, seed: int) -> None:
+        self.nodes: list[NodeProto] = []
+        self.weights: list[TensorProto] = []
+        self._rng = np.random.default_rng(seed)
+
+    def weight(self, name: str, *shape: int, positive: bool = False) -> str:
+        """A weight, scaled so that activations keep their size."""
+        fan_in = np.prod(shape[1:]) if len(shape) == 4 else shape[0]
+        drawn = self._rng.standard_normal(shape, np.float32) * np.sqrt(2 / fan_in)
+        return self.constant(name, np.abs(drawn) + 0.5 if positive else drawn)
+
+    def constant(self, name: str, array: NDArray[np.generic]) -> str:
+        """An initializer."""
+        kept = array.astype(np.float32) if array.dtype.kind == "f" else array
+        self.weights.append(numpy_helper.from_array(kept, name))
+        return name
+
+    def add(self, op: str, name: str, *inputs: str, **attributes: Any) -> str:
+        """A node; its output goes by its name."""
+        made = f"{name}:0"
+        self.nodes.append(helper.make_node(op, list(inputs), [made], name, **attributes))
+        return made
+
+    def block(self, name: str, x: str, channels: tuple[int, int], stride: int, last: bool) -> str:
+        """Conv, BatchNormalization, Relu; channels last again behind it where ``last``."""
+        kernel = self.weight(f"{name}/kernel", channels[1], channels[0], 3, 3)
+        x = self.add(
+            *("Conv", f"{name}/Conv2D", x, kernel),
+            kernel_shape=[3, 3],
+            strides=[stride, stride],
+            auto_pad="SAME_UPPER",
+        )
+        kinds = ("gamma", "beta", "moving_mean", "moving_variance")
+        norm = [
+            self.weight(f"{name}/bn/{kind}", channels[1], positive=kind in kinds[::3])
+            for kind in kinds
+        ]
+        x = self.add("BatchNormalization", f"{name}/bn/FusedBatchNormV3", x, *norm)
+        x = self.add("Relu", f"{name}/Relu", x)
+        if last:
+            x = self.add("Transpose", f"{name}/Relu__to_last", x, perm=TO_CHANNELS_LAST)
+        return x
+
+
+def keras_export(
+    side: int = 224, batch: int | str = 1, *, mean: bool = True, width: int = 32, seed: int = 0
+) -> ModelProto:
+    """A small classifier: four blocks, the second with a trailing Transpose, an average, a Dense.
+
+    Args:
+        side: of the picture, in pixels; the input is batch x side x side x 3.
+        batch: how many pictures, or the name of a size that each run decides.
+        mean: the average is a ReduceMean over channels-last H and W, behind a Transpose; else a
+            GlobalAveragePool and a Squeeze.
+        width: channels of the first block.
+        seed: of the weights.
+    """
+    export = _Export(seed)
+    x = export.add("Transpose", "model/conv1/Conv2D__6", "input_1", perm=TO_CHANNELS_FIRST)
+    x = export.block("model/conv1", x, (3, width), 2, last=False)
+    x = export.block("model/conv2", x, (width, 2 * width), 2, last=True)
+    x = export.add("Transpose", "model/conv3/Conv2D__7", x, perm=TO_CHANNELS_FIRST)
+    x = export.block("model/conv3", x, (2 * width, 2 * width), 1, last=False)
+    x = export.block("model/conv4", x, (2 * width, 4 * width), 2, last=mean)
+    if mean:
+        x = export.add("ReduceMean", "model/avg_pool/Mean", x, axes=[1, 2], keepdims=0)
+    else:
+        x = export.add("GlobalAveragePool", "model/avg_pool/Mean", x)
+        axes = export.constant("const_axes__8", np.array([2, 3]))
+        x = export.add("Squeeze", "model/avg_pool/Mean_Squeeze__9", x, axes)
+    x = export.add("MatMul", "model/predictions/MatMul", x, export.weight("kernel", 4 * width, 10))
+    x = export.add("Add", "model/predictions/BiasAdd", x, export.weight("bias", 10))
+    x = export.add("Softmax", "model/predictions/Softmax", x, axis=-1)
+    graph = helper.make_graph(
+        export.nodes,
+        "keras",
+        [helper.make_tensor_value_info("input_1", TensorProto.FLOAT, [batch, side, side, 3])],
+        [helper.make_tensor_value_info(x, TensorProto.FLOAT, [batch, 10])],
+        export.weights,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)

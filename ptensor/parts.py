@@ -1,0 +1,123 @@
+"""Parts of a tensor where they lie: slices, splits and merges of dims, in layouts with blocks too.
+
+Each function answers with a view of the same memory and its layout, or None where no layout says
+where those elements lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ptensor.layout import Axis, Layout
+from ptensor.transform import unpack
+
+
+@dataclass(frozen=True)
+class Part:
+    """Elements in memory.
+
+    Attributes:
+        array: one axis an axis of the layout, pads included, in any strides.
+        layout: their order and blocks.
+        extents: sizes by dim.
+    """
+
+    array: np.ndarray[Any, Any]
+    layout: Layout
+    extents: Mapping[str, int]
+
+    @property
+    def dense(self) -> bool:
+        """True when the elements, pads included, are one run of aligned memory, in order."""
+        flags = self.array.flags
+        return bool(flags.c_contiguous and flags.aligned) and self.layout.encoding is None
+
+    def logical(self, dims: Sequence[str], dtype: str | None = None) -> np.ndarray[Any, Any]:
+        """The elements, one axis a dim, without pads: a view where the strides allow."""
+        return unpack(self.array, self.layout, dims, self.extents, dtype)
+
+    def renamed(self, names: Mapping[str, str]) -> Part:
+        """The same elements; each dim under its new name."""
+        sizes = {names.get(dim, dim): size for dim, size in self.extents.items()}
+        return Part(self.array, self.layout.rename(names), sizes)
+
+    def sliced(self, ranges: Mapping[str, tuple[int, int]]) -> Part | None:
+        """From begin up to, without, end in each dim; a blocked one by whole blocks, or to its end.
+
+        A slice that ends within a block would have elements where pads are promised to be zero.
+        """
+        places: list[Any] = [slice(None)] * self.array.ndim
+        for dim, (begin, end) in ranges.items():
+            block = self.layout.block(dim)
+            if begin % block or (end % block and end != self.extents[dim]):
+                return None
+            places[self._outer(dim)] = slice(begin // block, -(-end // block))
+        sizes = {dim: end - begin for dim, (begin, end) in ranges.items()}
+        return Part(self.array[(*places, ...)], self.layout, {**self.extents, **sizes})
+
+    def split(self, dim: str, into: Mapping[str, int]) -> Part | None:
+        """A dim as several, slowest first; blocks stay with the last, which has whole ones."""
+        *_, last = into
+        block = self.layout.block(dim)
+        if len(into) > 1 and into[last] % block:
+            return None
+        at = self._outer(dim)
+        shape, sizes = self.array.shape, {**into, last: -(-into[last] // block)}
+        array = self.array.reshape([*shape[:at], *sizes.values(), *shape[at + 1 :]])
+        axes = self._renamed(dim, last)
+        axes[at : at + 1] = [Axis(part, 0) for part in into]
+        rest = {name: size for name, size in self.extents.items() if name != dim}
+        return Part(array, Layout.of_axes(axes, self.layout.encoding), {**rest, **into})
+
+    def merged(self, dims: Sequence[str], into: str) -> Part | None:
+        """Several dims, slowest first, as one: neighbours, of which only the last has blocks."""
+        tidy = self._ones_first(dims)
+        array, axes, at = tidy.array, tidy.layout.axes, tidy._outer(dims[0])
+        block = self.layout.block(dims[-1])
+        beside = axes[at : at + len(dims)] == tuple(Axis(dim, 0) for dim in dims)
+        torn = any(self.layout.block(dim) > 1 for dim in dims[:-1])
+        if torn or not beside or (len(dims) > 1 and self.extents[dims[-1]] % block):
+            return None
+        shape = array.shape
+        whole = [*shape[:at], prod(shape[at : at + len(dims)]), *shape[at + len(dims) :]]
+        try:
+            array = array.reshape(whole, copy=False)
+        except ValueError:  # gaps between them
+            return None
+        named = tidy._renamed(dims[-1], into)
+        named[at : at + len(dims)] = [Axis(into, 0)]
+        sizes = {name: size for name, size in self.extents.items() if name not in dims}
+        sizes[into] = prod(self.extents[dim] for dim in dims)
+        return Part(array, Layout.of_axes(named, self.layout.encoding), sizes)
+
+    def _ones_first(self, dims: Sequence[str]) -> Part:
+        """The same memory with axes of size 1, which lie anywhere, out of the way of some dims.
+
+        Those of the dims themselves go where their order wants them.
+        """
+        axes = self.layout.axes
+        free = [i for i, one in enumerate(axes) if self.array.shape[i] == 1 and not one.block]
+        mine = {axes[i].dim: i for i in free if axes[i].dim in dims}
+        order = [i for i in free if axes[i].dim not in dims]
+        rest = [i for i in range(len(axes)) if i not in free]
+        long = [dim for dim in dims if dim not in mine]
+        at = rest.index(self._outer(long[0])) if long else 0
+        for place, dim in enumerate(dims):
+            if dim in mine:
+                rest.insert(at + place, mine[dim])
+        order += rest
+        layout = Layout.of_axes([axes[i] for i in order], self.layout.encoding)
+        return Part(self.array.transpose(order), layout, self.extents)
+
+    def _outer(self, dim: str) -> int:
+        """The axis that steps over all blocks of a dim."""
+        return self.layout.axes.index(Axis(dim, 0))
+
+    def _renamed(self, dim: str, name: str) -> list[Axis]:
+        """The layout's axes, with those of one dim under another name."""
+        return [Axis(name if one.dim == dim else one.dim, one.block) for one in self.layout.axes]

@@ -1,0 +1,153 @@
+"""What a command is given for inputs: files of arrays, pictures, values as text, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import typer
+
+from vtensor.dtype import numpy_dtype
+from vtensor.errors import InputError
+from vtensor.image import image_for
+
+if TYPE_CHECKING:
+    from vtensor.runtime.feeds import Array, Port
+
+InputOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        help="A picture, .npy, .npz or .pb (TensorProto) file, or name=FILE. May be repeated.",
+    ),
+]
+ValueOption = Annotated[
+    list[str] | None,
+    typer.Option("--value", help="An input's value: shape=1,3,224. May be repeated."),
+]
+
+#: Of each input its element type and sizes, None where a run decides.
+Inputs = Mapping[str, tuple[str, tuple[int | None, ...]]]
+
+
+def read_arrays(
+    inputs: Inputs, files: Sequence[str] | None, values: Sequence[str] | None
+) -> tuple[dict[str, Array], dict[str, str]]:
+    """What is given for inputs: arrays by name, and pictures, which wait for the input's sizes.
+
+    Raises:
+        InputError: a file cannot be read, or belongs to no input; a value is no list of numbers.
+    """
+    arrays: dict[str, Array] = {}
+    pictures: dict[str, str] = {}
+    for text in files or []:
+        name, file = _name_and_file(text, inputs)
+        if Path(file).suffix not in _READERS:
+            pictures[_only(name, text, inputs)] = file
+            continue
+        found = _read(file)
+        wanted = [name] if name else list(found)
+        if all(key in found and key in inputs for key in wanted):
+            arrays |= {key: found[key] for key in wanted}
+        elif len(found) == 1:
+            [arrays[_only(name, text, inputs)]] = found.values()
+        else:
+            raise InputError(f"--input {text}: it holds {', '.join(found)}; {_listed(inputs)}")
+    for text in values or []:
+        name, _, numbers = text.rpartition("=")
+        if name not in inputs:
+            raise InputError(f"--value {text}: write it as name=1,2,3; {_listed(inputs)}")
+        arrays[name] = _parsed(text, numbers, inputs[name])
+    return arrays, pictures
+
+
+def make_feeds(
+    ports: Sequence[Port],
+    arrays: Mapping[str, Array],
+    pictures: Mapping[str, str],
+    preprocess: str,
+) -> tuple[dict[str, Array], list[str]]:
+    """An array for each input, and the names of those that are made up: seeded random numbers.
+
+    Integers are 0 and 1, which most often are places that exist.
+
+    Raises:
+        InputError: a picture cannot be read, or does not go into its input.
+    """
+    generator = np.random.default_rng(0)
+    feeds, made_up = {}, []
+    for port in ports:
+        sizes = tuple(size or 0 for size in port.shape)
+        if port.name in arrays:
+            feeds[port.name] = arrays[port.name]
+        elif port.name in pictures:
+            feeds[port.name] = image_for(sizes, pictures[port.name], preprocess)
+        else:
+            made_up.append(port.name)
+            real = "f" in port.dtype
+            drawn = generator.standard_normal(sizes) if real else generator.integers(0, 2, sizes)
+            feeds[port.name] = drawn.astype(numpy_dtype(port.dtype))
+    return feeds, made_up
+
+
+def _name_and_file(text: str, inputs: Inputs) -> tuple[str, str]:
+    name, equals, file = text.partition("=")
+    return (name, file) if equals and name in inputs else ("", text)
+
+
+def _only(name: str, text: str, inputs: Inputs) -> str:
+    """The input that a file without a name belongs to."""
+    if not name and len(inputs) != 1:
+        raise InputError(f"--input {text}: write name=FILE; {_listed(inputs)}")
+    return name or next(iter(inputs))
+
+
+def _listed(inputs: Inputs) -> str:
+    return f"inputs are {', '.join(inputs) or 'none'}"
+
+
+def _parsed(text: str, numbers: str, kind: tuple[str, tuple[int | None, ...]]) -> Array:
+    dtype, shape = kind
+    try:
+        array = np.array([float(n) if "f" in dtype else int(n) for n in numbers.split(",") if n])
+    except ValueError:
+        raise InputError(f"--value {text}: {numbers!r} is no list of numbers of {dtype}") from None
+    if not shape and array.size == 1:
+        array = array.reshape(())
+    return array.astype(numpy_dtype(dtype))
+
+
+def _read(file: str) -> dict[str, Array]:
+    """The arrays of a file, by the names that it has for them."""
+    suffix = Path(file).suffix
+    try:
+        return _READERS[suffix](file)
+    except Exception as error:  # whatever the readers of three formats meet in a damaged file
+        raise InputError(f"{file}: cannot be read as a {suffix} file: {error}") from error
+
+
+def _read_npy(file: str) -> dict[str, Array]:
+    return {"": np.load(file, allow_pickle=False)}
+
+
+def _read_npz(file: str) -> dict[str, Array]:
+    with np.load(file, allow_pickle=False) as stored:
+        return dict(stored)
+
+
+def _read_pb(file: str) -> dict[str, Array]:
+    from onnx import TensorProto
+
+    from vtensor.frontends.tensors import tensor_array
+
+    tensor = TensorProto.FromString(Path(file).read_bytes())
+    return {tensor.name: tensor_array(tensor, None)}
+
+
+_READERS: dict[str, Callable[[str], dict[str, Array]]] = {
+    ".npy": _read_npy,
+    ".npz": _read_npz,
+    ".pb": _read_pb,
+}
