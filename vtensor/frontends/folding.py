@@ -168,7 +168,7 @@ def _types(
         try:
             types = onnx.shape_inference.infer_node_outputs(
                 one,
-                _spelled_out(node.proto, one),
+                _spelled_out(node.proto, schema),
                 {name: bounded(facts.types[name]) for name in node.inputs},
                 values,
                 opset_imports=_imports(node),
