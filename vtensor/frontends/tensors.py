@@ -11,7 +11,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from vtensor.dtype import from_numpy
+from vtensor.dtype import bits, from_numpy, numpy_dtype
 from vtensor.errors import DTypeError, ModelError
 from vtensor.frontends.arrays import from_array
 from vtensor.tensor import VTensor
@@ -20,7 +20,7 @@ Array = NDArray[np.generic]
 
 
 def tensor_array(tensor: TensorProto, folder: Path | None) -> Array:
-    """The values of a tensor; external data is mapped, not read.
+    """The values of a tensor; external data is mapped, not read, unless elements share bytes.
 
     Args:
         tensor: from a model's initializers or attributes.
@@ -46,10 +46,9 @@ def tensor_array(tensor: TensorProto, folder: Path | None) -> Array:
 def _mapped(tensor: TensorProto, shape: tuple[int, ...], folder: Path | None, what: str) -> Array:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     path = _external_file(entries.get("location", ""), folder, what)
-    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
-    if tensor.data_type in _PACKED or dtype.kind == "O":
-        raise ModelError(f"{what}: external data of this element type is not supported")
-    nbytes, offset = prod(shape) * dtype.itemsize, int(entries.get("offset", 0))
+    name = element_type(tensor.data_type, what)
+    dtype, width = numpy_dtype(name), bits(name)
+    nbytes, offset = -(-prod(shape) * width // 8), int(entries.get("offset", 0))
     length = int(entries.get("length", nbytes))
     available = path.stat().st_size - offset
     if length != nbytes or offset < 0 or available < nbytes:
@@ -60,6 +59,9 @@ def _mapped(tensor: TensorProto, shape: tuple[int, ...], folder: Path | None, wh
     if nbytes == 0:
         return np.zeros(shape, dtype)
     mapped = np.memmap(path, dtype=np.uint8, mode="r", offset=offset, shape=(nbytes,))
+    if width < 8:  # packed: elements share bytes
+        packed = TensorProto(dims=shape, data_type=tensor.data_type, raw_data=mapped.tobytes())
+        return numpy_helper.to_array(packed)
     return np.require(mapped.view(np.ndarray).view(dtype).reshape(shape), requirements="A")
 
 
@@ -78,19 +80,11 @@ def _external_file(location: str, folder: Path | None, what: str) -> Path:
     return path
 
 
-#: Element types of less than a byte: their bytes are no array of elements.
-_PACKED = frozenset(
-    getattr(TensorProto, name)
-    for name in ("INT4", "UINT4", "FLOAT4E2M1", "INT2", "UINT2", "FLOAT6E2M3", "FLOAT6E3M2")
-    if hasattr(TensorProto, name)
-)
-
-
 def element_type(elem_type: int, what: str) -> str:
     """Our name of an ONNX element type.
 
     Raises:
-        ModelError: VTensor has none (strings, complex numbers, ...).
+        ModelError: VTensor has none (strings, ...).
     """
     try:
         return from_numpy(np.dtype(helper.tensor_dtype_to_np_dtype(elem_type)))
