@@ -25,7 +25,7 @@ from vtensor.tensor import VTensor
 
 Array = np.ndarray[Any, Any]
 
-#: Every element type.
+#: Numbers and truth values.
 ALL = (*NUMBERS, "bool")
 #: The element types without fractions.
 INTEGERS = ("s64", "s32", "s16", "s8", "u64", "u32", "u16", "u8")

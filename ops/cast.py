@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-from ops._elementwise import ALL, numpy_unary
+from libdesc.numpy.casts import cast
+from ops._elementwise import numpy_unary
 from ops._names import same_names
 from ops.identity import Identity
+from vtensor.dtype import ITEMSIZE
 from vtensor.operators import Context, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
-#: Element types by ONNX's numbers (TensorProto.DataType).
-_TYPES = {
-    1: "f32",
-    2: "u8",
-    3: "s8",
-    4: "u16",
-    5: "s16",
-    6: "s32",
-    7: "s64",
-    9: "bool",
-    10: "f16",
-    11: "f64",
-    12: "u32",
-    13: "u64",
-    16: "bf16",
-}
+#: Complex numbers are not cast.
+_TYPES = tuple(name for name in ITEMSIZE if name not in ("c64", "c128"))
 
 
 def _read(node: NodeReader) -> VTensor:
-    number = int(node.attribute("to", 0))
-    if number not in _TYPES:
-        raise node.refuse(f"it casts to ONNX's element type {number}, which VTensor does not have")
-    return _cast(node, _TYPES[number])
+    return _cast(node, node.element_type("to"))
 
 
 def _read_like(node: NodeReader) -> VTensor:
@@ -39,7 +24,9 @@ def _read_like(node: NodeReader) -> VTensor:
 
 def _cast(node: NodeReader, to: str) -> VTensor:
     x = node.input(0)
-    return node.add(Identity() if x.dtype == to else Cast(to), x)
+    saturate = bool(node.attribute("saturate", 1))
+    cast = Cast(to, saturate, node.attribute("round_mode", "up"))
+    return node.add(Identity() if x.dtype == to else cast, x)
 
 
 @operator(
@@ -54,22 +41,29 @@ def _cast(node: NodeReader, to: str) -> VTensor:
 class Cast:
     """The same values in another element type.
 
-    Fractions are cut off on the way to integers and rounded to the nearest on the way to narrower
-    floats; a truth value is 1 or 0, and what is not 0 is true.
+    Fractions are cut off on the way to integers, and integers lose their upper bits on the way to
+    narrower ones; floats are rounded to the nearest narrower one, ties to even. A truth value is 1
+    or 0, and what is not 0 is true. f8e8m0 has powers of two alone: what is negative becomes NaN.
 
     Dims:
         x, y: any, the same
     Args:
-        to: the element type.
+        to: the element type; any but complex numbers.
+        saturate: what is too large for a float of a byte or less becomes its largest, and what is
+            too small for f8e8m0 its smallest; if not, infinity where the type has it, else NaN.
+            Those of 4 and 6 bits have neither: they saturate always.
+        round_mode: to f8e8m0 alone: ``"up"``, ``"down"``, or ``"nearest"`` with ties up.
 
     >>> from vtensor.operators import Context
     >>> Cast("s32").compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()
     's32 N=2 C=3'
 
-    Source: ONNX operators Cast, opset 13, and CastLike, opset 15.
+    Source: ONNX operators Cast and CastLike, opset 24.
     """
 
-    to: str = param(choices=tuple(_TYPES.values()))
+    to: str = param(choices=_TYPES)
+    saturate: bool = param(default=True)
+    round_mode: str = param(default="up", choices=("up", "down", "nearest"))
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
         y = VTensor(self.to, x.dims, ctx.output(0))
@@ -77,4 +71,4 @@ class Cast:
         return y
 
 
-numpy_unary("Cast", lambda _, x: x, ALL)
+numpy_unary("Cast", lambda op, x: cast(x, op.to, op.saturate, op.round_mode), _TYPES)

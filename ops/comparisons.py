@@ -16,6 +16,7 @@ from ops._elementwise import (
     numpy_unary,
     unary,
 )
+from vtensor.dtype import NARROW_FLOATS
 from vtensor.operators import NodeReader, operator, param
 
 
@@ -213,5 +214,5 @@ numpy_binary("Greater", lambda _, a, b: np.greater(a, b))
 numpy_binary("Less", lambda _, a, b: np.less(a, b))
 numpy_binary("GreaterOrEqual", lambda _, a, b: np.greater_equal(a, b))
 numpy_binary("LessOrEqual", lambda _, a, b: np.less_equal(a, b))
-numpy_unary("IsNaN", lambda _, x: np.isnan(x), FLOATS)
-numpy_unary("IsInf", _infinite, FLOATS)
+numpy_unary("IsNaN", lambda _, x: np.isnan(x), (*FLOATS, *NARROW_FLOATS))
+numpy_unary("IsInf", _infinite, (*FLOATS, *NARROW_FLOATS))

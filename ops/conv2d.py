@@ -17,17 +17,23 @@ from vtensor.tensor import VTensor
 KERNELS = {3: "O I w", 4: "O I h w", 5: "O I d h w"}
 
 
-def _names(node: Naming) -> None:
+def convolution_names(node: Naming, weights: str = "x1", bias: str = "x2") -> None:
+    """The dims of image and kernel; the roles say which inputs the kernel and the bias are."""
     image_names(node)
-    if (kernel := KERNELS.get(node.rank("x1"))) is not None:
-        node.name("x1", kernel)
-    node.name("x2", "C")
+    if (kernel := KERNELS.get(node.rank(weights))) is not None:
+        node.name(weights, kernel)
+    node.name(bias, "C")
     node.same("x0", 0, "y0", 0)
 
 
 def _read(node: NodeReader) -> VTensor:
     x = read_image(node)
-    w = node.input(1, KERNELS[len(x.dims)])
+    y = read_convolution(node, x, node.input(1, KERNELS[len(x.dims)]))
+    return node.add(BiasAdd(), y, node.input(2, "C")) if node.has(2) else y
+
+
+def read_convolution(node: NodeReader, x: VTensor, w: VTensor) -> VTensor:
+    """The convolution that a node's attributes describe, of this image with this kernel."""
     kernel = tuple(w.dims.values())[2:]
     if tuple(node.attribute("kernel_shape") or kernel) != kernel:
         raise node.refuse(f"kernel_shape {node.attribute('kernel_shape')}, the kernel is {kernel}")
@@ -41,15 +47,15 @@ def _read(node: NodeReader) -> VTensor:
         w = node.reshape(w, {"G": group, **w.dims, "O": w.size("O") // group})
         if len(kernel) == 2 and w.size("I") == 1:
             op = DepthwiseConv2D(**window)
-    y = node.add(op, x, w)
-    return node.add(BiasAdd(), y, node.input(2, "C")) if node.has(2) else y
+    y: VTensor = node.add(op, x, w)
+    return y
 
 
 @operator(
     "Conv2D",
     dims={"x": "N C H W", "w": "G? O I h w", "y": "N C H W"},
     equal=[("w.G", "group"), ("x.C", "w.I * group"), ("y.C", "w.O * group")],
-    onnx=Spelling("Conv", 1, _read, _names),
+    onnx=Spelling("Conv", 1, _read, convolution_names),
 )
 class Conv2D:
     """Slide the kernel ``w`` over the image ``x`` and sum over its window.

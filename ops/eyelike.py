@@ -7,17 +7,14 @@ import numpy as np
 from libdesc import invoker
 from ops._names import same_names
 from ptensor import Layout, PTensor, lib_tagger
-from vtensor.dtype import from_numpy
 from vtensor.errors import DimError
 from vtensor.operators import Context, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
 def _read(node: NodeReader) -> VTensor:
-    from onnx import helper  # whoever reads ONNX has loaded it; graphs made in Python need it not
-
-    x, kind = node.input(0), node.attribute("dtype")
-    dtype = from_numpy(np.dtype(helper.tensor_dtype_to_np_dtype(kind))) if kind else x.dtype
+    x = node.input(0)
+    dtype = node.element_type("dtype") or x.dtype
     k = int(node.attribute("k", 0))
     return node.add(EyeLike(node.axis(0, x), node.axis(1, x), dtype, k), x)
 

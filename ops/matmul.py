@@ -17,22 +17,29 @@ from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, p
 from vtensor.tensor import VTensor
 
 
-def _names(node: Naming) -> None:
-    left, right = node.rank("x0"), node.rank("x1")
-    node.same("x0", -1, "x1", max(right - 2, 0) - right)
+def product_names(node: Naming, second: str = "x1") -> None:
+    """The dims of matrices and stacks of them; the role says which input the second factor is."""
+    left, right = node.rank("x0"), node.rank(second)
+    node.same("x0", -1, second, max(right - 2, 0) - right)
     if left > 1:
         node.same("x0", -2, "y0", -2 if right > 1 else -1)
     if right > 1:
-        node.same("x1", -1, "y0", -1)
+        node.same(second, -1, "y0", -1)
     gap = (left == 1) + (right == 1)  # matrix dims that the output lacks
-    for role, rank in (("x0", left), ("x1", right)):
+    for role, rank in (("x0", left), (second, right)):
         for back in range(3, rank + 1):
             node.same(role, -back, "y0", gap - back)
 
 
 def _read(node: NodeReader) -> VTensor:
+    a, b, over = read_factors(node)
+    return node.add(MatMul(over), a, b)
+
+
+def read_factors(node: NodeReader, second: int = 1) -> tuple[VTensor, VTensor, str]:
+    """Input 0 and another under the names that a product gives them, and the dim to sum over."""
     out = node.output_names()
-    left, right = len(node.input(0).dims), len(node.input(1).dims)
+    left, right = len(node.input(0).dims), len(node.input(second).dims)
     if not left or not right:
         raise node.refuse("an operand without dims")
     over = _fresh(list(node.input(0).dims)[-1], out)
@@ -41,8 +48,8 @@ def _read(node: NodeReader) -> VTensor:
     rows = rest[len(rest) - (left > 1) :]
     batch = rest[: len(rest) - len(rows)]
     a = node.input(0, " ".join([*batch[len(batch) - max(left - 2, 0) :], *rows, over]))
-    b = node.input(1, " ".join([*batch[len(batch) - max(right - 2, 0) :], over, *columns]))
-    return node.add(MatMul(over), a, b)
+    b = node.input(second, " ".join([*batch[len(batch) - max(right - 2, 0) :], over, *columns]))
+    return a, b, over
 
 
 def _fresh(name: str, taken: tuple[str, ...]) -> str:
@@ -89,7 +96,7 @@ def _times(node: NodeReader, factor: float, x: VTensor) -> VTensor:
     "MatMul",
     dims={"a": "*", "b": "*", "y": "*"},
     onnx=[
-        Spelling("MatMul", 1, _read, _names),
+        Spelling("MatMul", 1, _read, product_names),
         Spelling("Gemm", 1, _read_gemm, _gemm_names),
     ],
 )

@@ -1,8 +1,8 @@
 """DLPack, both ways: memory handed to other frameworks, and theirs taken, without a copy.
 
 NumPy makes and consumes the capsules (its destructors are C, so one may run while an exception is
-on its way). What NumPy does not know is written into the managed tensor or read from it: bfloat16,
-which goes as integers of 16 bits while NumPy looks, and the copied flag.
+on its way). What NumPy does not know is written into the managed tensor or read from it: the types
+of ``ml_dtypes``, which go as unsigned integers while NumPy looks, and flags.
 
 Source: DLPack 1.1, ``dlpack.h``, and the Python array API standard 2023.12, data interchange.
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from vtensor.dtype import from_numpy, numpy_dtype
+from vtensor.dtype import bits, from_numpy, numpy_dtype
 from vtensor.errors import DLPackError, VTensorError
 
 Array = np.ndarray[Any, Any]
@@ -25,8 +25,25 @@ CPU = (1, 0)
 #: Kinds of device whose memory a CPU can read: CPU, and CUDA's and ROCm's pinned host memory.
 _HOST = (1, 3, 11)
 
-_UNSIGNED, _BFLOAT = 1, 4
-_READ_ONLY, _COPIED = 1, 2
+_SIGNED, _UNSIGNED, _BFLOAT = 0, 1, 4
+_READ_ONLY, _COPIED, _PADDED = 1, 2, 4
+
+#: DLPack's codes of the types that NumPy does not exchange.
+_CODES = {
+    "bf16": _BFLOAT,
+    "f8e4m3fn": 10,
+    "f8e4m3fnuz": 11,
+    "f8e5m2": 12,
+    "f8e5m2fnuz": 13,
+    "f8e8m0": 14,
+    "f6e2m3": 15,
+    "f6e3m2": 16,
+    "f4e2m1": 17,
+    "s4": _SIGNED,
+    "u4": _UNSIGNED,
+    "s2": _SIGNED,
+    "u2": _UNSIGNED,
+}
 
 
 class _DataType(ctypes.Structure):
@@ -94,9 +111,21 @@ class _Managed:
         return 0 if self.versioned is None else int(self.versioned.flags)
 
     @property
-    def is_bf16(self) -> bool:
+    def foreign(self) -> str:
+        """The element type, when NumPy does not know it; empty when it may."""
         kind = self.tensor.dtype
-        return (kind.code, kind.bits, kind.lanes) == (_BFLOAT, 16, 1)
+        for name, code in _CODES.items():
+            if (kind.code, kind.bits, kind.lanes) == (code, bits(name), 1):
+                if kind.bits < 8 and not self.flags & _PADDED:
+                    raise DLPackError(f"its {name} are packed, several to a byte: unpack them")
+                return name
+        return ""
+
+    def say(self, name: str) -> None:
+        """Write an element type of ours over the unsigned integers that NumPy has said."""
+        self.tensor.dtype.code, self.tensor.dtype.bits = _CODES[name], bits(name)
+        if bits(name) < 8 and self.versioned is not None:
+            self.versioned.minor, self.versioned.flags = 1, self.versioned.flags | _PADDED
 
 
 def export(
@@ -120,7 +149,8 @@ def export(
 
     Raises:
         DLPackError: another device or a stream is asked for; a copy is due and ``copy=False``; the
-            memory is read-only and the consumer too old to be told.
+            memory is read-only, or its elements have less than a byte, and the consumer too old to
+            be told.
     """
     if dl_device is not None and tuple(dl_device) != CPU:
         raise DLPackError(f"dl_device={tuple(dl_device)}: the tensor is on the CPU, {CPU}")
@@ -131,15 +161,17 @@ def export(
         raise DLPackError("its layout or strides cannot be exported: a copy is due, copy=False")
     if (copy and not copied) or odd:
         array, copied = array.copy(), True
-    bf16 = from_numpy(array.dtype) == "bf16"
+    name = from_numpy(array.dtype)
+    if bits(name) < 8 and (max_version or (0, 0)) < (1, 1):
+        raise DLPackError(f"{name} takes a byte an element, which DLPack can say from 1.1 on")
     try:
-        raw = array.view(np.uint16) if bf16 else array
+        raw = array.view(f"u{array.itemsize}") if name in _CODES else array
         capsule: object = raw.__dlpack__(max_version=max_version)
     except (BufferError, ValueError, TypeError) as error:
         raise DLPackError(f"not exported: {error}") from error
     managed = _Managed(capsule)
-    if bf16:
-        managed.tensor.dtype.code = _BFLOAT
+    if name in _CODES:
+        managed.say(name)
     if copied and managed.versioned is not None:
         managed.versioned.flags |= _COPIED
     return capsule
@@ -172,30 +204,29 @@ def array_of(given: Any, *, copy: bool | None = None) -> Array:
             is unknown, or ``copy=False`` and the producer copied.
     """
     try:
-        kind, number = given.__dlpack_device__()
-        if kind not in _HOST:
-            raise DLPackError(f"it is on DLPack's device ({int(kind)}, {number}), not on the CPU")
-        if getattr(
-            given, "is_neg", bool
-        )():  # PyTorch's; its capsule would show what is not negated
+        device, number = given.__dlpack_device__()
+        if device not in _HOST:
+            raise DLPackError(f"it is on DLPack's device ({int(device)}, {number}), not on the CPU")
+        negated = getattr(given, "is_neg", bool)  # PyTorch's
+        if negated():  # the capsule would show what is not negated
             raise DLPackError("it is negated only when it is read; to fix: .resolve_neg()")
         managed = _Managed(capsule := _capsule_of(given, copy))
         if copy is False and managed.flags & _COPIED:
             raise DLPackError(f"{type(given).__name__} copies, with copy=False")
-        fresh, bf16 = bool(managed.flags & _COPIED), managed.is_bf16
-        if bf16:
-            managed.tensor.dtype.code = _UNSIGNED
+        fresh, name, kind = bool(managed.flags & _COPIED), managed.foreign, managed.tensor.dtype
+        own = kind.code, kind.bits
+        if name:
+            kind.code, kind.bits = _UNSIGNED, 8 * numpy_dtype(name).itemsize
         try:
             array = np.from_dlpack(_Handed(capsule))  # type: ignore[arg-type]  # an object is enough
         finally:
-            if bf16:
-                managed.tensor.dtype.code = _BFLOAT  # the producer finds its own again
+            kind.code, kind.bits = own  # the producer finds its own again
     except VTensorError:
         raise
     except Exception as error:  # whatever a stranger's object raises
         raise DLPackError(f"{type(given).__name__} gives no array: {error}") from error
-    if bf16:
-        array = array.view(numpy_dtype("bf16"))
+    if name:
+        array = array.view(numpy_dtype(name))
     return array.copy() if copy and not fresh else array
 
 

@@ -14,18 +14,25 @@ from typing import Any
 
 import numpy as np
 
-from vtensor.dtype import ITEMSIZE, numpy_dtype
+from vtensor.dtype import ITEMSIZE, NARROW_FLOATS, NARROW_INTEGERS, bits, numpy_dtype
 from vtensor.errors import DTypeError, LayoutError
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 #: Bits of the significand (the implicit one included) and of the exponent.
 _FLOATS: dict[str, tuple[int, int]] = {
+    "f8e5m2": (3, 5),
     "bf16": (8, 8),
     "f16": (11, 5),
     "f32": (24, 8),
     "f64": (53, 11),
 }
+
+#: The floats to which NumPy itself rounds, and once.
+_IEEE = ("f64", "f32", "f16")
+
+#: Floats that are not as IEEE 754 has them: without infinity, one NaN or none.
+_ODD = frozenset(NARROW_FLOATS) - _FLOATS.keys() - {"f8e8m0"}
 
 #: Elements converted at once: the f64 intermediates of quantisation then stay in cache.
 _CHUNK = 1 << 17
@@ -41,7 +48,7 @@ class Encoding:
 
     Args:
         dtype: the stored element type, ``"bf16"``, ``"s8"``, ...
-        scale: value of one integer step, finite and above 0; 1 for floats and bool.
+        scale: value of one integer step, finite and above 0; 1 for whatever is no integer.
 
     Raises:
         DTypeError: unknown element type, or a scale that it cannot have.
@@ -60,7 +67,7 @@ class Encoding:
         scale = float(self.scale)
         if not (math.isfinite(scale) and scale > 0):
             raise DTypeError(f"scale {self.scale!r} of {self.dtype}: a finite number above 0")
-        if scale != 1 and (self.is_float or self.dtype == "bool"):
+        if scale != 1 and self.dtype[0] not in "su":
             raise DTypeError(f"{self.dtype} takes no scale (got {scale!r}): only integers do")
         object.__setattr__(self, "scale", scale)
 
@@ -101,16 +108,19 @@ class Encoding:
     @property
     def is_float(self) -> bool:
         """True for the floating-point types."""
-        return self.dtype in _FLOATS
+        return self.dtype in _FLOATS or self.dtype in _ODD
+
+    @property
+    def stands_alone(self) -> bool:
+        """True where nothing is converted: complex numbers, and f8e8m0, whose pads cannot be 0."""
+        return self.dtype in ("c64", "c128", "f8e8m0")
 
 
 @cache
 def _range(name: str) -> tuple[int, int]:
     """Smallest and largest stored value of an integer type or bool."""
-    if name == "bool":
-        return 0, 1
-    info = np.iinfo(numpy_dtype(name))
-    return int(info.min), int(info.max)
+    width = 1 if name == "bool" else bits(name)
+    return (-1 << width - 1, (1 << width - 1) - 1) if name[0] == "s" else (0, (1 << width) - 1)
 
 
 @cache
@@ -124,6 +134,10 @@ def preserves(source: Encoding, target: Encoding) -> bool:
     """
     if source == target:
         return True
+    if source.stands_alone or target.stands_alone:
+        return False
+    if source.dtype in _ODD or target.dtype in _ODD:
+        return lossless(source, target) and _keeps_values(source, target)
     if source.is_float:
         if not target.is_float:
             return False
@@ -148,9 +162,36 @@ def lossless(source: Encoding, target: Encoding) -> bool:
     >>> lossless(Encoding("s8", scale=0.1), Encoding("bf16"))
     False
     """
+    if source == target:
+        return True
+    if source.stands_alone or target.stands_alone:
+        return False
+    if source.dtype in _ODD or target.dtype in _ODD:
+        return source.itemsize == 1 and _keeps_bits(source, target)
     if preserves(source, target):
         return True
     return not source.is_float and target.is_float and _fits(source, target, spare=2)
+
+
+def _elements(name: str) -> Array:
+    """Every element of a type of one byte."""
+    codes = np.arange(2 if name == "bool" else 1 << bits(name), dtype=np.uint8)
+    return codes.view(numpy_dtype(name))
+
+
+def _keeps_values(source: Encoding, target: Encoding) -> bool:
+    """Whether another type has the value of each element of a type of one byte."""
+    elements = _elements(source.dtype)
+    real = Encoding("f64")
+    there = convert(convert(elements, source, target), target, real)
+    return np.array_equal(there, convert(elements, source, real), equal_nan=True)
+
+
+def _keeps_bits(source: Encoding, target: Encoding) -> bool:
+    """Whether each element of a type of one byte comes back from another bit for bit."""
+    elements = _elements(source.dtype)
+    back = convert(convert(elements, source, target), target, source)
+    return np.array_equal(back.view(np.uint8), elements.view(np.uint8))
 
 
 def _fits(integer: Encoding, real: Encoding, spare: int) -> bool:
@@ -168,7 +209,8 @@ def convert(values: Array, source: Encoding, target: Encoding) -> Array:
     Widening is exact, NaN payloads included. A float narrows to the nearest, ties to even; a NaN
     keeps the upper bits of its payload. Integers saturate; a float becomes the nearest integer
     step, ties to even, NaN becomes 0. To bool, whatever is not 0 is true. 64-bit integers pass
-    through f64 on their way to bf16 or through a scale.
+    through f64 on their way to bf16 or through a scale. What is too large for a float of a byte
+    or less becomes its infinity, else its NaN, else (f6, f4) its largest; there NaN becomes -0.
 
     Args:
         values: an array of ``source.numpy``, of any shape and strides.
@@ -178,11 +220,16 @@ def convert(values: Array, source: Encoding, target: Encoding) -> Array:
     Returns:
         An array of ``target.numpy`` of the same shape; ``values`` itself where nothing changes.
 
+    Raises:
+        DTypeError: one of them stands alone.
+
     >>> convert(np.array([0.24, 0.26, 99.0], "f4"), Encoding("f32"), Encoding("s8", scale=0.5))
     array([  0,   1, 127], dtype=int8)
     """
     if source == target:
         return values
+    if source.stands_alone or target.stands_alone:
+        raise DTypeError(f"{source} is not stored as {target}: one of them stands alone")
     flat = values.reshape(-1)
     result = np.empty(flat.shape, target.numpy)
     with np.errstate(all="ignore"):  # overflow to infinity and NaN to integer are defined above
@@ -193,10 +240,14 @@ def convert(values: Array, source: Encoding, target: Encoding) -> Array:
 
 
 def _convert(values: Array, source: Encoding, target: Encoding) -> Array:
-    if target.dtype == "bool":
-        return np.asarray(values != 0)
     if source.dtype == "bool":
         values, source = values.view(np.uint8), Encoding("u8")
+    elif source.dtype in _ODD:
+        values, source = values.astype(np.float32), Encoding("f32")
+    elif source.dtype in NARROW_INTEGERS:
+        values, source = values.astype(np.int8), Encoding("s8", source.scale)
+    if target.dtype == "bool":
+        return np.asarray(values != 0)
     if source.is_float:
         return (
             _float_to_float(values, source.dtype, target.dtype)
@@ -204,7 +255,7 @@ def _convert(values: Array, source: Encoding, target: Encoding) -> Array:
             else _quantise(values.astype(np.float64), target)
         )
     if target.is_float:
-        if source.scale == 1 and target.dtype != "bf16":
+        if source.scale == 1 and target.dtype in _IEEE:
             return values.astype(target.numpy)
         return _from_f64(values.astype(np.float64) * source.scale, target.dtype)
     if source.scale != target.scale:
@@ -226,7 +277,7 @@ def _quantise(values: Array, target: Encoding) -> Array:
 
 def _from_f64(values: Array, name: str) -> Array:
     """f64 to another float, rounded once."""
-    if name != "bf16":
+    if name in _IEEE:
         return values.astype(numpy_dtype(name))
     # ml_dtypes goes through f32, which would round twice. Rounding to odd first is exact: the last
     # bit of the f32 then stands for everything below it.
@@ -240,9 +291,11 @@ def _from_f64(values: Array, name: str) -> Array:
 
 def _float_to_float(values: Array, source: str, target: str) -> Array:
     plain = source != "f64"
+    if plain and target in _ODD:
+        values = values.astype(np.float32)  # exact, and ml_dtypes does not know every pair
     result = values.astype(numpy_dtype(target)) if plain else _from_f64(values, target)
     nan = np.isnan(values)
-    if nan.any():
+    if target in _FLOATS and nan.any():
         result.view(f"u{result.itemsize}")[nan] = _nan_bits(values[nan], source, target)
     return result
 

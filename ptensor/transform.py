@@ -290,7 +290,8 @@ def pads_are_zero(physical: Array, layout: Layout, extents: Extents) -> bool:
     """
     _check(physical, layout, extents, "tensor")
     with np.errstate(invalid="ignore"):  # a signalling NaN is not 0 either
-        return not any((physical[slab] != 0).any() for slab in _pad_slabs(layout, extents))
+        zero = np.zeros((), physical.dtype)
+        return not any((physical[slab] != zero).any() for slab in _pad_slabs(layout, extents))
 
 
 def _same_dims(dims: Sequence[str], layout: Layout, rank: int) -> None:
@@ -319,7 +320,7 @@ def _check(
 
 def _zero(array: Array, layout: Layout, extents: Extents) -> None:
     for slab in _pad_slabs(layout, extents):
-        array[slab] = 0
+        array[slab] = np.zeros((), array.dtype)  # f8e8m0 has no 0: its zero bits
 
 
 def _pad_slabs(layout: Layout, extents: Extents) -> Iterator[tuple[slice, ...]]:
@@ -385,7 +386,7 @@ def _move(src: Array, source: Layout, dst: Array, target: Layout, extents: Exten
 
 def _bits(array: Array) -> Array:
     """The array as unsigned integers, which no copy on any machine changes, as it may a NaN."""
-    return array.view(f"u{array.itemsize}")
+    return array.view(f"{'u' if array.itemsize <= 8 else 'V'}{array.itemsize}")
 
 
 def _common_units(source: Layout, target: Layout, dim: str) -> list[int]:

@@ -14,13 +14,13 @@ import pytest
 import vtensor
 from ptensor import PTensor, lib_tagger
 from ptensor.buffer import TensorStorage
-from ptensor.dlpack import _COPIED, _READ_ONLY, CPU, _Managed, array_of, export
+from ptensor.dlpack import _COPIED, _PADDED, _READ_ONLY, CPU, _Managed, array_of, export
 from ptensor.layout import Layout
 from tests.libraries.bench import Bench
 from tests.libraries.scratch import scratch_registry
 from tests.test_session import Dlpack
 from vtensor import VTensor, from_array, from_dlpack
-from vtensor.dtype import ITEMSIZE, numpy_dtype
+from vtensor.dtype import ITEMSIZE, bits, numpy_dtype
 from vtensor.errors import ContractError, DimError, DLPackError, InputError
 
 Array = np.ndarray[Any, Any]
@@ -64,8 +64,12 @@ class Capsule:
 @pytest.mark.parametrize("dtype", list(ITEMSIZE))
 @pytest.mark.parametrize("version", [None, (1, 0), (1, 1), (2, 0)])
 def test_every_element_type_there_and_back(dtype: str, version: tuple[int, int] | None) -> None:
-    array = np.array([[0, 1, 2], [3, 4, 5]]).astype(numpy_dtype(dtype))
+    array = np.array([[1, 2, 4], [8, 1, 2]]).astype(numpy_dtype(dtype))
     x = from_array(array, "N C")
+    if bits(dtype) < 8 and (version or (0, 0)) < (1, 1):
+        with pytest.raises(DLPackError, match=r"from 1\.1 on"):
+            x.__dlpack__(max_version=version)
+        return
     name = b"dltensor" if version is None else b"dltensor_versioned"
     capsule = x.__dlpack__(max_version=version)
     assert _name(capsule) == name
@@ -75,6 +79,15 @@ def test_every_element_type_there_and_back(dtype: str, version: tuple[int, int] 
     assert address(y.numpy()) == address(array)
     np.testing.assert_array_equal(y.numpy(), array)
     assert y.numpy().flags.writeable == (version is not None)  # an old one cannot say
+
+
+def test_elements_that_share_bytes_are_refused() -> None:
+    capsule = from_array(np.zeros(3, numpy_dtype("s4")), "A").__dlpack__(max_version=(1, 1))
+    managed = _Managed(capsule).versioned
+    assert managed is not None
+    managed.flags &= ~_PADDED
+    with pytest.raises(DLPackError, match="packed"):
+        from_dlpack(Capsule(capsule), "A")
 
 
 def test_numpy_both_ways_without_a_copy() -> None:
@@ -258,14 +271,17 @@ def test_a_ptensor_is_exported_as_it_lies() -> None:
 
 def test_pytorch_both_ways() -> None:
     torch = pytest.importorskip("torch")
-    for kind in (torch.float32, torch.bfloat16, torch.int64, torch.bool):
+    names = "float32 bfloat16 float8_e4m3fn float8_e5m2 complex64 int64 bool"
+    for kind in (getattr(torch, name) for name in names.split()):
         theirs = torch.arange(6).reshape(2, 3).to(kind)
         x = from_dlpack(theirs, "A B")
         assert address(x.numpy()) == theirs.data_ptr()
         back = torch.from_dlpack(x)
         assert back.data_ptr() == theirs.data_ptr()
-        assert back.equal(theirs)
-        assert torch.from_dlpack(from_array(x.numpy(copy=True), "A B")).equal(theirs)
+        assert back.dtype == kind
+        copied = torch.from_dlpack(from_array(x.numpy(copy=True), "A B"))
+        for one in (back, copied):
+            assert one.to(torch.complex128).equal(theirs.to(torch.complex128))
     last = torch.zeros(1, 8, 4, 4).to(memory_format=torch.channels_last)
     assert from_dlpack(last, "N C H W").produced_layout == Layout("NHWC")
     assert torch.from_dlpack(from_dlpack(last, "N C H W")).stride() == last.stride()

@@ -1,11 +1,12 @@
 """Element types: their names, their sizes, and the NumPy type of each.
 
-The short names are oneDNN's (``f32``, ``bf16``, ``s8``); NumPy has no ``bf16``, so
-``ml_dtypes`` supplies it.
+The short names are oneDNN's (``f32``, ``bf16``, ``s8``), and made like them for whatever else ONNX
+has; ``ml_dtypes`` supplies the types that NumPy lacks.
 """
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
@@ -13,24 +14,8 @@ import numpy as np
 
 from vtensor.errors import DTypeError
 
-#: Size of one element in bytes, by name.
-ITEMSIZE: dict[str, int] = {
-    "f64": 8,
-    "f32": 4,
-    "f16": 2,
-    "bf16": 2,
-    "s64": 8,
-    "s32": 4,
-    "s16": 2,
-    "s8": 1,
-    "u64": 8,
-    "u32": 4,
-    "u16": 2,
-    "u8": 1,
-    "bool": 1,
-}
-
-_NUMPY_NAME: dict[str, str] = {
+#: NumPy's own types.
+_PLAIN: dict[str, str] = {
     "f64": "float64",
     "f32": "float32",
     "f16": "float16",
@@ -43,7 +28,38 @@ _NUMPY_NAME: dict[str, str] = {
     "u16": "uint16",
     "u8": "uint8",
     "bool": "bool",
+    "c64": "complex64",
+    "c128": "complex128",
 }
+
+#: Those of ``ml_dtypes``: one element each in two bytes or one, however few its bits are.
+_EXTENDED: dict[str, str] = {
+    "bf16": "bfloat16",
+    "f8e4m3fn": "float8_e4m3fn",
+    "f8e4m3fnuz": "float8_e4m3fnuz",
+    "f8e5m2": "float8_e5m2",
+    "f8e5m2fnuz": "float8_e5m2fnuz",
+    "f8e8m0": "float8_e8m0fnu",
+    "f6e2m3": "float6_e2m3fn",
+    "f6e3m2": "float6_e3m2fn",
+    "f4e2m1": "float4_e2m1fn",
+    "s4": "int4",
+    "u4": "uint4",
+    "s2": "int2",
+    "u2": "uint2",
+}
+
+#: Floats of a byte or less, and integers of less: nothing computes in them.
+NARROW_FLOATS = tuple(name for name in _EXTENDED if name[0] == "f")
+NARROW_INTEGERS = tuple(name for name in _EXTENDED if name[0] in "su")
+
+_NAMES = {numpy_name: name for name, numpy_name in (_PLAIN | _EXTENDED).items()}
+
+#: Size of one element in memory, in bytes, by name.
+ITEMSIZE: dict[str, int] = {
+    name: np.dtype(numpy_name).itemsize for name, numpy_name in _PLAIN.items()
+}
+ITEMSIZE |= {name: 2 if name == "bf16" else 1 for name in _EXTENDED}
 
 
 @cache
@@ -56,14 +72,25 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     >>> numpy_dtype("f32")
     dtype('float32')
     """
-    if name == "bf16":
-        import ml_dtypes  # only who works in bf16 pays for it
-
-        bf16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-        return bf16
-    if name not in _NUMPY_NAME:
+    if name in _PLAIN:
+        return np.dtype(_PLAIN[name])
+    if name not in _EXTENDED:
         raise DTypeError(f"unknown element type {name!r}; one of {', '.join(ITEMSIZE)}")
-    return np.dtype(_NUMPY_NAME[name])
+    import ml_dtypes  # only who works in one of them pays for it
+
+    extended: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _EXTENDED[name]))
+    return extended
+
+
+@cache
+def bits(name: str) -> int:
+    """Bits of one element; of narrow ones fewer than memory holds.
+
+    >>> bits("f32"), bits("s4")
+    (32, 4)
+    """
+    digits = re.match("[a-z]+([0-9]+)", name)
+    return int(digits[1]) if digits else 8 * ITEMSIZE[name]
 
 
 @cache
@@ -71,14 +98,11 @@ def from_numpy(dtype: np.dtype[Any]) -> str:
     """The name of a NumPy type, whatever its byte order.
 
     Raises:
-        DTypeError: VTensor has no element type for it (strings, objects, complex numbers, ...).
+        DTypeError: VTensor has no element type for it (strings, objects, ...).
 
     >>> from_numpy(np.dtype("float32"))
     'f32'
     """
-    if dtype.name == "bfloat16":
-        return "bf16"
-    for name, numpy_name in _NUMPY_NAME.items():
-        if dtype.name == numpy_name:
-            return name
+    if (name := _NAMES.get(dtype.name)) is not None:
+        return name
     raise DTypeError(f"no element type for NumPy's {dtype.name!r}; one of {', '.join(ITEMSIZE)}")

@@ -51,6 +51,9 @@ class NodeReader(Protocol):
     def attribute(self, name: str, default: Any = None) -> Any:
         """An attribute's value, or the default where it is absent."""
 
+    def element_type(self, name: str) -> str:
+        """The element type that an attribute numbers; empty where it is absent or 0."""
+
     def has(self, index: int) -> bool:
         """True when the optional input ``index`` is given."""
 

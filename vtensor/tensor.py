@@ -315,13 +315,17 @@ class VTensor:
 
         Raises:
             ContractError: there is nothing in memory yet.
+            DTypeError: the installed ONNX is older than its element type.
         """
         from onnx import helper, numpy_helper
 
         array = self.numpy()
+        try:
+            kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        except ValueError:
+            raise DTypeError(f"the installed onnx has no {self.dtype}; to fix: update it") from None
         if raw:
             return numpy_helper.from_array(array, name or self.name)
-        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
         return helper.make_tensor(name or self.name, kind, array.shape, array.ravel().tolist())
 
     def __dlpack__(

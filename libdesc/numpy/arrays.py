@@ -10,6 +10,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from ptensor.tensor import PTensor
 from ptensor.transform import zero_pads
+from vtensor.dtype import NARROW_FLOATS, NARROW_INTEGERS, from_numpy
 
 Array = np.ndarray[Any, Any]
 
@@ -61,8 +62,11 @@ def windows(
 
 
 def wide(array: Array) -> Array:
-    """What NumPy can sum products of: half and bf16 as f32."""
-    return array.astype(np.float32) if array.dtype.name in ("float16", "bfloat16") else array
+    """What NumPy can compute with: half and narrower floats as f32, integers below a byte as s8."""
+    name = from_numpy(array.dtype)
+    if name in NARROW_INTEGERS:
+        return array.astype(np.int8)
+    return array.astype(np.float32) if name in ("f16", "bf16", *NARROW_FLOATS) else array
 
 
 def convolution(

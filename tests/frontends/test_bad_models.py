@@ -185,7 +185,6 @@ def test_cycle() -> None:
         ("g (float[2] x) => (float[2] y) { y = Relu <alpha = 1.0> (x) }", "alpha"),
         ("g (float[2, 3] x) => (float[4] y) { y = MatMul(x, x) }", "do not fit"),
         ("g (string[2] x) => (string[2] y) { y = Identity(x) }", "element type string"),
-        ("g (complex64[2] x) => (complex64[2] y) { y = Identity(x) }", "element type complex64"),
         ("g (seq(float[2]) x) => (seq(float[2]) y) { y = Identity(x) }", "is no tensor"),
         ("g (float[] x) => (float[] y) { y = Identity(x) }", "declares no rank"),
     ],

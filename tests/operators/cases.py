@@ -27,6 +27,7 @@ from ops import (
     Conv3D,
     ConvTranspose,
     DepthwiseConv2D,
+    DynamicQuantizeLinear,
     Identity,
     LayerNormalization,
     LpNormalization,
@@ -266,6 +267,10 @@ CASES: dict[str, list[Case]] = {
     "Conv3D": list(_volumes()),
     "ConvTranspose": list(_transposed()),
     "DepthwiseConv2D": list(_depthwise()),
+    "DynamicQuantizeLinear": [
+        Case(DynamicQuantizeLinear(), (text,))
+        for text in ("N=2 C=17 H=5 W=6", "+A=3 B=4", "", "A=3 B=0")
+    ],
     "Identity": list(_unary(Identity)),
     "LRN": [
         *(Case(LRN(5, 1e-2, 0.75, 2.0), (f"N=2 C={c} H=5 W=6",)) for c in (3, 17, 32)),

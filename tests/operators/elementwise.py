@@ -34,12 +34,25 @@ def unary(*instances: Any, flag: str = "") -> list[Row]:
     return [(op, (f"{flag}{text}",), ()) for op in instances for text in texts]
 
 
-def binary(op: Any, *refused: str, flags: tuple[str, str] = ("", "")) -> list[Row]:
-    """Operands alike, one repeated, both repeated; ``refused`` decline a repeated first one."""
+def binary(
+    op: Any, *refused: str, flags: tuple[str, str] = ("", ""), grows: bool = True
+) -> list[Row]:
+    """Operands alike, one repeated, both repeated; ``refused`` decline a repeated first one.
+
+    ``grows=False`` is for operators whose first operand has all the dims already.
+    """
     pairs = [(image, image) for image in IMAGES]
     pairs += [(image, "C=17") for image in IMAGES[1:2]]
     pairs += [("A=3 B=4", "A=3 B=4"), ("A=7", "")]
-    odd = [("C=17 H=1", IMAGES[1]), ("N=2 C=3 H=1 W=1", "N=1 C=3 H=4 W=5"), ("A=3 B=4", "B=4 C=5")]
+    odd = (
+        []
+        if not grows
+        else [
+            ("C=17 H=1", IMAGES[1]),
+            ("N=2 C=3 H=1 W=1", "N=1 C=3 H=4 W=5"),
+            ("A=3 B=4", "B=4 C=5"),
+        ]
+    )
     rows = [(pair, ()) for pair in pairs] + [(pair, refused) for pair in odd]
     return [(op, (flags[0] + a, flags[1] + b), declined) for (a, b), declined in rows]
 
@@ -56,6 +69,22 @@ def _means() -> Iterator[Row]:
         yield ops.MeanOf(), (image, image, "H=5 W=6"), ()
     yield ops.MeanOf(), ("A=3 B=4", "B=4 C=5"), ()
     yield ops.MeanOf(), ("A=3",), ()
+
+
+def _quantised() -> Iterator[Row]:
+    for image in IMAGES:
+        yield ops.QuantizeLinear("s8"), (image, "+"), ()
+        yield ops.QuantizeLinear(), (image, "+H=1 W=6", "#H=1 W=6"), ()
+    for to in ("s4", "u2", "u16", "f8e4m3fn", "f4e2m1"):
+        yield ops.QuantizeLinear(to), (IMAGES[1], "+C=17"), ()
+    yield ops.QuantizeLinear("u4", "f16"), ("", "+"), ()
+
+
+def _dequantised() -> Iterator[Row]:
+    for image in IMAGES:
+        yield ops.DequantizeLinear(), (f"#{image}", "+", "#"), ()
+        yield ops.DequantizeLinear("f64"), (f"#{image}", "+H=5 W=1"), ()
+    yield ops.DequantizeLinear("bf16"), ("#A=3 B=4", "+B=4"), ()
 
 
 def _along(cls: Any, *refused: str) -> Iterator[Row]:
@@ -116,7 +145,15 @@ ELEMENTWISE: dict[str, list[Row]] = {
     "Gelu": unary(ops.Gelu(), ops.Gelu("tanh")),
     "Swish": unary(ops.Swish(), ops.Swish(1.7)),
     "Clip": unary(ops.Clip(-1.5, 2.0), ops.Clip(1.0), ops.Clip(high=-1.0)),
-    "Cast": unary(*(ops.Cast(to) for to in ("f16", "bf16", "f64", "s32", "bool"))),
+    "Cast": [
+        *unary(*(ops.Cast(to) for to in ("f16", "bf16", "f64", "s32", "s4", "bool"))),
+        *unary(*(ops.Cast(to) for to in ("f8e4m3fn", "f8e5m2fnuz", "f6e3m2", "f4e2m1"))),
+        *unary(*(ops.Cast("f8e8m0", True, way) for way in ("up", "down", "nearest")), flag="+"),
+    ],
+    "BitCast": [(ops.BitCast("u64"), (f"{image} <5",), ()) for image in IMAGES],
+    "Centered": binary(ops.Centered(), flags=("#", "#"), grows=False),
+    "QuantizeLinear": list(_quantised()),
+    "DequantizeLinear": list(_dequantised()),
     "PRelu": binary(ops.PRelu(), "onednn"),
     "Sub": binary(ops.Sub(), "onednn"),
     "Div": binary(ops.Div(), "onednn", flags=("", "+")),

@@ -188,6 +188,7 @@ def check_close(actual: Array, expected: Array, bound: float) -> None:
     assert actual.shape == expected.shape
     if actual.size == 0:
         return
+    expected = expected.astype(np.float64)
     error = np.abs(actual.astype(np.float64) - expected).max()
     scale = max(float(np.abs(expected).max()), 1e-30)
     assert error <= bound * scale, f"off by {error / scale:.2e}, allowed is {bound:.0e}"

@@ -36,7 +36,7 @@ VOLUME = (2, 6, 5, 4, 7)
 class Node:
     """A model of one node: shapes are inputs of the run, arrays are constants, None is absent.
 
-    Its first output is delivered, of element type ``kind``.
+    Its first output is delivered, of element type ``kind``; the inputs of a run are ``given``.
     """
 
     op_type: str
@@ -46,6 +46,7 @@ class Node:
     same: bool = False
     outputs: int = 1
     kind: int = TensorProto.FLOAT
+    given: str = "float32"
 
     def __str__(self) -> str:
         given = [getattr(one, "shape", one) for one in self.inputs]
@@ -56,8 +57,9 @@ class Node:
         names = [f"x{i}" if one is not None else "" for i, one in enumerate(self.inputs)]
         rows = [(n, one) for n, one in zip(names, self.inputs, strict=True) if one is not None]
         constants = [numpy_helper.from_array(a, n) for n, a in rows if isinstance(a, np.ndarray)]
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(self.given))
         inputs = [
-            helper.make_tensor_value_info(n, TensorProto.FLOAT, shape)
+            helper.make_tensor_value_info(n, kind, shape)
             for n, shape in rows
             if isinstance(shape, tuple)
         ]
@@ -73,9 +75,9 @@ class Node:
 
     def feeds(self) -> dict[str, Array]:
         """Values for the inputs of a run."""
-        random = np.random.default_rng(5)
+        random, scale = np.random.default_rng(5), 1 if self.given == "float32" else 30
         return {
-            f"x{i}": random.normal(size=shape).astype(np.float32)
+            f"x{i}": np.asarray(random.normal(size=shape) * scale, self.given)
             for i, shape in enumerate(self.inputs)
             if isinstance(shape, tuple)
         }
@@ -106,6 +108,13 @@ def positive(size: int) -> Array:
     return np.random.default_rng(8).uniform(0.5, 1.5, size).astype(np.float32)
 
 
+def steps(*shape: int) -> Array:
+    """What has been quantised."""
+    return np.random.default_rng(9).integers(0, 256, shape).astype(np.uint8)
+
+
+BYTE, INT = TensorProto.UINT8, TensorProto.INT32
+SCALE, ZERO = np.array(3.0, np.float32), np.array(100, np.uint8)
 W = floats(4, 6, 3, 3)
 STATISTICS = (positive(6), positive(6), positive(6), positive(6))
 PLACES = integers(5, 7, 13, 15).reshape(1, 1, 2, 2)
@@ -483,6 +492,22 @@ NODES += [
     ),
     Node("OneHot", 9, (integers(3, 1, 0), np.array(4), (2,)), {"axis": 0}),
     Node("OneHot", 11, (integers(3, 1, 0, 9).reshape(2, 2), np.array(4), (2,))),
+    Node("QuantizeLinear", 10, (IMAGE, np.array(0.03, "f4"), ZERO), kind=BYTE),
+    Node("QuantizeLinear", 13, (IMAGE, positive(6)), kind=BYTE),
+    Node("DequantizeLinear", 13, (steps(2, 6, 4), (6,), steps(6))),
+    Node("DequantizeLinear", 10, (steps(5), (), ZERO)),
+    Node("DynamicQuantizeLinear", 11, (IMAGE,), outputs=3, kind=BYTE),
+    Node("MatMulInteger", 10, ((3, 5), (5, 4), np.array(3, "i1")), kind=INT, given="int8"),
+    Node("ConvInteger", 10, (steps(1, 2, 5, 6), (3, 2, 2, 3)), kind=INT, given="int8"),
+    Node("QLinearMatMul", 10, (steps(3, 5), (), ZERO, steps(5, 4), *(SCALE, ZERO) * 2), kind=BYTE),
+    Node(
+        "QLinearConv",
+        10,
+        (steps(1, 2, 5, 6), (), ZERO, steps(3, 2, 2, 3), positive(3), steps(3), SCALE, ZERO),
+        {"pads": [0, 1, 1, 0], "strides": [2, 1]},
+        kind=BYTE,
+    ),
+    Node("BitCast", 26, (IMAGE,), {"to": INT}, kind=INT),
 ]
 
 REFUSED = [

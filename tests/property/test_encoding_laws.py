@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ptensor.encoding import Encoding, convert, lossless, preserves
 from tests.property.strategies import ENCODINGS, LAWS, Array, bits, encodings, seeds, values
+from vtensor.dtype import bits as bits_of
 from vtensor.dtype import numpy_dtype
 
 PAIRS = [(a, b) for a, b in product(ENCODINGS, ENCODINGS) if a != b]
@@ -24,7 +25,8 @@ def _samples(encoding: Encoding) -> Array:
         return np.array([False, True])
     size = encoding.itemsize
     if size <= 2:
-        return np.arange(256**size, dtype=f"u{size}").view(encoding.numpy)
+        codes = 1 << min(8 * size, bits_of(encoding.dtype))
+        return np.arange(codes, dtype=f"u{size}").view(encoding.numpy)
     edge = [0, 1, 2**31, 2**32 - 1, 0x7F800001, 0x7FC00000, 0xFF800000, 0x00800000, 0x33000000]
     extreme = np.array(edge * 2, "u4").view(encoding.numpy)
     return np.concatenate([extreme, values([20000], encoding.dtype, 11)])

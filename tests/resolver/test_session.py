@@ -232,9 +232,11 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         "to fix: array.astype('float32')",
     ),
     "strange dtype": (
-        lambda f: f | {"x": ARRAY.astype(complex)},
-        "input 'x': no element type for NumPy's 'complex128'; one of f64, f32, f16, bf16, s64, "
-        "s32, s16, s8, u64, u32, u16, u8, bool; wanted is x : f32 N=2 C=3 H=4 W=5",
+        lambda f: f | {"x": ARRAY.astype("m8[s]")},
+        "input 'x': no element type for NumPy's 'timedelta64[s]'; one of f64, f32, f16, s64, s32, "
+        "s16, s8, u64, u32, u16, u8, bool, c64, c128, bf16, f8e4m3fn, f8e4m3fnuz, f8e5m2, "
+        "f8e5m2fnuz, f8e8m0, f6e2m3, f6e3m2, f4e2m1, s4, u4, s2, u2; wanted is x : f32 N=2 "
+        "C=3 H=4 W=5",
     ),
     "no array": (
         lambda f: f | {"z": [1, 2, 3]},

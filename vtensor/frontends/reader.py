@@ -15,11 +15,11 @@ from typing import Any, Protocol
 from onnx import AttributeProto, helper
 
 from vtensor.dtype import from_numpy
-from vtensor.errors import DimError, GraphError, UnsupportedOperatorError
+from vtensor.errors import DimError, GraphError, ModelError, UnsupportedOperatorError
 from vtensor.frontends.external import DataFiles
 from vtensor.frontends.naming import Names
 from vtensor.frontends.network import NetworkNode
-from vtensor.frontends.tensors import Array, tensor_array
+from vtensor.frontends.tensors import Array, element_type, tensor_array
 from vtensor.operators import Context, run_compute, structural_operator
 from vtensor.tensor import Option, VTensor
 
@@ -104,6 +104,14 @@ class Reader:
     def attribute(self, name: str, default: Any = None) -> Any:
         """An attribute's value, or the default where it is absent."""
         return self.read_attribute(name, default)
+
+    def element_type(self, name: str) -> str:
+        """The element type that an attribute numbers; empty where it is absent or 0."""
+        number = int(self.attribute(name, 0))
+        try:
+            return element_type(number, f"attribute {name}") if number else ""
+        except ModelError as error:
+            raise self.refuse(str(error)) from None
 
     def has(self, index: int) -> bool:
         """True when the optional input ``index`` is given."""

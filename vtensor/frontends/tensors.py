@@ -11,7 +11,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from vtensor.dtype import from_numpy
+from vtensor.dtype import bits, from_numpy, numpy_dtype
 from vtensor.errors import DTypeError, ModelError
 from vtensor.frontends.arrays import from_array
 from vtensor.frontends.external import DataFiles
@@ -21,7 +21,7 @@ Array = NDArray[np.generic]
 
 
 def tensor_array(tensor: TensorProto, files: DataFiles | None) -> Array:
-    """The values of a tensor; external data is mapped, not read.
+    """The values of a tensor; external data is mapped, not read, unless elements share bytes.
 
     Args:
         tensor: from a model's initializers or attributes.
@@ -52,30 +52,24 @@ def _mapped(tensor: TensorProto, shape: tuple[int, ...], files: DataFiles | None
             f"its data is in the file {location!r}, but the model came from memory; load it by its "
             "path"
         )
-    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
-    if tensor.data_type in _PACKED or dtype.kind == "O":
-        raise ModelError("external data of this element type is not supported")
-    nbytes = prod(shape) * dtype.itemsize
+    name = element_type(tensor.data_type, "its data")
+    dtype, width = numpy_dtype(name), bits(name)
+    nbytes = -(-prod(shape) * width // 8)
     length = int(entries.get("length", nbytes))
     if length != nbytes:
         raise ModelError(f"{nbytes} bytes are needed, and it declares {length}")
     data = files.read(location, int(entries.get("offset", 0)), nbytes)
+    if width < 8:  # packed: elements share bytes
+        packed = TensorProto(dims=shape, data_type=tensor.data_type, raw_data=data.tobytes())
+        return numpy_helper.to_array(packed)
     return np.require(data.view(dtype).reshape(shape), requirements="A")
-
-
-#: Element types of less than a byte: their bytes are no array of elements.
-_PACKED = frozenset(
-    getattr(TensorProto, name)
-    for name in ("INT4", "UINT4", "FLOAT4E2M1", "INT2", "UINT2", "FLOAT6E2M3", "FLOAT6E3M2")
-    if hasattr(TensorProto, name)
-)
 
 
 def element_type(elem_type: int, what: str) -> str:
     """Our name of an ONNX element type.
 
     Raises:
-        ModelError: VTensor has none (strings, complex numbers, ...).
+        ModelError: VTensor has none (strings, ...).
     """
     try:
         return from_numpy(np.dtype(helper.tensor_dtype_to_np_dtype(elem_type)))

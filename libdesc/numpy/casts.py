@@ -1,0 +1,51 @@
+"""From one element type to another, by the tables of ONNX's Cast.
+
+Source: ONNX operator Cast, opset 24.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from libdesc.numpy.arrays import wide
+from ptensor.encoding import Encoding, convert
+from vtensor.dtype import NARROW_FLOATS, from_numpy, numpy_dtype
+
+Array = np.ndarray[Any, Any]
+
+
+def cast(values: Array, to: str, saturate: bool = True, round_mode: str = "up") -> Array:
+    """The values in another element type; what ``saturate`` and ``round_mode`` do, Cast says.
+
+    >>> cast(np.array([1000.0, 0.3]), "f8e4m3fn").tolist()
+    [448.0, 0.3125]
+    """
+    values, target = wide(values), Encoding(to)
+    if to == "f8e8m0":
+        return _power(values.astype(np.float64), saturate, round_mode)
+    if not target.is_float:
+        with np.errstate(invalid="ignore"):  # what an integer type has no number for is undefined
+            return values.astype(target.numpy)
+    if to in NARROW_FLOATS and saturate:
+        largest = _largest(to)
+        values = np.clip(values, -largest, largest)
+    return convert(values, Encoding(from_numpy(values.dtype)), target)
+
+
+def _largest(name: str) -> float:
+    import ml_dtypes
+
+    finfo: Any = ml_dtypes.finfo  # untyped
+    return float(finfo(numpy_dtype(name)).max)
+
+
+def _power(values: Array, saturate: bool, round_mode: str) -> Array:
+    """The powers of two from 2**-127 to 2**127, which f8e8m0 counts from 0; 255 is its NaN."""
+    fraction, exponent = np.frexp(values)  # a fraction from 1/2 on, below 1
+    above = {"up": fraction > 0.5, "down": False, "nearest": fraction >= 0.75}[round_mode]
+    code = np.where(values == 0, -1, np.where(np.isinf(values), 255, exponent + 126 + above))
+    inside = np.clip(code, 0, 254) if saturate else np.where((code < 0) | (code > 254), 255, code)
+    number = np.where(np.isnan(values) | (values < 0), 255, inside)
+    return number.astype(np.uint8).view(numpy_dtype("f8e8m0"))

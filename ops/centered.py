@@ -1,0 +1,153 @@
+"""Integers counted from their zero point, and the products that ONNX makes of them.
+
+A product is summed exactly, in 32 bits; what follows it scales and rounds once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from libdesc import invoker
+from libdesc.numpy.arrays import aligned, finish, wide
+from ops._windows import read_image
+from ops.biasadd import BiasAdd
+from ops.cast import Cast
+from ops.conv2d import KERNELS, convolution_names, read_convolution
+from ops.matmul import MatMul, product_names, read_factors
+from ops.mul import Mul
+from ops.quantizelinear import DequantizeLinear, QuantizeLinear
+from ptensor import Layout, PTensor, lib_tagger
+from vtensor.dims import broadcast
+from vtensor.dtype import NARROW_FLOATS
+from vtensor.errors import DimError
+from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
+from vtensor.tensor import VTensor
+
+
+def _parameter(node: NodeReader, index: int, dims: Sequence[str], over: str = "") -> VTensor:
+    """A scale or a zero point: one for all, or one for each place along the last of ``dims``.
+
+    One of as many dims has size 1 along ``over``, which is left out.
+    """
+    given = node.input(index)
+    rest = [dim for dim in dims if dim != over]
+    if given.num_elements == 1:
+        return node.reshape(given, {})
+    if given.ndimensions() == 1 and rest:
+        return node.input(index, rest[-1])
+    given = node.input(index, " ".join(dims))
+    if over and given.size(over) != 1:
+        raise node.refuse(f"input {index} changes along {over}, over which the product sums")
+    return node.reshape(given, {dim: given.size(dim) for dim in rest})
+
+
+def _centered(
+    node: NodeReader, x: VTensor, zero: int, dims: Sequence[str], over: str = "", to: str = "s32"
+) -> VTensor:
+    if not node.has(zero):
+        return node.add(Cast(to), x)
+    return node.add(Centered(to), x, _parameter(node, zero, dims, over))
+
+
+def _scaled(node: NodeReader, exact: VTensor, scales: Sequence[VTensor], target: int) -> VTensor:
+    """A product times the scales of its factors, in the steps that inputs from ``target`` say."""
+    own, *factors = (
+        scale if scale.dtype == "f32" else node.add(Cast("f32"), scale)
+        for scale in (_parameter(node, target, ()), *scales)
+    )
+    number = node.add(DequantizeLinear("f32"), exact, node.add(Mul(), *factors))
+    zero = _parameter(node, target + 1, ())
+    return node.add(QuantizeLinear(zero.dtype), number, own, zero)
+
+
+def _read_product(node: NodeReader) -> VTensor:
+    a, b, over = read_factors(node)
+    left = _centered(node, a, 2, tuple(a.dims), over)
+    right = _centered(node, b, 3, tuple(b.dims), over)
+    return node.add(MatMul(over), left, right)
+
+
+def _scaled_product_names(node: Naming) -> None:
+    product_names(node, "x3")
+
+
+def _read_scaled_product(node: NodeReader) -> VTensor:
+    a, b, over = read_factors(node, second=3)
+    left, right = tuple(a.dims), tuple(b.dims)
+    to = "f32" if {a.dtype, b.dtype} & set(NARROW_FLOATS) else "s32"
+    exact = node.add(
+        MatMul(over),
+        _centered(node, a, 2, left, over, to),
+        _centered(node, b, 5, right, over, to),
+    )
+    scales = _parameter(node, 1, left, over), _parameter(node, 4, right, over)
+    return _scaled(node, exact, scales, 6)
+
+
+def _read_convolution(node: NodeReader) -> VTensor:
+    x = read_image(node)
+    w = node.input(1, KERNELS[x.ndimensions()])
+    return read_convolution(node, _centered(node, x, 2, ()), _centered(node, w, 3, ("O",)))
+
+
+def _scaled_convolution_names(node: Naming) -> None:
+    convolution_names(node, "x3", "x8")
+
+
+def _read_scaled_convolution(node: NodeReader) -> VTensor:
+    x = read_image(node)
+    w = node.input(3, KERNELS[x.ndimensions()])
+    exact = read_convolution(node, _centered(node, x, 2, ()), _centered(node, w, 5, ("O",)))
+    if node.has(8):
+        exact = node.add(BiasAdd(), exact, node.input(8, "C"))
+    return _scaled(node, exact, (_parameter(node, 1, ()), _parameter(node, 4, ("C",))), 6)
+
+
+@operator(
+    "Centered",
+    dims={"x": "*", "zero": "*", "y": "*"},
+    elementwise=True,
+    onnx=[
+        Spelling("MatMulInteger", 10, _read_product, product_names),
+        Spelling("QLinearMatMul", 10, _read_scaled_product, _scaled_product_names),
+        Spelling("ConvInteger", 10, _read_convolution, convolution_names),
+        Spelling("QLinearConv", 10, _read_scaled_convolution, _scaled_convolution_names),
+    ],
+)
+class Centered:
+    """Steps counted from their zero point: y = x - zero, without overflow.
+
+    Dims:
+        x, y: any, the same    zero: some of x's, of the same sizes or of size 1
+    Args:
+        to: y's element type.
+    Raises:
+        DimError: zero has a dim that x has not, or of another size.
+
+    >>> from vtensor.operators import Context
+    >>> x, zero = VTensor("u8", {"N": 2, "C": 3}), VTensor("u8", {})
+    >>> Centered().compute(Context(), x, zero).summary()
+    's32 N=2 C=3'
+
+    Source: ONNX operators MatMulInteger and ConvInteger, opset 10, QLinearMatMul, opset 21, and
+    QLinearConv, opset 10, whose factors it makes.
+    """
+
+    to: str = param(default="s32", choices=("s32", "f32"))
+
+    def compute(self, ctx: Context, x: VTensor, zero: VTensor) -> VTensor:
+        if broadcast(x.dims, zero.dims) != x.dims:
+            raise DimError("zero must have dims of x, in their sizes or of size 1")
+        y = VTensor(self.to, x.dims, ctx.output(0))
+        ctx.dispatch(self, [x, zero], [y])
+        return y
+
+
+@invoker("Centered", library="numpy", python=True)
+def numpy_centered(ctx: Context, op: Centered, x: VTensor, zero: VTensor, y: VTensor) -> None:
+    src, origin, dst = (PTensor(t).require(Layout.ANY) for t in (x, zero, y))
+    if lib_tagger("numpy", [src, origin], [dst]):
+        return
+    steps, zeros = (wide(aligned(t, dst)).astype(dst.data().dtype) for t in (src, origin))
+    dst.data()[...] = steps - zeros
+    finish(dst)

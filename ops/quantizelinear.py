@@ -1,0 +1,211 @@
+"""Between numbers and the few steps that a narrow element type has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from libdesc import invoker
+from libdesc.numpy.arrays import FLOATS, aligned, finish, wide
+from libdesc.numpy.casts import cast
+from ops.expand import Expand
+from ops.slice import Slice
+from ptensor import Layout, PTensor, lib_tagger
+from ptensor.encoding import Encoding, convert
+from vtensor.dims import broadcast
+from vtensor.dtype import NARROW_FLOATS, NARROW_INTEGERS
+from vtensor.errors import DimError
+from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
+from vtensor.tensor import VTensor
+
+Array = np.ndarray[Any, Any]
+
+_INTEGERS = ("s8", "u8", "s16", "u16", *NARROW_INTEGERS)
+#: What numbers are quantised to.
+_STEPS = (*_INTEGERS, *(name for name in NARROW_FLOATS if name != "f8e8m0"))
+
+
+def _names(node: Naming) -> None:
+    for position in range(node.rank("x0")):
+        node.same("x0", position, "y0", position)
+    for role in node.roles[1:]:
+        if node.rank(role) == node.rank("x0"):
+            for position in range(node.rank(role)):
+                node.same(role, position, "x0", position)
+        elif node.rank(role) == 1:
+            node.same(role, 0, "x0", int(node.attribute("axis", 1)))
+
+
+def _axis(node: NodeReader, x: VTensor) -> str:
+    """The dim along which the scale changes; one of one dim has no other."""
+    return node.axis(int(node.attribute("axis", 1)) if x.ndimensions() > 1 else 0, x)
+
+
+def _parameters(node: NodeReader, x: VTensor) -> list[VTensor]:
+    """Scale and zero point, under x's dims; of blocks, each element as often as the block is long.
+
+    A scale of one element is that of all of x, wherever the axis is.
+    """
+    return [_along(node, index, x) for index in (1, 2) if node.has(index)]
+
+
+def _along(node: NodeReader, index: int, x: VTensor) -> VTensor:
+    given, block = node.input(index), int(node.attribute("block_size", 0))
+    if given.num_elements == 1 and given.ndimensions() < 2:
+        return node.reshape(given, {})
+    if not block:
+        if given.ndimensions() != 1:
+            raise node.refuse(f"input {index} of {given.ndimensions()} dims without a block_size")
+        return node.input(index, _axis(node, x))
+    axis = _axis(node, x)
+    given = node.input(index, " ".join(x.dims))
+    blocks, size = given.size(axis), x.size(axis)
+    if block < 0 or blocks != -(-size // block):
+        raise node.refuse(f"{blocks} blocks of {block} along {axis}, which has size {size}")
+    return _repeated(node, given, axis, block, size)
+
+
+def _repeated(node: NodeReader, x: VTensor, axis: str, times: int, size: int) -> VTensor:
+    """Each element along a dim so many times, and the first ``size`` of them."""
+    each = f"{axis}_block"
+    apart: dict[str, int] = {}
+    for dim, count in x.dims.items():
+        apart |= {dim: count, each: 1} if dim == axis else {dim: count}
+    many = node.add(Expand(((each, times),)), node.reshape(x, apart))
+    whole = node.reshape(many, {**x.dims, axis: x.size(axis) * times})
+    return node.add(Slice((axis,), (0,), (size,), (1,)), whole)
+
+
+def _read(node: NodeReader) -> VTensor:
+    x = node.input(0)
+    parameters = _parameters(node, x)
+    named = node.element_type("output_dtype")
+    to = parameters[1].dtype if len(parameters) > 1 else named or "u8"
+    if named not in ("", to):
+        raise node.refuse(f"output_dtype is {named}, the zero point {to}")
+    saturate = bool(node.attribute("saturate", 1))
+    op = QuantizeLinear(to, node.element_type("precision"), saturate)
+    return node.add(op, x, *parameters)
+
+
+def _read_back(node: NodeReader) -> VTensor:
+    x = node.input(0)
+    parameters = _parameters(node, x)
+    to = node.element_type("output_dtype") or parameters[0].dtype
+    return node.add(DequantizeLinear(to), x, *parameters)
+
+
+class _Linear:
+    """An operator on a tensor, a scale and perhaps a zero point; ``to`` is its element type."""
+
+    to: str
+
+    def compute(self, ctx: Context, x: VTensor, *by: VTensor) -> VTensor:
+        """Dispatch on x and what it is scaled by."""
+        if len(by) > 2 or broadcast(x.dims, *(t.dims for t in by)) != x.dims:
+            raise DimError("x is scaled by a scale and at most a zero point, whose dims are x's")
+        y = VTensor(self.to, x.dims, ctx.output(0))
+        ctx.dispatch(self, [x, *by], [y])
+        return y
+
+
+@operator(
+    "QuantizeLinear",
+    dims={"x": "*", "by": "*", "y": "*"},
+    elementwise=True,
+    onnx=Spelling("QuantizeLinear", 10, _read, _names),
+)
+class QuantizeLinear(_Linear):
+    """Count a tensor in steps: y = x / scale, rounded to the nearest step, plus the zero point.
+
+    Ties go to the even step; integers saturate. A dim that the scale lacks, or has with size 1, is
+    repeated: a scale is one for all of x, one for each place along a dim, or one for each element.
+
+    Dims:
+        x, y: any, the same    by: some of x's; the scale, then the zero point if there is one
+    Args:
+        to: y's element type.
+        precision: the element type in which the division is rounded; empty: the scale's (of an s32
+            scale f64, of an f8e8m0 one f32).
+        saturate: as for Cast.
+    Raises:
+        DimError: a dim of the scale is not x's, or has another size than 1 and x's.
+
+    >>> from vtensor.operators import Context
+    >>> x, scale = VTensor("f32", {"N": 2, "C": 3}), VTensor("f32", {"C": 3})
+    >>> QuantizeLinear("s4").compute(Context(), x, scale).summary()
+    's4 N=2 C=3'
+
+    Source: ONNX operator QuantizeLinear, opset 25.
+    """
+
+    to: str = param(default="u8", choices=_STEPS)
+    precision: str = param(default="", choices=("", *FLOATS))
+    saturate: bool = param(default=True)
+
+
+@operator(
+    "DequantizeLinear",
+    dims={"x": "*", "by": "*", "y": "*"},
+    elementwise=True,
+    onnx=Spelling("DequantizeLinear", 10, _read_back, _names),
+)
+class DequantizeLinear(_Linear):
+    """The numbers that steps stand for: y = (x - zero point) * scale, rounded once.
+
+    Dims:
+        x, y: any, the same    by: some of x's; the scale, then the zero point if there is one
+    Args:
+        to: y's element type.
+    Raises:
+        DimError: a dim of the scale is not x's, or has another size than 1 and x's.
+
+    >>> from vtensor.operators import Context
+    >>> x, scale = VTensor("u8", {"N": 2, "C": 3}), VTensor("f32", {})
+    >>> DequantizeLinear().compute(Context(), x, scale).summary()
+    'f32 N=2 C=3'
+
+    Source: ONNX operator DequantizeLinear, opset 25.
+    """
+
+    to: str = param(default="f32", choices=FLOATS)
+
+
+@invoker("QuantizeLinear", library="numpy", dtypes={"x": (*FLOATS, "s32")}, python=True)
+def numpy_quantize(ctx: Context, op: QuantizeLinear, *operands: VTensor) -> None:
+    *sources, dst = (PTensor(t).require(Layout.ANY) for t in operands)
+    if lib_tagger("numpy", sources, [dst]):
+        return
+    own = {"s32": "f64", "f8e8m0": "f32"}.get(operands[1].dtype, operands[1].dtype)
+    x, scale, *zero = (aligned(source, dst) for source in sources)
+    with np.errstate(all="ignore"):
+        ratio = _rounded(x, op.precision or own) / _rounded(scale, op.precision or own)
+        steps = _rounded(ratio, op.precision or own)
+        exact = np.rint(steps) if op.to in _INTEGERS else steps
+        shifted = exact + sum(_exact(each) for each in zero)
+    if op.to in _INTEGERS:
+        dst.data()[...] = convert(shifted, Encoding("f64"), Encoding(op.to))
+    else:
+        dst.data()[...] = cast(shifted, op.to, op.saturate)
+    finish(dst)
+
+
+@invoker("DequantizeLinear", library="numpy", dtypes={"x": (*_STEPS, "s32", *FLOATS)}, python=True)
+def numpy_dequantize(ctx: Context, op: DequantizeLinear, *operands: VTensor) -> None:
+    *sources, dst = (PTensor(t).require(Layout.ANY) for t in operands)
+    if lib_tagger("numpy", sources, [dst]):
+        return
+    x, scale, *zero = (_exact(aligned(source, dst)) for source in sources)
+    with np.errstate(all="ignore"):
+        dst.data()[...] = cast((x - sum(zero)) * scale, op.to)
+    finish(dst)
+
+
+def _exact(array: Array) -> Array:
+    return wide(array).astype(np.float64)
+
+
+def _rounded(array: Array, name: str) -> Array:
+    """Rounded to an element type, in f64: a quotient of these, rounded again, is rounded once."""
+    return _exact(cast(array, name))

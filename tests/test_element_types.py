@@ -1,0 +1,293 @@
+"""Every element type of ONNX: through sessions, through Cast, through tensors in files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from libdesc.numpy.arrays import wide
+from libdesc.numpy.casts import cast
+from ops import Add
+from tests.property.strategies import LAWS, bits, seeds, values
+from vtensor import Session, call, from_array, from_proto
+from vtensor.dtype import ITEMSIZE, NARROW_FLOATS, numpy_dtype
+from vtensor.dtype import bits as bits_of
+from vtensor.errors import ModelError, NoInvokerError
+
+Array = np.ndarray[Any, Any]
+
+
+def number(dtype: str) -> int:
+    """ONNX's number of an element type."""
+    return int(helper.np_dtype_to_tensor_dtype(numpy_dtype(dtype)))
+
+
+def model(
+    op: str, inputs: Mapping[str, Array], constants: Sequence[Sequence[int]] = (), **attributes: Any
+) -> onnx.ModelProto:
+    """A model of one node, whose output ``y`` is of whatever type and shape it is."""
+    extra = {f"c{i}": np.array(each, np.int64) for i, each in enumerate(constants)}
+    node = helper.make_node(op, [*inputs, *extra], ["y"], **attributes)
+    ports = [
+        helper.make_tensor_value_info(name, number_of(array), array.shape)
+        for name, array in inputs.items()
+    ]
+    rows = [numpy_helper.from_array(array, name) for name, array in extra.items()]
+    graph = helper.make_graph([node], "one", ports, [onnx.ValueInfoProto(name="y")], rows)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)])
+
+
+def number_of(array: Array) -> int:
+    """ONNX's number of an array's element type."""
+    return int(helper.np_dtype_to_tensor_dtype(array.dtype))
+
+
+def run(
+    op: str, inputs: Mapping[str, Array], *constants: Sequence[int], **attributes: Any
+) -> Array:
+    """One node's output."""
+    with Session(model(op, inputs, constants, **attributes), threads=1) as session:
+        return np.asarray(session.run(None, dict(inputs))[0])
+
+
+def same_bits(found: Array, wanted: Array) -> None:
+    """Element type, shape and every bit."""
+    assert found.dtype == wanted.dtype
+    np.testing.assert_array_equal(bits(found), bits(wanted))
+
+
+Move = tuple[list[list[int]], dict[str, Any], Callable[[Array], Array]]
+
+#: Operators that move elements about: their constants, their attributes, what comes out.
+MOVES: dict[str, Move] = {
+    "Identity": ([], {}, lambda x: x),
+    "Transpose": ([], {"perm": [1, 0]}, lambda x: x.T),
+    "Reshape": ([[5, 3]], {}, lambda x: x.reshape(5, 3)),
+    "Pad": ([[0, 1, 2, 0]], {"mode": "edge"}, lambda x: np.pad(x, ((0, 2), (1, 0)), "edge")),
+    "Expand": ([[2, 3, 5]], {}, lambda x: np.stack([x, x])),
+    "Gather": ([[2, 0]], {"axis": 1}, lambda x: x[:, [2, 0]]),
+    "Slice": ([[1], [4], [1]], {}, lambda x: x[:, 1:4]),
+    "Tile": ([[1, 2]], {}, lambda x: np.concatenate([x, x], 1)),
+    "Trilu": ([], {}, np.triu),
+}
+
+
+def _allowed(op: str) -> list[str]:
+    schema = onnx.defs.get_schema(op, 25)
+    kinds = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
+    names = {number(d): TensorProto.DataType.Name(number(d)).lower() for d in ITEMSIZE}
+    allowed = kinds[schema.inputs[0].type_str]
+    return [d for d in ITEMSIZE if f"tensor({names[number(d)]})" in allowed]
+
+
+@pytest.mark.parametrize(("op", "dtype"), [(op, dtype) for op in MOVES for dtype in _allowed(op)])
+def test_what_moves_elements_takes_what_onnx_allows(op: str, dtype: str) -> None:
+    constants, attributes, wanted = MOVES[op]
+    x = values([3, 5], dtype, 3)
+    same_bits(run(op, {"x": x}, *constants, **attributes), wanted(x))
+
+
+def test_what_has_no_definition_is_refused() -> None:
+    x = values([3], "f8e4m3fn", 3)
+    with pytest.raises(ModelError, match="unsupported type"):
+        run("Add", {"x": x, "z": x})  # nor does ONNX have one
+    with pytest.raises(NoInvokerError, match="dtype f8e4m3fn of"):
+        call(Add(), x, x)
+    with pytest.raises(ModelError, match="element type string is not supported"):
+        Session(model("Identity", {"x": np.array(["a"], object)}))
+
+
+REAL = [dtype for dtype in ITEMSIZE if dtype[0] != "c"]
+
+
+@pytest.mark.parametrize(("source", "to"), list(product(REAL, REAL)))
+def test_every_pair_is_cast(source: str, to: str) -> None:
+    """On numbers that a float has, and of which an integer takes the whole part."""
+    grid = [0.5, 1.0] if "f8e8m0" in (source, to) else [0.0, 0.5, 1.0, 1.5]
+    x = cast(np.array(grid), source)
+    numbers = wide(x).astype(np.float64)
+    if to == "f8e8m0":
+        x, numbers = x[numbers > 0], numbers[numbers > 0]
+    found = cast(x, to)
+    wanted = numbers != 0 if to == "bool" else np.trunc(numbers) if to[0] in "su" else numbers
+    assert found.dtype == numpy_dtype(to)
+    np.testing.assert_array_equal(wide(found).astype(np.float64), wanted)
+
+
+SPECIAL = np.array([np.nan, np.inf, -np.inf, 1e9, -1e9, 0.0, -0.0, 0.3])
+
+#: ONNX's two tables, by type and ``saturate``; what follows is 0, -0 and 0.3 rounded.
+TABLES: dict[tuple[str, bool], list[float]] = {
+    ("f8e4m3fn", True): [np.nan, 448, -448, 448, -448, 0.0, -0.0, 0.3125],
+    ("f8e4m3fnuz", True): [np.nan, 240, -240, 240, -240, 0.0, 0.0, 0.3125],
+    ("f8e5m2", True): [np.nan, 57344, -57344, 57344, -57344, 0.0, -0.0, 0.3125],
+    ("f8e5m2fnuz", True): [np.nan, 57344, -57344, 57344, -57344, 0.0, 0.0, 0.3125],
+    ("f8e4m3fn", False): [np.nan] * 5 + [0.0, -0.0, 0.3125],
+    ("f8e4m3fnuz", False): [np.nan] * 5 + [0.0, 0.0, 0.3125],
+    ("f8e5m2", False): [np.nan, np.inf, -np.inf, np.inf, -np.inf, 0.0, -0.0, 0.3125],
+    ("f8e5m2fnuz", False): [np.nan] * 5 + [0.0, 0.0, 0.3125],
+}
+
+
+@pytest.mark.parametrize(("to", "saturate"), TABLES)
+@pytest.mark.parametrize("source", ["f64", "f32", "f16", "bf16"])
+def test_narrow_floats_follow_the_tables(source: str, to: str, saturate: bool) -> None:
+    with np.errstate(over="ignore"):
+        x = SPECIAL.astype(numpy_dtype(source))
+    found = cast(x, to, saturate).astype(np.float32)
+    wanted = np.array(TABLES[to, saturate], np.float32)
+    np.testing.assert_array_equal(found, wanted)
+    zeros = wanted == 0
+    np.testing.assert_array_equal(np.signbit(found[zeros]), np.signbit(wanted[zeros]))
+
+
+def test_floats_without_infinity_saturate_always() -> None:
+    for to, largest in {"f6e2m3": 7.5, "f6e3m2": 28.0, "f4e2m1": 6.0}.items():
+        for saturate in (True, False):
+            found = cast(SPECIAL[1:5], to, saturate).tolist()
+            assert found == [largest, -largest, largest, -largest]
+
+
+@pytest.mark.parametrize(
+    ("round_mode", "wanted"),
+    [
+        ("up", [1, 2, 2, 2, 4, 2.0**-127, 2.0**-127, 2.0**127, 2.0**127]),
+        ("down", [1, 1, 1, 1, 2, 2.0**-127, 2.0**-127, 2.0**127, 2.0**127]),
+        ("nearest", [1, 1, 2, 2, 2, 2.0**-127, 2.0**-127, 2.0**127, 2.0**127]),
+    ],
+)
+def test_powers_of_two_round_as_they_are_told(round_mode: str, wanted: list[float]) -> None:
+    x = np.array([1, 1.25, 1.5, 1.75, 2.5, 0, 2.0**-200, 2.0**200, np.inf])
+    np.testing.assert_array_equal(cast(x, "f8e8m0", True, round_mode).astype(np.float64), wanted)
+    lost = cast(x[5:], "f8e8m0", False, round_mode).astype(np.float64)
+    assert np.isnan(lost).all()
+    assert np.isnan(cast(np.array([np.nan, -1.0]), "f8e8m0").astype(np.float64)).all()
+
+
+def test_integers_lose_their_upper_bits() -> None:
+    x = np.array([-1, 7, 8, 200, -129], np.int16)
+    assert cast(x, "s8").tolist() == [-1, 7, 8, -56, 127]
+    assert cast(x, "u8").tolist() == [255, 7, 8, 200, 127]
+    assert cast(x, "s4").tolist() == [-1, 7, -8, -8, -1]
+    assert cast(x, "u2").tolist() == [3, 3, 0, 0, 3]
+
+
+def nan(array: Array) -> Array:
+    """Where an element, or a part of a complex one, is NaN."""
+    with np.errstate(invalid="ignore"):  # a signalling one
+        return np.isnan(wide(array))
+
+
+@LAWS
+@given(
+    st.sampled_from(sorted(ITEMSIZE)),
+    st.lists(st.integers(0, 5), max_size=3),
+    st.booleans(),
+    seeds,
+)
+def test_tensors_there_and_back(dtype: str, shape: list[int], raw: bool, seed: int) -> None:
+    """Elements of less than a byte are packed in an ONNX tensor, whatever their number."""
+    array, names = values(shape, dtype, seed), [f"d{i}" for i in range(len(shape))]
+    if not raw:
+        array = np.where(nan(array), np.ones((), array.dtype), array)  # a list keeps no payload
+    proto = from_array(array, names).to_proto(raw=raw)
+    assert not raw or len(proto.raw_data) == -(-array.size * bits_of(dtype) // 8)
+    same_bits(from_proto(proto, names).numpy(), array)
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in ITEMSIZE if bits_of(dtype) < 8])
+def test_packed_elements_in_a_file(dtype: str, tmp_path: Path) -> None:
+    array = values([3, 5], dtype, 5)
+    proto = from_array(array, "A B").to_proto("w")
+    (tmp_path / "w.bin").write_bytes(proto.raw_data)
+    onnx.external_data_helper.set_external_data(proto, "w.bin")
+    proto.ClearField("raw_data")
+    same_bits(from_proto(proto, "A B", folder=tmp_path).numpy(), array)
+    (tmp_path / "w.bin").write_bytes(b"0")
+    with pytest.raises(ModelError, match="needs"):
+        from_proto(proto, "A B", folder=tmp_path)
+
+
+def test_narrow_floats_are_all_in_the_tables() -> None:
+    """No type is left out above."""
+    tabled = {to for to, _ in TABLES} | {"f6e2m3", "f6e3m2", "f4e2m1", "f8e8m0"}
+    assert tabled == set(NARROW_FLOATS)
+
+
+def _steps(rng: np.random.Generator, *shape: int) -> Array:
+    return rng.integers(0, 256, shape).astype(np.uint8)
+
+
+@pytest.mark.parametrize(("left", "right"), list(product(["", "M"], ["", "N"])))
+def test_integer_products_are_exact(left: str, right: str) -> None:
+    rng = np.random.default_rng(5)
+    a, b = _steps(rng, 4, 7), _steps(rng, 7, 3).view(np.int8)
+    a_zero = _steps(rng, 4) if left else np.array(9, np.uint8)
+    b_zero = _steps(rng, 3).view(np.int8) if right else np.array([-5], np.int8)
+    found = run("MatMulInteger", {"a": a, "b": b, "z": a_zero, "w": b_zero})
+    wide = a.astype(np.int32) - a_zero.reshape(-1, 1), b.astype(np.int32) - b_zero
+    same_bits(found, (wide[0] @ wide[1]).astype(np.int32))
+
+
+def test_scaled_products_round_once() -> None:
+    rng = np.random.default_rng(6)
+    a, b = _steps(rng, 2, 4, 7), _steps(rng, 2, 7, 3)
+    a_scale, b_scale = (
+        rng.uniform(0.01, 0.02, s).astype(np.float32) for s in ((2, 4, 1), (2, 1, 3))
+    )
+    a_zero, b_zero = _steps(rng, 2, 4, 1), _steps(rng, 2, 1, 3)
+    y_scale, y_zero = np.float32(0.1), np.uint8(100)
+    feeds = {"a": a, "as": a_scale, "az": a_zero, "b": b, "bs": b_scale, "bz": b_zero}
+    found = run("QLinearMatMul", {**feeds, "ys": np.array(y_scale), "yz": np.array(y_zero)})
+    exact = (a.astype(np.int64) - a_zero) @ (b.astype(np.int64) - b_zero)
+    steps = exact * (a_scale.astype(np.float64) * b_scale) / y_scale
+    assert found.dtype == np.uint8
+    assert np.abs(found - np.clip(steps + y_zero, 0, 255)).max() <= 0.5 + 1e-3
+
+
+def test_scaled_convolutions_take_a_bias_and_groups() -> None:
+    rng = np.random.default_rng(7)
+    x, w = _steps(rng, 1, 4, 5, 5), _steps(rng, 6, 2, 3, 3).view(np.int8)
+    w_scale = rng.uniform(0.001, 0.002, 6).astype(np.float32)
+    bias = rng.integers(-999, 999, 6).astype(np.int32)
+    feeds: dict[str, Array] = {
+        "x": x,
+        "xs": np.array(0.5, np.float32),
+        "xz": np.array(128, np.uint8),
+        "w": w,
+        "ws": w_scale,
+        "wz": np.zeros(6, np.int8),
+        "ys": np.array(0.25, np.float32),
+        "yz": np.array(100, np.uint8),
+        "b": bias,
+    }
+    pads = {"pads": [1, 1, 1, 1], "group": 2}
+    found = run("QLinearConv", feeds, **pads)
+    padded = np.pad(x.astype(np.int64) - 128, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    view = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))[0]
+    grouped = [np.einsum("chwij,ocij->ohw", view[2 * g :][:2], w[3 * g :][:3]) for g in (0, 1)]
+    exact = np.concatenate(grouped) + bias.reshape(-1, 1, 1)
+    steps = exact * (0.5 * w_scale.astype(np.float64).reshape(-1, 1, 1)) / 0.25
+    assert np.abs(found[0] - np.clip(steps + 100, 0, 255)).max() <= 0.5 + 1e-3
+
+
+def test_blocks_may_leave_a_rest() -> None:
+    rng = np.random.default_rng(8)
+    x, scale = rng.normal(size=(5, 3)).astype(np.float32), rng.uniform(0.1, 0.2, (3, 3))
+    inputs = {"x": x, "s": scale.astype(np.float32)}
+    extra = {"axis": 0, "block_size": 2, "output_dtype": number("s4")}
+    found = run("QuantizeLinear", inputs, **extra)
+    each = np.repeat(inputs["s"], 2, 0)[:5]
+    wanted = np.clip(np.rint(x / each), -8, 7)
+    np.testing.assert_array_equal(found.astype(np.float32), wanted)
+    back = run("DequantizeLinear", {"q": found, "s": inputs["s"]}, axis=0, block_size=2)
+    np.testing.assert_array_equal(back, wanted.astype(np.float32) * each)
