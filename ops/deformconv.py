@@ -157,7 +157,8 @@ def numpy_deformconv(
         places = [_places(row, axis, shift[axis]) for axis, row in rows]
         values = sample(channels, places, "linear", "zeros", corners=True)
         taken.append(values * masks[0][:, part] if masks else values)
-    columns = np.concatenate(taken, axis=1).reshape(n, op.group, w.size("I"), prod(kernel), -1)
-    factors = wide(weights.data()).reshape(op.group, -1, w.size("I"), prod(kernel))
+    row = (op.group, w.size("I"), prod(kernel))
+    columns = np.concatenate(taken, axis=1).reshape(n, *row, prod(out))
+    factors = wide(weights.data()).reshape(op.group, w.size("O") // op.group, *row[1:])
     products = np.einsum("ngikp,goik->ngop", columns, factors, optimize=True)
     dst.data()[...] = products.reshape(dst.data().shape)
