@@ -48,12 +48,11 @@ def as_array(name: str, given: object) -> Array:
     Raises:
         InputError: it offers neither ``__dlpack__`` nor ``__array__``, or has a mask.
     """
-    if type(given) is np.ndarray:
-        return given
-    if isinstance(given, np.ma.MaskedArray):
-        raise InputError(f"input {name!r}: a masked array was given; to fix: array.filled(value)")
     if isinstance(given, np.ndarray):
-        return np.asarray(given)  # what a subclass makes of shapes and operators is its own
+        if type(given) is not np.ndarray and isinstance(given, np.ma.MaskedArray):
+            text = "a masked array was given; to fix: array.filled(value)"
+            raise InputError(f"input {name!r}: {text}")
+        return given
     try:
         if hasattr(given, "__dlpack__"):
             return array_of(given)
@@ -96,6 +95,7 @@ def check_array(array: Array, port: Port) -> Array:
         InputError: it is something else; says what is wanted and what was given.
     """
     check_kind(array.shape, array.dtype, port)
+    array = np.asarray(array)  # what a subclass makes of shapes and copies is its own
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
