@@ -108,6 +108,8 @@ OWED = frozenset(
     (
         *("Col2Im", "Compress", "DFT", "DeformConv", "GRU", "GridSample"),
         *("LSTM", "RNN", "RoiAlign", "STFT", "TensorScatter"),
+        *("BitCast", "ConvInteger", "DequantizeLinear", "MatMulInteger", "QLinearConv"),
+        *("QLinearMatMul", "QuantizeLinear"),
     )
 )
 
