@@ -213,7 +213,7 @@ def test_packed_elements_in_a_file(dtype: str, tmp_path: Path) -> None:
     proto.ClearField("raw_data")
     same_bits(from_proto(proto, "A B", folder=tmp_path).numpy(), array)
     (tmp_path / "w.bin").write_bytes(b"0")
-    with pytest.raises(ModelError, match="needs"):
+    with pytest.raises(ModelError, match="are needed"):
         from_proto(proto, "A B", folder=tmp_path)
 
 

@@ -76,7 +76,7 @@ def test_an_output_of_another_rank_than_it_declares() -> None:
     text = "g (float[2, 3] x, int64[1] a) => (float[2] y) { y = ReduceSum<keepdims = 1>(x, a) }"
     with (
         Session(model(text)) as session,
-        pytest.raises(ModelError, match=r"has 2 dims, and the model declares 1"),
+        pytest.raises(ModelError, match="is declared with 1 dims, and has 2"),
     ):
         session.run(None, {"x": f32(2, 3), "a": np.array([0])})
 
@@ -126,7 +126,7 @@ def calling(count: int, calls: int, last: str) -> ModelProto:
 
 def test_functions_that_double_each_other() -> None:
     assert len(load_onnx(calling(5, 2, "Relu")).nodes) == 32
-    with pytest.raises(ModelError, match="more than 1048576 nodes"):
+    with pytest.raises(ModelError, match="more than 131072 nodes"):
         load_onnx(calling(40, 2, "Relu"))
 
 

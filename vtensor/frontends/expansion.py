@@ -12,16 +12,17 @@ from dataclasses import replace
 
 from onnx import helper
 
-from vtensor.frontends.control import decide
+from vtensor.frontends.control import DECIDING, decide
 from vtensor.frontends.folding import Facts, check_budget, infer_node, node_error
 from vtensor.frontends.functions import call, function_of
+from vtensor.frontends.guards import MOST_NODES
 from vtensor.frontends.made import made_types
 from vtensor.frontends.network import Network, NetworkNode, needed
 from vtensor.frontends.tensors import Array
 from vtensor.frontends.values import shape_makers
 
-#: Functions and loops may become this many nodes, no more.
-EXPANSION_LIMIT = 1 << 15
+#: Control flow may become this many nodes: whether a loop ends is known a turn at a time.
+TURNS_LIMIT = 1 << 12
 
 
 def infer(
@@ -38,8 +39,8 @@ def infer(
         values: of inputs that are known before a run.
 
     Raises:
-        ModelError: a node is not as ONNX defines it, its shapes do not fit, a function calls
-        itself or is not whole, or there is no end to expanding.
+        ModelError: a node is not as ONNX defines it, its shapes do not fit, a function is not
+        whole, or there is no end to expanding.
         BudgetError: a value takes more than the network may.
     """
     facts = Facts()
@@ -51,7 +52,7 @@ def infer(
     for name, array in (values or {}).items():
         facts.know(name, array)
     taken = {*network.value_names(), *(node.name for node in network.nodes)}
-    waiting, done, count = deque(network.nodes), list[NetworkNode](), 0
+    waiting, done, count, turned = deque(network.nodes), list[NetworkNode](), 0, 0
     while waiting:
         node = waiting.popleft()
         if any(name in facts.arrays for name in node.outputs):
@@ -66,9 +67,11 @@ def infer(
             done.append(node)
             continue
         count += len(parts)
-        if count > EXPANSION_LIMIT:
-            text = f"functions and loops become more than {EXPANSION_LIMIT} nodes"
-            raise node_error(network, node, text)
+        turned += len(parts) * (node.label in DECIDING)
+        if turned > TURNS_LIMIT:
+            raise node_error(network, node, f"turns of loops become more than {TURNS_LIMIT} nodes")
+        if count > MOST_NODES:
+            raise node_error(network, node, f"functions become more than {MOST_NODES} nodes")
         waiting.extendleft(reversed(parts))
     if not count:
         return network, facts

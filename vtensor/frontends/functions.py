@@ -44,14 +44,12 @@ def function_of(node: NetworkNode, network: Network, facts: Facts) -> FunctionPr
     None too while types are unknown on which ONNX's body depends.
 
     Raises:
-        ModelError: the model's function calls itself, or reads what is not its own.
+        ModelError: the model's function reads what is not its own.
     """
     function = network.functions.get(node.key)
     if function is None:
         schema = schema_of(node)
         return None if spellings_of(node) or schema is None else _defined(schema, node, facts)
-    if any(origin.key == node.key for origin in node.origins):
-        raise ModelError("the function calls itself")
     own = {*function.input, *defined(function.node)}
     foreign = sorted({name for each in function.node for name in reads_of(each)} - own)
     if foreign:

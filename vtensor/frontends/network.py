@@ -24,6 +24,7 @@ from onnx import (
 
 from vtensor.errors import InputError, ModelError
 from vtensor.frontends.external import DataFiles
+from vtensor.frontends.guards import check_functions
 from vtensor.frontends.tensors import Array, check_rank, element_type, tensor_array
 from vtensor.runtime.budget import max_bytes_of
 
@@ -230,6 +231,7 @@ def _network(proto: ModelProto, label: str, files: DataFiles | None, max_bytes: 
     if not proto.HasField("graph"):
         raise ModelError("it has no graph; it is no ONNX model, or it is cut short")
     opsets = _opsets(proto)
+    check_functions(proto)
     graph = proto.graph
     _check_text(graph.name, *(entry.domain for entry in proto.opset_import))
     for named in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
