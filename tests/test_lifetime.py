@@ -49,7 +49,7 @@ def no_collector() -> Iterator[None]:
 
 def storages() -> int:
     """How many tensors' memories there are."""
-    return sum(isinstance(one, TensorStorage) for one in gc.get_objects())
+    return sum(type(one) is TensorStorage for one in gc.get_objects())
 
 
 @pytest.mark.parametrize("libraries", [None, ["numpy"]])
