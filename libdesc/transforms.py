@@ -1,7 +1,8 @@
 """Transforms: who runs a change of layout, and how.
 
 A Transform runs on the consumer's library if that can describe both layouts, else on the
-producer's, else on the best that can by priority, else by NumPy's definition.
+producer's, else on the best that can by priority, else by NumPy's definition: a call-back, also
+where NumPy itself consumes.
 """
 
 from __future__ import annotations
@@ -90,9 +91,9 @@ def choose_library(
     """
     known = registry().libraries
     by_priority = sorted(known, key=lambda name: (-known[name].priority, name))
-    others = [name for name in by_priority if name != DEFINITION]
+    names = [name for name in [*preferred, *by_priority] if name != DEFINITION]
     reasons = []
-    for name in dict.fromkeys([*preferred, *others, DEFINITION]):
+    for name in dict.fromkeys([*names, DEFINITION]):
         library = known.get(name)
         if library is None or not library.transforms or library.absent:
             continue

@@ -137,7 +137,7 @@ def test_an_absent_library_transforms_nothing(bench: Bench, tmp_path: Path) -> N
     graph = two_nodes(bench)
     invoke(bench, "Toy", "numpy", "CN")
     invoke(bench, "After", "numpy", "NC")
-    assert between(graph).library == "numpy"
+    assert between(graph, ("numpy",)).library == "numpy"
     library(tmp_path, "first", 99, how=HOW)
     bench.invoker("After", library="first")(
         invoke_as("first", "NC")  # now the consumer's library
