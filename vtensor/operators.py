@@ -168,6 +168,9 @@ class OperatorInfo:
 #: ((name, size), ...). The others are added as ONNX spells them first.
 STRUCTURAL = ("rename", "reshape", "identity", "concat", "gather")
 
+#: Those whose output is their input's memory under other dims.
+VIEWS = ("rename", "reshape", "identity")
+
 #: Every operator by name; filled by ``@operator``.
 OPERATORS: dict[str, OperatorInfo] = {}
 

@@ -12,7 +12,7 @@ from onnx import ModelProto
 from tests.frontends.support import Array, agree, f32, model, runtime
 from vtensor import Graph, Session, load_onnx
 from vtensor.errors import ModelError, UnsupportedOperatorError
-from vtensor.frontends import guards
+from vtensor.frontends import calls
 
 ATTENTION = "g (float[2, s, 24] q, float[2, 5, 24] k) => (float[2, s, 24] y) { [att] y = Attention"
 HEADS = "<q_num_heads = 3, kv_num_heads = 3>(q, k, k) }"
@@ -139,7 +139,7 @@ def test_a_function_may_not_call_itself() -> None:
 
 
 def test_what_doubles_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guards, "MOST_NODES", 500)
+    monkeypatch.setattr(calls, "MOST_NODES", 500)
     graph = "g (float[2] x) => (float[2] y) { y = my.f0(x) }"
     doubling = [f"f{i} (a) => (b) {{ c = my.f{i + 1}(a) b = my.f{i + 1}(c) }}" for i in range(40)]
     start = time.monotonic()

@@ -49,6 +49,14 @@ HUGE: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+def test_each_concat_takes_memory() -> None:
+    links = "".join(f" c{i + 1} = Concat<axis=0>(c{i}, x)" for i in range(30))
+    text = f"g (float[1000] x) => (float[n] y) {{ c0 = Neg(x){links} y = Neg(c30) }}"
+    Session(model(text), max_bytes=4_000_000).close()
+    with pytest.raises(BudgetError, match="the plan needs"):
+        Session(model(text), max_bytes=1_000_000)
+
+
 @pytest.mark.parametrize("name", HUGE)
 def test_huge_results_are_refused_before_they_are_made(name: str) -> None:
     text, weights = HUGE[name]

@@ -137,6 +137,29 @@ def test_functions_that_call_themselves() -> None:
         load_onnx(calling(2, 1, "F0"))
 
 
+def test_a_function_that_calls_itself_by_another_name_of_its_domain() -> None:
+    proto = calling(1, 1, "F0")
+    [function] = proto.functions
+    function.domain, function.name = "ai.onnx", "F"
+    function.node[0].domain, function.node[0].op_type = "", "F"
+    proto.graph.node[0].domain, proto.graph.node[0].op_type = "", "F"
+    with pytest.raises(ModelError, match="call themselves: F, F"):
+        load_onnx(proto)
+
+
+def test_a_call_with_more_inputs_than_the_function_has() -> None:
+    proto = calling(1, 1, "Relu")
+    proto.graph.node[0].input.append(proto.graph.node[0].input[0])
+    with pytest.raises(ModelError, match="the function takes 1 inputs"):
+        load_onnx(proto)
+
+
+def test_an_equation_that_could_be_read_in_many_ways() -> None:
+    text = "g (float[2] x) => (float[2] y) { y = Einsum<equation = '" + "aaaa," * 40 + "!'>(x) }"
+    with pytest.raises(ModelError, match="equation"):
+        load_onnx(model(text.replace("'", '"')))
+
+
 def nested(depth: int) -> bytes:
     """A model's bytes with a graph in an attribute in a node in a graph, ..."""
     body = b""

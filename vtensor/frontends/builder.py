@@ -23,7 +23,7 @@ from vtensor.frontends.reference import reference_spelling
 from vtensor.frontends.tensors import Array, element_type
 from vtensor.frontends.values import deciding_inputs, foldable, shape_makers
 from vtensor.graph import Graph
-from vtensor.operators import Spelling, info_of, structural_operator
+from vtensor.operators import VIEWS, Spelling, info_of, structural_operator
 from vtensor.tensor import VTensor
 
 
@@ -369,7 +369,7 @@ class Builder:
 
         Where it goes by its output's name, the operator that makes that output has it.
         """
-        main = next((i for i, a in enumerate(added) if not info_of(a.op).structural), 0)
+        main = next((i for i, a in enumerate(added) if info_of(a.op).structural not in VIEWS), 0)
         if node.name in node.outputs:
             main = len(added) - 1
         return [
@@ -397,9 +397,6 @@ class Builder:
             self._graph.output(self._constant(name, array, dims), name)
             return
         value = self.data(name)
-        if names and value.ndimensions() != len(names):
-            text = f"output {name!r} is {value.summary()}, but its declared rank is {len(names)}"
-            raise ModelError(f"{self._network.label}: {text}")
         if names and tuple(value.dims) != names:
             rename = structural_operator("rename").cls(tuple(zip(value.dims, names, strict=True)))
             stem = self._free(f"{name}:rename")

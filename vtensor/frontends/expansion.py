@@ -12,17 +12,17 @@ from dataclasses import replace
 
 from onnx import helper
 
-from vtensor.frontends.control import DECIDING, decide
+from vtensor.frontends.calls import MOST_NODES
+from vtensor.frontends.control import Turns, decide
 from vtensor.frontends.folding import Facts, check_budget, infer_node, node_error
 from vtensor.frontends.functions import call, function_of
-from vtensor.frontends.guards import MOST_NODES
 from vtensor.frontends.made import made_types
 from vtensor.frontends.network import Network, NetworkNode, needed
 from vtensor.frontends.tensors import Array
 from vtensor.frontends.values import shape_makers
 
-#: Control flow may become this many nodes: whether a loop ends is known a turn at a time.
-TURNS_LIMIT = 1 << 12
+#: Loops may become this many nodes: whether one ends is known a turn at a time.
+TURNS_LIMIT = 1 << 13
 
 
 def infer(
@@ -67,7 +67,7 @@ def infer(
             done.append(node)
             continue
         count += len(parts)
-        turned += len(parts) * (node.label in DECIDING)
+        turned += len(parts) * isinstance(parts[-1], Turns)
         if turned > TURNS_LIMIT:
             raise node_error(network, node, f"turns of loops become more than {TURNS_LIMIT} nodes")
         if count > MOST_NODES:

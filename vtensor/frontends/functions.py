@@ -44,13 +44,15 @@ def function_of(node: NetworkNode, network: Network, facts: Facts) -> FunctionPr
     None too while types are unknown on which ONNX's body depends.
 
     Raises:
-        ModelError: the model's function reads what is not its own.
+        ModelError: the model's function takes fewer inputs, or reads what is not its own.
     """
     function = network.functions.get(node.key)
     if function is None:
         schema = schema_of(node)
         return None if spellings_of(node) or schema is None else _defined(schema, node, facts)
     own = {*function.input, *defined(function.node)}
+    if len(node.proto.input) > len(function.input):
+        raise ModelError(f"the function takes {len(function.input)} inputs")
     foreign = sorted({name for each in function.node for name in reads_of(each)} - own)
     if foreign:
         raise ModelError(f"the function reads {foreign[0]!r}, which is defined nowhere")

@@ -6,16 +6,10 @@ It is C++ and runs in this process: what ends or stops it must not reach it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from graphlib import CycleError, TopologicalSorter
 
-from onnx import ModelProto, NodeProto, TensorProto, TypeProto, helper
+from onnx import NodeProto, TensorProto, TypeProto, helper
 
-from vtensor.errors import ModelError
 from vtensor.frontends.tensors import MAX_RANK
-
-#: Functions and loops of a model may become this many nodes, no more.
-MOST_NODES = 1 << 17
 
 #: A row of more integers than this is no shape.
 _LONGEST_SHAPE = 4096
@@ -25,36 +19,8 @@ _LONG = "\0long "
 
 
 #: An equation between subscripts, spaces left out; each operand has at most one ellipsis.
-_TERM = r"[A-Za-z]*(\.\.\.)?[A-Za-z]*"
+_TERM = r"[A-Za-z]*(?:\.\.\.[A-Za-z]*)?"
 _EQUATION = re.compile(rf"{_TERM}(,{_TERM})*(->{_TERM})?")
-
-
-def check_functions(model: ModelProto) -> None:
-    """See that expanding a model's functions ends, and before memory does.
-
-    Raises:
-        ModelError: a function calls itself, or calls of calls add up to too many nodes.
-    """
-    calls = {(f.domain, f.name, f.overload): list(_calls(f.node)) for f in model.functions}
-    nodes: dict[tuple[str, str, str], int] = {}
-    try:
-        for name in TopologicalSorter(calls).static_order():
-            nodes[name] = sum(nodes.get(call, 1) for call in calls.get(name, ())) or 1
-    except CycleError as error:
-        names = ", ".join(call[1] for call in error.args[1])
-        raise ModelError(f"its functions call themselves: {names}") from None
-    total = sum(nodes.get(call, 1) for call in _calls(model.graph.node))
-    if total > MOST_NODES:
-        raise ModelError(f"more than {MOST_NODES} nodes are left when its functions are expanded")
-
-
-def _calls(nodes: Iterable[NodeProto]) -> Iterator[tuple[str, str, str]]:
-    """What nodes call, those of control flow inside them too."""
-    for node in nodes:
-        yield node.domain, node.op_type, node.overload
-        for attribute in node.attribute:
-            for graph in (attribute.g, *attribute.graphs):
-                yield from _calls(graph.node)
 
 
 def attribute_fault(node: NodeProto) -> str:

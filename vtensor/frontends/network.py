@@ -23,8 +23,8 @@ from onnx import (
 )
 
 from vtensor.errors import InputError, ModelError
+from vtensor.frontends.calls import FunctionKey, check_functions, domain_of
 from vtensor.frontends.external import DataFiles
-from vtensor.frontends.guards import check_functions
 from vtensor.frontends.tensors import Array, check_rank, element_type, tensor_array
 from vtensor.runtime.budget import max_bytes_of
 
@@ -41,10 +41,6 @@ class InputType:
     dtype: str
     elem_type: int
     sizes: tuple[int | str | None, ...]
-
-
-#: A function by domain, name and overload.
-FunctionKey = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
@@ -64,7 +60,7 @@ class NetworkNode:
     @property
     def domain(self) -> str:
         """Its operator's domain; empty for ONNX's own."""
-        return _domain(self.proto)
+        return domain_of(self.proto)
 
     @property
     def label(self) -> str:
@@ -267,13 +263,8 @@ def _network(proto: ModelProto, label: str, files: DataFiles | None, max_bytes: 
         nodes,
         declared,
         frozenset(used),
-        {(_domain(f), f.name, f.overload): f for f in proto.functions},
+        {(domain_of(f), f.name, f.overload): f for f in proto.functions},
     )
-
-
-def _domain(named: OperatorSetIdProto | FunctionProto | NodeProto) -> str:
-    """The domain of what has one; empty for ONNX's own."""
-    return "" if named.domain in ONNX_DOMAINS else named.domain
 
 
 def versions(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
@@ -287,7 +278,7 @@ def versions(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
         _check_text(entry.domain)
         if entry.version.bit_length() > 31:
             raise ModelError(f"there is no version {entry.version} of domain {entry.domain!r}")
-        opsets[_domain(entry)] = max(entry.version, opsets.get(_domain(entry), entry.version))
+        opsets[domain_of(entry)] = max(entry.version, opsets.get(domain_of(entry), entry.version))
     return opsets
 
 
@@ -385,7 +376,7 @@ def running_nodes(
     for index, node in enumerate(nodes):
         _check_text(node.name, node.op_type, node.domain, *node.input, *node.output)
         _check_text(*(attribute.name for attribute in node.attribute))
-        if not opsets.get(_domain(node)):
+        if not opsets.get(domain_of(node)):
             raise ModelError(
                 f"node {node.name or index!r} ({node.op_type}) is of domain {node.domain!r}, "
                 "for which the model imports no operator set"

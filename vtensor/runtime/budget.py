@@ -9,7 +9,7 @@ from pathlib import Path
 
 from resolver.extended import ExtendedGraph, OpNode
 from vtensor.errors import BudgetError, InputError, describe
-from vtensor.operators import info_of
+from vtensor.operators import VIEWS, info_of
 
 #: Where a container's limit stands.
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
@@ -63,7 +63,7 @@ def check_plan(graph: ExtendedGraph, max_bytes: int) -> None:
     views = {
         name
         for node in graph.nodes
-        if isinstance(node, OpNode) and info_of(node.op).structural  # shares its input's memory
+        if isinstance(node, OpNode) and info_of(node.op).structural in VIEWS
         for name in node.outputs
     }
     taken = [value for value in graph.values.values() if value.name not in views]

@@ -1,0 +1,51 @@
+"""Calls of a model's own functions: whom a node calls, and whether expanding them ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from graphlib import CycleError, TopologicalSorter
+
+from onnx import FunctionProto, ModelProto, NodeProto, OperatorSetIdProto
+
+from vtensor.errors import ModelError
+
+#: Domain, name and overload of a function.
+FunctionKey = tuple[str, str, str]
+
+#: A model may become this many nodes when its functions are expanded, no more.
+MOST_NODES = 1 << 17
+
+_ONNX_DOMAINS = ("", "ai.onnx")
+
+
+def domain_of(named: OperatorSetIdProto | FunctionProto | NodeProto) -> str:
+    """The domain of what has one; empty for ONNX's own."""
+    return "" if named.domain in _ONNX_DOMAINS else named.domain
+
+
+def check_functions(model: ModelProto) -> None:
+    """See that expanding a model's functions ends, and before memory does.
+
+    Raises:
+        ModelError: a function calls itself, or calls of calls add up to too many nodes.
+    """
+    calls = {(domain_of(f), f.name, f.overload): list(_calls(f.node)) for f in model.functions}
+    nodes: dict[FunctionKey, int] = {}
+    try:
+        for name in TopologicalSorter(calls).static_order():
+            nodes[name] = sum(nodes.get(call, 1) for call in calls.get(name, ())) or 1
+    except CycleError as error:
+        names = ", ".join(call[1] for call in error.args[1])
+        raise ModelError(f"its functions call themselves: {names}") from None
+    total = sum(nodes.get(call, 1) for call in _calls(model.graph.node))
+    if total > MOST_NODES:
+        raise ModelError(f"more than {MOST_NODES} nodes are left when its functions are expanded")
+
+
+def _calls(nodes: Iterable[NodeProto]) -> Iterator[FunctionKey]:
+    """What nodes call, those of control flow inside them too."""
+    for node in nodes:
+        yield domain_of(node), node.op_type, node.overload
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                yield from _calls(graph.node)
