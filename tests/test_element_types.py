@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from libdesc.numpy.arrays import wide
 from libdesc.numpy.casts import cast
-from ops import Add
+from ops import Add, Resize
 from tests.property.strategies import LAWS, bits, seeds, values
 from vtensor import Session, call, from_array, from_proto
 from vtensor.dtype import ITEMSIZE, NARROW_FLOATS, numpy_dtype
@@ -270,6 +270,8 @@ def test_samples_of_integers_are_exact_or_saturate() -> None:
     steep, middle = np.array([[[0, 255, 255, 0]]], np.uint8), np.zeros((1, 1, 1), np.float32)
     for x, peak in ((steep, 255), (255 - steep, 0)):
         assert run("GridSample", {"x": x, "g": middle}, mode="cubic").tolist() == [[[peak]]]
+        doubled = call(Resize(("W",), (8,), (2.0,), "cubic"), from_array(x, "N C W")).numpy()
+        assert doubled[0, 0, 3:5].tolist() == [peak, peak]
 
 
 def test_scaled_convolutions_take_a_bias_and_groups() -> None:
