@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from libdesc.numpy.arrays import wide
+from ptensor.encoding import Encoding, convert
+from vtensor.dtype import from_numpy, numpy_dtype
 
 Array = np.ndarray[Any, Any]
 
@@ -28,6 +30,13 @@ def cubic(distance: Array, a: float = -0.75) -> Array:
     near = (a + 2) * d**3 - (a + 3) * d**2 + 1
     far = a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a
     return np.asarray(np.where(d <= 1, near, np.where(d < 2, far, np.where(d >= 2, 0, d))))
+
+
+def settled(values: Array, dtype: str) -> Array:
+    """Blended values for an element type: of integers the whole part, as far as they reach."""
+    if values.dtype.kind != "f" or numpy_dtype(dtype).kind not in "iu":
+        return values
+    return convert(np.trunc(values), Encoding(from_numpy(values.dtype)), Encoding(dtype))
 
 
 def sample(x: Array, places: Sequence[Array], mode: str, padding: str, corners: bool) -> Array:
@@ -77,6 +86,8 @@ def terms(
             np.clip(np.nan_to_num(n), 0, size - 1).astype(np.int64)
             for n, size in zip(near, sizes, strict=True)
         ]
+        if mode == "nearest" and x.dtype.kind in "iub":
+            weight = weight == 1  # a large integer times a float would be rounded
         yield np.moveaxis(wide(x)[(batch, slice(None), *index)], -1, 1) * weight[:, np.newaxis]
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from libdesc import invoker
-from libdesc.numpy.arrays import FLOATS, transposed_convolution
+from libdesc.numpy.arrays import transposed_convolution
+from ops._elementwise import ALL
 from ops._windows import IMAGES, Sizes, along, count, counts, image_order, read_window
 from ptensor import PTensor, lib_tagger
 from vtensor.errors import DimError
@@ -38,6 +39,8 @@ def _read(node: NodeReader) -> VTensor:
 )
 class Col2Im:
     """Add the windows of an image up, each at its own place.
+
+    Sums of integers wrap around; one of booleans is true where any of them is.
 
     Dims:
         x: N, K of size C * the block's elements, L the windows    y: N C and the spatial dims
@@ -75,7 +78,7 @@ class Col2Im:
         return y
 
 
-@invoker("Col2Im", library="numpy", dtypes=FLOATS, python=True)
+@invoker("Col2Im", library="numpy", dtypes=ALL, python=True)
 def numpy_col2im(ctx: Context, op: Col2Im, x: VTensor, y: VTensor) -> None:
     src, dst = PTensor(x).require("NKL"), PTensor(y).require(image_order(y))
     if lib_tagger("numpy", [src], [dst]):

@@ -6,7 +6,8 @@ import numpy as np
 
 from libdesc import invoker
 from libdesc.numpy.arrays import FLOATS, wide
-from ops._sampling import sample
+from ops._elementwise import ALL
+from ops._sampling import sample, settled
 from ops._windows import IMAGES, image_names, image_order, read_image, spatial
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
@@ -47,7 +48,7 @@ class GridSample:
     """Sample an image at the places that a grid says.
 
     grid's -1 and 1 are the first and the last element along a dim: their outer ends, or with
-    ``align_corners`` their centres.
+    ``align_corners`` their centres. Sums of integers lose their fraction and saturate.
 
     Dims:
         x: N C W, N C H W or N C D H W, with elements    y: N C of x, the others of grid
@@ -84,7 +85,7 @@ class GridSample:
         return y
 
 
-@invoker("GridSample", library="numpy", dtypes=FLOATS, python=True)
+@invoker("GridSample", library="numpy", dtypes={"": ALL, "grid": FLOATS}, python=True)
 def numpy_gridsample(ctx: Context, op: GridSample, x: VTensor, grid: VTensor, y: VTensor) -> None:
     src, dst = PTensor(x).require(image_order(x)), PTensor(y).require(image_order(y))
     rows = PTensor(grid).require(Layout.plain(("axis", "N", *spatial(x.dims))))
@@ -95,4 +96,5 @@ def numpy_gridsample(ctx: Context, op: GridSample, x: VTensor, grid: VTensor, y:
         for row, size in zip(wide(rows.data())[::-1], src.data().shape[2:], strict=True)
     ]
     with np.errstate(invalid="ignore"):  # a place may be infinite
-        dst.data()[...] = sample(src.data(), places, op.mode, op.padding_mode, op.align_corners)
+        values = sample(src.data(), places, op.mode, op.padding_mode, op.align_corners)
+    dst.data()[...] = settled(values, y.dtype)

@@ -11,7 +11,7 @@ from libdesc import guideline, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, wide
 from libdesc.onednn.layouts import canonical_order
 from ops._names import same_names
-from ops._sampling import cubic, linear
+from ops._sampling import cubic, linear, settled
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
 from vtensor.operators import Context, NodeReader, Spelling, operator, param
@@ -252,9 +252,7 @@ def numpy_resize(ctx: Context, op: Resize, x: VTensor, y: VTensor) -> None:
             value = np.take(value, _nearest(op, index, length), axis)
         else:
             value = _blend(value, axis, *_neighbours(op, index, length))
-    if op.mode != "nearest" and dst.data().dtype.kind in "iu":
-        limits = np.iinfo(dst.data().dtype)
-        value = np.clip(np.trunc(value), limits.min, limits.max)
+    value = settled(value, y.dtype)
     dst.data()[...] = np.where(outside, op.extrapolation_value, value) if outside.any() else value
 
 

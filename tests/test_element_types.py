@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from libdesc.numpy.arrays import wide
 from libdesc.numpy.casts import cast
-from ops import Add
+from ops import Add, Resize
 from tests.property.strategies import LAWS, bits, seeds, values
 from vtensor import Session, call, from_array, from_proto
 from vtensor.dtype import ITEMSIZE, NARROW_FLOATS, numpy_dtype
@@ -252,6 +252,26 @@ def test_scaled_products_round_once() -> None:
     steps = exact * (a_scale.astype(np.float64) * b_scale) / y_scale
     assert found.dtype == np.uint8
     assert np.abs(found - np.clip(steps + y_zero, 0, 255)).max() <= 0.5 + 1e-3
+
+
+@pytest.mark.parametrize("dtype", ["f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz"])
+def test_scaled_products_may_be_floats_of_a_byte(dtype: str) -> None:
+    rng, kind = np.random.default_rng(7), numpy_dtype(dtype)
+    a, b = (rng.integers(-8, 8, shape).astype(kind) for shape in ((4, 7), (7, 3)))
+    half, zero = np.array(0.5, np.float32), np.array(0, kind)
+    feeds = {"a": a, "as": half, "az": zero, "b": b, "bs": half, "bz": zero}
+    found = run("QLinearMatMul", {**feeds, "ys": half, "yz": zero})
+    same_bits(found, cast(wide(a) @ wide(b) * 0.5, dtype))
+
+
+def test_samples_of_integers_are_exact_or_saturate() -> None:
+    large, grid = np.array([[[2**62 + 1, 3]]]), np.array([[[-0.5], [0.5]]], np.float32)
+    same_bits(run("GridSample", {"x": large, "g": grid}, mode="nearest"), large)
+    steep, middle = np.array([[[0, 255, 255, 0]]], np.uint8), np.zeros((1, 1, 1), np.float32)
+    for x, peak in ((steep, 255), (255 - steep, 0)):
+        assert run("GridSample", {"x": x, "g": middle}, mode="cubic").tolist() == [[[peak]]]
+        doubled = call(Resize(("W",), (8,), (2.0,), "cubic"), from_array(x, "N C W")).numpy()
+        assert doubled[0, 0, 3:5].tolist() == [peak, peak]
 
 
 def test_scaled_convolutions_take_a_bias_and_groups() -> None:

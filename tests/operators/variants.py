@@ -31,6 +31,9 @@ TYPES = {
 #: is an integer, say), and ONNX says nothing of integers there.
 _INTEGERS_DIFFER = ("ReduceLogSumExp",)
 
+#: ONNX's reference fails: it broadcasts no Mean, and quantises products to integers alone.
+_REFERENCE_FAILS = ("Mean", "QLinearMatMul")
+
 #: ONNX Runtime counts the places of a MaxUnpool in ``output_shape``, ONNX in what the window gives.
 _RUNTIME_DIFFERS = ("MaxUnpool",)
 
@@ -97,7 +100,9 @@ class Variant:
             return False
         try:
             onnx.checker.check_node(self.node, context)
-            onnx.shape_inference.infer_shapes(self.model(), check_type=True, strict_mode=True)
+            # the functions that define some do not take each type that ONNX allows
+            strict = not self.schema.has_function  # type: ignore[attr-defined]
+            onnx.shape_inference.infer_shapes(self.model(), check_type=True, strict_mode=strict)
         except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError):
             return False
         return True
@@ -107,15 +112,21 @@ class Variant:
         axes = [a for a in self.node.attribute if a.name in ("axes", "axis")]
         return any(min((a.i, *a.ints)) < 0 for a in axes)
 
+    def given(self) -> int:
+        """How many inputs there are."""
+        return sum(map(bool, self.node.input))
+
     def met(self) -> set[str]:
-        """What of its definition the node shows: attributes, optional inputs there and not."""
+        """What of its definition the node shows: attributes, inputs there and not, their types."""
         given = dict(enumerate(self.node.input))
         optional = {
             f"{formal.name} {bool(given.get(index))}"
             for index, formal in enumerate(self.schema.inputs)
             if formal.option == _OPTIONAL
         }
-        return optional | {attribute.name for attribute in self.node.attribute}
+        arrays = self._arrays()
+        types = {f"{kind} {arrays[name].dtype.name}" for name, kind in self._roles().items()}
+        return optional | types | {attribute.name for attribute in self.node.attribute}
 
     def retyped(self) -> Iterator[Variant]:
         """The same on every other element type of ours that the definition allows.
@@ -129,18 +140,18 @@ class Variant:
                 if kind in TYPES:
                     one = self._cast(mine, TYPES[kind])
                     every = self._cast(self._may_be(kind), TYPES[kind])
-                    yield one if one.fits() else every
+                    yield from [each for each in (one, every) if each.fits()][:1]
 
     def expected(self) -> Sequence[Array] | None:
         """What ONNX Runtime says; where it has no kernel for the types, what it says in f32; where
         it has none in this opset, in one before that allows the node; else ONNX's reference. None
-        where ONNX Runtime has a kernel, and that refuses the values.
+        where this fails too, as is known of some.
         """
         first = next(iter(self.feeds.values())).dtype  # of functions, ONNX infers no types
         kinds = [value.type.tensor_type.elem_type for value in self.model().graph.output]
         dtypes = [helper.tensor_dtype_to_np_dtype(kind) if kind else first for kind in kinds]
         found = self._found()
-        return found and [np.asarray(a).astype(d) for a, d in zip(found, dtypes, strict=True)]
+        return found and [_as(np.asarray(a), d) for a, d in zip(found, dtypes, strict=True)]
 
     def _found(self) -> Sequence[Array] | None:
         wide = self._cast(self._may_be("tensor(float)"), np.dtype(np.float32))
@@ -151,15 +162,17 @@ class Variant:
         for one in (*own, *wide._older()) if name not in _RUNTIME_DIFFERS else ():
             try:
                 session = onnxruntime.InferenceSession(one.model().SerializeToString(), _QUIET)
-            except Exception:  # no kernel
-                continue
-            try:
                 found: Sequence[Array] = session.run(None, dict(one.feeds))
-            except Exception:  # its values are not allowed
-                return None
+            except Exception:  # no kernel, or one that refuses the types or the values in a run
+                continue
             return found
-        with np.errstate(all="ignore"):
-            return ReferenceEvaluator(self.model()).run(None, dict(self.feeds))  # type: ignore[return-value]
+        try:
+            with np.errstate(all="ignore"):
+                return ReferenceEvaluator(self.model()).run(None, dict(self.feeds))  # type: ignore[return-value]
+        except ValueError:
+            if name not in _REFERENCE_FAILS:
+                raise
+            return None
 
     def _older(self) -> Iterator[Variant]:
         yield self
@@ -194,6 +207,12 @@ class Variant:
             for rows in (self.feeds, self.known)
         )
         return replace(self, feeds=feeds, known=known)
+
+
+def _as(array: Array, dtype: np.dtype[Any]) -> Array:
+    """ONNX Runtime delivers f8e4m3fn as its bits."""
+    bits = array.dtype == np.uint8 and dtype.name == "float8_e4m3fn"
+    return array.view(dtype) if bits else array.astype(dtype)
 
 
 def _cast(array: Array, dtype: np.dtype[Any]) -> Array:
