@@ -129,6 +129,12 @@ def test_what_data_decides_is_refused_and_says_why() -> None:
         load_onnx(model(text + "}", w=f32(3)))
 
 
+def test_a_branch_is_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expansion, "TURNS_LIMIT", 1)
+    text = f"g (float[3] x) => (float[3] y) {{ y = {BRANCHES} }}"
+    agree(model(text, c=np.array(True), w=f32(3)), {"x": f32(3)})
+
+
 def test_a_loop_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expansion, "TURNS_LIMIT", 100)
     proto, x = model(LOOP, c=np.array(True)), f32(3)

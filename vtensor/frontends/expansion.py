@@ -67,7 +67,7 @@ def infer(
             done.append(node)
             continue
         count += len(parts)
-        turned += len(parts) * isinstance(parts[-1], Turns)
+        turned += len(parts) * any(isinstance(part, Turns) for part in parts)
         if turned > TURNS_LIMIT:
             raise node_error(network, node, f"turns of loops become more than {TURNS_LIMIT} nodes")
         if count > MOST_NODES:
