@@ -151,8 +151,9 @@ class TensorStorage(_InMemory):
     @classmethod
     def allocate(cls, tensor: VTensor, layout: Layout) -> TensorStorage:
         """Fresh memory for a VTensor in a layout."""
-        buffer = Buffer.allocate(layout.nbytes(tensor.dims, tensor.dtype))
-        return cls(tensor.dtype, tensor.dims, layout, buffer)
+        storage = cls(tensor.dtype, tensor.dims, layout)
+        storage.bind(Buffer.allocate(storage.nbytes))
+        return storage
 
     @classmethod
     def of_array(

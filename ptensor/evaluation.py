@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -230,9 +231,14 @@ def caller() -> str:
 def caller_place() -> tuple[str, int]:
     """The same, apart."""
     frame: Any = sys._getframe(1)
-    while frame.f_back is not None and Path(frame.f_code.co_filename).parent in _OURS:
+    while frame.f_back is not None and _is_ours(frame.f_code.co_filename):
         frame = frame.f_back
     return frame.f_code.co_filename, frame.f_lineno
+
+
+@cache
+def _is_ours(file: str) -> bool:
+    return Path(file).parent in _OURS
 
 
 def lib_tagger(name: str, inputs: Sequence[PTensor], outputs: Sequence[PTensor]) -> bool:

@@ -59,9 +59,8 @@ def _joint_layouts(
     call: Call, views: Sequence[VTensor], fixed: Mapping[int, Layout]
 ) -> Iterator[Layout]:
     out = views[len(call.inputs)].dims
-    declared = Layout.plain(out)
     if len(fixed) == len(call.operands):
-        yield declared  # nobody takes it; one row is due all the same
+        yield Layout.plain(out)  # nobody takes it; one row is due all the same
         return
     for index, operand in enumerate(call.inputs):
         view = views[index]
@@ -70,7 +69,7 @@ def _joint_layouts(
         if whole and not operand.constant and layout is not None:
             with suppress(LayoutError):  # a block of what the view splits: no layout of the view
                 yield from_base(layout, view).restrict(out)
-    yield declared
+    yield Layout.plain(out)
 
 
 def restricted(joint: Layout, view: VTensor, out: Mapping[str, int]) -> Layout:

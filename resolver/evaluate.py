@@ -92,16 +92,13 @@ def resolve(
 
 
 def _order(graph: Graph) -> tuple[set[str], list[Node]]:
-    """The nodes that outputs need, in topological order."""
-    import networkx as nx
-
-    whole = graph.to_networkx()
-    maker = {name: node.name for node in graph.nodes.values() for name in node.outputs}
-    ends = {maker.get(value, value) for value in graph.outputs.values()}
-    needed = set(ends).union(*(nx.ancestors(whole, end) for end in ends))
-    rank = {name: index for index, name in enumerate(graph.nodes)}
-    order = nx.lexicographical_topological_sort(whole.subgraph(needed), lambda n: rank.get(n, -1))
-    return needed, [graph.nodes[name] for name in order if name in graph.nodes]
+    """The values that outputs need, and their nodes as they were added: in topological order."""
+    needed, order = set(graph.outputs.values()), []
+    for node in reversed(graph.nodes.values()):
+        if not needed.isdisjoint(node.outputs):
+            needed.update(node.inputs)
+            order.append(node)
+    return needed, order[::-1]
 
 
 def _entry(

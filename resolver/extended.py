@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ptensor.evaluation import Decision, Requirement
 from ptensor.layout import Layout
@@ -22,7 +23,7 @@ class Value:
     layout: Layout
     constant: bool = False
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes in memory, pads included."""
         return self.layout.nbytes(self.dims, self.dtype)

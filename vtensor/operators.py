@@ -256,10 +256,26 @@ def spellings(op_type: str, opset: int) -> list[Spelling]:
     """The registered spellings of an ONNX operator that hold in an opset."""
     return [
         spelling
-        for info in OPERATORS.values()
-        for spelling in info.onnx
-        if spelling.op_type == op_type and spelling.since <= opset <= (spelling.until or opset)
+        for spelling in _spelled().get(op_type, ())
+        if spelling.since <= opset <= (spelling.until or opset)
     ]
+
+
+#: The operators of an index of spellings, and the index.
+_index: tuple[list[OperatorInfo], Mapping[str, Sequence[Spelling]]] = ([], {})
+
+
+def _spelled() -> Mapping[str, Sequence[Spelling]]:
+    """All spellings by ONNX's name; made again when the operators are others."""
+    global _index
+    operators = list(OPERATORS.values())
+    if _index[0] != operators:
+        table: dict[str, list[Spelling]] = {}
+        for info in operators:
+            for spelling in info.onnx:
+                table.setdefault(spelling.op_type, []).append(spelling)
+        _index = operators, table
+    return _index[1]
 
 
 def structural_operator(kind: str) -> OperatorInfo:

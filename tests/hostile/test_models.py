@@ -72,6 +72,13 @@ def test_what_an_output_declares_is_not_believed() -> None:
         np.testing.assert_array_equal(session.run(None, {"x": x})[0], x + f32(2, 3))
 
 
+@pytest.mark.parametrize("size", ["2", "n"])
+def test_an_output_of_another_element_type_than_it_declares(size: str) -> None:
+    text = f"g (float[{size}, 3] x) => (int64[{size}, 3] y) {{ y = Relu(x) }}"
+    with pytest.raises(ModelError, match=r"'g': output 'y' is declared s64, and what .* is f32"):
+        load_onnx(model(text), shapes={"x": (2, 3)})
+
+
 def test_an_output_of_another_rank_than_it_declares() -> None:
     text = "g (float[2, 3] x, int64[1] a) => (float[2] y) { y = ReduceSum<keepdims = 1>(x, a) }"
     with (

@@ -358,6 +358,11 @@ def test_progress(graph: Graph) -> None:
         assert names == [node.name for node in session.plan.graph.nodes]
 
 
+def test_progress_is_called(graph: Graph) -> None:
+    with pytest.raises(InputError, match="progress=3 must take a node's name"):
+        Session(graph, progress=3)  # type: ignore[arg-type]
+
+
 def test_a_plan_that_fails_is_not_kept(bench: Bench, feeds: dict[str, Any]) -> None:
     from vtensor.errors import NoInvokerError
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from vtensor.dtype import from_numpy
 from vtensor.errors import (
     ModelError,
     UnsupportedOperatorError,
@@ -386,12 +387,27 @@ class Builder:
         self._reserved.add(result)
         return result
 
+    def _check_type(self, name: str, dtype: str) -> None:
+        """See that an output is of the element type that the model declares.
+
+        Declared sizes are not believed: a model given another batch carries the old ones on.
+
+        Raises:
+            ModelError: it is of another.
+        """
+        what = f"{self._network.label}: output {name!r}"
+        kind = self._network.declared[name].tensor_type.elem_type
+        declared = element_type(kind, what) if kind else dtype
+        if declared != dtype:
+            raise ModelError(f"{what} is declared {declared}, and what is computed is {dtype}")
+
     def _output(self, name: str, names: Names) -> None:
         array = self.array(name)
         rank = self.data(name).ndimensions() if array is None else array.ndim
         if names and len(names) != rank:
             text = f"output {name!r} is declared with {len(names)} dims, and has {rank}"
             raise ModelError(f"{self._network.label}: {text} for these inputs")
+        self._check_type(name, self.data(name).dtype if array is None else from_numpy(array.dtype))
         if array is not None:
             dims = names or tuple(f"D{axis}" for axis in range(rank))
             self._graph.output(self._constant(name, array, dims), name)

@@ -7,7 +7,7 @@ body may hang on the types of what it is given, and then, in place of a call, th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from onnx import helper
@@ -62,7 +62,7 @@ def infer(
             infer_node(network, node, facts)
             if _has_open_sizes(node, facts):
                 facts.know_types(made_types(network, node, facts))
-        parts = _parts(node, replace(network, nodes=done), facts, taken)
+        parts = _parts(node, network, done, facts, taken)
         if parts is None:
             done.append(node)
             continue
@@ -81,20 +81,24 @@ def infer(
 
 def _has_open_sizes(node: NetworkNode, facts: Facts) -> bool:
     """True where the inputs' sizes are known, and not all of the outputs'."""
-    known, found = (
-        [sizes is not None and None not in sizes for sizes in map(facts.sizes, names)]
-        for names in (node.inputs, node.outputs)
-    )
-    return all(known) and not all(found)
+    return not _are_known(node.outputs, facts) and _are_known(node.inputs, facts)
+
+
+def _are_known(names: Iterable[str], facts: Facts) -> bool:
+    return all(sizes is not None and None not in sizes for sizes in map(facts.sizes, names))
 
 
 def _parts(
-    node: NetworkNode, network: Network, facts: Facts, taken: set[str]
+    node: NetworkNode,
+    network: Network,
+    done: Sequence[NetworkNode],
+    facts: Facts,
+    taken: set[str],
 ) -> list[NetworkNode] | None:
     """What a node becomes; None when it stays.
 
     Args:
-        network: with the nodes before this one.
+        done: the nodes before this one.
         taken: every name of a value or a node.
     """
     if facts.static.issuperset(node.outputs):
@@ -103,7 +107,7 @@ def _parts(
         if (turns := decide(node, facts, taken)) is not None:
             return turns
         function = function_of(node, network, facts)
-        if function is None or shape_makers(node, network, facts):
+        if function is None or shape_makers(node, replace(network, nodes=done), facts):
             return None  # that may still be folded, once the values of inputs are known
         return call(node, function, taken)
     except Exception as error:  # ModelError, and what a graph that is absent or foreign leads to

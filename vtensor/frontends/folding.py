@@ -8,9 +8,9 @@ inputs' values at hand.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from math import prod
 
 import numpy as np
@@ -26,6 +26,7 @@ from vtensor.frontends.guards import attribute_fault, bounded, unbounded
 from vtensor.frontends.network import Network, NetworkNode
 from vtensor.frontends.tensors import (
     Array,
+    Sizes,
     check_rank,
     sizes_of,
     tensor_array,
@@ -61,17 +62,23 @@ class Facts:
     arrays: dict[str, Array] = field(default_factory=dict)
     static: set[str] = field(default_factory=set)
     nbytes: int = 0
+    _sizes: dict[str, tuple[TypeProto | None, Sizes | None]] = field(default_factory=dict)
 
-    def sizes(self, name: str) -> tuple[int | None, ...] | None:
+    def sizes(self, name: str) -> Sizes | None:
         """A value's sizes, None where unknown."""
         if name in self.arrays:
             return tuple(self.arrays[name].shape)
-        return sizes_of(self.types.get(name))
+        kind = self.types.get(name)
+        known, sizes = self._sizes.get(name, (None, None))
+        if kind is not known:  # read once a type: a protocol buffer is slow to read
+            sizes = sizes_of(kind)
+            self._sizes[name] = kind, sizes
+        return sizes
 
     def know_types(self, types: Mapping[str, TypeProto]) -> None:
         """Types of values; one without a rank takes no place of one that was there."""
         for name, kind in types.items():
-            if sizes_of(kind) is not None or sizes_of(self.types.get(name)) is None:
+            if kind.tensor_type.HasField("shape") or self.sizes(name) is None:
                 self.types[name] = kind
 
     def know(self, name: str, array: Array) -> None:
@@ -84,9 +91,12 @@ class Facts:
 def schema_of(node: NetworkNode) -> onnx.defs.OpSchema | None:
     """ONNX's definition of a node's operator; None when ONNX has none in this opset."""
     try:
-        return onnx.defs.get_schema(node.proto.op_type, node.opsets[node.domain], node.domain)
+        return _schema(node.proto.op_type, node.opsets[node.domain], node.domain)
     except onnx.defs.SchemaError:
         return None
+
+
+_schema = cache(onnx.defs.get_schema)  # what raises is asked again: it may be registered later
 
 
 def folds(node: NetworkNode, facts: Facts) -> bool:
@@ -125,11 +135,8 @@ def infer_node(network: Network, node: NetworkNode, facts: Facts) -> None:
     schema = schema_of(node)
     if schema is None or has_graphs(node):
         return  # what is inside reads values from outside, which ONNX's check cannot see
-    context = onnx.checker.C.CheckerContext()
-    context.ir_version = network.ir_version
-    context.opset_imports = dict(node.opsets)
     try:
-        onnx.checker.check_node(node.proto, context)
+        onnx.checker.check_node(node.proto, _checker(network.ir_version, *node.opsets.items()))
     except Exception as error:  # ValidationError, and what bindings raise at foreign bytes
         raise node_error(network, node, f"not as ONNX defines it: {error}") from error
     static = folds(node, facts)
@@ -147,6 +154,14 @@ def infer_node(network: Network, node: NetworkNode, facts: Facts) -> None:
         facts.know_types(_infer_function(node, facts, types))
     if static:
         _fold(network, node, facts)
+
+
+@lru_cache(maxsize=64)
+def _checker(ir_version: int, *opsets: tuple[str, int]) -> onnx.checker.C.CheckerContext:
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version = ir_version
+    context.opset_imports = dict(opsets)
+    return context
 
 
 def _types(
@@ -171,7 +186,7 @@ def _types(
                 _spelled_out(node.proto, schema),
                 {name: bounded(facts.types[name]) for name in node.inputs},
                 values,
-                opset_imports=_imports(node),
+                opset_imports=_imports(*node.opsets.items()),
                 ir_version=network.ir_version,
             )
             return {name: unbounded(kind) for name, kind in types.items()}
@@ -203,8 +218,9 @@ def _infer_function(
     return {value.name: value.type for value in model.graph.output if value.name in unknown}
 
 
-def _imports(node: NetworkNode) -> list[onnx.OperatorSetIdProto]:
-    return [helper.make_opsetid(domain, version) for domain, version in node.opsets.items()]
+@lru_cache(maxsize=64)
+def _imports(*opsets: tuple[str, int]) -> list[onnx.OperatorSetIdProto]:
+    return [helper.make_opsetid(domain, version) for domain, version in opsets]
 
 
 @cache
@@ -217,7 +233,8 @@ def _history() -> Mapping[tuple[str, str], list[onnx.defs.OpSchema]]:
     return {key: sorted(rows, key=lambda s: s.since_version) for key, rows in found.items()}
 
 
-def _inferring(schema: onnx.defs.OpSchema) -> Iterator[onnx.defs.OpSchema]:
+@cache
+def _inferring(schema: onnx.defs.OpSchema) -> Sequence[onnx.defs.OpSchema]:
     """The newest definition that reads this one's nodes and can infer, and this one.
 
     Some came without inference or with a wrong one (a window that begins in the pads, an axis that
@@ -227,25 +244,26 @@ def _inferring(schema: onnx.defs.OpSchema) -> Iterator[onnx.defs.OpSchema]:
         same = [one.name for one in later.inputs] == [one.name for one in schema.inputs]
         reads = same and later.attributes.keys() >= schema.attributes.keys()
         if reads and later.has_type_and_shape_inference_function:
-            yield later
-            break
-    yield schema
+            return later, schema
+    return (schema,)
 
 
 def _spelled_out(node: onnx.NodeProto, schema: onnx.defs.OpSchema) -> onnx.NodeProto:
     """A node with its defaults written down: some inference takes an absent attribute for 0."""
     given = {attribute.name for attribute in node.attribute}
-    defaults = [
-        attribute.default_value
-        for name, attribute in schema.attributes.items()
-        if name not in given and attribute.default_value.type
-    ]
+    defaults = [value for name, value in _defaults(schema).items() if name not in given]
     if not defaults:
         return node
     whole = onnx.NodeProto()
     whole.CopyFrom(node)
     whole.attribute.extend(defaults)
     return whole
+
+
+@cache
+def _defaults(schema: onnx.defs.OpSchema) -> Mapping[str, AttributeProto]:
+    values = {name: attribute.default_value for name, attribute in schema.attributes.items()}
+    return {name: value for name, value in values.items() if value.type}
 
 
 def _fold(network: Network, node: NetworkNode, facts: Facts) -> None:
@@ -276,6 +294,14 @@ def _is_view(array: Array, node: NetworkNode, facts: Facts) -> bool:
     return 0 in array.strides or any(np.may_share_memory(array, one) for one in given)
 
 
+@cache
+def _itemsize(elem_type: int) -> int | None:
+    """Bytes of an element; None of a type that is no tensor's."""
+    if elem_type not in helper.get_all_tensor_dtypes():
+        return None
+    return np.dtype(helper.tensor_dtype_to_np_dtype(elem_type)).itemsize
+
+
 def check_budget(network: Network, what: str, name: str, facts: Facts, held: int = 0) -> None:
     """See that a value can be held at all, beside ``held`` bytes.
 
@@ -283,9 +309,9 @@ def check_budget(network: Network, what: str, name: str, facts: Facts, held: int
         BudgetError: it takes more than the network may.
     """
     sizes, kind = facts.sizes(name), facts.types[name].tensor_type
-    if sizes is None or None in sizes or kind.elem_type not in helper.get_all_tensor_dtypes():
+    itemsize = _itemsize(kind.elem_type)
+    if sizes is None or None in sizes or itemsize is None:
         return
-    itemsize = np.dtype(helper.tensor_dtype_to_np_dtype(kind.elem_type)).itemsize
     nbytes = prod(size or 0 for size in sizes) * itemsize
     if nbytes + held > network.max_bytes:
         beside = f" beside {held} that are taken" if held else ""
@@ -328,7 +354,7 @@ def one_node(node: NetworkNode, types: Mapping[str, TypeProto], outputs: Sequenc
         for names in (dict.fromkeys(node.inputs), outputs)
     )
     graph = helper.make_graph([node.proto], "node", given, made)
-    model = helper.make_model(graph, opset_imports=_imports(node))
+    model = helper.make_model(graph, opset_imports=_imports(*node.opsets.items()))
     return OneNode(model.SerializeToString(deterministic=True))
 
 

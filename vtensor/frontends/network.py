@@ -57,12 +57,12 @@ class NetworkNode:
     opsets: Mapping[str, int] = field(default_factory=dict, compare=False)
     origin: NetworkNode | None = None
 
-    @property
+    @cached_property
     def domain(self) -> str:
         """Its operator's domain; empty for ONNX's own."""
         return domain_of(self.proto)
 
-    @property
+    @cached_property
     def label(self) -> str:
         """Its operator, with the domain where that is not ONNX's own."""
         return f"{self.domain}::{self.proto.op_type}" if self.domain else self.proto.op_type
@@ -72,7 +72,7 @@ class NetworkNode:
         """Version of ONNX's own operators."""
         return self.opsets.get("", 0)
 
-    @property
+    @cached_property
     def key(self) -> FunctionKey:
         """The function that the node calls, if its operator is one."""
         return self.domain, self.proto.op_type, self.proto.overload
@@ -90,7 +90,7 @@ class NetworkNode:
         """The model's own node that this one is a part of; None for the model's own."""
         return next(reversed([*self.origins]), None)
 
-    @property
+    @cached_property
     def described(self) -> str:
         """What errors call it: operator and name, and the same of the model's node it is part of.
 
@@ -100,12 +100,12 @@ class NetworkNode:
         whole = self.outermost
         return f"{self.label} {self.name!r}" + (f" (of {whole.described})" if whole else "")
 
-    @property
+    @cached_property
     def inputs(self) -> list[str]:
         """Names of the inputs that are given."""
         return [name for name in self.proto.input if name]
 
-    @property
+    @cached_property
     def outputs(self) -> list[str]:
         """Names of the outputs that are given one."""
         return [name for name in self.proto.output if name]

@@ -18,6 +18,8 @@ from vtensor.frontends.external import DataFiles
 from vtensor.tensor import VTensor
 
 Array = NDArray[np.generic]
+#: Sizes of a tensor, None where unknown.
+Sizes = tuple[int | None, ...]
 
 
 def tensor_array(tensor: TensorProto, files: DataFiles | None) -> Array:
@@ -99,7 +101,7 @@ def check_rank(rank: int, what: str) -> None:
         raise ModelError(f"{what} has {rank} dims; {MAX_RANK} are the most")
 
 
-def sizes_of(kind: onnx.TypeProto | None) -> tuple[int | None, ...] | None:
+def sizes_of(kind: onnx.TypeProto | None) -> Sizes | None:
     """Sizes of a tensor type, each None where unknown; None without a rank or when no tensor."""
     if kind is None or not kind.HasField("tensor_type"):
         return None

@@ -106,6 +106,8 @@ class Session:
         progress: Progress | None = None,
     ) -> None:
         pass_names(optimize)  # a wrong level is an error before anything is loaded
+        if not (progress is None or callable(progress)):
+            raise InputError(f"progress={progress!r} must take a node's name, or be None")
         self._executor = Executor.of(threads)
         self._optimize = optimize
         self._libraries = _library_names(libraries, reference)
