@@ -146,3 +146,13 @@ def test_a_loop_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
                 continue
             with pytest.raises(ModelError, match=complaint):
                 session.run(None, feeds)
+
+
+def test_a_weight_of_a_body_is_held_once() -> None:
+    text = """g (float[5] x) => (float[5] y) {
+        y = Loop(n, , x) < body = b(int64 i, bool d, float[5] s) => (bool d, float[5] t)
+            <float[5] w = {1, 2, 3, 4, 5}> { t = Add(s, w) } >
+    }"""
+    proto = model(text, n=np.array(7))
+    agree(proto, {"x": f32(5)})
+    assert [array.shape for array in load_onnx(proto).constants.values()] == [(5,)]

@@ -49,6 +49,15 @@ HUGE: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.parametrize("batch", ["1", "N"])
+def test_constants_count_that_were_made_before_sizes_were_known(batch: str) -> None:
+    made = "a = Neg(w) b = Abs(w) n = Shape(x) m = Mul(n, s) c = Expand(v, m)"
+    text = f"g (float[{batch}] x) => (float[k] y) {{ {made} y = Sum(x, a, b, c) }}"
+    proto = model(text, w=f32(100_000), v=f32(1), s=ints(100_000))
+    with pytest.raises(BudgetError, match="beside .* that are taken"):
+        load_onnx(proto, shapes={"x": (1,)}, max_bytes=1_000_000)
+
+
 def test_each_concat_takes_memory() -> None:
     links = "".join(f" c{i + 1} = Concat<axis=0>(c{i}, x)" for i in range(30))
     text = f"g (float[1000] x) => (float[n] y) {{ c0 = Neg(x){links} y = Neg(c30) }}"

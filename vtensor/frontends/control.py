@@ -7,7 +7,7 @@ there is another turn is asked once the values of the turn before it are known.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,17 +32,19 @@ class Turns(NetworkNode):
         condition: the value that says whether there is one; empty where none does.
         states: the values that the next turn is given.
         rows: what every turn has delivered so far, by output of the loop that collects it.
+        weights: what the body's own initializers are called outside; they are made once.
     """
 
     number: int = 0
     condition: str = ""
     states: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
+    weights: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def reads(self) -> set[str]:
         """All values that are still needed."""
-        return super().reads.union(self.states, *self.rows)
+        return super().reads.union(self.states, *self.rows, self.weights.values())
 
 
 def deciding(node: NetworkNode, facts: Facts) -> list[str]:
@@ -78,14 +80,13 @@ def _branch(node: NetworkNode, graph: GraphProto, taken: set[str]) -> list[Netwo
     splice = Splice(node, taken)
     delivered = [value.name for value in graph.output]
     outputs = [pair for pair in zip(delivered, node.proto.output, strict=False) if pair[1]]
-    splice.add(_nodes(graph), {}, outputs)
+    splice.add([*_constants(graph), *graph.node], {}, outputs)
     return splice.nodes(node.outputs, node.opsets)
 
 
-def _nodes(graph: GraphProto) -> list[NodeProto]:
-    """The nodes of a graph, its initializers among them."""
-    constants = [helper.make_node("Constant", [], [t.name], value=t) for t in graph.initializer]
-    return [*constants, *graph.node]
+def _constants(graph: GraphProto) -> list[NodeProto]:
+    """The initializers of a graph as nodes."""
+    return [helper.make_node("Constant", [], [t.name], value=t) for t in graph.initializer]
 
 
 class _Loop:
@@ -145,8 +146,9 @@ class _Loop:
         """The nodes of the next turn, and what is left of the loop behind them."""
         turns = self.turns
         splice = Splice(self.node, taken, f"{turns.number}/")
-        names = dict(zip((v.name for v in self.body.input), self.given(splice), strict=False))
-        names = splice.add(_nodes(self.body), names)
+        weights = turns.weights if turns.number else splice.add(_constants(self.body), {})
+        given = dict(zip((v.name for v in self.body.input), self.given(splice), strict=False))
+        names = splice.add(self.body.node, {**weights, **given})
         results = tuple(names.get(value.name, value.name) for value in self.body.output)
         behind = self.heads + len(turns.states)
         left = replace(
@@ -155,8 +157,9 @@ class _Loop:
             condition=results[0] if self.heads else "",
             states=results[self.heads : behind],
             rows=tuple((*row, new) for row, new in zip(turns.rows, results[behind:], strict=True)),
+            weights=weights,
         )
-        return [*splice.nodes(results, self.node.opsets), left]
+        return [*splice.nodes([*results, *weights.values()], self.node.opsets), left]
 
     def end(self, taken: set[str]) -> list[NetworkNode]:
         """The nodes that deliver the loop's outputs."""

@@ -43,7 +43,7 @@ def infer(
         whole, or there is no end to expanding.
         BudgetError: a value takes more than the network may.
     """
-    facts = Facts()
+    facts = Facts(nbytes=sum(network.arrays[name].nbytes for name in network.folded))
     for name, array in network.arrays.items():
         facts.know(name, array)
     for name, declared in network.inputs.items():
@@ -52,19 +52,22 @@ def infer(
     for name, array in (values or {}).items():
         facts.know(name, array)
     taken = {*network.value_names(), *(node.name for node in network.nodes)}
-    waiting, done, count, turned = deque(network.nodes), list[NetworkNode](), 0, 0
+    waiting, count, turned = deque(network.nodes), 0, 0
+    nodes: list[NetworkNode] = []
+    done = replace(network, nodes=nodes)
     while waiting:
         node = waiting.popleft()
         if any(name in facts.arrays for name in node.outputs):
-            done.append(node)  # folded for earlier sizes, from initializers alone
+            nodes.append(node)  # folded for earlier sizes, from initializers alone
             continue
         if node.key not in network.functions:
             infer_node(network, node, facts)
             if _has_open_sizes(node, facts):
                 facts.know_types(made_types(network, node, facts))
-        parts = _parts(node, network, done, facts, taken)
+        parts = _parts(node, done, facts, taken)
         if parts is None:
-            done.append(node)
+            nodes.append(node)
+            done.producers.update(dict.fromkeys(node.outputs, node))
             continue
         count += len(parts)
         turned += len(parts) * any(isinstance(part, Turns) for part in parts)
@@ -75,8 +78,8 @@ def infer(
         waiting.extendleft(reversed(parts))
     if not count:
         return network, facts
-    nodes, used = needed(done, network.outputs)
-    return replace(network, nodes=nodes, used=frozenset(used)), facts
+    left, used = needed(nodes, network.outputs)
+    return replace(network, nodes=left, used=frozenset(used)), facts
 
 
 def _has_open_sizes(node: NetworkNode, facts: Facts) -> bool:
@@ -89,16 +92,12 @@ def _are_known(names: Iterable[str], facts: Facts) -> bool:
 
 
 def _parts(
-    node: NetworkNode,
-    network: Network,
-    done: Sequence[NetworkNode],
-    facts: Facts,
-    taken: set[str],
+    node: NetworkNode, done: Network, facts: Facts, taken: set[str]
 ) -> list[NetworkNode] | None:
     """What a node becomes; None when it stays.
 
     Args:
-        done: the nodes before this one.
+        done: the network so far: the nodes before this one.
         taken: every name of a value or a node.
     """
     if facts.static.issuperset(node.outputs):
@@ -106,9 +105,9 @@ def _parts(
     try:
         if (turns := decide(node, facts, taken)) is not None:
             return turns
-        function = function_of(node, network, facts)
-        if function is None or shape_makers(node, replace(network, nodes=done), facts):
+        function = function_of(node, done, facts)
+        if function is None or shape_makers(node, done, facts):
             return None  # that may still be folded, once the values of inputs are known
         return call(node, function, taken)
     except Exception as error:  # ModelError, and what a graph that is absent or foreign leads to
-        raise node_error(network, node, f"it cannot be expanded: {error}") from error
+        raise node_error(done, node, f"it cannot be expanded: {error}") from error

@@ -47,6 +47,10 @@ OWN = (*_SIZES, "Constant", "ConstantOfShape")
 _OF_TYPE = {"CastLike": (1,), **dict.fromkeys(_SIZES, (0,))}
 
 
+#: The inputs that a value depends on; None when it cannot be known before a run.
+Leaves = tuple[str, ...] | None
+
+
 @dataclass(eq=False)
 class Facts:
     """What is known of a network's values once the inputs' sizes are.
@@ -56,12 +60,14 @@ class Facts:
         arrays: values known before a run.
         static: names of values that do not depend on data, known or (with symbolic sizes) not yet.
         nbytes: what the arrays that were computed take.
+        leaves: what values depend on, so far as that was asked.
     """
 
     types: dict[str, TypeProto] = field(default_factory=dict)
     arrays: dict[str, Array] = field(default_factory=dict)
     static: set[str] = field(default_factory=set)
     nbytes: int = 0
+    leaves: dict[str, Leaves] = field(default_factory=dict)
     _sizes: dict[str, tuple[TypeProto | None, Sizes | None]] = field(default_factory=dict)
 
     def sizes(self, name: str) -> Sizes | None:
@@ -283,9 +289,11 @@ def _fold(network: Network, node: NetworkNode, facts: Facts) -> None:
     pure = node.origin is None and all(name in network.arrays for name in node.inputs)
     for name, array in zip(node.outputs, results, strict=True):
         facts.know(name, array)
-        facts.nbytes += 0 if _is_view(array, node, facts) else array.nbytes
+        own = not _is_view(array, node, facts)
+        facts.nbytes += array.nbytes * own
         if pure:
             network.arrays[name] = array
+            network.folded.update([name] * own)
 
 
 def _is_view(array: Array, node: NetworkNode, facts: Facts) -> bool:

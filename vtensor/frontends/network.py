@@ -129,6 +129,7 @@ class Network:
         files: where external data may be; None when the model came from memory.
         max_bytes: what may be taken for constants that are computed.
         functions: the model's own.
+        folded: which of ``arrays`` were computed, and take memory of their own.
     """
 
     label: str
@@ -144,9 +145,10 @@ class Network:
     declared: Mapping[str, TypeProto]
     used: frozenset[str]
     functions: Mapping[FunctionKey, FunctionProto]
+    folded: set[str] = field(default_factory=set)
 
     @cached_property
-    def producers(self) -> Mapping[str, NetworkNode]:
+    def producers(self) -> dict[str, NetworkNode]:
         """The node that computes each value."""
         return {name: node for node in self.nodes for name in node.outputs}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import prod
 
-from vtensor.frontends.folding import Facts, folds
+from vtensor.frontends.folding import Facts, Leaves, folds
 from vtensor.frontends.network import Network, NetworkNode
 
 #: A larger input is data, whatever reads it.
@@ -61,21 +61,31 @@ def _small(name: str, facts: Facts) -> bool:
     return len(sizes) <= 1 and prod(size or 0 for size in sizes) <= LIMIT_ELEMENTS
 
 
-def _leaves(name: str, network: Network, facts: Facts) -> list[str] | None:
+def _leaves(name: str, network: Network, facts: Facts) -> Leaves:
     """The inputs that a value depends on; None when a node on the way cannot be folded."""
-    found: dict[str, None] = {}
-    seen, waiting = {name}, [name]
+    known, waiting = facts.leaves, [name]
     while waiting:
-        value = waiting.pop()
-        if value in facts.static:
-            continue
+        value = waiting[-1]
         if value in network.inputs:
-            found[value] = None
+            known.setdefault(value, (value,))
+        if value in facts.static or value in known:
+            waiting.pop()
             continue
         node = network.producers[value]
+        inputs = [each for each in node.inputs if each not in facts.static]
         if not folds(node, Facts(static={*node.inputs})):
+            known[value] = None
+        elif fresh := [each for each in inputs if each not in known]:
+            waiting += fresh
+        else:
+            known[value] = _union(known[each] for each in inputs)
+    return () if name in facts.static else known[name]
+
+
+def _union(parts: Iterable[Leaves]) -> Leaves:
+    found: dict[str, None] = {}
+    for part in parts:
+        if part is None:
             return None
-        fresh = [each for each in node.inputs if each not in seen]
-        seen.update(fresh)
-        waiting += fresh
-    return list(found)
+        found.update(dict.fromkeys(part))
+    return tuple(found)
