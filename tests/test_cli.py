@@ -256,6 +256,32 @@ def test_only_classifications_have_classes() -> None:
     assert top_classes(scores, 2, ["a", "b"])[0][0]["label"] == "b"
     assert top_classes(np.zeros((1, 3, 4)), 2, []) == []
     assert top_classes(np.zeros((0, 3)), 2, []) == []
+    assert top_classes(np.array([[True, False]]), 2, []) == []
+    assert top_classes(np.array([[1 + 2j, 3j]]), 2, []) == []
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i1", "f2", "bfloat16"])
+def test_classes_of_any_real_type(dtype: str) -> None:
+    scores = np.array([[0, 5, 3, 100, 5]], dtype)
+    assert [row["class"] for row in top_classes(scores, 4, [])[0]] == [3, 1, 4, 2]
+
+
+SIGNS = """<ir_version: 8, opset_import: ["" : 17]> signs
+(float[1, 3] x) => (bool[1, 3] file, float[1, 3] allow_pickle)
+{ zero = Constant<value_float = 0.0>() file = Greater(x, zero) allow_pickle = Relu(x) }"""
+
+
+def test_outputs_of_any_name_and_type_are_written(tmp_path: Path) -> None:
+    file, x = tmp_path / "x.npy", np.array([[-1, 0, 2]], np.float32)
+    np.save(file, x)
+    onnx.save(onnx.parser.parse_model(SIGNS), tmp_path / "signs.onnx")
+    options = ["--repeat", 1, "--threads", 1, "--save", tmp_path / "out"]
+    ran = vtensor("run", tmp_path / "signs.onnx", "--input", file, *options)
+    got = saved(ran, tmp_path / "out.npz")
+    assert set(got) == {"file", "allow_pickle"}
+    np.testing.assert_array_equal(got["file"], x > 0)
+    np.testing.assert_array_equal(got["allow_pickle"], np.maximum(x, 0))
+    assert "median of 1 run on 1 thread; 0 layout conversions a run" in ran.stdout
 
 
 def test_a_cap_on_instruction_sets(squeezenet: Path) -> None:
