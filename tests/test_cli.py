@@ -18,8 +18,9 @@ from typer.testing import CliRunner, Result
 
 from eval.models import light_model, seeded
 from vtensor.cli import app, top_classes
-from vtensor.commands.given import make_feeds
+from vtensor.commands.given import make_feeds, read_arrays
 from vtensor.commands.shared import parse_shapes
+from vtensor.dtype import from_numpy
 from vtensor.errors import InputError
 from vtensor.runtime.feeds import Port
 
@@ -282,6 +283,32 @@ def test_outputs_of_any_name_and_type_are_written(tmp_path: Path) -> None:
     np.testing.assert_array_equal(got["file"], x > 0)
     np.testing.assert_array_equal(got["allow_pickle"], np.maximum(x, 0))
     assert "median of 1 run on 1 thread; 0 layout conversions a run" in ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("dtype", "text"),
+    [
+        *[(dtype, text) for dtype in ("u8", "s64", "f32") for text in ("1,,", ",", "b")],
+        *[("u8", "300"), ("u8", "-1"), ("u4", "16"), ("s4", "-9"), ("bool", "2")],
+        *[("s64", str(2**63)), ("s64", "1e2"), ("f32", "1e300")],
+    ],
+)
+def test_values_that_their_type_does_not_have(dtype: str, text: str) -> None:
+    with pytest.raises(InputError, match=f"{text!r} is no list of numbers of {dtype}"):
+        read_arrays({"x": (dtype, (None,))}, None, [f"x={text}"])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "text", "values"),
+    [
+        *[("u8", "255,0", [255, 0]), ("u4", "15", [15]), ("bool", "1,0", [True, False])],
+        *[("s64", str(-(2**63)), [-(2**63)]), ("f16", "1.5,inf", [1.5, np.inf]), ("s64", "", [])],
+    ],
+)
+def test_values_that_it_has(dtype: str, text: str, values: list[Any]) -> None:
+    [array] = read_arrays({"x": (dtype, (None,))}, None, [f"x={text}"])[0].values()
+    assert array.tolist() == values
+    assert from_numpy(array.dtype) == dtype
 
 
 def test_a_cap_on_instruction_sets(squeezenet: Path) -> None:
