@@ -246,8 +246,10 @@ def test_nothing_in_memory_is_an_error() -> None:
 
 
 def test_what_is_no_array_is_refused() -> None:
-    with pytest.raises(InputError, match="is no array"):
+    with pytest.raises(InputError, match=r"^array: list is no array"):
         from_array([1, 2], "N")
+    with pytest.raises(InputError, match=r"^array 'w': list is no array"):
+        from_array([1, 2], "N", name="w")
     with pytest.raises(DTypeError):
         from_array(np.array(["a"]), "N")
     with pytest.raises(DTypeError):

@@ -137,7 +137,7 @@ def test_faults_are_typed() -> None:
         call(AvgPool((2, 2)), x, dims=3)  # type: ignore[arg-type]
     with pytest.raises(DimError):
         call(Conv2D(), x, values(8, 5, 3, 3))
-    with pytest.raises(InputError, match="is no array"):
+    with pytest.raises(InputError, match="input 'x': list is no array"):
         call(Relu(), [1, 2])
     with pytest.raises(DTypeError):
         call(Relu(), np.array(["a"]))

@@ -18,8 +18,9 @@ from typer.testing import CliRunner, Result
 
 from eval.models import light_model, seeded
 from vtensor.cli import app, top_classes
-from vtensor.commands.given import make_feeds
+from vtensor.commands.given import make_feeds, read_arrays
 from vtensor.commands.shared import parse_shapes
+from vtensor.dtype import from_numpy
 from vtensor.errors import InputError
 from vtensor.runtime.feeds import Port
 
@@ -256,6 +257,77 @@ def test_only_classifications_have_classes() -> None:
     assert top_classes(scores, 2, ["a", "b"])[0][0]["label"] == "b"
     assert top_classes(np.zeros((1, 3, 4)), 2, []) == []
     assert top_classes(np.zeros((0, 3)), 2, []) == []
+    assert top_classes(np.array([[True, False]]), 2, []) == []
+    assert top_classes(np.array([[1 + 2j, 3j]]), 2, []) == []
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i1", "f2", "bfloat16"])
+def test_classes_of_any_real_type(dtype: str) -> None:
+    scores = np.array([[0, 5, 3, 100, 5]], dtype)
+    assert [row["class"] for row in top_classes(scores, 4, [])[0]] == [3, 1, 4, 2]
+
+
+SIGNS = """<ir_version: 8, opset_import: ["" : 17]> signs
+(float[1, 3] x) => (bool[1, 3] file, float[1, 3] allow_pickle)
+{ zero = Constant<value_float = 0.0>() file = Greater(x, zero) allow_pickle = Relu(x) }"""
+
+
+def test_outputs_of_any_name_and_type_are_written(tmp_path: Path) -> None:
+    file, x = tmp_path / "x.npy", np.array([[-1, 0, 2]], np.float32)
+    np.save(file, x)
+    onnx.save(onnx.parser.parse_model(SIGNS), tmp_path / "signs.onnx")
+    options = ["--repeat", 1, "--threads", 1, "--save", tmp_path / "out"]
+    ran = vtensor("run", tmp_path / "signs.onnx", "--input", file, *options)
+    got = saved(ran, tmp_path / "out.npz")
+    assert set(got) == {"file", "allow_pickle"}
+    np.testing.assert_array_equal(got["file"], x > 0)
+    np.testing.assert_array_equal(got["allow_pickle"], np.maximum(x, 0))
+    assert "median of 1 run on 1 thread; 0 layout conversions a run" in ran.stdout
+
+
+IDLE = """<ir_version: 8, opset_import: ["" : 17]> idle
+(float[2, 3] x, float[0, 3] none) => (float[3, 2] y, float[0, 3] z)
+{ shape = Constant<value_ints = [3, 2]>() y = Reshape(x, shape) z = Elu(none) }"""
+
+
+def test_why_nothing_runs(tmp_path: Path) -> None:
+    file = tmp_path / "idle.onnx"
+    onnx.save(onnx.parser.parse_model(IDLE), file)
+    why = {"alias": "the same memory under other dims", "empty": "there are no elements"}
+    lines = vtensor("plan", file).stdout.splitlines()
+    for operator, kind in {"Reshape": "alias", "Elu": "empty"}.items():
+        [number] = [n for n, line in enumerate(lines) if operator in line.split()]
+        assert f"({kind})" in lines[number]
+        assert lines[number + 1].strip() == f"moves nothing: {why[kind]}"
+        assert f"1 x nothing runs: {why[kind]}" in "\n".join(lines)
+    summary = json.loads(vtensor("plan", file, "--json").stdout)["summary"]
+    assert (summary["aliases"], summary["empty"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "text"),
+    [
+        *[(dtype, text) for dtype in ("u8", "s64", "f32") for text in ("1,,", ",", "b")],
+        *[("u8", "300"), ("u8", "-1"), ("u4", "16"), ("s4", "-9"), ("bool", "2")],
+        *[("s64", str(2**63)), ("s64", "1e2"), ("f32", "1e300")],
+    ],
+)
+def test_values_that_their_type_does_not_have(dtype: str, text: str) -> None:
+    with pytest.raises(InputError, match=f"{text!r} is no list of numbers of {dtype}"):
+        read_arrays({"x": (dtype, (None,))}, None, [f"x={text}"])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "text", "values"),
+    [
+        *[("u8", "255,0", [255, 0]), ("u4", "15", [15]), ("bool", "1,0", [True, False])],
+        *[("s64", str(-(2**63)), [-(2**63)]), ("f16", "1.5,inf", [1.5, np.inf]), ("s64", "", [])],
+    ],
+)
+def test_values_that_it_has(dtype: str, text: str, values: list[Any]) -> None:
+    [array] = read_arrays({"x": (dtype, (None,))}, None, [f"x={text}"])[0].values()
+    assert array.tolist() == values
+    assert from_numpy(array.dtype) == dtype
 
 
 def test_a_cap_on_instruction_sets(squeezenet: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from eval import operator_table
@@ -24,3 +27,13 @@ def test_expanded_is_what_vtensor_does_not_have(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delitem(OPERATORS, "Softmax")
     found = operator_table.expanded()
     assert found["Softmax"] == 13
+
+
+def test_the_readmes_reasons_are_where_it_says() -> None:
+    root = Path(__file__).parents[1]
+    places = re.findall(
+        r"requires it of .* at (ops/\w+\.py):(\d+)", (root / "README.md").read_text()
+    )
+    assert places
+    for file, line in places:
+        assert ".require(" in (root / file).read_text().splitlines()[int(line) - 1]

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 
 from ops import Concat, Identity, Relu
 from ptensor import Layout
+from ptensor.dlpack import CPU, export
 from ptensor.evaluation import Step
 from tests.test_session import image, network
 from vtensor import Graph, Session, call, from_array
@@ -69,6 +70,28 @@ def test_halves_of_one_array_do_not_overlap(session: Session) -> None:
         np.testing.assert_array_equal(have, want)
 
 
+class Copies:
+    """An object whose ``__array__`` is another's memory each time."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
+        return self.array.copy()
+
+    class Exported:
+        """The same of ``__dlpack__``, which says so."""
+
+        def __init__(self, array: Array) -> None:
+            self.array = array
+
+        def __dlpack__(self, **options: Any) -> object:
+            return export(self.array.copy(), copied=True, **(options | {"copy": None}))
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return CPU
+
+
 def test_what_cannot_be_written_is_refused_before_the_run(session: Session) -> None:
     x = image()
     read_only = room()
@@ -89,7 +112,11 @@ def test_what_cannot_be_written_is_refused_before_the_run(session: Session) -> N
         ({"y": window}, "its elements overlap"),
         ({"y": x}, "that of input 'x'"),
         ({"y": same, "last": same}, "that of out 'y'"),
-        ({"y": [1.0]}, "is no array"),
+        ({"y": [1.0]}, "out 'y': list is no array; .* an object with __dlpack__$"),
+        ({"y": 3}, "out 'y': int is no array"),
+        ({"y": np.ma.masked_invalid(room())}, "out 'y': a masked array .* array.data"),
+        ({"y": Copies(room())}, "out 'y': Copies is no array"),
+        ({"y": Copies.Exported(room())}, "out 'y': Exported copies, with copy=False"),
         ([room()], "is given as"),
     ]
     for out, wanted in cases:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import sys
 import time
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -122,8 +123,13 @@ def plan(
 
 
 def _save(file: Path, outputs: Mapping[str, Array]) -> None:
+    """As ``np.savez``, whose parameters are names that an output may have."""
+    file = Path(f"{str(file).removesuffix('.npz')}.npz")
     try:
-        np.savez(file, **outputs)  # type: ignore[arg-type]  # names are whatever the model says
+        with zipfile.ZipFile(file, "w") as archive:
+            for name, array in outputs.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                    np.lib.format.write_array(entry, array, allow_pickle=False)
     except OSError as error:
         raise InputError(f"{file}: outputs cannot be written there: {error}") from error
 
@@ -141,9 +147,11 @@ def top_classes(array: Array, top: int, labels: Sequence[str]) -> list[list[dict
     """The largest entries of each item of a batch; nothing where an output is no classification."""
     if array.ndim < 2 or array.size == 0 or array[0].size != max(array.shape[1:]):
         return []
+    if array.dtype.kind in "bc":  # truth values and complex numbers are no scores
+        return []
     rows = []
     for scores in array.reshape(array.shape[0], -1):
-        best = np.argsort(-scores, kind="stable")[:top]
+        best = np.argsort(-scores.astype(np.float64), kind="stable")[:top]
         rows.append(
             [
                 {
@@ -204,11 +212,14 @@ def _print_run(
                 print(f"  [{item}] {row['score']:>12.6g}  {label}")
         if not rows[name] and array.size:
             print(f"  min {array.min():.6g}  mean {array.mean():.6g}  max {array.max():.6g}")
-    runs = f"median of {len(latency_ms)} runs on {session.threads} threads"
-    count = len(session.conversions)
-    print(
-        f"latency: {statistics.median(latency_ms):.2f} ms, {runs}; {count} layout conversions a run"
-    )
+    runs, threads = _count(len(latency_ms), "run"), _count(session.threads, "thread")
+    changes = _count(len(session.conversions), "layout conversion")
+    median = f"{statistics.median(latency_ms):.2f} ms, median of {runs} on {threads}"
+    print(f"latency: {median}; {changes} a run")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 for command in (explain, libs, ops, dispatcher):

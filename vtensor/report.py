@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 MEGABYTE = 1e6
 
+#: Why nothing runs in a step.
+_IDLE = {"alias": "the same memory under other dims", "empty": "there are no elements"}
+
 
 @dataclass(frozen=True)
 class Line:
@@ -60,9 +63,11 @@ def plan_dict(session: Session, name: str) -> dict[str, Any]:
 def summary_dict(plan: Plan) -> dict[str, Any]:
     """What a plan adds up to."""
     steps = plan.steps
+    idle = Counter(_idle(plan, step) for step in steps)
     return {
         "steps": len(steps),
-        "aliases": sum(1 for step in steps if not step.kernels),
+        "aliases": idle["alias"],
+        "empty": idle["empty"],
         "by_library": dict(Counter(step.library for step in steps if step.kernels)),
         "by_kernel": {f"{lib}/{kernel}": n for (lib, kernel), n in plan.kernels().most_common()},
         "reference_steps": sum(step.is_reference for step in steps),
@@ -98,7 +103,7 @@ def plan_lines(session: Session, name: str) -> Iterator[Line]:
         if isinstance(step.node, TransformNode):
             yield Line("why", f"       why: {_why(step.node.reason)}")
         elif not step.kernels:
-            yield Line("note", f"       {_alias(plan, step)}")
+            yield Line("note", f"       {_moves_nothing(plan, step)}")
     yield Line("", "")
     yield from summary_lines(plan)
 
@@ -111,9 +116,9 @@ def summary_lines(plan: Plan) -> Iterator[Line]:
         mark = "   <- reference code" if reference_kernel(kernel) else ""
         mark = "   <- calls back into Python" if kernel == "python" else mark
         yield Line("ref" if mark else "note", f"  {count:>4} x {library} {kernel}{mark}")
-    if total["aliases"]:
-        text = f"  {total['aliases']:>4} x nothing runs: the same memory under other dims"
-        yield Line("note", text)
+    for key, kind in {"aliases": "alias", "empty": "empty"}.items():
+        if total[key]:
+            yield Line("note", f"  {total[key]:>4} x nothing runs: {_IDLE[kind]}")
     if note := reference_note(plan):
         yield Line("ref", note)
     moved = total["conversion_bytes"] / MEGABYTE
@@ -143,13 +148,24 @@ def _library_rows() -> list[str]:
     return rows
 
 
-def _alias(plan: Plan, step: PlanStep) -> str:
-    """What becomes of a value that is another's memory: which Transforms its users force."""
+def _idle(plan: Plan, step: PlanStep) -> str:
+    """Why nothing runs in a step; empty where something does.
+
+    An output with elements that no step writes is its input's memory: recording sees to it.
+    """
+    if step.kernels:
+        return ""
+    filled = any(plan.graph.values[name].nbytes for name in step.node.outputs)
+    return "alias" if filled else "empty"
+
+
+def _moves_nothing(plan: Plan, step: PlanStep) -> str:
+    """Why, and which Transforms its users force."""
     forced = [
         f"{node.name} to {plan.graph.values[node.output].layout} is forced by {_who(node.reason)}"
         for node in _forced(plan, step)
     ]
-    return "; ".join(["moves nothing: the same memory under other dims", *forced])
+    return "; ".join([f"moves nothing: {_IDLE[_idle(plan, step)]}", *forced])
 
 
 def _forced(plan: Plan, step: PlanStep) -> list[TransformNode]:
@@ -178,7 +194,7 @@ def _kind(step: PlanStep) -> str:
 
 
 def _cells(plan: Plan, step: PlanStep) -> tuple[str, ...]:
-    kernel = " + ".join(step.kernels) or "(alias)"
+    kernel = " + ".join(step.kernels) or f"({_idle(plan, step)})"
     if step.is_reference:
         kernel += " (reference code)"
     layouts = [(name, str(layout)) for name, layout in _layouts(plan, step)]

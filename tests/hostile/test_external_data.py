@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -99,6 +100,27 @@ def test_a_short_file(folder: Path) -> None:
     (folder / "w.bin").write_bytes(b"123")
     with pytest.raises(ModelError, match=r"24 bytes are needed, and 'w.bin' has 3"):
         load_onnx(folder / "net.onnx")
+
+
+def descriptors() -> int:
+    """How many this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_a_file_is_mapped_once_for_all_its_tensors(folder: Path) -> None:
+    weights: dict[str, Any] = {f"w{index}": WEIGHTS + index for index in range(50)}
+    proto = model(
+        f"g (float[2, 3] x) => (float[2, 3] y) {{ y = Sum(x, {', '.join(weights)}) }}", **weights
+    )
+    (folder / "w.bin").unlink()
+    net = folder / "net.onnx"
+    onnx.save(proto, net, save_as_external_data=True, location="w.bin", size_threshold=0)
+    before = descriptors()
+    constants = load_onnx(net).constants
+    assert descriptors() <= before + 1
+    for name, values in weights.items():
+        np.testing.assert_array_equal(constants[name], values)
+        assert not constants[name].flags.writeable
 
 
 def test_a_link_that_comes_after_the_check(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

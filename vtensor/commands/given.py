@@ -110,13 +110,16 @@ def _listed(inputs: Inputs) -> str:
 
 def _parsed(text: str, numbers: str, kind: tuple[str, tuple[int | None, ...]]) -> Array:
     dtype, shape = kind
+    number = float if "f" in dtype else int
     try:
-        array = np.array([float(n) if "f" in dtype else int(n) for n in numbers.split(",") if n])
-    except ValueError:
+        values = [number(one) for one in numbers.split(",")] if numbers else []
+        with np.errstate(over="raise"):
+            array = np.array(values, numpy_dtype(dtype))
+        if number is int and array.tolist() != values:  # ml_dtypes' integers wrap around
+            raise OverflowError
+    except (ValueError, ArithmeticError):
         raise InputError(f"--value {text}: {numbers!r} is no list of numbers of {dtype}") from None
-    if not shape and array.size == 1:
-        array = array.reshape(())
-    return array.astype(numpy_dtype(dtype))
+    return array.reshape(()) if not shape and array.size == 1 else array
 
 
 def _read(file: str) -> dict[str, Array]:

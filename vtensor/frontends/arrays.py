@@ -38,7 +38,7 @@ def from_array(
     >>> x.slice(H=(1, 3)).summary()
     'f32 N=1 C=3 H=2 W=4'
     """
-    values = as_array(name or "array", array)
+    values = as_array(f"array {name!r}" if name else "array", array)
     dtype = from_numpy(values.dtype)
     if not values.dtype.isnative:
         if copy is False:

@@ -6,13 +6,13 @@ inside a root, links followed, and is opened such that nothing that changes mean
 
 from __future__ import annotations
 
+import mmap
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,13 +37,26 @@ class DataFiles:
 
     folder: Path
     root: Path | None = None
+    #: By path without links: each mapping keeps a descriptor, of which a process has few.
+    _mappings: dict[Path, Bytes] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def read(self, location: str, offset: int, nbytes: int) -> Bytes:
-        """Bytes of a file, mapped.
+        """Bytes of a file, which is mapped once.
 
         Raises:
             ModelError: there is no such file here, it is no plain file, or it is shorter.
         """
+        data = self._file(location)
+        if offset < 0 or data.size - offset < nbytes:
+            available = max(data.size - offset, 0)
+            raise ModelError(
+                f"{nbytes} bytes are needed, and {location!r} has {available} from byte {offset} on"
+            )
+        return data[offset : offset + nbytes]
+
+    def _file(self, location: str) -> Bytes:
         top = (self.root or self.folder).resolve()
         path = (self.folder / location).resolve() if location and "\0" not in location else top
         if Path(location).is_absolute() or not path.is_relative_to(top) or path == top:
@@ -53,21 +66,17 @@ class DataFiles:
                 "holds it as external_data_root= (--external-data-root)"
             )
         try:
-            with _opened(top, path.relative_to(top).parts) as descriptor:
-                self._check(os.fstat(descriptor), location, offset, nbytes)
-                if nbytes == 0:
-                    return np.zeros(0, np.uint8)
-                with os.fdopen(os.dup(descriptor), "rb") as file:
-                    mapped: np.memmap[Any, Any] = np.memmap(
-                        file, np.uint8, "r", offset=offset, shape=(nbytes,)
-                    )
-                return mapped.view(np.ndarray)
+            if path not in self._mappings:
+                with _opened(top, path.relative_to(top).parts) as descriptor:
+                    self._check(facts := os.fstat(descriptor), location)
+                    self._mappings[path] = _mapped(descriptor, facts.st_size)
+            return self._mappings[path]
         except FileNotFoundError:
             raise ModelError(f"external data file {location!r} is missing") from None
         except OSError as error:
             raise ModelError(f"external data file {location!r} cannot be read: {error}") from error
 
-    def _check(self, facts: os.stat_result, location: str, offset: int, nbytes: int) -> None:
+    def _check(self, facts: os.stat_result, location: str) -> None:
         if not stat.S_ISREG(facts.st_mode):
             raise ModelError(f"external data {location!r} is no plain file")
         if self.root is None and facts.st_nlink > 1:
@@ -75,11 +84,12 @@ class DataFiles:
                 f"external data file {location!r} has {facts.st_nlink} names (hard links); copy "
                 "it, or give external_data_root= (--external-data-root)"
             )
-        if offset < 0 or facts.st_size - offset < nbytes:
-            available = max(facts.st_size - offset, 0)
-            raise ModelError(
-                f"{nbytes} bytes are needed, and {location!r} has {available} from byte {offset} on"
-            )
+
+
+def _mapped(descriptor: int, nbytes: int) -> Bytes:
+    if nbytes == 0:  # which cannot be mapped
+        return np.zeros(0, np.uint8)
+    return np.frombuffer(mmap.mmap(descriptor, nbytes, access=mmap.ACCESS_READ), np.uint8)
 
 
 @contextmanager

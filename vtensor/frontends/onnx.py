@@ -198,7 +198,7 @@ class Model:
         for name, array in values.items():
             dtype, shape = inputs[name]
             port = Port(name, dtype, shape, tuple(f"D{axis}" for axis in range(len(shape))))
-            checked[name] = check_array(as_array(name, array), port)
+            checked[name] = check_array(as_array(f"input {name!r}", array), port)
         return checked
 
     def _bind(self, shapes: Shapes) -> dict[str, tuple[int, ...]]:

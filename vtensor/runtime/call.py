@@ -113,7 +113,7 @@ def _tensors(
         text = f"dims of {', '.join(unknown)}; its inputs are {', '.join(roles)}"
         raise DimError(f"{info.name}: {text}")
     arrays = [
-        one if isinstance(one, VTensor) else as_array(role, one)
+        one if isinstance(one, VTensor) else as_array(f"input {role!r}", one)
         for role, one in zip(roles, operands, strict=True)
     ]
     rows: list[Sequence[str] | None] = [

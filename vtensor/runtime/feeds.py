@@ -42,31 +42,34 @@ class Port:
         return f"{self.name} : {self.dtype} {sizes}"
 
 
-def as_array(name: str, given: object) -> Array:
+def as_array(what: str, given: object, *, written: bool = False) -> Array:
     """A NumPy array of what was given, without a copy where that is possible.
 
+    Args:
+        what: as errors name it: ``"input 'x'"``.
+        given: an array, or an object with ``__dlpack__`` or ``__array__``.
+        written: it is to be written to, so never copied; ``__array__`` may copy and not say so.
+
     Raises:
-        InputError: it offers neither ``__dlpack__`` nor ``__array__``, or has a mask.
+        InputError: it offers no array, copies what is to be written, or has a mask.
     """
     if isinstance(given, np.ndarray):
         if type(given) is not np.ndarray and isinstance(given, np.ma.MaskedArray):
-            text = "a masked array was given; to fix: array.filled(value)"
-            raise InputError(f"input {name!r}: {text}")
+            remedy = "array.data" if written else "array.filled(value)"
+            raise InputError(f"{what}: a masked array was given; to fix: {remedy}")
         return given
     try:
         if hasattr(given, "__dlpack__"):
-            return array_of(given)
-        if hasattr(given, "__array__"):
+            return array_of(given, copy=False if written else None)
+        if hasattr(given, "__array__") and not written:
             return np.asarray(given)
     except DLPackError as error:
-        raise InputError(f"input {name!r}: {error}") from error
+        raise InputError(f"{what}: {error}") from error
     except Exception as error:  # the object's own, of any kind
-        raise InputError(
-            f"input {name!r}: {type(given).__name__} gives no array: {error}"
-        ) from error
+        raise InputError(f"{what}: {type(given).__name__} gives no array: {error}") from error
+    wanted = "__dlpack__" if written else "__dlpack__ or __array__"
     raise InputError(
-        f"input {name!r}: {type(given).__name__} is no array; give a NumPy array or an object with "
-        "__dlpack__ or __array__"
+        f"{what}: {type(given).__name__} is no array; give a NumPy array or an object with {wanted}"
     )
 
 
@@ -159,7 +162,7 @@ def feed_of(given: object, port: Port) -> Feed:
             return Feed(part.renamed(dict(zip(order, port.dims, strict=True))), part.array)
         owner, array = given.data(), given.numpy(order)
     else:
-        owner = as_array(port.name, given)
+        owner = as_array(f"input {port.name!r}", given)
         array = check_array(owner, port)
     layout = layout_of(array, port.dims)
     if layout is None:
@@ -217,8 +220,8 @@ def check_out(
         if list(wanted).count(name) != 1:
             listed = ", ".join(wanted) or "none"
             raise InputError(f"out: {name!r} is not one of the outputs wanted, once: {listed}")
-        array, what = as_array(name, given), f"out {name!r}"
-        port = known[name]
+        what, port = f"out {name!r}", known[name]
+        array = as_array(what, given, written=True)
         try:
             have = from_numpy(array.dtype) if array.dtype.isnative else str(array.dtype)
         except VTensorError as error:
