@@ -12,11 +12,14 @@ from libdesc.numpy.arrays import FLOATS, wide
 from ops._sampling import terms
 from ops.gather import checked
 from ptensor import Layout, PTensor, lib_tagger
-from vtensor.errors import DimError
+from vtensor.errors import DimError, InputError
 from vtensor.operators import Context, Naming, NodeReader, Pair, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 Array = np.ndarray[Any, Any]
+
+#: A box is sampled at this many places along a dim, no more: how many there are, data may decide.
+_MOST_SAMPLES = 1 << 12
 
 
 def _names(node: Naming) -> None:
@@ -95,6 +98,11 @@ def _places(op: RoiAlign, begin: float, end: float, bins: int) -> Array:
     """Where a box is sampled along one dim: a row a bin."""
     size = end - begin if op.half_pixel else max(end - begin, 1.0)
     many = op.sampling_ratio or max(int(np.ceil(size / bins)), 0)
+    if many * bins > _MOST_SAMPLES:
+        raise InputError(
+            f"RoiAlign: a box spans {size:g} pixels, and would be sampled at {many * bins} places "
+            f"along a dim; {_MOST_SAMPLES} at most: to fix: smaller boxes or sampling_ratio"
+        )
     inside = (np.arange(many) + 0.5) / max(many, 1)
     first = begin - 0.5 if op.half_pixel else begin
     return np.asarray(first + (np.arange(bins)[:, np.newaxis] + inside) * size / bins)

@@ -58,7 +58,7 @@ def test_what_vtensor_lacks_does_not_fail_on_the_reference() -> None:
     others = [case for case in load().values() if not case.supported and not is_random(case)]
     outcomes = {case.name: judge(case, vtensor_reference) for case in others}
     assert {n: o.reason for n, o in outcomes.items() if o.status == "failed"} == {}
-    assert sum(outcome.status == "passed" for outcome in outcomes.values()) > len(others) // 6
+    assert sum(outcome.status == "passed" for outcome in outcomes.values()) > 5
 
 
 def is_random(case: Case) -> bool:

@@ -228,3 +228,13 @@ def test_the_command_line_says_so(lacking: Lacking, tmp_path: Path) -> None:
         ran = CliRunner().invoke(app, [command, str(file), "--no-reference"])
         assert ran.exit_code == 1
         assert "Elu : 1 x, last" in ran.stderr
+
+
+def test_what_may_never_end_is_no_last_resort() -> None:
+    text = (
+        'g (int32[4] x) => (float[2] y) { y = TfIdfVectorizer<mode = "TF", min_gram_length = 1,'
+        " max_gram_length = 1, max_skip_count = 0, ngram_counts = [0], ngram_indexes = [0, 1],"
+        " pool_int64s = [2, 3]>(x) }"
+    )
+    with pytest.raises(UnsupportedOperatorError, match="TfIdfVectorizer"):
+        load_onnx(model(text))

@@ -75,7 +75,7 @@ def _wrong(rng: Generator, array: np.ndarray[Any, Any]) -> Any:
             array[..., ::-1] if array.ndim else array,
             array.astype(array.dtype.newbyteorder(">")),
             np.ma.masked_invalid(array) if array.dtype.kind == "f" else array,
-            np.ascontiguousarray(array).data if array.dtype.kind == "f" else array,
+            np.ascontiguousarray(array).data if array.dtype.isbuiltin == 1 else array,
             array.astype(object),
             array.astype(np.float64),
             array[None],

@@ -181,3 +181,16 @@ def test_a_class_outside_of_one_hot() -> None:
     with Session(model(text, d=np.array(3), v=np.array([0, 1], np.float32))) as session:
         [y] = session.run(None, {"i": ints(1, 9, -1)})
     np.testing.assert_array_equal(y, [[0, 1, 0], [0, 0, 0], [0, 0, 1]])
+
+
+def test_a_box_that_spans_the_world() -> None:
+    text = (
+        "g (float[1, 2, 5, 5] x, float[1, 4] b) => (float[r, c, h, w] y)"
+        " { y = RoiAlign<output_height = 2, output_width = 2>(x, b, i) }"
+    )
+    with Session(model(text, i=ints(0)), threads=1) as session:
+        boxes = np.array([[0, 0, 4, 4]], np.float32)
+        [right] = session.run(None, {"x": X, "b": boxes})
+        with pytest.raises(InputError, match=r"RoiAlign '.*a box spans 4e\+09 pixels"):
+            session.run(None, {"x": X, "b": boxes * np.float32(1e9)})
+        np.testing.assert_array_equal(session.run(None, {"x": X, "b": boxes})[0], right)
