@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from vtensor.dtype import from_numpy
 from vtensor.errors import DimError, GraphError
 from vtensor.operators import Context, info_of, label_of, run_compute
+from vtensor.sizes import OpenSize, closed, open_names
 from vtensor.tensor import Option, VTensor
 
 if TYPE_CHECKING:
@@ -70,15 +71,22 @@ class Graph:
     nodes: dict[str, Node] = field(default_factory=dict)
     sealed: bool = False
 
-    def input(self, name: str, dims: Mapping[str, int], dtype: str = "f32") -> VTensor:
+    def input(self, name: str, dims: Mapping[str, int | None], dtype: str = "f32") -> VTensor:
         """A value that every run is given.
 
         Args:
             name: the name to give it by.
-            dims: sizes by name, in presentation order.
+            dims: sizes by name, in presentation order. None is open: every run may bring another
+                size, one for all inputs that leave a dim of this name open.
             dtype: element type.
+
+        >>> from ops import Relu
+        >>> g = Graph()
+        >>> g.add(Relu(), g.input("x", {"N": None, "C": 3})).summary()
+        'f32 N=N C=3'
         """
-        value = VTensor(dtype, dims, Option(name=self._free(name)))
+        sizes = {dim: OpenSize.of(dim) if size is None else size for dim, size in dims.items()}
+        value = VTensor(dtype, sizes, Option(name=self._free(name)))
         self.values[name] = value
         self.inputs.append(name)
         return value
@@ -161,6 +169,40 @@ class Graph:
             raise GraphError(f"graph {self.name!r} has no output: call output(value)")
         self.sealed = True
         return self
+
+    @property
+    def open_sizes(self) -> tuple[str, ...]:
+        """Names of the sizes that are open; empty where all are known."""
+        sizes = (size for name in self.inputs for size in self.values[name].dims.values())
+        return tuple(sorted(open_names(sizes)))
+
+    def with_sizes(self, sizes: Mapping[str, int]) -> Graph:
+        """The same graph with its open sizes decided, sealed.
+
+        Raises:
+            DimError: one of them is missing, or an operator does not take it.
+
+        >>> from ops import Relu
+        >>> g = Graph("tiny")
+        >>> g.output(g.add(Relu(), g.input("x", {"N": None, "C": 3}), name="relu"))
+        >>> g.with_sizes({"N": 2}).values["relu"].size("N")
+        2
+        """
+        if missing := [name for name in self.open_sizes if name not in sizes]:
+            raise DimError(f"graph {self.name!r}: no size is given for {', '.join(missing)}")
+        made = Graph(self.name)
+        for name in self.inputs:
+            value = self.values[name]
+            dims = {dim: closed(size, sizes) for dim, size in value.dims.items()}
+            made.input(name, dims, value.dtype)
+        for name, array in self.constants.items():
+            made.constant(array, list(self.values[name].dims), name)
+        for node in self.nodes.values():
+            inputs = [made.values[name] for name in node.inputs]
+            made.add(closed(node.op, sizes), *inputs, name=node.name, outputs=node.outputs)
+        for alias, name in self.outputs.items():
+            made.output(made.values[name], alias)
+        return made.seal()
 
     def to_networkx(self) -> nx.MultiDiGraph[str]:
         """Nodes and values as a networkx graph; edge attribute ``value`` is the value's name.

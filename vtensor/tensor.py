@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from vtensor.dims import dim_names
 from vtensor.dtype import ITEMSIZE
 from vtensor.errors import ContractError, DimError, DTypeError, LayoutError
+from vtensor.sizes import OpenSize
 
 if TYPE_CHECKING:
     import numpy as np
@@ -117,9 +118,12 @@ class VTensor:
                 raise DimError(
                     f"a dim's name is an identifier such as 'N' or 'batch', not {name!r}"
                 )
+            if isinstance(size, OpenSize):
+                continue
             if not isinstance(size, int) or isinstance(size, bool) or size < 0:
                 raise DimError(f"dim {name} has size {size!r}; a size is an integer of at least 0")
-        if prod(dims.values()) * ITEMSIZE[dtype] > MAX_BYTES:
+        known = (size for size in dims.values() if not isinstance(size, OpenSize))
+        if prod(known) * ITEMSIZE[dtype] > MAX_BYTES:
             raise DimError(f"{dict(dims)} of {dtype} takes more bytes than 64 bits can count")
         self.dtype = dtype
         self._dims = MappingProxyType(dict(dims))

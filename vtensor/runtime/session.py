@@ -36,6 +36,7 @@ from vtensor.runtime.feeds import (
     parse_layouts,
 )
 from vtensor.runtime.plan import Conversion, Plan, Result
+from vtensor.sizes import OpenSize, open_names
 from vtensor.tensor import Option, VTensor
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class Session:
         self._delivery = parse_layouts(
             output_layouts, self._outputs, "output_layouts", any_too=True
         )
-        if self._graph is not None:
+        if self._graph is not None and not self._graph.open_sizes:
             key = tuple(
                 (p.name, tuple(s or 0 for s in p.shape), p.dtype, self._entry_layout(p), None)
                 for p in self._inputs
@@ -317,6 +318,8 @@ class Session:
         if graph is None:
             assert self._model is not None, "an open session has a model or a graph"
             graph = self._model.graph({row[0]: row[1] for row in key}, _values(key))
+        elif graph.open_sizes:
+            graph = graph.with_sizes(_decided(graph, key))
         entry = {name: layout for name, _, _, layout, value in key if value is None}
         extended = extend(resolve(graph, entry, self._libraries), self._delivery, self._libraries)
         extended = optimise(extended, self._optimize)
@@ -374,7 +377,24 @@ def _tensor(result: Result) -> VTensor:
 
 
 def _port(name: str, value: Any) -> Port:
-    return Port(name, value.dtype, tuple(value.dims.values()), tuple(value.dims))
+    sizes = (None if isinstance(size, OpenSize) else size for size in value.dims.values())
+    return Port(name, value.dtype, tuple(sizes), tuple(value.dims))
+
+
+def _decided(graph: Graph, key: Key) -> dict[str, int]:
+    """The open sizes of a graph, from the shapes of its inputs.
+
+    Raises:
+        InputError: two inputs bring different sizes for one name; names both.
+    """
+    found: dict[str, tuple[int, str]] = {}
+    for name, shape, *_ in key:
+        for declared, size in zip(graph.values[name].dims.values(), shape, strict=True):
+            for unknown in open_names([declared]):
+                have, by = found.setdefault(unknown, (size, name))
+                if have != size:
+                    raise InputError(f"{unknown} is {have} in input {by!r} and {size} in {name!r}")
+    return {unknown: size for unknown, (size, _) in found.items()}
 
 
 def _load(

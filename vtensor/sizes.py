@@ -1,0 +1,94 @@
+"""Sizes that are open until a run decides them: what a builder makes of ``{"N": None}``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from math import prod
+from typing import Any, NoReturn
+
+from vtensor.errors import DimError
+
+
+class OpenSize(int):
+    """A size that is not known yet: a number times names, as in ``6*N``.
+
+    It can be multiplied, and be compared for equality. Whatever else asks for its value is an
+    error, since the answer would hold for one size alone.
+
+    >>> n = OpenSize.of("N")
+    >>> 2 * n * 3, 6 * n == n * 6, n == 6
+    (6*N, True, False)
+    """
+
+    factor: int
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, *names: str, factor: int = 1) -> OpenSize:
+        """The size that has a name, or a product of such."""
+        made = cls(factor)
+        made.factor, made.names = factor, tuple(sorted(names))
+        return made
+
+    def at(self, sizes: Mapping[str, int]) -> int:
+        """The number, once the names' sizes are known."""
+        return self.factor * prod(sizes[name] for name in self.names)
+
+    def __mul__(self, other: int) -> int:
+        if other == 0:
+            return 0
+        if isinstance(other, OpenSize):
+            return OpenSize.of(*self.names, *other.names, factor=self.factor * other.factor)
+        return OpenSize.of(*self.names, factor=self.factor * other)
+
+    __rmul__ = __mul__
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, OpenSize):
+            return False
+        return (self.factor, self.names) == (other.factor, other.names)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((self.factor, self.names))
+
+    def __repr__(self) -> str:
+        return "*".join([str(self.factor)] * (self.factor != 1) + list(self.names))
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return format(repr(self), spec)
+
+    def _needed(self, *_: object) -> NoReturn:
+        raise DimError(
+            f"the size {self} is open until a run decides it, and is needed here: give the input "
+            f"a size, not None"
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __neg__ = __abs__ = _needed
+    __floordiv__ = __rfloordiv__ = __truediv__ = __rtruediv__ = __mod__ = __rmod__ = _needed
+    __pow__ = __rpow__ = __divmod__ = __rdivmod__ = __float__ = __int__ = __bool__ = _needed
+    __lt__ = __le__ = __gt__ = __ge__ = __and__ = __or__ = __xor__ = __lshift__ = _needed
+
+
+def open_names(sizes: Iterable[int]) -> set[str]:
+    """The names of what is open among sizes."""
+    return {name for size in sizes if isinstance(size, OpenSize) for name in size.names}
+
+
+def closed(value: Any, sizes: Mapping[str, int]) -> Any:
+    """The same with open sizes decided: a size, a row of such, an operator with such parameters."""
+    if isinstance(value, OpenSize):
+        return value.at(sizes)
+    if isinstance(value, tuple) and type(value) is tuple:
+        return tuple(closed(each, sizes) for each in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        now = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
+        then = {name: closed(each, sizes) for name, each in now.items()}
+        changed = {name: each for name, each in then.items() if each is not now[name]}
+        return dataclasses.replace(value, **changed) if changed else value
+    return value
