@@ -57,7 +57,7 @@ class PlanStep:
     """A node of the extended graph as a plan shows it.
 
     ``kernels`` are the library's names for what runs; empty when nothing does, since the output is
-    the input's memory under other dims.
+    the input's memory under other dims, or has no elements.
     """
 
     node: ExtendedNode
