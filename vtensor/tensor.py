@@ -122,8 +122,8 @@ class VTensor:
                 continue
             if not isinstance(size, int) or isinstance(size, bool) or size < 0:
                 raise DimError(f"dim {name} has size {size!r}; a size is an integer of at least 0")
-        known = (size for size in dims.values() if not isinstance(size, OpenSize))
-        if prod(known) * ITEMSIZE[dtype] > MAX_BYTES:
+        known = [size for size in dims.values() if not isinstance(size, OpenSize)]
+        if max(prod(known), *known, 0) * ITEMSIZE[dtype] > MAX_BYTES:
             raise DimError(f"{dict(dims)} of {dtype} takes more bytes than 64 bits can count")
         self.dtype = dtype
         self._dims = MappingProxyType(dict(dims))

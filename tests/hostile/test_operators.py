@@ -9,7 +9,8 @@ import pytest
 
 from tests.frontends.support import f32, model
 from vtensor import Session
-from vtensor.errors import InputError, VTensorError
+from vtensor.errors import DimError, InputError, VTensorError
+from vtensor.tensor import VTensor
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -194,3 +195,10 @@ def test_a_box_that_spans_the_world() -> None:
         with pytest.raises(InputError, match=r"RoiAlign '.*a box spans 4e\+09 pixels"):
             session.run(None, {"x": X, "b": boxes * np.float32(1e9)})
         np.testing.assert_array_equal(session.run(None, {"x": X, "b": boxes})[0], right)
+
+
+def test_a_size_beyond_64_bits_beside_one_of_0() -> None:
+    for sizes in ({"N": 0, "C": 2**63}, {"N": 2**32, "C": 2**32}):
+        with pytest.raises(DimError, match="more bytes than 64 bits can count"):
+            VTensor("u8", sizes)
+    assert VTensor("u8", {"N": 0, "C": 2**62}).nbytes == 0
