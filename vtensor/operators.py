@@ -196,8 +196,8 @@ def operator(
         equal: pairs of products that must be equal, ``("x.C", "w.I * group")``.
         elementwise: the value at a place depends only on the inputs' values at that place.
         onnx: how ONNX writes it.
-        structural: a kind of ``STRUCTURAL`` when this is the operator by which the front door moves
-            names or dims about without moving data.
+        structural: a kind of ``STRUCTURAL`` when this is the operator by which the front door does
+            such a thing itself: names and dims that move no data, parts that are put together.
 
     Raises:
         GraphError: the name is taken, or ``dims`` and ``compute`` disagree.

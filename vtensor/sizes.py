@@ -66,7 +66,7 @@ class OpenSize(int):
     def _needed(self, *_: object) -> NoReturn:
         raise DimError(
             f"the size {self} is open until a run decides it, and is needed here: give the input "
-            f"a size, not None"
+            "a size, not None"
         )
 
     __add__ = __radd__ = __sub__ = __rsub__ = __neg__ = __abs__ = _needed
