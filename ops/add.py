@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from libdesc import invoker, onednn
+from libdesc import eigen, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, aligned, finish
 from ops._names import (
     broadcast_input,
@@ -75,6 +75,14 @@ def onednn_add(ctx: Context, op: Add, a: VTensor, b: VTensor, y: VTensor) -> Non
     if lib_tagger("onednn", [left, right], [dst]):
         return
     add()
+
+
+@invoker("Add", library="eigen", dtypes=eigen.DTYPES)
+def eigen_add(ctx: Context, op: Add, a: VTensor, b: VTensor, y: VTensor) -> None:
+    left, right, dst = (PTensor(t).require(Layout.ANY) for t in (a, b, y))
+    if lib_tagger("eigen", [left, right], [dst]):
+        return
+    eigen.pointwise(lambda a, b: a + b, [left, right], dst)
 
 
 @invoker("Add", library="numpy", dtypes=NUMBERS, python=True)

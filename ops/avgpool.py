@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from libdesc import guideline, invoker, onednn
+from libdesc import eigen, guideline, invoker, onednn
 from libdesc.numpy.arrays import FLOATS, windows
 from ops._windows import (
     Sizes,
@@ -102,6 +102,15 @@ def onednn_avgpool(ctx: Context, op: AvgPool, x: VTensor, y: VTensor) -> None:
     if lib_tagger("onednn", [src], [dst]):
         return
     pool()
+
+
+@invoker("AvgPool", library="eigen", dtypes=eigen.DTYPES, when=_onednn_counts_so)
+def eigen_avgpool(ctx: Context, op: AvgPool, x: VTensor, y: VTensor) -> None:
+    src, dst = (PTensor(t).require(eigen.channels_last(t)) for t in (x, y))
+    if lib_tagger("eigen", [src], [dst]):
+        return
+    kind = "avg_include_padding" if op.count_include_pad else "avg_exclude_padding"
+    eigen.pooling(kind, src, dst, eigen.Slide(*geometry(x, y, op.kernel_shape, op)))
 
 
 @invoker("AvgPool", library="numpy", dtypes=FLOATS, python=True)

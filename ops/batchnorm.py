@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from libdesc import invoker, onednn
+from libdesc import eigen, invoker, onednn
 from libdesc.numpy.arrays import FLOATS, aligned, finish, wide
 from ops._windows import image_names
 from ops.add import Add
@@ -124,6 +124,25 @@ def onednn_batchnorm(
     if lib_tagger("onednn", ins, [dst]):
         return
     normalize()
+
+
+@invoker("BatchNorm", library="eigen", dtypes=eigen.DTYPES)
+def eigen_batchnorm(
+    ctx: Context,
+    op: BatchNorm,
+    x: VTensor,
+    scale: VTensor,
+    bias: VTensor,
+    mean: VTensor,
+    var: VTensor,
+    y: VTensor,
+) -> None:
+    ins, dst = [PTensor(t) for t in (x, scale, bias, mean, var)], PTensor(y)
+    for tensor in (*ins, dst):
+        tensor.require(Layout.ANY)
+    if lib_tagger("eigen", ins, [dst]):
+        return
+    eigen.pointwise(lambda x, s, b, m, v: (x - m) / (v + op.epsilon).sqrt() * s + b, ins, dst)
 
 
 @invoker("BatchNorm", library="numpy", dtypes=FLOATS, python=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from libdesc import invoker, onednn
+from libdesc import eigen, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, aligned, finish
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
@@ -47,6 +47,14 @@ def onednn_biasadd(ctx: Context, op: BiasAdd, x: VTensor, b: VTensor, y: VTensor
     if lib_tagger("onednn", [src, bias], [dst]):
         return
     add()
+
+
+@invoker("BiasAdd", library="eigen", dtypes=eigen.DTYPES)
+def eigen_biasadd(ctx: Context, op: BiasAdd, x: VTensor, b: VTensor, y: VTensor) -> None:
+    left, right, dst = (PTensor(t).require(Layout.ANY) for t in (x, b, y))
+    if lib_tagger("eigen", [left, right], [dst]):
+        return
+    eigen.pointwise(lambda x, b: x + b, [left, right], dst)
 
 
 @invoker("BiasAdd", library="numpy", dtypes=NUMBERS, python=True)

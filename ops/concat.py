@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from libdesc import guideline, invoker, onednn
+from libdesc import eigen, guideline, invoker, onednn
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
 from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
@@ -69,6 +69,14 @@ def onednn_concat(ctx: Context, op: Concat, *operands: VTensor) -> None:
     if lib_tagger("onednn", sources, [dst]):
         return
     concat()
+
+
+@invoker("Concat", library="eigen", dtypes=eigen.DTYPES)
+def eigen_concat(ctx: Context, op: Concat, *operands: VTensor) -> None:
+    *sources, dst = (PTensor(t).require(eigen.channels_last(t)) for t in operands)
+    if lib_tagger("eigen", sources, [dst]):
+        return
+    eigen.concat(sources, dst, op.axis)
 
 
 @invoker("Concat", library="numpy", python=True)

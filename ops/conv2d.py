@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libdesc import guideline, invoker, onednn
+from libdesc import eigen, guideline, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, convolution
 from ops._windows import counts, image_names, read_image, read_window
 from ops.biasadd import BiasAdd
@@ -112,6 +112,17 @@ def onednn_conv2d(ctx: Context, op: Conv2D, x: VTensor, w: VTensor, y: VTensor) 
     if lib_tagger("onednn", [src, weights], [dst]):
         return
     convolve()
+
+
+@invoker("Conv2D", library="eigen", dtypes=eigen.DTYPES)
+def eigen_conv2d(ctx: Context, op: Conv2D, x: VTensor, w: VTensor, y: VTensor) -> None:
+    src, dst = (PTensor(t).require(eigen.channels_last(t)) for t in (x, y))
+    weights = PTensor(w).require("GhwIO" if "G" in w.dims else "hwIO")
+    if lib_tagger("eigen", [src, weights], [dst]):
+        return
+    kernel = (w.size("h"), w.size("w"))
+    slide = eigen.Slide(kernel, op.strides, op.pads, op.dilations)
+    eigen.convolution(src, weights, dst, slide, op.group)
 
 
 @invoker("Conv2D", library="numpy", dtypes=NUMBERS, python=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libdesc import guideline, invoker, onednn
+from libdesc import eigen, guideline, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, convolution
 from ops._windows import counts
 from ptensor import PTensor, lib_tagger
@@ -67,6 +67,18 @@ def onednn_depthwise(ctx: Context, op: DepthwiseConv2D, x: VTensor, w: VTensor, 
     if lib_tagger("onednn", [src, weights], [dst]):
         return
     convolve()
+
+
+@invoker("DepthwiseConv2D", library="eigen", dtypes=eigen.DTYPES)
+def eigen_depthwiseconv2d(
+    ctx: Context, op: DepthwiseConv2D, x: VTensor, w: VTensor, y: VTensor
+) -> None:
+    src, dst = (PTensor(t).require(eigen.channels_last(t)) for t in (x, y))
+    weights = PTensor(w).require("hwGOI")
+    if lib_tagger("eigen", [src, weights], [dst]):
+        return
+    kernel = (w.size("h"), w.size("w"))
+    eigen.depthwise(src, weights, dst, eigen.Slide(kernel, op.strides, op.pads, op.dilations))
 
 
 @invoker("DepthwiseConv2D", library="numpy", dtypes=NUMBERS, python=True)

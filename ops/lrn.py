@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from libdesc import guideline, invoker, onednn
+from libdesc import eigen, guideline, invoker, onednn
 from libdesc.numpy.arrays import FLOATS
 from ops._windows import image_order, pool_names, read_image
 from ptensor import PTensor, lib_tagger
@@ -70,6 +70,14 @@ def onednn_lrn(ctx: Context, op: LRN, x: VTensor, y: VTensor) -> None:
     if lib_tagger("onednn", [src], [dst]):
         return
     normalize()
+
+
+@invoker("LRN", library="eigen", dtypes=eigen.DTYPES)
+def eigen_lrn(ctx: Context, op: LRN, x: VTensor, y: VTensor) -> None:
+    src, dst = (PTensor(t).require(eigen.channels_last(t)) for t in (x, y))
+    if lib_tagger("eigen", [src], [dst]):
+        return
+    eigen.lrn(src, dst, op.size, op.alpha, op.beta, op.bias)
 
 
 @invoker("LRN", library="numpy", dtypes=FLOATS, python=True)

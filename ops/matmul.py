@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from libdesc import guideline, invoker, onednn
+from libdesc import eigen, guideline, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, wide
 from ops._names import broadcast_input
 from ops.add import Add
@@ -145,6 +145,18 @@ def onednn_matmul(ctx: Context, op: MatMul, a: VTensor, b: VTensor, y: VTensor) 
     if lib_tagger("onednn", [left, right], [dst]):
         return
     multiply()
+
+
+@invoker("MatMul", library="eigen", dtypes=eigen.DTYPES)
+def eigen_matmul(ctx: Context, op: MatMul, a: VTensor, b: VTensor, y: VTensor) -> None:
+    groups = eigen.Groups.of(a, b, op.over)
+    batch, rows, columns, _ = groups
+    left = PTensor(a).require(Layout.plain([*batch, *rows, op.over]))
+    right = PTensor(b).require(Layout.plain([*batch, op.over, *columns]))
+    dst = PTensor(y).require(Layout.plain([*batch, *rows, *columns]))
+    if lib_tagger("eigen", [left, right], [dst]):
+        return
+    eigen.matmul(left, right, dst, groups)
 
 
 @invoker("MatMul", library="numpy", dtypes=NUMBERS, python=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libdesc import guideline, invoker, onednn
+from libdesc import eigen, guideline, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, lowest, windows
 from ops._windows import (
     Sizes,
@@ -98,6 +98,14 @@ def onednn_maxpool(ctx: Context, op: MaxPool, x: VTensor, y: VTensor) -> None:
     if lib_tagger("onednn", [src], [dst]):
         return
     pool()
+
+
+@invoker("MaxPool", library="eigen", dtypes=eigen.DTYPES)
+def eigen_maxpool(ctx: Context, op: MaxPool, x: VTensor, y: VTensor) -> None:
+    src, dst = (PTensor(t).require(eigen.channels_last(t)) for t in (x, y))
+    if lib_tagger("eigen", [src], [dst]):
+        return
+    eigen.pooling("max", src, dst, eigen.Slide(*geometry(x, y, op.kernel_shape, op)))
 
 
 @invoker("MaxPool", library="numpy", dtypes=NUMBERS, python=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libdesc import guideline, invoker, onednn
+from libdesc import eigen, guideline, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS
 from ops._reduce import reduced_dims, reduction_names, without
 from ptensor import Layout, PTensor, lib_tagger
@@ -58,6 +58,16 @@ def onednn_mean(ctx: Context, op: Mean, x: VTensor, y: VTensor) -> None:
     if lib_tagger("onednn", [src], [dst]):
         return
     mean()
+
+
+@invoker("Mean", library="eigen", dtypes=eigen.DTYPES)
+def eigen_mean(ctx: Context, op: Mean, x: VTensor, y: VTensor) -> None:
+    behind = [*op.axes, *(["C"] if "C" in x.dims and "C" not in op.axes else [])]
+    src = PTensor(x).require(eigen.last(x, behind))
+    dst = PTensor(y).require(eigen.last(y, [dim for dim in behind if dim in y.dims]))
+    if lib_tagger("eigen", [src], [dst]):
+        return
+    eigen.mean(src, dst, op.axes)
 
 
 @invoker("Mean", library="numpy", dtypes=NUMBERS, python=True)

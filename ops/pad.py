@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from libdesc import invoker
+from libdesc import eigen, invoker
 from ops._names import axes_of, same_names
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
@@ -77,6 +77,18 @@ def _pads(op: Pad) -> list[tuple[str, int, int]]:
     """Each axis with the elements before and behind it."""
     half = len(op.axes)
     return list(zip(op.axes, op.pads[:half], op.pads[half:], strict=True))
+
+
+def _constant(op: Pad, x: VTensor, y: VTensor) -> bool | str:
+    return op.mode == "constant" or f"puts constants around, not {op.mode}"
+
+
+@invoker("Pad", library="eigen", dtypes=eigen.DTYPES, when=_constant)
+def eigen_pad(ctx: Context, op: Pad, x: VTensor, y: VTensor) -> None:
+    src, dst = (PTensor(t).require(eigen.channels_last(t)) for t in (x, y))
+    if lib_tagger("eigen", [src], [dst]):
+        return
+    eigen.pad(src, dst, {dim: before for dim, before, _ in _pads(op)}, op.value)
 
 
 @invoker("Pad", library="numpy", python=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from libdesc import invoker, onednn
+from libdesc import eigen, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS
 from ops._names import same_names
 from ptensor import Layout, PTensor, lib_tagger
@@ -45,6 +45,14 @@ def onednn_relu(ctx: Context, op: Relu, x: VTensor, y: VTensor) -> None:
     if lib_tagger("onednn", [src], [dst]):
         return
     relu()
+
+
+@invoker("Relu", library="eigen", dtypes=eigen.DTYPES)
+def eigen_relu(ctx: Context, op: Relu, x: VTensor, y: VTensor) -> None:
+    src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
+    if lib_tagger("eigen", [src], [dst]):
+        return
+    eigen.pointwise(lambda value: value.max(0), [src], dst)
 
 
 @invoker("Relu", library="numpy", dtypes=NUMBERS, python=True)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from libdesc import invoker, onednn
+from libdesc import eigen, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS
 from ops._elementwise import NATIVE, Array, Unary, numpy_unary
 from ops._names import same_names
@@ -79,6 +79,14 @@ def onednn_relu6(ctx: Context, op: Relu6, x: VTensor, y: VTensor) -> None:
     if lib_tagger("onednn", [src], [dst]):
         return
     clip()
+
+
+@invoker("Relu6", library="eigen", dtypes=eigen.DTYPES)
+def eigen_relu6(ctx: Context, op: Relu6, x: VTensor, y: VTensor) -> None:
+    src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
+    if lib_tagger("eigen", [src], [dst]):
+        return
+    eigen.pointwise(lambda value: value.max(0).min(6), [src], dst)
 
 
 @invoker("Relu6", library="numpy", dtypes=NUMBERS, python=True)

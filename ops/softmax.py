@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from libdesc import guideline, invoker, onednn
+from libdesc import eigen, guideline, invoker, onednn
 from libdesc.numpy.arrays import FLOATS, lowest
 from ops._names import same_names
 from ptensor import Layout, PTensor, lib_tagger
@@ -80,6 +80,14 @@ def onednn_softmax(ctx: Context, op: Softmax, x: VTensor, y: VTensor) -> None:
     if lib_tagger("onednn", [src], [dst]):
         return
     softmax()
+
+
+@invoker("Softmax", library="eigen", dtypes=eigen.DTYPES)
+def eigen_softmax(ctx: Context, op: Softmax, x: VTensor, y: VTensor) -> None:
+    src, dst = (PTensor(t).require(eigen.last(t, op.axis)) for t in (x, y))
+    if lib_tagger("eigen", [src], [dst]):
+        return
+    eigen.softmax(src, dst, op.axis)
 
 
 @invoker("Softmax", library="numpy", dtypes=FLOATS, python=True)

@@ -1,0 +1,50 @@
+"""The handlers of Eigen's description. Nothing native is loaded before one of them is called."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from libdesc.eigen import native
+from libdesc.eigen.kernels import DTYPES, copy
+from libdesc.eigen.memory import changes
+from libdesc.transforms import LayoutChange
+from ptensor.evaluation import Call
+from ptensor.layout import Layout
+from ptensor.tensor import PTensor
+from ptensor.transform import nested
+from vtensor.errors import LibraryError
+
+
+def available() -> str | None:
+    """None, or why Eigen's kernels cannot be used in this process."""
+    try:
+        native.load_baseline()
+    except LibraryError as error:
+        return str(error)
+    return None
+
+
+def version() -> str:
+    """Eigen's version, and the instruction set that its kernels use."""
+    kernels = native.load()
+    return f"{kernels.version} on {kernels.level}"
+
+
+def limit_isa(cap: str) -> None:
+    """Cap the instruction set; see ``native.limit``."""
+    native.limit(cap)
+
+
+def confirm(call: Call, row: Sequence[Layout]) -> str | None:
+    """None when a change of layout is one that ``reorder`` makes; other calls decide themselves."""
+    if not isinstance(call.op, LayoutChange):
+        return None
+    types = {str(layout.stored(t.dtype)) for layout, t in zip(row, call.operands, strict=True)}
+    if types != set(DTYPES):
+        return f"copies {', '.join(DTYPES)} only"
+    return None if nested(*row) else f"the blocks of {row[0]} and {row[1]} do not nest"
+
+
+def reorder(source: PTensor, target: PTensor, permutation: tuple[int, ...]) -> None:  # noqa: ARG001
+    """Change a layout: one step; the layouts say more than the permutation."""
+    copy([source], target, changes(source, target))

@@ -1,0 +1,15 @@
+// native/eigen/boxes.h: boxes of elements, copied and filled.
+#pragma once
+
+#include "kernels.h"
+
+namespace vtensor::eigen {
+
+// Checks that a box stays below `to_size` elements of dst and, unless it only fills, `from_size` of
+// its source; gives it an order of axes that memory likes. Throws std::invalid_argument.
+Box arranged(const Box &box, Index from_size, Index to_size);
+
+// Copies one that was arranged, or fills it where src is null.
+void move(const Box &box, const float *src, float *dst);
+
+}  // namespace vtensor::eigen

@@ -1,0 +1,75 @@
+// native/eigen/depthwise.cpp: a convolution of each channel by itself.
+#include "channels.h"
+#include "check.h"
+#include "kernels.h"
+#include "parallel.h"
+#include "window.h"
+
+namespace vtensor::eigen {
+
+namespace {
+
+class Depthwise final : public Step {
+public:
+    Depthwise(const Window &window, Index multiplier)
+        : Step("depthwise"), window_(window), multiplier_(multiplier) {
+        check(window_);
+        demand(multiplier > 0, "no kernels");
+        outputs_ = times(window.channels, multiplier);
+        pixels_ = dst_pixels(window_);
+        add_slot("src", VTENSOR_READ, times(src_pixels(window_), window.channels));
+        add_slot("weights", VTENSOR_READ, times(taps(window_), outputs_));
+        add_slot("dst", VTENSOR_WRITE, times(pixels_, outputs_));
+    }
+
+private:
+    void run(void *const *slots) const override {
+        const Index work = pixels_ * outputs_ * taps(window_);
+        parallel(pixels_, work, [&](Index begin, Index end) {
+            for (Index pixel = begin; pixel < end; ++pixel) {
+                float *dst = output(slots, 2) + pixel * outputs_;
+                if (multiplier_ == 1) {
+                    one_each(input(slots, 0), input(slots, 1), place(window_, pixel), dst);
+                } else {
+                    several_each(input(slots, 0), input(slots, 1), place(window_, pixel), dst);
+                }
+            }
+        });
+    }
+
+    void one_each(const float *src, const float *weights, const Place &at, float *dst) const {
+        for_each_block(outputs_, [&](auto &sum, Index first) {
+            sum.setZero();
+            for_each_tap(window_, at, [&](Index tap, Index pixel) {
+                if (pixel < 0) return;
+                sum += like(sum, src + pixel * outputs_ + first) *
+                       like(sum, weights + tap * outputs_ + first);
+            });
+            like(sum, dst + first) = sum;
+        });
+    }
+
+    void several_each(const float *src, const float *weights, const Place &at, float *dst) const {
+        using Kernels = Eigen::Map<const Eigen::ArrayXf>;
+        for (Index channel = 0; channel < window_.channels; ++channel) {
+            Eigen::Map<Eigen::ArrayXf> sum(dst + channel * multiplier_, multiplier_);
+            sum.setZero();
+            for_each_tap(window_, at, [&](Index tap, Index pixel) {
+                if (pixel < 0) return;
+                sum += src[pixel * window_.channels + channel] *
+                       Kernels(weights + tap * outputs_ + channel * multiplier_, multiplier_);
+            });
+        }
+    }
+
+    Window window_;
+    Index multiplier_, outputs_ = 0, pixels_ = 0;
+};
+
+}  // namespace
+
+Step *depthwise(const Window &window, Index multiplier) {
+    return new Depthwise(window, multiplier);
+}
+
+}  // namespace vtensor::eigen

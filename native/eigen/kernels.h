@@ -1,0 +1,69 @@
+// native/eigen/kernels.h: the kernels; each function checks its numbers and throws
+// std::invalid_argument. The caller owns the result.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "step.h"
+
+namespace vtensor::eigen {
+
+// A box of elements: where it begins and how far its neighbours are, in a source and in dst.
+struct Box {
+    Index source;  // the slot, or -1: the elements become `value`
+    Ints shape;
+    Index from;
+    Ints from_strides;
+    Index to;
+    Ints to_strides;
+    float value;
+};
+
+// One instruction of an element-wise expression: a function of one or two values. Values are
+// numbered: first the operands, then the constants, then the results of instructions in order.
+struct Instruction {
+    std::string function;
+    Index left;
+    Index right;
+};
+
+// The last value of a program for each element of dst, which is dense. strides: one row an
+// operand, in elements along shape, 0 where it is repeated. The boxes of `pads` are filled last.
+Step *pointwise(const Ints &shape, const std::vector<Ints> &strides,
+                const std::vector<float> &constants, const std::vector<Instruction> &program,
+                const std::vector<Box> &pads);
+
+// Copies and fills boxes; sizes are the elements of each source, then of dst.
+Step *copy(const Ints &sizes, const std::vector<Box> &boxes);
+
+// dst[b] = left[b] (rows x depth) * right[b] (depth x columns), all row-major, b over `batch`.
+Step *product(const Ints &batch, const Ints &left_strides, const Ints &right_strides, Index rows,
+              Index columns, Index depth);
+
+// What slides over an image of three spatial dims; of fewer, the first ones are 1.
+struct Window {
+    Index images, channels;   // channels of src
+    Ints src, dst;            // spatial sizes
+    Ints kernel, strides, dilations, begin;
+};
+
+// src N D H W C, weights G d h w I O, dst N D H W (G O).
+Step *convolution(const Window &window, Index groups, Index outputs);
+
+// src N D H W C, weights d h w C M, dst N D H W (C M): each channel has M kernels of its own.
+Step *depthwise(const Window &window, Index multiplier);
+
+// kind: "max", "avg_include_padding", "avg_exclude_padding"; `end` bounds what counts as padding.
+Step *pooling(const std::string &kind, const Window &window, const Ints &end);
+
+// dst[o, i] = the mean of src[o, r, i] over r.
+Step *mean(Index outer, Index reduced, Index inner);
+
+// Softmax of each row.
+Step *softmax(Index rows, Index length);
+
+// Local response normalization over each row: x / (bias + alpha / size * squares around)^beta.
+Step *lrn(Index rows, Index length, Index size, float alpha, float beta, float bias);
+
+}  // namespace vtensor::eigen

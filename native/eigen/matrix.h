@@ -1,0 +1,32 @@
+// native/eigen/matrix.h: Eigen's product of matrices, divided among threads.
+#pragma once
+
+#include <Eigen/Core>
+#include <algorithm>
+
+#include "parallel.h"
+
+namespace vtensor::eigen {
+
+using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using ConstMatrix = Eigen::Map<const Matrix, Eigen::Unaligned, Eigen::OuterStride<>>;
+using MutableMatrix = Eigen::Map<Matrix, Eigen::Unaligned, Eigen::OuterStride<>>;
+
+// result = left * right; the longer side of the result is cut, in multiples of Eigen's panels.
+inline void multiply(const ConstMatrix &left, const ConstMatrix &right, MutableMatrix result) {
+    constexpr Index kPanel = 48;
+    const Index rows = result.rows(), columns = result.cols();
+    const bool by_rows = rows >= columns;
+    const Index length = by_rows ? rows : columns;
+    const Index panels = (length + kPanel - 1) / kPanel;
+    parallel(panels, 2 * rows * columns * left.cols(), [&](Index first, Index last) {
+        const Index begin = first * kPanel, count = std::min(last * kPanel, length) - begin;
+        if (by_rows) {
+            result.middleRows(begin, count).noalias() = left.middleRows(begin, count) * right;
+        } else {
+            result.middleCols(begin, count).noalias() = left * right.middleCols(begin, count);
+        }
+    });
+}
+
+}  // namespace vtensor::eigen

@@ -1,0 +1,162 @@
+// native/eigen/module.cpp: the kernels as Python sees them; one module an instruction set.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <tuple>
+#include <utility>
+
+#include <Eigen/Core>
+
+#include "kernels.h"
+
+namespace nb = nanobind;
+using namespace nanobind::literals;
+
+namespace vtensor::eigen {
+
+namespace {
+
+// One owner of a step.
+class Kernel {
+public:
+    explicit Kernel(Step *step) : step_(step) {}
+    Kernel(Kernel &&other) noexcept : step_(std::exchange(other.step_, nullptr)) {}
+    Kernel(const Kernel &) = delete;
+    Kernel &operator=(const Kernel &) = delete;
+    ~Kernel() {
+        if (step_ != nullptr) step_->release();
+    }
+
+    const std::string &name() const { return step_->kernel(); }
+    std::size_t scratch_bytes() const { return step_->scratch_bytes(); }
+
+    nb::object capsule() const {
+        const vtensor_step *step = step_->step();
+        PyObject *made = PyCapsule_New(const_cast<vtensor_step *>(step), VTENSOR_STEP_CAPSULE,
+                                       [](PyObject *capsule) {
+                                           void *held = PyCapsule_GetPointer(capsule, VTENSOR_STEP_CAPSULE);
+                                           const auto *owned = static_cast<const vtensor_step *>(held);
+                                           owned->release(owned->context);
+                                       });
+        if (made == nullptr) throw nb::python_error();
+        step->retain(step->context);
+        return nb::steal(made);
+    }
+
+private:
+    Step *step_;
+};
+
+using BoxRow = std::tuple<Index, Ints, Index, Ints, Index, Ints, float>;
+using InstructionRow = std::tuple<std::string, Index, Index>;
+using WindowRow = std::tuple<Index, Index, Ints, Ints, Ints, Ints, Ints, Ints>;
+
+const char *machine_level() {
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        return "avx512";
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "avx2";
+#endif
+    return "baseline";
+}
+
+Window window(const WindowRow &row) { return std::make_from_tuple<Window>(row); }
+
+template <class To, class From>
+std::vector<To> rows(const std::vector<From> &given) {
+    std::vector<To> made;
+    for (const From &row : given) made.push_back(std::make_from_tuple<To>(row));
+    return made;
+}
+
+void bind(nb::module_ &m) {
+    m.attr("level") = VTENSOR_EIGEN_LEVEL;
+    m.def("machine_level", &machine_level,
+          "The best of the modules that this machine runs: baseline, avx2 or avx512.");
+    m.attr("version") = std::to_string(EIGEN_WORLD_VERSION) + "." +
+                        std::to_string(EIGEN_MAJOR_VERSION) + "." +
+                        std::to_string(EIGEN_MINOR_VERSION);
+    nb::class_<Kernel>(m, "Kernel", nb::is_final(), "A kernel on runs of f32, as a step.")
+        .def_prop_ro("kernel", &Kernel::name)
+        .def_prop_ro("scratch_bytes", &Kernel::scratch_bytes, "Its last slot is scratch, if any.")
+        .def("__vtensor_step__", &Kernel::capsule,
+             "A capsule with a step of native/include/vtensor/step.h.")
+        .def("__repr__", [](const Kernel &kernel) { return "Kernel(" + kernel.name() + ")"; });
+    m.def(
+        "pointwise",
+        [](const Ints &shape, const std::vector<Ints> &strides, const std::vector<float> &constants,
+           const std::vector<InstructionRow> &program, const std::vector<BoxRow> &pads) {
+            return Kernel(pointwise(shape, strides, constants, rows<Instruction>(program),
+                                    rows<Box>(pads)));
+        },
+        "shape"_a, "strides"_a, "constants"_a, "program"_a, "pads"_a,
+        R"(An element-wise expression; arguments: the operands, then dst, which is dense.
+
+Strides count elements, 0 where an operand is repeated. Values are numbered: operands, constants,
+then what each instruction (function, left, right) gives; the last one is stored. The boxes of
+``pads``, as for copy, are filled last.)");
+    m.def(
+        "copy",
+        [](const Ints &sizes, const std::vector<BoxRow> &boxes) {
+            return Kernel(copy(sizes, rows<Box>(boxes)));
+        },
+        "sizes"_a, "boxes"_a,
+        R"(Boxes of elements from sources to dst; arguments: the sources, then dst.
+
+A box is (source, shape, from, from_strides, to, to_strides, value); source -1 fills with value.)");
+    m.def(
+        "product",
+        [](const Ints &batch, const Ints &left, const Ints &right, Index m_, Index n, Index k) {
+            return Kernel(product(batch, left, right, m_, n, k));
+        },
+        "batch"_a, "left_strides"_a, "right_strides"_a, "rows"_a, "columns"_a, "depth"_a,
+        "Products of row-major matrices; arguments left, right, dst.");
+    m.def(
+        "convolution",
+        [](const WindowRow &row, Index groups, Index outputs) {
+            return Kernel(convolution(window(row), groups, outputs));
+        },
+        "window"_a, "groups"_a, "outputs"_a,
+        R"(Convolution, channels last; arguments src, weights (G d h w I O), dst, scratch.
+
+A window is (images, channels, src, dst, kernel, strides, dilations, begin); three spatial dims.)");
+    m.def(
+        "depthwise",
+        [](const WindowRow &row, Index multiplier) {
+            return Kernel(depthwise(window(row), multiplier));
+        },
+        "window"_a, "multiplier"_a,
+        "Convolution of each channel by itself; arguments src, weights (d h w C M), dst.");
+    m.def(
+        "pooling",
+        [](const std::string &kind, const WindowRow &row, const Ints &end) {
+            return Kernel(pooling(kind, window(row), end));
+        },
+        "kind"_a, "window"_a, "end"_a, "Pooling, channels last; arguments src, dst.");
+    m.def(
+        "mean",
+        [](Index outer, Index reduced, Index inner) { return Kernel(mean(outer, reduced, inner)); },
+        "outer"_a, "reduced"_a, "inner"_a, "The mean of the axis in the middle; arguments src, dst.");
+    m.def(
+        "softmax", [](Index count, Index length) { return Kernel(softmax(count, length)); },
+        "rows"_a, "length"_a, "Softmax of each row; arguments src, dst.");
+    m.def(
+        "lrn",
+        [](Index count, Index length, Index size, float alpha, float beta, float bias) {
+            return Kernel(lrn(count, length, size, alpha, beta, bias));
+        },
+        "rows"_a, "length"_a, "size"_a, "alpha"_a, "beta"_a, "bias"_a,
+        "Local response normalization along each row; arguments src, dst.");
+}
+
+}  // namespace
+
+}  // namespace vtensor::eigen
+
+NB_MODULE(VTENSOR_EIGEN_MODULE, m) {
+    m.doc() = "Kernels on Eigen, compiled for one instruction set.";
+    vtensor::eigen::bind(m);
+}

@@ -1,0 +1,42 @@
+// native/eigen/parallel.h: work divided among the calling thread's OpenMP threads.
+#pragma once
+
+#include <omp.h>
+
+#include <algorithm>
+#include <exception>
+#include <mutex>
+
+#include "step.h"
+
+namespace vtensor::eigen {
+
+// Below this many elements, or floating-point operations, waking a team costs more than it saves.
+constexpr Index kWorthATeam = 1 << 15;
+
+// Calls body(begin, end) for a division of 0 .. pieces; an exception of any part comes out.
+template <class Body>
+void parallel(Index pieces, Index work, const Body &body) {
+    const Index most = work < kWorthATeam ? 1 : omp_get_max_threads();
+    const int threads = static_cast<int>(std::min(most, pieces));
+    if (threads <= 1) {
+        if (pieces > 0) body(Index{0}, pieces);
+        return;
+    }
+    std::exception_ptr failure;
+    std::mutex guard;
+#pragma omp parallel num_threads(threads)
+    {
+        const Index all = omp_get_num_threads(), mine = omp_get_thread_num();
+        try {
+            const Index begin = pieces * mine / all, end = pieces * (mine + 1) / all;
+            if (begin < end) body(begin, end);
+        } catch (...) {
+            const std::scoped_lock lock(guard);
+            failure = std::current_exception();
+        }
+    }
+    if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace vtensor::eigen

@@ -1,0 +1,55 @@
+// native/eigen/step.cpp: the C functions of a step, and its slots.
+#include "step.h"
+
+#include <cstdio>
+#include <exception>
+
+#include "check.h"
+
+namespace vtensor::eigen {
+
+namespace {
+
+constexpr std::uint32_t kCacheLine = 64;
+
+}  // namespace
+
+Step::Step(const std::string &kernel) : kernel_("eigen:" VTENSOR_EIGEN_LEVEL ":" + kernel) {
+    step_.abi = VTENSOR_STEP_ABI;
+    step_.kernel = kernel_.c_str();
+    step_.context = this;
+    step_.run = &run_step;
+    step_.retain = [](void *context) { static_cast<Step *>(context)->retain(); };
+    step_.release = [](void *context) { static_cast<Step *>(context)->release(); };
+}
+
+void Step::add_slot(const char *name, std::uint32_t access, Index elements) {
+    add(name, access, elements, alignof(float));
+}
+
+void Step::add_scratch(Index elements) {
+    if (elements == 0) return;
+    add("scratch", VTENSOR_SCRATCH, elements, kCacheLine);
+    scratch_bytes_ = slots_.back().bytes;
+}
+
+void Step::add(const char *name, std::uint32_t access, Index elements, std::uint32_t alignment) {
+    const auto bytes = static_cast<std::size_t>(times(elements, sizeof(float)));
+    slots_.push_back({bytes, access, alignment, name});
+    step_.slots = slots_.data();
+    step_.slot_count = static_cast<std::uint32_t>(slots_.size());
+}
+
+int Step::run_step(void *context, void *const *slots, char *error, std::size_t error_bytes) {
+    try {
+        static_cast<const Step *>(context)->run(slots);
+        return 0;
+    } catch (const std::exception &failure) {
+        std::snprintf(error, error_bytes, "%s", failure.what());
+    } catch (...) {
+        std::snprintf(error, error_bytes, "unknown failure");
+    }
+    return 1;
+}
+
+}  // namespace vtensor::eigen
