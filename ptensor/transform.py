@@ -389,7 +389,7 @@ def moves(
 
     >>> a, b = np.arange(5), np.zeros((2, 4), int)
     >>> [read.tolist() for read, _ in moves(a, Layout("C"), b, Layout("C4c"), {"C": 5})]
-    [[[0, 1, 2, 3]], [[4]]]
+    [[[0, 1, 2, 3]], [4]]
     """
     if not nested(source, target):
         raise LayoutError(f"the blocks of {source} and {target} do not nest")

@@ -22,6 +22,7 @@ CHANGING = (
     (r"\d+ invokers", "N invokers"),
     (r"\d+\.\d+\.\d+", "VERSION"),
     (r" on \w+, \S+/libdnnl\S+", " on ISA, LIBRARY"),
+    (r"VERSION on (baseline|avx2|avx512)$", "VERSION on ISA"),
     (r"\d+\.\d+ ms", "TIME ms"),
     (r" +\S+(?=  class )", " SCORE"),
 )
@@ -30,7 +31,7 @@ CHANGING = (
 def plain(text: str) -> str:
     """Text without what changes."""
     for pattern, name in CHANGING:
-        text = re.sub(pattern, name, text)
+        text = re.sub(pattern, name, text, flags=re.MULTILINE)
     return "\n".join(line.rstrip() for line in text.rstrip().splitlines())
 
 

@@ -154,7 +154,7 @@ def pooling(kind: str, src: PTensor, dst: PTensor, slide: Slide) -> None:
     emit(native.load().pooling(kind, _window(src, dst, slide), ends), [src, dst])
 
 
-def _window(src: PTensor, dst: PTensor, slide: Slide) -> tuple[int, int, *tuple[list[int], ...]]:
+def _window(src: PTensor, dst: PTensor, slide: Slide) -> tuple[int | list[int], ...]:
     """As the native kernels take it: three spatial dims, those that lack are 1."""
     rank = len(slide.kernel)
     images = ([t.size(dim) for dim in "DHW" if dim in t.dims] for t in (src, dst))
@@ -169,7 +169,7 @@ def _three(sizes: Sizes, missing: int) -> list[int]:
 def mean(src: PTensor, dst: PTensor, axes: Sequence[str]) -> None:
     """The mean over axes that lie side by side in src."""
     dims = src.required_layout.dims
-    first = min(dims.index(dim) for dim in axes)
+    first = min((dims.index(dim) for dim in axes), default=0)
     parts = dims[:first], dims[first : first + len(axes)], dims[first + len(axes) :]
     emit(native.load().mean(*(prod(src.size(d) for d in part) for part in parts)), [src, dst])
 

@@ -59,7 +59,7 @@ def load_baseline() -> ModuleType:
 
 
 def _best(cap: str) -> str:
-    runs = load_baseline().machine_level()
+    runs: str = load_baseline().machine_level()
     return min(runs, CAPS[cap], key=LEVELS.index)
 
 

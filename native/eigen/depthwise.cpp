@@ -14,7 +14,7 @@ public:
     Depthwise(const Window &window, Index multiplier)
         : Step("depthwise"), window_(window), multiplier_(multiplier) {
         check(window_);
-        demand(multiplier > 0, "no kernels");
+        demand(multiplier >= 0, "a size is negative");
         outputs_ = times(window.channels, multiplier);
         pixels_ = dst_pixels(window_);
         add_slot("src", VTENSOR_READ, times(src_pixels(window_), window.channels));

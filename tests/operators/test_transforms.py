@@ -53,7 +53,6 @@ def test_a_transform_on_onednn_is_one_step(source: str, target: str) -> None:
     ("dtype", "source", "target"),
     [
         ("f64", "NCHW", "NHWC"),  # no such element type
-        ("f32", "NCHW", "NC4cHW"),  # a block that is not innermost
         ("f32", "NCHW", "NCHW:s8"),  # a quantization
         ("f32", "NCHW", "NCHW:s8(scale=0.5)"),
     ],
