@@ -6,7 +6,7 @@ last; ``channels_last`` is what their invokers require.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -49,9 +49,14 @@ def _strides(source: PTensor, dst: PTensor) -> list[int]:
     """Along each axis of dst: how far the operand's elements are, 0 where it is repeated."""
     layout = source.required_layout
     shape, strides = layout.physical_shape(source.dims), layout.strides(source.dims)
-    rows = zip(layout.axes, shape, strides, strict=True)
-    steps = {axis: 0 if size == 1 else stride for axis, size, stride in rows}
-    return [steps.get(axis, 0) for axis in dst.required_layout.axes]
+    rows = zip(_places(layout), shape, strides, strict=True)
+    steps = {place: 0 if size == 1 else stride for place, size, stride in rows}
+    return [steps.get(place, 0) for place in _places(dst.required_layout)]
+
+
+def _places(layout: Layout) -> Iterator[tuple[str, int]]:
+    """Dim and unit of each axis: two blocks of a dim may be of one size, as in ``OI4i16o4i``."""
+    return zip((axis.dim for axis in layout.axes), layout.units, strict=True)
 
 
 def copy(sources: Sequence[PTensor], dst: PTensor, boxes: Sequence[Box]) -> None:

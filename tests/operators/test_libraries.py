@@ -10,11 +10,12 @@ import pytest
 import ops
 from libdesc.registry import registry
 from libdesc.routine import reference_kernel
+from ops import BiasAdd
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.layout import Layout
 from tests.operators import cases
 from tests.operators.cases import BOUNDS, CASES, Case
-from tests.operators.harness import Outcome, check_close, check_pads, definition, run
+from tests.operators.harness import Given, Outcome, check_close, check_pads, definition, run
 from vtensor.errors import NoInvokerError
 from vtensor.operators import OPERATORS
 
@@ -89,6 +90,20 @@ def _check(library: str, case: Case, layout: str, dtype: str, bound: float) -> N
         check_pads(storage)
     if _reference(found):
         check_no_better(library, case, found, dtype)
+
+
+@pytest.mark.parametrize("library", [library for op, library in ROWS if op == "BiasAdd"])
+def test_two_blocks_of_one_size_are_told_apart(library: str) -> None:
+    """A dim of 4 blocks of 4 elements of 4: an axis is its dim and its unit, not its block."""
+    values = np.arange(128, dtype=np.float32)
+    image, bias = values.reshape(2, 64), values[:64]
+    layouts = Layout("NC4c4c"), Layout("C")
+    inputs = [
+        Given(array, tuple(layout.dims), layout)
+        for array, layout in zip((image, bias), layouts, strict=True)
+    ]
+    [found] = run(library, BiasAdd(), inputs).values
+    np.testing.assert_array_equal(found, image + bias)
 
 
 def _reference(found: Outcome) -> list[str]:
