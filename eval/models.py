@@ -118,6 +118,22 @@ def with_batch(model: ModelProto, batch: int) -> ModelProto:
     return result
 
 
+def with_side(model: ModelProto, side: int) -> ModelProto:
+    """The model for pictures of another size, where nothing but its input says how large they are.
+
+    Args:
+        model: from ``seeded``, averaged globally at its end; it is not changed.
+        side: height and width, in pixels.
+    """
+    result = ModelProto()
+    result.CopyFrom(model)
+    result.graph.ClearField("value_info")
+    [picture] = result.graph.input
+    for size in picture.type.tensor_type.shape.dim[2:]:
+        size.dim_value = side
+    return result
+
+
 def _weight_shapes(model: ModelProto) -> dict[str, tuple[int, ...]]:
     """Shape of every float weight by name, in the order of the file."""
     given = {tensor.name: tensor for tensor in model.graph.initializer}
