@@ -10,7 +10,7 @@ import pytest
 
 from libdesc.numpy.handlers import transform
 from libdesc.registry import registry
-from ops import Add, Conv2D
+from ops import Add, Conv2D, Reshape
 from ptensor.evaluation import Call
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
@@ -18,7 +18,9 @@ from ptensor.transform import pad_slabs
 from tests.loopback.bench import check_case
 from tests.loopback.handlers import demanded, scrambles
 from tests.operators.cases import Case
-from vtensor.errors import InvokerError
+from vtensor.errors import BudgetError, InvokerError
+from vtensor.graph import Graph
+from vtensor.runtime.session import Session
 
 SIZES = {"N": 1, "C": 8, "H": 5, "W": 6}
 CONV = Case(Conv2D(pads=(1, 1, 1, 1)), ("N=2 C=5 H=6 W=7", "!O=3 I=5 h=3 w=3"))
@@ -113,3 +115,15 @@ def test_a_wrong_transform_is_seen(
     monkeypatch.setitem(code, "transformer_handler", wrong)
     with pytest.raises(error, match=fault):
         check_case(CONV)
+
+
+def test_a_view_that_is_a_copy_takes_memory() -> None:
+    graph = Graph("view")
+    made = graph.add(Reshape((("A", 5), ("B", 7))), graph.input("x", {"C": 35}))
+    graph.output(made)
+    with Session(graph.seal(), libraries=["loopback"], optimize="none") as session:
+        plan = session.plan.graph
+    needed = sum(value.nbytes for value in plan.values.values()) + made.nbytes
+    Session(graph, libraries=["loopback"], optimize="none", max_bytes=needed).close()
+    with pytest.raises(BudgetError, match=f"the plan needs {needed} bytes"):
+        Session(graph, libraries=["loopback"], optimize="none", max_bytes=needed - 1)

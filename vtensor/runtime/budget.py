@@ -61,10 +61,11 @@ def check_plan(graph: ExtendedGraph, max_bytes: int) -> None:
         BudgetError: they do not; names the node that takes most.
     """
     views = {
-        name
+        made
         for node in graph.nodes
         if isinstance(node, OpNode) and info_of(node.op).structural in VIEWS
-        for name in node.outputs
+        for name, made in zip(node.inputs, node.outputs, strict=True)
+        if graph.values[name].nbytes == graph.values[made].nbytes  # else its library has to copy
     }
     taken = [value for value in graph.values.values() if value.name not in views]
     needed = sum(value.nbytes for value in taken)
