@@ -1,5 +1,5 @@
-"""The Dispatcher, generated: parameter and dimension checks, then the best library that takes the
-call.
+"""The Dispatcher, generated: parameter and dimension checks, then the first library that takes the
+call: by priority, or in the session's order.
 
 ``dispatcher_source`` prints the text and ``dispatcher`` compiles that very text; both follow the
 registry, so a new invoker needs no glue and a removed one is gone from both.
@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from libdesc.registry import InvokerFunction, Registry, registry
+from libdesc.choice import EVERY, Choice
+from libdesc.registry import InvokerFunction, InvokerInfo, Registry, When, registry
 from ptensor.evaluation import (
     Call,
     Decision,
@@ -38,11 +39,11 @@ class DispatchContext(Context):
 
     Attributes:
         decision: what was decided for the node, or None while that is still to be found.
-        libraries: the libraries that may be used; None is all.
+        choice: which libraries may take it, and their order.
     """
 
     decision: Decision | None = None
-    libraries: tuple[str, ...] | None = None
+    choice: Choice = EVERY
 
     def dispatch(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> None:
         """Call the dispatcher that was generated for the operator and this device."""
@@ -85,6 +86,7 @@ def _operator(op: str) -> OperatorInfo:
 def _generate(found: Registry, info: OperatorInfo, device: str) -> tuple[str, dict[str, Any]]:
     names: dict[str, Any] = {
         **check_names(info.check),
+        "Candidate": Candidate,
         "attempt": attempt,
         "no_invoker": no_invoker,
     }
@@ -92,30 +94,50 @@ def _generate(found: Registry, info: OperatorInfo, device: str) -> tuple[str, di
         check_source(info.check),
         "",
         f"def dispatch_{info.name}(ctx, op, inputs, outputs):",
-        f'    """{info.name} on {device}: the best library that takes the call."""',
+        f'    """{info.name} on {device}: the first library that takes the call."""',
         f"    check_{info.name}(ctx.node, op, inputs, outputs)",
         "    refused = []",
+        "    candidates = [  # by priority",
     ]
     for priority, row in found.candidates(info.name, device):
         function, condition = f"invoke_{row.library}", f"when_{row.library}"
         names |= {function: row.function, condition: row.when}
-        when = condition if row.when is not None else "None"
-        dtypes = {role: tuple(sorted(types)) for role, types in sorted(row.dtypes.items())}
-        lines += [
-            f"    # {_short(row.file)}:{row.line}",
-            f"    if attempt(ctx, op, inputs, outputs, refused,"
-            f" library={row.library!r}, priority={priority},",
-            f"               invoker={function}, dtypes={dtypes!r}, when={when},",
-            f"               python={row.python}):",
-            "        return",
-        ]
-    lines += ["    raise no_invoker(ctx, op, inputs, outputs, refused)"]
+        lines += [f"        {line}" for line in _candidate(priority, row, function, condition)]
+    lines += [
+        "    ]",
+        "    for one in sorted(candidates, key=lambda one: ctx.choice.rank(one.library)):",
+        "        if attempt(ctx, op, inputs, outputs, refused, one):",
+        "            return",
+        "    raise no_invoker(ctx, op, inputs, outputs, refused)",
+    ]
     return "\n".join(lines) + "\n", names
+
+
+def _candidate(priority: int, row: InvokerInfo, function: str, condition: str) -> list[str]:
+    when = condition if row.when is not None else "None"
+    dtypes = {role: tuple(sorted(types)) for role, types in sorted(row.dtypes.items())}
+    return [
+        f"# {_short(row.file)}:{row.line}",
+        f"Candidate(library={row.library!r}, priority={priority}, invoker={function},",
+        f"          dtypes={dtypes!r}, when={when}, python={row.python}),",
+    ]
 
 
 def _short(file: str) -> str:
     path = Path(file)
     return f"{path.parent.name}/{path.name}"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A library that has an invoker of an operator; ``InvokerInfo`` says what the fields mean."""
+
+    library: str
+    priority: int
+    invoker: InvokerFunction
+    dtypes: dict[str, tuple[str, ...]]
+    when: When | None
+    python: bool
 
 
 def attempt(
@@ -124,17 +146,11 @@ def attempt(
     inputs: Sequence[VTensor],
     outputs: Sequence[VTensor],
     refused: list[Refusal],
-    *,
-    library: str,
-    priority: int,
-    invoker: InvokerFunction,
-    dtypes: dict[str, tuple[str, ...]],
-    when: Callable[..., bool | str] | None,
-    python: bool,
+    one: Candidate,
 ) -> bool:
     """Let one library try; true when it took the call. A refusal is added to ``refused``."""
     decision = ctx.decision
-    if decision is not None and decision.library != library:
+    if decision is not None and decision.library != one.library:
         return False
     info = info_of(op)
     evaluation = current_evaluation()
@@ -142,27 +158,27 @@ def attempt(
         ctx.node,
         op,
         info.name,
-        library,
+        one.library,
         ctx.device,
         tuple(inputs),
         tuple(outputs),
         info.roles(len(inputs), len(outputs)),
         evaluation,
-        python,
+        one.python,
         decision,
-        place=f"{invoker.__code__.co_filename}:{invoker.__code__.co_firstlineno}",
+        place=f"{one.invoker.__code__.co_filename}:{one.invoker.__code__.co_firstlineno}",
     )
     try:
         if decision is None:
-            _eligible(ctx, call, dtypes, when)
+            _eligible(ctx, call, one)
         ctx.post_was_read = False
-        run_call(call, lambda: invoker(ctx, op, *inputs, *outputs))
+        run_call(call, lambda: one.invoker(ctx, op, *inputs, *outputs))
         if ctx.followers and decision is None and not ctx.post_was_read:
             raise Decline("its invoker does not look at the operators fused behind it")
     except Decline as why:
         if decision is not None:
             raise call.misuse(f"declines what was decided: {why}", at=call.place) from None
-        refused.append(Refusal(priority, library, str(why)))
+        refused.append(Refusal(one.priority, one.library, str(why)))
         return False
     if decision is None and call.decision is not None:
         made = call.decision
@@ -170,24 +186,22 @@ def attempt(
     return True
 
 
-def _eligible(
-    ctx: DispatchContext,
-    call: Call,
-    dtypes: dict[str, tuple[str, ...]],
-    when: Callable[..., bool | str] | None,
-) -> None:
+def _eligible(ctx: DispatchContext, call: Call, one: Candidate) -> None:
     """Decline on what can be said without asking the invoker."""
-    if ctx.libraries is not None and call.library not in ctx.libraries:
-        raise Decline(f"not among this session's libraries ({', '.join(ctx.libraries)})")
-    absent = registry().libraries[call.library].absent
-    if absent:
-        raise Decline(absent)
+    reason = (
+        ctx.choice.refusal(call.node, call.op_name, call.library)
+        or registry().libraries[call.library].absent
+    )
+    if reason:
+        raise Decline(reason)
     for role, operand in zip(call.roles, call.operands, strict=True):
-        allowed = dtypes.get(role, dtypes.get(role.rstrip("0123456789"), dtypes.get("")))
+        allowed = one.dtypes.get(
+            role, one.dtypes.get(role.rstrip("0123456789"), one.dtypes.get(""))
+        )
         if allowed is not None and operand.dtype not in allowed:
             raise Decline(f"dtype {operand.dtype} of {role} is not among {', '.join(allowed)}")
-    if when is not None:
-        answer = when(call.op, *call.operands)
+    if one.when is not None:
+        answer = one.when(call.op, *call.operands)
         if isinstance(answer, str) or not answer:
             raise Decline(answer or "the condition of its invoker does not hold")
 
@@ -226,16 +240,23 @@ def no_invoker(
             f"which has no invoker for it any more on {ctx.device}"
         )
         return NoInvokerError(describe(headline, rows, remedy="make a new session"))
-    remedy = (
-        "cast the operands, or register a library that takes them"
-        if refused
-        else f"write an @invoker({info.name!r}, library=..., device={ctx.device!r})"
-    )
-    return NoInvokerError(
-        describe(
-            f"{label_of(op)} {ctx.node!r}: no library can run this call on {ctx.device}",
-            rows,
-            [(r.priority, r.library, r.reason) for r in refused],
-            remedy,
+    headline, remedy = _fault(ctx, info, refused)
+    tried = [(r.priority, r.library, r.reason) for r in refused]
+    how = "by priority" if ctx.choice.order is None else "in the session's order"
+    text = describe(f"{label_of(op)} {ctx.node!r}: {headline}", rows, tried, remedy, how)
+    return NoInvokerError(text)
+
+
+def _fault(ctx: DispatchContext, info: OperatorInfo, refused: Sequence[Refusal]) -> tuple[str, str]:
+    """What is wrong where nobody takes a call, and what to do."""
+    pinned = ctx.choice.pinned(ctx.node, info.name)
+    if pinned is not None:
+        return (
+            f"pinned to {pinned}, which does not take this call on {ctx.device}",
+            "pin it to another library or to none, or cast the operands",
         )
-    )
+    headline = f"no library can run this call on {ctx.device}"
+    if not refused:
+        return headline, f"write an @invoker({info.name!r}, library=..., device={ctx.device!r})"
+    listing = "" if ctx.choice.order is None else "list more libraries, "
+    return headline, f"{listing}cast the operands, or register a library that takes them"

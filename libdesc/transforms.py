@@ -1,24 +1,22 @@
 """Transforms: who runs a change of layout, and how.
 
 A Transform runs on the consumer's library if that can describe both layouts, else on the
-producer's, else on the best that can by priority, else by NumPy's definition: a call-back, also
-where NumPy itself consumes.
+producer's, else on the first that can, by priority or in the session's order, else by NumPy's
+definition: a call-back, also where NumPy itself consumes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from libdesc.choice import DEFINITION, EVERY, Choice
 from libdesc.dispatcher import run_call
 from libdesc.registry import registry
 from ptensor.evaluation import Call, Decision, Decline, Evaluation, Requirement
 from ptensor.layout import Layout
 from vtensor.errors import LayoutError, NoInvokerError
 from vtensor.tensor import VTensor
-
-#: The library whose transform is the definition, and which takes every pair.
-DEFINITION = "numpy"
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ def choose_library(
     change: LayoutChange,
     preferred: Iterable[str],
     evaluation: Evaluation,
-    allowed: Container[str] | None = None,
+    choice: Choice = EVERY,
 ) -> str:
     """The library that runs a Transform.
 
@@ -84,22 +82,20 @@ def choose_library(
         change: from which layout to which.
         preferred: libraries to ask first: the consumer's, the producer's.
         evaluation: a partial one.
-        allowed: the libraries that may be used beside the definition; None is all.
+        choice: which libraries may be used, and their order; pins say nothing of Transforms.
 
     Raises:
         NoInvokerError: not even the definition takes it.
     """
     known = registry().libraries
-    by_priority = sorted(known, key=lambda name: (-known[name].priority, name))
-    names = [name for name in [*preferred, *by_priority] if name != DEFINITION]
+    others = sorted(known, key=lambda name: (choice.rank(name), -known[name].priority, name))
+    names = [name for name in [*preferred, *others] if name != DEFINITION]
     reasons = []
     for name in dict.fromkeys([*names, DEFINITION]):
         library = known.get(name)
         if library is None or not library.transforms or library.absent:
             continue
-        if x.device not in library.devices:
-            continue
-        if allowed is not None and name != DEFINITION and name not in allowed:
+        if x.device not in library.devices or not choice.allows(name):
             continue
         y = VTensor(x.dtype, x.dims)
         try:

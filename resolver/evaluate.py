@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from libdesc.choice import EVERY, Choice
 from libdesc.dispatcher import DispatchContext
 from ptensor.buffer import TensorStorage
 from ptensor.evaluation import Call, Evaluation, Mode, Step, installed
@@ -61,19 +62,20 @@ class Resolution:
 def resolve(
     graph: Graph,
     entry_layouts: Mapping[str, Layout] | None = None,
-    libraries: tuple[str, ...] | None = None,
+    choice: Choice = EVERY,
 ) -> Resolution:
     """Resolve a sealed graph.
 
     Args:
         graph: what to resolve; nodes that no output needs are left out.
         entry_layouts: how inputs lie in memory, by name; declared order where nothing is said.
-        libraries: the libraries that may be used; None is all.
+        choice: which libraries may take which nodes, and their order.
 
     Returns:
         The layout that each value is produced in and that each node requires.
 
     Raises:
+        InputError: the choice pins a node that is not there, or to a library without its operator.
         NoInvokerError: no library takes a node.
         ContractError: an invoker breaks its contract.
         ResolutionError: an entry layout does not fit its input.
@@ -81,13 +83,14 @@ def resolve(
     Source: the paper, Algorithm 1.
     """
     global _resolutions
+    choice.check_nodes(graph)
     _resolutions += 1
     needed, order = _order(graph)
     state = Resolution(graph.name, inputs=tuple(graph.inputs), outputs=dict(graph.outputs))
     _entry(graph, state, entry_layouts or {}, needed)
     with installed(PartialEvaluation()):
         for node in order:
-            state.nodes.append(_partially(state, node, libraries))
+            state.nodes.append(_partially(state, node, choice))
     return state
 
 
@@ -144,9 +147,9 @@ def _operands(state: Resolution, node: Node) -> list[VTensor]:
     return operands
 
 
-def _partially(state: Resolution, node: Node, libraries: tuple[str, ...] | None) -> OpNode:
+def _partially(state: Resolution, node: Node, choice: Choice) -> OpNode:
     """Evaluate one node up to its tagger and spread what it produces."""
-    ctx = DispatchContext(node=node.name, names=node.outputs, libraries=libraries)
+    ctx = DispatchContext(node=node.name, names=node.outputs, choice=choice)
     inputs = _operands(state, node)
     outputs = run_compute(ctx, node.op, inputs)
     if ctx.decision is None:

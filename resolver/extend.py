@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
+from libdesc.choice import EVERY, Choice
 from libdesc.transforms import LayoutChange, choose_library
 from ptensor.evaluation import installed
 from ptensor.layout import Layout
@@ -20,7 +21,7 @@ from vtensor.errors import ResolutionError
 def extend(
     resolution: Resolution,
     output_layouts: Mapping[str, Layout] | None = None,
-    libraries: tuple[str, ...] | None = None,
+    choice: Choice = EVERY,
 ) -> ExtendedGraph:
     """Make the extended graph of a resolution: one Transform an edge that needs one.
 
@@ -28,7 +29,7 @@ def extend(
         resolution: what the resolver decided.
         output_layouts: how outputs are delivered, by name; declared order where nothing is said, as
             their producers leave them where ANY is.
-        libraries: the libraries that may run Transforms, beside the definition; None is all.
+        choice: which libraries may run Transforms, and their order.
 
     Raises:
         ResolutionError: an output layout does not fit its output, or there is no such output.
@@ -50,7 +51,7 @@ def extend(
             value.name, value.dtype, value.dims, layout, value.constant
         )
     makers = {name: node for node in resolution.nodes for name in node.outputs}
-    insert = _Inserter(graph, resolution, makers, libraries)
+    insert = _Inserter(graph, resolution, makers, choice)
     with installed(insert.evaluation):
         for node in resolution.nodes:
             inputs = tuple(insert.input(node, index) for index in range(len(node.inputs)))
@@ -69,12 +70,12 @@ class _Inserter:
         graph: ExtendedGraph,
         resolution: Resolution,
         makers: Mapping[str, OpNode],
-        libraries: tuple[str, ...] | None,
+        choice: Choice,
     ) -> None:
         self.graph = graph
         self.resolution = resolution
         self.makers = makers
-        self.libraries = libraries
+        self.choice = choice
         self.taken = {*resolution.values, *(node.name for node in resolution.nodes)}
         self.evaluation = PartialEvaluation()
         self.counts: Counter[str] = Counter()
@@ -122,7 +123,7 @@ class _Inserter:
             change,
             filter(None, preferred),
             self.evaluation,
-            self.libraries,
+            self.choice,
         )
         node, target = self._names(value)
         self.graph.values[target] = Value(target, value.dtype, value.dims, required, value.constant)

@@ -26,7 +26,7 @@ def values(*shape: int) -> Array:
 def test_libraries_agree_on_arrays_with_declared_dims() -> None:
     x, w = values(2, 16, 9, 9), values(8, 16, 3, 3)
     answers = [
-        call(Conv2D(pads=(1, 1, 1, 1)), x, w, libraries=[info.library])
+        call(Conv2D(pads=(1, 1, 1, 1)), x, w, pin=info.library)
         for _, info in registry().candidates("Conv2D", "cpu")
         if not registry().libraries[info.library].absent
     ]
@@ -150,7 +150,7 @@ def test_faults_are_typed() -> None:
     with pytest.raises(GraphError, match="is no operator"):
         call(Relu, x)
     with pytest.raises(NoInvokerError, match="is not among"):
-        call(MaxPool((1, 1)), x.astype(np.int64), libraries=["onednn"])
+        call(MaxPool((1, 1)), x.astype(np.int64), pin="onednn")
     with pytest.raises(InputError, match="not registered"):
         call(Relu(), x, libraries=["nonsense"])
     with pytest.raises(InputError, match="threads"):

@@ -21,10 +21,13 @@ from vtensor.commands.shared import (
     ExternalDataOption,
     IsaOption,
     JsonOption,
+    LibrariesOption,
     Limits,
     MaxBytesOption,
+    Mix,
     ModelArgument,
     OptimizeOption,
+    PinOption,
     ReferenceOption,
     ShapeOption,
     ThreadsOption,
@@ -35,7 +38,7 @@ from vtensor.commands.shared import (
 )
 from vtensor.errors import InputError
 from vtensor.image import PREPROCESS
-from vtensor.report import plan_dict, plan_lines, reference_note
+from vtensor.report import notes, plan_dict, plan_lines
 
 if TYPE_CHECKING:
     from vtensor.runtime.feeds import Array
@@ -58,6 +61,8 @@ def run(
     threads: ThreadsOption = None,
     optimize: OptimizeOption = "all",
     isa: IsaOption = "max",
+    libraries: LibrariesOption = None,
+    pin: PinOption = None,
     reference: ReferenceOption = True,
     max_bytes: MaxBytesOption = None,
     external_data_root: ExternalDataOption = None,
@@ -78,7 +83,9 @@ def run(
     limits = Limits(reference, max_bytes, external_data_root)
     with (
         errors(debug),
-        opened(model, shape, threads, optimize, isa, limits, inputs, value) as given,
+        opened(
+            model, shape, threads, optimize, isa, limits, Mix.parse(libraries, pin), inputs, value
+        ) as given,
     ):
         names, session = _labels(labels), given.session
         feeds, made_up = make_feeds(session.inputs, given.arrays, given.pictures, preprocess)
@@ -88,7 +95,7 @@ def run(
         if save is not None:
             _save(save, outputs)
         rows = {name: top_classes(array, top, names) for name, array in outputs.items()}
-        if note := reference_note(session.plan):
+        for note in notes(session.plan):
             print(f"note: {note}", file=sys.stderr)
         if as_json:
             print_json(_run_dict(model, session, outputs, rows, latency_ms, made_up))
@@ -104,6 +111,8 @@ def plan(
     threads: ThreadsOption = None,
     optimize: OptimizeOption = "all",
     isa: IsaOption = "max",
+    libraries: LibrariesOption = None,
+    pin: PinOption = None,
     reference: ReferenceOption = True,
     max_bytes: MaxBytesOption = None,
     external_data_root: ExternalDataOption = None,
@@ -114,7 +123,9 @@ def plan(
     limits = Limits(reference, max_bytes, external_data_root)
     with (
         errors(debug),
-        opened(model, shape, threads, optimize, isa, limits, values=value) as given,
+        opened(
+            model, shape, threads, optimize, isa, limits, Mix.parse(libraries, pin), values=value
+        ) as given,
     ):
         if as_json:
             print_json(plan_dict(given.session, model.stem))

@@ -120,15 +120,16 @@ def describe(
     operands: Mapping[str, tuple[str, Mapping[str, int]]] | None = None,
     tried: Iterable[tuple[int, str, str]] = (),
     remedy: str = "",
+    order: str = "by priority",
 ) -> str:
     """The one format of a long message.
 
-    ``tried`` holds (priority, library, reason) in the order of the attempts.
+    ``tried`` holds (priority, library, reason) in the order of the attempts, which ``order`` names.
     """
     lines = [headline, *operand_lines(operands or {})]
     tried = list(tried)
     if tried:
-        lines.append("  tried, by priority:")
+        lines.append(f"  tried, {order}:")
         width = max(len(library) for _, library, _ in tried)
         lines += [
             f"    {priority:>3} {library:<{width}} : {reason}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from libdesc.choice import DEFINITION
 from libdesc.onnx_reference.node import LIBRARY as REFERENCE
 from libdesc.registry import registry
 from libdesc.routine import reference_kernel
@@ -73,6 +74,7 @@ def summary_dict(plan: Plan) -> dict[str, Any]:
         "reference_steps": sum(step.is_reference for step in steps),
         "python_steps": sum(step.python for step in steps),
         "onnx_reference_steps": sum(step.library == REFERENCE for step in steps),
+        "unlisted_steps": sum(step.unlisted for step in steps),
         "conversions": len(plan.conversions),
         "conversion_bytes": sum(row.bytes for row in plan.conversions),
     }
@@ -119,8 +121,7 @@ def summary_lines(plan: Plan) -> Iterator[Line]:
     for key, kind in {"aliases": "alias", "empty": "empty"}.items():
         if total[key]:
             yield Line("note", f"  {total[key]:>4} x nothing runs: {_IDLE[kind]}")
-    if note := reference_note(plan):
-        yield Line("ref", note)
+    yield from (Line("ref", note) for note in notes(plan))
     moved = total["conversion_bytes"] / MEGABYTE
     done = sum(1 for _ in plan.graph.ahead())
     yield Line(
@@ -133,11 +134,21 @@ def summary_lines(plan: Plan) -> Iterator[Line]:
     yield Line("note", f"  {done} more of constants, done once while loading")
 
 
-def reference_note(plan: Plan) -> str:
-    """What ONNX's reference evaluator runs, for want of a definition; empty when it is nothing."""
-    nodes = Counter(step.op for step in plan.steps if step.library == REFERENCE)
-    listed = ", ".join(f"{count} x {op}" for op, count in nodes.items())
-    return f"nodes that run on onnx.reference, slowly: {listed}" if nodes else ""
+def notes(plan: Plan) -> list[str]:
+    """What runs where nobody would expect it: a line a kind, none where nothing does."""
+    found = {
+        "nodes that run on onnx.reference, slowly": [
+            step.op for step in plan.steps if step.library == REFERENCE
+        ],
+        f"nodes on {DEFINITION}, since no listed library takes them": [
+            step.op for step in plan.steps if step.unlisted
+        ],
+    }
+    return [
+        f"{text}: {', '.join(f'{count} x {op}' for op, count in Counter(ops).items())}"
+        for text, ops in found.items()
+        if ops
+    ]
 
 
 def _library_rows() -> list[str]:
@@ -190,17 +201,18 @@ def _cut(text: str, width: int) -> str:
 def _kind(step: PlanStep) -> str:
     if step.is_transform:
         return "transform"
-    return "ref" if step.is_reference or step.python else "step"
+    return "ref" if step.is_reference or step.python or step.unlisted else "step"
 
 
 def _cells(plan: Plan, step: PlanStep) -> tuple[str, ...]:
     kernel = " + ".join(step.kernels) or f"({_idle(plan, step)})"
     if step.is_reference:
         kernel += " (reference code)"
+    library = f"{step.library} (not listed)" if step.unlisted else step.library
     layouts = [(name, str(layout)) for name, layout in _layouts(plan, step)]
     inputs = ", ".join(layout for _, layout in layouts[: len(step.node.inputs)])
     outputs = ", ".join(layout for _, layout in layouts[len(step.node.inputs) :])
-    return (step.node.name, step.op, step.library, kernel, f"{inputs} -> {outputs}")
+    return (step.node.name, step.op, library, kernel, f"{inputs} -> {outputs}")
 
 
 def _layouts(plan: Plan, step: PlanStep) -> list[tuple[str, object]]:
@@ -223,6 +235,7 @@ def _step_dict(plan: Plan, step: PlanStep) -> dict[str, Any]:
         "kernels": list(step.kernels),
         "reference": step.is_reference,
         "python": step.python,
+        "unlisted": step.unlisted,
         "inputs": layouts[:count],
         "outputs": layouts[count:],
     }

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from libdesc import Decline, guideline, register
+from libdesc.choice import Choice
 from ptensor import Layout, PTensor, lib_tagger
 from resolver import resolve
 from tests.libraries.bench import HERE, SIZES, Bench, message, unused, where
@@ -145,13 +146,6 @@ def test_dtypes_by_role(two: Bench) -> None:
     assert two.decide().library == "toy"
 
 
-def test_the_sessions_libraries(two: Bench) -> None:
-    two.invoker()(unused)
-    resolution = resolve(two.graph(), libraries=("other",))
-    [refusal] = resolution.nodes[0].decision.refused
-    assert refusal.reason == "not among this session's libraries (other)"
-
-
 def test_an_attempt_that_declines_leaves_nothing_behind(bench: Bench) -> None:
     """The PTensors, requirements and guideline of one attempt are unknown to the next."""
     register(HERE / "other")
@@ -182,14 +176,14 @@ def test_no_invoker_error(two: Bench) -> None:
     graph = Graph("bench")
     x = graph.input("x", {"N": 8, "C": 3, "H": 224, "W": 224})
     graph.output(graph.add(two.op("Toy"), x, name="conv1"))
-    assert message(NoInvokerError, lambda: resolve(graph.seal(), libraries=("toy",))) == (
+    assert message(NoInvokerError, lambda: resolve(graph.seal(), choice=Choice.of(["toy"]))) == (
         "Toy 'conv1': no library can run this call on cpu\n"
         "  x : N=8 C=3 H=224 W=224   f32\n"
         "  y : N=8 C=3 H=224 W=224   f32\n"
-        "  tried, by priority:\n"
+        "  tried, in the session's order:\n"
         "     50 toy   : dtype f32 of x is not among bf16\n"
         "     30 other : not among this session's libraries (toy)\n"
-        "  to fix: cast the operands, or register a library that takes them"
+        "  to fix: list more libraries, cast the operands, or register a library that takes them"
     )
 
 

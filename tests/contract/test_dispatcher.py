@@ -73,7 +73,7 @@ def test_tracebacks_show_its_lines(bench: Bench) -> None:
     frames = traceback.extract_tb(caught.tb)
     [frame] = [frame for frame in frames if frame.filename == FILE]
     assert frame.line is not None
-    assert frame.line.startswith("if attempt(ctx, op, inputs, outputs, refused, library='toy'")
+    assert frame.line.startswith("if attempt(ctx, op, inputs, outputs, refused, one)")
 
 
 def test_without_invoker(bench: Bench) -> None:
@@ -125,8 +125,8 @@ def test_a_new_invoker_is_in_the_next_text(bench: Bench) -> None:
 
 def test_another_device_has_a_dispatcher_of_its_own(bench: Bench) -> None:
     bench.invoker(device="gpu")(unused)
-    assert "attempt" not in dispatcher_source("Toy", "cpu")
-    assert "attempt" not in dispatcher_source("Toy", "gpu")  # toy's devices: cpu
+    assert "Candidate" not in dispatcher_source("Toy", "cpu")
+    assert "Candidate" not in dispatcher_source("Toy", "gpu")  # toy's devices: cpu
 
 
 def test_an_unknown_operator() -> None:
@@ -135,7 +135,7 @@ def test_an_unknown_operator() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["check", "dispatch", "attempt", "no_invoker"])
+@pytest.mark.parametrize("name", ["check", "dispatch", "attempt", "one", "no_invoker"])
 def test_a_librarys_name_meets_no_name_of_the_text(bench: Bench, name: str) -> None:
     from pathlib import Path
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from libdesc import guideline, invoker
+from libdesc.choice import DEFINITION
 from libdesc.onnx_reference.node import LIBRARY as REFERENCE
 from libdesc.registry import InvokerFunction, InvokerInfo, invokers_of
-from libdesc.transforms import DEFINITION
 from ptensor import PTensor, lib_tagger
 from ptensor.layout import Layout
 from ptensor.transform import pack, unpack

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from libdesc.choice import DEFINITION
 from libdesc.onnx_reference.node import OneNode, OnnxNode
 from libdesc.registry import invokers_of, registry
-from libdesc.transforms import DEFINITION
 from tests.frontends.support import model
 from tests.loopback.bench import check_case
 from tests.loopback.handlers import scrambles

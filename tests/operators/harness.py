@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from libdesc.choice import Choice
 from libdesc.dispatcher import DispatchContext, dispatcher
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.evaluation import Call, Decision, Evaluation, Mode, Step, installed
@@ -126,7 +127,7 @@ def decide(library: str, op: object, inputs: Sequence[Given]) -> Decision:
     Raises:
         NoInvokerError: it does not take the call; says why.
     """
-    ctx = DispatchContext(node="case", libraries=(library,))
+    ctx = DispatchContext(node="case", choice=Choice(nodes={"case": library}))
     tensors = []
     for given in inputs:
         tensor = VTensor(from_numpy(given.array.dtype), given.extents)
@@ -144,7 +145,7 @@ def decide(library: str, op: object, inputs: Sequence[Given]) -> Decision:
 def run(library: str, op: object, inputs: Sequence[Given]) -> Outcome:
     """Decide a call on a library and run it on inputs in the layouts that it asked for."""
     decision = decide(library, op, inputs)
-    ctx = RunContext(node="case", libraries=(library,), decision=decision)
+    ctx = RunContext(node="case", decision=decision)
     tensors = []
     for given, layout in zip(inputs, decision.layouts, strict=False):
         tensor = VTensor(from_numpy(given.array.dtype), given.extents)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from libdesc.choice import Choice
 from libdesc.dispatcher import DispatchContext
 from libdesc.onednn.routines import OneDnnRoutine, is_reference
 from libdesc.registry import registry
@@ -70,7 +71,7 @@ def cases() -> Iterator[Case]:
 def seen(case: Case, layout: str) -> Seeing:
     """What a case would run, its images coming in a layout."""
     given = case.given(layout)
-    ctx = DispatchContext(node="case", libraries=(LIBRARY,))
+    ctx = DispatchContext(node="case", choice=Choice(nodes={"case": LIBRARY}))
     with installed(Deciding()):
         run_compute(ctx, case.op, [_bare(one, one.layout) for one in given])
     assert ctx.decision is not None

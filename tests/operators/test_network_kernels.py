@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from eval.models import light_model
+from libdesc.choice import Choice
 from libdesc.dispatcher import DispatchContext
 from libdesc.onednn import Convolution
 from libdesc.registry import registry
@@ -71,7 +72,7 @@ def tensors(signature: Signature, image: str, layouts: Sequence[Layout] = ()) ->
 
 def look(signature: Signature, image: str) -> tuple[Decision, Looking]:
     """Decide a node and see which step it makes."""
-    ctx = DispatchContext(node="node", libraries=("onednn",))
+    ctx = DispatchContext(node="node", choice=Choice(nodes={"node": "onednn"}))
     with installed(Deciding()):
         run_compute(ctx, signature[0], tensors(signature, image))
     assert ctx.decision is not None

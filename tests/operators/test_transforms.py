@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from libdesc.choice import Choice
 from libdesc.dispatcher import DispatchContext
 from libdesc.transforms import LayoutChange, choose_library, run_transform
 from ops import Conv2D, Identity, Relu, Rename, Reshape
@@ -89,7 +90,9 @@ def test_reshape_asks_for_the_order_of_presentation() -> None:
 
 def test_a_follower_is_declined_by_name() -> None:
     """Fusion is not there yet: the follower stays a node."""
-    ctx = DispatchContext(node="case", libraries=("onednn",), followers=(Follower(Relu()),))
+    ctx = DispatchContext(
+        node="case", choice=Choice(nodes={"case": "onednn"}), followers=(Follower(Relu()),)
+    )
     x = VTensor("f32", {"N": 1, "C": 16, "H": 4, "W": 4})
     with (
         installed(Deciding()),
@@ -100,7 +103,9 @@ def test_a_follower_is_declined_by_name() -> None:
 
 def test_followers_are_never_dropped_in_silence() -> None:
     """NumPy's invoker does not look at them, so it cannot have taken them."""
-    ctx = DispatchContext(node="case", libraries=("numpy",), followers=(Follower(Relu()),))
+    ctx = DispatchContext(
+        node="case", choice=Choice(nodes={"case": "numpy"}), followers=(Follower(Relu()),)
+    )
     x = VTensor("f32", {"N": 1, "C": 16})
     with (
         installed(Deciding()),
@@ -110,7 +115,7 @@ def test_followers_are_never_dropped_in_silence() -> None:
 
 
 def test_a_type_that_the_processor_lacks_is_declined_by_name() -> None:
-    ctx = DispatchContext(node="case", libraries=("onednn",))
+    ctx = DispatchContext(node="case", choice=Choice(nodes={"case": "onednn"}))
     sizes = {"A": 2, "B": 3}
     with installed(Deciding()), pytest.raises(NoInvokerError, match="dtype f64 of x is not among"):
         run_compute(ctx, Relu(), [VTensor("f64", sizes)])

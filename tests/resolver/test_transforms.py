@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from libdesc import register
+from libdesc.choice import Choice
 from libdesc.numpy import handlers as numpy_handlers
 from ptensor import PTensor, lib_tagger
 from resolver import TransformNode, extend, resolve
@@ -68,9 +70,9 @@ def two_nodes(bench: Bench) -> Graph:
     return g.seal()
 
 
-def between(graph: Graph, libraries: tuple[str, ...] | None = None) -> TransformNode:
+def between(graph: Graph, libraries: Sequence[str] | None = None) -> TransformNode:
     """The Transform between the two nodes."""
-    extended = extend(resolve(graph, libraries=libraries), None, libraries)
+    extended = extend(resolve(graph, choice=Choice.of(libraries)), None, Choice.of(libraries))
     [node] = [n for n in extended.transforms() if n.input == "toy"]
     return node
 
@@ -104,6 +106,7 @@ def test_else_by_priority(bench: Bench, tmp_path: Path) -> None:
     invoke(bench, "Toy", "first", "CN")
     invoke(bench, "After", "second", "NC")
     assert between(graph).library == "toy"
+    assert between(graph, ["first", "second", "low", "toy"]).library == "low"
 
 
 def test_else_the_definition(bench: Bench, tmp_path: Path) -> None:
@@ -117,6 +120,7 @@ def test_else_the_definition(bench: Bench, tmp_path: Path) -> None:
         np.testing.assert_array_equal(session.run(None, {"x": SIX})[0], SIX)
         [step] = [s for s in session.plan.steps if s.is_transform and s.node.inputs == ("toy",)]
         assert (step.library, step.python, step.op) == ("numpy", True, "Transform")
+        assert step.unlisted
 
 
 def test_a_library_that_declines_a_transform(bench: Bench, tmp_path: Path) -> None:

@@ -14,10 +14,13 @@ from vtensor.commands.shared import (
     ExternalDataOption,
     IsaOption,
     JsonOption,
+    LibrariesOption,
     Limits,
     MaxBytesOption,
+    Mix,
     ModelArgument,
     OptimizeOption,
+    PinOption,
     ReferenceOption,
     ShapeOption,
     ThreadsOption,
@@ -42,6 +45,8 @@ def explain(
     threads: ThreadsOption = None,
     optimize: OptimizeOption = "all",
     isa: IsaOption = "max",
+    libraries: LibrariesOption = None,
+    pin: PinOption = None,
     reference: ReferenceOption = True,
     max_bytes: MaxBytesOption = None,
     external_data_root: ExternalDataOption = None,
@@ -52,7 +57,9 @@ def explain(
     limits = Limits(reference, max_bytes, external_data_root)
     with (
         errors(debug),
-        opened(model, shape, threads, optimize, isa, limits, values=value) as given,
+        opened(
+            model, shape, threads, optimize, isa, limits, Mix.parse(libraries, pin), values=value
+        ) as given,
     ):
         graph = given.session.plan.graph
         if node:

@@ -14,6 +14,8 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from libdesc.choice import Choice
+from libdesc.onnx_reference.node import LIBRARY as REFERENCE
 from vtensor.commands.given import read_arrays
 from vtensor.errors import InputError, ValuesNeededError, VTensorError
 from vtensor.isa import CAPS, limit_isa
@@ -43,6 +45,16 @@ ReferenceOption = Annotated[
         "--reference/--no-reference", help="Run what VTensor lacks on onnx.reference, slowly."
     ),
 ]
+LibrariesOption = Annotated[
+    str | None,
+    typer.Option(help="Libraries in the order of trial: eigen,onednn; NumPy takes the rest."),
+]
+PinOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--pin", help="The library of an operator or a node: Relu=eigen. May be repeated."
+    ),
+]
 MaxBytesOption = Annotated[
     int | None, typer.Option(help="Most memory to take; default: three quarters of the machine's.")
 ]
@@ -62,6 +74,30 @@ class Limits(NamedTuple):
     reference: bool
     max_bytes: int | None
     external_data_root: Path | None
+
+
+class Mix(NamedTuple):
+    """Which libraries run what, as ``Session`` has it."""
+
+    libraries: list[str] | None
+    pin: dict[str, str]
+
+    @classmethod
+    def parse(cls, libraries: str | None, pins: Sequence[str] | None) -> Mix:
+        """From ``eigen,onednn`` and ``Relu=eigen`` for each pin.
+
+        Raises:
+            InputError: a pin is not of that form.
+
+        >>> Mix.parse("eigen,onednn", ["Relu=eigen", "conv1=numpy"])
+        Mix(libraries=['eigen', 'onednn'], pin={'Relu': 'eigen', 'conv1': 'numpy'})
+        """
+        rows = [text.rpartition("=") for text in pins or []]
+        for text, (key, _, library) in zip(pins or [], rows, strict=True):
+            if not (key and library):
+                raise InputError(f"--pin {text}: write it as OPERATOR=LIBRARY or NODE=LIBRARY")
+        names = None if libraries is None else libraries.split(",")
+        return cls(names, {key: library for key, _, library in rows})
 
 
 @contextmanager
@@ -93,6 +129,7 @@ def opened(
     optimize: str,
     isa: str,
     limits: Limits,
+    mix: Mix,
     files: Sequence[str] | None = None,
     values: Sequence[str] | None = None,
 ) -> Iterator[Opened]:
@@ -106,9 +143,10 @@ def opened(
 
     if isa != "max":  # which needs no cap, and so comes never too late
         limit_isa(isa)
+    reference = limits.reference and Choice.of(*mix).allows(REFERENCE)
     levels = optimize.split(",") if "," in optimize else optimize
     with progress(f"loading {model.name}") as advance:
-        loaded = Model(model, **limits._asdict())
+        loaded = Model(model, **limits._replace(reference=reference)._asdict())
         arrays, pictures = read_arrays(loaded.inputs, files, values)
         shapes = {name: array.shape for name, array in arrays.items()} | parse_shapes(shape)
         graph = _graph(loaded, shapes, arrays)
@@ -116,6 +154,7 @@ def opened(
             graph,
             threads=threads,
             optimize=levels,
+            **mix._asdict(),
             max_bytes=limits.max_bytes,
             progress=advance,
         )

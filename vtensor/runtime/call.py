@@ -32,6 +32,7 @@ def call(
     *operands: object,
     dims: Names | Mapping[str, Names] | None = None,
     libraries: Sequence[str] | None = None,
+    pin: str | None = None,
     threads: int | None = None,
     **named: object,
 ) -> Any:
@@ -44,7 +45,8 @@ def call(
             is not said is as the operator declares it, where that is one row of names; else the
             last names of an operand that has some; else D0, D1, ... counted so that the last axes
             of all operands have the same names, as NumPy broadcasts.
-        libraries: the libraries that may be used; None is all.
+        libraries: the libraries that are tried, in order, and after them NumPy; None is all.
+        pin: the one library that is to take it.
         threads: kernel threads; None is all processors.
         named: operands by role, after those by position: ``call(Conv2D(), x, w=kernel)``.
 
@@ -55,8 +57,9 @@ def call(
 
     Raises:
         DimError: dims do not fit an array, or the operator does not take them.
-        InputError: an operand is no array, or is given twice, or there is none of its name.
-        NoInvokerError: no library takes the call; lists why each declined.
+        InputError: an operand is no array, or is given twice, or there is none of its name; a
+            library cannot be used.
+        NoInvokerError: no library takes the call, or not the pinned one; lists why each declined.
 
     >>> import numpy as np
     >>> from ops import AvgPool
@@ -72,7 +75,7 @@ def call(
     roles += tuple(f"extra{index}" for index in range(len(operands) - len(roles)))
     tensors = dict(zip(roles, _tensors(info, roles, operands, dims), strict=True))
     as_tensors = any(isinstance(one, VTensor) for one in operands)
-    session = _session(op, tensors, libraries, threads, as_tensors)
+    session = _session(op, tensors, libraries, pin, threads, as_tensors)
     run = session.run_tensors if as_tensors else session.run
     results: Sequence[Any] = run(None, tensors)
     return results[0] if len(results) == 1 else tuple(results)
@@ -161,6 +164,7 @@ def _session(
     op: object,
     tensors: Mapping[str, VTensor],
     libraries: Sequence[str] | None,
+    pin: str | None,
     threads: int | None,
     as_tensors: bool,
 ) -> Session:
@@ -168,14 +172,14 @@ def _session(
     shapes = tuple((role, one.dtype, tuple(one.dims.items())) for role, one in tensors.items())
     try:
         among = None if libraries is None else tuple(libraries)
-        key = (op, type(op), threads, registry().version, among, shapes, as_tensors)
+        key = (op, type(op), threads, registry().version, among, pin, shapes, as_tensors)
         with _lock:
             if key in _sessions:
                 _sessions.move_to_end(key)
                 return _sessions[key]
     except TypeError:  # a parameter that cannot be hashed, or wrong libraries
-        return _make(op, tensors, libraries, threads, as_tensors)
-    session = _make(op, tensors, libraries, threads, as_tensors)
+        return _make(op, tensors, libraries, pin, threads, as_tensors)
+    session = _make(op, tensors, libraries, pin, threads, as_tensors)
     with _lock:
         _sessions[key] = session
         if len(_sessions) > SESSIONS_KEPT:
@@ -187,6 +191,7 @@ def _make(
     op: object,
     tensors: Mapping[str, VTensor],
     libraries: Sequence[str] | None,
+    pin: str | None,
     threads: int | None,
     as_tensors: bool,
 ) -> Session:
@@ -200,6 +205,7 @@ def _make(
         graph,
         threads=threads,
         libraries=libraries,
+        pin=None if pin is None else {info_of(op).name: pin},
         input_layouts=lying,
         output_layouts=dict.fromkeys(graph.outputs, Layout.ANY) if as_tensors else None,
     )

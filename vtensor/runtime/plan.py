@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from libdesc.choice import EVERY, Choice
 from libdesc.routine import reference_kernel
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.layout import Layout
@@ -22,6 +23,7 @@ from resolver.extended import (
     TransformNode,
     Value,
 )
+from vtensor.operators import info_of
 from vtensor.runtime.record import RecordedStep, Recorder, execute
 
 if TYPE_CHECKING:
@@ -57,12 +59,14 @@ class PlanStep:
     """A node of the extended graph as a plan shows it.
 
     ``kernels`` are the library's names for what runs; empty when nothing does, since the output is
-    the input's memory under other dims, or has no elements.
+    the input's memory under other dims, or has no elements. ``unlisted``: the definition runs it
+    since none of the session's libraries does.
     """
 
     node: ExtendedNode
     kernels: tuple[str, ...]
     library: str
+    unlisted: bool = False
 
     @property
     def is_transform(self) -> bool:
@@ -118,6 +122,7 @@ class Plan:
         graph: checked and optimised.
         constants: arrays of the graph's constants by name.
         progress: called with each node's name while it is recorded.
+        choice: which libraries could take what.
     """
 
     def __init__(
@@ -125,10 +130,12 @@ class Plan:
         graph: ExtendedGraph,
         constants: Mapping[str, np.ndarray[Any, Any]],
         progress: Callable[[str], None] | None = None,
+        choice: Choice = EVERY,
     ) -> None:
         recorder = Recorder(graph, constants)
         recorder.record(progress)
         self.graph = graph
+        self._choice = choice
         self.recorded: tuple[RecordedStep, ...] = tuple(recorder.evaluation.steps)
         recorder.evaluation.steps.clear()  # steps refer to their evaluation: no circle of the two
         self._scratch = recorder.evaluation.scratch
@@ -151,14 +158,16 @@ class Plan:
             kernels.setdefault(step.node, []).append(step.kernel)
         ahead = {node.name for node in self.graph.ahead()}
         return [
-            PlanStep(
-                node,
-                tuple(kernels.get(node.name, ())),
-                node.decision.library if isinstance(node, OpNode) else node.library,
-            )
+            self._step(node, tuple(kernels.get(node.name, ())))
             for node in self.graph.nodes
             if node.name not in ahead
         ]
+
+    def _step(self, node: ExtendedNode, kernels: tuple[str, ...]) -> PlanStep:
+        op = info_of(node.op).name if isinstance(node, OpNode) else ""
+        library = node.decision.library if isinstance(node, OpNode) else node.library
+        unlisted = bool(kernels) and self._choice.unlisted(node.name, op, library)
+        return PlanStep(node, kernels, library, unlisted)
 
     @property
     def conversions(self) -> list[Conversion]:

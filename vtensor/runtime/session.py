@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from libdesc.choice import Choice
 from libdesc.onnx_reference.node import LIBRARY as REFERENCE
 from libdesc.registry import registry
 from optimizer.pipeline import optimise, pass_names
@@ -63,7 +64,11 @@ class Session:
         optimize: a level (``"none"``, ``"all"``) or a list of pass names.
         input_layouts: how inputs will lie in memory, by name; what the first plan is made for.
         output_layouts: how outputs are to lie, by name; None is C order of the model's dims.
-        libraries: the libraries that may be used; None is all.
+        libraries: the libraries that may be used, in the order in which they are tried; None is
+            all, by priority. Where none of them takes a node, NumPy does, and plans mark it.
+        pin: the one library for an operator, or for a node, which goes before its operator:
+            ``{"Relu": "eigen", "conv1": "numpy"}``. It may be one that is not in ``libraries``. An
+            operator's name is always the operator, even if a node has it too.
         reference: nodes whose operators VTensor lacks run on ONNX's reference evaluator, the
             library ``onnx_reference``: slowly, and marked in plans. They are refused where it is
             False, or that library is not among ``libraries``.
@@ -75,8 +80,9 @@ class Session:
 
     Raises:
         ModelError: the file is missing, no ONNX, or uses what VTensor does not have.
-        NoInvokerError: no library takes a node.
-        InputError: an option is wrong.
+        NoInvokerError: no library takes a node, or not the one that it is pinned to.
+        InputError: an option is wrong; a pin's key is neither an operator nor a node, or its
+            library has no invoker of it. Nodes are looked for when the first plan is made.
         BudgetError: more memory would be needed than ``max_bytes``.
 
     A network whose shapes are all known is planned here, others at the first run. A run with other
@@ -101,6 +107,7 @@ class Session:
         input_layouts: Mapping[str, Layout | str] | None = None,
         output_layouts: Mapping[str, Layout | str] | None = None,
         libraries: Sequence[str] | None = None,
+        pin: Mapping[str, str] | None = None,
         reference: bool = True,
         max_bytes: int | None = None,
         external_data_root: str | os.PathLike[str] | None = None,
@@ -111,7 +118,7 @@ class Session:
             raise InputError(f"progress={progress!r} must take a node's name, or be None")
         self._executor = Executor.of(threads)
         self._optimize = optimize
-        self._libraries = _library_names(libraries, reference)
+        self._choice = Choice.of(libraries, pin, barred=() if reference else (REFERENCE,))
         self._max_bytes = max_bytes_of(max_bytes)
         self._progress = progress
         self._closed = False
@@ -120,7 +127,7 @@ class Session:
         self._copied: set[str] = set()
         self._model, self._graph = _load(
             model,
-            self._libraries is None or REFERENCE in self._libraries,
+            self._choice.allows(REFERENCE),
             self._max_bytes,
             external_data_root,
         )
@@ -321,12 +328,12 @@ class Session:
         elif graph.open_sizes:
             graph = graph.with_sizes(_decided(graph, key))
         entry = {name: layout for name, _, _, layout, value in key if value is None}
-        extended = extend(resolve(graph, entry, self._libraries), self._delivery, self._libraries)
+        extended = extend(resolve(graph, entry, self._choice), self._delivery, self._choice)
         extended = optimise(extended, self._optimize)
         able = [library.name for library in registry().libraries.values() if library.transforms]
         check(extended, graph, able, entry, self._delivery)
         check_plan(extended, self._max_bytes)
-        return Plan(extended, graph.constants, self._progress)
+        return Plan(extended, graph.constants, self._progress, self._choice)
 
     def _ports(self) -> tuple[list[Port], list[Port]]:
         if self._graph is None:
@@ -412,21 +419,3 @@ def _load(
     with suppress(ValuesNeededError):  # then plans are made by runs, which give the values
         return (None, loaded.graph({})) if loaded.static else (loaded, None)
     return loaded, None
-
-
-def _library_names(libraries: Sequence[str] | None, reference: bool) -> tuple[str, ...] | None:
-    if not reference:
-        allowed = _library_names(libraries, True) or registry().libraries
-        return tuple(name for name in allowed if name != REFERENCE)
-    if libraries is None:
-        return None
-    listed = f"registered are {', '.join(sorted(registry().libraries))}"
-    if not isinstance(libraries, Sequence):
-        raise InputError(f"libraries={libraries!r} is no list of names; {listed}")
-    names = tuple([libraries] if isinstance(libraries, str) else libraries)
-    unknown = [str(name) for name in names if name not in registry().libraries]
-    if unknown:
-        raise InputError(f"libraries: {', '.join(unknown)} is not registered; {listed}")
-    if not names:
-        raise InputError(f"libraries is empty; {listed}")
-    return names
