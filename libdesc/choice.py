@@ -68,14 +68,15 @@ class Choice:
         Raises:
             InputError: it is not; lists the graph's operators and nodes.
         """
+        operators = {name: info_of(node.op).name for name, node in graph.nodes.items()}
         for name, library in self.nodes.items():
-            if name not in graph.nodes:
+            if name not in operators:
                 raise InputError(
-                    f"pin: {name!r} is neither an operator nor a node of {graph.name!r}"
-                    f"\n  operators there: {_listed({n.op_name for n in graph.nodes.values()})}"
-                    f"\n  nodes there: {', '.join(graph.nodes) or 'none'}"
+                    f"pin {name!r}: neither an operator nor a node of {graph.name!r}"
+                    f"\n  operators there: {_listed(set(operators.values()))}"
+                    f"\n  nodes there: {', '.join(operators) or 'none'}"
                 )
-            _check_invoker(name, info_of(graph.nodes[name].op).name, library)
+            _check_invoker(name, operators[name], library)
 
     def allows(self, library: str) -> bool:
         """True where a library may be used without a pin; the definition always may."""
@@ -131,10 +132,10 @@ def _pins(pin: Mapping[str, str] | None, barred: tuple[str, ...]) -> dict[str, s
         raise InputError(f"pin={pin!r} is no {{operator or node: library}}")
     for key, library in (pin or {}).items():
         if not isinstance(key, str):
-            raise InputError(f"pin: {key!r} is no name of an operator or a node")
-        _check_library(f"pin: {key!r} to", library)
+            raise InputError(f"pin {key!r}: no name of an operator or a node")
+        _check_library(f"pin {key!r}:", library)
         if library in barred:
-            raise InputError(f"pin: {key!r} to {library}, which is barred from this session")
+            raise InputError(f"pin {key!r}: {library} is barred from this session")
     return dict(pin or {})
 
 
@@ -154,8 +155,7 @@ def _check_invoker(key: str, op: str, library: str) -> None:
     able = [row.library for _, row in registry().candidates(op, "cpu")]
     if library not in able:
         raise InputError(
-            f"pin: {key!r} to {library}, which has no invoker of {op} on cpu; these have one: "
-            f"{_listed(able)}"
+            f"pin {key!r}: {library} has no invoker of {op} on cpu; these have one: {_listed(able)}"
         )
 
 

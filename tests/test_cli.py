@@ -108,6 +108,9 @@ def test_plan_has_a_line_a_step_and_says_why(squeezenet: Path) -> None:
         (["plan", "MODEL", "--optimize", "fast"], "is no level"),
         (["plan", "MODEL", "--optimize", "lho"], "not built yet"),
         (["plan", "MODEL", "--threads", "-3"], "threads=-3"),
+        (["plan", "MODEL", "--libraries", "eigen,mkl"], "libraries: mkl is not registered"),
+        (["run", "MODEL", "--pin", "Relu"], "write it as OPERATOR=LIBRARY or NODE=LIBRARY"),
+        (["explain", "MODEL", "--pin", "conv1=eigen"], "neither an operator nor a node of"),
         (["run", "MODEL", "--shape", "data_0"], "write it as name=1,3,224,224"),
         (["run", "MODEL", "--shape", "data_0=1,3,10"], "data_0"),
         (["run", "MODEL", "--input", "no.npy"], "cannot be read as a .npy file"),
@@ -265,6 +268,26 @@ def test_only_classifications_have_classes() -> None:
 def test_classes_of_any_real_type(dtype: str) -> None:
     scores = np.array([[0, 5, 3, 100, 5]], dtype)
     assert [row["class"] for row in top_classes(scores, 4, [])[0]] == [3, 1, 4, 2]
+
+
+UNLISTED = """<ir_version: 8, opset_import: ["" : 17]> unlisted
+(float[2, 3] x) => (float[2, 3] y) { z = Relu(x) y = Elu(z) }"""
+
+
+def test_libraries_and_pins(tmp_path: Path) -> None:
+    file = tmp_path / "unlisted.onnx"
+    onnx.save(onnx.parser.parse_model(UNLISTED), file)
+    note = "nodes on numpy, since no listed library takes them: 1 x Elu"
+    data = json.loads(vtensor("plan", file, "--libraries", "eigen", "--json").stdout)
+    assert [(s["library"], s["unlisted"]) for s in data["steps"]] == [
+        *(("eigen", False), ("numpy", True))
+    ]
+    assert data["summary"]["unlisted_steps"] == 1
+    assert note in vtensor("plan", file, "--libraries", "eigen").stdout.splitlines()
+    assert f"note: {note}" in vtensor("run", file, "--libraries", "eigen").stderr.splitlines()
+    pins = ["--libraries", "eigen,onednn", "--pin", "Relu=numpy", "--pin", "Relu:0=onednn"]
+    ran = vtensor("plan", file, *pins, "--json")
+    assert [s["library"] for s in json.loads(ran.stdout)["steps"]] == ["onednn", "onednn"]
 
 
 SIGNS = """<ir_version: 8, opset_import: ["" : 17]> signs

@@ -15,6 +15,9 @@ from tests.libraries.golden import Golden
 
 ROOT = Path(__file__).parents[1]
 
+#: The last node of a Keras-style export.
+LAST = "model/predictions/Softmax"
+
 #: Lines of files, counts that grow with every operator, versions, places, times.
 CHANGING = (
     (re.escape(f"{ROOT}/"), ""),
@@ -57,8 +60,9 @@ def keras(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["run", "--repeat", 1],
         ["explain", "--optimize", "none"],
         ["explain", "--optimize", "none", "--node", "model/conv1/Conv2D"],
+        ["plan", "--libraries", "eigen", "--pin", "Conv2D=onednn", "--pin", f"{LAST}=numpy"],
     ],
-    ids=["run", "explain", "explain a node"],
+    ids=["run", "explain", "explain a node", "plan a mix"],
 )
 def test_of_a_model(keras: Path, golden: Golden, arguments: list[object]) -> None:
     # the lowest cap, which every machine has
