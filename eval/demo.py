@@ -10,9 +10,9 @@ import statistics
 import sys
 import time
 
-import numpy as np
 from matplotlib import cbook
 
+from eval.compare import TOLERANCE, difference
 from eval.models import before_softmax, light_model, seeded
 from vtensor import Session
 from vtensor.cli import top_classes
@@ -20,8 +20,6 @@ from vtensor.commands.shared import print_lines, progress
 from vtensor.image import image_for
 from vtensor.report import summary_lines
 
-#: Largest difference to the NumPy library that we accept, relative to the largest output.
-TOLERANCE = 1e-4
 RUNS = 20
 
 
@@ -40,7 +38,7 @@ def main() -> int:
         advance("a run in NumPy")
         with Session(model, libraries=["numpy"]) as definition:
             [expected] = definition.run(None, {port.name: image})
-    difference = float(np.abs(answer - expected).max() / np.abs(expected).max())
+    error = difference(answer, expected)
     times = []
     for _ in range(RUNS):
         begin = time.perf_counter()
@@ -51,13 +49,13 @@ def main() -> int:
     print_lines(summary_lines(session.plan))
     best = ", ".join(str(row["class"]) for row in top_classes(answer, 5, [])[0])
     print(f"top classes (seeded weights: only their agreement means something): {best}")
-    print(f"largest difference to the NumPy library: {difference:.2e} of the largest output")
+    print(f"largest difference to the NumPy library: {error:.2e} of the largest output")
     spread = f"min {min(times):.2f}, max {max(times):.2f}"
     print(
         f"median latency: {statistics.median(times):.2f} ms over {RUNS} runs ({spread}), "
         f"{session.threads} threads"
     )
-    if not difference <= TOLERANCE:
+    if not error <= TOLERANCE:
         print(f"FAILED: the difference is above {TOLERANCE:.0e}", file=sys.stderr)
         return 1
     return 0

@@ -125,6 +125,11 @@ def test_a_call_is_resolved_once_a_shape() -> None:
     assert len(_sessions) == SESSIONS_KEPT
 
 
+def test_what_no_listed_library_takes_runs_on_numpy() -> None:
+    x = np.arange(16).reshape(1, 1, 4, 4)
+    np.testing.assert_array_equal(call(MaxPool((1, 1)), x, libraries=["onednn"]), x)
+
+
 def test_faults_are_typed() -> None:
     x = values(1, 4, 6, 6)
     with pytest.raises(DimError, match="say which axis is which"):
@@ -153,6 +158,9 @@ def test_faults_are_typed() -> None:
         call(MaxPool((1, 1)), x.astype(np.int64), pin="onednn")
     with pytest.raises(InputError, match="not registered"):
         call(Relu(), x, libraries=["nonsense"])
+    for pin in ("nonsense", ["numpy"]):
+        with pytest.raises(InputError, match=r"pin 'Relu': .* is not registered"):
+            call(Relu(), x, pin=pin)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="threads"):
         call(Relu(), x, threads=-3)
     with pytest.raises(InputError, match="is no list of names"):

@@ -144,7 +144,7 @@ def test_a_key_that_is_an_operator_and_a_node_is_the_operator(three: Bench) -> N
 def test_a_pinned_library_that_declines(bench: Bench) -> None:
     """Nobody else is tried."""
     bench.invoker()(adding("toy", 50, "C is odd"))
-    bench.invoker(library="numpy")(adding("numpy", 0))
+    bench.invoker(library="numpy")(unused)
     graph = bench.graph()
     assert message(NoInvokerError, lambda: Session(graph, pin={"Toy": "toy"})) == (
         "Toy 'toy': pinned to toy, which does not take this call on cpu\n"

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from onnx import numpy_helper
 
+from eval.compare import TOLERANCE
 from eval.models import light_model, light_names, seeded, with_batch
-from tests.networks.test_networks import TOLERANCE
 
 CAPS = ("sse41", "avx2", "avx512", "max")
 BATCHES = (1, 3)
@@ -35,7 +35,7 @@ BEYOND = {
 def check(cap: str, name: str) -> None:
     """Every batch agrees, and no kernel goes beyond the cap."""
     ran = subprocess.run(
-        [sys.executable, "-m", "tests.networks.capped", cap, name, *map(str, BATCHES)],
+        [sys.executable, "-m", "eval.capped", cap, name, "priority", ",".join(map(str, BATCHES))],
         capture_output=True,
         text=True,
         cwd=Path(__file__).parents[2],

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from functools import cache
-from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
-from numpy.typing import NDArray
 from onnx import ModelProto, numpy_helper
 
+from eval.compare import TOLERANCE, difference, photograph, reference
 from eval.models import before_softmax, light_model, light_names, seeded
 from vtensor import Session, load_onnx
 
-Array = NDArray[Any]
-
-#: Largest difference that we accept, relative to the largest output.
-TOLERANCE = 1e-4
 NETWORKS = ("squeezenet", "resnet50", "vgg19")
 
 OPERATORS = {
@@ -61,31 +54,6 @@ OPERATORS = {
 def weights(name: str, seed: int = 0) -> ModelProto:
     """A network up to its softmax, with seeded weights."""
     return seeded(before_softmax(light_model(name)), seed)
-
-
-@cache
-def photograph(shape: tuple[int, ...]) -> Array:
-    """Noise in place of a picture, of the variance of a normalised one."""
-    return np.random.default_rng(3).standard_normal(shape, np.float32)
-
-
-def difference(ours: Array, theirs: Array) -> float:
-    """Largest difference, relative to the largest output."""
-    assert ours.shape == theirs.shape
-    assert np.isfinite(theirs).all()
-    return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
-
-
-def reference(model: ModelProto, feeds: dict[str, Array]) -> Array:
-    """ONNX Runtime's answer."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    options.intra_op_num_threads = 2
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    [answer] = session.run(None, feeds)
-    return np.asarray(answer)
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -92,12 +92,13 @@ class Mix(NamedTuple):
         >>> Mix.parse("eigen,onednn", ["Relu=eigen", "conv1=numpy"])
         Mix(libraries=['eigen', 'onednn'], pin={'Relu': 'eigen', 'conv1': 'numpy'})
         """
-        rows = [text.rpartition("=") for text in pins or []]
-        for text, (key, _, library) in zip(pins or [], rows, strict=True):
+        pin = {}
+        for text in pins or []:
+            key, _, library = text.rpartition("=")
             if not (key and library):
                 raise InputError(f"--pin {text}: write it as OPERATOR=LIBRARY or NODE=LIBRARY")
-        names = None if libraries is None else libraries.split(",")
-        return cls(names, {key: library for key, _, library in rows})
+            pin[key] = library
+        return cls(None if libraries is None else libraries.split(","), pin)
 
 
 @contextmanager

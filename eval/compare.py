@@ -1,0 +1,43 @@
+"""How answers are compared: the same noise to both, and the largest difference between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import ModelProto
+
+Array = NDArray[Any]
+
+#: Largest difference that we accept, relative to the largest output.
+TOLERANCE = 1e-4
+
+
+@cache
+def photograph(shape: tuple[int, ...]) -> Array:
+    """Noise in place of a picture, of the variance of a normalised one."""
+    return np.random.default_rng(3).standard_normal(shape, np.float32)
+
+
+def difference(ours: Array, theirs: Array) -> float:
+    """Largest difference, relative to the largest output."""
+    assert ours.shape == theirs.shape
+    assert np.isfinite(theirs).all()
+    return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
+
+
+def reference(model: ModelProto, feeds: Mapping[str, Array]) -> Array:
+    """ONNX Runtime's answer."""
+    import onnxruntime  # only where it is asked for: not everybody has it
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = 2
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    [answer] = session.run(None, dict(feeds))
+    return np.asarray(answer)

@@ -1,0 +1,34 @@
+"""Mixes of libraries under which every network must be right."""
+
+from __future__ import annotations
+
+from libdesc.registry import registry
+from vtensor.commands.shared import Mix
+from vtensor.operators import OPERATORS
+
+#: What a session does when nothing is said.
+BY_PRIORITY = Mix(None, {})
+
+
+def mixes() -> dict[str, Mix]:
+    """Each library alone, and two mixes of Eigen into oneDNN, by name.
+
+    ``tensorflow`` is how TensorFlow 1.14 shares a network out between its two libraries.
+
+    >>> list(mixes())
+    ['onednn', 'eigen', 'numpy', 'elementwise', 'tensorflow']
+    """
+    alone = {name: Mix([name], {}) for name in ("onednn", "eigen", "numpy")}
+    shared = {
+        "elementwise": elementwise("eigen"),
+        "tensorflow": ("BiasAdd", "Pad", "Mean"),
+    }
+    return alone | {
+        name: Mix(["onednn"], dict.fromkeys(pinned, "eigen")) for name, pinned in shared.items()
+    }
+
+
+def elementwise(library: str) -> list[str]:
+    """The element-wise operators that a library has an invoker of."""
+    taken = {op for op, name, _ in registry().invokers if name == library}
+    return [info.name for info in OPERATORS.values() if info.elementwise and info.name in taken]

@@ -1,0 +1,107 @@
+"""Networks in every mix of libraries under each cap on instruction sets, against ONNX Runtime."""
+
+from __future__ import annotations
+
+import os
+import random
+from itertools import product
+from typing import Any
+
+import pytest
+import typer
+
+from eval.capped import NETWORKS
+from eval.compare import TOLERANCE
+from eval.mixes import elementwise, mixes
+from eval.mixing import CAPS, chosen, main, measure, table
+
+#: Networks that take two seconds in NumPy, too: what ``make test`` draws from, one for each cap.
+QUICK = ("squeezenet", "shufflenet", "keras", "inception_v1")
+DRAWN = list(zip(CAPS, random.Random(4).sample(QUICK, len(CAPS)), strict=True))
+
+
+def wrong(row: dict[str, Any]) -> list[str]:
+    """What is wrong with a row: a large error, and each operator that another library runs."""
+    mix = mixes()[row["mix"]]
+    found = [] if row["difference"] <= TOLERANCE else [f"difference {row['difference']}"]
+    for op, libraries in row["libraries"].items():
+        wanted = [mix.pin[op]] if op in mix.pin else mix.libraries
+        found += [f"{op} on {library}" for library in libraries if library not in (wanted or [])]
+    return found
+
+
+def check(cap: str, name: str) -> None:
+    """Every mix is right, and is the mix that it says."""
+    rows: list[dict[str, Any]] = []
+    measure(cap, [name], list(mixes()), rows.append)
+    assert [row["mix"] for row in rows] == list(mixes())
+    assert {row["mix"]: wrong(row) for row in rows} == {mix: [] for mix in mixes()}
+
+
+@pytest.mark.parametrize(("cap", "name"), DRAWN)
+def test_a_network_for_each_cap(cap: str, name: str) -> None:
+    check(cap, name)
+
+
+@pytest.mark.skipif(not os.environ.get("VTENSOR_TEST_ALL"), reason="slow: VTENSOR_TEST_ALL=1")
+@pytest.mark.parametrize(
+    ("cap", "name"), [case for case in product(CAPS, NETWORKS) if case not in DRAWN]
+)
+def test_every_network_under_every_cap(cap: str, name: str) -> None:
+    check(cap, name)
+
+
+ROW = {
+    "network": "keras",
+    "cap": "max",
+    "mix": "tensorflow",
+    "difference": 1e-6,
+    "libraries": {"Conv2D": ["onednn"], "Mean": ["eigen"]},
+}
+
+
+def test_what_is_wrong_is_seen() -> None:
+    assert wrong(ROW) == []
+    assert wrong(ROW | {"difference": 2e-4}) == ["difference 0.0002"]
+    assert wrong(ROW | {"difference": float("nan")}) == ["difference nan"]
+    moved = {"Conv2D": ["onednn", "numpy"], "Mean": ["onednn"]}
+    assert wrong(ROW | {"libraries": moved}) == ["Conv2D on numpy", "Mean on onednn"]
+
+
+def test_element_wise_is_what_operators_say_of_themselves() -> None:
+    pinned = elementwise("eigen")
+    assert {"Add", "BatchNorm", "Relu"} <= set(pinned)
+    assert {"Conv2D", "Softmax", "Pad", "Elu"}.isdisjoint(pinned)  # Eigen has no Elu
+    assert elementwise("onnx_reference") == []
+
+
+def test_the_table() -> None:
+    rows = [
+        ROW | {"cap": cap, "difference": error}
+        for cap, error in {"avx2": 1e-6, "max": 3e-7}.items()
+    ]
+    shown = table(rows, ["tensorflow"])
+    cells = [list(column.cells) for column in shown.columns]
+    assert cells == [["keras", "keras"], ["avx2", "max"], ["1.0e-06", "3.0e-07"]]
+
+
+def test_wrong_names() -> None:
+    assert chosen("max,avx2,max", CAPS) == ["max", "avx2"]
+    with pytest.raises(typer.BadParameter, match="no mmx; there are sse41, avx2, avx512, max"):
+        chosen("mmx,max", CAPS)
+
+
+def test_a_large_error_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def planted(cap: str, networks: Any, sharing: Any, done: Any) -> None:
+        for mix in sharing:
+            done(ROW | {"cap": cap, "mix": mix, "difference": 1e-3})
+
+    monkeypatch.setattr("eval.mixing.measure", planted)
+    with pytest.raises(SystemExit, match=r"an error of 1\.0e-03 is above 1e-04"):
+        main("sse41", "keras")
+
+
+def test_a_process_that_fails_is_seen(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match=r"eval\.capped sse41 nothing onednn 1 failed"):
+        measure("sse41", ["nothing"], ["onednn"], lambda row: None)
+    assert "KeyError: 'nothing'" in capfd.readouterr().err
