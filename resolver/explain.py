@@ -39,13 +39,23 @@ def explain_node(graph: ExtendedGraph, name: str) -> dict[str, Any]:
     Raises:
         GraphError: there is neither.
     """
-    for node in graph.nodes:
+    for node, row in zip(graph.nodes, explain_nodes(graph), strict=True):
         if name == node.name or name in node.outputs:
-            if isinstance(node, TransformNode):
-                return _transform(graph, node, bytes_of_a_run(graph))
-            return _operator(graph, node)
+            return row
     names = ", ".join(node.name for node in graph.nodes)
     raise GraphError(f"{graph.name} has no node {name!r}; its nodes are {names}")
+
+
+def explain_nodes(graph: ExtendedGraph) -> list[dict[str, Any]]:
+    """Every node, as ``explain_node`` has it, in the graph's order."""
+    total = bytes_of_a_run(graph)
+    makers = {name: node.name for node in graph.nodes for name in node.outputs}
+    return [
+        _transform(graph, node, total)
+        if isinstance(node, TransformNode)
+        else _operator(graph, node, makers)
+        for node in graph.nodes
+    ]
 
 
 def refusals(graph: ExtendedGraph) -> list[dict[str, Any]]:
@@ -94,7 +104,7 @@ def _transform(graph: ExtendedGraph, node: TransformNode, total: int) -> dict[st
     }
 
 
-def _operator(graph: ExtendedGraph, node: OpNode) -> dict[str, Any]:
+def _operator(graph: ExtendedGraph, node: OpNode, makers: Mapping[str, str]) -> dict[str, Any]:
     decision = node.decision
     names = (*node.inputs, *node.outputs)
     return {
@@ -108,9 +118,11 @@ def _operator(graph: ExtendedGraph, node: OpNode) -> dict[str, Any]:
                 "dtype": graph.values[name].dtype,
                 "sizes": dict(graph.values[name].dims),
                 "layout": str(layout),
+                "bytes": graph.values[name].nbytes,
+                "constant": graph.values[name].constant,
                 "asked": [str(one) for one in requirement.layouts] or ["ANY"],
                 "at": _place(requirement),
-                "made_by": _maker(graph, name),
+                "made_by": makers.get(name),
             }
             for role, name, layout, requirement in zip(
                 node.roles, names, decision.layouts, decision.requirements, strict=True
@@ -125,8 +137,3 @@ def _operator(graph: ExtendedGraph, node: OpNode) -> dict[str, Any]:
 
 def _place(requirement: Requirement | None) -> str | None:
     return f"{requirement.file}:{requirement.line}" if requirement else None
-
-
-def _maker(graph: ExtendedGraph, name: str) -> str | None:
-    makers: Mapping[str, str] = {out: node.name for node in graph.nodes for out in node.outputs}
-    return makers.get(name)

@@ -62,6 +62,7 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
     assert "vtensor/py.typed" in names
     assert "vtensor/__init__.pyi" in names
     assert "libdesc/onednn/onednn.toml" in names
+    assert {f"vtensor/pictures/page.{kind}" for kind in ("html", "css", "js")} <= set(names)
     assert any(name.startswith("libdesc/onednn/_onednn.") and ".so" in name for name in names)
     assert not any("libdnnl" in name or "libgomp" in name for name in names), "shared, not grafted"
 

@@ -38,6 +38,7 @@ from vtensor.commands.shared import (
 )
 from vtensor.errors import InputError
 from vtensor.image import PREPROCESS
+from vtensor.pictures.files import write_pictures
 from vtensor.report import notes, plan_dict, plan_lines
 
 if TYPE_CHECKING:
@@ -116,10 +117,17 @@ def plan(
     reference: ReferenceOption = True,
     max_bytes: MaxBytesOption = None,
     external_data_root: ExternalDataOption = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Draw it to this file, to be opened in a browser.")
+    ] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw it to this file, as a picture.")] = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Show how a model would run: a line a step, and each Transform with why it is there."""
+    """Show how a model would run: a line a step, and each Transform with why it is there.
+
+    With --html or --svg it is drawn instead, before and after the optimiser's passes.
+    """
     limits = Limits(reference, max_bytes, external_data_root)
     with (
         errors(debug),
@@ -127,9 +135,12 @@ def plan(
             model, shape, threads, optimize, isa, limits, Mix.parse(libraries, pin), values=value
         ) as given,
     ):
+        written = write_pictures(given.session.plan, model.stem, html=html, svg=svg)
+        for file in written:
+            print(f"wrote {file}", file=sys.stderr if as_json else sys.stdout)
         if as_json:
             print_json(plan_dict(given.session, model.stem))
-        else:
+        elif not written:
             print_lines(plan_lines(given.session, model.stem))
 
 

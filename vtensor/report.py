@@ -103,7 +103,7 @@ def plan_lines(session: Session, name: str) -> Iterator[Line]:
     for number, (step, cells) in enumerate(rows):
         yield Line(_kind(step), _row(str(number), cells, widths))
         if isinstance(step.node, TransformNode):
-            yield Line("why", f"       why: {_why(step.node.reason)}")
+            yield Line("why", f"       why: {why(step.node.reason)}")
         elif not step.kernels:
             yield Line("note", f"       {_moves_nothing(plan, step)}")
     yield Line("", "")
@@ -130,7 +130,7 @@ def summary_lines(plan: Plan) -> Iterator[Line]:
     for row in plan.conversions:
         cost = f"{row.bytes / MEGABYTE:.2f} MB on {row.library}"
         yield Line("transform", f"  {row.value}: {row.source} -> {row.target}, {cost}")
-        yield Line("why", f"       why: {_why(row.reason)}")
+        yield Line("why", f"       why: {why(row.reason)}")
     yield Line("note", f"  {done} more of constants, done once while loading")
 
 
@@ -186,7 +186,7 @@ def _forced(plan: Plan, step: PlanStep) -> list[TransformNode]:
 def _who(reason: Reason) -> str:
     if reason.requirement is None:
         return f"the delivery of {reason.consumer}"
-    return f"{reason.op} {reason.consumer} ({_place(reason.requirement)})"
+    return f"{reason.op} {reason.consumer} ({place(reason.requirement)})"
 
 
 def _row(number: str, cells: tuple[str, ...], widths: list[int]) -> str:
@@ -264,16 +264,16 @@ def _reason_dict(reason: Reason) -> dict[str, Any]:
     }
 
 
-def _place(asked: Requirement) -> str:
+def place(asked: Requirement) -> str:
     """File and line, with a path as short as it can be."""
     return f"{'/'.join(Path(asked.file).parts[-2:])}:{asked.line}"
 
 
-def _why(reason: Reason) -> str:
+def why(reason: Reason) -> str:
     """A reason with paths as short as they can be."""
     asked = reason.requirement
     return (
         str(reason)
         if asked is None
-        else str(reason).replace(f"{asked.file}:{asked.line}", _place(asked))
+        else str(reason).replace(f"{asked.file}:{asked.line}", place(asked))
     )

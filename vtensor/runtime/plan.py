@@ -123,6 +123,7 @@ class Plan:
         constants: arrays of the graph's constants by name.
         progress: called with each node's name while it is recorded.
         choice: which libraries could take what.
+        resolved: the graph before any pass, for those who compare; None where it is ``graph``.
     """
 
     def __init__(
@@ -131,11 +132,13 @@ class Plan:
         constants: Mapping[str, np.ndarray[Any, Any]],
         progress: Callable[[str], None] | None = None,
         choice: Choice = EVERY,
+        resolved: ExtendedGraph | None = None,
     ) -> None:
         recorder = Recorder(graph, constants)
         recorder.record(progress)
         self.graph = graph
         self._choice = choice
+        self.resolved = resolved or graph
         self.recorded: tuple[RecordedStep, ...] = tuple(recorder.evaluation.steps)
         recorder.evaluation.steps.clear()  # steps refer to their evaluation: no circle of the two
         self._scratch = recorder.evaluation.scratch

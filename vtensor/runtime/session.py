@@ -328,12 +328,12 @@ class Session:
         elif graph.open_sizes:
             graph = graph.with_sizes(_decided(graph, key))
         entry = {name: layout for name, _, _, layout, value in key if value is None}
-        extended = extend(resolve(graph, entry, self._choice), self._delivery, self._choice)
-        extended = optimise(extended, self._optimize)
+        resolved = extend(resolve(graph, entry, self._choice), self._delivery, self._choice)
+        extended = optimise(resolved, self._optimize)
         able = [library.name for library in registry().libraries.values() if library.transforms]
         check(extended, graph, able, entry, self._delivery)
         check_plan(extended, self._max_bytes)
-        return Plan(extended, graph.constants, self._progress, self._choice)
+        return Plan(extended, graph.constants, self._progress, self._choice, resolved)
 
     def _ports(self) -> tuple[list[Port], list[Port]]:
         if self._graph is None:

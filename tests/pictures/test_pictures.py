@@ -1,0 +1,224 @@
+"""Pictures of plans: everything is there once, names are only names, nothing is loaded."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+from collections import Counter
+from itertools import combinations
+from pathlib import Path
+from xml.etree import ElementTree
+
+import onnx
+import pytest
+from typer.testing import CliRunner
+
+from eval.models import light_model, seeded
+from resolver.extended import ExtendedGraph
+from tests.libraries.bench import Bench
+from tests.pictures.support import HOSTILE, Page, extended, scoped
+from vtensor.cli import app
+from vtensor.errors import InputError
+from vtensor.pictures.files import plan_scenes, write_pictures
+from vtensor.pictures.legend import DASHES, STROKES, TINTS
+from vtensor.pictures.page import html_page
+from vtensor.pictures.scene import make_scene
+from vtensor.pictures.svg import svg_picture, text_of
+from vtensor.runtime.plan import Plan
+from vtensor.runtime.session import Session
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture
+def plan(bench: Bench) -> Plan:
+    """A plan whose graph before the passes had a Transform more."""
+    graph = scoped(bench)
+    with Session(graph, output_layouts={"y": "NHWC"}) as session:
+        plan = session.plan
+    plan.resolved = extended(graph)
+    return plan
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """SqueezeNet with seeded weights, as a file."""
+    file = tmp_path_factory.mktemp("models") / "squeezenet.onnx"
+    onnx.save(seeded(light_model("squeezenet"), seed=0), str(file))
+    return file
+
+
+def boxes(svg: str) -> list[ElementTree.Element]:
+    """The boxes of a picture."""
+    found = ElementTree.fromstring(svg).iter(f"{SVG}g")
+    return [one for one in found if one.get("class", "").startswith("box ")]
+
+
+def titles(svg: str) -> Counter[str | None]:
+    """The first line of each box's text."""
+    return Counter(one.findtext(f"{SVG}text[@class='name']") for one in boxes(svg))
+
+
+def drawn(graph: ExtendedGraph) -> str:
+    """The picture of one graph."""
+    return svg_picture([make_scene("a graph", graph)])
+
+
+def test_every_node_is_in_the_picture_once(bench: Bench) -> None:
+    graph = extended(scoped(bench))
+    ahead = {node.name for node in graph.ahead()}
+    kinds = Counter(one.get("class") for one in boxes(drawn(graph)))
+    hints = Counter(one.findtext(f"{SVG}title") for one in boxes(drawn(graph)))
+    transforms = list(graph.transforms())
+    assert len(transforms) == 2
+    assert kinds == {"box input": 1, "box output": 1, "box operator": 6, "box transform": 2}
+    assert len(boxes(drawn(graph))) == len(graph.nodes) - len(ahead) + 2
+    for name in ("stem", "a/one", "a/two", "b/one", "b/two", "join"):
+        assert hints[f"Mix {name} on toy"] == 1
+
+
+def test_a_transform_has_its_own_shape_and_its_reason(bench: Bench) -> None:
+    graph = extended(scoped(bench))
+    marked = [one for one in boxes(drawn(graph)) if one.find(f"{SVG}polygon") is not None]
+    assert {one.get("class") for one in marked} == {"box transform"}
+    assert [one.findtext(f"{SVG}text") for one in marked] == ["NCHW → NHWC", "NHWC → NCHW"]
+    hints = [one.findtext(f"{SVG}title") or "" for one in marked]
+    assert hints[0].startswith("Mix b/one (toy) requires it of ")
+    assert hints[1].startswith("output y is delivered in a layout that Mix ")
+    for hint in hints:
+        assert "/work/" not in hint
+        assert str(Path.home()) not in hint
+
+
+def test_scopes_come_from_names_and_else_from_inputs(bench: Bench) -> None:
+    scene = make_scene("", extended(scoped(bench)))
+    scopes = {box.name: box.scope for box in scene.boxes}
+    assert [scopes[name] for name in ("x", "stem", "a/two", "b/one")] == ["", "", "a", "b"]
+    assert scopes["join"] == "b"  # made last of what it reads
+    assert scopes["transform:0"] == ""
+
+
+def test_before_and_after_stand_side_by_side(plan: Plan) -> None:
+    before, after = plan_scenes(plan)
+    assert before.title == "before: resolved: 2 Transforms each run, 0.01 MB"
+    assert after.title.startswith("after ")
+    assert after.title.endswith(": 1 Transform each run, 0.00 MB")
+    assert titles(svg_picture([before, after]))["Mix"] == 12
+    assert [box.details["kernels"] for box in after.boxes if box.name == "stem"] == [["python"]]
+
+
+def test_what_no_pass_changed_is_drawn_once(bench: Bench) -> None:
+    with Session(scoped(bench), optimize="none") as session:
+        [scene] = plan_scenes(session.plan)
+    assert scene.title.startswith("resolved, no passes ran: 2 Transforms")
+
+
+def test_names_are_only_names(bench: Bench) -> None:
+    scene = make_scene(HOSTILE[0], extended(scoped(bench, HOSTILE)))
+    svg, page = svg_picture([scene]), Page(html_page(HOSTILE[1], [scene]))
+    hints = [one.findtext(f"{SVG}title") for one in boxes(svg)]
+    for name in HOSTILE[1:]:
+        assert f"Mix {text_of(name)} on toy" in hints
+    data, script = page.scripts()
+    assert len([tag for tag, _ in page.elements if tag == "script"]) == 2
+    names = [box["name"] for view in json.loads(data)["views"] for box in view["boxes"]]
+    assert set(HOSTILE) < set(names)
+    assert "alert" not in script
+    allowed = {tag for tag, _ in Page(html_page("", [])).elements} | {
+        *("figure", "figcaption", "g", "rect", "text", "title", "path", "polygon")
+    }
+    assert {tag for tag, _ in page.elements} <= allowed
+    assert not any(key.startswith("on") for _, attributes in page.elements for key in attributes)
+
+
+def loads(text: str) -> list[str]:
+    """What a page or a picture would fetch."""
+    page = Page(text)
+    found = [
+        f"{tag} {key}"
+        for tag, attributes in page.elements
+        for key in attributes
+        if key in ("src", "href", "xlink:href", "srcset", "data", "action")
+    ]
+    for tag, content in page.texts:
+        if tag in ("style", "script"):
+            found += re.findall(r"url\(|@import|https?:|fetch\(|import\(|XMLHttp", content)
+    return found
+
+
+def test_nothing_is_loaded(plan: Plan) -> None:
+    scenes = plan_scenes(plan)
+    page = html_page("net", scenes)
+    assert loads(page) == loads(svg_picture(scenes)) == []
+    script = Page(page).scripts()[1]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    [policy] = [a["content"] for tag, a in Page(page).elements if "http-equiv" in a]
+    assert policy == (
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<script src=a.js></script>",
+        "<link href=a.css>",
+        "<style>@import 'a.css'</style>",
+        "<style>a { background: url(a.png) }</style>",
+        "<script>fetch('a')</script>",
+        "<script>const a = 'https://a'</script>",
+    ],
+)
+def test_a_load_is_found(text: str) -> None:
+    assert loads(text)
+
+
+def test_the_command_writes_both_and_says_where(model: Path, tmp_path: Path) -> None:
+    html, svg = tmp_path / "out.html", tmp_path / "out.svg"
+    arguments = ["plan", str(model), "--html", str(html), "--svg", str(svg)]
+    ran = CliRunner().invoke(app, arguments)
+    assert ran.stdout == f"wrote {html}\nwrote {svg}\n"
+    assert len(boxes(svg.read_text())) > 60
+    assert html.read_text().startswith("<!DOCTYPE html>")
+    assert sorted(tmp_path.iterdir()) == [html, svg]
+    as_json = CliRunner().invoke(app, [*arguments, "--json"])
+    assert json.loads(as_json.stdout)["model"] == "squeezenet"
+    assert f"wrote {svg}" in as_json.stderr
+
+
+def test_a_file_that_cannot_be_written_is_an_error_and_stays(plan: Plan, tmp_path: Path) -> None:
+    kept = tmp_path / "kept.html"
+    kept.write_text("as it was")
+    for file in (tmp_path, tmp_path / "no" / "out.html", Path("/dev/null"), Path("a\0b"), Path()):
+        with pytest.raises(InputError, match="pictures cannot be written there"):
+            write_pictures(plan, "net", html=file)
+    (tmp_path / f".kept.html.{os.getpid()}").mkdir()
+    with pytest.raises(InputError, match="Is a directory"):
+        write_pictures(plan, "net", html=kept)
+    assert kept.read_text() == "as it was"
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance, WCAG 2.1."""
+    parts = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    linear = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(one: str, other: str) -> float:
+    """Contrast of two colours, 1 to 21, WCAG 2.1."""
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_text_and_lines_stand_out() -> None:
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert min(contrast(tint, "#1a1a1a") for tint in TINTS) > 7  # WCAG's AAA for text
+    assert min(contrast(stroke, "#ffffff") for stroke in STROKES) > 2
+    signs = [(STROKES[i % len(STROKES)], DASHES[i % len(DASHES)]) for i in range(12)]
+    assert all(one != other for one, other in combinations(signs, 2))

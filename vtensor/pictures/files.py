@@ -1,0 +1,81 @@
+"""Pictures of a plan as files."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from resolver.extended import ExtendedGraph
+from vtensor.errors import InputError
+from vtensor.pictures.page import html_page
+from vtensor.pictures.scene import Scene, make_scene
+from vtensor.pictures.svg import svg_picture
+from vtensor.report import MEGABYTE
+from vtensor.runtime.plan import Plan
+
+
+def write_pictures(
+    plan: Plan, name: str, *, html: Path | None = None, svg: Path | None = None
+) -> list[Path]:
+    """Draw a plan, before and after the optimiser's passes; one picture where they are alike.
+
+    Args:
+        plan: a session's.
+        name: what the pictures are called.
+        html, svg: where to write a page for browsers, and a picture; None is nowhere.
+
+    Returns:
+        The files written.
+
+    Raises:
+        InputError: a file cannot be written; what was there before is there still.
+    """
+    wanted: list[tuple[Path | None, Callable[[Sequence[Scene]], str]]] = [
+        (html, lambda scenes: html_page(name, scenes)),
+        (svg, svg_picture),
+    ]
+    files = [(file, text) for file, text in wanted if file is not None]
+    scenes = plan_scenes(plan) if files else ()
+    for file, text in files:
+        _write(file, text(scenes))
+    return [file for file, _ in files]
+
+
+def plan_scenes(plan: Plan) -> tuple[Scene, ...]:
+    """The graph as it was resolved, and as the passes left it; once where they changed nothing."""
+    kernels: dict[str, list[str]] = defaultdict(list)
+    for step in plan.recorded:
+        kernels[step.node].append(step.kernel)
+    passes = ", ".join(plan.passes)
+    after = make_scene(_title(f"after {passes}", plan.graph), plan.graph, kernels)
+    before = make_scene(_title("before: resolved", plan.resolved), plan.resolved)
+    if before.looks == after.looks:
+        unchanged = f"{passes} changed nothing" if passes else "no passes ran"
+        return (replace(after, title=_title(f"resolved, {unchanged}", plan.graph)),)
+    return before, after
+
+
+def _title(text: str, graph: ExtendedGraph) -> str:
+    transforms = list(graph.transforms())
+    values = graph.values
+    moved = sum(values[one.input].nbytes + values[one.output].nbytes for one in transforms)
+    noun = "Transform" if len(transforms) == 1 else "Transforms"
+    return f"{text}: {len(transforms)} {noun} each run, {moved / MEGABYTE:.2f} MB"
+
+
+def _write(file: Path, text: str) -> None:
+    """All or nothing: written beside, then moved there."""
+    try:
+        if file.exists() and not file.is_file():
+            raise InputError(f"{file}: pictures cannot be written there: it is no file")
+        beside = file.with_name(f".{file.name}.{os.getpid()}")
+        try:
+            beside.write_text(text, encoding="utf-8")
+            beside.replace(file)
+        finally:
+            beside.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{file}: pictures cannot be written there: {error}") from error

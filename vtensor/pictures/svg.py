@@ -1,0 +1,141 @@
+"""Scenes as SVG elements, and as one SVG picture with a legend."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from importlib.resources import files
+from itertools import pairwise
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, SubElement
+
+from vtensor.pictures.legend import Legend, make_legend
+from vtensor.pictures.scene import Box, Scene
+
+#: In pixels: a box, and from one row to the next.
+WIDTH, HEIGHT, PITCH = 192, 36, 64
+MARGIN = 40
+
+#: What XML 1.0 cannot hold, not even escaped.
+_FORBIDDEN = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+#: A box's outline by kind: a Transform has six corners, an end of the network is round.
+_HEXAGON = (
+    f"0,{HEIGHT / 2} 12,0 {WIDTH - 12},0 {WIDTH},{HEIGHT / 2} {WIDTH - 12},{HEIGHT} 12,{HEIGHT}"
+)
+
+
+def text_of(name: str) -> str:
+    """A name as XML can hold it: what it cannot is shown as U+FFFD.
+
+    >>> text_of("a\\x00b")
+    'a\ufffdb'
+    """
+    return _FORBIDDEN.sub("\ufffd", name)
+
+
+def svg_picture(scenes: Sequence[Scene]) -> str:
+    """The scenes side by side, each under its title, above all the legend."""
+    legend = make_legend(scenes)
+    root = Element("svg", xmlns="http://www.w3.org/2000/svg", style="background: white")
+    SubElement(root, "style").text = files(__package__).joinpath("picture.css").read_text()
+    x, height = 0.0, 0.0
+    x_legend = draw_legend(SubElement(root, "g", transform=f"translate({MARGIN} {MARGIN})"), legend)
+    for scene in scenes:
+        left, width, tall = extent(scene)
+        place = f"translate({x - left:g} {3 * MARGIN})"
+        _text(root, "heading", x + MARGIN, 2.5 * MARGIN, scene.title)
+        draw_scene(SubElement(root, "g", transform=place), scene, legend)
+        x, height = x + width, max(height, tall + 3 * MARGIN)
+    size = _numbers(width=max(x, x_legend + 2 * MARGIN), height=height)
+    root.attrib |= {**size, "viewBox": f"0 0 {size['width']} {size['height']}"}
+    return ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def extent(scene: Scene) -> tuple[float, float, float]:
+    """Left end, width and height of a scene, with its margins."""
+    left = min(scene.x, default=0.0) - WIDTH / 2 - MARGIN
+    right = max(scene.x, default=0.0) + WIDTH / 2 + MARGIN
+    bends = [x for arrow in scene.arrows for x in arrow.bends]
+    left, right = min([left, *bends]), max([right, *bends])
+    return left, right - left, (max(scene.rows, default=0) + 1) * PITCH + MARGIN
+
+
+def draw_scene(parent: Element, scene: Scene, legend: Legend) -> None:
+    """Add a scene's arrows and boxes, in the scene's order."""
+    for arrow in scene.arrows:
+        ends = arrow.source, arrow.target
+        first, last = (scene.rows[end] for end in ends)
+        source, target = (scene.x[end] for end in ends)
+        rows = range(first, last + 1) if arrow.bends else (first, last)
+        stroke = legend.layouts[arrow.layout]
+        points = zip((source, *arrow.bends, target), rows, strict=True)
+        line = SubElement(parent, "path", {"class": "arrow", "d": path(list(points))})
+        line.set("stroke", stroke.colour)
+        line.set("stroke-dasharray", stroke.dashes)
+        SubElement(line, "title").text = text_of(arrow.hint)
+    for box, x, row in zip(scene.boxes, scene.x, scene.rows, strict=True):
+        place = f"translate({x - WIDTH / 2:g} {row * PITCH})"
+        group = SubElement(parent, "g", {"class": f"box {box.kind}", "transform": place})
+        _draw_box(group, box, legend.libraries.get(box.library, "white"))
+
+
+def path(points: Sequence[tuple[float, int]]) -> str:
+    """From the foot of a box through bends to the head of a box: abscissae and rows."""
+    text = f"M{points[0][0]:g} {points[0][1] * PITCH + HEIGHT}"
+    for (x, row), (x_below, row_below) in pairwise(points):
+        top, foot = row * PITCH + HEIGHT, row_below * PITCH
+        middle = (top + foot) / 2
+        text += f"L{x:g} {top}C{x:g} {middle:g} {x_below:g} {middle:g} {x_below:g} {foot}"
+    return f"{text}m-4 -6l4 6l4 -6"
+
+
+def draw_legend(parent: Element, legend: Legend) -> float:
+    """Add libraries, layouts and the Transform's shape in a line; its length."""
+    x = 0.0
+    for name, tint in legend.libraries.items():
+        SubElement(parent, "rect", _numbers(x=x, y=-12, width=26, height=16, rx=3), fill=tint)
+        x = _entry(parent, x + 32, name)
+    corners = f"{x},-4 {x + 6},-12 {x + 24},-12 {x + 30},-4 {x + 24},4 {x + 6},4"
+    SubElement(parent, "polygon", {"class": "outline transform", "points": corners})
+    x = _entry(parent, x + 36, "Transform")
+    for name, stroke in legend.layouts.items():
+        line = SubElement(parent, "path", {"class": "arrow", "d": f"M{x:g} -4h36"})
+        line.set("stroke", stroke.colour)
+        line.set("stroke-dasharray", stroke.dashes)
+        x = _entry(parent, x + 42, name)
+    return x
+
+
+def _entry(parent: Element, x: float, name: str) -> float:
+    _text(parent, "key", x, 0, name)
+    return x + 7.5 * len(name) + 24
+
+
+def _draw_box(group: Element, box: Box, tint: str) -> None:
+    SubElement(group, "title").text = text_of(box.hint)
+    if box.kind == "transform":
+        SubElement(group, "polygon", {"class": "outline", "points": _HEXAGON})
+    else:
+        round_by = 8 if box.kind == "operator" else HEIGHT / 2
+        size = _numbers(width=WIDTH, height=HEIGHT, rx=round_by)
+        SubElement(group, "rect", {"class": "outline", "fill": tint, **size})
+    inset = 8 if box.kind == "operator" else 16
+    library = _cut(box.library, 12)
+    _text(group, "name", inset, 15, _cut(box.title, 22))
+    _text(group, "note", inset, 29, _cut(box.note, 28 - len(library)))
+    _text(group, "library", WIDTH - inset, 29, library)
+
+
+def _text(parent: Element, kind: str, x: float, y: float, text: str) -> None:
+    if text:
+        SubElement(parent, "text", {"class": kind, **_numbers(x=x, y=y)}).text = text_of(text)
+
+
+def _numbers(**values: float) -> dict[str, str]:
+    return {key: f"{value:g}" for key, value in values.items()}
+
+
+def _cut(text: str, length: int) -> str:
+    """The last characters, which tell long names apart."""
+    return text if len(text) <= length else "…" + text[1 - length :]
