@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.property.strategies import LAWS
-from vtensor.pictures.layered import LONGEST, Arrangement, Bend, Wire, arrange
+from vtensor.pictures.layered import LONGEST, Arrangement, Bend, Item, Wire, arrange
 
 NODE, BEND = 100.0, 10.0
 
@@ -66,8 +66,8 @@ def test_a_drawing_is_in_order(wiring: tuple[int, list[Wire]]) -> None:
         ([[0], [1]], {0: 0.0, 1: 0.0}, "absent"),
     ],
 )
-def test_faults_are_found(rows: list[list[int]], x: dict[int, float], fault: str) -> None:
-    drawn = Arrangement([list(row) for row in rows], {**x})
+def test_faults_are_found(rows: list[list[Item]], x: dict[Item, float], fault: str) -> None:
+    drawn = Arrangement(rows, x)
     wires = [Wire(0, (1,))]
     assert any(fault in one for one in faults(drawn, 3, wires))
 

@@ -161,8 +161,9 @@ function find(view, wanted) {
   for (const { source, target, layout, value } of view.arrows)
     for (const end of [source, target]) layouts[end] += ` ${layout} ${value}`;
   const found = [...view.boxes.keys()].filter((i) => {
-    const { name, title, library } = view.boxes[i];
-    return wanted && `${name} ${title} ${library} ${layouts[i]}`.toLowerCase().includes(wanted);
+    const { kind, name, title, library } = view.boxes[i];
+    const text = `${kind} ${name} ${title} ${library} ${layouts[i]}`.toLowerCase();
+    return wanted && text.includes(wanted);
   });
   view.svg.classList.toggle("searching", wanted !== "");
   for (const one of view.svg.querySelectorAll(".hit")) one.classList.remove("hit");
