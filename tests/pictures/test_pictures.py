@@ -103,7 +103,7 @@ def test_scopes_come_from_names_and_else_from_inputs(bench: Bench) -> None:
 
 def test_before_and_after_stand_side_by_side(plan: Plan) -> None:
     before, after = plan_scenes(plan)
-    assert before.title == "before: resolved: 2 Transforms each run, 0.01 MB"
+    assert before.title == "before, as resolved: 2 Transforms each run, 0.01 MB"
     assert after.title.startswith("after ")
     assert after.title.endswith(": 1 Transform each run, 0.00 MB")
     assert titles(svg_picture([before, after]))["Mix"] == 12

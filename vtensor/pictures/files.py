@@ -51,7 +51,7 @@ def plan_scenes(plan: Plan) -> tuple[Scene, ...]:
         kernels[step.node].append(step.kernel)
     passes = ", ".join(plan.passes)
     after = make_scene(_title(f"after {passes}", plan.graph), plan.graph, kernels)
-    before = make_scene(_title("before: resolved", plan.resolved), plan.resolved)
+    before = make_scene(_title("before, as resolved", plan.resolved), plan.resolved)
     if before.looks == after.looks:
         unchanged = f"{passes} changed nothing" if passes else "no passes ran"
         return (replace(after, title=_title(f"resolved, {unchanged}", plan.graph)),)

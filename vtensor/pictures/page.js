@@ -75,18 +75,21 @@ function mark(view, elements) {
   for (const one of elements) one.classList.add("selected");
 }
 
-// Select a box in every picture that has it; bring it into sight where asked.
+// Select a box in every picture that has it; bring it into sight where asked, or what makes its
+// value where it is gone.
 function select(key, centered = true) {
+  const box = allBoxes.findLast((one) => one.key === key);
   for (const view of views) {
-    const index = view.boxes.findIndex((box) => box.key === key);
+    const index = view.boxes.findIndex((one) => one.key === key);
+    const instead = view.arrows.find(({ value }) => value === box.details.value)?.source ?? -1;
+    const near = index < 0 ? instead : index;
     const touching = view.arrowElements.filter((_, i) =>
       [view.arrows[i].source, view.arrows[i].target].includes(index));
     mark(view, index < 0 ? [] : [view.shown(index), ...touching]);
-    if (centered && index >= 0) view.center(index);
+    if (centered && near >= 0) view.center(near);
   }
   selected = key;
-  const box = allBoxes.findLast((one) => one.key === key);
-  if (box) byId("details").replaceChildren(...details(box));
+  byId("details").replaceChildren(...details(box));
 }
 
 function reveal(key) {
