@@ -7,7 +7,6 @@ import hashlib
 import html
 import json
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from string import Template
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, tostring
@@ -15,7 +14,16 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 from vtensor.pictures.layered import LONGEST
 from vtensor.pictures.legend import Legend, make_legend
 from vtensor.pictures.scene import BEND_SPACE, BOX_SPACE, Scene
-from vtensor.pictures.svg import HEIGHT, MARGIN, PITCH, WIDTH, draw_legend, draw_scene, text_of
+from vtensor.pictures.svg import (
+    HEIGHT,
+    MARGIN,
+    PITCH,
+    WIDTH,
+    asset,
+    draw_legend,
+    draw_scene,
+    text_of,
+)
 
 SCRIPTS = ("folding.js", "view.js", "page.js")
 
@@ -27,20 +35,16 @@ def html_page(title: str, scenes: Sequence[Scene]) -> str:
         title: the model's name.
         scenes: what is shown side by side; names in them may hold anything.
     """
-    legend, script = make_legend(scenes), "".join(map(_file, SCRIPTS))
-    return Template(_file("page.html")).substitute(
+    legend, script = make_legend(scenes), "".join(map(asset, SCRIPTS))
+    return Template(asset("page.html")).substitute(
         title=html.escape(text_of(title)),
-        style=_file("picture.css") + _file("page.css"),
+        style=asset("picture.css") + asset("page.css"),
         legend=_legend(legend),
         views="".join(_view(scene, legend) for scene in scenes),
         data=_json(_data(scenes, legend)),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
-
-
-def _file(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 def _json(data: Mapping[str, Any]) -> str:

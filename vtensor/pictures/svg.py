@@ -34,11 +34,16 @@ def text_of(name: str) -> str:
     return _FORBIDDEN.sub("\ufffd", name)
 
 
+def asset(name: str) -> str:
+    """The text of a file beside this one."""
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
 def svg_picture(scenes: Sequence[Scene]) -> str:
     """The scenes side by side, each under its title, above all the legend."""
     legend = make_legend(scenes)
     root = Element("svg", xmlns="http://www.w3.org/2000/svg", style="background: white")
-    SubElement(root, "style").text = files(__package__).joinpath("picture.css").read_text()
+    SubElement(root, "style").text = asset("picture.css")
     x, height = 0.0, 0.0
     x_legend = draw_legend(SubElement(root, "g", transform=f"translate({MARGIN} {MARGIN})"), legend)
     for scene in scenes:
