@@ -142,17 +142,27 @@ def _fill() -> None:
         except Exception as error:
             report(origin, error)
     import_operators()
+    _report_what_does_not_match()
+
+
+def _report_what_does_not_match() -> None:
+    """Invokers without an operator, and operators without a definition."""
+    have = {(info.op, info.library) for info in _registry.invokers.values()}
     for info in _registry.invokers.values():
         if info.op not in OPERATORS:
             never = LibraryError(f"there is no operator {info.op!r}; it is never called")
             report(f"invoker {info.file}:{info.line}", never)
+    for name, operator in OPERATORS.items():
+        if (name, operator.definition) not in have:
+            owed = f"{name} has no invoker on {operator.definition}, which is to be its definition"
+            report(f"operator {operator.file}:{operator.line}", LibraryError(owed))
 
 
 def report(origin: str, error: Exception) -> None:
-    """Note that something of others' is broken and skipped."""
+    """Note that something is broken; what cannot be used is skipped."""
     text = str(error) if isinstance(error, VTensorError) else f"{type(error).__name__}: {error}"
     _registry.problems.append((origin, text))
-    _log.warning("skipped %s: %s", origin, text)
+    _log.warning("problem with %s: %s", origin, text)
 
 
 def import_operators() -> None:

@@ -197,27 +197,6 @@ class HardSigmoid(Unary):
 
 
 @operator(
-    "HardSwish",
-    dims={"x": "*", "y": "*"},
-    elementwise=True,
-    onnx=unary("HardSwish", 14, lambda _: HardSwish()),
-)
-class HardSwish(Unary):
-    """Scale by a sigmoid of straight lines: y = x * max(0, min(1, x / 6 + 1 / 2)).
-
-    Dims:
-        x, y: any, the same
-
-    >>> from vtensor import VTensor
-    >>> from vtensor.operators import Context
-    >>> HardSwish().compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()
-    'f32 N=2 C=3'
-
-    Source: ONNX operator HardSwish, opset 22.
-    """
-
-
-@operator(
     "ThresholdedRelu",
     dims={"x": "*", "y": "*"},
     elementwise=True,
@@ -311,7 +290,6 @@ numpy_unary("Elu", lambda op, x: np.where(x >= 0, x, op.alpha * np.expm1(x)), FL
 numpy_unary("Selu", lambda op, x: op.gamma * np.where(x > 0, x, op.alpha * np.expm1(x)), FLOATS)
 numpy_unary("Celu", lambda op, x: np.where(x >= 0, x, op.alpha * np.expm1(x / op.alpha)), FLOATS)
 numpy_unary("HardSigmoid", lambda op, x: np.clip(op.alpha * x + op.beta, 0, 1), FLOATS)
-numpy_unary("HardSwish", lambda _, x: x * np.clip(x / 6 + 0.5, 0, 1), FLOATS)
 numpy_unary("ThresholdedRelu", lambda op, x: np.where(x <= op.alpha, 0, x), FLOATS)
 numpy_unary("Shrink", _shrunk)
 numpy_binary("PRelu", lambda _, a, b: np.where(a >= 0, a, b * a))
@@ -324,7 +302,6 @@ onednn_unary(
     lambda _: (1.0, 0.0),
     when=lambda op, *_: op.alpha == 1 or "its elu does not scale the operand",
 )
-onednn_unary("HardSwish", lambda _: "hardswish", lambda _: (1 / 6, 0.5))
 
 
 @invoker("HardSigmoid", library="onednn", dtypes=NATIVE)

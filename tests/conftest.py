@@ -11,6 +11,9 @@ from tests.libraries.bench import Bench
 from tests.libraries.golden import Golden
 from tests.libraries.scratch import scratch_registry
 
+#: A distribution of its own: ``test_plugin.py`` builds and installs it.
+collect_ignore = ["plugin"]
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--update-golden`` writes golden files anew: look at the difference before it is kept."""

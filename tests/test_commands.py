@@ -69,7 +69,7 @@ def test_libs_shows_an_absent_library_a_tie_and_a_problem(
         assert "gone  absent: libgone.so was not found" in text
         assert f"libdesc.register: {file}" in text
         assert "tie: gone and numpy both have priority 0" in text
-        assert "skipped entry point bad: it is broken" in text
+        assert "problem with entry point bad: it is broken" in text
 
 
 def test_check_registers_nothing() -> None:

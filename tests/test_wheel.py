@@ -24,6 +24,7 @@ import vtensor, ops, libdesc.onednn
 home = pathlib.Path(sys.prefix).resolve()
 for module in (vtensor, ops, libdesc.onednn):
     assert home in pathlib.Path(module.__file__).resolve().parents, module.__file__
+assert home in pathlib.Path(vtensor.get_include()).resolve().parents
 session = vtensor.Session(sys.argv[1], threads=2)
 [port] = session.inputs
 x = np.random.default_rng(0).standard_normal(port.shape).astype(np.float32)
@@ -61,6 +62,7 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
     assert tops == {"vtensor", "ptensor", "libdesc", "resolver", "optimizer", "ops"}
     assert "vtensor/py.typed" in names
     assert "vtensor/__init__.pyi" in names
+    assert "vtensor/include/vtensor/step.h" in names
     assert "libdesc/onednn/onednn.toml" in names
     assert {f"vtensor/pictures/page.{kind}" for kind in ("html", "css", "js")} <= set(names)
     assert any(name.startswith("libdesc/onednn/_onednn.") and ".so" in name for name in names)

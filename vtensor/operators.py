@@ -150,6 +150,7 @@ class OperatorInfo:
     onnx: tuple[Spelling, ...]
     check: CheckSource
     structural: str = ""
+    definition: str = "numpy"
     file: str = ""
     line: int = 0
 
@@ -184,6 +185,7 @@ def operator(
     elementwise: bool = False,
     onnx: Spelling | Sequence[Spelling] = (),
     structural: str = "",
+    definition: str = "numpy",
 ) -> Callable[[type[T]], type[T]]:
     """Register a class as an operator.
 
@@ -198,6 +200,7 @@ def operator(
         onnx: how ONNX writes it.
         structural: a kind of ``STRUCTURAL`` when this is the operator by which the front door does
             such a thing itself: names and dims that move no data, parts that are put together.
+        definition: the library whose invoker says what the values are; one on it is owed.
 
     Raises:
         GraphError: the name is taken, or ``dims`` and ``compute`` disagree.
@@ -242,6 +245,7 @@ def operator(
             spellings,
             source,
             structural,
+            definition,
             here,
             inspect.getsourcelines(cls)[1],
         )

@@ -87,7 +87,7 @@ class OneNode:
         return f"<{self.label} {short}>" if short else f"<{self.label}>"
 
 
-@operator("OnnxNode", dims={"x": "*", "*y": "*"})
+@operator("OnnxNode", dims={"x": "*", "*y": "*"}, definition=LIBRARY)
 class OnnxNode:
     """Do what an ONNX operator does, whichever it is.
 

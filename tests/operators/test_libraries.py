@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-import ops
 from libdesc.registry import registry
 from libdesc.routine import reference_kernel
 from ops import BiasAdd
@@ -15,11 +12,12 @@ from ptensor.buffer import Buffer, TensorStorage
 from ptensor.layout import Layout
 from tests.operators import cases
 from tests.operators.cases import BOUNDS, CASES, Case
+from tests.operators.elementwise import ours
 from tests.operators.harness import Given, Outcome, check_close, check_pads, definition, run
 from vtensor.errors import NoInvokerError
 from vtensor.operators import OPERATORS
 
-OURS = [name for name in dir(ops) if Path(OPERATORS[name].file).parent.name == "ops"]
+OURS = ours()
 ROWS = [
     (op, library)
     for op, library, device in sorted(registry().invokers)

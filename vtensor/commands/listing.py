@@ -171,7 +171,7 @@ def _library_lines(data: dict[str, Any]) -> Iterator[Line]:
         yield Line("", text)
         yield Line("note", f"  {row['origin']}: {row['description']}")
     for problem in data["problems"]:
-        yield Line("ref", f"skipped {problem['origin']}: {problem['error']}")
+        yield Line("ref", f"problem with {problem['origin']}: {problem['error']}")
     for tie in data["ties"]:
         yield Line("ref", f"tie: {tie}")
 

@@ -1,0 +1,6 @@
+Four = tuple[int, int, int, int]
+
+def convolution(
+    src: Four, weights: Four, dst: Four, strides: tuple[int, int], pads: Four, /
+) -> object: ...
+def relu(elements: int, /) -> object: ...

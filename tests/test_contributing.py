@@ -1,0 +1,78 @@
+"""CONTRIBUTING.md quotes files and counts their lines: both must be what is there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PLUGIN = ROOT / "tests" / "plugin"
+PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
+def not_in_their_files(page: str) -> Iterator[str]:
+    """The excerpts of a page, ``...`` between them, that the file behind the language lacks."""
+    for file, block in re.findall(r"^```\w+ (\S+)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE):
+        text = (ROOT / file).read_text(encoding="utf-8")
+        yield from (
+            part for part in re.split(r"^ *\.\.\.\n", block, flags=re.M) if part not in text
+        )
+
+
+def miscounted(page: str) -> Iterator[str]:
+    """The rows ``| `file:name` | lines |`` that are wrong; without a name it is the whole file."""
+    for where, said in re.findall(r"^\| `(\S+)` \| (\d+) \|", page, re.MULTILINE):
+        file, _, name = where.partition(":")
+        text = (ROOT / file).read_text(encoding="utf-8")
+        found = lines_of(text, name) if name else len(text.splitlines())
+        if found != int(said):
+            yield f"{where} has {found} lines"
+
+
+def lines_of(text: str, name: str) -> int:
+    """The lines of a class or function, decorators included."""
+    [node] = (n for n in ast.parse(text).body if getattr(n, "name", "") == name)
+    assert isinstance(node, ast.FunctionDef | ast.ClassDef)
+    assert node.end_lineno is not None
+    return node.end_lineno - min(one.lineno for one in node.decorator_list) + 1
+
+
+def test_contributing_quotes_and_counts_what_is_there() -> None:
+    assert PAGE.count("```python ") >= 5
+    assert list(not_in_their_files(PAGE)) == []
+    assert PAGE.count("| `ops/") == 5
+    assert list(miscounted(PAGE)) == []
+
+
+def test_what_is_quoted_or_counted_wrongly_is_seen() -> None:
+    """The twin."""
+    spoiled = PAGE.replace("values / 6", "values / 7").replace("| 64 |", "| 63 |")
+    [part] = not_in_their_files(spoiled)
+    assert "values / 7" in part
+    assert list(miscounted(spoiled)) == ["ops/hardswish.py has 64 lines"]
+    assert list(miscounted(spoiled.replace("| 7 |", "| 9 |")))[1:] == [
+        "ops/hardswish.py:onednn_hardswish has 7 lines"
+    ]
+
+
+def test_the_plugin_is_counted_whole() -> None:
+    counted = re.findall(r"^\| `(tests/plugin/\S+)`", PAGE, re.MULTILINE)
+    assert sorted(counted) == sorted(str(file.relative_to(ROOT)) for file in sources(PLUGIN))
+
+
+def sources(folder: Path) -> Iterator[Path]:
+    """The files that somebody has written: not what a build leaves there, nor empty ones."""
+    for file in folder.rglob("*.*"):
+        made = "build" in file.relative_to(folder).parts
+        if not made and file.suffix in (".py", ".pyi", ".toml", ".c", ".h"):
+            yield file
+
+
+def test_a_file_that_is_not_counted_is_seen(tmp_path: Path) -> None:
+    """The twin."""
+    for name in ("new.c", "build/old.c"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert list(sources(tmp_path)) == [tmp_path / "new.c"]
