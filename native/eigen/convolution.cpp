@@ -65,15 +65,34 @@ private:
         parallel(count, count * depth_, [&](Index begin, Index end) {
             for (Index row = begin; row < end; ++row) {
                 float *to = rows + row * depth_;
-                for_each_tap(window_, place(window_, first + row), [&](Index tap, Index pixel) {
-                    if (pixel < 0) {
-                        std::fill_n(to + tap * inputs_, inputs_, 0.0F);
-                    } else {
-                        std::copy_n(src + pixel * window_.channels, inputs_, to + tap * inputs_);
-                    }
-                });
+                for_each_line(window_, place(window_, first + row),
+                              [&](Index tap, Index line, Index x) {
+                                  gather_line(src, line, x, to + tap * inputs_);
+                              });
             }
         });
+    }
+
+    // A line of a window: in one piece, but for what lies outside, if its elements are neighbours.
+    void gather_line(const float *src, Index line, Index x, float *to) const {
+        const Index width = window_.kernel[2], pitch = window_.channels;
+        if (line < 0) {
+            std::fill_n(to, width * inputs_, 0.0F);
+        } else if (window_.dilations[2] == 1 && inputs_ == pitch) {
+            const Index first = std::clamp<Index>(-x, 0, width);
+            const Index last = std::clamp<Index>(window_.src[2] - x, first, width);
+            std::fill_n(to, first * pitch, 0.0F);
+            std::copy_n(src + (line + x + first) * pitch, (last - first) * pitch, to + first * pitch);
+            std::fill_n(to + last * pitch, (width - last) * pitch, 0.0F);
+        } else {
+            for (Index w = 0; w < width; ++w, x += window_.dilations[2], to += inputs_) {
+                if (x < 0 || x >= window_.src[2]) {
+                    std::fill_n(to, inputs_, 0.0F);
+                } else {
+                    std::copy_n(src + (line + x) * pitch, inputs_, to);
+                }
+            }
+        }
     }
 
     Window window_;

@@ -48,7 +48,6 @@ private:
     void largest(const float *src, const Place &at, Values &values) const {
         values.setConstant(-std::numeric_limits<float>::infinity());
         for_each_tap(window_, at, [&](Index, Index pixel) {
-            if (pixel < 0) return;
             values = values.template max<Eigen::PropagateNaN>(
                 like(values, src + pixel * window_.channels));
         });
@@ -59,7 +58,6 @@ private:
         values.setZero();
         Index inside = 0;
         for_each_tap(window_, at, [&](Index, Index pixel) {
-            if (pixel < 0) return;
             ++inside;
             values += like(values, src + pixel * window_.channels);
         });
