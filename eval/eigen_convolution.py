@@ -147,9 +147,9 @@ def measured(shape: Shape, times: int, threads: int, rounds: int) -> Row:
     for _ in range(rounds):
         seconds = {one: one() for one in order.sample(three, 3)}
         turns.append([seconds[one] for one in three])
-    rates = [shape.gflop / min(seconds) for seconds in zip(*turns, strict=True)]
-    ratio = statistics.median(product / ours for product, ours, _ in turns)
-    return Row(str(shape), times, shape.gflop, *rates, ratio)
+    product, ours, theirs = (shape.gflop / min(seconds) for seconds in zip(*turns, strict=True))
+    ratio = statistics.median(turn[0] / turn[1] for turn in turns)
+    return Row(str(shape), times, shape.gflop, product, ours, theirs, ratio)
 
 
 def measure(threads: int, rounds: int) -> Iterator[Row]:

@@ -11,20 +11,48 @@ namespace vtensor::eigen {
 
 namespace {
 
-using Elements = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 using Steps = Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>;
-using From = Eigen::Map<const Elements, Eigen::Unaligned, Steps>;
-using To = Eigen::Map<Elements, Eigen::Unaligned, Steps>;
+template <class Element>
+using Elements = Eigen::Matrix<Element, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+template <class Element>
+using From = Eigen::Map<const Elements<Element>, Eigen::Unaligned, Steps>;
+template <class Element>
+using To = Eigen::Map<Elements<Element>, Eigen::Unaligned, Steps>;
 
 // A square of this many elements a side of two matrices stays in the first-level cache.
 constexpr Index kSide = 32;
+
+struct Axis {
+    Index size, from, to;
+};
+
+// In dst's order, slowest first; axes along which both go on as before are one.
+std::vector<Axis> merged(const Box &box) {
+    std::vector<Axis> axes, kept;
+    for (std::size_t i = 0; i < box.shape.size(); ++i)
+        if (box.shape[i] != 1)
+            axes.push_back({box.shape[i], box.source < 0 ? 0 : box.from_strides[i],
+                            box.to_strides[i]});
+    std::ranges::stable_sort(axes, std::ranges::greater{}, &Axis::to);
+    for (const Axis &axis : axes) {
+        const bool goes_on = !kept.empty() && kept.back().from == times(axis.from, axis.size) &&
+                             kept.back().to == times(axis.to, axis.size);
+        if (goes_on) {
+            kept.back() = {kept.back().size * axis.size, axis.from, axis.to};
+        } else {
+            kept.push_back(axis);
+        }
+    }
+    return kept;
+}
 
 Steps steps(const Ints &strides) {
     return {strides[strides.size() - 2], strides[strides.size() - 1]};
 }
 
 // A few rows of a matrix, in squares.
-void move_strip(const From &source, To &target, const Box &box) {
+template <class Element>
+void move_strip(const From<Element> &source, To<Element> &target, const Box &box) {
     if (box.from_strides.back() == 1 && box.to_strides.back() == 1) {
         for (Index row = 0; row < source.rows(); ++row)
             std::copy_n(&source.coeffRef(row, 0), source.cols(), &target.coeffRef(row, 0));
@@ -36,37 +64,10 @@ void move_strip(const From &source, To &target, const Box &box) {
     }
 }
 
-}  // namespace
-
-Box arranged(const Box &box, Index from_size, Index to_size) {
-    demand(reach(box.shape, box.to_strides, box.to) <= to_size, "a box beyond dst");
-    demand(box.from_strides.size() == box.shape.size(), "shape and strides differ in rank");
-    if (box.source >= 0)
-        demand(reach(box.shape, box.from_strides, box.from) <= from_size,
-               "a box beyond its source");
-    // In dst's order, slowest first; the last two axes are copied as a matrix, so the one along
-    // which the source is dense comes last but one.
-    std::vector<std::size_t> order;
-    for (std::size_t axis = 0; axis < box.shape.size(); ++axis)
-        if (box.shape[axis] != 1) order.push_back(axis);
-    std::ranges::stable_sort(
-        order, [&](std::size_t a, std::size_t b) { return box.to_strides[a] > box.to_strides[b]; });
-    if (order.size() > 2) {
-        const auto dense = std::ranges::min_element(
-            order.begin(), order.end() - 1, {}, [&](std::size_t a) { return box.from_strides[a]; });
-        if (box.from_strides[order.back()] > box.from_strides[*dense])
-            std::rotate(dense, dense + 1, order.end() - 1);
-    }
-    Box made{box.source, {1, 1}, box.from, {0, 0}, box.to, {0, 0}, box.value};
-    for (const std::size_t axis : order) {
-        made.shape.push_back(box.shape[axis]);
-        made.from_strides.push_back(box.from_strides[axis]);
-        made.to_strides.push_back(box.to_strides[axis]);
-    }
-    return made;
-}
-
-void move(const Box &box, const float *src, float *dst) {
+template <class Element>
+void move_elements(const Box &box, const void *source, void *target) {
+    const auto *src = static_cast<const Element *>(source);
+    auto *dst = static_cast<Element *>(target);
     const std::size_t outer = box.shape.size() - 2;
     const Index rows = box.shape[outer], columns = box.shape[outer + 1];
     const Index strips = (rows + kSide - 1) / kSide;
@@ -82,14 +83,48 @@ void move(const Box &box, const float *src, float *dst) {
                 to += rest % box.shape[axis] * box.to_strides[axis];
             }
             const Index height = std::min(kSide, rows - row);
-            To target(dst + to, height, columns, steps(box.to_strides));
+            To<Element> place(dst + to, height, columns, steps(box.to_strides));
             if (src == nullptr) {
-                target.setConstant(box.value);
+                place.setConstant(static_cast<Element>(box.bits));
             } else {
-                move_strip(From(src + from, height, columns, steps(box.from_strides)), target, box);
+                const From<Element> given(src + from, height, columns, steps(box.from_strides));
+                move_strip<Element>(given, place, box);
             }
         }
     });
+}
+
+}  // namespace
+
+Box arranged(const Box &box, Index from_size, Index to_size) {
+    demand(reach(box.shape, box.to_strides, box.to) <= to_size, "a box beyond dst");
+    demand(box.from_strides.size() == box.shape.size(), "shape and strides differ in rank");
+    if (box.source >= 0)
+        demand(reach(box.shape, box.from_strides, box.from) <= from_size,
+               "a box beyond its source");
+    std::vector<Axis> axes = merged(box);
+    // The last two are copied as a matrix: the one along which the source is dense comes last but
+    // one.
+    if (axes.size() > 2) {
+        const auto dense = std::ranges::min_element(axes.begin(), axes.end() - 1, {}, &Axis::from);
+        if (axes.back().from > dense->from) std::rotate(dense, dense + 1, axes.end() - 1);
+    }
+    Box made{box.source, {1, 1}, box.from, {0, 0}, box.to, {0, 0}, box.bits};
+    for (const Axis &axis : axes) {
+        made.shape.push_back(axis.size);
+        made.from_strides.push_back(axis.from);
+        made.to_strides.push_back(axis.to);
+    }
+    return made;
+}
+
+void move(const Box &box, std::size_t item_bytes, const void *src, void *dst) {
+    switch (item_bytes) {
+        case 1: return move_elements<std::uint8_t>(box, src, dst);
+        case 2: return move_elements<std::uint16_t>(box, src, dst);
+        case 4: return move_elements<std::uint32_t>(box, src, dst);
+        default: return move_elements<std::uint64_t>(box, src, dst);
+    }
 }
 
 }  // namespace vtensor::eigen

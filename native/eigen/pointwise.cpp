@@ -120,7 +120,7 @@ private:
     void run(void *const *slots) const override {
         const Index tiles = (size_ + kTile - 1) / kTile;
         parallel(tiles, size_, [&](Index begin, Index end) { run_tiles(slots, begin, end); });
-        for (const Box &box : pads_) move(box, nullptr, output(slots, strides_.size()));
+        for (const Box &box : pads_) move(box, sizeof(float), nullptr, slots[strides_.size()]);
     }
 
     void run_tiles(void *const *slots, Index begin, Index end) const {
