@@ -27,6 +27,7 @@ from rich.table import Table
 
 from eval.models import light_model
 from libdesc.eigen import native as eigen
+from libdesc.eigen.interface import Window
 from libdesc.onednn import native as onednn
 from ptensor.buffer import Buffer
 from vtensor import limit_isa, load_onnx
@@ -116,25 +117,38 @@ class Timed:
 
 def contestants(shape: Shape, threads: int) -> list[Timed]:
     """Eigen's product, our convolution, oneDNN's."""
-    kernels, dnnl = eigen.load(), onednn.load()
-    sizes = [[1, size, size] for size in (shape.size, shape.result, shape.kernel)]
-    geometry = [[1, shape.stride, shape.stride], [1, 1, 1], [0, shape.pad, shape.pad]]
-    window = (1, shape.inputs, *sizes, *geometry)
-    src, weights, dst = (
-        dnnl.Desc.any(dims, "f32")
-        for dims in (
-            (1, shape.inputs, shape.size, shape.size),
-            (shape.outputs, shape.inputs, shape.kernel, shape.kernel),
-            (1, shape.outputs, shape.result, shape.result),
-        )
-    )
-    pairs = [(number, number) for number in (shape.stride, 1, shape.pad, shape.pad)]
-    steps = [
+    kernels = eigen.load()
+    steps = (
         kernels.product([], [], [], *shape.product),
-        kernels.convolution(window, 1, shape.outputs),
-        dnnl.convolution(src, weights, None, dst, *pairs),
-    ]
+        kernels.convolution(window(shape), 1, shape.outputs),
+        reference(shape),
+    )
     return [Timed(step, threads) for step in steps]
+
+
+def window(shape: Shape) -> Window:
+    """As Eigen's kernels take it."""
+    before, after, kernel, stride = shape.size, shape.result, shape.kernel, shape.stride
+    return (
+        1,
+        shape.inputs,
+        (1, before, before),
+        (1, after, after),
+        (1, kernel, kernel),
+        (1, stride, stride),
+        (1, 1, 1),
+        (0, shape.pad, shape.pad),
+    )
+
+
+def reference(shape: Shape) -> Any:
+    """oneDNN's step, in the layouts that it likes."""
+    dnnl = onednn.load()
+    src = dnnl.Desc.any((1, shape.inputs, shape.size, shape.size), "f32")
+    weights = dnnl.Desc.any((shape.outputs, shape.inputs, shape.kernel, shape.kernel), "f32")
+    dst = dnnl.Desc.any((1, shape.outputs, shape.result, shape.result), "f32")
+    pairs = [(number, number) for number in (shape.stride, 1, shape.pad, shape.pad)]
+    return dnnl.convolution(src, weights, None, dst, *pairs)
 
 
 def measured(shape: Shape, times: int, threads: int, rounds: int) -> Row:

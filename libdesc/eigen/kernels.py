@@ -14,7 +14,8 @@ import numpy as np
 
 from libdesc.eigen import native
 from libdesc.eigen.expression import Expression, compiled
-from libdesc.eigen.memory import Box, Part, copied, filled, pads, part
+from libdesc.eigen.interface import Box, Sizes, Window
+from libdesc.eigen.memory import Part, copied, filled, pads, part
 from ptensor.evaluation import emit
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
@@ -23,8 +24,6 @@ from vtensor.tensor import VTensor
 #: The element type that all kernels have, and the sizes of elements that can be copied.
 DTYPES = ("f32",)
 ITEMSIZES = (1, 2, 4, 8)
-
-Sizes = Sequence[int]
 
 
 def channels_last(x: VTensor) -> Layout:
@@ -105,9 +104,9 @@ def matmul(left: PTensor, right: PTensor, dst: PTensor, groups: Groups) -> None:
     """Products of matrices: left in the order B M K, right B K N, dst B M N."""
     batch, rows, columns, over = groups
     shape = [dst.size(dim) for dim in batch]
-    strides = [_batch_strides(tensor, batch) for tensor in (left, right)]
-    sizes = (prod(dst.size(dim) for dim in dims) for dims in (rows, columns))
-    product = native.load().product(shape, *strides, *sizes, left.size(over))
+    steps = _batch_strides(left, batch), _batch_strides(right, batch)
+    height, width = (prod(dst.size(dim) for dim in dims) for dims in (rows, columns))
+    product = native.load().product(shape, *steps, height, width, left.size(over))
     emit(product, [left, right, dst])
 
 
@@ -164,12 +163,20 @@ def pooling(kind: str, src: PTensor, dst: PTensor, slide: Slide) -> None:
     emit(native.load().pooling(kind, _window(src, dst, slide), ends), [src, dst])
 
 
-def _window(src: PTensor, dst: PTensor, slide: Slide) -> tuple[int | list[int], ...]:
+def _window(src: PTensor, dst: PTensor, slide: Slide) -> Window:
     """As the native kernels take it: three spatial dims, those that lack are 1."""
     rank = len(slide.kernel)
-    images = ([t.size(dim) for dim in "DHW" if dim in t.dims] for t in (src, dst))
-    sizes = [_three(row, 1) for row in (*images, slide.kernel, slide.strides, slide.dilations)]
-    return (src.size("N"), src.size("C"), *sizes, _three(slide.pads[:rank], 0))
+    before, after = ([t.size(dim) for dim in "DHW" if dim in t.dims] for t in (src, dst))
+    return (
+        src.size("N"),
+        src.size("C"),
+        _three(before, 1),
+        _three(after, 1),
+        _three(slide.kernel, 1),
+        _three(slide.strides, 1),
+        _three(slide.dilations, 1),
+        _three(slide.pads[:rank], 0),
+    )
 
 
 def _three(sizes: Sizes, missing: int) -> list[int]:

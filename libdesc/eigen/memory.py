@@ -7,13 +7,10 @@ from itertools import islice, pairwise, product
 from math import lcm, prod
 from typing import NamedTuple
 
+from libdesc.eigen.interface import Box
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from ptensor.transform import pad_slabs
-
-#: Source (-1: none), shape, where it begins there, strides there, where in dst, strides, and the
-#: bits that fill it where there is no source.
-Box = tuple[int, Sequence[int], int, Sequence[int], int, Sequence[int], int]
 
 #: A change of layout in more than these is not worth a native step.
 MOST_BOXES = 4096
