@@ -63,36 +63,41 @@ private:
     // The windows first .. first + count as rows of a matrix.
     void gather(const float *src, Index first, Index count, float *rows) const {
         parallel(count, count * depth_, [&](Index begin, Index end) {
-            for (Index row = begin; row < end; ++row) {
-                float *to = rows + row * depth_;
-                for_each_line(window_, place(window_, first + row),
-                              [&](Index tap, Index line, Index x) {
-                                  gather_line(src, line, x, to + tap * inputs_);
-                              });
-            }
+            for (Index row = begin; row < end; ++row)
+                gather_window(src, place(window_, first + row), rows + row * depth_);
         });
     }
 
-    // A line of a window: in one piece, but for what lies outside, if its elements are neighbours.
-    void gather_line(const float *src, Index line, Index x, float *to) const {
-        const Index width = window_.kernel[2], pitch = window_.channels;
-        if (line < 0) {
-            std::fill_n(to, width * inputs_, 0.0F);
-        } else if (window_.dilations[2] == 1 && inputs_ == pitch) {
-            const Index first = std::clamp<Index>(-x, 0, width);
-            const Index last = std::clamp<Index>(window_.src[2] - x, first, width);
-            std::fill_n(to, first * pitch, 0.0F);
-            std::copy_n(src + (line + x + first) * pitch, (last - first) * pitch, to + first * pitch);
-            std::fill_n(to + last * pitch, (width - last) * pitch, 0.0F);
-        } else {
-            for (Index w = 0; w < width; ++w, x += window_.dilations[2], to += inputs_) {
-                if (x < 0 || x >= window_.src[2]) {
-                    std::fill_n(to, inputs_, 0.0F);
+    void gather_window(const float *src, const Place &at, float *to) const {
+        const Index line = window_.kernel[2] * inputs_;
+        const Index x = origin(window_, at, 2);
+        const Range columns = within(window_, 2, x, window_.src[2]);
+        for (Index d = 0; d < window_.kernel[0]; ++d) {
+            const Index z = origin(window_, at, 0) + d * window_.dilations[0];
+            for (Index h = 0; h < window_.kernel[1]; ++h, to += line) {
+                const Index y = origin(window_, at, 1) + h * window_.dilations[1];
+                if (z < 0 || z >= window_.src[0] || y < 0 || y >= window_.src[1]) {
+                    std::fill_n(to, line, 0.0F);
                 } else {
-                    std::copy_n(src + (line + x) * pitch, inputs_, to);
+                    const Index row = (at.image * window_.src[0] + z) * window_.src[1] + y;
+                    gather_line(src, row * window_.src[2] + x, columns, to);
                 }
             }
         }
+    }
+
+    // A line of a window: in one piece, but for what lies outside, if its elements are neighbours.
+    void gather_line(const float *src, Index begin, const Range &inside, float *to) const {
+        const Index pitch = window_.channels, step = window_.dilations[2] * pitch;
+        const Index before = inside.first * inputs_, after = inside.last * inputs_;
+        std::fill_n(to, before, 0.0F);
+        if (step == inputs_) {
+            std::copy_n(src + (begin * pitch + before), after - before, to + before);
+        } else {
+            for (Index w = inside.first; w < inside.last; ++w)
+                std::copy_n(src + (begin * pitch + w * step), inputs_, to + w * inputs_);
+        }
+        std::fill_n(to + after, window_.kernel[2] * inputs_ - after, 0.0F);
     }
 
     Window window_;

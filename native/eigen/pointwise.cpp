@@ -58,10 +58,10 @@ void merge(Ints &shape, std::vector<Ints> &strides) {
         if (shape[axis] == 1) continue;
         const bool goes_on = !sizes.empty() && std::ranges::all_of(
             std::views::iota(std::size_t{0}, strides.size()), [&](std::size_t k) {
-                return steps[k].back() == strides[k][axis] * shape[axis];
+                return steps[k].back() == times(strides[k][axis], shape[axis]);
             });
         if (goes_on) {
-            sizes.back() *= shape[axis];
+            sizes.back() = times(sizes.back(), shape[axis]);
         } else {
             sizes.push_back(shape[axis]);
         }
