@@ -21,6 +21,8 @@ using To = Eigen::Map<Elements<Element>, Eigen::Unaligned, Steps>;
 
 // A square of this many elements a side of two matrices stays in the first-level cache.
 constexpr Index kSide = 32;
+// Rows that are dense in both are copied in pieces of this many elements.
+constexpr Index kLine = 4096;
 
 struct Axis {
     Index size, from, to;
@@ -46,53 +48,62 @@ std::vector<Axis> merged(const Box &box) {
     return kept;
 }
 
-Steps steps(const Ints &strides) {
-    return {strides[strides.size() - 2], strides[strides.size() - 1]};
-}
-
-// A few rows of a matrix, in squares.
+// The last two axes are a matrix, which is moved a block at a time.
 template <class Element>
-void move_strip(const From<Element> &source, To<Element> &target, const Box &box) {
-    if (box.from_strides.back() == 1 && box.to_strides.back() == 1) {
-        for (Index row = 0; row < source.rows(); ++row)
-            std::copy_n(&source.coeffRef(row, 0), source.cols(), &target.coeffRef(row, 0));
-        return;
-    }
-    for (Index column = 0; column < source.cols(); column += kSide) {
-        const Index width = std::min(kSide, source.cols() - column);
-        target.middleCols(column, width) = source.middleCols(column, width);
-    }
-}
+class Move {
+public:
+    Move(const Box &box, const void *src, void *dst)
+        : box_(box), outer_(box.shape.size() - 2), rows_(box.shape[outer_]),
+          columns_(box.shape[outer_ + 1]), src_(static_cast<const Element *>(src)),
+          dst_(static_cast<Element *>(dst)),
+          lines_(box.to_strides.back() == 1 && (!src || box.from_strides.back() == 1)),
+          width_(lines_ ? kLine : kSide) {}
 
-template <class Element>
-void move_elements(const Box &box, const void *source, void *target) {
-    const auto *src = static_cast<const Element *>(source);
-    auto *dst = static_cast<Element *>(target);
-    const std::size_t outer = box.shape.size() - 2;
-    const Index rows = box.shape[outer], columns = box.shape[outer + 1];
-    const Index strips = (rows + kSide - 1) / kSide;
-    const Index pieces = product({box.shape.begin(), box.shape.end() - 2}) * strips;
-    parallel(pieces, product(box.shape), [&](Index begin, Index end) {
-        for (Index piece = begin; piece < end; ++piece) {
-            const Index row = piece % strips * kSide;
-            Index rest = piece / strips;
-            Index from = box.from + row * box.from_strides[outer];
-            Index to = box.to + row * box.to_strides[outer];
-            for (std::size_t axis = outer; axis-- > 0; rest /= box.shape[axis]) {
-                from += rest % box.shape[axis] * box.from_strides[axis];
-                to += rest % box.shape[axis] * box.to_strides[axis];
-            }
-            const Index height = std::min(kSide, rows - row);
-            To<Element> place(dst + to, height, columns, steps(box.to_strides));
-            if (src == nullptr) {
-                place.setConstant(static_cast<Element>(box.bits));
-            } else {
-                const From<Element> given(src + from, height, columns, steps(box.from_strides));
-                move_strip<Element>(given, place, box);
-            }
+    void operator()() const {
+        const Index outer = product({box_.shape.begin(), box_.shape.end() - 2});
+        parallel(outer * down() * across(), product(box_.shape), [&](Index begin, Index end) {
+            for (Index piece = begin; piece < end; ++piece) move_block(piece);
+        });
+    }
+
+private:
+    Index down() const { return (rows_ + kSide - 1) / kSide; }
+    Index across() const { return (columns_ + width_ - 1) / width_; }
+
+    void move_block(Index piece) const {
+        const Index column = piece % across() * width_, row = piece / across() % down() * kSide;
+        Index rest = piece / across() / down();
+        Index from = box_.from + row * from_row() + column * box_.from_strides.back();
+        Index to = box_.to + row * to_row() + column * box_.to_strides.back();
+        for (std::size_t axis = outer_; axis-- > 0; rest /= box_.shape[axis]) {
+            from += rest % box_.shape[axis] * box_.from_strides[axis];
+            to += rest % box_.shape[axis] * box_.to_strides[axis];
         }
-    });
-}
+        const Index height = std::min(kSide, rows_ - row);
+        const Index width = std::min(width_, columns_ - column);
+        To<Element> target(dst_ + to, height, width, Steps(to_row(), box_.to_strides.back()));
+        if (src_ == nullptr) {
+            target.setConstant(static_cast<Element>(box_.bits));
+        } else if (lines_) {
+            for (Index i = 0; i < height; ++i)
+                std::copy_n(src_ + from + i * from_row(), width, dst_ + to + i * to_row());
+        } else {
+            target = From<Element>(src_ + from, height, width,
+                                   Steps(from_row(), box_.from_strides.back()));
+        }
+    }
+
+    Index from_row() const { return box_.from_strides[outer_]; }
+    Index to_row() const { return box_.to_strides[outer_]; }
+
+    const Box &box_;
+    std::size_t outer_;
+    Index rows_, columns_;
+    const Element *src_;
+    Element *dst_;
+    bool lines_;
+    Index width_;
+};
 
 }  // namespace
 
@@ -120,10 +131,10 @@ Box arranged(const Box &box, Index from_size, Index to_size) {
 
 void move(const Box &box, std::size_t item_bytes, const void *src, void *dst) {
     switch (item_bytes) {
-        case 1: return move_elements<std::uint8_t>(box, src, dst);
-        case 2: return move_elements<std::uint16_t>(box, src, dst);
-        case 4: return move_elements<std::uint32_t>(box, src, dst);
-        default: return move_elements<std::uint64_t>(box, src, dst);
+        case 1: return Move<std::uint8_t>(box, src, dst)();
+        case 2: return Move<std::uint16_t>(box, src, dst)();
+        case 4: return Move<std::uint32_t>(box, src, dst)();
+        default: return Move<std::uint64_t>(box, src, dst)();
     }
 }
 
