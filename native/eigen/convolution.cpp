@@ -33,7 +33,8 @@ public:
         add_slot("dst", VTENSOR_WRITE, times(pixels_, times(groups, outputs)));
         direct_ = window.src == window.dst && depth_ == inputs_ && window.begin == Ints{0, 0, 0} &&
                   window.strides == Ints{1, 1, 1};
-        rows_ = std::min(pixels_, std::max(kFewestRows, kTileElements / std::max(depth_, Index{1})));
+        const Index full_tile = kTileElements / std::max(depth_, Index{1});
+        rows_ = std::min(pixels_, std::max(kFewestRows, full_tile));
         if (!direct_) add_scratch(times(rows_, depth_));
     }
 

@@ -34,12 +34,13 @@ public:
 
     nb::object capsule() const {
         const vtensor_step *step = step_->step();
-        PyObject *made = PyCapsule_New(const_cast<vtensor_step *>(step), VTENSOR_STEP_CAPSULE,
-                                       [](PyObject *capsule) {
-                                           void *held = PyCapsule_GetPointer(capsule, VTENSOR_STEP_CAPSULE);
-                                           const auto *owned = static_cast<const vtensor_step *>(held);
-                                           owned->release(owned->context);
-                                       });
+        const auto release = [](PyObject *capsule) {
+            void *held = PyCapsule_GetPointer(capsule, VTENSOR_STEP_CAPSULE);
+            const auto *owned = static_cast<const vtensor_step *>(held);
+            owned->release(owned->context);
+        };
+        PyObject *made =
+            PyCapsule_New(const_cast<vtensor_step *>(step), VTENSOR_STEP_CAPSULE, release);
         if (made == nullptr) throw nb::python_error();
         step->retain(step->context);
         return nb::steal(made);
@@ -140,7 +141,8 @@ A window is (images, channels, src, dst, kernel, strides, dilations, begin); thr
     m.def(
         "mean",
         [](Index outer, Index reduced, Index inner) { return Kernel(mean(outer, reduced, inner)); },
-        "outer"_a, "reduced"_a, "inner"_a, "The mean of the axis in the middle; arguments src, dst.");
+        "outer"_a, "reduced"_a, "inner"_a,
+        "The mean of the axis in the middle; arguments src, dst.");
     m.def(
         "softmax", [](Index count, Index length) { return Kernel(softmax(count, length)); },
         "rows"_a, "length"_a, "Softmax of each row; arguments src, dst.");

@@ -15,7 +15,8 @@ inline void check(const Window &window, const Ints &end = {0, 0, 0}) {
     for (const Ints *row : {&window.src, &window.dst, &window.kernel, &window.strides,
                             &window.dilations, &window.begin, &end})
         demand(row->size() == kSpatial, "a window has three spatial dims");
-    demand(std::min({product(window.src), product(window.dst), window.images, window.channels}) >= 0,
+    demand(product(window.src) >= 0 && product(window.dst) >= 0 && window.images >= 0 &&
+               window.channels >= 0,
            "a size is negative");
     for (std::size_t i = 0; i < kSpatial; ++i) {
         demand(window.kernel[i] > 0 && window.strides[i] > 0 && window.dilations[i] > 0 &&
