@@ -12,7 +12,7 @@ from libdesc.eigen import native
 from tests.native.packing import Array
 from vtensor.runtime import _replay
 
-#: Rows below and above what has tiles of its own, of one tile and of several, with and without rest.
+#: Rows below and above what has tiles of its own; of one tile and of several, some with a rest.
 SHAPES = [(), (1,), (513,), (5, 63), (4, 64), (3, 1030), (2, 3, 512), (3, 2, 700), (70, 2, 3, 65)]
 #: Enough work for a team, whose parts begin within rows.
 LARGE = (31, 7, 530)
