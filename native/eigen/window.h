@@ -53,9 +53,10 @@ struct Range {
 
 inline Range within(const Window &window, std::size_t dim, Index origin, Index size) {
     const Index step = window.dilations[dim], all = window.kernel[dim];
-    // How many lie before a place.
+    // How many lie before a place; a division is slow, and most windows are dense.
     const auto before = [&](Index place) {
-        return std::clamp<Index>((place - origin + step - 1) / step, 0, all);
+        const Index far = place - origin;
+        return std::clamp<Index>(step == 1 ? far : (far + step - 1) / step, 0, all);
     };
     return {before(0), before(size)};
 }
