@@ -23,8 +23,6 @@ from vtensor.errors import DimError, DTypeError, LayoutError
 
 __all__ = [
     "Transform",
-    "moves",
-    "nested",
     "pack",
     "pad_slabs",
     "pads_are_zero",
@@ -362,9 +360,17 @@ class _Run:
 
 
 def _move(src: Array, source: Layout, dst: Array, target: Layout, extents: Extents) -> None:
-    """Copy every element, bits as they are; pads are neither read nor written."""
+    """Copy every element, bits as they are; pads are neither read nor written.
+
+    Each dim is cut into runs within which both layouts step evenly, at most one per level of
+    blocks; the product of the dims' runs is a set of boxes, each of them one strided copy.
+    """
+    if 0 in extents.values():
+        return
     src, dst = _bits(src), _bits(dst)
-    if stuck := _stuck(source, target):  # blocks of 3 to blocks of 4, say: by way of no blocks
+    units = {dim: _common_units(source, target, dim) for dim in source.dims}
+    stuck = [dim for dim, common in units.items() if not _is_chain(common)]
+    if stuck:  # blocks of 3 to blocks of 4, say: by way of no blocks
         middle = target
         for dim in stuck:
             middle = middle.unblock(dim)
@@ -372,45 +378,11 @@ def _move(src: Array, source: Layout, dst: Array, target: Layout, extents: Exten
         _move(src, source, halfway, middle, extents)
         _move(halfway, middle, dst, target, extents)
         return
-    for read, write in moves(src, source, dst, target, extents):
-        write[...] = read
-
-
-def moves(
-    src: Array, source: Layout, dst: Array, target: Layout, extents: Extents
-) -> Iterator[tuple[Array, Array]]:
-    """Pairs of views of equal shape, source and target, that hold every element once, no pads.
-
-    Each dim is cut into runs within which both layouts step evenly, at most one per level of
-    blocks; the product of the dims' runs is a set of boxes, each of them one strided copy.
-
-    Raises:
-        LayoutError: a dim has blocks in both layouts, and neither's are multiples of the other's.
-
-    >>> a, b = np.arange(5), np.zeros((2, 4), int)
-    >>> [read.tolist() for read, _ in moves(a, Layout("C"), b, Layout("C4c"), {"C": 5})]
-    [[[0, 1, 2, 3]], [4]]
-    """
-    if not nested(source, target):
-        raise LayoutError(f"the blocks of {source} and {target} do not nest")
-    if 0 in extents.values():
-        return
-    units = {dim: _common_units(source, target, dim) for dim in source.dims}
     for runs in product(*(_runs(extents[dim], common) for dim, common in units.items())):
         box = dict(zip(units, runs, strict=True))
         read, have = _digits(src, source, box, units)
         write, want = _digits(dst, target, box, units)
-        yield read.transpose([have.index(digit) for digit in want]), write
-
-
-def nested(source: Layout, target: Layout) -> bool:
-    """True when of each dim's blocks in the two layouts each is a multiple of the next smaller."""
-    return not _stuck(source, target)
-
-
-def _stuck(source: Layout, target: Layout) -> list[str]:
-    """Dims whose blocks in the two layouts do not nest."""
-    return [dim for dim in source.dims if not _is_chain(_common_units(source, target, dim))]
+        write[...] = read.transpose([have.index(digit) for digit in want])
 
 
 def _bits(array: Array) -> Array:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from libdesc.eigen import native
-from libdesc.eigen.kernels import DTYPES, copy
-from libdesc.eigen.memory import changes
+from libdesc.eigen.kernels import ITEMSIZES, copy
+from libdesc.eigen.memory import changes, too_many
 from libdesc.transforms import LayoutChange
 from ptensor.evaluation import Call
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
-from ptensor.transform import nested
 from vtensor.errors import LibraryError
 
 
@@ -39,10 +38,14 @@ def confirm(call: Call, row: Sequence[Layout]) -> str | None:
     """None when a change of layout is one that ``reorder`` makes; other calls decide themselves."""
     if not isinstance(call.op, LayoutChange):
         return None
-    types = {str(layout.stored(t.dtype)) for layout, t in zip(row, call.operands, strict=True)}
-    if types != set(DTYPES):
-        return f"copies {', '.join(DTYPES)} only"
-    return None if nested(*row) else f"the blocks of {row[0]} and {row[1]} do not nest"
+    source, target = (layout.stored(t.dtype) for layout, t in zip(row, call.operands, strict=True))
+    if source != target:
+        return f"moves elements as they are, not {source} to {target}"
+    if source.itemsize not in ITEMSIZES:
+        return f"{source} takes {source.itemsize} bytes, not {', '.join(map(str, ITEMSIZES))}"
+    if too_many(row[0], row[1], call.operands[0].dims):
+        return f"the blocks of {row[0]} and {row[1]} share too few boundaries"
+    return None
 
 
 def reorder(source: PTensor, target: PTensor, permutation: tuple[int, ...]) -> None:  # noqa: ARG001

@@ -10,18 +10,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
+import numpy as np
+
 from libdesc.eigen import native
 from libdesc.eigen.expression import Expression, compiled
-from libdesc.eigen.memory import Box, copied, filled, pads, space
+from libdesc.eigen.interface import Box, Sizes, Window
+from libdesc.eigen.memory import Part, copied, filled, pads, part
 from ptensor.evaluation import emit
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from vtensor.tensor import VTensor
 
-#: The element type that all kernels have.
+#: The element type that all kernels have, and the sizes of elements that can be copied.
 DTYPES = ("f32",)
-
-Sizes = Sequence[int]
+ITEMSIZES = (1, 2, 4, 8)
 
 
 def channels_last(x: VTensor) -> Layout:
@@ -60,19 +62,18 @@ def _places(layout: Layout) -> Iterator[tuple[str, int]]:
 
 
 def copy(sources: Sequence[PTensor], dst: PTensor, boxes: Sequence[Box]) -> None:
-    """Boxes of sources to where they belong in dst."""
+    """Boxes of sources to where they belong in dst; elements of any one type."""
     sizes = [t.required_layout.num_elements(t.dims) for t in (*sources, dst)]
-    emit(native.load().copy(sizes, boxes), [*sources, dst])
+    itemsize = dst.required_layout.stored(dst.dtype).itemsize
+    emit(native.load().copy(sizes, boxes, itemsize), [*sources, dst])
 
 
 def concat(sources: Sequence[PTensor], dst: PTensor, dim: str) -> None:
     """Sources one behind another along a dim, all in one plain order."""
-    axis, whole = dst.required_layout.dims.index(dim), space(dst)
     boxes, begin = [], 0
     for index, source in enumerate(sources):
-        own, end = space(source), begin + source.size(dim)
-        place = whole.array[(slice(None),) * axis + (slice(begin, end),)]
-        boxes.append(copied(index, own, own.array, whole, place))
+        end = begin + source.size(dim)
+        boxes.append(copied(index, part(source), _cut(dst, {dim: slice(begin, end)})))
         begin = end
     copy(sources, dst, boxes)
 
@@ -82,27 +83,30 @@ def pad(src: PTensor, dst: PTensor, before: Mapping[str, int], value: float) -> 
 
     Both are in one plain order; where ``before`` is negative, the source begins earlier.
     """
-    own, whole = space(src), space(dst)
-    inner, outer = [], []
-    for dim in dst.required_layout.dims:
-        begin = before.get(dim, 0)
+    inner, outer = {}, {}
+    for dim, begin in before.items():
         first, stop = max(begin, 0), min(begin + src.size(dim), dst.size(dim))
-        outer.append(slice(first, max(stop, first)))
-        inner.append(slice(first - begin, max(stop, first) - begin))
-    place = whole.array[tuple(outer)]
-    boxes = [copied(0, own, own.array[tuple(inner)], whole, place)]
-    if place.size < whole.size:
-        boxes.insert(0, filled(whole, whole.array, value))
+        outer[dim] = slice(first, max(stop, first))
+        inner[dim] = slice(first - begin, max(stop, first) - begin)
+    place = _cut(dst, outer)
+    boxes = [copied(0, _cut(src, inner), place)]
+    if prod(place.shape) < prod(dst.dims.values()):
+        boxes.insert(0, filled(part(dst), int(np.float32(value).view(np.uint32))))
     copy([src], dst, boxes)
+
+
+def _cut(tensor: PTensor, slices: Mapping[str, slice]) -> Part:
+    """What slices by name cut out of a plain order."""
+    return part(tensor, [slices.get(dim, slice(None)) for dim in tensor.required_layout.dims])
 
 
 def matmul(left: PTensor, right: PTensor, dst: PTensor, groups: Groups) -> None:
     """Products of matrices: left in the order B M K, right B K N, dst B M N."""
     batch, rows, columns, over = groups
     shape = [dst.size(dim) for dim in batch]
-    strides = [_batch_strides(tensor, batch) for tensor in (left, right)]
-    sizes = (prod(dst.size(dim) for dim in dims) for dims in (rows, columns))
-    product = native.load().product(shape, *strides, *sizes, left.size(over))
+    steps = _batch_strides(left, batch), _batch_strides(right, batch)
+    height, width = (prod(dst.size(dim) for dim in dims) for dims in (rows, columns))
+    product = native.load().product(shape, *steps, height, width, left.size(over))
     emit(product, [left, right, dst])
 
 
@@ -159,12 +163,20 @@ def pooling(kind: str, src: PTensor, dst: PTensor, slide: Slide) -> None:
     emit(native.load().pooling(kind, _window(src, dst, slide), ends), [src, dst])
 
 
-def _window(src: PTensor, dst: PTensor, slide: Slide) -> tuple[int | list[int], ...]:
+def _window(src: PTensor, dst: PTensor, slide: Slide) -> Window:
     """As the native kernels take it: three spatial dims, those that lack are 1."""
     rank = len(slide.kernel)
-    images = ([t.size(dim) for dim in "DHW" if dim in t.dims] for t in (src, dst))
-    sizes = [_three(row, 1) for row in (*images, slide.kernel, slide.strides, slide.dilations)]
-    return (src.size("N"), src.size("C"), *sizes, _three(slide.pads[:rank], 0))
+    before, after = ([t.size(dim) for dim in "DHW" if dim in t.dims] for t in (src, dst))
+    return (
+        src.size("N"),
+        src.size("C"),
+        _three(before, 1),
+        _three(after, 1),
+        _three(slide.kernel, 1),
+        _three(slide.strides, 1),
+        _three(slide.dilations, 1),
+        _three(slide.pads[:rank], 0),
+    )
 
 
 def _three(sizes: Sizes, missing: int) -> list[int]:

@@ -2,72 +2,127 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from math import prod
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence, Set
+from itertools import islice, pairwise, product
+from math import lcm, prod
+from typing import NamedTuple
 
-import numpy as np
-
+from libdesc.eigen.interface import Box
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
-from ptensor.transform import moves, pad_slabs
+from ptensor.transform import pad_slabs
 
-Array = np.ndarray[Any, Any]
-
-#: Source (-1: none), shape, where it begins there, strides there, where in dst, strides, value.
-Box = tuple[int, tuple[int, ...], int, tuple[int, ...], int, tuple[int, ...], float]
+#: A change of layout in more than these is not worth a native step.
+MOST_BOXES = 4096
 
 
-class Space:
-    """Memory that is only reckoned with: an array of the shape, whose elements nobody touches."""
+class Part(NamedTuple):
+    """A box of a tensor's memory: its shape, where it begins, its strides; all in elements."""
 
-    def __init__(self, shape: Iterable[int]) -> None:
-        sizes = tuple(shape)
-        strides = [4 * prod(sizes[i + 1 :]) for i in range(len(sizes))]
-        self.size = prod(sizes)
-        self.array: Array = np.lib.stride_tricks.as_strided(np.empty(1, np.float32), sizes, strides)
-
-    def place(self, view: Array) -> tuple[int, tuple[int, ...]]:
-        """Where a view begins, and its strides, both in elements."""
-        offset = _address(view) - _address(self.array)
-        return offset // 4, tuple(stride // 4 for stride in view.strides)
+    shape: Sequence[int]
+    offset: int
+    strides: Sequence[int]
 
 
-def _address(array: Array) -> int:
-    return int(array.__array_interface__["data"][0])
+def part(tensor: PTensor, slices: Sequence[slice] = ()) -> Part:
+    """What slices cut out, one for each axis of the tensor's layout; all of it without slices."""
+    layout = tensor.required_layout
+    strides = layout.strides(tensor.dims)
+    sizes = layout.physical_shape(tensor.dims)
+    ranges = [
+        one.indices(n)[:2]
+        for one, n in zip(slices or [slice(None)] * len(sizes), sizes, strict=True)
+    ]
+    offset = sum(begin * stride for (begin, _), stride in zip(ranges, strides, strict=True))
+    return Part([max(end - begin, 0) for begin, end in ranges], offset, strides)
 
 
-def space(tensor: PTensor) -> Space:
-    """The memory of a PTensor, an axis for each axis of its layout."""
-    return Space(tensor.required_layout.physical_shape(tensor.dims))
+def copied(source: int, read: Part, write: Part) -> Box:
+    """A box of a source that goes to a box of dst."""
+    return (source, write.shape, read.offset, read.strides, write.offset, write.strides, 0)
 
 
-def copied(source: int, src: Space, read: Array, dst: Space, write: Array) -> Box:
-    """A view of a source that goes to a view of dst."""
-    return (source, read.shape, *src.place(read), *dst.place(write), 0.0)
-
-
-def filled(dst: Space, write: Array, value: float) -> Box:
-    """A view of dst that takes a value."""
-    return (-1, write.shape, 0, (0,) * write.ndim, *dst.place(write), value)
+def filled(write: Part, bits: int) -> Box:
+    """A box of dst whose elements become these bits."""
+    return (-1, write.shape, 0, [0] * len(write.shape), write.offset, write.strides, bits)
 
 
 def pads(tensor: PTensor) -> list[Box]:
     """The lanes past the true extents, filled with 0."""
-    whole = space(tensor)
-    return [
-        filled(whole, whole.array[slab], 0.0)
-        for slab in pad_slabs(tensor.required_layout, tensor.dims)
-    ]
+    slabs = pad_slabs(tensor.required_layout, tensor.dims)
+    return [filled(part(tensor, slab), 0) for slab in slabs]
 
 
 def changes(source: PTensor, target: PTensor) -> list[Box]:
-    """Every element from one layout to the other, and zeros for the target's pads.
+    """Every element from one layout to the other, and zeros for the target's pads."""
+    have, want = source.required_layout, target.required_layout
+    moves = [
+        copied(0, _strided(have, pieces, target.dims), _strided(want, pieces, target.dims))
+        for pieces in product(*_cuts(have, want, target.dims))
+    ]
+    return [*moves, *pads(target)]
 
-    Raises:
-        LayoutError: the blocks of the two do not nest.
+
+class Piece(NamedTuple):
+    """Indices of a dim: its start, and any number of steps of each kind, (how many, how long)."""
+
+    start: int
+    steps: tuple[tuple[int, int], ...]
+
+
+def too_many(one: Layout, other: Layout, extents: Mapping[str, int]) -> bool:
+    """True when a change of layout takes more than ``MOST_BOXES`` boxes, pads aside."""
+    return prod(len(pieces) for pieces in _cuts(one, other, extents)) > MOST_BOXES
+
+
+def _cuts(one: Layout, other: Layout, extents: Mapping[str, int]) -> list[list[Piece]]:
+    """For each dim, pieces that hold each index once, in each of which both layouts step evenly."""
+    rows = [*zip(one.axes, one.units, strict=True), *zip(other.axes, other.units, strict=True)]
+    units = {dim: {unit for axis, unit in rows if axis.dim == dim and unit > 1} for dim in extents}
+    return [
+        list(islice(_pieces(0, size, units[dim]), MOST_BOXES + 1)) for dim, size in extents.items()
+    ]
+
+
+def _pieces(begin: int, end: int, units: Set[int]) -> Iterator[Piece]:
+    """Cut begin .. end: blocks of these lengths begin at multiples of them.
+
+    >>> [piece.start for piece in _pieces(0, 30, {4, 6})]
+    [0, 4, 6, 8, 24, 28]
+    >>> next(_pieces(0, 30, {4, 6}))
+    Piece(start=0, steps=((2, 12), (4, 1)))
     """
-    src, dst = space(source), space(target)
-    layouts: tuple[Layout, Layout] = (source.required_layout, target.required_layout)
-    pairs = moves(src.array, layouts[0], dst.array, layouts[1], target.dims)
-    return [*(copied(0, src, read, dst, write) for read, write in pairs), *pads(target)]
+    if not units:
+        if begin < end:
+            yield Piece(begin, ((end - begin, 1),))
+        return
+    period = lcm(*units)
+    first = min(-(-begin // period) * period, end)
+    count = (end - first) // period
+    last = first + count * period
+    yield from _in_period(begin, first, units)
+    if count:
+        for start, steps in _in_period(first, first + period, units):
+            yield Piece(start, ((count, period), *steps))
+    yield from _in_period(last, end, units)
+
+
+def _in_period(begin: int, end: int, units: Set[int]) -> Iterator[Piece]:
+    """As ``_pieces``, where no multiple of all units lies between begin and end."""
+    coarse = {unit for unit in units if not any(u != unit and u % unit == 0 for u in units)}
+    marks = {k * unit for unit in coarse for k in range(begin // unit + 1, -(-end // unit))}
+    for pair in pairwise(sorted({begin, end, *marks})):
+        yield from _pieces(*pair, units - coarse)
+
+
+def _strided(layout: Layout, pieces: Sequence[Piece], extents: Mapping[str, int]) -> Part:
+    """The box of a piece of each dim."""
+    start = {dim: piece.start for dim, piece in zip(extents, pieces, strict=True)}
+    offset = layout.offset(start, extents)
+    shape, strides = [], []
+    for dim, piece in zip(extents, pieces, strict=True):
+        for count, step in piece.steps:
+            if count > 1:
+                shape.append(count)
+                strides.append(layout.offset({**start, dim: piece.start + step}, extents) - offset)
+    return Part(shape, offset, strides)

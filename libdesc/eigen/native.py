@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
+from typing import cast
 
+from libdesc.eigen.interface import Kernels
 from vtensor.errors import LibraryError
 
 #: Instruction sets, from the least; and the best of them that a cap of VTensor leaves.
@@ -12,10 +13,10 @@ LEVELS = ("baseline", "avx2", "avx512")
 CAPS = {"sse41": "baseline", "avx2": "avx2", "avx512": "avx512", "amx": "avx512", "max": "avx512"}
 
 _cap = "max"
-_loaded: ModuleType | None = None
+_loaded: Kernels | None = None
 
 
-def load() -> ModuleType:
+def load() -> Kernels:
     """The module for the best instruction set of the machine that the cap leaves.
 
     After the first call the choice stands.
@@ -49,7 +50,7 @@ def limit(cap: str) -> None:
     _cap = cap
 
 
-def load_baseline() -> ModuleType:
+def load_baseline() -> Kernels:
     """The module that every machine runs; loading it decides nothing.
 
     Raises:
@@ -59,12 +60,11 @@ def load_baseline() -> ModuleType:
 
 
 def _best(cap: str) -> str:
-    runs: str = load_baseline().machine_level()
-    return min(runs, CAPS[cap], key=LEVELS.index)
+    return min(load_baseline().machine_level(), CAPS[cap], key=LEVELS.index)
 
 
-def _module(level: str) -> ModuleType:
+def _module(level: str) -> Kernels:
     try:
-        return importlib.import_module(f"libdesc.eigen._eigen_{level}")
+        return cast(Kernels, importlib.import_module(f"libdesc.eigen._eigen_{level}"))
     except ImportError as error:
         raise LibraryError(f"eigen: the extension module does not load: {error}") from error

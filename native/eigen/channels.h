@@ -8,18 +8,23 @@
 
 namespace vtensor::eigen {
 
-constexpr int kChannels = 64;
+constexpr int kMany = 64, kSome = 16;
 
-// As many as there are, up to kChannels: on the stack, and in registers where it is a whole block.
-using Few = Eigen::Array<float, Eigen::Dynamic, 1, Eigen::ColMajor, kChannels, 1>;
-using Block = Eigen::Array<float, kChannels, 1>;
+// A whole block is in registers; what is left, fewer than kSome, on the stack.
+template <int count>
+using Block = Eigen::Array<float, count, 1>;
+using Few = Eigen::Array<float, Eigen::Dynamic, 1, Eigen::ColMajor, kSome, 1>;
 
-// Calls body(block, first) for each whole block of channels, and body(few, first) for the rest.
+// Calls body(block, first) for each block of channels.
 template <class Body>
 void for_each_block(Index channels, const Body &body) {
     Index first = 0;
-    for (; first + kChannels <= channels; first += kChannels) {
-        Block block;
+    for (; first + kMany <= channels; first += kMany) {
+        Block<kMany> block;
+        body(block, first);
+    }
+    for (; first + kSome <= channels; first += kSome) {
+        Block<kSome> block;
         body(block, first);
     }
     if (first < channels) {

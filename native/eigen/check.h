@@ -1,6 +1,7 @@
 // native/eigen/check.h: arithmetic on sizes that come from outside; nothing overflows unseen.
 #pragma once
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 
@@ -39,13 +40,12 @@ inline Index product(const Ints &sizes) {
 inline Index reach(const Ints &shape, const Ints &strides, Index offset = 0) {
     demand(shape.size() == strides.size(), "shape and strides differ in rank");
     demand(offset >= 0, "an offset is negative");
-    if (product(shape) == 0) return 0;
     Index last = offset;
     for (std::size_t i = 0; i < shape.size(); ++i) {
         demand(strides[i] >= 0, "a stride is negative");
-        last = plus(last, times(shape[i] - 1, strides[i]));
+        last = plus(last, times(std::max<Index>(shape[i], 1) - 1, strides[i]));
     }
-    return plus(last, 1);
+    return product(shape) == 0 ? 0 : plus(last, 1);
 }
 
 }  // namespace vtensor::eigen

@@ -33,7 +33,8 @@ public:
         add_slot("dst", VTENSOR_WRITE, times(pixels_, times(groups, outputs)));
         direct_ = window.src == window.dst && depth_ == inputs_ && window.begin == Ints{0, 0, 0} &&
                   window.strides == Ints{1, 1, 1};
-        rows_ = std::min(pixels_, std::max(kFewestRows, kTileElements / std::max(depth_, Index{1})));
+        const Index full_tile = kTileElements / std::max(depth_, Index{1});
+        rows_ = std::min(pixels_, std::max(kFewestRows, full_tile));
         if (!direct_) add_scratch(times(rows_, depth_));
     }
 
@@ -63,17 +64,41 @@ private:
     // The windows first .. first + count as rows of a matrix.
     void gather(const float *src, Index first, Index count, float *rows) const {
         parallel(count, count * depth_, [&](Index begin, Index end) {
-            for (Index row = begin; row < end; ++row) {
-                float *to = rows + row * depth_;
-                for_each_tap(window_, place(window_, first + row), [&](Index tap, Index pixel) {
-                    if (pixel < 0) {
-                        std::fill_n(to + tap * inputs_, inputs_, 0.0F);
-                    } else {
-                        std::copy_n(src + pixel * window_.channels, inputs_, to + tap * inputs_);
-                    }
-                });
-            }
+            for (Index row = begin; row < end; ++row)
+                gather_window(src, place(window_, first + row), rows + row * depth_);
         });
+    }
+
+    void gather_window(const float *src, const Place &at, float *to) const {
+        const Index line = window_.kernel[2] * inputs_;
+        const Index x = origin(window_, at, 2);
+        const Range columns = within(window_, 2, x, window_.src[2]);
+        for (Index d = 0; d < window_.kernel[0]; ++d) {
+            const Index z = origin(window_, at, 0) + d * window_.dilations[0];
+            for (Index h = 0; h < window_.kernel[1]; ++h, to += line) {
+                const Index y = origin(window_, at, 1) + h * window_.dilations[1];
+                if (z < 0 || z >= window_.src[0] || y < 0 || y >= window_.src[1]) {
+                    std::fill_n(to, line, 0.0F);
+                } else {
+                    const Index row = (at.image * window_.src[0] + z) * window_.src[1] + y;
+                    gather_line(src, row * window_.src[2] + x, columns, to);
+                }
+            }
+        }
+    }
+
+    // A line of a window: in one piece, but for what lies outside, if its elements are neighbours.
+    void gather_line(const float *src, Index begin, const Range &inside, float *to) const {
+        const Index pitch = window_.channels, step = window_.dilations[2] * pitch;
+        const Index before = inside.first * inputs_, after = inside.last * inputs_;
+        std::fill_n(to, before, 0.0F);
+        if (step == inputs_) {
+            std::copy_n(src + (begin * pitch + before), after - before, to + before);
+        } else {
+            for (Index w = inside.first; w < inside.last; ++w)
+                std::copy_n(src + (begin * pitch + w * step), inputs_, to + w * inputs_);
+        }
+        std::fill_n(to + after, window_.kernel[2] * inputs_ - after, 0.0F);
     }
 
     Window window_;

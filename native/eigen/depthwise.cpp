@@ -41,7 +41,6 @@ private:
         for_each_block(outputs_, [&](auto &sum, Index first) {
             sum.setZero();
             for_each_tap(window_, at, [&](Index tap, Index pixel) {
-                if (pixel < 0) return;
                 sum += like(sum, src + pixel * outputs_ + first) *
                        like(sum, weights + tap * outputs_ + first);
             });
@@ -55,7 +54,6 @@ private:
             Eigen::Map<Eigen::ArrayXf> sum(dst + channel * multiplier_, multiplier_);
             sum.setZero();
             for_each_tap(window_, at, [&](Index tap, Index pixel) {
-                if (pixel < 0) return;
                 sum += src[pixel * window_.channels + channel] *
                        Kernels(weights + tap * outputs_ + channel * multiplier_, multiplier_);
             });

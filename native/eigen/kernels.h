@@ -11,13 +11,13 @@ namespace vtensor::eigen {
 
 // A box of elements: where it begins and how far its neighbours are, in a source and in dst.
 struct Box {
-    Index source;  // the slot, or -1: the elements become `value`
+    Index source;  // the slot, or -1: the elements become `bits`
     Ints shape;
     Index from;
     Ints from_strides;
     Index to;
     Ints to_strides;
-    float value;
+    std::uint64_t bits;
 };
 
 // One instruction of an element-wise expression: a function of one or two values. Values are
@@ -34,8 +34,9 @@ Step *pointwise(const Ints &shape, const std::vector<Ints> &strides,
                 const std::vector<float> &constants, const std::vector<Instruction> &program,
                 const std::vector<Box> &pads);
 
-// Copies and fills boxes; sizes are the elements of each source, then of dst.
-Step *copy(const Ints &sizes, const std::vector<Box> &boxes);
+// Copies and fills boxes; sizes are the elements of each source, then of dst. Elements have
+// `item_bytes` (1, 2, 4 or 8), whatever they mean.
+Step *copy(const Ints &sizes, const std::vector<Box> &boxes, Index item_bytes);
 
 // dst[b] = left[b] (rows x depth) * right[b] (depth x columns), all row-major, b over `batch`.
 Step *product(const Ints &batch, const Ints &left_strides, const Ints &right_strides, Index rows,

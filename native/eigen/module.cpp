@@ -34,12 +34,13 @@ public:
 
     nb::object capsule() const {
         const vtensor_step *step = step_->step();
-        PyObject *made = PyCapsule_New(const_cast<vtensor_step *>(step), VTENSOR_STEP_CAPSULE,
-                                       [](PyObject *capsule) {
-                                           void *held = PyCapsule_GetPointer(capsule, VTENSOR_STEP_CAPSULE);
-                                           const auto *owned = static_cast<const vtensor_step *>(held);
-                                           owned->release(owned->context);
-                                       });
+        const auto release = [](PyObject *capsule) {
+            void *held = PyCapsule_GetPointer(capsule, VTENSOR_STEP_CAPSULE);
+            const auto *owned = static_cast<const vtensor_step *>(held);
+            owned->release(owned->context);
+        };
+        PyObject *made =
+            PyCapsule_New(const_cast<vtensor_step *>(step), VTENSOR_STEP_CAPSULE, release);
         if (made == nullptr) throw nb::python_error();
         step->retain(step->context);
         return nb::steal(made);
@@ -49,7 +50,7 @@ private:
     Step *step_;
 };
 
-using BoxRow = std::tuple<Index, Ints, Index, Ints, Index, Ints, float>;
+using BoxRow = std::tuple<Index, Ints, Index, Ints, Index, Ints, std::uint64_t>;
 using InstructionRow = std::tuple<std::string, Index, Index>;
 using WindowRow = std::tuple<Index, Index, Ints, Ints, Ints, Ints, Ints, Ints>;
 
@@ -79,7 +80,7 @@ void bind(nb::module_ &m) {
     m.attr("version") = std::to_string(EIGEN_WORLD_VERSION) + "." +
                         std::to_string(EIGEN_MAJOR_VERSION) + "." +
                         std::to_string(EIGEN_MINOR_VERSION);
-    nb::class_<Kernel>(m, "Kernel", nb::is_final(), "A kernel on runs of f32, as a step.")
+    nb::class_<Kernel>(m, "Kernel", nb::is_final(), "A kernel as a step.")
         .def_prop_ro("kernel", &Kernel::name)
         .def_prop_ro("scratch_bytes", &Kernel::scratch_bytes, "Its last slot is scratch, if any.")
         .def("__vtensor_step__", &Kernel::capsule,
@@ -100,13 +101,14 @@ then what each instruction (function, left, right) gives; the last one is stored
 ``pads``, as for copy, are filled last.)");
     m.def(
         "copy",
-        [](const Ints &sizes, const std::vector<BoxRow> &boxes) {
-            return Kernel(copy(sizes, rows<Box>(boxes)));
+        [](const Ints &sizes, const std::vector<BoxRow> &boxes, Index item_bytes) {
+            return Kernel(copy(sizes, rows<Box>(boxes), item_bytes));
         },
-        "sizes"_a, "boxes"_a,
+        "sizes"_a, "boxes"_a, "item_bytes"_a,
         R"(Boxes of elements from sources to dst; arguments: the sources, then dst.
 
-A box is (source, shape, from, from_strides, to, to_strides, value); source -1 fills with value.)");
+A box is (source, shape, from, from_strides, to, to_strides, bits); source -1 fills with bits.
+Elements have 1, 2, 4 or 8 bytes, whatever they mean.)");
     m.def(
         "product",
         [](const Ints &batch, const Ints &left, const Ints &right, Index m_, Index n, Index k) {
@@ -139,7 +141,8 @@ A window is (images, channels, src, dst, kernel, strides, dilations, begin); thr
     m.def(
         "mean",
         [](Index outer, Index reduced, Index inner) { return Kernel(mean(outer, reduced, inner)); },
-        "outer"_a, "reduced"_a, "inner"_a, "The mean of the axis in the middle; arguments src, dst.");
+        "outer"_a, "reduced"_a, "inner"_a,
+        "The mean of the axis in the middle; arguments src, dst.");
     m.def(
         "softmax", [](Index count, Index length) { return Kernel(softmax(count, length)); },
         "rows"_a, "length"_a, "Softmax of each row; arguments src, dst.");

@@ -17,6 +17,8 @@ namespace vtensor::eigen {
 namespace {
 
 constexpr Index kTile = 512;
+// Rows of fewer elements are not worth tiles of their own.
+constexpr Index kShortRow = 64;
 constexpr std::size_t kMostValues = 32;
 
 using Values = Eigen::Map<const Eigen::ArrayXf>;
@@ -58,10 +60,10 @@ void merge(Ints &shape, std::vector<Ints> &strides) {
         if (shape[axis] == 1) continue;
         const bool goes_on = !sizes.empty() && std::ranges::all_of(
             std::views::iota(std::size_t{0}, strides.size()), [&](std::size_t k) {
-                return steps[k].back() == strides[k][axis] * shape[axis];
+                return steps[k].back() == times(strides[k][axis], shape[axis]);
             });
         if (goes_on) {
-            sizes.back() *= shape[axis];
+            sizes.back() = times(sizes.back(), shape[axis]);
         } else {
             sizes.push_back(shape[axis]);
         }
@@ -108,6 +110,7 @@ public:
         for (const Ints &row : strides) dense_.push_back(row == dense(shape));
         shape_ = std::move(shape);
         strides_ = std::move(strides);
+        divide();
     }
 
 private:
@@ -117,11 +120,34 @@ private:
     };
     using Tile = std::array<float, kTile>;
 
-    void run(void *const *slots) const override {
-        const Index tiles = (size_ + kTile - 1) / kTile;
-        parallel(tiles, size_, [&](Index begin, Index end) { run_tiles(slots, begin, end); });
-        for (const Box &box : pads_) move(box, nullptr, output(slots, strides_.size()));
+    // Tiles lie within rows, which are the last axis unless that is short. They are visited such
+    // that what is repeated stays: row by row where an operand is constant along each row, else
+    // column by column.
+    void divide() {
+        const bool short_rows = shape_.empty() || shape_.back() < kShortRow;
+        row_ = short_rows ? size_ : shape_.back();
+        const auto constant = [&](const Ints &row) { return !short_rows && row.back() == 0; };
+        const auto same = [](const Ints &row) {
+            return std::all_of(row.begin(), row.end() - 1, [](Index step) { return step == 0; });
+        };
+        by_rows_ = short_rows || std::ranges::any_of(strides_, constant);
+        for (const Ints &row : strides_)
+            changes_.push_back(!(by_rows_ ? constant(row) : same(row)));
+        changes_.resize(changes_.size() + constants_.size(), false);
+        for (const Code &code : code_)
+            changes_.push_back(changes_[code.left] || changes_[code.right]);
+        changes_.back() = true;  // it is what writes dst
     }
+
+    void run(void *const *slots) const override {
+        if (size_ == 0) return;
+        const Index tiles = size_ / row_ * across();
+        parallel(tiles, size_, [&](Index begin, Index end) { run_tiles(slots, begin, end); });
+        for (const Box &box : pads_) move(box, sizeof(float), nullptr, slots[strides_.size()]);
+    }
+
+    // Tiles a row.
+    Index across() const { return (row_ + kTile - 1) / kTile; }
 
     void run_tiles(void *const *slots, Index begin, Index end) const {
         const std::size_t operands = strides_.size(), first = operands + constants_.size();
@@ -131,14 +157,22 @@ private:
         for (std::size_t i = 0; i < constants_.size(); ++i)
             tiles[operands + i].fill(constants_[i]);
         float *dst = output(slots, operands);
-        for (Index start = begin * kTile; start < std::min(end * kTile, size_); start += kTile) {
-            const Index n = std::min(kTile, size_ - start);
+        const Index together = by_rows_ ? across() : size_ / row_;
+        for (Index index = begin; index < end; ++index) {
+            const Index outer = index / together, inner = index % together;
+            const Index column = (by_rows_ ? inner : outer) * kTile;
+            const Index start = (by_rows_ ? outer : inner) * row_ + column;
+            const Index n = std::min(kTile, row_ - column);
+            const bool fresh = index == begin || inner == 0;
             for (std::size_t k = 0; k < operands; ++k)
-                values[k] = load(k, input(slots, k), start, n, tiles[k].data());
+                if (fresh || changes_[k])
+                    values[k] = load(k, input(slots, k), start, n, tiles[k].data());
             for (std::size_t i = 0; i < code_.size(); ++i) {
+                if (!fresh && !changes_[first + i]) continue;
+                const auto [function, left, right] = code_[i];
                 const bool last = i + 1 == code_.size();
-                code_[i].function(Values(values[code_[i].left], n), Values(values[code_[i].right], n),
-                                  Result(last ? dst + start : tiles[first + i].data(), n));
+                function(Values(values[left], n), Values(values[right], n),
+                         Result(last ? dst + start : tiles[first + i].data(), n));
             }
         }
     }
@@ -154,6 +188,7 @@ private:
             Index offset = at * step;
             for (std::size_t axis = shape_.size() - 1; axis-- > 0; rest /= shape_[axis])
                 offset += rest % shape_[axis] * strides[axis];
+            if (step == 1 && count == n) return src + offset;
             if (step == 0) {
                 std::fill_n(tile + done, count, src[offset]);
             } else {
@@ -164,12 +199,13 @@ private:
         return tile;
     }
 
-    Index size_;
+    Index size_, row_ = 0;
+    bool by_rows_ = true;
     std::vector<float> constants_;
     std::vector<Code> code_;
     Ints shape_;
     std::vector<Ints> strides_;
-    std::vector<bool> dense_;
+    std::vector<bool> dense_, changes_;  // changes_: of each value, from one tile to the next
     std::vector<Box> pads_;
 };
 

@@ -17,9 +17,8 @@ public:
     Pooling(const std::string &kind, const Window &window, Ints end)
         : Step("pooling_" + kind), window_(window), end_(std::move(end)),
           largest_(kind == "max"), with_pads_(kind == "avg_include_padding") {
-        check(window_);
+        check(window_, end_);
         demand(largest_ || with_pads_ || kind == "avg_exclude_padding", "no such pooling");
-        demand(end_.size() == kSpatial && *std::ranges::min_element(end_) >= 0, "a negative pad");
         pixels_ = dst_pixels(window_);
         add_slot("src", VTENSOR_READ, times(src_pixels(window_), window.channels));
         add_slot("dst", VTENSOR_WRITE, times(pixels_, window.channels));
@@ -28,7 +27,7 @@ public:
 private:
     void run(void *const *slots) const override {
         const Index channels = window_.channels;
-        parallel(pixels_, pixels_ * channels * taps(window_), [&](Index begin, Index end) {
+        parallel(pixels_, pixels_ * channels, [&](Index begin, Index end) {
             for (Index pixel = begin; pixel < end; ++pixel) {
                 const Place at = place(window_, pixel);
                 float *dst = output(slots, 1) + pixel * channels;
@@ -48,7 +47,6 @@ private:
     void largest(const float *src, const Place &at, Values &values) const {
         values.setConstant(-std::numeric_limits<float>::infinity());
         for_each_tap(window_, at, [&](Index, Index pixel) {
-            if (pixel < 0) return;
             values = values.template max<Eigen::PropagateNaN>(
                 like(values, src + pixel * window_.channels));
         });
@@ -59,7 +57,6 @@ private:
         values.setZero();
         Index inside = 0;
         for_each_tap(window_, at, [&](Index, Index pixel) {
-            if (pixel < 0) return;
             ++inside;
             values += like(values, src + pixel * window_.channels);
         });
@@ -70,11 +67,8 @@ private:
     Index counted(const Place &at) const {
         Index all = 1;
         for (std::size_t i = 0; i < kSpatial; ++i) {
-            Index here = 0;
-            for (Index k = 0; k < window_.kernel[i]; ++k)
-                here += at.at[i] * window_.strides[i] + k * window_.dilations[i] <
-                        window_.begin[i] + window_.src[i] + end_[i];
-            all *= here;
+            const Index begin = at.at[i] * window_.strides[i];
+            all *= within(window_, i, begin, window_.begin[i] + window_.src[i] + end_[i]).last;
         }
         return all;
     }

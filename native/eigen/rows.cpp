@@ -74,30 +74,33 @@ private:
 class Lrn final : public Step {
 public:
     Lrn(Index rows, Index length, Index size, float alpha, float beta, float bias)
-        : Step("lrn"), rows_(rows), length_(length), size_(size), alpha_(alpha), beta_(beta),
-          bias_(bias) {
+        : Step("lrn"), rows_(rows), length_(length), scale_(alpha / static_cast<float>(size)),
+          beta_(beta), bias_(bias) {
         demand(size > 0, "a sum of no channels");
+        before_ = std::min((size - 1) / 2, length);
+        after_ = std::min(size / 2, length);
         add_slot("src", VTENSOR_READ, product({rows, length}));
         add_slot("dst", VTENSOR_WRITE, product({rows, length}));
     }
 
 private:
     void run(void *const *slots) const override {
-        parallel(rows_, rows_ * length_ * size_, [&](Index begin, Index end) {
-            Eigen::ArrayXf squares = Eigen::ArrayXf::Zero(length_ + size_ - 1), sum(length_);
+        const Index width = before_ + after_;
+        parallel(rows_, rows_ * length_ * (width + 1), [&](Index begin, Index end) {
+            Eigen::ArrayXf squares = Eigen::ArrayXf::Zero(length_ + width), sum(length_);
             for (Index row = begin; row < end; ++row) {
                 const Row src(input(slots, 0) + row * length_, length_);
                 Target dst(output(slots, 1) + row * length_, length_);
-                squares.segment((size_ - 1) / 2, length_) = src.square();
+                squares.segment(before_, length_) = src.square();
                 sum = squares.head(length_);
-                for (Index k = 1; k < size_; ++k) sum += squares.segment(k, length_);
-                dst = src * (bias_ + alpha_ / static_cast<float>(size_) * sum).pow(-beta_);
+                for (Index k = 1; k <= width; ++k) sum += squares.segment(k, length_);
+                dst = src * (bias_ + scale_ * sum).pow(-beta_);
             }
         });
     }
 
-    Index rows_, length_, size_;
-    float alpha_, beta_, bias_;
+    Index rows_, length_, before_ = 0, after_ = 0;
+    float scale_, beta_, bias_;
 };
 
 }  // namespace

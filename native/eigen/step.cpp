@@ -23,19 +23,20 @@ Step::Step(const std::string &kernel) : kernel_("eigen:" VTENSOR_EIGEN_LEVEL ":"
     step_.release = [](void *context) { static_cast<Step *>(context)->release(); };
 }
 
-void Step::add_slot(const char *name, std::uint32_t access, Index elements) {
-    add(name, access, elements, alignof(float));
+void Step::add_slot(const char *name, std::uint32_t access, Index elements,
+                    std::uint32_t item_bytes) {
+    add(name, access, times(elements, item_bytes), item_bytes);
 }
 
 void Step::add_scratch(Index elements) {
     if (elements == 0) return;
-    add("scratch", VTENSOR_SCRATCH, elements, kCacheLine);
+    add("scratch", VTENSOR_SCRATCH, times(elements, sizeof(float)), kCacheLine);
     scratch_bytes_ = slots_.back().bytes;
 }
 
-void Step::add(const char *name, std::uint32_t access, Index elements, std::uint32_t alignment) {
-    const auto bytes = static_cast<std::size_t>(times(elements, sizeof(float)));
-    slots_.push_back({bytes, access, alignment, name});
+void Step::add(const char *name, std::uint32_t access, Index bytes, std::uint32_t alignment) {
+    demand(bytes >= 0, "a size is negative");
+    slots_.push_back({static_cast<std::size_t>(bytes), access, alignment, name});
     step_.slots = slots_.data();
     step_.slot_count = static_cast<std::uint32_t>(slots_.size());
 }

@@ -1,4 +1,4 @@
-// native/eigen/step.h: what every kernel here is: a step of vtensor/step.h on runs of f32.
+// native/eigen/step.h: what every kernel here is: a step of vtensor/step.h on dense elements.
 //
 // A kernel derives the bytes of its slots from its own geometry; the runner sees to it that the
 // memory has them, so no run leaves its buffers.
@@ -36,15 +36,16 @@ protected:
     explicit Step(const std::string &kernel);
     virtual ~Step() = default;
 
-    // Slots in their order; elements are f32. Scratch comes last, and begins at a cache line.
-    void add_slot(const char *name, std::uint32_t access, Index elements);
+    // Slots in their order. Scratch, f32 as most is, comes last and begins at a cache line.
+    void add_slot(const char *name, std::uint32_t access, Index elements,
+                  std::uint32_t item_bytes = sizeof(float));
     void add_scratch(Index elements);
 
 private:
     // Called by any number of threads at once, on different memory.
     virtual void run(void *const *slots) const = 0;
     static int run_step(void *context, void *const *slots, char *error, std::size_t error_bytes);
-    void add(const char *name, std::uint32_t access, Index elements, std::uint32_t alignment);
+    void add(const char *name, std::uint32_t access, Index bytes, std::uint32_t alignment);
 
     std::string kernel_;
     std::vector<vtensor_slot> slots_;

@@ -10,16 +10,22 @@ namespace vtensor::eigen {
 
 constexpr std::size_t kSpatial = 3;
 
-inline void check(const Window &window) {
+// Refuses what reaches farther than can be counted; `end` is the pads at the end, if they matter.
+inline void check(const Window &window, const Ints &end = {0, 0, 0}) {
     for (const Ints *row : {&window.src, &window.dst, &window.kernel, &window.strides,
-                            &window.dilations, &window.begin})
+                            &window.dilations, &window.begin, &end})
         demand(row->size() == kSpatial, "a window has three spatial dims");
-    demand(std::min({product(window.src), product(window.dst), window.images, window.channels}) >= 0,
+    demand(product(window.src) >= 0 && product(window.dst) >= 0 && window.images >= 0 &&
+               window.channels >= 0,
            "a size is negative");
-    for (std::size_t i = 0; i < kSpatial; ++i)
+    for (std::size_t i = 0; i < kSpatial; ++i) {
         demand(window.kernel[i] > 0 && window.strides[i] > 0 && window.dilations[i] > 0 &&
-                   window.begin[i] >= 0,
+                   window.begin[i] >= 0 && end[i] >= 0,
                "a window of no extent, or a negative pad");
+        const Index moved = times(window.dst[i], window.strides[i]);
+        const Index spanned = times(window.kernel[i], window.dilations[i]);
+        plus(plus(moved, spanned), plus(plus(window.begin[i], window.src[i]), end[i]));
+    }
 }
 
 // A place of the window's output; `pixel` counts images, then spatial dims.
@@ -35,25 +41,43 @@ inline Place place(const Window &window, Index pixel) {
     return found;
 }
 
-// Calls body(tap, pixel of src) for each element of the window that lies inside the image, and
-// body(tap, -1) for the others. Taps count the kernel's elements in order.
+// Where the window's first element lies along a dim, in the image's elements.
+inline Index origin(const Window &window, const Place &at, std::size_t dim) {
+    return at.at[dim] * window.strides[dim] - window.begin[dim];
+}
+
+// The elements first .. last of a window along a dim, those that lie in 0 .. size.
+struct Range {
+    Index first, last;
+};
+
+inline Range within(const Window &window, std::size_t dim, Index origin, Index size) {
+    const Index step = window.dilations[dim], all = window.kernel[dim];
+    // How many lie before a place; a division is slow, and most windows are dense.
+    const auto before = [&](Index place) {
+        const Index far = place - origin;
+        return std::clamp<Index>(step == 1 ? far : (far + step - 1) / step, 0, all);
+    };
+    return {before(0), before(size)};
+}
+
+// Calls body(tap, pixel of src) for each element of the window that lies inside the image. Taps
+// count the kernel's elements in order.
 template <class Body>
 void for_each_tap(const Window &window, const Place &at, const Body &body) {
-    Index tap = 0;
-    Index origin[kSpatial];
-    for (std::size_t i = 0; i < kSpatial; ++i)
-        origin[i] = at.at[i] * window.strides[i] - window.begin[i];
-    for (Index d = 0; d < window.kernel[0]; ++d) {
-        const Index z = origin[0] + d * window.dilations[0];
-        for (Index h = 0; h < window.kernel[1]; ++h) {
-            const Index y = origin[1] + h * window.dilations[1];
-            const bool line = z >= 0 && z < window.src[0] && y >= 0 && y < window.src[1];
-            const Index row =
-                ((at.image * window.src[0] + z) * window.src[1] + y) * window.src[2];
-            for (Index w = 0; w < window.kernel[2]; ++w, ++tap) {
-                const Index x = origin[2] + w * window.dilations[2];
-                body(tap, line && x >= 0 && x < window.src[2] ? row + x : Index{-1});
-            }
+    Index begin[kSpatial];
+    Range range[kSpatial];
+    for (std::size_t i = 0; i < kSpatial; ++i) {
+        begin[i] = origin(window, at, i);
+        range[i] = within(window, i, begin[i], window.src[i]);
+    }
+    for (Index d = range[0].first; d < range[0].last; ++d) {
+        const Index z = at.image * window.src[0] + begin[0] + d * window.dilations[0];
+        for (Index h = range[1].first; h < range[1].last; ++h) {
+            const Index y = z * window.src[1] + begin[1] + h * window.dilations[1];
+            const Index tap = (d * window.kernel[1] + h) * window.kernel[2];
+            for (Index w = range[2].first; w < range[2].last; ++w)
+                body(tap + w, y * window.src[2] + begin[2] + w * window.dilations[2]);
         }
     }
 }

@@ -26,14 +26,15 @@ LARGEST = 1 << 26
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def guarded(values: Array) -> Array:
-    """A copy whose last byte is the last before memory that nobody may touch."""
+def guarded(values: Array, behind: bool = True) -> Array:
+    """A copy of bytes that ends, or begins, at memory that nobody may touch."""
     pages = -(-values.nbytes // PAGE)
     room = mmap.mmap(-1, (pages + 1) * PAGE)
     address = ctypes.addressof(ctypes.c_char.from_buffer(room))
-    if libc.mprotect(ctypes.c_void_p(address + pages * PAGE), PAGE, 0) != 0:
+    if libc.mprotect(ctypes.c_void_p(address + pages * PAGE * behind), PAGE, 0) != 0:
         raise OSError(ctypes.get_errno(), "mprotect")
-    copy = np.frombuffer(room, np.uint8, values.nbytes, pages * PAGE - values.nbytes)
+    begin = pages * PAGE - values.nbytes if behind else PAGE
+    copy = np.frombuffer(room, np.uint8, values.nbytes, begin)
     copy[:] = values
     return copy
 

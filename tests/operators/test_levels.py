@@ -27,8 +27,18 @@ DRAWN = random.Random(1).choice(CAPS)
 def test_every_case_under_a_cap(cap: str) -> None:
     if cap != DRAWN and not os.environ.get("VTENSOR_TEST_ALL"):
         pytest.skip("slow: VTENSOR_TEST_ALL=1")
+    assert faultless_cases(cap, "onednn") > 300
+
+
+@pytest.mark.parametrize("cap", CAPS[:-1])
+def test_every_case_on_eigen_under_a_cap(cap: str) -> None:
+    assert faultless_cases(cap, "eigen") > 100
+
+
+def faultless_cases(cap: str, library: str) -> int:
+    """How many cases there are, none of which has a fault."""
     ran = subprocess.run(
-        [sys.executable, "-m", "tests.operators.levels", cap],
+        [sys.executable, "-m", "tests.operators.levels", cap, library],
         capture_output=True,
         text=True,
         cwd=Path(__file__).parents[2],
@@ -36,7 +46,7 @@ def test_every_case_under_a_cap(cap: str) -> None:
     assert ran.returncode == 0, ran.stderr
     *faults, count = ran.stdout.splitlines()
     assert not faults, "\n".join(["", *faults])
-    assert int(count) > 300
+    return int(count)
 
 
 @pytest.mark.parametrize("name", [n for n, i, v in KNOWN if (i, v) == (0, "nan")])
@@ -80,6 +90,14 @@ def test_a_reference_kernel_that_a_layout_spares_is_seen(monkeypatch: pytest.Mon
     monkeypatch.setattr("libdesc.onednn.Pooling.rows", lambda self: iter([bad]))
     monkeypatch.setattr("libdesc.onednn.Pooling.better_rows", lambda self, row: iter(()))
     assert "has jit" in next(reference_faults(case))
+
+
+def test_an_expression_that_makes_nan_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same on Eigen: an expression that makes NaN of an infinity."""
+    case = Case(Relu(), ("N=2 C=17 H=5 W=6",))
+    assert list(special_faults(case, "eigen")) == []
+    monkeypatch.setattr("libdesc.eigen.expression.Expression.max", lambda self, other: self * 0)
+    assert any("inf in operand 0" in fault for fault in special_faults(case, "eigen"))
 
 
 @pytest.mark.parametrize("wrong", [0.0, np.inf, -np.inf])

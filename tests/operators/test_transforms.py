@@ -53,12 +53,12 @@ def test_a_transform_on_onednn_is_one_step(source: str, target: str) -> None:
 @pytest.mark.parametrize(
     ("dtype", "source", "target"),
     [
-        ("f64", "NCHW", "NHWC"),  # no such element type
+        ("c128", "NCHW", "NHWC"),  # no such element type
         ("f32", "NCHW", "NCHW:s8"),  # a quantization
         ("f32", "NCHW", "NCHW:s8(scale=0.5)"),
     ],
 )
-def test_the_definition_takes_what_onednn_has_no_word_for(
+def test_the_definition_takes_what_no_library_has_a_word_for(
     dtype: str, source: str, target: str
 ) -> None:
     assert chosen(dtype, source, target) == "numpy"

@@ -1,0 +1,106 @@
+"""What each of the extension modules is: the same kernels, compiled once an instruction set.
+
+A test compares this with what the modules say of themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+Sizes = Sequence[int]
+
+#: Source (-1: none), shape, where it begins there, strides there, where in dst, strides, and the
+#: bits that fill it where there is no source.
+Box = tuple[int, Sizes, int, Sizes, int, Sizes, int]
+#: Images, channels, then per spatial dim: src, dst, kernel, strides, dilations, pads at the begin.
+Window = tuple[int, int, Sizes, Sizes, Sizes, Sizes, Sizes, Sizes]
+
+
+class Kernel(Protocol):
+    """A kernel as a step."""
+
+    @property
+    def kernel(self) -> str:
+        """Its name."""
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Its last slot is scratch, if any."""
+
+    def __vtensor_step__(self) -> object:
+        """A capsule with a step of native/include/vtensor/step.h."""
+
+
+class Kernels(Protocol):
+    """Kernels on Eigen, compiled for one instruction set."""
+
+    level: str
+    version: str
+
+    def machine_level(self) -> str:
+        """
+        The best of the modules that this machine runs: baseline, avx2 or avx512.
+        """
+
+    def pointwise(
+        self,
+        shape: Sizes,
+        strides: Sequence[Sizes],
+        constants: Sequence[float],
+        program: Sequence[tuple[str, int, int]],
+        pads: Sequence[Box],
+    ) -> Kernel:
+        """
+        An element-wise expression; arguments: the operands, then dst, which is dense.
+
+        Strides count elements, 0 where an operand is repeated. Values are numbered: operands,
+        constants, then what each instruction (function, left, right) gives; the last one is
+        stored. The boxes of ``pads``, as for copy, are filled last.
+        """
+
+    def copy(self, sizes: Sizes, boxes: Sequence[Box], item_bytes: int) -> Kernel:
+        """
+        Boxes of elements from sources to dst; arguments: the sources, then dst.
+
+        A box is (source, shape, from, from_strides, to, to_strides, bits); source -1 fills with
+        bits. Elements have 1, 2, 4 or 8 bytes, whatever they mean.
+        """
+
+    def product(
+        self,
+        batch: Sizes,
+        left_strides: Sizes,
+        right_strides: Sizes,
+        rows: int,
+        columns: int,
+        depth: int,
+    ) -> Kernel:
+        """Products of row-major matrices; arguments left, right, dst."""
+
+    def convolution(self, window: Window, groups: int, outputs: int) -> Kernel:
+        """
+        Convolution, channels last; arguments src, weights (G d h w I O), dst, scratch.
+
+        A window is (images, channels, src, dst, kernel, strides, dilations, begin); three spatial
+        dims.
+        """
+
+    def depthwise(self, window: Window, multiplier: int) -> Kernel:
+        """
+        Convolution of each channel by itself; arguments src, weights (d h w C M), dst.
+        """
+
+    def pooling(self, kind: str, window: Window, end: Sizes) -> Kernel:
+        """Pooling, channels last; arguments src, dst."""
+
+    def mean(self, outer: int, reduced: int, inner: int) -> Kernel:
+        """The mean of the axis in the middle; arguments src, dst."""
+
+    def softmax(self, rows: int, length: int) -> Kernel:
+        """Softmax of each row; arguments src, dst."""
+
+    def lrn(
+        self, rows: int, length: int, size: int, alpha: float, beta: float, bias: float
+    ) -> Kernel:
+        """Local response normalization along each row; arguments src, dst."""

@@ -1,0 +1,151 @@
+"""Runs random kernels on Eigen on memory between unmapped pages.
+
+A program of its own, since what it looks for ends the process: ``python -m
+tests.native.guarded_eigen SEED COUNT CAP``. Prints each fault, then how many kernels of each kind
+ran; the exit status is the number of faults.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy as np
+
+from libdesc.eigen import native
+from libdesc.eigen.interface import Box, Kernel, Kernels, Sizes, Window
+from tests.native.guarded import guarded
+from tests.native.packing import Array
+from vtensor.runtime import _replay
+
+#: Below, at and above whole registers, strips of channels, squares and tiles.
+EXTENTS = [1, 1, 2, 3, 5, 7, 8, 9, 16, 17, 31, 33, 48, 63, 65, 130]
+SPATIAL = [1, 2, 3, 4, 5, 7, 9]
+LINE = 64  # bytes at a multiple of which scratch begins
+
+
+class Source:
+    """Random kernels that write each element of dst, all of one seed."""
+
+    def __init__(self, seed: int, kernels: Kernels) -> None:
+        self.pick, self.kernels = random.Random(seed), kernels
+
+    def __iter__(self) -> Iterator[Kernel]:
+        """Without end."""
+        kinds = (self.pointwise, self.copy, self.product, self.window, self.along)
+        while True:
+            yield self.pick.choice(kinds)()
+
+    def extents(self, count: int) -> list[int]:
+        """Some sizes."""
+        return [self.pick.choice(EXTENTS) for _ in range(count)]
+
+    def pointwise(self) -> Kernel:
+        """Operands repeated along some axes, and one that lies the other way round."""
+        shape = self.extents(self.pick.choice([1, 2, 3]))
+        rows = [dense(shape), dense(shape[::-1])[::-1]]
+        rows += [[step * self.pick.choice([0, 1]) for step in rows[0]]]
+        program = [("add", 0, 1), ("max", 4, 2), ("mul", 5, 3)]
+        return self.kernels.pointwise(shape, rows, [2.0], program, [])
+
+    def copy(self) -> Kernel:
+        """A permutation, of elements of any size, after a fill of everything."""
+        shape = self.extents(3)
+        order = self.pick.sample(range(3), 3)
+        steps = dense([shape[axis] for axis in order])
+        strides = [steps[order.index(axis)] for axis in range(3)]
+        size = int(np.prod(shape))
+        boxes: list[Box] = [(-1, (size,), 0, (0,), 0, (1,), 1)]
+        boxes += [(0, shape, 0, dense(shape), 0, strides, 0)]
+        return self.kernels.copy([size, size], boxes, self.pick.choice([1, 2, 4, 8]))
+
+    def product(self) -> Kernel:
+        """A batch, either factor repeated."""
+        batch, (rows, columns, depth) = self.pick.choice([1, 2, 3]), self.extents(3)
+        left, right = (self.pick.choice([0, size]) for size in (rows * depth, depth * columns))
+        return self.kernels.product([batch], [left], [right], rows, columns, depth)
+
+    def window(self) -> Kernel:
+        """A convolution, a depthwise one, or a pool."""
+        pick = self.pick
+        kind = pick.choice(["convolution", "depthwise", "max", "avg_include_padding"])
+        groups = pick.choice([1, 1, 2, 3]) if kind == "convolution" else 1
+        inputs = pick.choice(EXTENTS)
+        window, end = self.geometry(groups * inputs)
+        if kind == "convolution":
+            return self.kernels.convolution(window, groups, pick.choice(EXTENTS))
+        if kind == "depthwise":
+            return self.kernels.depthwise(window, pick.choice([1, 1, 2, 5]))
+        return self.kernels.pooling(kind, window, end)
+
+    def geometry(self, channels: int) -> tuple[Window, Sizes]:
+        """A window that fits, and pads at the end."""
+        pick = self.pick
+        kernel, strides, dilations = ([pick.choice([1, 1, 2, 3]) for _ in range(3)] for _ in "ksd")
+        reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+        begin, end = ([pick.randrange(min(r, 3)) for r in reach] for _ in range(2))
+        src = [max(pick.choice(SPATIAL), r) for r in reach]
+        rows = zip(src, begin, end, reach, strides, strict=True)
+        dst = [(size + b + e - r) // step + 1 for size, b, e, r, step in rows]
+        images = pick.choice([1, 2])
+        return (images, channels, src, dst, kernel, strides, dilations, begin), end
+
+    def along(self) -> Kernel:
+        """A mean, a softmax, or a local response normalization."""
+        rows, length, inner = self.extents(3)
+        made = [
+            lambda: self.kernels.mean(rows, length, inner),
+            lambda: self.kernels.softmax(rows, length),
+            lambda: self.kernels.lrn(rows, length, self.pick.choice([1, 2, 5, 300]), 0.1, 0.7, 1.0),
+        ]
+        return self.pick.choice(made)()
+
+
+def dense(shape: Sizes) -> list[int]:
+    """Strides in which the last axis is fastest."""
+    return [int(np.prod(shape[axis + 1 :])) for axis in range(len(shape))]
+
+
+def faults(kernel: Kernel, behind: bool) -> Iterator[str]:
+    """What of dst is not written; running off the buffers ends the process."""
+    memory = []
+    for _, size, access in _replay.describe(kernel)["slots"]:
+        if access == "read":
+            memory.append(guarded(np.ones(size // 4 + 1, np.float32).view(np.uint8)[:size], behind))
+        else:
+            room = size if access == "write" else -(-size // LINE) * LINE
+            memory.append(guarded(np.full(room, 0xFF, np.uint8), behind))
+    _replay.execute(kernel, memory)
+    if missed := unwritten(kernel, memory):
+        yield f"{kernel}: {missed} bytes of dst are not written"
+
+
+def unwritten(kernel: Kernel, memory: list[Array]) -> int:
+    """How many bytes of dst are as before, when whole elements are."""
+    names = [name for name, _, _ in _replay.describe(kernel)["slots"]]
+    dst = memory[names.index("dst")]
+    return int((dst[: dst.size // 4 * 4].view(np.uint32) == 0xFFFFFFFF).sum() * 4)
+
+
+def main(seed: int, count: int, cap: str) -> int:
+    """The number of faults."""
+    native.limit(cap)
+    kernels = native.load()
+    ran: Counter[str] = Counter()
+    total = 0
+    for kernel in islice(Source(seed, kernels), count):
+        print("running", kernel, file=sys.stderr, flush=True)
+        ran[kernel.kernel.rpartition(":")[2]] += 1
+        for behind in (True, False):
+            for fault in faults(kernel, behind):
+                total += 1
+                print(fault)
+    print(kernels.level, *sorted(ran))
+    return total
+
+
+if __name__ == "__main__":
+    sys.exit(min(main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]), 99))

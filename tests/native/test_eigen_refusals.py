@@ -1,0 +1,218 @@
+"""What is wrong is refused when a kernel is made, before it sees any memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from libdesc.eigen import native
+from libdesc.eigen.interface import Box, Sizes, Window
+from vtensor.runtime import _replay
+
+Make = Callable[[], object]
+
+HUGE = 1 << 62
+kernels = native.load()
+
+
+def box(
+    source: int = 0,
+    shape: Sizes = (2, 3),
+    start: int = 0,
+    from_strides: Sizes = (3, 1),
+    to: int = 0,
+    to_strides: Sizes = (3, 1),
+) -> Box:
+    return (source, shape, start, from_strides, to, to_strides, 0)
+
+
+def copy(*boxes: Box, sizes: Sizes = (6, 6), item_bytes: int = 4) -> Make:
+    return lambda: kernels.copy(sizes, boxes, item_bytes)
+
+
+def point(
+    shape: Sizes = (2, 3),
+    strides: Sizes = (3, 1),
+    operands: int = 1,
+    program: tuple[str, int, int] | None = ("exp", 0, 0),
+    pads: tuple[Box, ...] = (),
+    constants: int = 0,
+) -> Make:
+    code = [] if program is None else [program]
+    return lambda: kernels.pointwise(shape, [strides] * operands, [0.0] * constants, code, pads)
+
+
+def slide(**changes: Any) -> Window:
+    parts: dict[str, Any] = {
+        "images": 1,
+        "channels": 4,
+        "src": (1, 5, 5),
+        "dst": (1, 3, 3),
+        "kernel": (1, 3, 3),
+        "strides": (1, 1, 1),
+        "dilations": (1, 1, 1),
+        "begin": (0, 0, 0),
+    }
+    assert changes.keys() <= parts.keys()
+    images, channels, *rest = (parts | changes).values()
+    src, dst, kernel, strides, dilations, begin = rest
+    return (images, channels, src, dst, kernel, strides, dilations, begin)
+
+
+def conv(groups: int = 1, outputs: int = 2, **changes: Any) -> Make:
+    return lambda: kernels.convolution(slide(**changes), groups, outputs)
+
+
+def pool(kind: str = "max", end: Sizes = (0, 0, 0), **changes: Any) -> Make:
+    return lambda: kernels.pooling(kind, slide(**changes), end)
+
+
+def product(
+    batch: Sizes = (2,),
+    left: Sizes = (12,),
+    right: Sizes = (0,),
+    rows: int = 3,
+    columns: int = 5,
+    depth: int = 4,
+) -> Make:
+    return lambda: kernels.product(batch, left, right, rows, columns, depth)
+
+
+REFUSED: dict[str, tuple[Make, str]] = {
+    "a box beyond dst": (copy(box(to=1)), "beyond dst"),
+    "a box beyond its source": (copy(box(start=1)), "beyond its source"),
+    "strides beyond dst": (copy(box(to_strides=(4, 1))), "beyond dst"),
+    "strides beyond the source": (copy(box(from_strides=(1, 4))), "beyond its source"),
+    "an offset below 0": (copy(box(to=-1)), "offset is negative"),
+    "an offset in the source below 0": (copy(box(start=-1)), "offset is negative"),
+    "a stride below 0": (copy(box(to=5, to_strides=(-3, -1))), "stride is negative"),
+    "a box of negative size": (copy(box(shape=(-2, -3))), "size is negative"),
+    "a box whose size overflows": (copy(box(shape=(HUGE, HUGE))), "overflow"),
+    "a box whose offsets overflow": (copy(box(to_strides=(HUGE * 2 - 1, 1))), "overflow"),
+    "a box whose sum overflows": (copy(box(to=HUGE * 2 - 1)), "overflow"),
+    "fewer strides than sizes": (copy(box(to_strides=(1,))), "differ in rank"),
+    "fewer strides of the source": (copy(box(from_strides=(1,))), "differ in rank"),
+    "a source that is not there": (copy(box(source=1)), "no source"),
+    "a source below none": (copy(box(source=-2)), "no source"),
+    "no buffers": (copy(sizes=()), "no dst"),
+    "a buffer of negative size": (copy(sizes=(6, -6)), "size is negative"),
+    "a buffer whose bytes overflow": (copy(sizes=(HUGE, 6)), "overflow"),
+    "elements of three bytes": (copy(item_bytes=3), "1, 2, 4 or 8 bytes"),
+    "elements of no bytes": (copy(item_bytes=0), "1, 2, 4 or 8 bytes"),
+    "elements of 2^32 + 4 bytes": (copy(item_bytes=(1 << 32) + 4), "1, 2, 4 or 8 bytes"),
+    "no program": (point(program=None), "without instructions"),
+    "no such function": (point(program=("tan", 0, 0)), "no function tan"),
+    "a value after itself": (point(program=("add", 0, 1)), "not yet"),
+    "a value below 0": (point(program=("add", -1, 0)), "not yet"),
+    "too many operands": (point(operands=32), "too many values"),
+    "too many constants": (point(constants=31), "too many values"),
+    "an operand of another rank": (point(strides=(1,)), "differ in rank"),
+    "an operand backwards": (point(strides=(-3, 1)), "stride is negative"),
+    "an operand whose reach overflows": (point(strides=(HUGE * 2 - 1, 1)), "overflow"),
+    "an operand whose bytes overflow": (point(strides=(HUGE, 1)), "overflow"),
+    "an empty operand whose reach overflows": (
+        point(shape=(0, 5), strides=(0, HUGE)),
+        "overflow",
+    ),
+    "elements that overflow": (point(shape=(HUGE, HUGE)), "overflow"),
+    "elements below 0": (point(shape=(-1, 3)), "size is negative"),
+    "a pad that is copied": (point(pads=(box(),)), "filled, not copied"),
+    "a pad beyond dst": (point(pads=(box(source=-1, to=1),)), "beyond dst"),
+    "a batch of another rank": (product(left=(12, 1)), "differ in rank"),
+    "a batch backwards": (product(left=(-12,)), "stride is negative"),
+    "a matrix of negative size": (product(rows=-3), "size is negative"),
+    "a product that overflows": (product(rows=HUGE, columns=HUGE), "overflow"),
+    "factors that overflow": (product(rows=HUGE, depth=8), "overflow"),
+    "an empty batch that overflows": (product(rows=0, right=(HUGE,), batch=(3,)), "overflow"),
+    "two spatial dims": (conv(src=(5, 5)), "three spatial dims"),
+    "pads of two dims": (pool(end=(0, 0)), "three spatial dims"),
+    "a negative image": (conv(src=(1, -5, 5)), "size is negative"),
+    "negative channels": (conv(channels=-4), "size is negative"),
+    "images that overflow": (conv(images=HUGE), "overflow"),
+    "a kernel of nothing": (conv(kernel=(1, 0, 3)), "no extent"),
+    "a stride of 0": (conv(strides=(1, 0, 1)), "no extent"),
+    "a dilation of 0": (conv(dilations=(1, 0, 1)), "no extent"),
+    "a pad below 0": (conv(begin=(0, -1, 0)), "negative pad"),
+    "an end pad below 0": (pool(end=(0, -1, 0)), "negative pad"),
+    "a window that overflows": (conv(kernel=(1, 1, 3), dilations=(1, 1, HUGE)), "overflow"),
+    "strides that overflow": (conv(strides=(1, 1, HUGE)), "overflow"),
+    "a stride and a kernel that overflow": (
+        conv(dst=(1, 1, 1), strides=(1, 1, HUGE), kernel=(1, 1, 1), dilations=(1, 1, HUGE)),
+        "overflow",
+    ),
+    "pads that overflow": (pool(end=(0, 0, HUGE * 2 - 1)), "overflow"),
+    "kernels that overflow": (conv(kernel=(HUGE, HUGE, 1)), "overflow"),
+    "channels that the groups do not divide": (conv(groups=3), "fall into the groups"),
+    "no groups": (conv(groups=0), "fall into the groups"),
+    "outputs below 0": (conv(outputs=-1), "fall into the groups"),
+    "outputs that overflow": (conv(outputs=HUGE), "overflow"),
+    "a multiplier below 0": (lambda: kernels.depthwise(slide(), -1), "size is negative"),
+    "a multiplier that overflows": (lambda: kernels.depthwise(slide(), HUGE), "overflow"),
+    "no such pool": (pool("median"), "no such pooling"),
+    "the mean of nothing": (lambda: kernels.mean(2, 0, 3), "mean of nothing"),
+    "a negative mean": (lambda: kernels.mean(-2, 1, 3), "size is negative"),
+    "a mean that overflows": (lambda: kernels.mean(HUGE, 4, 1), "overflow"),
+    "a negative row": (lambda: kernels.softmax(2, -3), "size is negative"),
+    "rows that overflow": (lambda: kernels.softmax(HUGE, 4), "overflow"),
+    "a sum of no channels": (lambda: kernels.lrn(2, 3, 0, 1, 1, 1), "no channels"),
+    "a negative number of rows": (lambda: kernels.lrn(-2, 3, 5, 1, 1, 1), "size is negative"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(case: str) -> None:
+    make, message = REFUSED[case]
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("make", [copy(box()), point(), conv(), pool(), product()])
+def test_the_same_without_a_fault_is_taken(make: Make) -> None:
+    """The twin: each of the cases above differs from one of these in one thing."""
+    assert make()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: kernels.copy([6, 6], [(0, (6,), 0, (1,), 0, (1,), -1)], 4),
+        lambda: kernels.copy([1 << 64], [], 4),
+        lambda: kernels.softmax(2.5, 3),  # type: ignore[arg-type]
+        lambda: kernels.pointwise((2,), [(1,)], [], [("exp", 0)], []),  # type: ignore[list-item]
+        lambda: kernels.pooling("max", (1, 4), (0, 0, 0)),  # type: ignore[arg-type]
+    ],
+)
+def test_wrong_types(make: Make) -> None:
+    with pytest.raises(TypeError):
+        make()
+
+
+def test_buffers_that_do_not_fit_a_kernel_are_refused() -> None:
+    kernel = kernels.convolution(slide(), 1, 2)
+    slots = _replay.describe(kernel)["slots"]
+    assert [name for name, _, _ in slots] == ["src", "weights", "dst", "scratch"]
+    room = [np.zeros(size + 64, np.uint8) for _, size, _ in slots]
+    room[3] = room[3][-room[3].ctypes.data % 64 :]
+    _replay.execute(kernel, room)
+    with pytest.raises(ValueError, match="4 slots, 3 buffers"):
+        _replay.execute(kernel, room[:3])
+    with pytest.raises(ValueError, match=r"slot 3 \(scratch\) needs"):
+        _replay.execute(kernel, [*room[:3], room[3][:64]])
+    with pytest.raises(ValueError, match="multiple of 64"):
+        _replay.execute(kernel, [*room[:3], room[3][4:]])
+    with pytest.raises(TypeError):
+        _replay.execute(kernel, [*room[:3], None])
+
+
+def test_a_window_far_larger_than_the_image_sees_the_image_at_once() -> None:
+    """Work grows with what lies in the image, not with what is asked for."""
+    far = 1 << 40
+    window = slide(src=(1, 1, 2), dst=(1, 1, 1), kernel=(1, 1, far), begin=(0, 0, far - 2))
+    src, dst = np.arange(1, 9, dtype=np.float32), np.full(4, np.nan, np.float32)
+    _replay.execute(kernels.pooling("max", window, (0, 0, 0)), [src, dst])
+    assert dst.tolist() == [5, 6, 7, 8]
+    _replay.execute(kernels.lrn(2, 4, far, 0.0, 1.0, 2.0), [src, (wide := np.zeros_like(src))])
+    assert wide.tolist() == (src / 2).tolist()
