@@ -20,16 +20,16 @@ def densenet169(net: Net) -> VTensor:
     x = net.max_pool(_bn_relu(net, x, "conv1/bn"), 3, 2, pad=1)
     for block, layers in enumerate(BLOCKS, 2):
         if block > 2:
-            x = net.conv(
-                _bn_relu(net, x, f"pool{block - 1}/bn"),
-                f"pool{block - 1}/conv",
-                x.size("C") // 2,
-                1,
-            )
-            x = net.avg_pool(x, 2, 2, "valid")
+            x = _transition(net, x, f"pool{block - 1}")
         for index in range(1, layers + 1):
             x = net.concat(x, _layer(net, x, f"conv{block}_block{index}"))
     return _bn_relu(net, x, "bn")
+
+
+def _transition(net: Net, x: VTensor, name: str) -> VTensor:
+    """Half the channels, half the size."""
+    x = net.conv(_bn_relu(net, x, f"{name}/bn"), f"{name}/conv", x.size("C") // 2, 1)
+    return net.avg_pool(x, 2, 2, "valid")
 
 
 def _layer(net: Net, x: VTensor, name: str) -> VTensor:

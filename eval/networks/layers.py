@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 from eval.networks.weights import Array, Weights
 from ops.add import Add
 from ops.avgpool import AvgPool
@@ -19,7 +21,10 @@ from ops.softmax import Softmax
 from vtensor.graph import Graph
 from vtensor.tensor import VTensor
 
-Pads = tuple[int, int, int, int]
+Kernel = int | tuple[int, int]
+Pad = int | Literal["same", "valid"]
+
+CLASSES = 1000
 
 
 class Net:
@@ -47,9 +52,9 @@ class Net:
         x: VTensor,
         name: str,
         filters: int,
-        kernel: int | tuple[int, int],
+        kernel: Kernel,
         stride: int = 1,
-        pad: str | int = "same",
+        pad: Pad = "same",
         *,
         bias: bool = False,
         rectified: bool = True,
@@ -58,10 +63,10 @@ class Net:
 
         ``rectified`` says that ``x`` comes from a rectifier.
         """
-        shape = (filters, x.size("C"), *_pair(kernel))
+        window = _window(x, kernel, stride, pad)
+        shape = (filters, x.size("C"), *window.pop("kernel_shape"))
         w = self._weights(name, self._draw.kernel(name, shape, rectified), "O I h w")
-        op = Conv2D((stride, stride), pads(x, _pair(kernel), stride, pad))
-        y = self.add(op, x, w, name=name)
+        y = self.add(Conv2D(**window), x, w, name=name)
         return self.bias_add(y, name) if bias else y
 
     def depthwise(
@@ -77,7 +82,7 @@ class Net:
         """A convolution of each channel by itself, ``multiplier`` kernels a channel, pads same."""
         shape = (x.size("C"), multiplier, 1, kernel, kernel)
         w = self._weights(name, self._draw.taps(name, shape, rectified), "G O I h w")
-        op = DepthwiseConv2D((stride, stride), pads(x, (kernel, kernel), stride, "same"))
+        op = DepthwiseConv2D((stride, stride), pads(x, kernel, stride))
         return self.add(op, x, w, name=name)
 
     def dense(
@@ -111,44 +116,21 @@ class Net:
         """As ``relu``, and what is above 6 becomes 6."""
         return self.add(Relu6(), x)
 
-    def conv_relu(
-        self,
-        x: VTensor,
-        name: str,
-        filters: int,
-        kernel: int | tuple[int, int],
-        stride: int = 1,
-        pad: str | int = "same",
-    ) -> VTensor:
-        """Convolution, bias, rectifier."""
-        return self.relu(self.conv(x, name, filters, kernel, stride, pad, bias=True))
+    def conv_relu(self, x: VTensor, name: str, *shape: Any) -> VTensor:
+        """Convolution, bias, rectifier; ``shape`` goes to ``conv``."""
+        return self.relu(self.conv(x, name, *shape, bias=True))
 
-    def conv_bn_relu(
-        self,
-        x: VTensor,
-        name: str,
-        filters: int,
-        kernel: int | tuple[int, int],
-        stride: int = 1,
-        pad: str | int = "same",
-    ) -> VTensor:
-        """Convolution, batch norm, rectifier."""
-        x = self.conv(x, f"{name}/conv", filters, kernel, stride, pad)
-        return self.relu(self.batch_norm(x, f"{name}/bn"))
+    def conv_bn_relu(self, x: VTensor, name: str, *shape: Any) -> VTensor:
+        """Convolution, batch norm, rectifier; ``shape`` goes to ``conv``."""
+        return self.relu(self.batch_norm(self.conv(x, f"{name}/conv", *shape), f"{name}/bn"))
 
-    def max_pool(
-        self, x: VTensor, kernel: int, stride: int = 1, pad: str | int = "same"
-    ) -> VTensor:
+    def max_pool(self, x: VTensor, kernel: int, stride: int = 1, pad: Pad = "same") -> VTensor:
         """The largest of each window."""
-        square = (kernel, kernel)
-        return self.add(MaxPool(square, (stride, stride), pads(x, square, stride, pad)), x)
+        return self.add(MaxPool(**_window(x, kernel, stride, pad)), x)
 
-    def avg_pool(
-        self, x: VTensor, kernel: int, stride: int = 1, pad: str | int = "same"
-    ) -> VTensor:
+    def avg_pool(self, x: VTensor, kernel: int, stride: int = 1, pad: Pad = "same") -> VTensor:
         """The mean of each window, pads left out."""
-        square = (kernel, kernel)
-        return self.add(AvgPool(square, (stride, stride), pads(x, square, stride, pad)), x)
+        return self.add(AvgPool(**_window(x, kernel, stride, pad)), x)
 
     def concat(self, *parts: VTensor) -> VTensor:
         """Channels one behind another."""
@@ -158,11 +140,11 @@ class Net:
         """a + b."""
         return self.add(Add(), a, b)
 
-    def classify(self, x: VTensor, classes: int = 1000) -> Graph:
+    def classify(self, x: VTensor) -> Graph:
         """The end of every network: mean over the image, logits, probabilities; sealed."""
         if "H" in x.dims:
             x = self.add(Mean(("H", "W"), keepdims=False), x)
-        logits = self.dense(x, "logits", classes, "K", rectified=False)
+        logits = self.dense(x, "logits", CLASSES, "K", rectified=False)
         self.graph.output(self.add(Softmax(("K",)), logits, name="probabilities"))
         return self.graph.seal()
 
@@ -170,18 +152,27 @@ class Net:
         return self.graph.constant(array, dims, f"{name}/weights")
 
 
-def _pair(kernel: int | tuple[int, int]) -> tuple[int, int]:
+def _pair(kernel: Kernel) -> tuple[int, int]:
     return (kernel, kernel) if isinstance(kernel, int) else kernel
 
 
-def pads(x: VTensor, kernel: tuple[int, int], stride: int, pad: str | int = "same") -> Pads:
+def _window(x: VTensor, kernel: Kernel, stride: int, pad: Pad) -> dict[str, Any]:
+    """The parameters of an operator that slides a window."""
+    return {
+        "kernel_shape": _pair(kernel),
+        "strides": (stride, stride),
+        "pads": pads(x, kernel, stride, pad),
+    }
+
+
+def pads(x: VTensor, kernel: Kernel, stride: int, pad: Pad = "same") -> tuple[int, int, int, int]:
     """Pads at begin H, begin W, end H, end W."""
     if isinstance(pad, int):
         return (pad,) * 4
     if pad == "valid":
         return (0,) * 4
     (top, bottom), (left, right) = (
-        same(x.size(dim), reach, stride) for dim, reach in zip("HW", kernel, strict=True)
+        same(x.size(dim), reach, stride) for dim, reach in zip("HW", _pair(kernel), strict=True)
     )
     return (top, left, bottom, right)
 

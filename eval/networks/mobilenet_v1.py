@@ -20,13 +20,14 @@ PAIRS = (
 
 def mobilenet_v1(net: Net) -> VTensor:
     """The image to 1024 channels of 7 by 7."""
-    x = _bn_relu6(net, net.conv(net.image, "conv1", 32, 3, 2), "conv1")
+    x = bn_relu6(net, net.conv(net.image, "conv1", 32, 3, 2), "conv1")
     for index, (filters, stride) in enumerate(PAIRS, 1):
         depthwise, pointwise = f"depthwise{index}", f"pointwise{index}"
-        x = _bn_relu6(net, net.depthwise(x, depthwise, 3, stride), depthwise)
-        x = _bn_relu6(net, net.conv(x, pointwise, filters, 1), pointwise)
+        x = bn_relu6(net, net.depthwise(x, depthwise, 3, stride), depthwise)
+        x = bn_relu6(net, net.conv(x, pointwise, filters, 1), pointwise)
     return x
 
 
-def _bn_relu6(net: Net, x: VTensor, name: str) -> VTensor:
+def bn_relu6(net: Net, x: VTensor, name: str) -> VTensor:
+    """Batch norm, then a rectifier that ends at 6."""
     return net.relu6(net.batch_norm(x, f"{name}/bn"))

@@ -8,6 +8,7 @@ Keras Applications' MobileNetV2(alpha=1.4). The width is that of VTensor's Table
 from __future__ import annotations
 
 from eval.networks.layers import Net
+from eval.networks.mobilenet_v1 import bn_relu6
 from vtensor.tensor import VTensor
 
 WIDTH = 1.4
@@ -29,14 +30,14 @@ RESIDUAL = 0.35
 
 def mobilenet_v2(net: Net) -> VTensor:
     """The image to 1792 channels of 7 by 7."""
-    x = _bn_relu6(net, net.conv(net.image, "conv1", _wide(32), 3, 2), "conv1")
+    x = bn_relu6(net, net.conv(net.image, "conv1", _wide(32), 3, 2), "conv1")
     block = 0
     for expansion, filters, count, first_stride in STAGES:
         for index in range(count):
             stride = 1 if index else first_stride
             x = _block(net, x, f"block{block}", expansion, _wide(filters), stride)
             block += 1
-    return _bn_relu6(net, net.conv(x, "conv2", _wide(1280), 1, rectified=False), "conv2")
+    return bn_relu6(net, net.conv(x, "conv2", _wide(1280), 1, rectified=False), "conv2")
 
 
 def _block(net: Net, x: VTensor, name: str, expansion: int, filters: int, stride: int) -> VTensor:
@@ -44,8 +45,8 @@ def _block(net: Net, x: VTensor, name: str, expansion: int, filters: int, stride
     y = x
     if expansion > 1:
         y = net.conv(x, f"{name}/expand", expansion * x.size("C"), 1, rectified=False)
-        y = _bn_relu6(net, y, f"{name}/expand")
-    y = _bn_relu6(net, net.depthwise(y, f"{name}/depthwise", 3, stride), f"{name}/depthwise")
+        y = bn_relu6(net, y, f"{name}/expand")
+    y = bn_relu6(net, net.depthwise(y, f"{name}/depthwise", 3, stride), f"{name}/depthwise")
     y = net.conv(y, f"{name}/project", filters, 1)
     adds = stride == 1 and x.size("C") == filters
     y = net.batch_norm(y, f"{name}/project/bn", scale=RESIDUAL if adds else 1.0)
@@ -59,7 +60,3 @@ def _wide(filters: int) -> int:
     [24, 32, 48, 1792]
     """
     return int(filters * WIDTH + 4) // 8 * 8
-
-
-def _bn_relu6(net: Net, x: VTensor, name: str) -> VTensor:
-    return net.relu6(net.batch_norm(x, f"{name}/bn"))

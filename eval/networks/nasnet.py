@@ -59,7 +59,7 @@ def _reduction(net: Net, x: VTensor, before: VTensor, name: str, filters: int) -
         return _separable(net, x, f"{name}/{branch}", filters, kernel, stride)
 
     # Keras pads with zeros, which here are part of maxima and means.
-    padded = net.add(Pad(("H", "W"), pads(h, (3, 3), 2)), h)
+    padded = net.add(Pad(("H", "W"), pads(h, 3, 2)), h)
     first = net.sum(separable(h, 5, "left1"), separable(p, 7, "right1"))
     second = net.sum(net.max_pool(padded, 3, 2, "valid"), separable(p, 7, "right2"))
     third = net.sum(net.avg_pool(padded, 3, 2, "valid"), separable(p, 5, "right3"))

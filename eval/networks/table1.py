@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from eval.networks import NETWORKS, build, parameters
+from eval.networks.layers import CLASSES
 from vtensor.graph import Graph
 
 
@@ -37,7 +38,7 @@ class Row(NamedTuple):
 
     def explained(self, graph: Graph) -> int:
         """The paper's number of parameters before it was rounded, as far as we can tell."""
-        per_class = graph.values["logits/weights"].num_elements // 1000 + 1
+        per_class = graph.values["logits/weights"].num_elements // CLASSES + 1
         extra = self.per_channel * normalized(graph) + self.background * per_class
         return parameters(graph) + extra
 

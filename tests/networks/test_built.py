@@ -48,6 +48,7 @@ SMALL = {name: 96 if NETWORKS[name].size == 299 else 64 for name in NAMES}
 FAST = ("googlenet", "inception_v2", "inception_v3", "resnet50", "mobilenet_v1", "mobilenet_v2")
 QUICK = random.Random(0).sample(FAST, 3)
 SIZES = {"nasnet_large": 331, "inception_v3": 299, "inception_resnet_v2": 299}
+ROOT = Path(__file__).parents[2]
 ALL = pytest.mark.skipif(not os.environ.get("VTENSOR_TEST_ALL"), reason="slow: VTENSOR_TEST_ALL=1")
 
 
@@ -180,7 +181,31 @@ def test_the_command() -> None:
         capture_output=True,
         text=True,
         check=True,
-        cwd=Path(__file__).parents[2],
+        cwd=ROOT,
     )
     rows = json.loads(ran.stdout)["networks"]
     assert {row["network"]: row["parameters"]["ours"] for row in rows} == PARAMETERS
+
+
+#: Prints the bytes of NasNet-Large's weights, and the most memory that building and loading took.
+LOADING = """
+import resource
+from eval.networks import build
+from vtensor import Session
+with Session(build("mobilenet_v1", size=32)):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    graph = build("nasnet_large")
+    with Session(graph):
+        after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(sum(a.nbytes for a in graph.constants.values()), (after - before) * 1024)
+"""
+
+
+@ALL
+def test_loading_takes_twice_the_weights() -> None:
+    """Once as they were drawn, once as the plan wants them, and what 1,240 steps take besides."""
+    ran = subprocess.run(
+        [sys.executable, "-c", LOADING], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    weights, taken = map(int, ran.stdout.split())
+    assert weights < taken <= 2.2 * weights
