@@ -15,7 +15,7 @@ from eval.networks.layers import Net
 from ops.lrn import LRN
 from vtensor.tensor import VTensor
 
-#: Filters: 1 by 1; 3 by 3 and in front of it; 5 by 5 and in front of it; behind the pool.
+#: Filters: 1 by 1; in front of 3 by 3, and those; in front of 5 by 5, and those; behind the pool.
 MODULES = {
     "3a": (64, 96, 128, 16, 32, 32),
     "3b": (128, 128, 192, 32, 96, 64),
