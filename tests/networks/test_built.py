@@ -16,10 +16,10 @@ import pytest
 from numpy.typing import NDArray
 from rich.console import Console
 
+from eval.compare import TOLERANCE, difference, photograph
 from eval.networks import NAMES, NETWORKS, build, parameters
 from eval.networks.__main__ import table
 from eval.networks.table1 import PAPER, compared
-from tests.networks.test_networks import TOLERANCE, difference, photograph
 from vtensor import Graph, Session
 from vtensor.errors import DimError
 

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from eval.compare import TOLERANCE, difference, photograph
 from eval.models import light_model
 from eval.networks import build, parameters
-from tests.networks.test_networks import TOLERANCE, difference, photograph
 from vtensor import Graph, Session, load_onnx
 from vtensor.graph import Node
 
