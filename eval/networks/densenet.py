@@ -1,0 +1,42 @@
+"""DenseNet-169.
+
+Huang et al., "Densely Connected Convolutional Networks", CVPR 2017, table 1; as in Keras
+Applications' DenseNet169.
+"""
+
+from __future__ import annotations
+
+from eval.networks.layers import Net
+from vtensor.tensor import VTensor
+
+BLOCKS = (6, 12, 32, 32)
+GROWTH = 32
+EPSILON = 1.001e-5
+
+
+def densenet169(net: Net) -> VTensor:
+    """The image to 1664 channels of 7 by 7."""
+    x = net.conv(net.image, "conv1/conv", 64, 7, 2, pad=3)
+    x = net.max_pool(_bn_relu(net, x, "conv1/bn"), 3, 2, pad=1)
+    for block, layers in enumerate(BLOCKS, 2):
+        if block > 2:
+            x = _transition(net, x, f"pool{block - 1}")
+        for index in range(1, layers + 1):
+            x = net.concat(x, _layer(net, x, f"conv{block}_block{index}"))
+    return _bn_relu(net, x, "bn")
+
+
+def _transition(net: Net, x: VTensor, name: str) -> VTensor:
+    """Half the channels, half the size."""
+    x = net.conv(_bn_relu(net, x, f"{name}/bn"), f"{name}/conv", x.size("C") // 2, 1)
+    return net.avg_pool(x, 2, 2, "valid")
+
+
+def _layer(net: Net, x: VTensor, name: str) -> VTensor:
+    """The channels that a layer adds."""
+    x = net.conv(_bn_relu(net, x, f"{name}/0_bn"), f"{name}/1_conv", 4 * GROWTH, 1)
+    return net.conv(_bn_relu(net, x, f"{name}/1_bn"), f"{name}/2_conv", GROWTH, 3)
+
+
+def _bn_relu(net: Net, x: VTensor, name: str) -> VTensor:
+    return net.relu(net.batch_norm(x, name, epsilon=EPSILON))

@@ -1,0 +1,55 @@
+"""Inception-ResNet v2.
+
+Szegedy et al., "Inception-v4, Inception-ResNet and the Impact of Residual Connections on Learning",
+AAAI 2017; as in Keras Applications' InceptionResNetV2.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from eval.networks.inception import Step, branches, halved_inside, module_a, stem
+from eval.networks.layers import Net
+from ops.mul import Mul
+from vtensor.tensor import VTensor
+
+Parts = tuple[tuple[Step, ...], ...]
+
+BLOCK_35: Parts = (((32, 1),), ((32, 1), (32, 3)), ((32, 1), (48, 3), (64, 3)))
+BLOCK_17: Parts = (((192, 1),), ((128, 1), (160, (1, 7)), (192, (7, 1))))
+BLOCK_8: Parts = (((192, 1),), ((192, 1), (224, (1, 3)), (256, (3, 1))))
+
+TO_17: Parts = (
+    ((384, 3, 2, "valid"),),
+    ((256, 1), (256, 3), (384, 3, 2, "valid")),
+    (halved_inside,),
+)
+TO_8: Parts = (
+    ((256, 1), (384, 3, 2, "valid")),
+    ((256, 1), (288, 3, 2, "valid")),
+    ((256, 1), (288, 3), (320, 3, 2, "valid")),
+    (halved_inside,),
+)
+
+
+def inception_resnet_v2(net: Net) -> VTensor:
+    """The image to 1536 channels of 8 by 8."""
+    x = module_a(net, stem(net, net.image), "mixed_5b", 96, 64)
+    for index in range(1, 11):
+        x = net.relu(_residual(net, x, f"block35_{index}", BLOCK_35, 0.17))
+    x = branches(net, x, "mixed_6a", *TO_17)
+    for index in range(1, 21):
+        x = net.relu(_residual(net, x, f"block17_{index}", BLOCK_17, 0.1))
+    x = branches(net, x, "mixed_7a", *TO_8)
+    for index in range(1, 10):
+        x = net.relu(_residual(net, x, f"block8_{index}", BLOCK_8, 0.2))
+    x = _residual(net, x, "block8_10", BLOCK_8, 1.0)
+    return net.conv_bn_relu(x, "conv_7b", 1536, 1)
+
+
+def _residual(net: Net, x: VTensor, name: str, parts: Parts, scale: float) -> VTensor:
+    """x + scale * what its branches come to (section 3.3: scaled, or training breaks down)."""
+    mixed = branches(net, x, name, *parts)
+    up = net.conv(mixed, f"{name}/up", x.size("C"), 1, bias=True)
+    factor = net.graph.constant(np.float32(scale), "", f"{name}/factor")
+    return net.sum(x, net.add(Mul(), up, factor))

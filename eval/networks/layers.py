@@ -1,0 +1,189 @@
+"""What the networks are built of: layers that draw their weights by their names."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from eval.networks.weights import Array, Weights
+from ops.add import Add
+from ops.avgpool import AvgPool
+from ops.batchnorm import BatchNorm
+from ops.biasadd import BiasAdd
+from ops.concat import Concat
+from ops.conv2d import Conv2D
+from ops.depthwiseconv2d import DepthwiseConv2D
+from ops.matmul import MatMul
+from ops.maxpool import MaxPool
+from ops.mean import Mean
+from ops.relu import Relu
+from ops.relu6 import Relu6
+from ops.softmax import Softmax
+from vtensor.graph import Graph
+from vtensor.tensor import VTensor
+
+Kernel = int | tuple[int, int]
+Pad = int | Literal["same", "valid"]
+
+CLASSES = 1000
+
+
+class Net:
+    """A graph that grows by layers.
+
+    Args:
+        name: the graph's name, which also seeds the weights.
+        batch: images in a batch; None leaves it open.
+        size: height and width of an image, in pixels.
+        seed: another seed draws other weights.
+    """
+
+    def __init__(self, name: str, batch: int | None, size: int, seed: int) -> None:
+        self.graph = Graph(name)
+        self.image = self.graph.input("image", {"N": batch, "C": 3, "H": size, "W": size})
+        self._draw = Weights(name, seed)
+
+    def add(self, op: object, *inputs: VTensor, name: str = "") -> VTensor:
+        """Apply an operator with one output."""
+        value: VTensor = self.graph.add(op, *inputs, name=name)
+        return value
+
+    def conv(
+        self,
+        x: VTensor,
+        name: str,
+        filters: int,
+        kernel: Kernel,
+        stride: int = 1,
+        pad: Pad = "same",
+        *,
+        bias: bool = False,
+        rectified: bool = True,
+    ) -> VTensor:
+        """A convolution; pads are ``same``, ``valid``, or as many on each side.
+
+        ``rectified`` says that ``x`` comes from a rectifier.
+        """
+        window = _window(x, kernel, stride, pad)
+        shape = (filters, x.size("C"), *window.pop("kernel_shape"))
+        w = self._weights(name, self._draw.kernel(name, shape, rectified), "O I h w")
+        y = self.add(Conv2D(**window), x, w, name=name)
+        return self.bias_add(y, name) if bias else y
+
+    def depthwise(
+        self,
+        x: VTensor,
+        name: str,
+        kernel: int,
+        stride: int = 1,
+        *,
+        multiplier: int = 1,
+        rectified: bool = True,
+    ) -> VTensor:
+        """A convolution of each channel by itself, ``multiplier`` kernels a channel, pads same."""
+        shape = (x.size("C"), multiplier, 1, kernel, kernel)
+        w = self._weights(name, self._draw.taps(name, shape, rectified), "G O I h w")
+        op = DepthwiseConv2D((stride, stride), pads(x, kernel, stride))
+        return self.add(op, x, w, name=name)
+
+    def dense(
+        self, x: VTensor, name: str, units: int, out: str, *, rectified: bool = True
+    ) -> VTensor:
+        """A matrix product over all that is not N, and a bias; ``out`` names the new dim."""
+        [over] = set(x.dims) - {"N"}
+        drawn = self._draw.kernel(name, (units, x.size(over)), rectified)
+        w = self._weights(name, drawn, f"{out} {over}")
+        return self.bias_add(self.add(MatMul(over), x, w, name=name), name, out)
+
+    def bias_add(self, x: VTensor, name: str, dim: str = "C") -> VTensor:
+        """A bias for each channel."""
+        bias = self._draw.around(f"{name}/bias", x.size(dim), 0.0, 0.1)
+        b = self.graph.constant(bias, dim, f"{name}/bias")
+        return self.add(BiasAdd(), x, b, name=f"{name}/biasadd")
+
+    def batch_norm(
+        self, x: VTensor, name: str, *, scale: float = 1.0, epsilon: float = 1e-3
+    ) -> VTensor:
+        """A batch norm; ``scale`` is about the standard deviation of what comes out."""
+        drawn = self._draw.statistics(name, x.size("C"), scale)
+        given = [self.graph.constant(array, "C", f"{name}/{role}") for role, array in drawn.items()]
+        return self.add(BatchNorm(epsilon), x, *given, name=name)
+
+    def relu(self, x: VTensor) -> VTensor:
+        """What is below 0 becomes 0."""
+        return self.add(Relu(), x)
+
+    def relu6(self, x: VTensor) -> VTensor:
+        """As ``relu``, and what is above 6 becomes 6."""
+        return self.add(Relu6(), x)
+
+    def conv_relu(self, x: VTensor, name: str, *shape: Any) -> VTensor:
+        """Convolution, bias, rectifier; ``shape`` goes to ``conv``."""
+        return self.relu(self.conv(x, name, *shape, bias=True))
+
+    def conv_bn_relu(self, x: VTensor, name: str, *shape: Any) -> VTensor:
+        """Convolution, batch norm, rectifier; ``shape`` goes to ``conv``."""
+        return self.relu(self.batch_norm(self.conv(x, f"{name}/conv", *shape), f"{name}/bn"))
+
+    def max_pool(self, x: VTensor, kernel: int, stride: int = 1, pad: Pad = "same") -> VTensor:
+        """The largest of each window."""
+        return self.add(MaxPool(**_window(x, kernel, stride, pad)), x)
+
+    def avg_pool(self, x: VTensor, kernel: int, stride: int = 1, pad: Pad = "same") -> VTensor:
+        """The mean of each window, pads left out."""
+        return self.add(AvgPool(**_window(x, kernel, stride, pad)), x)
+
+    def concat(self, *parts: VTensor) -> VTensor:
+        """Channels one behind another."""
+        return self.add(Concat("C"), *parts)
+
+    def sum(self, a: VTensor, b: VTensor) -> VTensor:
+        """a + b."""
+        return self.add(Add(), a, b)
+
+    def classify(self, x: VTensor) -> Graph:
+        """The end of every network: mean over the image, logits, probabilities; sealed."""
+        if "H" in x.dims:
+            x = self.add(Mean(("H", "W"), keepdims=False), x)
+        logits = self.dense(x, "logits", CLASSES, "K", rectified=False)
+        self.graph.output(self.add(Softmax(("K",)), logits, name="probabilities"))
+        return self.graph.seal()
+
+    def _weights(self, name: str, array: Array, dims: str) -> VTensor:
+        return self.graph.constant(array, dims, f"{name}/weights")
+
+
+def _pair(kernel: Kernel) -> tuple[int, int]:
+    return (kernel, kernel) if isinstance(kernel, int) else kernel
+
+
+def _window(x: VTensor, kernel: Kernel, stride: int, pad: Pad) -> dict[str, Any]:
+    """The parameters of an operator that slides a window."""
+    return {
+        "kernel_shape": _pair(kernel),
+        "strides": (stride, stride),
+        "pads": pads(x, kernel, stride, pad),
+    }
+
+
+def pads(x: VTensor, kernel: Kernel, stride: int, pad: Pad = "same") -> tuple[int, int, int, int]:
+    """Pads at begin H, begin W, end H, end W."""
+    if isinstance(pad, int):
+        return (pad,) * 4
+    if pad == "valid":
+        return (0,) * 4
+    (top, bottom), (left, right) = (
+        same(x.size(dim), reach, stride) for dim, reach in zip("HW", _pair(kernel), strict=True)
+    )
+    return (top, left, bottom, right)
+
+
+def same(size: int, kernel: int, stride: int) -> tuple[int, int]:
+    """Pads with which there are ``size / stride`` windows, rounded up; the odd one at the end.
+
+    Source: TensorFlow, tf.nn, "Notes on padding": SAME.
+
+    >>> same(224, 7, 2), same(147, 3, 2), same(56, 3, 1)
+    ((2, 3), (1, 1), (1, 1))
+    """
+    total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
+    return total // 2, total - total // 2

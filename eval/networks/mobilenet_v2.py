@@ -1,0 +1,62 @@
+"""MobileNet v2, of width 1.4.
+
+Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks", CVPR 2018, table 2; as in
+Keras Applications' MobileNetV2(alpha=1.4). The width is that of VTensor's Table 1, which counts
+6.13 million parameters: of width 1 it would be 3.5 million.
+"""
+
+from __future__ import annotations
+
+from eval.networks.layers import Net
+from eval.networks.mobilenet_v1 import bn_relu6
+from vtensor.tensor import VTensor
+
+WIDTH = 1.4
+
+#: Expansion, filters at width 1, blocks, stride of the first block, of each stage.
+STAGES = (
+    (1, 16, 1, 1),
+    (6, 24, 2, 2),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)
+
+#: Standard deviation of what a block adds: a sum of many must not reach the rectifier's 6.
+RESIDUAL = 0.35
+
+
+def mobilenet_v2(net: Net) -> VTensor:
+    """The image to 1792 channels of 7 by 7."""
+    x = bn_relu6(net, net.conv(net.image, "conv1", _wide(32), 3, 2), "conv1")
+    block = 0
+    for expansion, filters, count, first_stride in STAGES:
+        for index in range(count):
+            stride = 1 if index else first_stride
+            x = _block(net, x, f"block{block}", expansion, _wide(filters), stride)
+            block += 1
+    return bn_relu6(net, net.conv(x, "conv2", _wide(1280), 1, rectified=False), "conv2")
+
+
+def _block(net: Net, x: VTensor, name: str, expansion: int, filters: int, stride: int) -> VTensor:
+    """1 by 1 to more channels, 3 by 3 depthwise, 1 by 1 to fewer; added to ``x`` where it fits."""
+    y = x
+    if expansion > 1:
+        y = net.conv(x, f"{name}/expand", expansion * x.size("C"), 1, rectified=False)
+        y = bn_relu6(net, y, f"{name}/expand")
+    y = bn_relu6(net, net.depthwise(y, f"{name}/depthwise", 3, stride), f"{name}/depthwise")
+    y = net.conv(y, f"{name}/project", filters, 1)
+    adds = stride == 1 and x.size("C") == filters
+    y = net.batch_norm(y, f"{name}/project/bn", scale=RESIDUAL if adds else 1.0)
+    return net.sum(x, y) if adds else y
+
+
+def _wide(filters: int) -> int:
+    """As many filters at this width, a multiple of 8.
+
+    >>> [_wide(filters) for filters in (16, 24, 32, 1280)]
+    [24, 32, 48, 1792]
+    """
+    return int(filters * WIDTH + 4) // 8 * 8

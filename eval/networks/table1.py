@@ -1,0 +1,112 @@
+"""Table 1 of the paper beside our networks, and what is between their numbers.
+
+The paper does not say how it counts parameters. Its numbers are those of the public definitions
+and some whole number for each channel of a batch norm, twice a class for the background besides:
+``Row`` says which, and a test sees that what results rounds to the paper's. Why is not known.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from eval.networks import NETWORKS, build, parameters
+from eval.networks.layers import CLASSES
+from vtensor.graph import Graph
+
+
+class Row(NamedTuple):
+    """A row of the paper's table, and what is between its number of parameters and ours.
+
+    Args:
+        blocktime, inter_op, intra_op: TensorFlow's settings: KMP_BLOCKTIME in ms, operators at
+            once, threads of an operator.
+        layers: as the paper counts them.
+        millions: of parameters, rounded.
+        per_channel: how many more numbers the paper has for each channel of a batch norm.
+        background: the paper has a 1001st class.
+        remark: what else there is to say.
+    """
+
+    blocktime: int
+    inter_op: int
+    intra_op: int
+    layers: int
+    millions: float
+    per_channel: int = 0
+    background: bool = False
+    remark: str = ""
+
+    def explained(self, graph: Graph) -> int:
+        """The paper's number of parameters before it was rounded, as far as we can tell."""
+        per_class = graph.values["logits/weights"].num_elements // CLASSES + 1
+        extra = self.per_channel * normalized(graph) + self.background * per_class
+        return parameters(graph) + extra
+
+    def explanation(self, graph: Graph) -> str:
+        """The difference in words."""
+        terms: list[str] = []
+        if self.per_channel:
+            number = f"{abs(self.per_channel)} {'more' if self.per_channel > 0 else 'fewer'}"
+            terms.append(f"{number} for each of the {normalized(graph):,} batch-norm channels")
+        if self.background:
+            terms.append("a 1001st class")
+        counted = (
+            f"the table counts as if there were {' and '.join(terms)} ({self.explained(graph):,})"
+        )
+        return "; ".join(filter(None, [counted if terms else "", self.remark]))
+
+
+PAPER = {
+    "googlenet": Row(
+        *(1, 2, 16, 174, 6.80),
+        remark="the table has the sum of the rounded column `params` of the network's own paper"
+        " (6797.7 K), which is that of another first layer; ours are counted",
+    ),
+    "inception_resnet_v2": Row(1, 2, 16, 772, 56.00, 3, background=True),
+    "inception_v2": Row(1, 2, 16, 212, 11.26, 5),
+    "inception_v3": Row(1, 2, 16, 287, 23.94, 4),
+    "nasnet_large": Row(1, 2, 16, 1142, 89.15, 2),
+    "resnet101": Row(1, 1, 32, 349, 44.76, 1, remark="layers: Keras's 347 and 2"),
+    "resnet152": Row(1, 1, 32, 519, 60.50, 1, remark="layers: Keras's 517 and 2"),
+    "resnet50": Row(1, 1, 32, 179, 25.66, 1, remark="layers: Keras's 177 and 2"),
+    "vgg19": Row(1, 1, 32, 27, 143.67, remark="layers: Keras's 26 and 1"),
+    "densenet169": Row(1, 1, 32, 683, 14.47, 2),
+    "mobilenet_v1": Row(
+        *(0, 1, 32, 102, 4.27, 1),
+        background=True,
+        remark="layers: those of Keras Applications 1.0.2, where layers of their own pad",
+    ),
+    "mobilenet_v2": Row(
+        0, 1, 32, 139, 6.13, -1, remark="this is width 1.4; of width 1 there are 3.5 million"
+    ),
+}
+
+NOTES = (
+    "Image sizes are the paper's. Parameters are in millions; ours are all weights, those of batch"
+    " norms with scale, bias, mean and variance.",
+    "Layers of ours are the graph's nodes. How the paper counts is not said, and fits no count that"
+    " we know where nothing is remarked.",
+    "inter_op is 1 here: steps run one after another. intra_op is Session(threads=), by default"
+    " every processor. KMP_BLOCKTIME is Intel OpenMP's; GNU's spins as OMP_WAIT_POLICY says.",
+)
+
+
+def normalized(graph: Graph) -> int:
+    """Channels of all batch norms."""
+    means = (value for name, value in graph.values.items() if name.endswith("/mean"))
+    return sum(value.num_elements for value in means)
+
+
+def compared(name: str) -> dict[str, Any]:
+    """The paper's numbers and ours, of a network."""
+    graph, row = build(name), PAPER[name]
+    return {
+        "network": name,
+        "image_size": NETWORKS[name].size,
+        "kmp_blocktime": row.blocktime,
+        "inter_op": row.inter_op,
+        "intra_op": row.intra_op,
+        "layers": {"paper": row.layers, "ours": len(graph.nodes)},
+        "parameters": {"paper_millions": row.millions, "ours": parameters(graph)},
+        "difference": row.explanation(graph),
+    }

@@ -1,0 +1,81 @@
+"""Weights from a seed: neither the order of layers nor the size of a batch changes one.
+
+Kernels are normal, scaled so that what comes out has variance 1 (He et al., "Delving Deep into
+Rectifiers", ICCV 2015, section 2.2), and add up to 0: with the mean of rectified inputs passed on,
+all images would have nearly the same logits behind fifty layers. Statistics of batch norms differ
+from channel to channel, and keep a variance of 1 at 1.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from math import pi, prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float32]
+
+#: 1 / E[x**2] and 1 / Var[x] of a rectified normal x of variance 1.
+HE, CENTRED = 2.0, 2 * pi / (pi - 1)
+
+#: Scale with which ``scale**2 * E[1 / variance] * (1 + E[mean**2]) + E[shift**2]`` is 1.
+KEEPING = 0.93
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Draws arrays in f32, each from the network's name, its own name and a seed.
+
+    >>> draw = Weights("tiny", seed=0)
+    >>> bool((draw.kernel("a", (8, 3), rectified=True) == draw.kernel("b", (8, 3), True)).any())
+    False
+    """
+
+    network: str
+    seed: int
+
+    def kernel(self, name: str, shape: tuple[int, ...], rectified: bool) -> Array:
+        """Weights of each output (the first dim) add up to 0.
+
+        Args:
+            name: of the array.
+            shape: outputs first.
+            rectified: the input comes from a rectifier.
+        """
+        array = self._normal(name, shape)
+        array -= array.mean(axis=tuple(range(1, len(shape))), keepdims=True)
+        return _scaled(array, CENTRED if rectified else 1.0, prod(shape[1:]))
+
+    def taps(self, name: str, shape: tuple[int, ...], rectified: bool) -> Array:
+        """As ``kernel``, of a channel by itself (the last two dims); they need not add up to 0.
+
+        So few that did would leave nothing but edges.
+        """
+        return _scaled(self._normal(name, shape), HE if rectified else 1.0, prod(shape[-2:]))
+
+    def around(self, name: str, size: int, center: float, spread: float) -> Array:
+        """Normal, of this mean and standard deviation."""
+        return np.float32(center) + np.float32(spread) * self._normal(name, (size,))
+
+    def statistics(self, name: str, size: int, scale: float) -> dict[str, Array]:
+        """Those of a batch norm, in its order; ``scale`` is the deviation of what comes out."""
+        variance = self._rng(f"{name}/var").uniform(0.5, 1.5, size).astype(np.float32)
+        return {
+            "scale": self.around(f"{name}/scale", size, KEEPING * scale, 0.1 * scale),
+            "bias": self.around(f"{name}/bias", size, 0.0, 0.1 * scale),
+            "mean": self.around(f"{name}/mean", size, 0.0, 0.2),
+            "var": variance,
+        }
+
+    def _rng(self, name: str) -> np.random.Generator:
+        return np.random.default_rng([self.seed, zlib.crc32(f"{self.network}/{name}".encode())])
+
+    def _normal(self, name: str, shape: tuple[int, ...]) -> Array:
+        return self._rng(name).standard_normal(shape, np.float32)
+
+
+def _scaled(array: Array, gain: float, fan_in: int) -> Array:
+    array *= np.float32(np.sqrt(gain / fan_in))  # in place: VGG19 has a matrix of 411 MB
+    return array

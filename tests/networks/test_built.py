@@ -1,0 +1,216 @@
+"""The twelve networks that the Python builder makes: their sizes, weights and answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from rich.console import Console
+
+from eval.compare import TOLERANCE, difference, photograph
+from eval.networks import NAMES, NETWORKS, build, parameters
+from eval.networks.__main__ import table
+from eval.networks.table1 import PAPER, compared
+from vtensor import Graph, Session
+from vtensor.errors import DimError
+
+Array = NDArray[Any]
+
+#: Parameters: Keras Applications', and a scale for each batch norm where that has none; those of
+#: GoogleNet are Caffe's.
+PARAMETERS = {
+    "googlenet": 6_998_552,
+    "inception_resnet_v2": 55_873_736 + 30_272,
+    "inception_v2": 11_208_192,
+    "inception_v3": 23_851_784 + 17_216,
+    "nasnet_large": 88_949_818,
+    "resnet101": 44_707_176,
+    "resnet152": 60_419_944,
+    "resnet50": 25_636_712,
+    "vgg19": 143_667_240,
+    "densenet169": 14_307_880,
+    "mobilenet_v1": 4_253_864,
+    "mobilenet_v2": 6_156_712,
+}
+
+#: A small image size for each: Inception v3 and Inception-ResNet v2 need 75 pixels.
+SMALL = {name: 96 if NETWORKS[name].size == 299 else 64 for name in NAMES}
+#: Networks that NumPy runs in seconds; ``make test`` runs three of them.
+FAST = ("googlenet", "inception_v2", "inception_v3", "resnet50", "mobilenet_v1", "mobilenet_v2")
+QUICK = random.Random(0).sample(FAST, 3)
+SIZES = {"nasnet_large": 331, "inception_v3": 299, "inception_resnet_v2": 299}
+ROOT = Path(__file__).parents[2]
+ALL = pytest.mark.skipif(not os.environ.get("VTENSOR_TEST_ALL"), reason="slow: VTENSOR_TEST_ALL=1")
+
+
+def test_every_network_is_in_every_table() -> None:
+    assert set(PAPER) == set(PARAMETERS) == set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_table_1(name: str) -> None:
+    """Of VGG19 alone the number of parameters depends on the image's size."""
+    assert NETWORKS[name].size == SIZES.get(name, 224)
+    graph = build(name, size=None if name == "vgg19" else SMALL[name])
+    assert parameters(graph) == PARAMETERS[name]
+    if name != "googlenet":
+        assert f"{PAPER[name].explained(graph) / 1e6:.2f}" == f"{PAPER[name].millions:.2f}"
+
+
+def test_a_wrong_explanation_is_seen() -> None:
+    graph, row = build("resnet50", size=32), PAPER["resnet50"]
+    wrong = row._replace(per_channel=2)
+    assert f"{wrong.explained(graph) / 1e6:.2f}" != f"{row.millions:.2f}"
+
+
+def logits(graph: Graph, libraries: list[str] | None = None, batch: int = 1) -> Array:
+    """What goes into the softmax, but for what it is blind to: each row's mean."""
+    [size] = {graph.values["image"].size(dim) for dim in "HW"}
+    with Session(graph, libraries=libraries) as session:
+        [answer] = session.run(None, {"image": photograph((batch, 3, size, size))})
+    assert answer.shape == (batch, 1000)
+    np.testing.assert_allclose(answer.sum(axis=1), 1, rtol=1e-5)
+    rows: Array = np.log(answer)
+    rows -= rows.mean(axis=1, keepdims=True)
+    return rows
+
+
+def check(name: str) -> None:
+    """oneDNN's answer for two images is NumPy's, and says something of each."""
+    graph = build(name, batch=2, size=SMALL[name])
+    ours = logits(graph, batch=2)
+    assert difference(ours, logits(graph, ["numpy"], batch=2)) <= TOLERANCE
+    assert np.all((ours.std(axis=1) > 0.1) & (ours.std(axis=1) < 5)), "no spread, or saturated"
+    assert np.corrcoef(ours)[0, 1] < 0.995, "the image hardly matters"
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_agrees_with_numpy(name: str) -> None:
+    check(name)
+
+
+@ALL
+@pytest.mark.parametrize("name", sorted(set(NAMES) - set(QUICK)))
+def test_every_network_agrees_with_numpy(name: str) -> None:
+    check(name)
+
+
+@ALL
+@pytest.mark.parametrize("name", NAMES)
+def test_full_size(name: str) -> None:
+    """The first row of a batch is what the same image alone gives."""
+    one, two = (logits(build(name, batch), batch=batch) for batch in (1, 2))
+    assert difference(two[:1], one) <= TOLERANCE
+
+
+def weights(graph: Graph) -> dict[str, bytes]:
+    """The bytes of each constant by name."""
+    return {name: array.tobytes() for name, array in graph.constants.items()}
+
+
+class TestWeights:
+    """They depend on the names of network and layer and on the seed, and on nothing else."""
+
+    def test_same_seed_same_bytes(self) -> None:
+        one = weights(build("mobilenet_v2", size=32))
+        assert one == weights(build("mobilenet_v2", batch=3, size=64))
+        other = weights(build("mobilenet_v2", size=32, seed=1))
+        assert one.keys() == other.keys()
+        assert not one.items() & other.items()
+
+    def test_no_two_layers_or_networks_share_any(self) -> None:
+        names = ("mobilenet_v1", "mobilenet_v2", "resnet50")
+        drawn = [array for name in names for array in weights(build(name, size=32)).values()]
+        assert len({array[:64] for array in drawn}) == len(drawn)
+
+    def test_kernels_are_scaled_and_centred(self) -> None:
+        graph = build("resnet50", size=32)
+        kernel = graph.constants["conv3_block2/2_conv/weights"]
+        assert kernel.dtype == np.float32
+        assert kernel.std() == pytest.approx((2.934 / (9 * 128)) ** 0.5, rel=0.01)
+        np.testing.assert_allclose(kernel.sum(axis=(1, 2, 3)), 0, atol=1e-4)
+
+
+def test_an_open_batch() -> None:
+    graph = build("mobilenet_v1", batch=None, size=32)
+    with Session(graph) as session:
+        shapes = [
+            session.run(None, {"image": photograph((batch, 3, 32, 32))})[0].shape
+            for batch in (1, 3)
+        ]
+    assert shapes == [(1, 1000), (3, 1000)]
+
+
+def test_an_image_that_is_too_small() -> None:
+    with pytest.raises(DimError, match="does not fit"):
+        build("inception_v3", size=32)
+
+
+def test_an_unknown_network() -> None:
+    with pytest.raises(ValueError, match="there are googlenet, "):
+        build("resnet51")
+
+
+def test_the_table_shows_the_papers_numbers_and_ours() -> None:
+    row = compared("mobilenet_v1")
+    assert row["layers"] == {"paper": 102, "ours": 85}
+    assert row["difference"].startswith(
+        "the table counts as if there were 1 more for each of the 10,944 batch-norm channels and"
+        " a 1001st class (4,265,833); layers"
+    )
+    console = Console(width=80, file=StringIO())
+    with console.capture() as printed:
+        console.print(table([row]))
+    shown = printed.get().splitlines()[1].split()
+    assert shown == ["mobilenet_v1", "224", "0", "1", "32", "102", "85", "4.27", "4.254"]
+
+
+@ALL
+def test_the_command() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "eval.networks", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    rows = json.loads(ran.stdout)["networks"]
+    assert {row["network"]: row["parameters"]["ours"] for row in rows} == PARAMETERS
+
+
+#: Prints the bytes of NasNet-Large's weights, and the most memory that building and loading took.
+#: (A process's ru_maxrss would begin with what its parent had.)
+LOADING = """
+from pathlib import Path
+from eval.networks import build
+from vtensor import Session
+
+def peak():
+    [line] = [x for x in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in x]
+    return int(line.split()[1]) * 1024
+
+with Session(build("mobilenet_v1", size=32)):
+    before = peak()
+    graph = build("nasnet_large")
+    with Session(graph):
+        print(sum(array.nbytes for array in graph.constants.values()), peak() - before)
+"""
+
+
+@ALL
+def test_loading_takes_twice_the_weights() -> None:
+    """Once as they were drawn, once as the plan wants them, and what 1,240 steps take besides."""
+    ran = subprocess.run(
+        [sys.executable, "-c", LOADING], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    weights, taken = map(int, ran.stdout.split())
+    assert weights < taken <= 2.2 * weights
