@@ -1,0 +1,73 @@
+"""Element-wise optimisation: the rows of all open nodes at once, by an integer program.
+
+Source: the paper, section 5.2, Fig. 9.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil
+
+from optimizer.candidates import paper_rows, shared_rows
+from optimizer.ilp import Choice, choose
+from optimizer.problem import Cost, Problem
+from optimizer.remake import remade
+from optimizer.settings import Settings
+from optimizer.solver import SolverError, solver_name
+from resolver.extended import Certificate, ExtendedGraph
+
+
+def reconcile(graph: ExtendedGraph, settings: Settings) -> ExtendedGraph:
+    """The rows that make the objective least; the graph as it was where that is no gain.
+
+    The certificate says what the solver proved. Where it fails, the graph stays, and that is said.
+    """
+    origin = graph.origin
+    assert origin is not None, "a graph that extend made has an origin"
+    paper = settings.objective == "paper"
+    rows = (paper_rows if paper else shared_rows)(origin.resolution)
+    problem = Problem.of(origin, rows)
+    before = problem.shared_cost({})
+    if not before.transforms or not problem.rows:
+        kept = Certificate(
+            settings.objective, "none", "optimal", len(problem.rows), *before, *before
+        )
+        return replace(graph, certificate=replace(kept, bound=before.bytes, gap=0.0))
+    try:
+        choice = choose(problem, settings.objective, settings.solver, settings.time_limit)
+    except SolverError as error:
+        name = settings.solver or solver_name()
+        failed = Certificate(
+            settings.objective, name, f"failed: {error}", len(problem.rows), *before, *before
+        )
+        return replace(graph, certificate=failed)
+    if paper:
+        better = problem.paper_cost(choice.chosen) < problem.paper_cost({})
+    else:
+        better = problem.shared_cost(choice.chosen) < before
+    if better:
+        graph = remade(graph, problem, choice.chosen)
+    after = problem.shared_cost(choice.chosen if better else {})
+    return replace(graph, certificate=_certificate(problem, settings, choice, before, after))
+
+
+def _certificate(
+    problem: Problem, settings: Settings, choice: Choice, before: Cost, after: Cost
+) -> Certificate:
+    """What the solver says, with its bound in the units of the whole graph."""
+    first = choice.solved[0]
+    status = next((one.status for one in choice.solved if one.status != "optimal"), "optimal")
+    reached = problem.paper_cost(choice.chosen) if settings.objective == "paper" else after.bytes
+    found = problem.shared_cost(choice.chosen).bytes if settings.objective == "shared" else reached
+    bound = found - ceil((first.objective - first.bound) * choice.unit)
+    return Certificate(
+        settings.objective,
+        first.solver,
+        status,
+        len(problem.rows),
+        *before,
+        *after,
+        bound=bound,
+        gap=max(reached - bound, 0) / reached if reached else 0.0,
+        seconds=sum(one.seconds for one in choice.solved),
+    )

@@ -1,0 +1,150 @@
+"""The choice of rows as an integer program.
+
+Each open node has a one-hot vector x over its rows. Where both ends of an edge are open, a variable
+y[s, t] is 1 when the value is made in s and wanted in t; its margins are the vectors of the two
+ends, which makes the relaxation tight. The two objectives differ in what they sum.
+
+Source: the paper, section 5.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import count
+from math import gcd
+from typing import Any, NamedTuple
+
+from optimizer.problem import Problem, Use
+from optimizer.solver import TIME_LIMIT, Solved, solve
+from ptensor.layout import Layout
+
+#: A linear expression by layout: 1 for the layout in which an end is.
+End = Mapping[Layout, Any]
+Edge = tuple[str, Layout, Layout]
+
+
+class Choice(NamedTuple):
+    """Rows by open node; how the solver ended, once for each of its solves; its unit of cost."""
+
+    chosen: dict[str, int]
+    solved: tuple[Solved, ...]
+    unit: int
+
+
+def choose(
+    problem: Problem, objective: str = "shared", solver: str = "", time_limit: float = TIME_LIMIT
+) -> Choice:
+    """The rows of least cost.
+
+    ``shared``: minimise sum of bytes[e] * z[e] over e = (value, s, t), z[e] >= every y of e; then,
+    of all that do, sum of z. ``paper``: minimise the sum of y[s, t] with s != t over all edges.
+
+    Raises:
+        SolverError: the solver is missing, fails, or finds nothing in its time.
+    """
+    program = _Program(problem)
+    if objective == "paper":
+        return program.solve([program.differing()], solver, time_limit)
+    return program.solve(program.transforms(), solver, time_limit)
+
+
+class _Program:
+    """The variables and constraints of a problem."""
+
+    def __init__(self, problem: Problem) -> None:
+        import pulp
+
+        self.pulp = pulp
+        self.problem = problem
+        self.model = pulp.LpProblem("rows", pulp.LpMinimize)
+        self.numbers = count()
+        self.unit = 1
+        self.x = {
+            node: [self._variable("x", "Binary") for _ in rows]
+            for node, rows in problem.rows.items()
+        }
+        for row in self.x.values():
+            self.model += pulp.lpSum(row) == 1
+
+    def differing(self) -> Any:
+        """The number of edges whose ends differ."""
+        return self.pulp.lpSum(y for (_, s, t), y in self._edges() if s != t)
+
+    def transforms(self) -> list[Any]:
+        """The bytes of the Transforms that must exist, in units of ``unit``; their number."""
+        z: dict[Edge, Any] = {}
+        for edge, y in self._edges():
+            if edge[1] != edge[2]:
+                if edge not in z:
+                    z[edge] = self._variable("z")
+                self.model += z[edge] >= y
+        sizes = {edge: self.problem.bytes(*edge) for edge in z}
+        self.unit = gcd(*sizes.values()) or 1
+        return [
+            self.pulp.lpSum(size // self.unit * z[edge] for edge, size in sizes.items()),
+            self.pulp.lpSum(z.values()),
+        ]
+
+    def solve(self, objectives: list[Any], solver: str, time_limit: float) -> Choice:
+        """Minimise one expression after another, the earlier ones held at what was reached."""
+        solved: list[Solved] = []
+        for index, objective in enumerate(objectives):
+            if index:
+                self.model += objectives[index - 1] <= solved[-1].objective + 0.5  # integers
+            self.model.setObjective(objective + 0 * self._any())
+            solved.append(solve(self.model, solver, time_limit))
+            if solved[-1].status != "optimal":
+                break
+        chosen = {
+            node: max(range(len(row)), key=lambda i, row=row: row[i].value())  # type: ignore[misc]
+            for node, row in self.x.items()
+        }
+        return Choice(chosen, tuple(solved), self.unit)
+
+    def _any(self) -> Any:
+        return next((row[0] for row in self.x.values()), 0)
+
+    def _edges(self) -> Iterator[tuple[Edge, Any]]:
+        """Of the edges of each value with an open end: pairs of layouts, with what is 1 when so."""
+        for value, uses in self.problem.uses.items():
+            made = self._made(value)
+            ends = [self._wanted(value, use) for use in uses]
+            if len(made) == 1 and all(len(wanted) == 1 for wanted in ends):
+                continue
+            for wanted in ends:
+                if len(made) > 1 and len(wanted) > 1:
+                    yield from self._both(value, made, wanted)
+                else:  # also where both are fixed: the Transform between them may serve others
+                    for s, p in made.items():
+                        for t, q in wanted.items():
+                            yield (value, s, t), p if len(made) > 1 else q
+
+    def _both(self, value: str, made: End, wanted: End) -> Iterator[tuple[Edge, Any]]:
+        y = {(s, t): self._variable("y") for s in made for t in wanted}
+        for s, p in made.items():
+            self.model += self.pulp.lpSum(y[s, t] for t in wanted) == p
+        for t, q in wanted.items():
+            self.model += self.pulp.lpSum(y[s, t] for s in made) == q
+        for (s, t), variable in y.items():
+            yield (value, s, t), variable
+
+    def _made(self, value: str) -> End:
+        node = self.problem.makers.get(value, "")
+        return self._end(node, lambda row: self.problem.made(value, row))
+
+    def _wanted(self, value: str, use: Use) -> End:
+        return self._end(use.node, lambda row: self.problem.wanted(value, use, row))
+
+    def _end(self, node: str, layout: Any) -> End:
+        """By layout: the sum of the node's rows that have it there; 1 where the node is fixed."""
+        if node not in self.x:
+            return {layout(0): 1}
+        rows: dict[Layout, list[Any]] = {}
+        for index, variable in enumerate(self.x[node]):
+            rows.setdefault(layout(index), []).append(variable)
+        if len(rows) == 1:
+            return dict.fromkeys(rows, 1)
+        return {layout: self.pulp.lpSum(row) for layout, row in rows.items()}
+
+    def _variable(self, kind: str, category: str = "Continuous") -> Any:
+        return self.pulp.LpVariable(f"{kind}{next(self.numbers)}", 0, 1, category)
