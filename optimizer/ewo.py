@@ -13,6 +13,7 @@ from optimizer.ilp import Choice, choose
 from optimizer.problem import Cost, Problem
 from optimizer.remake import remade
 from optimizer.settings import Settings
+from optimizer.share import share
 from optimizer.solver import SolverError, solver_name
 from resolver.extended import Certificate, ExtendedGraph
 
@@ -24,15 +25,16 @@ def reconcile(graph: ExtendedGraph, settings: Settings) -> ExtendedGraph:
     """
     origin = graph.origin
     assert origin is not None, "a graph that extend made has an origin"
+    before = _moved(graph)
+    if not before.transforms:  # nothing is to be gained
+        nothing = Certificate(
+            settings.objective, "none", "optimal", 0, 0, 0, 0, 0, bound=0, gap=0.0
+        )
+        return replace(graph, certificate=nothing)
     paper = settings.objective == "paper"
     rows = (paper_rows if paper else shared_rows)(origin.resolution)
     problem = Problem.of(origin, rows)
-    before = problem.shared_cost({})
-    if not before.transforms or not problem.rows:
-        kept = Certificate(
-            settings.objective, "none", "optimal", len(problem.rows), *before, *before
-        )
-        return replace(graph, certificate=replace(kept, bound=before.bytes, gap=0.0))
+    least = problem.shared_cost({})
     try:
         choice = choose(problem, settings.objective, settings.solver, settings.time_limit)
     except SolverError as error:
@@ -44,11 +46,16 @@ def reconcile(graph: ExtendedGraph, settings: Settings) -> ExtendedGraph:
     if paper:
         better = problem.paper_cost(choice.chosen) < problem.paper_cost({})
     else:
-        better = problem.shared_cost(choice.chosen) < before
-    if better:
-        graph = remade(graph, problem, choice.chosen)
+        better = problem.shared_cost(choice.chosen) < least
+    graph = remade(graph, problem, choice.chosen) if better else share(graph, settings)
     after = problem.shared_cost(choice.chosen if better else {})
     return replace(graph, certificate=_certificate(problem, settings, choice, before, after))
+
+
+def _moved(graph: ExtendedGraph) -> Cost:
+    """What the Transforms that a graph has move, and how many they are."""
+    pairs = [(graph.values[node.input], graph.values[node.output]) for node in graph.transforms()]
+    return Cost(sum(source.nbytes + target.nbytes for source, target in pairs), len(pairs))
 
 
 def _certificate(

@@ -88,6 +88,8 @@ class _Program:
     def solve(self, objectives: list[Any], solver: str, time_limit: float) -> Choice:
         """Minimise one expression after another, the earlier ones held at what was reached."""
         solved: list[Solved] = []
+        if not self.x:
+            return Choice({}, (Solved("none", "optimal", 0.0, 0.0, 0.0),), self.unit)
         for index, objective in enumerate(objectives):
             if index:
                 self.model += objectives[index - 1] <= solved[-1].objective + 0.5  # integers
@@ -147,4 +149,4 @@ class _Program:
         return {layout: self.pulp.lpSum(row) for layout, row in rows.items()}
 
     def _variable(self, kind: str, category: str = "Continuous") -> Any:
-        return self.pulp.LpVariable(f"{kind}{next(self.numbers)}", 0, 1, category)
+        return self.model.add_variable(f"{kind}{next(self.numbers)}", 0, 1, cat=category)

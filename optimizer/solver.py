@@ -89,8 +89,13 @@ def _cbc(model: Any, time_limit: float) -> tuple[str, float]:
 
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
-        command = pulp.PULP_CBC_CMD(
-            msg=False, gapRel=0.0, timeLimit=time_limit, threads=1, logPath=str(log)
+        command = pulp.COIN_CMD(
+            path=pulp.PULP_CBC_CMD.pulp_cbc_path,  # the one that PuLP brings
+            msg=False,
+            gapRel=0.0,
+            timeLimit=time_limit,
+            threads=1,
+            logPath=str(log),
         )
         model.solve(command)
         text = log.read_text() if log.is_file() else ""

@@ -124,8 +124,7 @@ class Certificate:
         solver: who minimised it.
         status: ``optimal``, ``time limit``, or why it failed; the graph is then as it was before.
         open_nodes: how many nodes had a choice.
-        bytes_before, count_before: what the Transforms moved, and how many there were, identical
-            ones once.
+        bytes_before, count_before: what the Transforms moved, and how many there were.
         bytes_after, count_after: the same, of what is left.
         bound: the objective is at least this for every choice; None where nothing was proved.
         gap: how far the objective may be from the bound, relative to the objective.
