@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from optimizer.problem import Problem, Use
 from optimizer.solver import TIME_LIMIT, Solved, solve
+from optimizer.tie import Tie, ties
 from ptensor.layout import Layout
 
 #: A linear expression by layout: 1 for the layout in which an end is.
@@ -37,21 +38,22 @@ def choose(
     """The rows of least cost.
 
     ``shared``: minimise sum of bytes[e] * z[e] over e = (value, s, t), z[e] >= every y of e; then,
-    of all that do, sum of z. ``paper``: minimise the sum of y[s, t] with s != t over all edges.
+    of all that do, the sum of z. ``paper``: minimise the sum of y[s, t] with s != t over all edges.
 
     Raises:
         SolverError: the solver is missing, fails, or finds nothing in its time.
     """
-    program = _Program(problem)
     if objective == "paper":
+        program = _Program(problem, {})
         return program.solve([program.differing()], solver, time_limit)
+    program = _Program(problem, ties(problem))
     return program.solve(program.transforms(), solver, time_limit)
 
 
 class _Program:
     """The variables and constraints of a problem."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, tied: Mapping[str, Tie]) -> None:
         import pulp
 
         self.pulp = pulp
@@ -59,12 +61,15 @@ class _Program:
         self.model = pulp.LpProblem("rows", pulp.LpMinimize)
         self.numbers = count()
         self.unit = 1
-        self.x = {
-            node: [self._variable("x", "Binary") for _ in rows]
-            for node, rows in problem.rows.items()
-        }
-        for row in self.x.values():
-            self.model += pulp.lpSum(row) == 1
+        self.tied = tied
+        self.x: dict[str, list[Any]] = {}
+        for node, rows in problem.rows.items():  # makers come before those that follow them
+            if node in tied:
+                leader, places = tied[node]
+                self.x[node] = [self.x[leader][place] for place in places]
+            else:
+                self.x[node] = [self._variable("x", "Binary") for _ in rows]
+                self.model += pulp.lpSum(self.x[node]) == 1
 
     def differing(self) -> Any:
         """The number of edges whose ends differ."""
@@ -72,12 +77,11 @@ class _Program:
 
     def transforms(self) -> list[Any]:
         """The bytes of the Transforms that must exist, in units of ``unit``; their number."""
-        z: dict[Edge, Any] = {}
+        owed: dict[Edge, list[Any]] = {}
         for edge, y in self._edges():
             if edge[1] != edge[2]:
-                if edge not in z:
-                    z[edge] = self._variable("z")
-                self.model += z[edge] >= y
+                owed.setdefault(edge, []).append(y)
+        z = {edge: self._any_of(ys) for edge, ys in owed.items()}
         sizes = {edge: self.problem.bytes(*edge) for edge in z}
         self.unit = gcd(*sizes.values()) or 1
         return [
@@ -103,6 +107,15 @@ class _Program:
         }
         return Choice(chosen, tuple(solved), self.unit)
 
+    def _any_of(self, ys: list[Any]) -> Any:
+        """What is 1 as soon as one of them is; where there is one only, it is that."""
+        if len(ys) == 1:
+            return ys[0]
+        z = self._variable("z")
+        for y in ys:
+            self.model += z >= y
+        return z
+
     def _any(self) -> Any:
         return next((row[0] for row in self.x.values()), 0)
 
@@ -110,7 +123,7 @@ class _Program:
         """Of the edges of each value with an open end: pairs of layouts, with what is 1 when so."""
         for value, uses in self.problem.uses.items():
             made = self._made(value)
-            ends = [self._wanted(value, use) for use in uses]
+            ends = [self._wanted(value, use) for use in uses if use.node not in self.tied]
             if len(made) == 1 and all(len(wanted) == 1 for wanted in ends):
                 continue
             for wanted in ends:
