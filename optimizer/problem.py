@@ -50,7 +50,7 @@ class Problem:
     resolution: Resolution
     output_layouts: Mapping[str, Layout]
     rows: Mapping[str, Sequence[Decision]]
-    _known: dict[str, list[Layout]] = field(default_factory=dict, repr=False)
+    _known: dict[object, dict[Layout, Layout]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, origin: Origin, rows: Mapping[str, Sequence[Decision]]) -> Problem:
@@ -92,12 +92,12 @@ class Problem:
 
     def same(self, value: str, layout: Layout) -> Layout:
         """One layout for all that put every element of a value at the same place."""
-        known, dims = self._known.setdefault(value, []), self.value(value).dims
-        for other in known:
-            if other is layout or other.same(layout, dims):
-                return other
-        known.append(layout)
-        return layout
+        dims = self.value(value).dims
+        known = self._known.setdefault(tuple(dims.items()), {})
+        if layout not in known:
+            alike = (known[other] for other in known if other.same(layout, dims))
+            known[layout] = next(alike, layout)
+        return known[layout]
 
     def made(self, value: str, row: int) -> Layout:
         """The layout in which a value is made when its maker runs in a row."""

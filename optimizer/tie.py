@@ -1,4 +1,4 @@
-"""Nodes that may as well take the row of the node before them: the program is smaller without them."""
+"""Nodes that may as well take the row of the node before: the program is smaller without them."""
 
 from __future__ import annotations
 
