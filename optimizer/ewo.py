@@ -6,7 +6,6 @@ Source: the paper, section 5.2, Fig. 9.
 from __future__ import annotations
 
 from dataclasses import replace
-from math import ceil
 
 from optimizer.candidates import paper_rows, shared_rows
 from optimizer.ilp import Choice, choose
@@ -61,20 +60,17 @@ def _moved(graph: ExtendedGraph) -> Cost:
 def _certificate(
     problem: Problem, settings: Settings, choice: Choice, before: Cost, after: Cost
 ) -> Certificate:
-    """What the solver says, with its bound in the units of the whole graph."""
-    first = choice.solved[0]
-    status = next((one.status for one in choice.solved if one.status != "optimal"), "optimal")
-    reached = problem.paper_cost(choice.chosen) if settings.objective == "paper" else after.bytes
-    found = problem.shared_cost(choice.chosen).bytes if settings.objective == "shared" else reached
-    bound = found - ceil((first.objective - first.bound) * choice.unit)
+    """What the solver says of the whole graph."""
+    paper = settings.objective == "paper"
+    reached = problem.paper_cost(choice.chosen) if paper else after.bytes
     return Certificate(
         settings.objective,
-        first.solver,
-        status,
+        choice.solved.solver,
+        choice.solved.status,
         len(problem.rows),
         *before,
         *after,
-        bound=bound,
-        gap=max(reached - bound, 0) / reached if reached else 0.0,
-        seconds=sum(one.seconds for one in choice.solved),
+        bound=choice.bound,
+        gap=max(reached - choice.bound, 0) / reached if reached else 0.0,
+        seconds=choice.solved.seconds,
     )

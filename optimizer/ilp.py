@@ -9,12 +9,13 @@ Source: the paper, section 5.2.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
 from itertools import count
-from math import gcd
+from math import ceil, gcd
 from typing import Any, NamedTuple
 
-from optimizer.problem import Problem, Use
+from optimizer.problem import Assignment, Problem, Use
 from optimizer.solver import TIME_LIMIT, Solved, solve
 from optimizer.tie import Tie, ties
 from ptensor.layout import Layout
@@ -25,11 +26,11 @@ Edge = tuple[str, Layout, Layout]
 
 
 class Choice(NamedTuple):
-    """Rows by open node; how the solver ended, once for each of its solves; its unit of cost."""
+    """Rows by open node; how the solver ended; what no choice is below, in the objective's units."""
 
     chosen: dict[str, int]
-    solved: tuple[Solved, ...]
-    unit: int
+    solved: Solved
+    bound: int
 
 
 def choose(
@@ -37,17 +38,18 @@ def choose(
 ) -> Choice:
     """The rows of least cost.
 
-    ``shared``: minimise sum of bytes[e] * z[e] over e = (value, s, t), z[e] >= every y of e; then,
-    of all that do, the sum of z. ``paper``: minimise the sum of y[s, t] with s != t over all edges.
+    ``shared``: minimise sum of bytes[e] * z[e] over e = (value, s, t), z[e] >= every y of e; of all
+    that do, sum of z. ``paper``: minimise the sum of y[s, t] with s != t over all edges.
 
     Raises:
         SolverError: the solver is missing, fails, or finds nothing in its time.
     """
     if objective == "paper":
         program = _Program(problem, {})
-        return program.solve([program.differing()], solver, time_limit)
+        return program.solve(program.differing(), problem.paper_cost, solver, time_limit)
     program = _Program(problem, ties(problem))
-    return program.solve(program.transforms(), solver, time_limit)
+    cost = program.transforms()
+    return program.solve(cost, lambda it: problem.shared_cost(it).bytes, solver, time_limit)
 
 
 class _Program:
@@ -60,7 +62,7 @@ class _Program:
         self.problem = problem
         self.model = pulp.LpProblem("rows", pulp.LpMinimize)
         self.numbers = count()
-        self.unit = 1
+        self.unit = Fraction(1)  # of cost, for one of the objective
         self.tied = tied
         self.x: dict[str, list[Any]] = {}
         for node, rows in problem.rows.items():  # makers come before those that follow them
@@ -75,37 +77,33 @@ class _Program:
         """The number of edges whose ends differ."""
         return self.pulp.lpSum(y for (_, s, t), y in self._edges() if s != t)
 
-    def transforms(self) -> list[Any]:
-        """The bytes of the Transforms that must exist, in units of ``unit``; their number."""
+    def transforms(self) -> Any:
+        """The bytes of the Transforms that must exist; their number breaks ties."""
         owed: dict[Edge, list[Any]] = {}
         for edge, y in self._edges():
             if edge[1] != edge[2]:
                 owed.setdefault(edge, []).append(y)
-        z = {edge: self._any_of(ys) for edge, ys in owed.items()}
-        sizes = {edge: self.problem.bytes(*edge) for edge in z}
-        self.unit = gcd(*sizes.values()) or 1
-        return [
-            self.pulp.lpSum(size // self.unit * z[edge] for edge, size in sizes.items()),
-            self.pulp.lpSum(z.values()),
-        ]
+        sizes = {edge: self.problem.bytes(*edge) for edge in owed}
+        unit, weight = gcd(*sizes.values()) or 1, len(owed) + 1  # more than all of them together
+        self.unit = Fraction(unit, weight)
+        return self.pulp.lpSum(
+            (size // unit * weight + 1) * self._any_of(owed[edge]) for edge, size in sizes.items()
+        )
 
-    def solve(self, objectives: list[Any], solver: str, time_limit: float) -> Choice:
-        """Minimise one expression after another, the earlier ones held at what was reached."""
-        solved: list[Solved] = []
+    def solve(
+        self, objective: Any, cost: Callable[[Assignment], int], solver: str, time_limit: float
+    ) -> Choice:
+        """Minimise an expression; ``cost`` is what the choice costs, parts that are fixed too."""
         if not self.x:
-            return Choice({}, (Solved("none", "optimal", 0.0, 0.0, 0.0),), self.unit)
-        for index, objective in enumerate(objectives):
-            if index:
-                self.model += objectives[index - 1] <= solved[-1].objective + 0.5  # integers
-            self.model.setObjective(objective + 0 * self._any())
-            solved.append(solve(self.model, solver, time_limit))
-            if solved[-1].status != "optimal":
-                break
+            return Choice({}, Solved("none", "optimal", 0.0, 0.0, 0.0), cost({}))
+        self.model.setObjective(objective + 0 * next(iter(self.x.values()))[0])
+        solved = solve(self.model, solver, time_limit)
         chosen = {
             node: max(range(len(row)), key=lambda i, row=row: row[i].value())  # type: ignore[misc]
             for node, row in self.x.items()
         }
-        return Choice(chosen, tuple(solved), self.unit)
+        slack = 0.0 if solved.status == "optimal" else solved.objective - solved.bound
+        return Choice(chosen, solved, cost(chosen) - ceil(min(slack * self.unit, cost(chosen))))
 
     def _any_of(self, ys: list[Any]) -> Any:
         """What is 1 as soon as one of them is; where there is one only, it is that."""
@@ -115,9 +113,6 @@ class _Program:
         for y in ys:
             self.model += z >= y
         return z
-
-    def _any(self) -> Any:
-        return next((row[0] for row in self.x.values()), 0)
 
     def _edges(self) -> Iterator[tuple[Edge, Any]]:
         """Of the edges of each value with an open end: pairs of layouts, with what is 1 when so."""
