@@ -26,7 +26,7 @@ Edge = tuple[str, Layout, Layout]
 
 
 class Choice(NamedTuple):
-    """Rows by open node; how the solver ended; what no choice is below, in the objective's units."""
+    """Rows by open node; how the solver ended; what no choice is below, in the unit of the cost."""
 
     chosen: dict[str, int]
     solved: Solved
