@@ -21,5 +21,5 @@ def remade(graph: ExtendedGraph, problem: Problem, chosen: Assignment) -> Extend
     assert origin is not None, "a graph that extend made has an origin"
     decisions = {node: problem.rows[node][row] for node, row in chosen.items() if row}
     resolution = revised(origin.resolution, decisions)
-    fresh = extend(resolution, origin.output_layouts, origin.libraries)
+    fresh = extend(resolution, origin.output_layouts, origin.choice)
     return replace(share(fresh, Settings()), passes=graph.passes, certificate=graph.certificate)

@@ -45,7 +45,7 @@ def extend(
         resolution.name,
         inputs=resolution.inputs,
         outputs=dict(resolution.outputs),
-        origin=Origin(resolution, dict(output_layouts or {}), libraries),
+        origin=Origin(resolution, dict(output_layouts or {}), choice),
     )
     for value in resolution.values.values():
         layout = value.produced_layout

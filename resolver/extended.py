@@ -14,6 +14,7 @@ from ptensor.evaluation import Decision, Requirement
 from ptensor.layout import Layout
 
 if TYPE_CHECKING:
+    from libdesc.choice import Choice
     from resolver.evaluate import Resolution
 
 
@@ -112,7 +113,7 @@ class Origin:
 
     resolution: Resolution
     output_layouts: Mapping[str, Layout]
-    libraries: tuple[str, ...] | None
+    choice: Choice
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from libdesc.choice import Choice
 from libdesc.dispatcher import DispatchContext
 from ptensor.evaluation import Decision, installed
 from ptensor.layout import Layout
@@ -43,7 +44,9 @@ class Prober:
         self, node: OpNode, values: Sequence[VTensor], given: Sequence[Layout]
     ) -> Decision | None:
         ctx = DispatchContext(
-            node=node.name, names=node.outputs, libraries=(node.decision.library,)
+            node=node.name,
+            names=node.outputs,
+            choice=Choice(nodes={node.name: node.decision.library}),
         )
         inputs = []
         for value, layout in zip(values, given, strict=True):
