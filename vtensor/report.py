@@ -104,11 +104,7 @@ def plan_lines(session: Session, name: str) -> Iterator[Line]:
     for number, (step, cells) in enumerate(rows):
         yield Line(_kind(step), _row(str(number), cells, widths))
         if isinstance(step.node, TransformNode):
-<<<<<<< HEAD
-            yield Line("why", f"       why: {why(step.node.reason)}")
-=======
             yield from _whys(step.node.reasons)
->>>>>>> abaacc4 (LHO and EWO: hoisting, sharing, and an integer program over the rows of open nodes)
         elif not step.kernels:
             yield Line("note", f"       {_moves_nothing(plan, step)}")
     yield Line("", "")
@@ -135,12 +131,8 @@ def summary_lines(plan: Plan) -> Iterator[Line]:
     for row in plan.conversions:
         cost = f"{row.bytes / MEGABYTE:.2f} MB on {row.library}"
         yield Line("transform", f"  {row.value}: {row.source} -> {row.target}, {cost}")
-<<<<<<< HEAD
-        yield Line("why", f"       why: {why(row.reason)}")
-=======
         yield from _whys(row.reasons)
     yield from certificate_lines(plan.certificate)
->>>>>>> abaacc4 (LHO and EWO: hoisting, sharing, and an integer program over the rows of open nodes)
     yield Line("note", f"  {done} more of constants, done once while loading")
 
 
