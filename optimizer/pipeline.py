@@ -7,21 +7,36 @@ transformed ahead of time at every level, by the runtime, so that is no pass.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
+from optimizer.cancel import cancel
+from optimizer.ewo import reconcile
+from optimizer.lho import hoist
+from optimizer.settings import Settings
+from optimizer.share import share
+from optimizer.sink import rise, sink
 from resolver.extended import ExtendedGraph
 from vtensor.errors import InputError
 
-Pass = Callable[[ExtendedGraph], ExtendedGraph]
+Pass = Callable[[ExtendedGraph, Settings], ExtendedGraph]
 
 #: Every pass that there is, by name.
-PASSES: dict[str, Pass] = {}
+PASSES: dict[str, Pass] = {
+    "lho": hoist,
+    "ewo": reconcile,
+    "share": share,
+    "sink": sink,
+    "rise": rise,
+    "cancel": cancel,
+}
 
-#: The passes of each level; None is a level that is not built yet.
-LEVELS: dict[str, tuple[str, ...] | None] = {
+#: The passes of each level. The rules behind EWO find nothing where its objective is ``shared`` and
+#: its solver ended; they are for what else may be.
+LEVELS: dict[str, tuple[str, ...]] = {
     "none": (),
-    "lho": None,
-    "ewo": None,
-    "all": tuple(PASSES),
+    "lho": ("lho",),
+    "ewo": ("lho", "ewo", "lho"),
+    "all": ("lho", "ewo", "lho", "sink", "rise", "share", "cancel"),
 }
 
 
@@ -29,7 +44,7 @@ def pass_names(optimize: str | Sequence[str]) -> tuple[str, ...]:
     """The passes that a level or a list of names means.
 
     Raises:
-        InputError: the level or a pass does not exist, or is not built yet.
+        InputError: the level or a pass does not exist.
 
     >>> pass_names("none")
     ()
@@ -39,25 +54,25 @@ def pass_names(optimize: str | Sequence[str]) -> tuple[str, ...]:
     if not isinstance(optimize, str):
         unknown = [name for name in optimize if name not in PASSES]
         if unknown:
-            known = ", ".join(PASSES) or "none yet"
+            known = ", ".join(PASSES)
             raise InputError(f"optimize: no pass {', '.join(map(repr, unknown))}; passes: {known}")
         return tuple(optimize)
     if optimize not in LEVELS:
         raise InputError(f"optimize={optimize!r} is no level; levels are {', '.join(LEVELS)}")
-    names = LEVELS[optimize]
-    if names is None:
-        built = ", ".join(level for level, passes in LEVELS.items() if passes is not None)
-        raise InputError(f"optimize={optimize!r} is not built yet; levels that are: {built}")
-    return names
+    return LEVELS[optimize]
 
 
-def optimise(graph: ExtendedGraph, optimize: str | Sequence[str] = "all") -> ExtendedGraph:
+def optimise(
+    graph: ExtendedGraph,
+    optimize: str | Sequence[str] = "all",
+    settings: Settings | None = None,
+) -> ExtendedGraph:
     """Run the passes of a level, in order; the graph notes their names.
 
     Raises:
-        InputError: the level or a pass does not exist, or is not built yet.
+        InputError: the level or a pass does not exist.
     """
     for name in pass_names(optimize):
-        graph = PASSES[name](graph)
-        graph.passes = (*graph.passes, name)
+        graph = PASSES[name](graph, settings or Settings())
+        graph = replace(graph, passes=(*graph.passes, name))
     return graph

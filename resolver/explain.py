@@ -92,15 +92,18 @@ def _transform(graph: ExtendedGraph, node: TransformNode, total: int) -> dict[st
         "bytes": moved,
         "share": moved / total if total else 0.0,
         "ahead_of_time": source.constant,
-        "required_by": {
-            "node": reason.consumer,
-            "operator": reason.op or None,
-            "library": reason.library or None,
-            "operand": reason.role or None,
-            "at": _place(reason.requirement),
-        },
+        "required_by": [
+            {
+                "node": one.consumer,
+                "operator": one.op or None,
+                "library": one.library or None,
+                "operand": one.role or None,
+                "at": _place(one.requirement),
+            }
+            for one in node.reasons
+        ],
         "produced_by": {"node": reason.producer, "operator": reason.producer_op or None},
-        "text": str(reason),
+        "text": "; ".join(map(str, node.reasons)),
     }
 
 

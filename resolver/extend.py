@@ -14,7 +14,7 @@ from libdesc.transforms import LayoutChange, choose_library
 from ptensor.evaluation import installed
 from ptensor.layout import Layout
 from resolver.evaluate import PartialEvaluation, Resolution
-from resolver.extended import ExtendedGraph, OpNode, Reason, TransformNode, Value
+from resolver.extended import ExtendedGraph, OpNode, Origin, Reason, TransformNode, Value
 from vtensor.errors import ResolutionError
 
 
@@ -42,7 +42,10 @@ def extend(
             f"output layouts are given for {', '.join(unknown)}; outputs are {known}"
         )
     graph = ExtendedGraph(
-        resolution.name, inputs=resolution.inputs, outputs=dict(resolution.outputs)
+        resolution.name,
+        inputs=resolution.inputs,
+        outputs=dict(resolution.outputs),
+        origin=Origin(resolution, dict(output_layouts or {}), choice),
     )
     for value in resolution.values.values():
         layout = value.produced_layout

@@ -8,9 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from ptensor.evaluation import Decision, Requirement
 from ptensor.layout import Layout
+
+if TYPE_CHECKING:
+    from libdesc.choice import Choice
+    from resolver.evaluate import Resolution
 
 
 @dataclass(frozen=True)
@@ -71,13 +76,22 @@ class OpNode:
 
 @dataclass(frozen=True)
 class TransformNode:
-    """A change of layout as a node of its own."""
+    """A change of layout as a node of its own.
+
+    ``more`` are the reasons of those that this one replaces.
+    """
 
     name: str
     input: str
     output: str
     library: str
     reason: Reason
+    more: tuple[Reason, ...] = ()
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """Why it exists: one reason for each that it serves."""
+        return (self.reason, *self.more)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -93,6 +107,49 @@ class TransformNode:
 ExtendedNode = OpNode | TransformNode
 
 
+@dataclass(frozen=True)
+class Origin:
+    """What an extended graph was made from, so that it can be made again with other rows."""
+
+    resolution: Resolution
+    output_layouts: Mapping[str, Layout]
+    choice: Choice
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What an optimisation proved of the Transforms that are left.
+
+    Attributes:
+        objective: what was minimised.
+        solver: who minimised it.
+        status: ``optimal``, ``time limit``, or why it failed; the graph is then as it was before.
+        open_nodes: how many nodes had a choice.
+        bytes_before, count_before: what the Transforms moved, and how many there were.
+        bytes_after, count_after: the same, of what is left.
+        bound: the objective is at least this for every choice; None where nothing was proved.
+        gap: how far the objective may be from the bound, relative to the objective.
+        seconds: what the solver took.
+    """
+
+    objective: str
+    solver: str
+    status: str
+    open_nodes: int
+    bytes_before: int
+    count_before: int
+    bytes_after: int
+    count_after: int
+    bound: int | None = None
+    gap: float | None = None
+    seconds: float = 0.0
+
+    @property
+    def minimal(self) -> bool:
+        """No choice of rows lets Transforms move less."""
+        return self.objective == "shared" and self.status == "optimal"
+
+
 @dataclass
 class ExtendedGraph:
     """Values and nodes in topological order.
@@ -100,6 +157,8 @@ class ExtendedGraph:
     Attributes:
         outputs: for each name that is delivered, the value that is delivered under it.
         passes: the optimisations that have been here.
+        origin: what it was made from.
+        certificate: what the last optimisation proved, if one could.
     """
 
     name: str
@@ -108,6 +167,8 @@ class ExtendedGraph:
     inputs: tuple[str, ...] = ()
     outputs: dict[str, str] = field(default_factory=dict)
     passes: tuple[str, ...] = ()
+    origin: Origin | None = None
+    certificate: Certificate | None = None
 
     def transforms(self) -> Iterator[TransformNode]:
         """Transforms that run each time; those of constants are done ahead of time."""

@@ -144,13 +144,13 @@ def test_explain_accounts_for_every_transform(squeezenet: Path) -> None:
     assert data["share"] == pytest.approx(sum(row["share"] for row in data["transforms"]))
     for row in data["transforms"]:
         assert f"{row['node']}: {row['source']} -> {row['target']}" in text
-        asked = row["required_by"]
-        if asked["at"] is None:  # an output's delivery
-            continue
-        file, line = re.fullmatch(r"(.+):(\d+)", asked["at"]).groups()  # type: ignore[union-attr]
-        assert "require" in Path(file).read_text().splitlines()[int(line) - 1]
-        assert asked["library"] in registry().libraries
-        assert asked["operator"] in OPERATORS
+        for asked in row["required_by"]:
+            if asked["at"] is None:  # an output's delivery
+                continue
+            file, line = re.fullmatch(r"(.+):(\d+)", asked["at"]).groups()  # type: ignore[union-attr]
+            assert "require" in Path(file).read_text().splitlines()[int(line) - 1]
+            assert asked["library"] in registry().libraries
+            assert asked["operator"] in OPERATORS
 
 
 def test_explain_a_node_and_a_transform(squeezenet: Path) -> None:

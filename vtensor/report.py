@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from libdesc.choice import DEFINITION
 from libdesc.onnx_reference.node import LIBRARY as REFERENCE
 from libdesc.registry import registry
 from libdesc.routine import reference_kernel
-from resolver.extended import OpNode, Reason, TransformNode
+from resolver.extended import Certificate, OpNode, Reason, TransformNode
 
 if TYPE_CHECKING:
     from ptensor.evaluation import Requirement
@@ -52,10 +52,11 @@ def plan_dict(session: Session, name: str) -> dict[str, Any]:
                 "target": str(row.target),
                 "bytes": row.bytes,
                 "library": row.library,
-                "reason": _reason_dict(row.reason),
+                "reasons": [_reason_dict(reason) for reason in row.reasons],
             }
             for row in plan.conversions
         ],
+        "certificate": certificate_dict(plan.certificate),
         "constants_transformed_ahead": sum(1 for _ in plan.graph.ahead()),
         "summary": summary_dict(plan),
     }
@@ -103,7 +104,7 @@ def plan_lines(session: Session, name: str) -> Iterator[Line]:
     for number, (step, cells) in enumerate(rows):
         yield Line(_kind(step), _row(str(number), cells, widths))
         if isinstance(step.node, TransformNode):
-            yield Line("why", f"       why: {why(step.node.reason)}")
+            yield from _whys(step.node.reasons)
         elif not step.kernels:
             yield Line("note", f"       {_moves_nothing(plan, step)}")
     yield Line("", "")
@@ -130,8 +131,41 @@ def summary_lines(plan: Plan) -> Iterator[Line]:
     for row in plan.conversions:
         cost = f"{row.bytes / MEGABYTE:.2f} MB on {row.library}"
         yield Line("transform", f"  {row.value}: {row.source} -> {row.target}, {cost}")
-        yield Line("why", f"       why: {why(row.reason)}")
+        yield from _whys(row.reasons)
+    yield from certificate_lines(plan.certificate)
     yield Line("note", f"  {done} more of constants, done once while loading")
+
+
+def certificate_dict(certificate: Certificate | None) -> dict[str, Any] | None:
+    """What an optimisation proved, as data."""
+    return asdict(certificate) if certificate else None
+
+
+def certificate_lines(certificate: Certificate | None) -> Iterator[Line]:
+    """What an optimisation proved, or that it failed."""
+    if certificate is None:
+        return
+    before, after = (
+        f"{count} of {moved / MEGABYTE:.2f} MB"
+        for count, moved in (
+            (certificate.count_before, certificate.bytes_before),
+            (certificate.count_after, certificate.bytes_after),
+        )
+    )
+    what = f"{certificate.objective}, {certificate.open_nodes} nodes open"
+    if certificate.bound is None:
+        text = f"  not optimised ({what}): {certificate.solver} {certificate.status}"
+        yield Line("ref", text)
+        return
+    proven = "minimal" if certificate.status == "optimal" else f"within {certificate.gap:.1%}"
+    yield Line(
+        "note", f"  {before} before, {after} now: proven {proven} ({what}), {certificate.solver}"
+    )
+
+
+def _whys(reasons: Iterable[Reason]) -> Iterator[Line]:
+    for reason in reasons:
+        yield Line("why", f"       why: {why(reason)}")
 
 
 def notes(plan: Plan) -> list[str]:
@@ -240,7 +274,7 @@ def _step_dict(plan: Plan, step: PlanStep) -> dict[str, Any]:
         "outputs": layouts[count:],
     }
     if isinstance(step.node, TransformNode):
-        row["reason"] = _reason_dict(step.node.reason)
+        row["reasons"] = [_reason_dict(reason) for reason in step.node.reasons]
     else:
         row["forces"] = [] if step.kernels else [node.name for node in _forced(plan, step)]
         row["refused"] = [

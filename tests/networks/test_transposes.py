@@ -63,7 +63,7 @@ def test_every_transpose_of_a_keras_export_moves_nothing() -> None:
         for name in nodes:
             assert by_node[name]["kernels"] == []
         forced = {name: by_node[name]["forces"] for name in nodes if by_node[name]["forces"]}
-        reasons = {row.node: row.reason for row in session.conversions}
+        reasons = {row.node: row.reasons[0] for row in session.conversions}
         for names in forced.values():
             for name in names:
                 assert reasons[name].requirement is not None

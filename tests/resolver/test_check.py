@@ -227,7 +227,7 @@ def test_the_session_checks_every_plan(bench: Bench, monkeypatch: pytest.MonkeyP
 
     declare_convolution()
 
-    def sabotage(extended: ExtendedGraph) -> ExtendedGraph:
+    def sabotage(extended: ExtendedGraph, settings: object) -> ExtendedGraph:
         short_circuit(extended)
         return extended
 

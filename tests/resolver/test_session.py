@@ -278,6 +278,7 @@ def test_wrong_outputs(graph: Graph, feeds: dict[str, Any]) -> None:
         ({"threads": True}, "threads=True must be an integer from 1 to 1024, or None"),
         ({"optimize": "most"}, "optimize='most' is no level; levels are none, lho, ewo, all"),
         ({"optimize": ["hoist!"]}, "optimize: no pass 'hoist!'; passes: "),
+        ({"objective": "fast"}, "objective='fast' is none; objectives are shared, paper"),
         ({"optimize": 3}, "optimize=3 is no level, and no list of passes"),
         ({"libraries": ["cudnn", "toy"]}, "libraries: cudnn is not registered; registered are "),
         ({"libraries": []}, "libraries is empty; registered are "),
@@ -298,14 +299,6 @@ def test_wrong_options(graph: Graph, options: dict[str, Any], text: str) -> None
     before = resolutions()
     assert message(InputError, lambda: Session(graph, **options)).startswith(text)
     assert resolutions() == before
-
-
-def test_levels_that_are_not_built(graph: Graph) -> None:
-    from optimizer.pipeline import LEVELS
-
-    for level in [level for level, passes in LEVELS.items() if passes is None]:
-        text = message(InputError, partial(Session, graph, optimize=level))
-        assert text.startswith(f"optimize={level!r} is not built yet; levels that are: none")
 
 
 def test_a_layout_that_does_not_parse(graph: Graph) -> None:

@@ -197,7 +197,7 @@ def test_conversions(bench: Bench) -> None:
         rows = [
             (c.value, str(c.source), str(c.target), c.bytes, c.library) for c in session.conversions
         ]
-        assert [c.reason for c in session.conversions] == [
+        assert [c.reasons[0] for c in session.conversions] == [
             node.reason for node in session.plan.graph.transforms()
         ]
     padded = 8 * 2 * 4

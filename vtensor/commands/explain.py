@@ -29,10 +29,10 @@ from vtensor.commands.shared import (
     print_json,
     print_lines,
 )
-from vtensor.report import MEGABYTE, Line
+from vtensor.report import MEGABYTE, Line, certificate_dict, certificate_lines
 
 if TYPE_CHECKING:
-    from resolver.extended import ExtendedGraph
+    from resolver.extended import Certificate, ExtendedGraph
 
 
 def explain(
@@ -71,7 +71,7 @@ def explain(
         elif as_json:
             print_json(explain_dict(graph, model.stem))
         else:
-            print_lines(_lines(explain_dict(graph, model.stem)))
+            print_lines(_lines(explain_dict(graph, model.stem), graph.certificate))
 
 
 def explain_dict(graph: ExtendedGraph, name: str) -> dict[str, Any]:
@@ -81,6 +81,7 @@ def explain_dict(graph: ExtendedGraph, name: str) -> dict[str, Any]:
     return {
         "model": name,
         "passes": list(graph.passes),
+        "certificate": certificate_dict(graph.certificate),
         "transforms": rows,
         "transform_bytes": moved,
         "bytes_of_a_run": total,
@@ -90,11 +91,12 @@ def explain_dict(graph: ExtendedGraph, name: str) -> dict[str, Any]:
     }
 
 
-def _lines(data: dict[str, Any]) -> Iterator[Line]:
+def _lines(data: dict[str, Any], certificate: Certificate | None) -> Iterator[Line]:
     moved = f"{data['transform_bytes'] / MEGABYTE:.2f} MB, {data['share']:.1%}"
     yield Line("head", f"{data['model']}: {len(data['transforms'])} Transforms a run")
     total = f"{data['bytes_of_a_run'] / MEGABYTE:.2f} MB"
     yield Line("", f"  they read and write {moved} of the {total} that all nodes do")
+    yield from certificate_lines(certificate)
     yield Line("note", f"  {data['ahead_of_time']} more of constants, done once while loading")
     for row in data["transforms"]:
         yield from _transform_lines(row)
@@ -112,12 +114,13 @@ def _transform_lines(row: dict[str, Any]) -> Iterator[Line]:
     text = f"{row['node']}: {row['source']} -> {row['target']}, {cost} on {row['library']}"
     yield Line("transform", text)
     yield Line("", f"    value     {row['value']} : {row['dtype']} {sizes}")
-    asked, made = row["required_by"], row["produced_by"]
-    if asked["at"]:
-        who = f"{asked['operator']} {asked['node']} on {asked['library']}, of {asked['operand']}"
-        yield Line("", f"    required  by {who}, at {asked['at']}")
-    else:
-        yield Line("", f"    required  by the caller, as output {asked['node']}")
+    made = row["produced_by"]
+    for asked in row["required_by"]:
+        if asked["at"]:
+            who = f"{asked['operator']} {asked['node']} on {asked['library']}"
+            yield Line("", f"    required  by {who}, of {asked['operand']}, at {asked['at']}")
+        else:
+            yield Line("", f"    required  by the caller, as output {asked['node']}")
     maker = f"{made['operator']} {made['node']}" if made["operator"] else f"input {made['node']}"
     yield Line("", f"    produced  by {maker}, in {row['source']}")
 

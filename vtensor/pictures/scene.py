@@ -158,7 +158,11 @@ def _nodes(graph: ExtendedGraph, kernels: Mapping[str, Sequence[str]]) -> Iterat
 
 def _box(graph: ExtendedGraph, node: ExtendedNode, scope: str, row: Mapping[str, Any]) -> Box:
     if isinstance(node, TransformNode):
-        kind, title, hint = "transform", f"{row['source']} → {row['target']}", why(node.reason)
+        kind, title, hint = (
+            "transform",
+            f"{row['source']} → {row['target']}",
+            "; ".join(map(why, node.reasons)),
+        )
         note = f"{row['bytes'] / MEGABYTE:.2f} MB"
     else:
         kind, title, note = "operator", node.op_name, node.name

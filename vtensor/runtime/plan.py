@@ -16,6 +16,7 @@ from ptensor.buffer import Buffer, TensorStorage
 from ptensor.layout import Layout
 from ptensor.parts import Part
 from resolver.extended import (
+    Certificate,
     ExtendedGraph,
     ExtendedNode,
     OpNode,
@@ -40,7 +41,7 @@ class Conversion:
         source, target: the layouts.
         bytes: read plus written, pads included.
         library: who runs it.
-        reason: who asked for it, and who had something else.
+        reasons: who asked for it, each of them, and who had something else.
         node: its name in the plan.
         value: what is transformed.
     """
@@ -49,7 +50,7 @@ class Conversion:
     target: Layout
     bytes: int
     library: str
-    reason: Reason
+    reasons: tuple[Reason, ...]
     node: str
     value: str
 
@@ -154,6 +155,11 @@ class Plan:
         return self.graph.passes
 
     @property
+    def certificate(self) -> Certificate | None:
+        """What the last optimisation proved of the Transforms that are left; None if none tried."""
+        return self.graph.certificate
+
+    @property
     def steps(self) -> list[PlanStep]:
         """What runs each time, in order."""
         kernels: dict[str, list[str]] = {}
@@ -185,7 +191,7 @@ class Plan:
                     target.layout,
                     source.nbytes + target.nbytes,
                     node.library,
-                    node.reason,
+                    node.reasons,
                     node.name,
                     source.name,
                 )

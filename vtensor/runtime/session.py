@@ -15,6 +15,7 @@ from libdesc.choice import Choice
 from libdesc.onnx_reference.node import LIBRARY as REFERENCE
 from libdesc.registry import registry
 from optimizer.pipeline import optimise, pass_names
+from optimizer.settings import Settings
 from ptensor.buffer import ArrayStorage
 from ptensor.layout import Layout
 from resolver.check import check
@@ -61,7 +62,9 @@ class Session:
     Args:
         model: path of an ONNX file, its bytes, a ModelProto, or a Graph.
         threads: kernel threads; None is every processor that the process may use.
-        optimize: a level (``"none"``, ``"all"``) or a list of pass names.
+        optimize: a level (``"none"``, ``"lho"``, ``"ewo"``, ``"all"``) or a list of pass names.
+        objective: what EWO minimises: ``"shared"``, the bytes that Transforms move, identical ones
+            once, or ``"paper"``, the edges whose two ends differ in layout.
         input_layouts: how inputs will lie in memory, by name; what the first plan is made for.
         output_layouts: how outputs are to lie, by name; None is C order of the model's dims.
         libraries: the libraries that may be used, in the order in which they are tried; None is
@@ -104,6 +107,7 @@ class Session:
         *,
         threads: int | None = None,
         optimize: str | Sequence[str] = "all",
+        objective: str = "shared",
         input_layouts: Mapping[str, Layout | str] | None = None,
         output_layouts: Mapping[str, Layout | str] | None = None,
         libraries: Sequence[str] | None = None,
@@ -118,6 +122,7 @@ class Session:
             raise InputError(f"progress={progress!r} must take a node's name, or be None")
         self._executor = Executor.of(threads)
         self._optimize = optimize
+        self._settings = Settings(objective)
         self._choice = Choice.of(libraries, pin, barred=() if reference else (REFERENCE,))
         self._max_bytes = max_bytes_of(max_bytes)
         self._progress = progress
@@ -329,7 +334,7 @@ class Session:
             graph = graph.with_sizes(_decided(graph, key))
         entry = {name: layout for name, _, _, layout, value in key if value is None}
         resolved = extend(resolve(graph, entry, self._choice), self._delivery, self._choice)
-        extended = optimise(resolved, self._optimize)
+        extended = optimise(resolved, self._optimize, self._settings)
         able = [library.name for library in registry().libraries.values() if library.transforms]
         check(extended, graph, able, entry, self._delivery)
         check_plan(extended, self._max_bytes)

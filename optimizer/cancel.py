@@ -1,0 +1,72 @@
+"""A Transform of a Transform's result is one Transform, or none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from libdesc.choice import EVERY
+from libdesc.transforms import LayoutChange, choose_library
+from optimizer.edges import rewired, users
+from optimizer.settings import Settings
+from ptensor.encoding import lossless, preserves
+from ptensor.evaluation import installed
+from resolver.evaluate import PartialEvaluation
+from resolver.extended import ExtendedGraph, TransformNode, Value
+from vtensor.tensor import VTensor
+
+
+def cancel(graph: ExtendedGraph, settings: Settings) -> ExtendedGraph:  # noqa: ARG001
+    """T_BC(T_AB(v)) = T_AC(v), and v where A = C, if T_AB is exact: then nothing was lost in B.
+
+    Each rewriting shortens a chain of Transforms, so it ends.
+    """
+    while (pair := _chain(graph)) is not None:
+        graph = _without(_shortened(graph, *pair))
+    return graph
+
+
+def _chain(graph: ExtendedGraph) -> tuple[TransformNode, TransformNode] | None:
+    makers = {node.output: node for node in graph.nodes if isinstance(node, TransformNode)}
+    for second in makers.values():
+        first = makers.get(second.input)
+        if first is not None and _exact(graph, first, second):
+            return first, second
+    return None
+
+
+def _exact(graph: ExtendedGraph, first: TransformNode, second: TransformNode) -> bool:
+    a, b, c = (graph.values[name] for name in (first.input, first.output, second.output))
+    there, back = a.layout.stored(a.dtype), b.layout.stored(b.dtype)
+    same = a.layout.same(c.layout, a.dims)
+    return lossless(there, back) if same else preserves(there, back)
+
+
+def _shortened(graph: ExtendedGraph, first: TransformNode, second: TransformNode) -> ExtendedGraph:
+    source, target = graph.values[first.input], graph.values[second.output]
+    if source.layout.same(target.layout, source.dims):
+        nodes = [node for node in graph.nodes if node is not second]
+        return rewired(replace(graph, nodes=nodes), {second.output: source.name})
+    library = _library(graph, source, target, second.library)
+    direct = replace(second, input=source.name, library=library)
+    nodes = [direct if node is second else node for node in graph.nodes]
+    return replace(graph, nodes=nodes)
+
+
+def _library(graph: ExtendedGraph, source: Value, target: Value, preferred: str) -> str:
+    change = LayoutChange(source.layout, target.layout)
+    choice = graph.origin.choice if graph.origin else EVERY
+    evaluation = PartialEvaluation()
+    with installed(evaluation):
+        tensor = VTensor(source.dtype, source.dims)
+        return choose_library(tensor, change, [preferred], evaluation, choice)
+
+
+def _without(graph: ExtendedGraph) -> ExtendedGraph:
+    """The graph without Transforms that nobody reads."""
+    reading = users(graph)
+    idle = {n.output for n in graph.nodes if isinstance(n, TransformNode) and not reading[n.output]}
+    return replace(
+        graph,
+        nodes=[node for node in graph.nodes if idle.isdisjoint(node.outputs)],
+        values={name: value for name, value in graph.values.items() if name not in idle},
+    )

@@ -1,0 +1,154 @@
+"""The rows among which each node may choose.
+
+A row is admissible only if the node's own library decides for it when its inputs come so: nothing
+is forced on an invoker, and reference kernels lose where the library itself rates them so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from ptensor.evaluation import Decision
+from ptensor.layout import Layout
+from resolver.evaluate import Resolution
+from resolver.extended import OpNode
+from resolver.probe import Prober
+from vtensor.operators import OPERATORS
+from vtensor.tensor import VTensor
+
+Rows = dict[str, list[Decision]]
+
+#: The dim that the paper's NHWC has last.
+CHANNELS = "C"
+
+
+def shared_rows(resolution: Resolution) -> Rows:
+    """The rows of every node, for the objective ``shared``; the resolver's is the first.
+
+    Tried are: declared order, channels last, and every layout in which some value of the same dims
+    is made or wanted, among them those of all fixed ports.
+    """
+    probe = _Candidates(resolution)
+    known: dict[frozenset[str], dict[Layout, None]] = {}
+    for node in resolution.nodes:
+        for name, layout in _operands(node, node.decision):
+            value = resolution.values[name]
+            if not value.constant:
+                known.setdefault(frozenset(value.dims), {})[layout] = None
+    rows: Rows = {node.name: [node.decision] for node in resolution.nodes}
+    tried: set[tuple[str, Layout]] = set()
+    fresh = True
+    while fresh:  # a row may bring a layout of other names: those, too, are tried, each once
+        fresh = False
+        for node in resolution.nodes:
+            lead = probe.lead(node)
+            if lead is None:
+                continue
+            layouts = [*usual(lead), *known.get(frozenset(lead.dims), ())]
+            for layout in layouts:
+                if (node.name, layout) in tried:
+                    continue
+                tried.add((node.name, layout))
+                for name, made in probe.add(rows[node.name], node, layout):
+                    known.setdefault(frozenset(resolution.values[name].dims), {})[made] = None
+                    fresh = True
+    return rows
+
+
+def paper_rows(resolution: Resolution) -> Rows:
+    """The rows of element-wise nodes, for the objective ``paper``; all others are fixed.
+
+    Source: the paper, section 5.2: the layouts of the inputs, unless a smaller operand cannot be
+    represented in them, and NHWC and NCHW, which here are channels last and declared order.
+    """
+    probe = _Candidates(resolution)
+    rows: Rows = {}
+    for node in resolution.nodes:
+        lead = probe.lead(node)
+        if lead is not None and OPERATORS[node.op_name].elementwise:
+            rows[node.name] = [node.decision]
+            for layout in [*_inherited(resolution, node, lead), *usual(lead)]:
+                probe.add(rows[node.name], node, layout)
+    return rows
+
+
+def usual(value: VTensor) -> list[Layout]:
+    """Declared order and channels last."""
+    dims = list(value.dims)
+    last = [*(dim for dim in dims if dim != CHANNELS), *(dim for dim in dims if dim == CHANNELS)]
+    return [Layout.plain(dims), Layout.plain(last)]
+
+
+def _inherited(resolution: Resolution, node: OpNode, lead: VTensor) -> Iterator[Layout]:
+    """The layouts in which whole inputs come, where the others can be represented in them."""
+    inputs = [resolution.values[name] for name in node.inputs]
+    for value in inputs:
+        layout = value.produced_layout
+        whole = value.dims == lead.dims and not value.constant
+        if whole and layout is not None and all(_representable(other, layout) for other in inputs):
+            yield layout
+
+
+def _representable(value: VTensor, layout: Layout) -> bool:
+    """Each extent is a multiple of the layout's block of its dim."""
+    return all(value.size(dim) % layout.block(dim) == 0 for dim in value.dims if dim in layout.dims)
+
+
+class _Candidates:
+    """Probes nodes of one resolution."""
+
+    def __init__(self, resolution: Resolution) -> None:
+        self._resolution = resolution
+        self._prober = Prober(resolution)
+
+    def lead(self, node: OpNode) -> VTensor | None:
+        """The operand whose layout the others follow: a whole input, or the first non-constant."""
+        values = self._resolution.values
+        inputs = [values[name] for name in node.inputs if not values[name].constant]
+        out = values[node.outputs[0]].dims if node.outputs else {}
+        return next((v for v in inputs if v.dims == out), inputs[0] if inputs else None)
+
+    def add(
+        self, rows: list[Decision], node: OpNode, layout: Layout
+    ) -> Iterable[tuple[str, Layout]]:
+        """Add the row for inputs that come in a layout, if it is another; its operands then."""
+        lead = self.lead(node)
+        assert lead is not None, "a node of constants alone has no lead"
+        values = [self._resolution.values[name] for name in node.inputs]
+        made = self._prober.decide(node, [_as(value, layout, lead) for value in values])
+        if made is None or any(self._alike(node, made, row) for row in rows):
+            return []
+        rows.append(made)
+        return [
+            (name, layout)
+            for name, layout in _operands(node, made)
+            if not self._resolution.values[name].constant
+        ]
+
+    def _alike(self, node: OpNode, one: Decision, other: Decision) -> bool:
+        """True when two rows differ at most in how constants lie."""
+        values = self._resolution.values
+        pairs = zip(_operands(node, one), other.layouts, strict=True)
+        return all(
+            values[name].constant or layout.same(twin, values[name].dims)
+            for (name, layout), twin in pairs
+        )
+
+
+def _as(value: VTensor, layout: Layout, lead: VTensor) -> Layout:
+    """How an operand comes when the lead comes in a layout: the same, on the dims that it has."""
+    have = value.produced_layout
+    if value.constant or not value.dims.keys() <= set(layout.dims):
+        return Layout.plain(value.dims) if have is None else have
+    own = layout.restrict(value.dims)
+    for dim, size in value.dims.items():
+        own = own.unblock(dim) if size == 1 != lead.size(dim) else own
+    return own
+
+
+def _operands(node: OpNode, decision: Decision) -> Sequence[tuple[str, Layout]]:
+    names = (*node.inputs, *node.outputs)
+    return list(zip(names, decision.layouts, strict=True))
+
+
+__all__ = ["Rows", "paper_rows", "shared_rows", "usual"]

@@ -1,0 +1,160 @@
+"""The choice of rows as an integer program.
+
+Each open node has a one-hot vector x over its rows. Where both ends of an edge are open, a variable
+y[s, t] is 1 when the value is made in s and wanted in t; its margins are the vectors of the two
+ends, which makes the relaxation tight. The two objectives differ in what they sum.
+
+Source: the paper, section 5.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+from itertools import count
+from math import ceil, gcd
+from typing import Any, NamedTuple
+
+from optimizer.problem import Assignment, Problem, Use
+from optimizer.solver import TIME_LIMIT, Solved, solve
+from optimizer.tie import Tie, ties
+from ptensor.layout import Layout
+
+#: A linear expression by layout: 1 for the layout in which an end is.
+End = Mapping[Layout, Any]
+Edge = tuple[str, Layout, Layout]
+
+
+class Choice(NamedTuple):
+    """Rows by open node; how the solver ended; what no choice is below, in the unit of the cost."""
+
+    chosen: dict[str, int]
+    solved: Solved
+    bound: int
+
+
+def choose(
+    problem: Problem, objective: str = "shared", solver: str = "", time_limit: float = TIME_LIMIT
+) -> Choice:
+    """The rows of least cost.
+
+    ``shared``: minimise sum of bytes[e] * z[e] over e = (value, s, t), z[e] >= every y of e; of all
+    that do, sum of z. ``paper``: minimise the sum of y[s, t] with s != t over all edges.
+
+    Raises:
+        SolverError: the solver is missing, fails, or finds nothing in its time.
+    """
+    if objective == "paper":
+        program = _Program(problem, {})
+        return program.solve(program.differing(), problem.paper_cost, solver, time_limit)
+    program = _Program(problem, ties(problem))
+    cost = program.transforms()
+    return program.solve(cost, lambda it: problem.shared_cost(it).bytes, solver, time_limit)
+
+
+class _Program:
+    """The variables and constraints of a problem."""
+
+    def __init__(self, problem: Problem, tied: Mapping[str, Tie]) -> None:
+        import pulp
+
+        self.pulp = pulp
+        self.problem = problem
+        self.model = pulp.LpProblem("rows", pulp.LpMinimize)
+        self.numbers = count()
+        self.unit = Fraction(1)  # of cost, for one of the objective
+        self.tied = tied
+        self.x: dict[str, list[Any]] = {}
+        for node, rows in problem.rows.items():  # makers come before those that follow them
+            if node in tied:
+                leader, places = tied[node]
+                self.x[node] = [self.x[leader][place] for place in places]
+            else:
+                self.x[node] = [self._variable("x", "Binary") for _ in rows]
+                self.model += pulp.lpSum(self.x[node]) == 1
+
+    def differing(self) -> Any:
+        """The number of edges whose ends differ."""
+        return self.pulp.lpSum(y for (_, s, t), y in self._edges() if s != t)
+
+    def transforms(self) -> Any:
+        """The bytes of the Transforms that must exist; their number breaks ties."""
+        owed: dict[Edge, list[Any]] = {}
+        for edge, y in self._edges():
+            if edge[1] != edge[2]:
+                owed.setdefault(edge, []).append(y)
+        sizes = {edge: self.problem.bytes(*edge) for edge in owed}
+        unit, weight = gcd(*sizes.values()) or 1, len(owed) + 1  # more than all of them together
+        self.unit = Fraction(unit, weight)
+        return self.pulp.lpSum(
+            (size // unit * weight + 1) * self._any_of(owed[edge]) for edge, size in sizes.items()
+        )
+
+    def solve(
+        self, objective: Any, cost: Callable[[Assignment], int], solver: str, time_limit: float
+    ) -> Choice:
+        """Minimise an expression; ``cost`` is what the choice costs, parts that are fixed too."""
+        if not self.x:
+            return Choice({}, Solved("none", "optimal", 0.0, 0.0, 0.0), cost({}))
+        self.model.setObjective(objective + 0 * next(iter(self.x.values()))[0])
+        solved = solve(self.model, solver, time_limit)
+        chosen = {
+            node: max(range(len(row)), key=lambda i, row=row: row[i].value())  # type: ignore[misc]
+            for node, row in self.x.items()
+        }
+        slack = 0.0 if solved.status == "optimal" else solved.objective - solved.bound
+        return Choice(chosen, solved, cost(chosen) - ceil(min(slack * self.unit, cost(chosen))))
+
+    def _any_of(self, ys: list[Any]) -> Any:
+        """What is 1 as soon as one of them is; where there is one only, it is that."""
+        if len(ys) == 1:
+            return ys[0]
+        z = self._variable("z")
+        for y in ys:
+            self.model += z >= y
+        return z
+
+    def _edges(self) -> Iterator[tuple[Edge, Any]]:
+        """Of the edges of each value with an open end: pairs of layouts, with what is 1 when so."""
+        for value, uses in self.problem.uses.items():
+            made = self._made(value)
+            ends = [self._wanted(value, use) for use in uses if use.node not in self.tied]
+            if len(made) == 1 and all(len(wanted) == 1 for wanted in ends):
+                continue
+            for wanted in ends:
+                if len(made) > 1 and len(wanted) > 1:
+                    yield from self._both(value, made, wanted)
+                else:  # also where both are fixed: the Transform between them may serve others
+                    for s, p in made.items():
+                        for t, q in wanted.items():
+                            yield (value, s, t), p if len(made) > 1 else q
+
+    def _both(self, value: str, made: End, wanted: End) -> Iterator[tuple[Edge, Any]]:
+        y = {(s, t): self._variable("y") for s in made for t in wanted}
+        for s, p in made.items():
+            self.model += self.pulp.lpSum(y[s, t] for t in wanted) == p
+        for t, q in wanted.items():
+            self.model += self.pulp.lpSum(y[s, t] for s in made) == q
+        for (s, t), variable in y.items():
+            yield (value, s, t), variable
+
+    def _made(self, value: str) -> End:
+        node = self.problem.makers.get(value, "")
+        return self._end(node, lambda row: self.problem.made(value, row))
+
+    def _wanted(self, value: str, use: Use) -> End:
+        return self._end(use.node, lambda row: self.problem.wanted(value, use, row))
+
+    def _end(self, node: str, layout: Any) -> End:
+        """By layout: the sum of the node's rows that have it there; 1 where the node is fixed."""
+        if node not in self.x:
+            return {layout(0): 1}
+        rows: dict[Layout, list[Any]] = {}
+        for index, variable in enumerate(self.x[node]):
+            rows.setdefault(layout(index), []).append(variable)
+        if len(rows) == 1:
+            return dict.fromkeys(rows, 1)
+        return {layout: self.pulp.lpSum(row) for layout, row in rows.items()}
+
+    def _variable(self, kind: str, category: str = "Continuous") -> Any:
+        return self.model.add_variable(f"{kind}{next(self.numbers)}", 0, 1, cat=category)

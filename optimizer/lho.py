@@ -1,0 +1,38 @@
+"""Layout hoisting: the Transforms behind a branch become one.
+
+Source: the paper, section 5.2, Fig. 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from optimizer.edges import merged, users
+from optimizer.settings import Settings
+from resolver.extended import ExtendedGraph, TransformNode
+
+
+def hoist(graph: ExtendedGraph, settings: Settings) -> ExtendedGraph:  # noqa: ARG001
+    """f1(T(v)), ..., fn(T(v)) = f1(u), ..., fn(u) with u = T(v), where no one else uses the branch.
+
+    A branch node is one whose immediate successors (1) are all Transforms, (2) of one value of it,
+    (3) to the same layout. Each rewriting removes a Transform, so it ends.
+    """
+    return merged(graph, list(_branches(graph)))
+
+
+def _branches(graph: ExtendedGraph) -> Iterator[list[TransformNode]]:
+    reading = users(graph)
+    branches = [(name,) for name in graph.inputs] + [node.outputs for node in graph.nodes]
+    for outputs in branches:
+        behind = [user for name in outputs for user in reading[name]]
+        transforms = [user for user in behind if isinstance(user, TransformNode)]
+        if len(behind) < 2 or len(transforms) < len(behind):
+            continue
+        value, wanted = graph.values[transforms[0].input], graph.values[transforms[0].output]
+        if all(
+            node.input == value.name
+            and graph.values[node.output].layout.same(wanted.layout, value.dims)
+            for node in transforms
+        ):
+            yield transforms

@@ -1,0 +1,145 @@
+"""The choice of rows as a problem of its own: who makes what, who wants it how, at what cost.
+
+Each node runs in one of its *rows* (one layout an operand); a node with one row is fixed. A graph's
+inputs and outputs are fixed too. A Transform is owed for each (value, layout) that somebody wants
+and that is not the layout in which the value is made; identical ones count once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from ptensor.evaluation import Decision
+from ptensor.layout import Layout
+from resolver.evaluate import Resolution
+from resolver.extended import OpNode, Origin
+from vtensor.tensor import VTensor
+
+#: Which row each open node takes, by number; 0, the resolver's, where nothing is said.
+Assignment = Mapping[str, int]
+
+
+class Cost(NamedTuple):
+    """What Transforms move, padded bytes read plus written; and how many there are."""
+
+    bytes: int
+    transforms: int
+
+
+class Use(NamedTuple):
+    """Who wants a value: an input of a node, by its place; a delivery has a layout and no node."""
+
+    node: str
+    place: int
+    layout: Layout | None = None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Rows, and the edges between them.
+
+    Attributes:
+        resolution: whose nodes and values these are.
+        output_layouts: how outputs are delivered, as for ``extend``.
+        rows: the rows of each open node, the resolver's first.
+    """
+
+    resolution: Resolution
+    output_layouts: Mapping[str, Layout]
+    rows: Mapping[str, Sequence[Decision]]
+    _known: dict[object, dict[Layout, Layout]] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, origin: Origin, rows: Mapping[str, Sequence[Decision]]) -> Problem:
+        """The problem of a graph's origin; nodes with one row are left out."""
+        several = {name: tuple(row) for name, row in rows.items() if len(row) > 1}
+        return cls(origin.resolution, origin.output_layouts, several)
+
+    @cached_property
+    def nodes(self) -> dict[str, OpNode]:
+        """The nodes by name."""
+        return {node.name: node for node in self.resolution.nodes}
+
+    @cached_property
+    def makers(self) -> dict[str, str]:
+        """The node that makes a value."""
+        return {name: node.name for node in self.resolution.nodes for name in node.outputs}
+
+    @cached_property
+    def uses(self) -> dict[str, list[Use]]:
+        """Who wants each value that is no constant; nobody who takes it in whatever layout."""
+        found: dict[str, list[Use]] = {}
+        for node in self.resolution.nodes:
+            for index, name in enumerate(node.inputs):
+                if not self.value(name).constant:
+                    found.setdefault(name, []).append(Use(node.name, index))
+        for alias, name in self.resolution.outputs.items():
+            layout = self.output_layouts.get(alias, Layout.plain(self.value(name).dims))
+            if not layout.is_any and not self.value(name).constant:
+                found.setdefault(name, []).append(Use("", 0, layout))
+        return found
+
+    def value(self, name: str) -> VTensor:
+        """A value of the network."""
+        return self.resolution.values[name]
+
+    def node_rows(self, node: str) -> Sequence[Decision]:
+        """All rows of a node."""
+        return self.rows.get(node) or (self.nodes[node].decision,)
+
+    def same(self, value: str, layout: Layout) -> Layout:
+        """One layout for all that put every element of a value at the same place."""
+        dims = self.value(value).dims
+        known = self._known.setdefault(tuple(dims.items()), {})
+        if layout not in known:
+            alike = (known[other] for other in known if other.same(layout, dims))
+            known[layout] = next(alike, layout)
+        return known[layout]
+
+    def made(self, value: str, row: int) -> Layout:
+        """The layout in which a value is made when its maker runs in a row."""
+        if value not in self.makers:
+            layout = self.value(value).produced_layout
+            assert layout is not None, "the resolver gives every value a layout"
+            return self.same(value, layout)
+        node = self.nodes[self.makers[value]]
+        place = len(node.inputs) + node.outputs.index(value)
+        return self.same(value, self.node_rows(node.name)[row].layouts[place])
+
+    def wanted(self, value: str, use: Use, row: int) -> Layout:
+        """The layout in which a use wants a value when its node runs in a row."""
+        if use.layout is not None:
+            return self.same(value, use.layout)
+        return self.same(value, self.node_rows(use.node)[row].layouts[use.place])
+
+    def bytes(self, value: str, source: Layout, target: Layout) -> int:
+        """What a Transform of a value reads and writes, pads included."""
+        tensor = self.value(value)
+        return sum(layout.nbytes(tensor.dims, tensor.dtype) for layout in (source, target))
+
+    def edges(
+        self, chosen: Assignment, values: Iterable[str] | None = None
+    ) -> Iterator[tuple[str, Layout, Layout, Use]]:
+        """Value, layout in which it is made, layout in which it is wanted, by whom.
+
+        ``values`` are those to look at; None is all.
+        """
+        for value in self.uses if values is None else values:
+            source = self.made(value, chosen.get(self.makers.get(value, ""), 0))
+            for use in self.uses.get(value, ()):
+                yield value, source, self.wanted(value, use, chosen.get(use.node, 0)), use
+
+    def shared_cost(self, chosen: Assignment, values: Iterable[str] | None = None) -> Cost:
+        """The objective ``shared``: identical Transforms of a value count once."""
+        owed = {(v, s, t) for v, s, t, _ in self.edges(chosen, values) if s != t}
+        return Cost(sum(self.bytes(*edge) for edge in owed), len(owed))
+
+    def paper_cost(self, chosen: Assignment) -> int:
+        """The objective ``paper``: the edges whose two ends differ.
+
+        Source: the paper, section 5.2, the cost matrix C_ij.
+        """
+        return sum(source != target for _, source, target, _ in self.edges(chosen))

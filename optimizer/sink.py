@@ -1,0 +1,75 @@
+"""A Transform passes a node that does not mind: below it, or above it, when that costs less.
+
+What minds and what does not is not said here: a node's rows tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from optimizer.candidates import shared_rows
+from optimizer.problem import Problem
+from optimizer.remake import remade
+from optimizer.settings import Settings
+from resolver.extended import ExtendedGraph, OpNode
+
+Fits = Callable[[Problem, OpNode, dict[str, int], int], bool]
+
+
+def sink(graph: ExtendedGraph, settings: Settings) -> ExtendedGraph:  # noqa: ARG001
+    """f(T(v)) = T(f(v)), where that is cheaper: from top to bottom."""
+    return _moved(graph, _takes_what_comes, downwards=True)
+
+
+def rise(graph: ExtendedGraph, settings: Settings) -> ExtendedGraph:  # noqa: ARG001
+    """T(f(v, w)) = f(T(v), T(w)), where that is cheaper: from bottom to top."""
+    return _moved(graph, _makes_what_is_wanted, downwards=False)
+
+
+def _moved(graph: ExtendedGraph, fits: Fits, downwards: bool) -> ExtendedGraph:
+    """Change one node's row after another while the cost falls.
+
+    Cost is a pair of whole numbers of at least 0 that each rewriting lowers, so it ends.
+    """
+    proven = graph.certificate is not None and graph.certificate.minimal
+    if proven or not any(graph.transforms()):
+        return graph
+    origin = graph.origin
+    assert origin is not None, "a graph that extend made has an origin"
+    problem = Problem.of(origin, shared_rows(origin.resolution))
+    nodes = [node for node in origin.resolution.nodes if node.name in problem.rows]
+    order = nodes if downwards else nodes[::-1]
+    chosen: dict[str, int] = {}
+    while sum(_improved(problem, node, chosen, fits) for node in order):
+        pass
+    return remade(graph, problem, chosen) if chosen else graph
+
+
+def _improved(problem: Problem, node: OpNode, chosen: dict[str, int], fits: Fits) -> bool:
+    """Give a node the cheapest row that fits, if it is cheaper than its own."""
+    around: Iterable[str] = {*node.inputs, *node.outputs} & problem.uses.keys()
+    own = chosen.get(node.name, 0)
+    rows = range(len(problem.rows[node.name]))
+    costs = {
+        row: problem.shared_cost({**chosen, node.name: row}, around)
+        for row in rows
+        if row == own or fits(problem, node, chosen, row)
+    }
+    best = min(costs, key=lambda row: (costs[row], row != own))
+    if costs[best] < costs[own]:
+        chosen[node.name] = best
+        return True
+    return False
+
+
+def _takes_what_comes(problem: Problem, node: OpNode, chosen: dict[str, int], row: int) -> bool:
+    """Some input is wanted as it is made."""
+    changed = {**chosen, node.name: row}
+    ends = problem.edges(changed, node.inputs)
+    return any(use.node == node.name and made == wanted for _, made, wanted, use in ends)
+
+
+def _makes_what_is_wanted(problem: Problem, node: OpNode, chosen: dict[str, int], row: int) -> bool:
+    """Some output is made as it is wanted."""
+    changed = {**chosen, node.name: row}
+    return any(made == wanted for _, made, wanted, _ in problem.edges(changed, node.outputs))

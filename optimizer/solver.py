@@ -1,0 +1,107 @@
+"""Solving an integer program: HiGHS where it is installed, else the CBC that comes with PuLP."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import re
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+#: Seconds that a solver may take.
+TIME_LIMIT = 10.0
+
+
+class SolverError(Exception):
+    """A solver is missing, crashed, or found nothing; the plan stays as it was."""
+
+
+@dataclass(frozen=True)
+class Solved:
+    """How a solver ended.
+
+    Attributes:
+        solver: its name.
+        status: ``optimal``, or ``time limit``: the best that was found by then.
+        objective: the value of what was found.
+        bound: no solution is below it.
+        seconds: how long it took.
+    """
+
+    solver: str
+    status: str
+    objective: float
+    bound: float
+    seconds: float
+
+    @property
+    def gap(self) -> float:
+        """How far the objective may be from the best, relative to it."""
+        apart = max(self.objective - self.bound, 0.0)
+        return apart / abs(self.objective) if apart else 0.0
+
+
+def solver_name() -> str:
+    """The solver that ``solve`` takes."""
+    return "HiGHS" if importlib.util.find_spec("highspy") else "CBC"
+
+
+def solve(model: Any, solver: str = "", time_limit: float = TIME_LIMIT) -> Solved:
+    """Solve a ``pulp.LpProblem`` to proven optimality, or as far as the time goes.
+
+    Args:
+        model: its variables hold the solution afterwards.
+        solver: ``HiGHS`` or ``CBC``; empty is ``solver_name()``.
+        time_limit: seconds.
+
+    Raises:
+        SolverError: the solver is not there, fails, or finds nothing in its time.
+    """
+    name, begin = solver or solver_name(), time.perf_counter()
+    try:
+        ended, bound = _highs(model, time_limit) if name == "HiGHS" else _cbc(model, time_limit)
+    except Exception as error:  # whatever a solver raises, the plan goes on without it
+        raise SolverError(f"{name}: {type(error).__name__}: {error}") from error
+    objective = model.objective.value() if model.objective else 0.0
+    if objective is None or any(variable.value() is None for variable in model.variables()):
+        raise SolverError(f"{name} found nothing: {ended}")
+    value = float(objective)
+    optimal = ended == "optimal"
+    if not optimal and ended != "time limit":
+        raise SolverError(f"{name}: {ended}")
+    return Solved(name, ended, value, value if optimal else bound, time.perf_counter() - begin)
+
+
+def _highs(model: Any, time_limit: float) -> tuple[str, float]:
+    import pulp
+
+    model.solve(pulp.HiGHS(msg=False, gapRel=0.0, timeLimit=time_limit, threads=1))
+    ended = model.solverModel.getModelStatus().name
+    words = {"kOptimal": "optimal", "kTimeLimit": "time limit", "kModelEmpty": "optimal"}
+    return words.get(ended, ended), float(model.solverModel.getInfo().mip_dual_bound)
+
+
+def _cbc(model: Any, time_limit: float) -> tuple[str, float]:
+    import pulp
+
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        command = pulp.COIN_CMD(
+            path=pulp.PULP_CBC_CMD.pulp_cbc_path,  # the one that PuLP brings
+            msg=False,
+            gapRel=0.0,
+            timeLimit=time_limit,
+            threads=1,
+            logPath=str(log),
+        )
+        model.solve(command)
+        text = log.read_text() if log.is_file() else ""
+    if model.sol_status == pulp.LpSolutionOptimal:
+        return "optimal", math.nan
+    found = re.search(r"Lower bound:\s+(\S+)", text)
+    timed_out = model.sol_status == pulp.LpSolutionIntegerFeasible
+    bound = float(found[1]) if found else -math.inf
+    return "time limit" if timed_out else pulp.LpSolution[model.sol_status], bound

@@ -1,0 +1,126 @@
+"""Seeded random graphs of toy operators: some nodes take any layout, the others one."""
+
+from __future__ import annotations
+
+import random
+from itertools import product
+
+import numpy as np
+
+from optimizer.problem import Assignment, Cost, Problem
+from resolver import ExtendedGraph, extend, resolve
+from resolver.extended import Origin
+from vtensor.graph import Graph
+from vtensor.operators import OPERATORS
+from vtensor.tensor import VTensor
+
+IMAGE = ("NCHW", "NHWC", "NCHW4c", "NCHW8c")
+ROW = ("NC", "CN", "NC4c")
+
+#: The most open nodes of a graph.
+OPEN = 6
+
+#: The most assignments that are tried one by one.
+MOST = 40_000
+
+
+def random_graph(seed: int) -> Graph:
+    """Up to ten nodes, about six of them open; channels may be no multiple of a block."""
+    rng = random.Random(seed)
+    g = Graph(f"random{seed}")
+    sizes = {"N": 2, "C": rng.choice((8, 8, 6)), "H": 3, "W": 2}
+    images = [g.input("x0", sizes)]
+    if rng.random() < 0.5:
+        images.append(g.input("x1", sizes))
+    rows = [g.input("row", {"N": 2, "C": sizes["C"]})]
+    bias = g.constant(np.arange(sizes["C"], dtype=np.float32), "C", "bias")
+    opened = 0
+    for index in range(rng.randint(6, 10)):
+        image = rng.random() < 0.85
+        lead = rng.choice(images[-4:] if image else rows)
+        others = rng.choices([*images[-4:], rows[-1], bias] if image else [*rows, bias], k=2)
+        inputs = [lead, *others[: rng.choice((0, 0, 1, 1, 2))]]
+        rng.shuffle(inputs)
+        inputs.sort(key=lambda value: value.dims != lead.dims)  # a whole one gives Mix its type
+        is_open = opened < OPEN and rng.random() < 0.65
+        opened += is_open
+        asks = asked(rng, inputs, lead, is_open)
+        value = g.add(OPERATORS["Mix"].cls(asks), *inputs, name=f"n{index}")
+        (images if image else rows).append(value)
+    made = [value for value in [*images, *rows] if value.op]
+    used = {name for node in g.nodes.values() for name in node.inputs}
+    ends = [value for value in made if value.name not in used]
+    for value in dict.fromkeys([*ends, rng.choice(made)]):
+        g.output(value)
+    return g.seal()
+
+
+def asked(
+    rng: random.Random, inputs: list[VTensor], output: VTensor, is_open: bool
+) -> tuple[str, ...]:
+    """What a node asks for its operands: ANY of all, or one layout of each."""
+    if is_open:
+        return ("ANY",) * (len(inputs) + 1)
+    pairs = [rng.choice(IMAGE if "H" in t.dims else ROW) for t in (*inputs, output)]
+    return tuple(
+        "C" if len(t.dims) == 1 else text for t, text in zip((*inputs, output), pairs, strict=True)
+    )
+
+
+def extended_of(graph: Graph) -> ExtendedGraph:
+    """The resolver's graph, every output delivered in declared order."""
+    return extend(resolve(graph))
+
+
+def origin_of(extended: ExtendedGraph) -> Origin:
+    """What a graph was made from."""
+    assert extended.origin is not None
+    return extended.origin
+
+
+def moved(extended: ExtendedGraph) -> Cost:
+    """What the Transforms of a graph really move, and how many there are."""
+    values = extended.values
+    sizes = [values[t.input].nbytes + values[t.output].nbytes for t in extended.transforms()]
+    return Cost(sum(sizes), len(sizes))
+
+
+def combinations(problem: Problem) -> int:
+    """How many assignments there are."""
+    return int(np.prod([len(rows) for rows in problem.rows.values()], dtype=np.int64))
+
+
+def by_brute_force(problem: Problem) -> tuple[Cost, int]:
+    """The least of each objective over all assignments; only the cost functions are shared.
+
+    What a value costs depends on its maker and its users alone, so it is reckoned once for them.
+    """
+    names = list(problem.rows)
+    known: dict[tuple[object, ...], tuple[Cost, int]] = {}
+    around = {value: _around(problem, value) for value in problem.uses}
+    best, fewest = None, None
+    for rows in product(*(range(len(problem.rows[name])) for name in names)):
+        chosen = dict(zip(names, rows, strict=True))
+        total, differing = Cost(0, 0), 0
+        for value, nodes in around.items():
+            key = (value, *(chosen[node] for node in nodes))
+            if key not in known:
+                known[key] = _of_value(problem, chosen, value)
+            cost, edges = known[key]
+            total = Cost(total.bytes + cost.bytes, total.transforms + cost.transforms)
+            differing += edges
+        best = total if best is None else min(best, total)
+        fewest = differing if fewest is None else min(fewest, differing)
+    assert best is not None
+    assert fewest is not None
+    return best, fewest
+
+
+def _around(problem: Problem, value: str) -> list[str]:
+    nodes = [problem.makers.get(value, ""), *(use.node for use in problem.uses[value])]
+    return [node for node in dict.fromkeys(nodes) if node in problem.rows]
+
+
+def _of_value(problem: Problem, chosen: Assignment, value: str) -> tuple[Cost, int]:
+    edges = problem.edges(chosen, [value])
+    return problem.shared_cost(chosen, [value]), sum(made != want for _, made, want, _ in edges)

@@ -1,0 +1,155 @@
+"""EWO against brute force on random graphs: the solver's choice is the best there is."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import numpy as np
+import pytest
+
+from libdesc.registry import registry
+from optimizer.candidates import paper_rows, shared_rows
+from optimizer.ilp import choose
+from optimizer.pipeline import optimise
+from optimizer.problem import Assignment, Problem
+from optimizer.settings import Settings
+from resolver import ExtendedGraph, check
+from tests.libraries.bench import Bench
+from tests.optimizer.graphs import (
+    MOST,
+    by_brute_force,
+    combinations,
+    extended_of,
+    moved,
+    origin_of,
+    random_graph,
+)
+from vtensor.graph import Graph, Node
+from vtensor.runtime.session import Session
+from vtensor.tensor import VTensor
+
+COUNT = 540 if os.environ.get("VTENSOR_TEST_ALL") else 60
+BATCH = 20
+LEVELS = ("none", "lho", "ewo", "all")
+
+
+def problems(seed: int) -> tuple[ExtendedGraph, Problem, Problem]:
+    """The resolver's graph, and its problems for ``shared`` and ``paper``."""
+    extended = extended_of(random_graph(seed))
+    origin = origin_of(extended)
+    rows = shared_rows(origin.resolution), paper_rows(origin.resolution)
+    return extended, Problem.of(origin, rows[0]), Problem.of(origin, rows[1])
+
+
+@pytest.mark.parametrize("first", range(0, COUNT, BATCH))
+def test_the_program_finds_what_brute_force_finds(bench: Bench, first: int) -> None:
+    for seed in range(first, first + BATCH):
+        _, shared, paper = problems(seed)
+        if combinations(shared) > MOST:
+            continue
+        solver = "CBC" if seed % 10 == 0 else ""
+        check_minimal(shared, choose(shared, "shared", solver).chosen)
+        _, fewest = by_brute_force(paper)
+        assert paper.paper_cost(choose(paper, "paper", solver).chosen) == fewest, seed
+
+
+def check_minimal(problem: Problem, chosen: Assignment) -> None:
+    """No assignment costs less."""
+    least, _ = by_brute_force(problem)
+    assert problem.shared_cost(chosen) == least, problem.resolution.name
+
+
+def test_most_graphs_are_small_enough_and_most_have_a_choice(bench: Bench) -> None:
+    """What the proof would be worth otherwise."""
+    sizes = [combinations(problems(seed)[1]) for seed in range(COUNT)]
+    assert sum(1 < size <= MOST for size in sizes) >= 0.95 * COUNT
+    assert sum(len(problems(seed)[1].rows) >= 4 for seed in range(30)) >= 12
+
+
+@pytest.mark.parametrize("first", range(0, COUNT, BATCH))
+def test_each_level_is_sound_and_none_is_worse(bench: Bench, first: int) -> None:
+    able = [library.name for library in registry().libraries.values() if library.transforms]
+    for seed in range(first, first + BATCH):
+        graph = random_graph(seed)
+        resolved = extended_of(graph)
+        costs = [moved(resolved)]
+        for level in LEVELS[1:]:
+            found = optimise(resolved, level)
+            check(found, graph, able)
+            costs.append(moved(found))
+        assert costs == sorted(costs, reverse=True), seed
+        certificate = optimise(resolved, "ewo").certificate
+        assert certificate is not None
+        left = (certificate.bytes_after, certificate.count_after)
+        assert (left, certificate.bound) == (costs[2], costs[2].bytes), seed
+
+
+@pytest.mark.parametrize("seed", range(0, COUNT, 10))
+def test_a_pass_a_second_time_changes_nothing(bench: Bench, seed: int) -> None:
+    resolved = extended_of(random_graph(seed))
+    assert str(resolved) == str(extended_of(random_graph(seed)))
+    for name in ("lho", "ewo", "sink", "rise", "share", "cancel"):
+        once = optimise(resolved, [name])
+        assert moved(optimise(once, [name])) == moved(once), name
+        if name in ("lho", "share", "cancel"):
+            assert str(optimise(once, [name])) == str(once), name
+
+
+@pytest.mark.parametrize("seed", range(0, COUNT, 6))
+def test_values_stay(bench: Bench, seed: int) -> None:
+    graph = random_graph(seed)
+    draw = np.random.default_rng(seed)
+    feeds = {
+        name: draw.integers(-8, 9, list(graph.values[name].dims.values())).astype(np.float32)
+        for name in graph.inputs
+    }
+    answers = []
+    for level, objective in [*((level, "shared") for level in LEVELS), ("all", "paper")]:
+        with Session(graph, optimize=level, objective=objective, threads=1) as session:
+            answers.append(session.run(None, feeds))
+    for answer in answers[1:]:
+        for one, other in zip(answers[0], answer, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def shuffled(graph: Graph, seed: int) -> Graph:
+    """The same graph with the operands of open nodes in another order."""
+    rng = random.Random(seed)
+    g = Graph(graph.name)
+    values = {name: g.input(name, graph.values[name].dims) for name in graph.inputs}
+    for name, array in graph.constants.items():
+        values[name] = g.constant(array, list(graph.values[name].dims), name)
+    for node in graph.nodes.values():
+        values[node.outputs[0]] = g.add(node.op, *_turned(node, values, rng), name=node.name)
+    for alias, name in graph.outputs.items():
+        g.output(values[name], alias)
+    return g.seal()
+
+
+def _turned(node: Node, values: dict[str, VTensor], rng: random.Random) -> list[VTensor]:
+    inputs = [values[name] for name in node.inputs]
+    if set(node.op.asks) == {"ANY"}:  # type: ignore[attr-defined]
+        head = [t for t in inputs if t.dims == inputs[0].dims]
+        inputs = [*rng.sample(head, len(head)), *inputs[len(head) :]]
+    return inputs
+
+
+@pytest.mark.parametrize("seed", range(0, COUNT, 6))
+def test_the_best_does_not_depend_on_the_order_of_operands(bench: Bench, seed: int) -> None:
+    one, other = random_graph(seed), shuffled(random_graph(seed), seed)
+    for objective in ("shared", "paper"):
+        settings = Settings(objective)
+        found = [optimise(extended_of(g), ["ewo"], settings).certificate for g in (one, other)]
+        assert found[0] is not None
+        assert found[1] is not None
+        assert found[0].bound == found[1].bound, objective
+
+
+def test_a_choice_that_is_not_the_best_is_seen(bench: Bench) -> None:
+    """The twin: the resolver's own rows, which on some graph are not the cheapest."""
+    shared = [problems(seed)[1] for seed in range(12)]
+    worse = next(one for one in shared if one.shared_cost(choose(one).chosen) < one.shared_cost({}))
+    check_minimal(worse, choose(worse).chosen)
+    with pytest.raises(AssertionError):
+        check_minimal(worse, {})

@@ -1,0 +1,105 @@
+"""Solvers that are missing, crash, or run out of time: the plan stays LHO's, and says so."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from optimizer import ewo, ilp, solver
+from optimizer.pipeline import optimise
+from optimizer.settings import Settings
+from optimizer.solver import Solved, SolverError, solve, solver_name
+from tests.libraries.bench import Bench
+from tests.optimizer.graphs import extended_of, moved, random_graph
+from vtensor.report import certificate_lines
+from vtensor.runtime.session import Session
+
+SEED = 8  # a graph that EWO improves
+
+
+def test_the_two_solvers_agree(bench: Bench) -> None:
+    for seed in range(10):
+        resolved = extended_of(random_graph(seed))
+        found = [optimise(resolved, "ewo", Settings(solver=name)) for name in ("HiGHS", "CBC")]
+        assert moved(found[0]) == moved(found[1])
+        certificates = [one.certificate for one in found]
+        assert all(one is not None and one.status == "optimal" for one in certificates)
+
+
+@pytest.mark.parametrize("name", ["HiGHS", "CBC"])
+def test_a_solver_that_fails(bench: Bench, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def crash(model: Any, limit: float) -> tuple[str, float]:
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr(solver, f"_{name.lower()}", crash)
+    resolved = extended_of(random_graph(SEED))
+    found = optimise(resolved, "ewo", Settings(solver=name))
+    assert str(found) == str(optimise(resolved, "lho"))
+    assert found.certificate is not None
+    assert found.certificate.status == f"failed: {name}: RuntimeError: out of luck"
+    assert found.certificate.bound is None
+    [line] = certificate_lines(found.certificate)
+    assert "not optimised (shared, " in line.text
+    assert "out of luck" in line.text
+
+
+def test_a_model_that_has_no_solution() -> None:
+    import pulp
+
+    model = pulp.LpProblem("none", pulp.LpMinimize)
+    x = model.add_variable("x", 0, 1, cat="Binary")
+    model += 1 * x
+    model += x >= 2
+    for name in ("HiGHS", "CBC"):
+        with pytest.raises(SolverError, match=name):
+            solve(model, name)
+
+
+def test_a_time_limit_never_makes_it_worse(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was found by then counts only where it is better than what there was."""
+    real = ilp.choose
+
+    def worst(problem: Any, *rest: Any) -> Any:
+        made = real(problem, *rest)
+        rows = {name: len(row) - 1 for name, row in problem.rows.items()}
+        late = Solved("HiGHS", "time limit", 1.0, 0.0, 1.0)
+        return made._replace(chosen=rows, solved=late, bound=0)
+
+    monkeypatch.setattr(ewo, "choose", worst)
+    for seed in range(10):
+        resolved = extended_of(random_graph(seed))
+        found = optimise(resolved, ["ewo"])
+        assert moved(found) <= moved(resolved)
+        certificate = found.certificate
+        assert certificate is not None
+        assert certificate.status == "time limit"
+        assert not certificate.minimal
+        assert certificate.bound is not None
+        assert certificate.bound <= moved(optimise(resolved, "all")).bytes
+
+
+def test_without_highs_it_is_cbc(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert solver_name() == "HiGHS"
+    monkeypatch.setattr("optimizer.solver.importlib.util.find_spec", lambda name: None)
+    assert solver_name() == "CBC"
+
+
+def test_a_session_has_the_certificate(bench: Bench) -> None:
+    with Session(random_graph(SEED), threads=1) as session:
+        feeds = {p.name: np.zeros([s or 1 for s in p.shape], np.float32) for p in session.inputs}
+        session.run(None, feeds)
+        certificate, conversions = session.plan.certificate, session.conversions
+    assert certificate is not None
+    assert certificate.minimal
+    assert certificate.gap == 0
+    assert certificate.bound == certificate.bytes_after == sum(row.bytes for row in conversions)
+
+
+def test_importing_loads_no_solver() -> None:
+    code = "import vtensor, sys, optimizer.pipeline; print({'pulp', 'highspy'} & set(sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "set()"
