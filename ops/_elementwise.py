@@ -18,6 +18,7 @@ from ops._names import (
     old_broadcast_names,
     same_names,
 )
+from ops._writing import write_aligned
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.dims import broadcast
 from vtensor.operators import Context, NodeReader, Spelling
@@ -79,7 +80,7 @@ def unary(op_type: str, since: int, make: Callable[[NodeReader], object]) -> Spe
     def read(node: NodeReader) -> VTensor:
         return node.add(make(node), node.input(0))
 
-    return Spelling(op_type, since, read, same_names)
+    return Spelling(op_type, since, read, same_names, write=write_aligned(op_type))
 
 
 def binary(op_type: str, since: int, make: Callable[[NodeReader], object]) -> Spelling:
@@ -88,7 +89,7 @@ def binary(op_type: str, since: int, make: Callable[[NodeReader], object]) -> Sp
     def read(node: NodeReader) -> VTensor:
         return node.add(make(node), broadcast_input(node, 0), broadcast_input(node, 1))
 
-    return Spelling(op_type, since, read, broadcast_names)
+    return Spelling(op_type, since, read, broadcast_names, write=write_aligned(op_type))
 
 
 def binary_from_1(op_type: str, make: Callable[[NodeReader], object]) -> list[Spelling]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from libdesc.numpy.arrays import wide
 from ptensor import Layout, PTensor
 from vtensor.errors import DimError
-from vtensor.operators import NodeReader
+from vtensor.operators import NodeReader, NodeWriter, Write
 from vtensor.tensor import VTensor
 
 Array = np.ndarray[Any, Any]
@@ -28,6 +29,23 @@ def parameter(node: NodeReader, index: int, x: VTensor) -> VTensor:
     return t if len(long) == rank else node.reshape(t, long)
 
 
+def write_normalization(op_type: str) -> Write:
+    """The axes behind all other dims; the scale in the same order."""
+
+    def write(node: NodeWriter, op: Any) -> None:
+        x, scale = node.inputs
+        order = behind(list(x.dims), op.axes)
+        operands = node.operand(x, order), node.operand(scale, order)
+        node.emit(op_type, *operands, order=order, axis=-len(op.axes), epsilon=float(op.epsilon))
+
+    return write
+
+
+def behind(dims: Sequence[str], last: Sequence[str]) -> list[str]:
+    """The dims, these behind all others."""
+    return [*(dim for dim in dims if dim not in last), *last]
+
+
 def within(x: VTensor, axes: tuple[str, ...], scale: VTensor | None = None) -> None:
     """See that x has the dims that are normalized over and those that it is scaled along.
 
@@ -41,7 +59,7 @@ def within(x: VTensor, axes: tuple[str, ...], scale: VTensor | None = None) -> N
             raise DimError(f"scale must have dims of x, and in their sizes; {dim}={size} is not")
 
 
-def positions(x: VTensor, axes: tuple[str, ...]) -> tuple[int, ...]:
+def positions(x: VTensor, axes: Sequence[str]) -> tuple[int, ...]:
     """Where dims stand in declared order."""
     return tuple(list(x.dims).index(dim) for dim in axes)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from ops._writing import parameters
+from ops.biasadd import BiasAdd
 from ptensor import Layout
 from vtensor.errors import DimError
-from vtensor.operators import Naming, NodeReader
+from vtensor.operators import Naming, NodeReader, NodeWriter, Write
 from vtensor.tensor import VTensor
 
 Sizes = tuple[int, ...]
@@ -188,6 +190,29 @@ def _same_pads(
         begins.append(total // 2 if upper else total - total // 2)
         ends.append(total - begins[-1])
     return (*begins, *ends)
+
+
+def write_image(op_type: str) -> Write:
+    """One image to another; the parameters are the attributes."""
+
+    def write(node: NodeWriter, op: Any) -> None:
+        [x] = node.inputs
+        order = image_order(x).dims
+        node.emit(op_type, node.operand(x, order), order=order, **parameters(op))
+
+    return write
+
+
+def write_convolution(node: NodeWriter, op: Any) -> None:
+    """A convolution of any rank, with the bias that is added to it alone."""
+    x, w = node.inputs
+    order = image_order(x).dims
+    kernel = ["G*O", "I", *(dim for dim in "dhw" if dim in w.dims)]
+    bias = node.follower(BiasAdd, lambda b: tuple(b.dims) == ("C",))
+    operands = [node.operand(x, order), node.operand(w, kernel)]
+    operands += [] if bias is None else [node.operand(bias)]
+    attributes = {"group": w.dims.get("G", 1), **parameters(op)}
+    node.emit("Conv", *operands, order=order, **attributes)
 
 
 def image_names(node: Naming) -> None:

@@ -13,6 +13,7 @@ from ops._names import (
     old_broadcast_input,
     old_broadcast_names,
 )
+from ops._writing import write_aligned
 from ops.identity import Identity
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.dims import broadcast
@@ -40,7 +41,7 @@ def _read_sum(node: NodeReader) -> VTensor:
     elementwise=True,
     onnx=[
         Spelling("Add", 1, _read_old, old_broadcast_names, until=6),
-        Spelling("Add", 7, _read, broadcast_names),
+        Spelling("Add", 7, _read, broadcast_names, write=write_aligned("Add")),
         Spelling("Sum", 6, _read_sum, broadcast_names),
     ],
 )

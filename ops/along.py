@@ -11,9 +11,10 @@ import numpy as np
 from libdesc import invoker
 from libdesc.numpy.arrays import NUMBERS, wide
 from ops._names import same_names
+from ops._normalizations import behind, positions
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
-from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 Array = np.ndarray[Any, Any]
@@ -26,7 +27,13 @@ def _running(op_type: str, since: int, make: Callable[..., _Running]) -> Spellin
         flags = (bool(node.attribute(name, 0)) for name in ("exclusive", "reverse"))
         return node.add(make(axis, *flags), x)
 
-    return Spelling(op_type, since, read, same_names)
+    def write(node: NodeWriter, op: _Running) -> None:
+        [x] = node.inputs
+        [axis] = positions(x, (op.axis,))
+        operands = node.operand(x), node.constant(axis)
+        node.emit(op_type, *operands, exclusive=op.exclusive, reverse=op.reverse)
+
+    return Spelling(op_type, since, read, same_names, write=write)
 
 
 @dataclass(frozen=True)
@@ -126,8 +133,16 @@ def _read_triangle(node: NodeReader) -> VTensor:
     return node.add(Trilu(node.axis(-2, x), node.axis(-1, x), k, upper), x)
 
 
+def _write_triangle(node: NodeWriter, op: Trilu) -> None:
+    [x] = node.inputs
+    order = behind(list(x.dims), (op.rows, op.columns))
+    node.emit("Trilu", node.operand(x, order), node.constant(op.k), order=order, upper=op.upper)
+
+
 @operator(
-    "Trilu", dims={"x": "*", "y": "*"}, onnx=Spelling("Trilu", 14, _read_triangle, same_names)
+    "Trilu",
+    dims={"x": "*", "y": "*"},
+    onnx=Spelling("Trilu", 14, _read_triangle, same_names, write=_write_triangle),
 )
 class Trilu:
     """Keep a triangle of each matrix, and put zeros elsewhere.

@@ -16,6 +16,7 @@ from ops._windows import (
     read_pool,
     read_whole,
     refuse_empty,
+    write_image,
 )
 from ptensor import PTensor, lib_tagger
 from vtensor.operators import Context, NodeReader, Spelling, operator, param
@@ -38,7 +39,7 @@ def _read_whole(node: NodeReader) -> VTensor:
     dims={"x": "N C D? H? W", "y": "N C D? H? W"},
     equal=[("x.N", "y.N"), ("x.C", "y.C")],
     onnx=[
-        Spelling("AveragePool", 1, _read, pool_names),
+        Spelling("AveragePool", 1, _read, pool_names, write=write_image("AveragePool")),
         Spelling("GlobalAveragePool", 1, _read_whole, pool_names),
     ],
 )

@@ -15,7 +15,7 @@ from ops.mean import Mean
 from ops.mul import Mul
 from ops.times import Times
 from ptensor import Layout, PTensor, lib_tagger
-from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -58,12 +58,22 @@ def _statistics(node: NodeReader, x: VTensor) -> tuple[VTensor, VTensor]:
     return mean, node.add(average, node.add(Mul(), distance, distance))
 
 
+def _write(node: NodeWriter, op: BatchNorm) -> None:
+    x, *vectors = node.inputs
+    first, *rest = [dim for dim in x.dims if dim != "C"] or [""]
+    if not first:
+        raise node.refuse("an input without dims but C")
+    order = (first, "C", *rest)
+    operands = (node.operand(x, order), *map(node.operand, vectors))
+    node.emit("BatchNormalization", *operands, order=order, epsilon=float(op.epsilon))
+
+
 @operator(
     "BatchNorm",
     dims={"x": "* C", "scale": "C", "bias": "C", "mean": "C", "var": "C", "y": "* C"},
     equal=[("x.C", f"{role}.C") for role in ("scale", "bias", "mean", "var")],
     elementwise=True,
-    onnx=Spelling("BatchNormalization", 1, _read, _names),
+    onnx=Spelling("BatchNormalization", 1, _read, _names, write=_write),
 )
 class BatchNorm:
     """Normalize each channel by statistics that are given.

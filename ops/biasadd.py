@@ -6,13 +6,19 @@ import numpy as np
 
 from libdesc import eigen, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, aligned, finish
+from ops._writing import write_aligned
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
-from vtensor.operators import Context, operator
+from vtensor.operators import Context, operator, written
 from vtensor.tensor import VTensor
 
 
-@operator("BiasAdd", dims={"x": "*", "b": "*", "y": "*"}, elementwise=True)
+@operator(
+    "BiasAdd",
+    dims={"x": "*", "b": "*", "y": "*"},
+    elementwise=True,
+    onnx=written("Add", 7, write_aligned("Add")),
+)
 class BiasAdd:
     """Add to each element of ``x`` that of ``b`` in the same place along b's dims.
 

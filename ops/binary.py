@@ -6,6 +6,7 @@ import numpy as np
 
 from ops._elementwise import Array, Binary, binary, binary_from_1, numpy_binary, onednn_binary
 from ops._names import broadcast_names, chained
+from ops._writing import write_aligned
 from ops.identity import Identity
 from vtensor.operators import NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
@@ -137,7 +138,7 @@ class Mod(Binary):
     "Max",
     dims={"a": "*", "b": "*", "y": "*"},
     elementwise=True,
-    onnx=Spelling("Max", 6, _read_max, broadcast_names),
+    onnx=Spelling("Max", 6, _read_max, broadcast_names, write=write_aligned("Max")),
 )
 class Max(Binary):
     """The larger of two elements: y = max(a, b); NaN if one is NaN.
@@ -163,7 +164,7 @@ class Max(Binary):
     "Min",
     dims={"a": "*", "b": "*", "y": "*"},
     elementwise=True,
-    onnx=Spelling("Min", 6, _read_min, broadcast_names),
+    onnx=Spelling("Min", 6, _read_min, broadcast_names, write=write_aligned("Min")),
 )
 class Min(Binary):
     """The smaller of two elements: y = min(a, b); NaN if one is NaN.

@@ -5,9 +5,10 @@ from __future__ import annotations
 from itertools import product
 
 from libdesc import invoker
+from ops._windows import write_image
 from ptensor import PTensor, lib_tagger
 from vtensor.errors import DimError
-from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -28,6 +29,14 @@ def _read_space(node: NodeReader) -> VTensor:
     return node.add(SpaceToDepth(int(node.attribute("blocksize")), mode), _image(node))
 
 
+def _write_space(node: NodeWriter, op: SpaceToDepth) -> None:
+    if op.mode != "DCR":
+        raise node.refuse(f"mode {op.mode}: ONNX has DCR alone here")
+    order = ("N", "C", "H", "W")
+    operand = node.operand(node.inputs[0], order)
+    node.emit("SpaceToDepth", operand, order=order, blocksize=op.blocksize)
+
+
 def _image(node: NodeReader) -> VTensor:
     if node.input(0).ndimensions() != 4:
         raise node.refuse(f"{node.input(0).ndimensions()} dims; an image has four")
@@ -38,7 +47,7 @@ def _image(node: NodeReader) -> VTensor:
     "DepthToSpace",
     dims={"x": "N C H W", "y": "N C H W"},
     equal=[("x.N", "y.N"), ("x.C", "y.C * blocksize * blocksize")],
-    onnx=Spelling("DepthToSpace", 1, _read_depth, _names),
+    onnx=Spelling("DepthToSpace", 1, _read_depth, _names, write=write_image("DepthToSpace")),
 )
 class DepthToSpace:
     """Spread channels over squares of pixels.
@@ -91,7 +100,7 @@ def numpy_depth_to_space(ctx: Context, op: DepthToSpace, x: VTensor, y: VTensor)
     "SpaceToDepth",
     dims={"x": "N C H W", "y": "N C H W"},
     equal=[("x.N", "y.N"), ("x.C * blocksize * blocksize", "y.C")],
-    onnx=Spelling("SpaceToDepth", 1, _read_space, _names),
+    onnx=Spelling("SpaceToDepth", 1, _read_space, _names, write=_write_space),
 )
 class SpaceToDepth:
     """Gather squares of pixels into channels.

@@ -7,7 +7,7 @@ from ops._elementwise import numpy_unary
 from ops._names import same_names
 from ops.identity import Identity
 from vtensor.dtype import ITEMSIZE
-from vtensor.operators import Context, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 #: Complex numbers are not cast.
@@ -29,12 +29,19 @@ def _cast(node: NodeReader, to: str) -> VTensor:
     return node.add(Identity() if x.dtype == to else cast, x)
 
 
+def _write(node: NodeWriter, op: Cast) -> None:
+    if op.saturate and op.round_mode == "up":
+        node.emit("Cast", *map(node.operand, node.inputs), to=node.element_type(op.to))
+    else:
+        raise node.refuse("rounding that ONNX knows from opset 19 and 24 on is not written")
+
+
 @operator(
     "Cast",
     dims={"x": "*", "y": "*"},
     elementwise=True,
     onnx=[
-        Spelling("Cast", 6, _read, same_names),
+        Spelling("Cast", 6, _read, same_names, write=_write),
         Spelling("CastLike", 15, _read_like, same_names),
     ],
 )

@@ -7,7 +7,7 @@ import numpy as np
 from libdesc import eigen, guideline, invoker, onednn
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
-from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -24,11 +24,16 @@ def _read(node: NodeReader) -> VTensor:
     return node.add(Concat(axis), *inputs)
 
 
+def _write(node: NodeWriter, op: Concat) -> None:
+    order = list(node.outputs[0].dims)
+    node.emit("Concat", *(node.operand(x, order) for x in node.inputs), axis=order.index(op.axis))
+
+
 @operator(
     "Concat",
     dims={"x": "*", "y": "*"},
     structural="concat",
-    onnx=Spelling("Concat", 1, _read, _names),
+    onnx=Spelling("Concat", 1, _read, _names, write=_write),
 )
 class Concat:
     """Put tensors one behind another along a dim.

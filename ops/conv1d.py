@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from libdesc import guideline, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, convolution
-from ops._windows import counts, image_order
+from ops._windows import counts, image_order, write_convolution
 from ptensor import Layout, PTensor, lib_tagger
-from vtensor.operators import Context, operator, param
+from vtensor.operators import Context, operator, param, written
 from vtensor.tensor import VTensor
 
 One = tuple[int]
@@ -17,6 +17,7 @@ Two = tuple[int, int]
     "Conv1D",
     dims={"x": "N C W", "w": "G? O I w", "y": "N C W"},
     equal=[("w.G", "group"), ("x.C", "w.I * group"), ("y.C", "w.O * group")],
+    onnx=written("Conv", 1, write_convolution),
 )
 class Conv1D:
     """Slide the kernel ``w`` along the series ``x`` and sum over its window.

@@ -7,10 +7,11 @@ from typing import Any
 from libdesc import guideline, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, transposed_convolution
 from ops._windows import Sizes, image_names, image_order, read_image, spatial
+from ops._writing import parameters
 from ops.biasadd import BiasAdd
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
-from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 #: How ONNX's positions of the weights are called, by rank.
@@ -39,6 +40,16 @@ def _read(node: NodeReader) -> VTensor:
         w = node.reshape(w, {"G": group, **w.dims, "I": w.size("I") // group})
     y = node.add(op, x, w)
     return node.add(BiasAdd(), y, node.input(2, "C")) if node.has(2) else y
+
+
+def _write(node: NodeWriter, op: ConvTranspose) -> None:
+    x, w = node.inputs
+    order = image_order(x).dims
+    kernel = ["G*I", "O", *(dim for dim in "dhw" if dim in w.dims)]
+    bias = node.follower(BiasAdd, lambda b: tuple(b.dims) == ("C",))
+    operands = [node.operand(x, order), node.operand(w, kernel)]
+    operands += [] if bias is None else [node.operand(bias)]
+    node.emit("ConvTranspose", *operands, order=order, **parameters(op))
 
 
 def _read_window(node: NodeReader, x: VTensor, kernel: Sizes) -> dict[str, Any]:
@@ -77,7 +88,7 @@ def _read_window(node: NodeReader, x: VTensor, kernel: Sizes) -> dict[str, Any]:
     "ConvTranspose",
     dims={"x": "N C D? H? W", "w": "G? I O d? h? w", "y": "N C D? H? W"},
     equal=[("w.G", "group"), ("x.C", "w.I * group"), ("y.C", "w.O * group"), ("x.N", "y.N")],
-    onnx=Spelling("ConvTranspose", 1, _read, _names),
+    onnx=Spelling("ConvTranspose", 1, _read, _names, write=_write),
 )
 class ConvTranspose:
     """Lay the kernel ``w``, times each element of the image ``x``, onto an image, and add up.

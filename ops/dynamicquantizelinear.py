@@ -9,6 +9,7 @@ import numpy as np
 from libdesc import invoker
 from libdesc.numpy.arrays import FLOATS, wide
 from ops._names import same_names
+from ops._writing import write_aligned
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.operators import Context, NodeReader, Spelling, operator
 from vtensor.tensor import VTensor
@@ -22,7 +23,9 @@ def _read(node: NodeReader) -> list[VTensor]:
 @operator(
     "DynamicQuantizeLinear",
     dims={"x": "*", "y": "*", "scale": "*", "zero": "*"},
-    onnx=Spelling("DynamicQuantizeLinear", 11, _read, same_names),
+    onnx=Spelling(
+        "DynamicQuantizeLinear", 11, _read, same_names, write=write_aligned("DynamicQuantizeLinear")
+    ),
 )
 class DynamicQuantizeLinear:
     """Quantise to u8 by the scale that just holds every value, 0 included.

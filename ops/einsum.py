@@ -6,11 +6,12 @@ import numpy as np
 
 from libdesc import invoker
 from libdesc.numpy.arrays import NUMBERS, wide
+from ops._writing import write_sum
 from ops.gather import fresh
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.dims import broadcast
 from vtensor.errors import DimError
-from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -70,7 +71,15 @@ def _read(node: NodeReader) -> VTensor:
     return node.add(Einsum(node.output_names(), tuple(again.items())), *operands)
 
 
-@operator("Einsum", dims={"x": "*", "y": "*"}, onnx=Spelling("Einsum", 12, _read, _names))
+def _write(node: NodeWriter, op: Einsum) -> None:
+    write_sum(node, dict(op.same))
+
+
+@operator(
+    "Einsum",
+    dims={"x": "*", "y": "*"},
+    onnx=Spelling("Einsum", 12, _read, _names, write=_write),
+)
 class Einsum:
     """Multiply tensors, dims meeting by name, and sum over the dims that are not kept.
 

@@ -10,7 +10,7 @@ from ops._names import broadcast_input, same_names
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.dims import broadcast
 from vtensor.errors import DimError
-from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -35,7 +35,19 @@ def _read_tile(node: NodeReader) -> VTensor:
     return node.add(Tile(tuple(zip(x.dims, repeats, strict=True))), x)
 
 
-@operator("Expand", dims={"x": "*", "y": "*"}, onnx=Spelling("Expand", 8, _read, _names))
+def _write(node: NodeWriter, op: Expand) -> None:
+    [x], [y] = node.inputs, node.outputs
+    node.emit("Expand", node.operand(x, list(y.dims)), node.constant(list(y.dims.values())))
+
+
+def _write_tile(node: NodeWriter, op: Tile) -> None:
+    [x], repeats = node.inputs, dict(op.repeats)
+    node.emit("Tile", node.operand(x), node.constant([repeats.get(dim, 1) for dim in x.dims]))
+
+
+@operator(
+    "Expand", dims={"x": "*", "y": "*"}, onnx=Spelling("Expand", 8, _read, _names, write=_write)
+)
 class Expand:
     """Repeat a tensor along dims that it lacks, or has with size 1.
 
@@ -74,7 +86,11 @@ def numpy_expand(ctx: Context, op: Expand, x: VTensor, y: VTensor) -> None:
     finish(dst)
 
 
-@operator("Tile", dims={"x": "*", "y": "*"}, onnx=Spelling("Tile", 6, _read_tile, same_names))
+@operator(
+    "Tile",
+    dims={"x": "*", "y": "*"},
+    onnx=Spelling("Tile", 6, _read_tile, same_names, write=_write_tile),
+)
 class Tile:
     """Put a tensor beside itself, so many times along some dims.
 

@@ -11,10 +11,12 @@ import numpy as np
 from libdesc import invoker
 from libdesc.numpy.arrays import NUMBERS, wide
 from ops._names import same_names
+from ops._normalizations import positions
 from ops._reduce import without
+from ops._writing import parameters
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
-from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 Array = np.ndarray[Any, Any]
@@ -38,7 +40,12 @@ def _spelling(op_type: str, make: Callable[..., _Place]) -> Spelling:
         last = bool(node.attribute("select_last_index", 0))
         return node.add(make(axis, bool(node.attribute("keepdims", 1)), last), x)
 
-    return Spelling(op_type, 1, read, _names)
+    def write(node: NodeWriter, op: _Place) -> None:
+        [x] = node.inputs
+        [axis] = positions(x, (op.axis,))
+        node.emit(op_type, node.operand(x), **{**parameters(op), "axis": axis})
+
+    return Spelling(op_type, 1, read, _names, write=write)
 
 
 @dataclass(frozen=True)
@@ -141,10 +148,17 @@ def _read_top(node: NodeReader) -> Sequence[VTensor]:
     return list(result)
 
 
+def _write_top(node: NodeWriter, op: TopK) -> None:
+    [x] = node.inputs
+    [axis] = positions(x, (op.axis,))
+    k = node.constant([op.k])
+    node.emit("TopK", node.operand(x), k, axis=axis, largest=op.largest, sorted=op.sorted)
+
+
 @operator(
     "TopK",
     dims={"x": "*", "values": "*", "indices": "*"},
-    onnx=Spelling("TopK", 1, _read_top, _top_names),
+    onnx=Spelling("TopK", 1, _read_top, _top_names, write=_write_top),
 )
 class TopK:
     """The k largest or smallest elements along a dim, and where they are.

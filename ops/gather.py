@@ -9,7 +9,7 @@ import numpy as np
 from libdesc import invoker
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError, InputError
-from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 Array = np.ndarray[Any, Any]
@@ -69,11 +69,23 @@ def checked(indices: Array, size: int, op: str, axis: str) -> Array:
     return np.asarray(np.where(indices < 0, indices + size, indices))
 
 
+def _write(node: NodeWriter, op: Gather) -> None:
+    x, i = node.inputs
+    node.emit("Gather", node.operand(x), node.operand(i), axis=list(x.dims).index(op.axis))
+
+
+def _write_elements(node: NodeWriter, op: GatherElements) -> None:
+    x, i = node.inputs
+    order = list(x.dims)
+    operands = node.operand(x), node.operand(i, order)
+    node.emit("GatherElements", *operands, order=order, axis=order.index(op.axis))
+
+
 @operator(
     "Gather",
     dims={"x": "*", "i": "*", "y": "*"},
     structural="gather",
-    onnx=Spelling("Gather", 1, _read, _names),
+    onnx=Spelling("Gather", 1, _read, _names, write=_write),
 )
 class Gather:
     """Pick slices of a tensor by their places along a dim.
@@ -124,7 +136,7 @@ def numpy_gather(ctx: Context, op: Gather, x: VTensor, i: VTensor, y: VTensor) -
 @operator(
     "GatherElements",
     dims={"x": "*", "i": "*", "y": "*"},
-    onnx=Spelling("GatherElements", 11, _read_elements, _element_names),
+    onnx=Spelling("GatherElements", 11, _read_elements, _element_names, write=_write_elements),
 )
 class GatherElements:
     """Pick elements, each by its own place along a dim.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from libdesc import invoker
 from ops._names import same_names
+from ops._writing import write_aligned
 from ptensor import Layout, PTensor, lib_tagger, share
 from vtensor.operators import Context, NodeReader, Spelling, operator
 from vtensor.tensor import VTensor
@@ -18,7 +19,7 @@ def _read(node: NodeReader) -> VTensor:
     dims={"x": "*", "y": "*"},
     elementwise=True,
     structural="identity",
-    onnx=Spelling("Identity", 1, _read, same_names),
+    onnx=Spelling("Identity", 1, _read, same_names, write=write_aligned("Identity")),
 )
 class Identity:
     """The same tensor again: y = x. Nothing moves.

@@ -9,7 +9,15 @@ import numpy as np
 from libdesc import guideline, invoker, onednn
 from libdesc.numpy.arrays import FLOATS, wide
 from ops._names import same_names
-from ops._normalizations import average, parameter, positions, scale_order, spread, within
+from ops._normalizations import (
+    average,
+    parameter,
+    positions,
+    scale_order,
+    spread,
+    within,
+    write_normalization,
+)
 from ops._windows import image_names
 from ops.biasadd import BiasAdd
 from ptensor import Layout, PTensor, lib_tagger
@@ -34,6 +42,9 @@ def _read(node: NodeReader) -> list[VTensor]:
     op = LayerNormalization(tuple(names[first:]), float(node.attribute("epsilon", 1e-5)))
     y, mean, inverse = _normalize(node, op, x, parameter(node, 1, x))
     return [node.add(BiasAdd(), y, parameter(node, 2, x)) if node.has(2) else y, mean, inverse]
+
+
+_write = write_normalization("LayerNormalization")
 
 
 def _normalize(node: NodeReader, op: object, x: VTensor, scale: VTensor) -> list[VTensor]:
@@ -89,7 +100,9 @@ def _read_group(node: NodeReader) -> VTensor:
     "LayerNormalization",
     dims={"x": "*", "scale": "*", "y": "*", "mean": "*", "inverse": "*"},
     onnx=[
-        Spelling("LayerNormalization", 17, _read, _names),
+        Spelling(
+            "LayerNormalization", 17, _read, _names, write=write_normalization("LayerNormalization")
+        ),
         Spelling("InstanceNormalization", 6, _read_instance, _instance_names),
         Spelling("GroupNormalization", 21, _read_group, _group_names),
     ],

@@ -9,6 +9,7 @@ import numpy as np
 from libdesc import guideline, invoker, onednn
 from libdesc.numpy.arrays import FLOATS, wide
 from ops._names import same_names
+from ops._writing import write_along
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
 from vtensor.operators import Context, NodeReader, Spelling, operator, param
@@ -31,7 +32,7 @@ def _spellings(op_type: str, make: Callable[[tuple[str, ...]], object]) -> list[
 
     return [
         Spelling(op_type, 1, read_flattening, same_names, until=12),
-        Spelling(op_type, 13, read, same_names),
+        Spelling(op_type, 13, read, same_names, write=write_along(op_type)),
     ]
 
 

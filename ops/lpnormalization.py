@@ -9,7 +9,7 @@ from libdesc.numpy.arrays import FLOATS, wide
 from ops._names import same_names
 from ops._normalizations import positions, within
 from ptensor import Layout, PTensor, lib_tagger
-from vtensor.operators import Context, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -19,10 +19,15 @@ def _read(node: NodeReader) -> VTensor:
     return node.add(LpNormalization(axis, int(node.attribute("p", 2))), x)
 
 
+def _write(node: NodeWriter, op: LpNormalization) -> None:
+    [x] = node.inputs
+    node.emit("LpNormalization", node.operand(x), axis=list(x.dims).index(op.axis), p=op.p)
+
+
 @operator(
     "LpNormalization",
     dims={"x": "*", "y": "*"},
-    onnx=Spelling("LpNormalization", 1, _read, same_names),
+    onnx=Spelling("LpNormalization", 1, _read, same_names, write=_write),
 )
 class LpNormalization:
     """Divide by the sum of absolute values, or by the root of the sum of squares, along a dim.

@@ -15,6 +15,7 @@ from ops._windows import (
     read_image,
     read_pool,
     read_whole,
+    write_image,
 )
 from ptensor import PTensor, lib_tagger
 from vtensor.operators import Context, NodeReader, Spelling, operator, param
@@ -36,7 +37,7 @@ def _read_whole(node: NodeReader) -> VTensor:
     dims={"x": "N C D? H? W", "y": "N C D? H? W"},
     equal=[("x.N", "y.N"), ("x.C", "y.C")],
     onnx=[
-        Spelling("LpPool", 1, _read, pool_names),
+        Spelling("LpPool", 1, _read, pool_names, write=write_image("LpPool")),
         Spelling("GlobalLpPool", 1, _read_whole, pool_names),
     ],
 )

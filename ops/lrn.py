@@ -7,7 +7,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from libdesc import eigen, guideline, invoker, onednn
 from libdesc.numpy.arrays import FLOATS
-from ops._windows import image_order, pool_names, read_image
+from ops._windows import image_order, pool_names, read_image, write_image
 from ptensor import PTensor, lib_tagger
 from vtensor.operators import Context, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
@@ -24,7 +24,7 @@ def _read(node: NodeReader) -> VTensor:
     "LRN",
     dims={"x": "N C D? H? W", "y": "N C D? H? W"},
     equal=[(f"x.{dim}", f"y.{dim}") for dim in "NCDHW"],
-    onnx=Spelling("LRN", 1, _read, pool_names),
+    onnx=Spelling("LRN", 1, _read, pool_names, write=write_image("LRN")),
 )
 class LRN:
     """Divide each element by a power of the squares in the channels around it.

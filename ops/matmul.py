@@ -7,13 +7,14 @@ import numpy as np
 from libdesc import eigen, guideline, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, wide
 from ops._names import broadcast_input
+from ops._writing import write_sum
 from ops.add import Add
 from ops.biasadd import BiasAdd
 from ops.times import Times
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.dims import broadcast
 from vtensor.errors import DimError
-from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -92,11 +93,38 @@ def _times(node: NodeReader, factor: float, x: VTensor) -> VTensor:
     return x if factor == 1 else node.add(Times(factor), x)
 
 
+def _write(node: NodeWriter, op: MatMul) -> None:
+    """MatMul where it can be, Gemm for two matrices that are turned or have a bias, or Einsum."""
+    a, b = node.inputs
+    batch = [dim for dim in a.dims if dim in b.dims and dim != op.over]
+    rows, columns = ([d for d in t.dims if d not in (*batch, op.over)] for t in (a, b))
+    if not batch and len(rows) == len(columns) == 1:
+        _write_matrices(node, op.over, rows[0], columns[0])
+    elif max(len(rows), len(columns)) <= 1 and not (batch and len(rows) + len(columns) < 2):
+        left = node.operand(a, [*batch, *rows, op.over])
+        right = node.operand(b, [*batch, op.over, *columns])
+        node.emit("MatMul", left, right, order=[*batch, *rows, *columns])
+    else:
+        write_sum(node)
+
+
+def _write_matrices(node: NodeWriter, over: str, row: str, column: str) -> None:
+    a, b = node.inputs
+    turned = {"transA": [*a.dims] == [over, row], "transB": [*b.dims] == [column, over]}
+    bias = node.follower(BiasAdd, lambda _: True)
+    operands = [node.operand(a), node.operand(b)]
+    operands += [] if bias is None else [node.operand(bias, [row, column])]
+    if any(turned.values()) or bias is not None:
+        node.emit("Gemm", *operands, order=[row, column], **turned)
+    else:
+        node.emit("MatMul", *operands, order=[row, column])
+
+
 @operator(
     "MatMul",
     dims={"a": "*", "b": "*", "y": "*"},
     onnx=[
-        Spelling("MatMul", 1, _read, product_names),
+        Spelling("MatMul", 1, _read, product_names, write=_write),
         Spelling("Gemm", 1, _read_gemm, _gemm_names),
     ],
 )

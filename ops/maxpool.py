@@ -14,6 +14,7 @@ from ops._windows import (
     read_pool,
     read_whole,
     refuse_empty,
+    write_image,
 )
 from ops.maxpoolindices import MaxPoolIndices
 from ptensor import PTensor, lib_tagger
@@ -45,7 +46,7 @@ def _read_whole(node: NodeReader) -> VTensor:
     dims={"x": "N C D? H? W", "y": "N C D? H? W"},
     equal=[("x.N", "y.N"), ("x.C", "y.C")],
     onnx=[
-        Spelling("MaxPool", 1, _read, _names),
+        Spelling("MaxPool", 1, _read, _names, write=write_image("MaxPool")),
         Spelling("GlobalMaxPool", 1, _read_whole, pool_names),
     ],
 )

@@ -9,15 +9,24 @@ import numpy as np
 from libdesc import invoker
 from libdesc.numpy.arrays import NUMBERS, lowest, windows
 from ops._windows import Sizes, counts, geometry, image_order, refuse_empty
+from ops._writing import parameters
 from ptensor import PTensor, lib_tagger
-from vtensor.operators import Context, operator, param
+from vtensor.operators import Context, NodeWriter, operator, param, written
 from vtensor.tensor import VTensor
+
+
+def _write(node: NodeWriter, op: MaxPoolIndices) -> None:
+    [x], attributes = node.inputs, parameters(op)
+    order, columns = image_order(x).dims, attributes.pop("column_major")
+    operand = node.operand(x, order)
+    node.emit("MaxPool", operand, order=order, storage_order=columns, **attributes)
 
 
 @operator(
     "MaxPoolIndices",
     dims={"x": "N C D? H? W", "y": "N C D? H? W", "indices": "N C D? H? W"},
     equal=[("x.N", "y.N"), ("x.C", "y.C")],
+    onnx=written("MaxPool", 8, _write),
 )
 class MaxPoolIndices:
     """Slide a window over the image, take the largest element in it, and say which that is.

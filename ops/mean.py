@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from libdesc import eigen, guideline, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS
-from ops._reduce import reduced_dims, reduction_names, without
+from ops._reduce import AXES_ARE_AN_INPUT, reduced_dims, reduction_names, without
+from ops._writing import write_reduction
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
 from vtensor.operators import Context, NodeReader, Spelling, operator, param
@@ -17,7 +18,15 @@ def _read(node: NodeReader) -> VTensor:
 
 
 @operator(
-    "Mean", dims={"x": "*", "y": "*"}, onnx=Spelling("ReduceMean", 1, _read, reduction_names())
+    "Mean",
+    dims={"x": "*", "y": "*"},
+    onnx=Spelling(
+        "ReduceMean",
+        1,
+        _read,
+        reduction_names(),
+        write=write_reduction("ReduceMean", AXES_ARE_AN_INPUT),
+    ),
 )
 class Mean:
     """The mean over some dims; of integers, what is behind the point is cut off.

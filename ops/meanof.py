@@ -7,6 +7,7 @@ import numpy as np
 from libdesc import invoker
 from libdesc.numpy.arrays import FLOATS, aligned, finish, wide
 from ops._names import broadcast_input, broadcast_names
+from ops._writing import write_aligned
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.dims import broadcast
 from vtensor.operators import Context, NodeReader, Spelling, operator
@@ -21,7 +22,7 @@ def _read(node: NodeReader) -> VTensor:
     "MeanOf",
     dims={"x": "*", "y": "*"},
     elementwise=True,
-    onnx=Spelling("Mean", 6, _read, broadcast_names),
+    onnx=Spelling("Mean", 6, _read, broadcast_names, write=write_aligned("Mean")),
 )
 class MeanOf:
     """The mean of several tensors, dims meeting by name: y = (x0 + x1 + ...) / number of them.

@@ -9,7 +9,7 @@ from libdesc.numpy.arrays import FLOATS, wide
 from ops._names import axes_of, same_names
 from ops._normalizations import average, positions, within
 from ptensor import Layout, PTensor, lib_tagger
-from vtensor.operators import Context, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 #: What ONNX adds to the deviation.
@@ -22,10 +22,15 @@ def _read(node: NodeReader) -> VTensor:
     return node.add(MeanVarianceNormalization(axes_of(node, x, axes)), x)
 
 
+def _write(node: NodeWriter, op: MeanVarianceNormalization) -> None:
+    [x] = node.inputs
+    node.emit("MeanVarianceNormalization", node.operand(x), axes=positions(x, op.axes))
+
+
 @operator(
     "MeanVarianceNormalization",
     dims={"x": "*", "y": "*"},
-    onnx=Spelling("MeanVarianceNormalization", 9, _read, same_names),
+    onnx=Spelling("MeanVarianceNormalization", 9, _read, same_names, write=_write),
 )
 class MeanVarianceNormalization:
     """Subtract the mean and divide by the standard deviation over some dims.

@@ -12,6 +12,7 @@ from ops._names import (
     old_broadcast_input,
     old_broadcast_names,
 )
+from ops._writing import write_aligned
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.dims import broadcast
 from vtensor.operators import Context, NodeReader, Spelling, operator
@@ -32,7 +33,7 @@ def _read_old(node: NodeReader) -> VTensor:
     elementwise=True,
     onnx=[
         Spelling("Mul", 1, _read_old, old_broadcast_names, until=6),
-        Spelling("Mul", 7, _read, broadcast_names),
+        Spelling("Mul", 7, _read, broadcast_names, write=write_aligned("Mul")),
     ],
 )
 class Mul:

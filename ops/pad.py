@@ -8,7 +8,7 @@ from libdesc import eigen, invoker
 from ops._names import axes_of, same_names
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
-from vtensor.operators import Context, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -27,7 +27,22 @@ def _read(node: NodeReader) -> VTensor:
     return node.add(Pad(axes_of(node, x, axes), tuple(pads), mode, number), x)
 
 
-@operator("Pad", dims={"x": "*", "y": "*"}, onnx=Spelling("Pad", 2, _read, same_names))
+def _write(node: NodeWriter, op: Pad) -> None:
+    [x] = node.inputs
+    if op.mode == "wrap" and node.opset < 19:
+        raise node.refuse("ONNX has mode wrap from opset 19 on")
+    pads = {dim: (before, behind) for dim, before, behind in _pads(op)}
+    rows = [pads.get(dim, (0, 0)) for dim in x.dims]
+    told = [node.constant([*(row[0] for row in rows), *(row[1] for row in rows)])]
+    told += [node.constant(op.value, x.dtype)] if op.value else []
+    node.emit("Pad", node.operand(x), *told, mode=op.mode)
+
+
+@operator(
+    "Pad",
+    dims={"x": "*", "y": "*"},
+    onnx=Spelling("Pad", 2, _read, same_names, write=_write),
+)
 class Pad:
     """Put elements around a tensor; a negative pad takes elements away.
 

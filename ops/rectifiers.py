@@ -17,9 +17,10 @@ from ops._elementwise import (
     unary,
 )
 from ops._names import broadcast_input, broadcast_names, same_names
+from ops._writing import write_aligned
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import VTensorError
-from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -50,6 +51,12 @@ def _read_prelu(node: NodeReader) -> VTensor:
     if slope is not None and slope.size == 1 and slope.dtype.kind not in "iu":
         return node.add(LeakyRelu(float(slope.reshape(()))), x)
     return node.add(PRelu(), x, broadcast_input(node, 1))
+
+
+def _write_prelu(node: NodeWriter, op: PRelu) -> None:
+    if node.inputs[0].dims != node.outputs[0].dims:
+        raise node.refuse("slopes that have dims which the other operand has not")
+    write_aligned("PRelu")(node, op)
 
 
 def _old_prelu_names(node: Naming) -> None:
@@ -256,7 +263,7 @@ class Shrink(Unary):
     elementwise=True,
     onnx=[
         Spelling("PRelu", 1, _read_old_prelu, _old_prelu_names, until=6),
-        Spelling("PRelu", 7, _read_prelu, broadcast_names),
+        Spelling("PRelu", 7, _read_prelu, broadcast_names, write=_write_prelu),
     ],
 )
 class PRelu(Binary):

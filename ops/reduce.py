@@ -10,6 +10,7 @@ import numpy as np
 from libdesc import guideline, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, highest, lowest, wide
 from ops._reduce import AXES_ARE_AN_INPUT, Reduction, reduced_dims, reduction_names
+from ops._writing import write_reduction
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.operators import Context, NodeReader, Spelling, operator
 from vtensor.tensor import VTensor
@@ -26,7 +27,7 @@ def _spelling(
         x = node.input(0)
         return node.add(make(reduced_dims(node, x, since), bool(node.attribute("keepdims", 1))), x)
 
-    return Spelling(op_type, 1, read, reduction_names(since))
+    return Spelling(op_type, 1, read, reduction_names(since), write=write_reduction(op_type, since))
 
 
 @operator(

@@ -7,6 +7,7 @@ import numpy as np
 from libdesc import eigen, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS
 from ops._names import same_names
+from ops._writing import write_aligned
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.operators import Context, NodeReader, Spelling, operator
 from vtensor.tensor import VTensor
@@ -17,7 +18,10 @@ def _read(node: NodeReader) -> VTensor:
 
 
 @operator(
-    "Relu", dims={"x": "*", "y": "*"}, elementwise=True, onnx=Spelling("Relu", 1, _read, same_names)
+    "Relu",
+    dims={"x": "*", "y": "*"},
+    elementwise=True,
+    onnx=Spelling("Relu", 1, _read, same_names, write=write_aligned("Relu")),
 )
 class Relu:
     """Replace what is negative by 0: y = max(x, 0); NaN stays NaN.

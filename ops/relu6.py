@@ -13,7 +13,7 @@ from ops._names import same_names
 from ops.binary import Max, Min
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import VTensorError
-from vtensor.operators import Context, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -47,11 +47,25 @@ def _read_clip(node: NodeReader) -> VTensor:
     return node.add(Clip(-math.inf if low is None else low, math.inf if high is None else high), x)
 
 
+def _write(node: NodeWriter, op: Clip) -> None:
+    _emit(node, op.low, op.high)
+
+
+def _write_relu6(node: NodeWriter, op: Relu6) -> None:
+    _emit(node, 0, 6)
+
+
+def _emit(node: NodeWriter, *bounds: float) -> None:
+    [x] = node.inputs
+    given = ("" if math.isinf(bound) else node.constant(bound, x.dtype) for bound in bounds)
+    node.emit("Clip", node.operand(x), *given)
+
+
 @operator(
     "Relu6",
     dims={"x": "*", "y": "*"},
     elementwise=True,
-    onnx=Spelling("Clip", 6, _read, same_names),
+    onnx=Spelling("Clip", 6, _read, same_names, write=_write_relu6),
 )
 class Relu6:
     """Clip to the range from 0 to 6: y = min(max(x, 0), 6); NaN stays NaN.
@@ -101,7 +115,7 @@ def numpy_relu6(ctx: Context, op: Relu6, x: VTensor, y: VTensor) -> None:
     "Clip",
     dims={"x": "*", "y": "*"},
     elementwise=True,
-    onnx=Spelling("Clip", 6, _read_clip, same_names),
+    onnx=Spelling("Clip", 6, _read_clip, same_names, write=_write),
 )
 class Clip(Unary):
     """Clip to a range: y = min(max(x, low), high); NaN stays NaN.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from libdesc import invoker
+from ops._normalizations import positions
 from ptensor import Layout, PTensor, lib_tagger, share
 from vtensor.errors import DimError
-from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -27,11 +28,17 @@ def _read(node: NodeReader) -> VTensor:
     return node.add(Rename(tuple((names[i], names[i]) for i in order)), x)
 
 
+def _write(node: NodeWriter, op: Rename) -> None:
+    [x], back = node.inputs, {new: old for old, new in op.names}
+    order = [back.get(dim, dim) for dim in node.outputs[0].dims]
+    node.emit("Transpose", node.operand(x), perm=positions(x, order))
+
+
 @operator(
     "Rename",
     dims={"x": "*", "y": "*"},
     structural="rename",
-    onnx=Spelling("Transpose", 1, _read, _names),
+    onnx=Spelling("Transpose", 1, _read, _names, write=_write),
 )
 class Rename:
     """The same tensor under other dim names. Nothing moves.

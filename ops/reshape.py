@@ -8,7 +8,7 @@ from math import prod
 from libdesc import invoker
 from ptensor import Layout, PTensor, lib_tagger, share
 from vtensor.errors import DimError
-from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -88,12 +88,17 @@ def _read_unsqueeze(node: NodeReader) -> VTensor:
     return _to(node, x, [1 if position in new else next(rest) for position in range(rank)])
 
 
+def _write(node: NodeWriter, op: Reshape) -> None:
+    [x], sizes = node.inputs, list(node.outputs[0].dims.values())
+    node.emit("Reshape", node.operand(x), node.shape(x, sizes), allowzero=0 in sizes)
+
+
 @operator(
     "Reshape",
     dims={"x": "*", "y": "*"},
     structural="reshape",
     onnx=[
-        Spelling("Reshape", 1, _read_reshape, _no_names),
+        Spelling("Reshape", 1, _read_reshape, _no_names, write=_write),
         Spelling("Flatten", 1, _read_flatten, _flatten_names),
         Spelling("Squeeze", 1, _read_squeeze, _no_names),
         Spelling("Unsqueeze", 1, _read_unsqueeze, _no_names),

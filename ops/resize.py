@@ -12,9 +12,10 @@ from libdesc.numpy.arrays import NUMBERS, wide
 from libdesc.onednn.layouts import canonical_order
 from ops._names import same_names
 from ops._sampling import cubic, linear, settled
+from ops._writing import parameters
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
-from vtensor.operators import Context, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 Array = np.ndarray[Any, Any]
@@ -72,6 +73,25 @@ def _read(node: NodeReader) -> VTensor:
     return node.add(resize, x)
 
 
+def _write(node: NodeWriter, op: Resize) -> None:
+    if op.roi and op.coordinates == "tf_crop_and_resize":
+        raise node.refuse("a box that is cropped first is not written")
+    [x] = node.inputs
+    rows = {
+        dim: (size, scale, x.size(dim))
+        for dim, size, scale in zip(op.axes, op.sizes, op.scales, strict=True)
+    }
+    if all(old and scale == size / old for size, scale, old in rows.values()):
+        told = ["", node.constant([rows.get(dim, (old,))[0] for dim, old in x.dims.items()])]
+    else:
+        told = [node.constant([rows.get(dim, (1, 1.0))[1] for dim in x.dims], "f32")]
+    attributes = parameters(op)
+    for name in ("axes", "sizes", "scales", "roi"):
+        del attributes[name]
+    attributes["coordinate_transformation_mode"] = attributes.pop("coordinates")
+    node.emit("Resize", node.operand(x), "", *told, **attributes)
+
+
 def _row(node: NodeReader, index: int, length: int) -> list[float]:
     """A constant input of so many numbers; none where it is absent or empty."""
     row = [float(value) for value in node.constant(index)] if node.has(index) else []
@@ -106,7 +126,7 @@ def _read_scales(node: NodeReader) -> VTensor:
     dims={"x": "*", "y": "*"},
     onnx=[
         Spelling("Resize", 10, _read_scales, same_names, until=10),
-        Spelling("Resize", 11, _read, same_names),
+        Spelling("Resize", 11, _read, same_names, write=_write),
         Spelling("Upsample", 7, _read_scales, same_names, until=9),
     ],
 )

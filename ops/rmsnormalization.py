@@ -7,7 +7,15 @@ import numpy as np
 from libdesc import invoker
 from libdesc.numpy.arrays import FLOATS, wide
 from ops._names import same_names
-from ops._normalizations import average, parameter, positions, scale_order, spread, within
+from ops._normalizations import (
+    average,
+    parameter,
+    positions,
+    scale_order,
+    spread,
+    within,
+    write_normalization,
+)
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
@@ -30,7 +38,9 @@ def _read(node: NodeReader) -> VTensor:
 @operator(
     "RMSNormalization",
     dims={"x": "*", "scale": "*", "y": "*"},
-    onnx=Spelling("RMSNormalization", 23, _read, _names),
+    onnx=Spelling(
+        "RMSNormalization", 23, _read, _names, write=write_normalization("RMSNormalization")
+    ),
 )
 class RMSNormalization:
     """Divide by the root mean square over some dims.

@@ -11,7 +11,7 @@ from libdesc.numpy.arrays import wide
 from ops.gather import checked, fresh, within
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
-from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 Array = np.ndarray[Any, Any]
@@ -44,11 +44,19 @@ def _read_elements(node: NodeReader) -> VTensor:
     return node.add(ScatterElements(axis, node.attribute("reduction", "none")), x, i, updates)
 
 
+def _write_elements(node: NodeWriter, op: ScatterElements) -> None:
+    if op.reduction in ("max", "min") and node.opset < 18:
+        raise node.refuse(f"ONNX has reduction {op.reduction} from opset 18 on")
+    order = list(node.outputs[0].dims)
+    operands = (node.operand(x, order) for x in node.inputs)
+    node.emit("ScatterElements", *operands, axis=order.index(op.axis), reduction=op.reduction)
+
+
 @operator(
     "ScatterElements",
     dims={"x": "*", "i": "*", "updates": "*", "y": "*"},
     onnx=[
-        Spelling("ScatterElements", 11, _read_elements, _element_names),
+        Spelling("ScatterElements", 11, _read_elements, _element_names, write=_write_elements),
         Spelling("Scatter", 9, _read_elements, _element_names, until=10),
     ],
 )

@@ -7,9 +7,10 @@ from itertools import pairwise
 
 from libdesc import invoker
 from ops._names import axes_of, same_names
+from ops._normalizations import positions
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
-from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -59,11 +60,17 @@ def _parts(node: NodeReader, size: int) -> Sequence[int]:
     return [max(min(part, size - i * part), 0) for i in range(count)]
 
 
+def _write(node: NodeWriter, op: Slice) -> None:
+    [x] = node.inputs
+    rows = (op.starts, op.ends, positions(x, op.axes), op.steps)
+    node.emit("Slice", node.operand(x), *map(node.constant, rows))
+
+
 @operator(
     "Slice",
     dims={"x": "*", "y": "*"},
     onnx=[
-        Spelling("Slice", 1, _read, same_names),
+        Spelling("Slice", 1, _read, same_names, write=_write),
         Spelling("Split", 2, _read_split, _split_names),
     ],
 )

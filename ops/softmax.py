@@ -7,6 +7,7 @@ import numpy as np
 from libdesc import eigen, guideline, invoker, onednn
 from libdesc.numpy.arrays import FLOATS, lowest
 from ops._names import same_names
+from ops._writing import write_along
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
 from vtensor.operators import Context, NodeReader, Spelling, operator, param
@@ -33,7 +34,7 @@ def _read_flattening(node: NodeReader) -> VTensor:
     dims={"x": "*", "y": "*"},
     onnx=[
         Spelling("Softmax", 1, _read_flattening, same_names, until=12),
-        Spelling("Softmax", 13, _read, same_names),
+        Spelling("Softmax", 13, _read, same_names, write=write_along("Softmax")),
     ],
 )
 class Softmax:

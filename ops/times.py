@@ -5,11 +5,18 @@ from __future__ import annotations
 from libdesc import invoker, onednn
 from libdesc.numpy.arrays import NUMBERS
 from ptensor import Layout, PTensor, lib_tagger
-from vtensor.operators import Context, operator, param
+from vtensor.operators import Context, NodeWriter, operator, param, written
 from vtensor.tensor import VTensor
 
 
-@operator("Times", dims={"x": "*", "y": "*"}, elementwise=True)
+def _write(node: NodeWriter, op: Times) -> None:
+    [x] = node.inputs
+    if x.dtype[0] in "su" and op.factor != int(op.factor):
+        raise node.refuse(f"{x.dtype} times {op.factor}, which is no integer")
+    node.emit("Mul", node.operand(x), node.constant(op.factor, x.dtype))
+
+
+@operator("Times", dims={"x": "*", "y": "*"}, elementwise=True, onnx=written("Mul", 7, _write))
 class Times:
     """Multiply each element by a number: y = factor * x; integers are rounded towards zero.
 

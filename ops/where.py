@@ -7,6 +7,7 @@ import numpy as np
 from libdesc import invoker
 from libdesc.numpy.arrays import aligned, finish
 from ops._names import broadcast_input, broadcast_names
+from ops._writing import write_aligned
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.dims import broadcast
 from vtensor.operators import Context, NodeReader, Spelling, operator
@@ -21,7 +22,7 @@ def _read(node: NodeReader) -> VTensor:
     "Where",
     dims={"c": "*", "a": "*", "b": "*", "y": "*"},
     elementwise=True,
-    onnx=Spelling("Where", 9, _read, broadcast_names),
+    onnx=Spelling("Where", 9, _read, broadcast_names, write=write_aligned("Where")),
 )
 class Where:
     """Take one of two tensors' elements: y = a if c else b.

@@ -367,3 +367,23 @@ def test_no_such_cap(squeezenet: Path) -> None:
         ran = vtensor(command, squeezenet, "--isa", "mmx")
         assert ran.exit_code == 1
         assert "one of sse41, avx2, avx512, amx, max" in ran.stderr
+
+
+def test_export_writes_what_runs_the_same(squeezenet: Path, tmp_path: Path) -> None:
+    out = tmp_path / "again.onnx"
+    ran = vtensor("export", squeezenet, out, "--opset", 21)
+    assert ran.exit_code == 0, ran.output
+    assert "opset 21, 92 nodes, 1,235,496 parameters" in ran.stdout
+    assert onnx.load(out).opset_import[0].version == 21
+    tops = [vtensor("run", file, "--json", "--repeat", 1).stdout for file in (squeezenet, out)]
+    first, second = (json.loads(text)["outputs"] for text in tops)
+    assert first == second
+    row = json.loads(vtensor("export", out, tmp_path / "third.onnx", "--json").stdout)
+    assert (row["opset"], row["nodes"], row["parameters"]) == (17, 92, 1235496)
+
+
+def test_export_of_what_cannot_be_written(squeezenet: Path, tmp_path: Path) -> None:
+    for options, text in ((["--opset", 3], "among 17 to"), ([], "cannot be written there")):
+        ran = vtensor("export", squeezenet, tmp_path / "no" / "out.onnx", *options)
+        assert ran.exit_code == 1
+        assert text in ran.stderr

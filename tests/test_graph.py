@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import networkx as nx
 import numpy as np
+import onnx.parser
 import pytest
 
 from ops import Add, Conv2D, Relu
-from vtensor import Graph, Session
-from vtensor.errors import DimError, GraphError
+from vtensor import Graph, Session, VTensor
+from vtensor.errors import DimError, GraphError, InputError
 
 
 def residual() -> Graph:
@@ -70,3 +73,106 @@ def test_what_was_built_stays_built() -> None:
         graph.input("z", {"N": 1})
     with pytest.raises(GraphError, match="no output"):
         Graph("nothing").seal()
+
+
+def test_equality_goes_through_networkx() -> None:
+    graph = residual()
+    assert Graph.from_networkx(graph.to_networkx()) == graph
+
+
+def test_names_are_unique_and_scoped() -> None:
+    graph = Graph()
+    x = graph.input("x", {"N": 1})
+    with graph.scope("block1"):
+        names = [graph.add(Relu(), x).name for _ in range(2)]
+        with graph.scope("inner"):
+            names.append(graph.add(Relu(), x, name="last").name)
+            names.append(graph.constant(np.zeros(1, np.float32), "N").name)
+    names.append(graph.add(Relu(), x).name)
+    assert names == [
+        *("block1/Relu:0", "block1/Relu:1", "block1/inner/last", "block1/inner/constant:0"),
+        "Relu:0",
+    ]
+    with pytest.raises(GraphError, match="already has 'block1/Relu:0'"):
+        graph.add(Relu(), x, name="block1/Relu:0")
+    with pytest.raises(KeyError), graph.scope("left"):
+        raise KeyError
+    assert graph.add(Relu(), x).name == "Relu:1", "a scope ends where an error leaves it"
+
+
+def test_values_say_where_they_come_from() -> None:
+    graph = residual()
+    made, given = graph.values["conv"], graph.values["x"]
+    assert (made.name, made.dtype, made.op, made.device) == ("conv", "f32", "Conv2D", "cpu")
+    assert (given.name, given.op) == ("x", "")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda graph, x: graph.input("z", {"N": 1}),
+        lambda graph, x: graph.constant(np.zeros(1, np.float32), "N"),
+        lambda graph, x: graph.add(Relu(), x),
+        lambda graph, x: graph.add(Relu(), x, name="named"),
+        lambda graph, x: graph.output(x, "another"),
+    ],
+)
+def test_a_sealed_graph_takes_nothing(change: Callable[[Graph, VTensor], object]) -> None:
+    graph = residual().seal()
+    before = str(graph)
+    with pytest.raises(GraphError, match="graph 'residual' is sealed; build a new one"):
+        change(graph, graph.values["x"])
+    assert str(graph) == before
+
+
+class TestFetching:
+    """Any value of a run, by its name."""
+
+    X = np.random.default_rng(1).standard_normal((1, 4, 5, 5)).astype(np.float32)
+
+    def test_of_a_graph(self) -> None:
+        with Session(residual()) as session:
+            assert session.values == ["x", "w", "conv", *session.values[3:]]
+            names = ["Relu:0", "y", "x", "w", "conv"]
+            relu, y, x, w, conv = session.run(names, {"x": self.X})
+            np.testing.assert_array_equal(relu, np.maximum(conv, 0))
+            np.testing.assert_array_equal(y, relu + self.X)
+            np.testing.assert_array_equal(x, self.X)
+            np.testing.assert_array_equal(w, residual().constants["w"])
+            [again] = session.run(["y"], {"x": self.X})
+            np.testing.assert_array_equal(again, y)
+
+    def test_only_a_plan_that_was_asked_for_delivers_it(self) -> None:
+        with Session(residual()) as session:
+            before = session.plan
+            session.run(["Relu:0"], {"x": self.X})
+            asked = session.plan
+            session.run(None, {"x": self.X})
+            assert session.plan is before is not asked
+            assert set(asked.graph.outputs) - set(before.graph.outputs) == {"Relu:0"}
+
+    def test_of_a_model_with_symbolic_sizes(self) -> None:
+        model = onnx.parser.parse_model("""
+            <ir_version: 8, opset_import: ["" : 17]>
+            tiny (float[n] x) => (float[n] y) { inner = Relu(x)  y = Neg(inner) }
+        """)
+        x = np.array([-1, 2], np.float32)
+        with Session(model) as session:
+            assert session.values == []
+            with pytest.raises(InputError, match="no output outer; outputs are y"):
+                session.run(["outer"], {"x": x})
+            [inner] = session.run(["inner"], {"x": x})
+            assert inner.tolist() == [0, 2]
+            assert session.values == ["x", "inner", "y"]
+
+    def test_an_output_has_its_name_first(self) -> None:
+        graph = Graph()
+        x = graph.input("x", {"N": 1})
+        y = graph.add(Relu(), x, name="y")
+        graph.output(graph.add(Add(), y, y, name="sum"), "y")
+        with Session(graph) as session:
+            assert session.run(["y"], {"x": np.ones(1, np.float32)})[0] == 2
+        with pytest.raises(GraphError, match="deliver other values"):
+            graph.delivering(["y"])
+        with pytest.raises(GraphError, match="has no value 'z'"):
+            graph.delivering(["z"])

@@ -1,6 +1,7 @@
 from . import errors as errors
 from .frontends.arrays import from_array as from_array
 from .frontends.arrays import from_dlpack as from_dlpack
+from .frontends.export import save_onnx as save_onnx
 from .frontends.onnx import load_onnx as load_onnx
 from .frontends.tensors import from_proto as from_proto
 from .graph import Graph as Graph

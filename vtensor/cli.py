@@ -14,6 +14,7 @@ import numpy as np
 import typer
 
 from vtensor.commands.explain import explain
+from vtensor.commands.export import export
 from vtensor.commands.given import InputOption, ValueOption, make_feeds
 from vtensor.commands.listing import dispatcher, libs, ops
 from vtensor.commands.shared import (
@@ -244,7 +245,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
-for command in (explain, libs, ops, dispatcher):
+for command in (explain, export, libs, ops, dispatcher):
     app.command()(command)
 
 

@@ -1,20 +1,10 @@
-"""The dataflow graph: operators on VTensors, built in Python, immutable once sealed.
-
-What ``str(graph)`` prints, a line each::
-
-    graph  ::= "graph" name, then lines
-    line   ::= "input"    value ":" dtype dims
-             | "constant" value ":" dtype dims
-             | value {"," value} "=" operator "(" parameters ")" value {"," value} ":" dtype dims
-             | "output"   value
-    dims   ::= { name "=" size }
-"""
+"""The dataflow graph: operators on VTensors, built in Python, immutable once sealed."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from vtensor.dtype import from_numpy
@@ -22,6 +12,7 @@ from vtensor.errors import DimError, GraphError
 from vtensor.operators import Context, info_of, label_of, run_compute
 from vtensor.sizes import OpenSize, closed, open_names
 from vtensor.tensor import Option, VTensor
+from vtensor.text import graph_lines, parse_graph
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -46,7 +37,7 @@ class Node:
     outputs: tuple[str, ...]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Graph:
     """A network: inputs, constants, operators, outputs.
 
@@ -70,6 +61,25 @@ class Graph:
     outputs: dict[str, str] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     sealed: bool = False
+    _scope: str = field(default="", init=False)
+    _next: dict[str, int] = field(default_factory=dict, init=False)
+
+    @contextmanager
+    def scope(self, name: str) -> Iterator[None]:
+        """Put a name in front of all nodes and constants that are added inside; scopes nest.
+
+        >>> from ops import Relu
+        >>> g = Graph()
+        >>> x = g.input("x", {"N": 1})
+        >>> with g.scope("block1"):
+        ...     g.add(Relu(), x).name, g.add(Relu(), x, name="last").name
+        ('block1/Relu:0', 'block1/last')
+        """
+        outer, self._scope = self._scope, f"{self._scope}{name}/"
+        try:
+            yield
+        finally:
+            self._scope = outer
 
     def input(self, name: str, dims: Mapping[str, int | None], dtype: str = "f32") -> VTensor:
         """A value that every run is given.
@@ -110,7 +120,7 @@ class Graph:
         names = dims.split() if isinstance(dims, str) else list(dims)
         if len(names) != values.ndim or len(set(names)) != len(names):
             raise DimError(f"constant {name!r}: shape {values.shape} does not go by dims {names}")
-        name = self._free(name) if name else self._fresh("constant")
+        name = self._named(name, "constant")
         sizes = {dim: int(size) for dim, size in zip(names, values.shape, strict=True)}
         value = VTensor(from_numpy(values.dtype), sizes, Option(name=name))
         self.values[name] = value
@@ -123,7 +133,7 @@ class Graph:
         Args:
             op: an operator instance, ``Conv2D(strides=(2, 2))``.
             inputs: values of this graph.
-            name: the node's name; ``op:index`` when not given.
+            name: the node's name; ``Op:index`` when not given. A scope goes in front of either.
             outputs: the output values' names; the node's name, then ``name:index`` when not given.
 
         Returns:
@@ -137,7 +147,7 @@ class Graph:
         for value in inputs:
             if not isinstance(value, VTensor) or self.values.get(value.name) is not value:
                 raise GraphError(f"{info.name}: {value!r} is no value of graph {self.name!r}")
-        name = self._free(name) if name else self._fresh(info.name.lower())
+        name = self._named(name, info.name)
         results = run_compute(Context(node=name, names=tuple(outputs)), op, inputs)
         for value in results:
             if value.name != name:
@@ -204,6 +214,20 @@ class Graph:
             made.output(made.values[name], alias)
         return made.seal()
 
+    def delivering(self, names: Iterable[str]) -> Graph:
+        """The same graph, sealed, with these values among its outputs, under their own names.
+
+        Raises:
+            GraphError: there is no such value, or an output of this name delivers another.
+        """
+        asked = list(names)
+        if unknown := [name for name in asked if name not in self.values]:
+            raise GraphError(f"graph {self.name!r} has no value {', '.join(map(repr, unknown))}")
+        outputs = {**dict(zip(asked, asked, strict=True)), **self.outputs}
+        if taken := [name for name in asked if outputs[name] != name]:
+            raise GraphError(f"outputs {', '.join(map(repr, taken))} deliver other values")
+        return replace(self, outputs=outputs).seal()
+
     def to_networkx(self) -> nx.MultiDiGraph[str]:
         """Nodes and values as a networkx graph; edge attribute ``value`` is the value's name.
 
@@ -258,6 +282,32 @@ class Graph:
             raise GraphError(f"{built.name}: attribute or value {error} is missing") from error
         return built
 
+    @classmethod
+    def parse(cls, text: str, constants: Mapping[str, np.ndarray[Any, Any]] | None = None) -> Graph:
+        """The graph that a text describes, not sealed: ``Graph.parse(str(g), g.constants) == g``.
+
+        Args:
+            text: as ``str(graph)`` prints it; ``vtensor/text.py`` has the grammar.
+            constants: the values of constants by name, their elements in the order of the dims.
+                Single numbers may stand in the text instead.
+
+        Raises:
+            GraphError: a line cannot be read, an operator is not registered or does not take its
+                inputs, a type is not what comes out, a constant's values are missing; it names
+                the line.
+
+        >>> from ops import Relu
+        >>> print(Graph.parse('''graph tiny
+        ... input x : f32 N=1 C=3
+        ... y = Relu() x : f32 N=1 C=3
+        ... output y'''))
+        graph tiny
+        input x : f32 N=1 C=3
+        y = Relu() x : f32 N=1 C=3
+        output y
+        """
+        return parse_graph(text, constants or {}, cls())
+
     def _take(self, name: str, node: Mapping[str, Any], edges: Iterable[Any]) -> None:
         """Add one node of a networkx graph."""
         if node["kind"] == "input":
@@ -279,31 +329,50 @@ class Graph:
             raise GraphError(f"graph {self.name!r} already has {name!r}")
         return name
 
-    def _fresh(self, stem: str) -> str:
+    def _named(self, name: str, stem: str) -> str:
+        """A name in the scope: the one that is given, else ``stem:index``."""
+        if name:
+            return self._free(self._scope + name)
         self._open()
-        index = len(self.nodes) if stem != "constant" else len(self.constants)
+        stem = self._scope + stem
+        index = self._next.get(stem, 0)
         while f"{stem}:{index}" in self.values or f"{stem}:{index}" in self.nodes:
             index += 1
+        self._next[stem] = index
         return f"{stem}:{index}"
 
+    def __repr__(self) -> str:
+        return f"<Graph {self.name!r} of {len(self.nodes)} nodes>"
+
     def __str__(self) -> str:
-        return "\n".join(_lines(self))
+        return "\n".join(graph_lines(self))
+
+    def __eq__(self, other: object) -> bool:
+        """True for the same text and the same bytes in the constants; sealed or not is no matter.
+
+        So names, order, dims, element types, operators and their parameters are all compared.
+        """
+        if not isinstance(other, Graph):
+            return NotImplemented
+        return str(self) == str(other) and all(
+            same_bytes(array, other.constants[name]) for name, array in self.constants.items()
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # it changes until it is sealed
 
 
-def _parameters(op: object) -> str:
-    fields = dataclasses.fields(op)  # type: ignore[arg-type]  # operators are dataclasses
-    changed = [f for f in fields if getattr(op, f.name) != f.default]
-    return ", ".join(f"{f.name}={getattr(op, f.name)!r}" for f in changed)
+def same_bytes(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+    """Two arrays of one type and shape hold the same bytes, so that NaN is the same as NaN.
 
+    >>> import numpy as np
+    >>> same_bytes(np.array([np.nan]), np.array([np.nan])), same_bytes(np.zeros(1), -np.zeros(1))
+    (True, False)
+    """
+    import numpy as np
 
-def _lines(graph: Graph) -> Iterable[str]:
-    yield f"graph {graph.name}"
-    for kind, names in (("input", graph.inputs), ("constant", list(graph.constants))):
-        for name in names:
-            yield f"{kind} {name} : {graph.values[name].summary()}"
-    for node in graph.nodes.values():
-        left, right = ", ".join(node.outputs), ", ".join(node.inputs)
-        sizes = ", ".join(graph.values[name].summary() for name in node.outputs)
-        yield f"{left} = {node.op_name}({_parameters(node.op)}) {right} : {sizes}"
-    for alias, name in graph.outputs.items():
-        yield f"output {name}" if alias == name else f"output {name} as {alias}"
+    if (a.dtype, a.shape) != (b.dtype, b.shape):
+        return False
+    if (a.ctypes.data, a.strides) == (b.ctypes.data, b.strides):
+        return True  # the same memory, which need not be read
+    one, other = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (a, b))
+    return np.array_equal(one, other)

@@ -87,6 +87,58 @@ class NodeReader(Protocol):
         """The error that says that this node is not supported, and why."""
 
 
+class NodeWriter(Protocol):
+    """One node of a graph while an operator's ``Spelling`` writes it as nodes of ONNX.
+
+    Attributes:
+        opset: version of ONNX's operators to write for.
+        inputs, outputs: the node's values; ``emit`` makes all outputs.
+    """
+
+    opset: int
+    inputs: Sequence[VTensor]
+    outputs: Sequence[VTensor]
+
+    def operand(self, x: VTensor, order: Sequence[str] | None = None) -> str:
+        """ONNX's name of a value with these dims at its positions; None is as it is presented.
+
+        ``"G*O"`` is two dims at one position. A dim that ``x`` lacks has size 1 there, and no
+        position at all where every earlier one is lacking too: ONNX repeats along those itself.
+        """
+
+    def constant(self, values: Any, dtype: str = "s64") -> str:
+        """ONNX's name of a small constant: axes, a shape, a bound."""
+
+    def shape(self, x: VTensor, sizes: Sequence[int]) -> str:
+        """ONNX's name of the sizes that x, as it is presented, is reshaped to."""
+
+    def element_type(self, dtype: str) -> int:
+        """ONNX's number of an element type."""
+
+    def follower(self, cls: type, fits: Callable[[VTensor], bool]) -> VTensor | None:
+        """The second operand of the node behind this one, which is then written here as well.
+
+        None unless that node applies ``cls``, alone reads this node's only output, as its first
+        operand, and has a second that fits and is there by now. ``outputs`` then are that node's.
+        """
+
+    def emit(
+        self, op_type: str, *inputs: str, order: Sequence[str] | None = None, **attributes: Any
+    ) -> None:
+        """Add the node that makes the outputs.
+
+        Args:
+            op_type: ONNX's operator.
+            inputs: names of its inputs, "" where an optional one is left out.
+            order: the dims at the positions of what ONNX makes, as for ``operand``; None is as the
+                outputs are presented.
+            attributes: by ONNX's names; None and () leave one out.
+        """
+
+    def refuse(self, reason: str) -> VTensorError:
+        """The error that says why ONNX cannot say what this node does."""
+
+
 class Naming(Protocol):
     """One node of an ONNX model while dims get their names: positions are unified, not values."""
 
@@ -112,6 +164,10 @@ class Naming(Protocol):
         """Names to use where nothing else names the positions."""
 
 
+#: Writes one node, which applies this operator instance.
+Write = Callable[[NodeWriter, Any], None]
+
+
 @dataclass(frozen=True)
 class Spelling:
     """How ONNX writes an operator.
@@ -122,6 +178,8 @@ class Spelling:
         later".
         names: which positions of inputs and outputs are one dim, and what they are called.
         read: adds this node's operators to the graph and returns its outputs.
+        write: adds the nodes of ONNX that an instance of the operator is; None where another of
+            its spellings does.
     """
 
     op_type: str
@@ -129,6 +187,16 @@ class Spelling:
     read: Callable[[NodeReader], VTensor | Sequence[VTensor]]
     names: Callable[[Naming], None]
     until: int | None = None
+    write: Write | None = None
+
+
+def _read_elsewhere(node: NodeReader) -> VTensor:
+    raise node.refuse("another operator's spelling reads it")
+
+
+def written(op_type: str, since: int, write: Write) -> Spelling:
+    """The spelling of an operator that is read as a part of another's: a bias, a factor."""
+    return Spelling(op_type, since, _read_elsewhere, lambda _: None, write=write)
 
 
 @dataclass(frozen=True)
@@ -157,6 +225,16 @@ class OperatorInfo:
     def roles(self, inputs: int, outputs: int) -> tuple[str, ...]:
         """The role of each operand of a call: ``x w y``; a variadic one is numbered, ``x0 x1``."""
         return (*self._numbered(self.inputs, inputs), *self._numbered(self.outputs, outputs))
+
+    @property
+    def read_as(self) -> list[Spelling]:
+        """The spellings in which ONNX's nodes are read as this operator."""
+        return [spelling for spelling in self.onnx if spelling.read is not _read_elsewhere]
+
+    @property
+    def write(self) -> Write | None:
+        """How the operator is written as nodes of ONNX; None where it is not."""
+        return next((spelling.write for spelling in self.onnx if spelling.write), None)
 
     def _numbered(self, roles: tuple[str, ...], count: int) -> tuple[str, ...]:
         if self.many.isdisjoint(roles):
@@ -276,7 +354,7 @@ def _spelled() -> Mapping[str, Sequence[Spelling]]:
     if _index[0] != operators:
         table: dict[str, list[Spelling]] = {}
         for info in operators:
-            for spelling in info.onnx:
+            for spelling in info.read_as:
                 table.setdefault(spelling.op_type, []).append(spelling)
         _index = operators, table
     return _index[1]

@@ -11,6 +11,8 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from eval.models import light_model, light_names
 from tests.onnx_suite.cases import Case, load
+from vtensor import load_onnx
+from vtensor.frontends.onnx import export
 
 #: Nodes and side of the picture that a real network is cut down to.
 NODES, SIDE = 12, 32
@@ -26,9 +28,13 @@ _BINARY = ("Add", "Mul", "Sub", "Max", "Div")
 
 
 def corpus(suite: bool = True) -> list[bytes]:
-    """Models that are right, in a fixed order; without ``suite`` in a second, not in ten."""
+    """Models that are right, in a fixed order; without ``suite`` in a second, not in ten.
+
+    Those that ``export`` has written carry a graph's text, which can be changed as well.
+    """
     models = [beginning(light_model(name)) for name in light_names()]
     models += [chain(np.random.default_rng(seed)) for seed in range(60)]
+    models += [export(load_onnx(chain(np.random.default_rng(seed)))) for seed in range(6)]
     if suite:
         models += [with_values(case) for case in load().values()]
     written = [model.SerializeToString() for model in models if _elements(model) <= LARGEST_INPUT]

@@ -258,7 +258,7 @@ def test_wrong_inputs(graph: Graph, feeds: dict[str, Any], case: str) -> None:
 def test_wrong_outputs(graph: Graph, feeds: dict[str, Any]) -> None:
     with Session(graph) as session:
         assert message(InputError, lambda: session.run(["w"], feeds)) == (
-            "no output w; outputs are y, same"
+            "no output w; outputs are y, same, and session.values lists what else can be asked for"
         )
         assert message(InputError, lambda: session.run("y", feeds)) == (
             "outputs are given as a list of names: ['y']"

@@ -125,7 +125,7 @@ def operators_list(device: str) -> list[dict[str, Any]]:
             "dims": {role: _dims_text(spec) for role, spec in OPERATORS[name].dims.items()},
             "onnx": [
                 {"operator": one.op_type, "since": one.since, "until": one.until}
-                for one in OPERATORS[name].onnx
+                for one in OPERATORS[name].read_as
             ],
             "invokers": [
                 {

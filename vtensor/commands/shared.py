@@ -150,7 +150,7 @@ def opened(
         loaded = Model(model, **limits._replace(reference=reference)._asdict())
         arrays, pictures = read_arrays(loaded.inputs, files, values)
         shapes = {name: array.shape for name, array in arrays.items()} | parse_shapes(shape)
-        graph = _graph(loaded, shapes, arrays)
+        graph = graph_of(loaded, shapes, arrays)
         session = Session(
             graph,
             threads=threads,
@@ -163,7 +163,7 @@ def opened(
         yield Opened(session, arrays, pictures)
 
 
-def _graph(
+def graph_of(
     model: Model, shapes: Mapping[str, tuple[int, ...]], arrays: Mapping[str, Array]
 ) -> Graph:
     """The graph of a model; values that decide shapes become constants."""

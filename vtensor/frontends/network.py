@@ -25,6 +25,7 @@ from onnx import (
 from vtensor.errors import InputError, ModelError
 from vtensor.frontends.calls import FunctionKey, check_functions, domain_of
 from vtensor.frontends.external import DataFiles
+from vtensor.frontends.stored import Stored, stored_text
 from vtensor.frontends.tensors import Array, check_rank, element_type, tensor_array
 from vtensor.runtime.budget import max_bytes_of
 
@@ -129,6 +130,7 @@ class Network:
         files: where external data may be; None when the model came from memory.
         max_bytes: what may be taken for constants that are computed.
         functions: the model's own.
+        stored: the text of a graph that the model carries.
         folded: which of ``arrays`` were computed, and take memory of their own.
     """
 
@@ -145,6 +147,7 @@ class Network:
     declared: Mapping[str, TypeProto]
     used: frozenset[str]
     functions: Mapping[FunctionKey, FunctionProto]
+    stored: Stored | None = None
     folded: set[str] = field(default_factory=set)
 
     @cached_property
@@ -266,6 +269,7 @@ def _network(proto: ModelProto, label: str, files: DataFiles | None, max_bytes: 
         declared,
         frozenset(used),
         {(domain_of(f), f.name, f.overload): f for f in proto.functions},
+        stored_text(proto, opsets.get("", 0), arrays),
     )
 
 

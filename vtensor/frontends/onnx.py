@@ -1,4 +1,4 @@
-"""ONNX in: a model file, its bytes or its protocol buffer as a ``Graph``."""
+"""ONNX in: a model file, its bytes or its protocol buffer as a ``Graph``; and out (``export``)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from libdesc.registry import registry
 from vtensor.errors import InputError, ModelError, ValuesNeededError
 from vtensor.frontends.builder import Builder, Named, name_values
 from vtensor.frontends.expansion import infer
+from vtensor.frontends.export import export as export
 from vtensor.frontends.naming import Key, Names
 from vtensor.frontends.network import Source, read_network
+from vtensor.frontends.stored import stored_graph
 from vtensor.frontends.tensors import Array, element_type, sizes_of
 from vtensor.graph import Graph
 from vtensor.runtime.budget import memory_errors
 from vtensor.runtime.feeds import Port, as_array, check_array
+from vtensor.sizes import OpenSize
 from vtensor.tensor import MAX_BYTES
 
 Shapes = Mapping[str, Sequence[SupportsIndex]]
@@ -49,7 +52,8 @@ def load_onnx(
 
     Returns:
         The graph, sealed. Values have ONNX's names; a value's dims are presented in the order of
-        ONNX's positions.
+        ONNX's positions. Of a model that ``export`` or ``save_onnx`` has written, the graph that it
+        was written from, with its own names and its sizes as open as they were there.
 
     Raises:
         ModelError: the model is missing, damaged, or not what ONNX allows.
@@ -65,12 +69,14 @@ def load_onnx(
     ... '''), shapes={"x": (2, 3)}))
     graph tiny
     input x : f32 D0=2 D1=3
-    y = Relu() x : f32 D0=2 D1=3
+    y = Relu() x : f32 D0=2 D1=3 @ Relu:0
     output y
 
     Source: DESIGN.md, section 7.
     """
     loaded = Model(model, reference, max_bytes=max_bytes, external_data_root=external_data_root)
+    if loaded.stored and not shapes and not values:
+        return loaded.stored  # its sizes may be open
     return loaded.graph(shapes or {}, values)
 
 
@@ -99,6 +105,9 @@ class Model:
         )
         self._deciding: dict[str, None] = {}
         registry()  # the operators' spellings
+        stored = self._network.stored
+        #: The graph that was written as this model, where the model carries its text.
+        self.stored = stored_graph(stored) if stored else None
 
     @property
     def inputs(self) -> dict[str, tuple[str, tuple[int | None, ...]]]:
@@ -138,6 +147,8 @@ class Model:
     def _graph(self, shapes: Shapes, values: Values) -> Graph:
         checked = self._values(values)
         sizes = self._bind({**shapes, **{name: array.shape for name, array in checked.items()}})
+        if self.stored and not values:
+            return self._sized(self.stored, sizes)
         if self.static and not values:
             return Builder(self._symbolic, self._reference).build()
         # The names that ports() has promised hold for all sizes.
@@ -148,6 +159,16 @@ class Model:
         pinned.update(promised)
         named = name_values(*infer(self._network, sizes, checked), pinned)
         return Builder(named, self._reference).build(promised)
+
+    def _sized(self, graph: Graph, shapes: Shapes) -> Graph:
+        """A graph with its open sizes as inputs have them."""
+        sizes = {
+            str(size): index(given)
+            for name in graph.inputs
+            for size, given in zip(graph.values[name].dims.values(), shapes[name], strict=True)
+            if isinstance(size, OpenSize)
+        }
+        return graph.with_sizes(sizes) if sizes else graph
 
     def ports(self) -> tuple[list[Port], list[Port]]:
         """Inputs and outputs with their dim names, which are those of every ``graph()``.

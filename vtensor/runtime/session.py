@@ -53,6 +53,7 @@ PLANS_KEPT = 8
 #: decides shapes, its bytes.
 Row = tuple[str, tuple[int, ...], str, Layout, bytes | None]
 Key = tuple[Row, ...]
+Names = tuple[str, ...]
 Progress = Callable[[str], None]
 
 
@@ -127,7 +128,7 @@ class Session:
         self._max_bytes = max_bytes_of(max_bytes)
         self._progress = progress
         self._closed = False
-        self._plans: OrderedDict[Key, Plan] = OrderedDict()
+        self._plans: OrderedDict[tuple[Key, Names], Plan] = OrderedDict()
         self._last: Plan | None = None
         self._copied: set[str] = set()
         self._model, self._graph = _load(
@@ -137,6 +138,7 @@ class Session:
             external_data_root,
         )
         self._inputs, self._outputs = self._ports()
+        self._values = tuple(self._graph.values) if self._graph else ()
         self._entry = parse_layouts(input_layouts, self._inputs, "input_layouts")
         self._delivery = parse_layouts(
             output_layouts, self._outputs, "output_layouts", any_too=True
@@ -157,6 +159,14 @@ class Session:
     def outputs(self) -> list[Port]:
         """What a run returns, in order."""
         return list(self._outputs)
+
+    @property
+    def values(self) -> list[str]:
+        """Names of all values, which a run may be asked for: inputs, constants, what nodes make.
+
+        Those of the graph; of a model whose sizes are symbolic none before its first run.
+        """
+        return list(self._values)
 
     @property
     def threads(self) -> int:
@@ -205,7 +215,9 @@ class Session:
         """Run the network.
 
         Args:
-            outputs: names of the outputs wanted, in order; None is all.
+            outputs: names of the outputs wanted, in order; None is all. Any other of ``values`` may
+                be asked for as well; each choice of those is planned by itself, so that they cost
+                a run nothing that does not ask for them.
             inputs: arrays by name: NumPy's, or anything with ``__dlpack__`` or ``__array__``. A
                 dense array is taken as it lies, whatever the order of its axes in memory; so is a
                 VTensor, blocks and all, by its names where they are the network's.
@@ -282,10 +294,12 @@ class Session:
     ) -> list[Result]:
         self._open()  # it may have been closed while this run was queued
         deciding: tuple[str, ...] = ()
+        known = {port.name for port in self._outputs}
+        inner = tuple(dict.fromkeys(name for name in wanted if name not in known))
         while True:
             key = tuple(self._row(port, feeds[port.name]) for port in self._inputs)
             try:
-                plan = self._plan_for(key)
+                plan = self._plan_for(key, inner)
             except ValuesNeededError:
                 if self._model is None or self._model.deciding == deciding:
                     raise
@@ -314,24 +328,28 @@ class Session:
             )
         return port.name, shape, port.dtype, Layout.plain(port.dims), values.tobytes()
 
-    def _plan_for(self, key: Key) -> Plan:
-        plan = self._plans.get(key)
+    def _plan_for(self, key: Key, inner: Names = ()) -> Plan:
+        plan = self._plans.get((key, inner))
         if plan is not None:
-            self._plans.move_to_end(key)
+            self._plans.move_to_end((key, inner))
         if plan is None:
-            plan = self._plans[key] = self._make(key)
+            plan = self._plans[key, inner] = self._make(key, inner)
             if len(self._plans) > PLANS_KEPT:
                 self._plans.popitem(last=False)
         self._last = plan
         return plan
 
-    def _make(self, key: Key) -> Plan:
+    def _make(self, key: Key, inner: Names) -> Plan:
         graph = self._graph
         if graph is None:
             assert self._model is not None, "an open session has a model or a graph"
             graph = self._model.graph({row[0]: row[1] for row in key}, _values(key))
         elif graph.open_sizes:
             graph = graph.with_sizes(_decided(graph, key))
+        self._values = tuple(graph.values)
+        if inner:
+            self._check_values(inner)
+            graph = graph.delivering(inner)
         entry = {name: layout for name, _, _, layout, value in key if value is None}
         resolved = extend(resolve(graph, entry, self._choice), self._delivery, self._choice)
         extended = optimise(resolved, self._optimize, self._settings)
@@ -361,10 +379,22 @@ class Session:
             raise InputError(f"outputs are given as a list of names: [{outputs!r}]")
         if not isinstance(outputs, Iterable):
             raise InputError(f"outputs={outputs!r} is no list of names; outputs are {known}")
-        unknown = [str(name) for name in outputs if name not in known]
+        wanted = list(outputs)
+        self._check_values(wanted)
+        return wanted
+
+    def _check_values(self, wanted: Sequence[object]) -> None:
+        """See that there are values of these names; any may be where none are known yet.
+
+        Raises:
+            InputError: there is none of such a name.
+        """
+        known, values = [port.name for port in self._outputs], self._values
+        have = {*known, *values}
+        unknown = [str(n) for n in wanted if not isinstance(n, str) or (values and n not in have)]
         if unknown:
-            raise InputError(f"no output {', '.join(unknown)}; outputs are {', '.join(known)}")
-        return list(outputs)
+            text = f"no output {', '.join(unknown)}; outputs are {', '.join(known)}"
+            raise InputError(f"{text}, and session.values lists what else can be asked for")
 
     def _open(self) -> None:
         if self._closed:
@@ -421,6 +451,8 @@ def _load(
     from vtensor.frontends.onnx import Model
 
     loaded = Model(model, reference, max_bytes=max_bytes, external_data_root=external_data_root)
+    if loaded.stored:
+        return None, loaded.stored
     with suppress(ValuesNeededError):  # then plans are made by runs, which give the values
         return (None, loaded.graph({})) if loaded.static else (loaded, None)
     return loaded, None

@@ -1,0 +1,77 @@
+"""How operators are written as nodes of ONNX, where several are written alike."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from string import ascii_letters
+from types import MappingProxyType
+from typing import Any
+
+from ops._normalizations import positions
+from vtensor.dims import broadcast
+from vtensor.operators import NodeWriter, Write
+
+
+def parameters(op: Any) -> dict[str, Any]:
+    """The parameters of an operator that has them under the names of ONNX's attributes."""
+    fields = dataclasses.fields(op)
+    values = {field.name: getattr(op, field.name) for field in fields}
+    reals = {field.name: float(values[field.name]) for field in fields if field.type == "float"}
+    return values | reals
+
+
+def write_aligned(op_type: str) -> Write:
+    """Every operand in the order of the result; the parameters are the attributes."""
+
+    def write(node: NodeWriter, op: Any) -> None:
+        order = list(node.outputs[0].dims)
+        operands = (node.operand(x, order) for x in node.inputs)
+        node.emit(op_type, *operands, **parameters(op))
+
+    return write
+
+
+def write_along(op_type: str) -> Write:
+    """One operand, and an axis; several are one position at the end."""
+
+    def write(node: NodeWriter, op: Any) -> None:
+        [x] = node.inputs
+        if len(op.axis) == 1:
+            node.emit(op_type, node.operand(x), axis=positions(x, op.axis)[0])
+        else:
+            order = [*(dim for dim in x.dims if dim not in op.axis), "*".join(op.axis)]
+            node.emit(op_type, node.operand(x, order), order=order, axis=-1)
+
+    return write
+
+
+def write_reduction(op_type: str, since: int) -> Write:
+    """The axes are an attribute before opset ``since``, and an input from then on."""
+
+    def write(node: NodeWriter, op: Any) -> None:
+        [x] = node.inputs
+        axes = positions(x, op.axes)
+        if node.opset < since and not axes:
+            raise node.refuse(f"no axes: ONNX can say so from opset {since} on")
+        if node.opset < since:
+            node.emit(op_type, node.operand(x), axes=axes, keepdims=op.keepdims)
+        elif axes:
+            node.emit(op_type, node.operand(x), node.constant(axes), keepdims=op.keepdims)
+        else:
+            node.emit(op_type, node.operand(x), noop_with_empty_axes=1, keepdims=op.keepdims)
+
+    return write
+
+
+def write_sum(node: NodeWriter, same: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Operands multiplied, and summed over what the result lacks; ``same`` renames dims first."""
+    [y] = node.outputs
+    rows = [[(same.get(dim, dim), size) for dim, size in t.dims.items()] for t in node.inputs]
+    sizes = broadcast(*map(dict, rows))
+    if any(size != sizes[dim] for row in rows for dim, size in row):
+        raise node.refuse("a size of 1 that is repeated along another's")
+    letters = dict(zip(sizes, ascii_letters, strict=False))
+    terms = ("".join(letters[dim] for dim, _ in row) for row in rows)
+    equation = f"{','.join(terms)}->{''.join(letters[dim] for dim in y.dims)}"
+    node.emit("Einsum", *map(node.operand, node.inputs), equation=equation)

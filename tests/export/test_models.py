@@ -1,0 +1,291 @@
+"""Whole graphs out and in again: structure, names, open sizes, files, and what is not believed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given
+from onnx import ModelProto, numpy_helper
+
+from eval.models import light_model, light_names, seeded
+from ops import (
+    Add,
+    BiasAdd,
+    Conv2D,
+    DepthwiseConv2D,
+    Det,
+    Gelu,
+    MatMul,
+    Pad,
+    Relu,
+    Reshape,
+    Softmax,
+)
+from tests.export.graphs import graphs
+from tests.export.support import RUNTIME, Array, bare, checked, runtime
+from tests.operators.harness import check_close
+from vtensor import Graph, Session, VTensor, load_onnx, save_onnx
+from vtensor.errors import InputError, UnsupportedOperatorError
+from vtensor.frontends.onnx import export
+
+
+def normal(*shape: int) -> Array:
+    """Seeded numbers, the same for a shape."""
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+def biased(batch: int | None = 2) -> Graph:
+    """Two convolutions and a product, each with a bias: ``conv``, ``each``, ``product``."""
+    graph = Graph("biased")
+    x = graph.input("x", {"N": batch, "C": 3, "H": 6, "W": 5})
+
+    def bias(value: VTensor, dim: str) -> VTensor:
+        made: VTensor = graph.add(BiasAdd(), value, graph.constant(normal(value.size(dim)), dim))
+        return made
+
+    w = graph.constant(normal(4, 3, 3, 3), "O I h w", "w")
+    y = graph.add(Relu(), bias(graph.add(Conv2D(pads=(1, 1, 1, 1)), x, w, name="conv"), "C"))
+    each = graph.constant(normal(4, 2, 1, 3, 3), "G O I h w", "each:w")
+    y = bias(graph.add(DepthwiseConv2D(), y, each, name="each"), "C")
+    flat = graph.add(Reshape((("N", y.size("N")), ("F", 8 * 4 * 3))), y)
+    turned = graph.constant(normal(7, 8 * 4 * 3), "K F", "turned")
+    graph.output(bias(graph.add(MatMul("F"), flat, turned, name="product"), "K"), "logits")
+    return graph.seal()
+
+
+def op_types(model: ModelProto) -> list[str]:
+    """ONNX's operators in a model, in order."""
+    return [node.op_type for node in model.graph.node]
+
+
+def test_a_bias_is_a_part_of_its_convolution_and_its_product() -> None:
+    graph = biased()
+    model = checked(graph, 17)
+    assert op_types(model) == ["Conv", "Relu", "Conv", "Reshape", "Gemm"]
+    shapes = {t.name: list(t.dims) for t in model.graph.initializer}
+    assert shapes["each:w"] == [8, 1, 3, 3]
+    assert load_onnx(model) == graph
+    read = [node.op_name for node in load_onnx(bare(model)).nodes.values()]
+    assert read == [node.op_name for node in graph.nodes.values()]
+    x = normal(2, 3, 6, 5)
+    with Session(graph) as session:
+        [ours] = session.run(None, {"x": x})
+    [theirs] = runtime(model, {"x": x})
+    check_close(ours, theirs, 1e-5)
+
+
+def test_a_bias_that_others_read_too_stays_apart() -> None:
+    graph = Graph("apart")
+    x = graph.input("x", {"N": 1, "C": 2, "H": 3, "W": 3})
+    w = graph.constant(normal(2, 2, 1, 1), "O I h w")
+    y = graph.add(Conv2D(), x, w)
+    graph.output(graph.add(BiasAdd(), y, graph.constant(normal(2), "C")))
+    graph.output(y)
+    model = checked(graph, 17)
+    assert op_types(model) == ["Conv", "Add"]
+    assert load_onnx(model) == graph
+
+
+def test_open_sizes_are_symbols() -> None:
+    graph = biased(None)
+    model = checked(graph, 17)
+    [port] = model.graph.input
+    assert [d.dim_param or d.dim_value for d in port.type.tensor_type.shape.dim] == ["N", 3, 6, 5]
+    assert [d.denotation for d in port.type.tensor_type.shape.dim] == ["N", "C", "H", "W"]
+    assert load_onnx(model) == graph
+    assert load_onnx(model, shapes={"x": (5, 3, 6, 5)}) == graph.with_sizes({"N": 5})
+    with pytest.raises(InputError, match="input 'x'"):
+        load_onnx(model, shapes={"x": (5, 4, 6, 5)})
+    with Session(model) as session:
+        assert session.inputs[0].dims == ("N", "C", "H", "W")
+        for batch in (1, 3):
+            x = normal(batch, 3, 6, 5)
+            [ours], [theirs] = session.run(None, {"x": x}), runtime(model, {"x": x})
+            check_close(ours, theirs, 1e-5)
+
+
+@given(graphs())
+def test_random_graphs_come_back_equal(graph: Graph) -> None:
+    try:
+        model = checked(graph, 17)
+    except UnsupportedOperatorError as error:
+        assert "open" in str(error) or "repeated" in str(error)  # noqa: PT017  # the reason
+        return
+    assert load_onnx(model) == graph
+
+
+@given(graphs(open_sizes=False))
+def test_random_graphs_compute_the_same_elsewhere(graph: Graph) -> None:
+    try:
+        model = checked(graph, RUNTIME)
+    except UnsupportedOperatorError:
+        return
+    feeds = {name: normal(*graph.values[name].dims.values()) for name in graph.inputs}
+    with Session(graph, libraries=["numpy"]) as session:
+        ours = session.run(None, feeds)
+    with Session(bare(model), libraries=["numpy"]) as session:
+        read = session.run(None, feeds)
+    for row in zip(ours, read, runtime(model, feeds), strict=True):
+        for other in row[1:]:
+            check_close(row[0], other, 1e-4)
+
+
+class TestBelief:
+    """The text of a model's graph adds names to what its nodes say, and nothing else."""
+
+    @pytest.fixture
+    def model(self) -> ModelProto:
+        """Of ``biased``."""
+        return export(biased())
+
+    def test_an_attribute_was_changed(self, model: ModelProto) -> None:
+        [pads] = [a for a in model.graph.node[0].attribute if a.name == "pads"]
+        pads.ints[:] = [2, 2, 0, 0]
+        assert "pads=(2, 2, 0, 0)" in str(load_onnx(model))
+
+    def test_the_text_was_changed(self, model: ModelProto) -> None:
+        entry = model.metadata_props[0]
+        entry.value = entry.value.replace("(1, 1, 1, 1)", "(2, 2, 0, 0)")
+        assert "pads=(1, 1, 1, 1)" in str(load_onnx(model))
+
+    def test_the_text_is_none(self, model: ModelProto) -> None:
+        model.metadata_props[0].value = "graph of a function ("
+        assert len(load_onnx(model).nodes) == len(biased().nodes)
+
+    def test_a_weight_was_changed(self, model: ModelProto) -> None:
+        [weights] = [t for t in model.graph.initializer if t.name == "w"]
+        weights.CopyFrom(numpy_helper.from_array(normal(4, 3, 3, 3) * 0 + 7, "w"))
+        again = load_onnx(model)
+        assert again != biased()
+        assert str(again).splitlines()[1:3] == str(biased()).splitlines()[1:3]
+        assert (again.constants["w"] == 7).all()
+
+
+def test_constants_that_are_no_numbers() -> None:
+    graph = Graph("nan")
+    x = graph.input("x", {"N": 1})
+    graph.output(graph.add(Pad(("N",), (1, 0), value=np.nan), x))
+    assert load_onnx(checked(graph, 17)) == graph
+
+
+def test_what_cannot_be_written_is_listed() -> None:
+    graph = Graph("late")
+    x = graph.input("x", {"N": 1, "C": 2, "H": 3, "W": 3})
+
+    y = graph.add(Gelu(), x, name="smooth")
+    graph.output(graph.add(Det("H", "W"), y, name="volume"))
+    with pytest.raises(UnsupportedOperatorError) as error:
+        export(graph)
+    assert str(error.value).splitlines()[:2] == [
+        "graph 'late' cannot be written in opset 17 of ONNX",
+        "  Gelu 'smooth' : ONNX has Gelu from opset 20 on",
+    ]
+    assert "Det 'volume' : VTensor does not write this operator" in str(error.value)
+    for opset in (16, 999, "17"):
+        with pytest.raises(InputError, match="is not among 17 to"):
+            export(graph, opset)  # type: ignore[arg-type]  # the last is no number
+
+
+def test_names_that_collide() -> None:
+    """An output may have the name of another value, a node that of another's output."""
+    graph = Graph("names")
+    x = graph.input("x", {"N": 1, "C": 2})
+    a = graph.add(Relu(), x, name="a")
+    b = graph.add(Softmax(("C", "N")), a, name="b", outputs=["b:reshape"])
+    graph.output(a, "b:reshape")
+    graph.output(b, "a")
+    graph.output(b, "again")
+    graph.output(graph.add(Add(), b, x, name="y", outputs=["z"]), "y")
+    graph.output(x, "same")
+    model = checked(graph, 17)
+    assert load_onnx(model) == graph
+    feeds = {"x": normal(1, 2)}
+    with Session(graph) as session:
+        for ours, theirs in zip(session.run(None, feeds), runtime(model, feeds), strict=True):
+            check_close(ours, theirs, 1e-5)
+
+
+class TestFiles:
+    """What ``save_onnx`` writes."""
+
+    def test_small_weights_are_in_the_file(self, tmp_path: Path) -> None:
+        save_onnx(biased(), tmp_path / "m.onnx", opset=RUNTIME)
+        assert [file.name for file in tmp_path.iterdir()] == ["m.onnx"]
+        assert load_onnx(tmp_path / "m.onnx") == biased()
+
+    def test_large_weights_are_beside_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("vtensor.frontends.export.BESIDE_BYTES", 1 << 10)
+        graph, file = biased(), tmp_path / "m.onnx"
+        save_onnx(graph, file)
+        onnx.checker.check_model(str(file), full_check=True)
+        again = load_onnx(file)
+        assert again == graph
+        assert not again.constants["turned"].flags.owndata, "it is mapped, not read"
+        assert (tmp_path / "m.onnx.data").stat().st_size >= graph.constants["turned"].nbytes
+        x = normal(2, 3, 6, 5)
+        with Session(file) as session:
+            [ours] = session.run(None, {"x": x})
+        [theirs] = runtime(onnx.load(file), {"x": x})
+        check_close(ours, theirs, 1e-5)
+
+    def test_a_file_is_written_over_while_its_own_weights_are_mapped(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("vtensor.frontends.export.BESIDE_BYTES", 1 << 10)
+        file = tmp_path / "m.onnx"
+        save_onnx(biased(), file)
+        graph = load_onnx(file)
+        save_onnx(graph, file, opset=RUNTIME)
+        assert graph == load_onnx(file) == biased()
+        assert sorted(each.name for each in tmp_path.iterdir()) == ["m.onnx", "m.onnx.data"]
+
+    def test_nothing_is_left_of_what_failed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(*_: object) -> None:
+            raise OSError("no space left")
+
+        (tmp_path / "m.onnx").write_text("as before")
+        monkeypatch.setattr(Path, "replace", full)
+        with pytest.raises(InputError, match="no space left"):
+            save_onnx(biased(), tmp_path / "m.onnx")
+        [left] = tmp_path.iterdir()
+        assert left.read_text() == "as before"
+
+    def test_a_folder_that_is_not_there(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match="the model cannot be written there"):
+            save_onnx(biased(), tmp_path / "nowhere" / "m.onnx")
+
+
+QUICK = ("squeezenet", "shufflenet", "densenet121")
+
+
+def round_trip(name: str) -> None:
+    """A network out and in again, in an old opset and a new one."""
+    model = seeded(light_model(name), 0)
+    graph = load_onnx(model)
+    feeds = {name: normal(*graph.values[name].dims.values()) for name in graph.inputs}
+    [expected] = runtime(model, feeds)
+    for opset in (17, RUNTIME):
+        written = checked(graph, opset)
+        assert load_onnx(written) == graph
+        [answer] = runtime(written, feeds)
+        check_close(answer, expected, 1e-4)
+    assert len(load_onnx(bare(written)).nodes) <= len(graph.nodes) + 2
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_networks(name: str) -> None:
+    round_trip(name)
+
+
+@pytest.mark.skipif(not os.environ.get("VTENSOR_TEST_ALL"), reason="slow: VTENSOR_TEST_ALL=1")
+@pytest.mark.parametrize("name", sorted(set(light_names()) - set(QUICK)))
+def test_other_networks(name: str) -> None:
+    round_trip(name)

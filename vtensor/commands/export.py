@@ -1,0 +1,51 @@
+"""``vtensor export``: a model as VTensor writes it, simplified by what loading folds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vtensor.commands.given import ValueOption, read_arrays
+from vtensor.commands.shared import (
+    DebugOption,
+    ExternalDataOption,
+    JsonOption,
+    MaxBytesOption,
+    ModelArgument,
+    ShapeOption,
+    errors,
+    graph_of,
+    parse_shapes,
+    print_json,
+)
+
+
+def export(
+    model: ModelArgument,
+    out: Annotated[Path, typer.Argument(help="The ONNX file to write.", metavar="OUT")],
+    opset: Annotated[int, typer.Option(help="Version of ONNX's operators, from 17 on.")] = 17,
+    shape: ShapeOption = None,
+    value: ValueOption = None,
+    max_bytes: MaxBytesOption = None,
+    external_data_root: ExternalDataOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Write a model again, in another opset, with its sizes known and its constants computed."""
+    from vtensor.frontends.export import save_onnx
+    from vtensor.frontends.onnx import Model
+
+    with errors(debug):
+        loaded = Model(model, False, max_bytes=max_bytes, external_data_root=external_data_root)
+        arrays, _ = read_arrays(loaded.inputs, None, value)
+        shapes = {name: array.shape for name, array in arrays.items()} | parse_shapes(shape)
+        graph = graph_of(loaded, shapes, arrays)
+        save_onnx(graph, out, opset=opset)
+        numbers = sum(array.size for array in graph.constants.values())
+        if as_json:
+            row = {"model": str(out), "opset": opset, "nodes": len(graph.nodes)}
+            print_json({**row, "constants": len(graph.constants), "parameters": numbers})
+        else:
+            print(f"{out}: opset {opset}, {len(graph.nodes)} nodes, {numbers:,} parameters")

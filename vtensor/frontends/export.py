@@ -1,0 +1,162 @@
+"""ONNX out: a ``Graph`` as a model, in memory or in a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import onnx
+from onnx import (
+    GraphProto,
+    ModelProto,
+    StringStringEntryProto,
+    TensorProto,
+    ValueInfoProto,
+    helper,
+    numpy_helper,
+)
+
+from libdesc.registry import registry
+from vtensor.dtype import bits, from_numpy, numpy_dtype
+from vtensor.errors import InputError
+from vtensor.frontends.tensors import Array
+from vtensor.frontends.writer import Written, write
+from vtensor.graph import Graph
+from vtensor.sizes import OpenSize
+from vtensor.tensor import VTensor
+
+#: The opset that is written where none is asked for, and the oldest that can be.
+OPSET = 17
+#: Weights of more bytes than this go beside the file: in it there would be three of each at once,
+#: the graph's, the protocol buffer's and its bytes; and a protocol buffer ends at 2 GiB.
+BESIDE_BYTES = 64 << 20
+#: Tensors of fewer bytes are in the file all the same: what infers shapes looks at them.
+INSIDE_BYTES = 1 << 10
+#: What each tensor's place in the file beside is a multiple of, so that it can be mapped.
+ALIGNMENT = 64
+#: The metadata that holds the graph's text.
+TEXT = "vtensor.graph"
+
+
+def export(graph: Graph, opset: int = OPSET) -> ModelProto:
+    """A graph as an ONNX model.
+
+    Args:
+        graph: with at least one output. Its open sizes become ``dim_param``.
+        opset: version of ONNX's operators, from 17 on.
+
+    Returns:
+        The model, with a copy of the constants. Dims are denoted by their names, and the metadata
+        ``vtensor.graph`` has the text of the graph: where reading finds the nodes that this text
+        is written as, the graph that it reads equals this one.
+
+    Raises:
+        UnsupportedOperatorError: ONNX has no words for some nodes in this opset; lists them all.
+        InputError: there is no such opset.
+
+    >>> from ops import Relu
+    >>> g = Graph("tiny")
+    >>> g.output(g.add(Relu(), g.input("x", {"N": None, "C": 3}), name="y"))
+    >>> print(onnx.printer.to_text(export(g).graph))
+    tiny (float[N,3] x) => (float[N,3] y) {
+       [y] y = Relu (x)
+    }
+    """
+    model, arrays = _model(graph, opset)
+    for name, array in arrays.items():
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    return model
+
+
+def save_onnx(graph: Graph, path: str | os.PathLike[str], *, opset: int = OPSET) -> None:
+    """Write a graph to an ONNX file.
+
+    Args:
+        graph, opset: as for ``export``.
+        path: the file. Where all weights are more than 64 MiB, they go into another beside it,
+            ``.data`` behind its name, straight from the graph's arrays.
+
+    Raises:
+        UnsupportedOperatorError: as ``export``.
+        InputError: there is no such opset, or a file cannot be written.
+    """
+    file = Path(path)
+    model, arrays = _model(graph, opset)
+    beside = file.with_name(f"{file.name}.data")
+    try:
+        if sum(array.nbytes for array in arrays.values()) > BESIDE_BYTES:
+            with _replaced(beside) as data:
+                for name, array in arrays.items():
+                    model.graph.initializer.append(_placed(name, array, data, beside.name))
+        else:
+            tensors = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+            model.graph.initializer.extend(tensors)
+        with _replaced(file) as out:
+            out.write(model.SerializeToString())
+    except OSError as error:
+        raise InputError(f"{file}: the model cannot be written there: {error}") from error
+
+
+def _model(graph: Graph, opset: int) -> tuple[ModelProto, dict[str, Array]]:
+    """The model without its initializers, and these."""
+    newest = onnx.defs.onnx_opset_version()
+    if opset not in range(OPSET, newest + 1):
+        raise InputError(f"opset {opset!r} is not among {OPSET} to {newest}")
+    registry()  # the operators' spellings
+    written = write(graph, opset)
+    opsets = [helper.make_opsetid("", opset)]
+    model = helper.make_model(
+        skeleton(graph, written),
+        opset_imports=opsets,
+        ir_version=helper.find_min_ir_version_for(opsets),
+        producer_name="vtensor",
+    )
+    helper.set_model_props(model, {TEXT: str(graph)})
+    return model, written.arrays
+
+
+def skeleton(graph: Graph, written: Written) -> GraphProto:
+    """The graph as ONNX has it, without its initializers."""
+    inputs = [_declared(name, graph.values[name]) for name in graph.inputs]
+    outputs = [_declared(alias, graph.values[name]) for alias, name in graph.outputs.items()]
+    return helper.make_graph(written.nodes, graph.name or "graph", inputs, outputs)
+
+
+def _declared(name: str, value: VTensor) -> ValueInfoProto:
+    """A value's type, each dim denoted by its name."""
+    sizes = [str(s) if isinstance(s, OpenSize) else s for s in value.dims.values()]
+    kind = helper.np_dtype_to_tensor_dtype(numpy_dtype(value.dtype))
+    return helper.make_tensor_value_info(name, kind, sizes, shape_denotation=list(value.dims))
+
+
+@contextmanager
+def _replaced(file: Path) -> Iterator[BinaryIO]:
+    """A file that takes another's place once it is whole: the graph may lie on that one's pages."""
+    part = file.with_name(f"{file.name}.part")
+    try:
+        with part.open("wb") as stream:
+            yield stream
+        part.replace(file)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def _placed(name: str, array: Array, data: BinaryIO, location: str) -> TensorProto:
+    """A tensor whose bytes are written to a file; a small one, which may be a shape, holds them."""
+    if array.nbytes < INSIDE_BYTES or bits(from_numpy(array.dtype)) < 8:
+        return numpy_helper.from_array(array, name)
+    data.write(bytes(-data.tell() % ALIGNMENT))
+    place = {"location": location, "offset": data.tell(), "length": array.nbytes}
+    data.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return TensorProto(
+        name=name,
+        dims=array.shape,
+        data_type=helper.np_dtype_to_tensor_dtype(array.dtype),
+        data_location=TensorProto.EXTERNAL,
+        external_data=[StringStringEntryProto(key=k, value=str(v)) for k, v in place.items()],
+    )

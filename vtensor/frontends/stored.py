@@ -1,0 +1,55 @@
+"""The graph whose text a model carries, if it is what the model's nodes say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from onnx import GraphProto, ModelProto
+
+from vtensor.frontends.export import TEXT, skeleton
+from vtensor.frontends.tensors import Array
+from vtensor.frontends.writer import write
+from vtensor.graph import Graph, same_bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """The text in a model's metadata, and the part of the model that it must agree with."""
+
+    text: str
+    skeleton: GraphProto
+    opset: int
+    arrays: Mapping[str, Array]
+
+
+def stored_text(model: ModelProto, opset: int, arrays: Mapping[str, Array]) -> Stored | None:
+    """What a model carries; None where it carries no text. Keeps nothing of the model alive."""
+    texts = [entry.value for entry in model.metadata_props if entry.key == TEXT]
+    if not texts:
+        return None
+    graph = model.graph
+    part = GraphProto(name=graph.name, node=graph.node, input=graph.input, output=graph.output)
+    return Stored(texts[0], GraphProto.FromString(part.SerializeToString()), opset, arrays)
+
+
+def stored_graph(stored: Stored) -> Graph | None:
+    """The graph of a text, sealed; None where the model is not what this graph is written as.
+
+    So the text adds names to what the nodes compute, and can change none of it: a model that was
+    edited after it was written is read from its nodes.
+    """
+    try:
+        graph = Graph.parse(stored.text, stored.arrays).seal()
+        written = write(graph, stored.opset)
+        same = skeleton(graph, written) == stored.skeleton and _same(written.arrays, stored.arrays)
+    except Exception:  # foreign bytes: whatever the text or a parameter in it leads to
+        return None
+    return graph if same else None
+
+
+def _same(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> bool:
+    """The initializers are those that the graph is written with."""
+    return ours.keys() == theirs.keys() and all(
+        same_bytes(array, theirs[name]) for name, array in ours.items()
+    )

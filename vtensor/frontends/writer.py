@@ -1,0 +1,345 @@
+"""A graph as nodes of ONNX: what operators' spellings write through, and the nodes around theirs.
+
+ONNX goes by position. The order in which a value's dims are presented is that of its positions;
+where ONNX wants another for an operator, a node in front of it or behind moves them. Read back,
+such a node is a rename or a view.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import NodeProto, TensorProto, helper
+
+from vtensor.dtype import numpy_dtype
+from vtensor.errors import UnsupportedOperatorError
+from vtensor.frontends.tensors import Array
+from vtensor.graph import Graph, Node
+from vtensor.operators import info_of, structural_operator
+from vtensor.sizes import OpenSize
+from vtensor.tensor import VTensor
+
+
+@dataclass(eq=False)
+class Written:
+    """What a graph becomes.
+
+    Attributes:
+        nodes: in running order.
+        arrays: the initializers; constants of the graph are there without a copy.
+    """
+
+    nodes: list[NodeProto] = field(default_factory=list)
+    arrays: dict[str, Array] = field(default_factory=dict)
+
+
+def write(graph: Graph, opset: int) -> Written:
+    """The nodes that ONNX has for a graph's.
+
+    Raises:
+        UnsupportedOperatorError: some it has not, in this opset; lists all of them.
+    """
+    writer = _GraphWriter(graph, opset)
+    refused = []
+    for node in graph.nodes.values():
+        if node.name not in writer.done:
+            try:
+                writer.node(node)
+            except UnsupportedOperatorError as error:
+                refused.append(f"  {node.op_name} {node.name!r} : {error}")
+    if refused:
+        head = f"graph {graph.name!r} cannot be written in opset {opset} of ONNX"
+        remedy = "  to fix: an opset that has them, or other operators in their places"
+        raise UnsupportedOperatorError("\n".join([head, *refused, remedy]))
+    for alias, name in graph.outputs.items():
+        if writer.names[name] != alias:
+            same = _spelled("identity")
+            own = writer.free(f"{alias}:{same.lower()}")
+            writer.add(own, same, [writer.plain(graph.values[name])], [alias])
+    return writer.written
+
+
+def _spelled(kind: str) -> str:
+    """ONNX's name of the operator for such a thing."""
+    return structural_operator(kind).onnx[0].op_type
+
+
+class _GraphWriter:
+    """What has been written of a graph, and under which names."""
+
+    def __init__(self, graph: Graph, opset: int) -> None:
+        self.opset = opset
+        self.done: set[str] = set()
+        self.graph = graph
+        self._taken = {*graph.values, *graph.outputs, *graph.nodes}
+        #: The values that exist by now.
+        self._there = {*graph.inputs, *graph.constants}
+        #: Of each delivered value the first name that it is delivered under.
+        self._delivered = {name: alias for alias, name in reversed(graph.outputs.items())}
+        self.names = {name: self._name(name) for name in graph.values}
+        self._readers: dict[str, list[Node]] = defaultdict(list)
+        for node in graph.nodes.values():
+            for name in node.inputs:
+                self._readers[name].append(node)
+        #: The constants that nothing has asked for yet: the first use decides the sizes.
+        self._raw = {self.names[name] for name in graph.constants}
+        #: Values in other orders and sizes, by how they were made.
+        self._forms: dict[tuple[str, str, tuple[int, ...]], str] = {}
+        arrays = {self.names[name]: array for name, array in graph.constants.items()}
+        self.written = Written(arrays=arrays)
+
+    def _name(self, value: str) -> str:
+        """What ONNX calls a value: as the graph does, or as it is delivered if it is made here."""
+        outputs = self.graph.outputs
+        if outputs.get(value) == value:
+            return value
+        if value in self._delivered and value not in self._there:
+            return self._delivered[value]
+        return self.free(value) if value in outputs else value
+
+    def node(self, node: Node) -> None:
+        """Write a node."""
+        info = info_of(node.op)
+        if info.write is None:
+            raise UnsupportedOperatorError("VTensor does not write this operator")
+        writer = _Writer(node, self)
+        info.write(writer, node.op)
+        self._there.update(value.name for value in writer.outputs)
+
+    def only_reader(self, value: VTensor) -> Node | None:
+        """The node that alone reads a value, as its first operand, and could be written now."""
+        readers = self._readers[value.name]
+        if len(readers) != 1 or value.name in self.graph.outputs.values():
+            return None
+        first, *others = readers[0].inputs
+        return readers[0] if first == value.name and self._there.issuperset(others) else None
+
+    def plain(self, value: VTensor) -> str:
+        """ONNX's name of a value as it is presented."""
+        sizes = tuple(value.dims.values())
+        return self.reshaped(self.names[value.name], sizes, sizes)
+
+    def operand(self, value: VTensor, rows: Sequence[Sequence[str]]) -> str:
+        """ONNX's name of a value with these dims at each position."""
+        order = [dim for row in rows for dim in row if dim in value.dims]
+        if sorted(order) != sorted(value.dims):
+            raise UnsupportedOperatorError(f"{value!r} has no place for its dims in {rows}")
+        name, have = self.names[value.name], tuple(value.dims[dim] for dim in order)
+        if order != list(value.dims):
+            name = self.transposed(self.plain(value), list(value.dims), order)
+        return self.reshaped(name, have, merged(value, rows))
+
+    def transposed(self, name: str, have: Sequence[str], want: Sequence[str], to: str = "") -> str:
+        """A value with its positions in another order; ``to`` is the result's name."""
+        perm = tuple(have.index(dim) for dim in want)
+        return self._formed("rename", name, perm, to, perm=perm)
+
+    def reshaped(
+        self, name: str, have: tuple[int, ...], want: tuple[int, ...], to: str = ""
+    ) -> str:
+        """A value in other sizes. Those of a constant are changed where it lies, if they can be."""
+        if name in self._raw:
+            self._raw.remove(name)
+            self.written.arrays[name] = self.written.arrays[name].reshape(want)
+            return name
+        have = self.written.arrays[name].shape if name in self.written.arrays else have
+        if have == want and not to:
+            return name
+        return self._formed("reshape", name, want, to, _shape(have, want), allowzero=0 in want)
+
+    def _formed(
+        self,
+        kind: str,
+        name: str,
+        how: tuple[int, ...],
+        to: str,
+        shape: Array | None = None,
+        **attributes: Any,
+    ) -> str:
+        """A value in another form; each that has no name to be made under is made once."""
+        if not to and (kind, name, how) in self._forms:
+            return self._forms[kind, name, how]
+        op_type = _spelled(kind)
+        own = self.free(f"{to or name}:{op_type.lower()}")
+        inputs = [name] if shape is None else [name, self.array(f"{own}:shape", shape)]
+        self.add(own, op_type, inputs, [to or own], **attributes)
+        self._forms[kind, name, how] = to or own
+        return to or own
+
+    def array(self, stem: str, values: Array) -> str:
+        """The name of another initializer."""
+        name = self.free(stem)
+        self.written.arrays[name] = values
+        return name
+
+    def add(
+        self,
+        name: str,
+        op_type: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        **attributes: Any,
+    ) -> None:
+        """Add a node; attributes that are None or () are left out.
+
+        Raises:
+            UnsupportedOperatorError: ONNX has not the operator, or an attribute, in this opset.
+        """
+        known = schema(op_type, self.opset).attributes
+        given: dict[str, Any] = {}
+        for key, value in attributes.items():
+            if key in known and value is not None and value != ():
+                given[key] = int(value) if isinstance(value, bool) else value
+            elif key not in known and value and not _ones(value):
+                since = f"in opset {self.opset} ONNX's {op_type} has no {key}"
+                raise UnsupportedOperatorError(f"{key} {value}: {since}")
+        self.written.nodes.append(helper.make_node(op_type, inputs, outputs, name=name, **given))
+
+    def free(self, stem: str) -> str:
+        """A name that nothing else has."""
+        name, count = stem, 1
+        while name in self._taken:
+            count += 1
+            name = f"{stem}:{count}"
+        self._taken.add(name)
+        return name
+
+
+class _Writer:
+    """A ``NodeWriter``."""
+
+    def __init__(self, node: Node, whole: _GraphWriter) -> None:
+        self._node, self._whole = node, whole
+        self.opset = whole.opset
+        self.inputs: Sequence[VTensor] = [whole.graph.values[name] for name in node.inputs]
+        self.outputs: Sequence[VTensor] = [whole.graph.values[name] for name in node.outputs]
+
+    def operand(self, x: VTensor, order: Sequence[str] | None = None) -> str:
+        """ONNX's name of a value with these dims at its positions."""
+        rows = _rows(x, order)
+        while rows and not any(dim in x.dims for dim in rows[0]):
+            rows.pop(0)
+        return self._whole.operand(x, rows)
+
+    def constant(self, values: Any, dtype: str = "s64") -> str:
+        """ONNX's name of a small constant."""
+        array = np.asarray(values, numpy_dtype(dtype))
+        return self._whole.array(f"{self._node.name}:constant", array)
+
+    def shape(self, x: VTensor, sizes: Sequence[int]) -> str:
+        """ONNX's name of the sizes that x, as it is presented, is reshaped to."""
+        told = _shape(tuple(x.dims.values()), sizes)
+        return self._whole.array(f"{self._node.name}:constant", told)
+
+    def element_type(self, dtype: str) -> int:
+        """ONNX's number of an element type."""
+        return helper.np_dtype_to_tensor_dtype(numpy_dtype(dtype))
+
+    def follower(self, cls: type, fits: Callable[[VTensor], bool]) -> VTensor | None:
+        """The second operand of the node behind this one, which is then written here as well."""
+        node = self._whole.only_reader(self.outputs[0])
+        if node is None or type(node.op) is not cls:
+            return None
+        values = self._whole.graph.values
+        second = values[node.inputs[1]]
+        if not fits(second):
+            return None
+        self._whole.done.add(node.name)
+        self.outputs = [values[name] for name in node.outputs]
+        return second
+
+    def emit(
+        self, op_type: str, *inputs: str, order: Sequence[str] | None = None, **attributes: Any
+    ) -> None:
+        """Add the node that makes the outputs, and what brings these into their own order."""
+        whole = self._whole
+        self._check_types(op_type)
+        moves, made = {}, []
+        for value in self.outputs:
+            name, rows = whole.names[value.name], _rows(value, order)
+            if rows != _rows(value, None):
+                name = whole.free(f"{name}:{op_type.lower()}")
+                moves[name] = value, rows
+            made.append(name)
+        whole.add(self._node.name, op_type, inputs, made, **attributes)
+        for name, (value, rows) in moves.items():
+            self._bring(name, value, rows)
+
+    def _check_types(self, op_type: str) -> None:
+        """See that ONNX takes the element types of the first operand and makes those of outputs."""
+        known = schema(op_type, self.opset)
+        for value, formal in (
+            *zip(self.inputs[:1], known.inputs, strict=False),
+            *zip(self.outputs, known.outputs, strict=False),
+        ):
+            kind = TensorProto.DataType.Name(self.element_type(value.dtype)).lower()
+            if f"tensor({kind})" not in formal.types:
+                what = f"{value.dtype}: in opset {self.opset} ONNX's {op_type} has no {kind}"
+                raise UnsupportedOperatorError(what)
+
+    def _bring(self, name: str, value: VTensor, rows: Sequence[Sequence[str]]) -> None:
+        """Give a value, which lies with these dims at its positions, its own order and name."""
+        whole, own = self._whole, self._whole.names[value.name]
+        order = [dim for row in rows for dim in row if dim in value.dims]
+        moved, split = order != list(value.dims), tuple(value.dims[dim] for dim in order)
+        if merged(value, rows) != split or not moved:
+            name = whole.reshaped(name, merged(value, rows), split, "" if moved else own)
+        if moved:
+            whole.transposed(name, order, list(value.dims), own)
+
+    def refuse(self, reason: str) -> UnsupportedOperatorError:
+        """The error that says why ONNX cannot say what this node does."""
+        return UnsupportedOperatorError(reason)
+
+
+@cache
+def schema(op_type: str, opset: int) -> onnx.defs.OpSchema:
+    """What ONNX declares of an operator.
+
+    Raises:
+        UnsupportedOperatorError: it has none of this name in this opset.
+    """
+    try:
+        return onnx.defs.get_schema(op_type, opset)
+    except onnx.defs.SchemaError:
+        versions = [s for s in onnx.defs.get_all_schemas_with_history() if s.name == op_type]
+        since = min((s.since_version for s in versions), default=0)
+        raise UnsupportedOperatorError(f"ONNX has {op_type} from opset {since} on") from None
+
+
+def _ones(value: object) -> bool:
+    """True for strides and dilations that change nothing."""
+    return isinstance(value, tuple) and set(value) == {1}
+
+
+def _rows(value: VTensor, order: Sequence[str] | None) -> list[list[str]]:
+    """The dims at each position."""
+    return [[dim] for dim in value.dims] if order is None else [dim.split("*") for dim in order]
+
+
+def merged(value: VTensor, rows: Sequence[Sequence[str]]) -> tuple[int, ...]:
+    """The size of each position."""
+    return tuple(prod(value.dims.get(dim, 1) for dim in row) for row in rows)
+
+
+def _shape(have: Sequence[int], want: Sequence[int]) -> Array:
+    """What a reshape is told: a size that is open is copied from its place, or is the rest.
+
+    Raises:
+        UnsupportedOperatorError: two are the rest, or one beside a size of 0.
+    """
+    told = [
+        size if not isinstance(size, OpenSize) else 0 if have[i : i + 1] == (size,) else -1
+        for i, size in enumerate(want)
+    ]
+    unknown = [size for size in want if isinstance(size, OpenSize)]
+    if told.count(-1) > 1 or (unknown and any(size == 0 for size in want)):
+        raise UnsupportedOperatorError(f"sizes {tuple(want)} with more than one that is open")
+    return np.array(told, np.int64)

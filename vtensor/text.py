@@ -1,0 +1,252 @@
+"""Graphs as text: what ``str(graph)`` prints and ``Graph.parse`` reads.
+
+::
+
+    graph  ::= "graph" name, then lines
+    line   ::= "input"    value ":" type
+             | "constant" value ":" type ["=" number]
+             | values "=" operator "(" parameters ")" [values] ":" types ["@" node]
+             | "output"   value ["as" name]
+    values ::= value {"," value}
+    types  ::= type {"," type}
+    type   ::= dtype { dim "=" size }
+
+A node without ``@`` has the name of its first output. Parameters are Python's literals. A size that
+is open is a product, ``6*N``. Names that would not read back stand in JSON's quotes. The values of
+constants are not in the text, single numbers aside.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from vtensor.errors import GraphError, VTensorError
+from vtensor.operators import OPERATORS
+from vtensor.sizes import OpenSize
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from vtensor.graph import Graph, Node
+
+_NAME = r'(?:"(?:[^"\\]|\\.)*"|[^\s,"()]+)'
+_NAMES = rf"{_NAME}(?:, {_NAME})*"
+_TYPE = r"\w+(?: \w+=[\w*]+)*"
+_INPUT = re.compile(rf"input (?P<name>{_NAME}) : (?P<type>{_TYPE})")
+_CONSTANT = re.compile(rf"constant (?P<name>{_NAME}) : (?P<type>{_TYPE})(?: = (?P<number>\S+))?")
+_OUTPUT = re.compile(rf"output (?P<name>{_NAME})(?: as (?P<alias>{_NAME}))?")
+_HEAD = re.compile(rf"(?P<made>{_NAMES}) = (?P<op>[^\s()]+)(?=\()")
+_TAIL = re.compile(
+    rf"(?: (?P<read>{_NAMES}))? : (?P<types>{_TYPE}(?:, {_TYPE})*)(?: @ (?P<node>{_NAME}))?"
+)
+#: What a line leads to: our own errors, those of Python's parser, and those of wrong parameters.
+_UNREADABLE = (
+    VTensorError,
+    ValueError,
+    TypeError,
+    ArithmeticError,
+    SyntaxError,
+    RecursionError,
+    MemoryError,
+)
+_RESERVED = {"graph", "input", "constant", "output", "as", ":", "=", "@"}
+#: What may stand between the parentheses of an operator: text in quotes, and all else.
+_PIECE = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[()]|[^'"()]+""")
+
+
+def graph_lines(graph: Graph) -> Iterator[str]:
+    """The lines of a graph's text."""
+    yield f"graph {quoted(graph.name)}"
+    for name in graph.inputs:
+        yield f"input {quoted(name)} : {graph.values[name].summary()}"
+    for name, array in graph.constants.items():
+        yield f"constant {quoted(name)} : {graph.values[name].summary()}{_number(array)}"
+    for node in graph.nodes.values():
+        yield _node_line(graph, node)
+    for alias, name in graph.outputs.items():
+        yield f"output {quoted(name)}" + (f" as {quoted(alias)}" if alias != name else "")
+
+
+def quoted(name: str) -> str:
+    """A name as it stands in the text.
+
+    >>> print(quoted("block1/Conv2D:0"), quoted("as"), quoted("a b"))
+    block1/Conv2D:0 "as" "a b"
+    """
+    plain = re.fullmatch(r'[^\s,"()=]+', name) and name not in _RESERVED
+    return name if plain else json.dumps(name)
+
+
+def _node_line(graph: Graph, node: Node) -> str:
+    left, right = (", ".join(map(quoted, row)) for row in (node.outputs, node.inputs))
+    call = f"{node.op_name}({_parameters(node.op)})" + f" {right}" * bool(right)
+    types = ", ".join(graph.values[name].summary() for name in node.outputs)
+    own = "" if node.name == node.outputs[0] else f" @ {quoted(node.name)}"
+    return f"{left} = {call} : {types}{own}"
+
+
+def _parameters(op: object) -> str:
+    fields = dataclasses.fields(op)  # type: ignore[arg-type]  # operators are dataclasses
+    changed = [f for f in fields if getattr(op, f.name) != f.default]
+    return ", ".join(f"{f.name}={_literal(getattr(op, f.name))}" for f in changed)
+
+
+def _literal(value: Any) -> str:
+    """A parameter in Python; infinity is a number that is too large, NaN is 0 times that.
+
+    >>> _literal((1, -math.inf, math.nan)), _literal(("a",))
+    ('(1, -1e999, 1e999*0)', "('a',)")
+    """
+    if hasattr(value, "item"):  # one of NumPy's numbers
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return "1e999*0" if math.isnan(value) else "1e999" if value > 0 else "-1e999"
+    if type(value) is tuple:
+        return f"({', '.join(map(_literal, value))}{',' * (len(value) == 1)})"
+    return repr(value)
+
+
+def _number(array: np.ndarray[Any, Any]) -> str:
+    """The value of a constant that is a single finite number of NumPy's own types."""
+    if array.ndim or array.dtype.kind not in "fiub" or not math.isfinite(array.item()):
+        return ""
+    return f" = {array.item()!r}"
+
+
+def parse_graph(text: str, constants: Mapping[str, np.ndarray[Any, Any]], graph: Graph) -> Graph:
+    """Fill an empty graph; see ``Graph.parse``."""
+    head, *lines = text.rstrip("\n").split("\n")
+    if not (match := re.fullmatch(rf"graph ({_NAME}|)", head)):
+        raise GraphError(f"line 1: {head!r} does not begin a graph: write 'graph NAME'")
+    graph.name = _unquoted(match[1])
+    for index, line in enumerate(lines, start=2):
+        try:
+            _take(graph, line, constants)
+        except _UNREADABLE as error:
+            raise GraphError(f"line {index}: {error}\n  in: {line}") from error
+    return graph
+
+
+def _take(graph: Graph, line: str, constants: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    """Add what one line says."""
+    if match := _INPUT.fullmatch(line):
+        dtype, dims = _type(match["type"])
+        graph.input(_unquoted(match["name"]), dims, dtype)
+    elif match := _CONSTANT.fullmatch(line):
+        name = _unquoted(match["name"])
+        graph.constant(_constant(name, match, constants), list(_type(match["type"])[1]), name)
+    elif match := _OUTPUT.fullmatch(line):
+        name = _unquoted(match["name"])
+        graph.output(_value(graph, name), _unquoted(match["alias"] or match["name"]))
+    elif match := _HEAD.match(line):
+        _take_node(graph, line, match)
+    else:
+        raise GraphError("this is no input, constant, output or node")
+
+
+def _take_node(graph: Graph, line: str, head: re.Match[str]) -> None:
+    end = _closing(line, head.end())
+    tail = _TAIL.fullmatch(line, end)
+    if tail is None:
+        raise GraphError(f"behind the operator {line[end:]!r} is not 'INPUTS : TYPES [@ NODE]'")
+    made = _names(head["made"])
+    inputs = [_value(graph, name) for name in _names(tail["read"])]
+    op = _operator(head["op"], line[head.end() : end])
+    graph.add(op, *inputs, name=_unquoted(tail["node"] or "") or made[0], outputs=made)
+    types = ", ".join(graph.values[name].summary() for name in made)
+    if types != tail["types"]:
+        raise GraphError(f"the operator makes {types}, and the line says {tail['types']}")
+
+
+def _constant(
+    name: str, match: re.Match[str], constants: Mapping[str, np.ndarray[Any, Any]]
+) -> np.ndarray[Any, Any]:
+    """The values of a constant: those that are given, else the number in the text."""
+    import numpy as np
+
+    from vtensor.dtype import from_numpy, numpy_dtype
+
+    dtype, dims = _type(match["type"])
+    if name not in constants and match["number"]:
+        return np.array(_evaluate(match["number"]), numpy_dtype(dtype))
+    if name not in constants:
+        raise GraphError(f"the values of {name!r} are not given: constants={{{name!r}: array}}")
+    array, sizes = np.asarray(constants[name]), tuple(dims.values())
+    if from_numpy(array.dtype) != dtype or array.size != math.prod(sizes):
+        have = f"{from_numpy(array.dtype)} of shape {array.shape}"
+        raise GraphError(f"constants[{name!r}] is {have}, not {match['type']}")
+    return array.reshape(sizes)
+
+
+def _operator(name: str, parameters: str) -> object:
+    """The operator that a call describes."""
+    if name not in OPERATORS:
+        raise GraphError(
+            f"no operator {name!r} is registered; operators are when they are imported, as by "
+            "'from ops import ...', and those that were made for one model's node cannot be read"
+        )
+    call = ast.parse(f"f{parameters}", mode="eval").body
+    if not isinstance(call, ast.Call) or call.args:
+        raise GraphError(f"{parameters} are no parameters by name")
+    given = {str(keyword.arg): _evaluated(keyword.value) for keyword in call.keywords}
+    return OPERATORS[name].cls(**given)
+
+
+def _closing(line: str, start: int) -> int:
+    """The end of the parentheses that open at ``start``."""
+    depth = 0
+    for piece in _PIECE.finditer(line, start):
+        depth += {"(": 1, ")": -1}.get(piece[0], 0)
+        if not depth:
+            return piece.end()
+    raise GraphError("a parenthesis is not closed")
+
+
+def _evaluate(text: str) -> Any:
+    return _evaluated(ast.parse(text, mode="eval").body)
+
+
+def _evaluated(node: ast.expr) -> Any:
+    """The value of a literal, in which a name is a size that is open."""
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.Tuple(elts=elements):
+            return tuple(_evaluated(element) for element in elements)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_evaluated(operand)
+        case ast.Name(id=name):
+            return OpenSize.of(name)
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            product = _evaluated(left) * _evaluated(right)
+            return product if product == product else math.nan  # which has one sign everywhere
+    raise GraphError(f"{ast.unparse(node)} is no literal")
+
+
+def _type(text: str) -> tuple[str, dict[str, int]]:
+    """Element type and sizes by name."""
+    dtype, *dims = text.split(" ")
+    rows = [dim.split("=") for dim in dims]
+    if len({dim for dim, _ in rows}) < len(rows):
+        raise GraphError(f"a dim is there twice: {text}")
+    return dtype, {dim: _evaluate(size) for dim, size in rows}
+
+
+def _value(graph: Graph, name: str) -> Any:
+    if name not in graph.values:
+        raise GraphError(f"value {name!r} is used before a line makes it")
+    return graph.values[name]
+
+
+def _names(text: str | None) -> list[str]:
+    return [_unquoted(name) for name in re.findall(_NAME, text or "")]
+
+
+def _unquoted(name: str) -> str:
+    return str(json.loads(name)) if name.startswith('"') else name
