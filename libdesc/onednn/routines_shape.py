@@ -125,6 +125,9 @@ class Reduction(FollowingRoutine):
         src: any dims.
         dst: some of them.
         post: operators fused behind it.
+
+    Raises:
+        Decline: there is nothing to sum up.
     """
 
     def __init__(self, alg: str, src: PTensor, dst: PTensor, post: Sequence[Follower] = ()) -> None:
@@ -134,6 +137,8 @@ class Reduction(FollowingRoutine):
             [Operand("src", src, order), Operand("dst", dst, within(order, dst.dims))], post
         )
         self.alg = alg
+        if all(dst.dims.get(dim, 1) == size for dim, size in src.dims.items()):
+            raise Decline("no dim of more than one element goes")
 
     def row(self, layout: Layout) -> Row:
         """dst as src, without what is reduced: oneDNN's choice may be one that dst cannot have."""
