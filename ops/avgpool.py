@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from libdesc import eigen, guideline, invoker, onednn
-from libdesc.numpy.arrays import FLOATS, windows
+from libdesc.numpy.arrays import FLOATS, wide, windows
 from ops._windows import (
     Sizes,
     counts,
@@ -119,7 +119,8 @@ def numpy_avgpool(ctx: Context, op: AvgPool, x: VTensor, y: VTensor) -> None:
     src, dst = (PTensor(t).require(image_order(t)) for t in (x, y))
     if lib_tagger("numpy", [src], [dst]):
         return
-    image, (kernel, strides, pads, dilations) = src.data(), geometry(x, y, op.kernel_shape, op)
+    kernel, strides, pads, dilations = geometry(x, y, op.kernel_shape, op)
+    image = wide(src.data())
     rank = len(kernel)
     own = (op.pads or (0,) * len(pads)) if op.count_include_pad else (0,) * len(pads)
     around = [(0, 0), (0, 0), *zip(own[:rank], own[rank:], strict=True)]

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from libdesc import eigen, guideline, invoker, onednn
-from libdesc.numpy.arrays import FLOATS
+from libdesc.numpy.arrays import FLOATS, wide
 from ops._windows import image_order, pool_names, read_image, write_image
 from ptensor import PTensor, lib_tagger
 from vtensor.operators import Context, NodeReader, Spelling, operator, param
@@ -85,7 +85,7 @@ def numpy_lrn(ctx: Context, op: LRN, x: VTensor, y: VTensor) -> None:
     src, dst = (PTensor(t).require(image_order(t)) for t in (x, y))
     if lib_tagger("numpy", [src], [dst]):
         return
-    image = src.data()
+    image = wide(src.data())
     if not image.size:
         return  # no window fits into no channels
     around = ((op.size - 1) // 2, op.size // 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
+from math import prod
 
 from libdesc import eigen, guideline, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, wide
@@ -189,10 +189,13 @@ def eigen_matmul(ctx: Context, op: MatMul, a: VTensor, b: VTensor, y: VTensor) -
 
 @invoker("MatMul", library="numpy", dtypes=NUMBERS, python=True)
 def numpy_matmul(ctx: Context, op: MatMul, a: VTensor, b: VTensor, y: VTensor) -> None:
-    left, right, dst = (PTensor(t).require(Layout.plain(t.dims)) for t in (a, b, y))
+    batch, rows, columns, over = eigen.Groups.of(a, b, op.over)
+    left = PTensor(a).require(Layout.plain([*batch, *rows, over]))
+    right = PTensor(b).require(Layout.plain([*batch, over, *columns]))
+    dst = PTensor(y).require(Layout.plain([*batch, *rows, *columns]))
     if lib_tagger("numpy", [left, right], [dst]):
         return
-    label = {dim: i for i, dim in enumerate((op.over, *y.dims))}
-    axes = [[label[dim] for dim in t.dims] for t in (a, b, y)]
-    factors = wide(left.data()), wide(right.data())
-    dst.data()[...] = np.einsum(factors[0], axes[0], factors[1], axes[1], axes[2], optimize=True)
+    ranges = prod(map(a.size, rows)), prod(map(b.size, columns))
+    x = wide(left.data()).reshape(*map(a.size, batch), ranges[0], a.size(over))
+    w = wide(right.data()).reshape(*map(b.size, batch), b.size(over), ranges[1])
+    dst.data()[...] = (x @ w).reshape(dst.data().shape)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from libdesc import eigen, guideline, invoker, onednn
-from libdesc.numpy.arrays import NUMBERS
+from libdesc.numpy.arrays import NUMBERS, wide
 from ops._reduce import AXES_ARE_AN_INPUT, reduced_dims, reduction_names, without
 from ops._writing import write_reduction
 from ptensor import Layout, PTensor, lib_tagger
@@ -86,4 +86,4 @@ def numpy_mean(ctx: Context, op: Mean, x: VTensor, y: VTensor) -> None:
     if lib_tagger("numpy", [src], [dst]):
         return
     axis = tuple(order.dims.index(dim) for dim in op.axes)
-    dst.data()[...] = src.data().mean(axis=axis, keepdims=op.keepdims)
+    dst.data()[...] = wide(src.data()).mean(axis=axis, keepdims=op.keepdims)

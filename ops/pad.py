@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from libdesc import eigen, invoker
+from libdesc import eigen, guideline, invoker, onednn
 from ops._names import axes_of, same_names
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
@@ -76,13 +76,13 @@ class Pad:
         if len(self.pads) != 2 * len(self.axes) or len(set(self.axes)) < len(self.axes):
             raise DimError("two pads must be given for each axis, each axis once")
         sizes = {dim: x.size(dim) + before + behind for dim, before, behind in _pads(self)}
-        if min(sizes.values(), default=0) < 0:
-            raise DimError(f"pads {self.pads} take away more than there is")
-        if self.mode != "constant":
-            for dim, before, behind in _pads(self):
-                kept = x.size(dim) + min(before, 0) + min(behind, 0)
-                if kept < 1 + (self.mode == "reflect") and max(before, behind) > 0:
-                    raise DimError(f"mode {self.mode} has no elements of {dim} to put there")
+        for dim, before, behind in _pads(self):
+            kept = x.size(dim) + min(before, 0) + min(behind, 0)
+            if kept < 0:
+                raise DimError(f"pads {self.pads} take away more than there is")
+            least = {"constant": 0, "reflect": 2}.get(self.mode, 1)
+            if kept < least and max(before, behind) > 0:
+                raise DimError(f"mode {self.mode} has no elements of {dim} to put there")
         y = VTensor(x.dtype, {**x.dims, **sizes}, ctx.output(0))
         ctx.dispatch(self, [x], [y])
         return y
@@ -92,6 +92,24 @@ def _pads(op: Pad) -> list[tuple[str, int, int]]:
     """Each axis with the elements before and behind it."""
     half = len(op.axes)
     return list(zip(op.axes, op.pads[:half], op.pads[half:], strict=True))
+
+
+def _zeros(op: Pad, x: VTensor, y: VTensor) -> bool | str:
+    if op.mode != "constant" or op.value != 0:
+        return f"puts zeros around, not {op.value if op.mode == 'constant' else op.mode}"
+    return min(op.pads, default=0) >= 0 or "takes no elements away"
+
+
+@invoker("Pad", library="onednn", dtypes=["f32", "bf16", "f16"], when=_zeros)
+def onednn_pad(ctx: Context, op: Pad, x: VTensor, y: VTensor) -> None:
+    src, dst = PTensor(x), PTensor(y)
+    before = {dim: pad for dim, pad, _ in _pads(op)}
+    pad = onednn.Pad(src, dst, before, post=ctx.post)
+    for tensor in (src, dst):
+        tensor.require(guideline("onednn", tensor))
+    if lib_tagger("onednn", [src], [dst]):
+        return
+    pad()
 
 
 def _constant(op: Pad, x: VTensor, y: VTensor) -> bool | str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from copy import deepcopy
 from functools import cache
+from random import Random
 
 import numpy as np
 import onnx
@@ -18,6 +20,7 @@ from tests.onnx_suite.engines import (
     difference,
     judge,
     onnx_reference,
+    vtensor_numpy,
     vtensor_reference,
 )
 from vtensor.errors import NativeError
@@ -38,6 +41,14 @@ def test_no_case_of_a_supported_operator_fails() -> None:
 def test_what_is_refused_is_what_the_file_lists() -> None:
     now = {n: o.reason for n, o in found().items() if o.status == "unsupported"}
     assert now == refused.read(), "python -m tests.onnx_suite --update, and look at the difference"
+
+
+def test_the_definitions_alone_pass_what_passes() -> None:
+    """All libraries are compared with them: they are ONNX's, too."""
+    passed = [load()[name] for name, outcome in found().items() if outcome.status == "passed"]
+    drawn = passed if os.environ.get("VTENSOR_TEST_ALL") else Random(1).sample(passed, 150)
+    outcomes = {case.name: judge(case, vtensor_numpy) for case in drawn}
+    assert {n: o.reason for n, o in outcomes.items() if o.status != "passed"} == {}
 
 
 def test_nothing_is_left_out() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -72,24 +73,22 @@ def wide(array: Array) -> Array:
 def convolution(
     x: Array, w: Array, strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int]
 ) -> Array:
-    """The sum over each window of the image times the kernel: N C' H' W'.
+    """The sum over each window of the image times the kernel, a matrix product a group: N C' H' W'.
 
     Args:
         x: N C and any number of spatial dims.
         w: O I h w, or G O I h w: group g sees channels g*I to (g+1)*I and makes g*O to (g+1)*O.
         strides, pads, dilations: as for ``windows``.
     """
-    if w.ndim == x.ndim:
-        view = windows(wide(x), w.shape[2:], strides, pads, dilations)
-        inside = range(2, w.ndim)
-        axes = (1, *range(w.ndim, view.ndim)), (1, *inside)
-        return np.moveaxis(np.tensordot(view, wide(w), axes), -1, 1)
-    channels = w.shape[2]
-    groups = [
-        convolution(x[:, g * channels : (g + 1) * channels], w[g], strides, pads, dilations)
-        for g in range(w.shape[0])
-    ]
-    return np.concatenate(groups, axis=1)
+    groups, out, inner, *kernel = w.shape if w.ndim > x.ndim else (1, *w.shape)
+    view = windows(wide(x), kernel, strides, pads, dilations)
+    rank, count, places = len(kernel), len(x), view.shape[2 : 2 + len(kernel)]
+    parts = view.reshape(count, groups, inner, *places, *kernel)
+    order = (1, 0, *range(3, 3 + rank), 2, *range(3 + rank, 3 + 2 * rank))
+    rows = parts.transpose(order).reshape(groups, count * prod(places), inner * prod(kernel))
+    columns = wide(w).reshape(groups, out, inner * prod(kernel)).swapaxes(1, 2)
+    sums = (rows @ columns).reshape(groups, count, *places, out)
+    return np.moveaxis(sums, (0, -1), (1, 2)).reshape(count, groups * out, *places)
 
 
 def transposed_convolution(

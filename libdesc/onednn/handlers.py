@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from libdesc.onednn import native
 from libdesc.onednn.layouts import canonical_order, to_desc
+from libdesc.onednn.routines_shape import loss
 from libdesc.transforms import LayoutChange
 from ptensor.evaluation import Call, emit
 from ptensor.layout import Layout
@@ -80,12 +81,9 @@ def confirm(call: Call, row: Sequence[Layout]) -> str | None:
         return f"{source.dtype} to {target.dtype} is a quantization, which the definition does"
     dnnl = native.load()
     try:
-        kernel = dnnl.reorder(source, target).kernel
+        return loss(dnnl.reorder(source, target), source, target) or None
     except dnnl.Unimplemented:
         return f"no reorder kernel from {row[0]} to {row[1]} on {dnnl.isa()}"
-    if kernel.startswith("simple") and source.dtype == target.dtype in ("bf16", "f16"):
-        return f"its kernel {kernel} takes subnormals of {source.dtype} for zeros"
-    return None
 
 
 def reorder(source: PTensor, target: PTensor, permutation: tuple[int, ...]) -> None:  # noqa: ARG001

@@ -59,6 +59,19 @@ def flat(dnnl: ModuleType, desc: Desc, keeps_zero: bool) -> Desc:
     return flattened
 
 
+def _channel_inside(dnnl: ModuleType, desc: Desc) -> Desc:
+    """The same memory, dim 1 not outermost if it has one element.
+
+    Where it is, and an operand is repeated, oneDNN's kernel computes nothing.
+    """
+    if len(desc.dims) < 2 or desc.dims[1] != 1 or desc.inner_blocks:
+        return desc
+    strides = list(desc.strides)
+    strides[1] = min(strides[:2])
+    inside: Desc = dnnl.Desc.strided(desc.dims, desc.dtype, strides)
+    return inside
+
+
 class _Functions(OneDnnRoutine):
     """Functions of each element, one after another; all but the first in place."""
 
@@ -178,6 +191,8 @@ class Binary(OneDnnRoutine):
         """The primitive on src0, src1 and dst."""
         if len(set(descs)) == 1:
             descs = (flat(dnnl, descs[0], keeps_zero=self.alg != "div"),) * 3
+        else:
+            descs = tuple(_channel_inside(dnnl, desc) for desc in descs)
         primitive: Primitive = dnnl.binary(self.alg, *descs)
         return primitive
 
@@ -205,6 +220,8 @@ class Prelu(OneDnnRoutine):
 
     def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
         """The primitive on src, slopes and dst."""
+        if len(set(descs)) == 1:  # its own kernel spoils blocks that are not full
+            descs = (flat(dnnl, descs[0], keeps_zero=True),) * 3
         primitive: Primitive = dnnl.prelu(*descs)
         return primitive
 

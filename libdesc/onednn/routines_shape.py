@@ -1,14 +1,15 @@
-"""Primitives that put together and sum up."""
+"""Primitives that put together, put a border around, and sum up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from libdesc.onednn.layouts import canonical_order
-from libdesc.onednn.routines import FollowingRoutine, Operand, Row, followed
-from libdesc.onednn.routines_pointwise import within
+from libdesc.onednn.routines import FollowingRoutine, Operand, Row, emit_on, followed, layouts_of
+from libdesc.onednn.routines_pointwise import flat, within
+from ptensor.evaluation import Decline
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from vtensor.operators import Follower
@@ -57,6 +58,63 @@ class Concat(FollowingRoutine):
         return primitive
 
 
+class Pad(FollowingRoutine):
+    """Zeros around a tensor: dst is zeroed, then src goes to its place in it.
+
+    Args:
+        src, dst: the same dims; dst is larger.
+        before: how many zeros are in front of src, by dim.
+        post: operators fused behind it.
+    """
+
+    def __init__(
+        self, src: PTensor, dst: PTensor, before: Mapping[str, int], post: Sequence[Follower] = ()
+    ) -> None:
+        order = canonical_order(src.dims)
+        super().__init__([Operand("src", src, order), Operand("dst", dst, order)], post)
+        self.begin = [before.get(dim, 0) for dim in order or ("",)]
+
+    def row(self, layout: Layout) -> Row:
+        """Both in one layout."""
+        return [layout] * 2
+
+    def layouts(self, primitive: Primitive) -> list[Layout]:
+        """Those of the row: the primitive sees a part of dst."""
+        return layouts_of(primitive, self.operands[:1]) * 2
+
+    def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
+        """The primitive on src and its place in dst."""
+        src, dst = descs
+        primitive: Primitive = dnnl.reorder(src, dst.submemory(src.dims, self.begin))
+        if lossy := loss(primitive, src, dst):
+            raise Decline(lossy)
+        return primitive
+
+    def __call__(self) -> None:
+        """A step that zeroes dst, and one that copies."""
+        dst = self.operands[1]
+        zero = self.build([dst], [dst.tensor.required_layout], _zero)
+        emit_on(zero, dict.fromkeys(zero.descs, dst.tensor))
+        super().__call__()
+
+
+def _zero(dnnl: ModuleType, dst: Desc) -> Primitive:
+    """0 everywhere, pads too, whatever there was: nothing is below itself, nor is NaN.
+
+    oneDNN's "gt" is "not at most", which holds of NaN.
+    """
+    whole = flat(dnnl, dst, keeps_zero=True)
+    primitive: Primitive = dnnl.binary("lt", whole, whole, whole)
+    return primitive
+
+
+def loss(reorder: Primitive, source: Desc, target: Desc) -> str:
+    """What a reorder loses, or nothing."""
+    if reorder.kernel.startswith("simple") and source.dtype == target.dtype in ("bf16", "f16"):
+        return f"its kernel {reorder.kernel} takes subnormals of {source.dtype} for zeros"
+    return ""
+
+
 class Reduction(FollowingRoutine):
     """A sum, mean, maximum, ... over the dims that dst lacks or has with size 1.
 
@@ -67,6 +125,9 @@ class Reduction(FollowingRoutine):
         src: any dims.
         dst: some of them.
         post: operators fused behind it.
+
+    Raises:
+        Decline: there is nothing to sum up.
     """
 
     def __init__(self, alg: str, src: PTensor, dst: PTensor, post: Sequence[Follower] = ()) -> None:
@@ -76,6 +137,8 @@ class Reduction(FollowingRoutine):
             [Operand("src", src, order), Operand("dst", dst, within(order, dst.dims))], post
         )
         self.alg = alg
+        if all(dst.dims.get(dim, 1) == size for dim, size in src.dims.items()):
+            raise Decline("no dim of more than one element goes")
 
     def row(self, layout: Layout) -> Row:
         """dst as src, without what is reduced: oneDNN's choice may be one that dst cannot have."""

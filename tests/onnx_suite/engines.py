@@ -48,6 +48,12 @@ def vtensor_reference(model: ModelProto, feeds: Mapping[str, Value]) -> Sequence
         return session.run(None, feeds)
 
 
+def vtensor_numpy(model: ModelProto, feeds: Mapping[str, Value]) -> Sequence[Value]:
+    """VTensor's answer by the definitions of its operators."""
+    with Session(model, threads=1, libraries=["numpy"], reference=False) as session:
+        return session.run(None, feeds)
+
+
 def at_load(case: Case) -> bool:
     """True when all outputs of a case that passes are constants once it is loaded.
 

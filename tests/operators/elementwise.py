@@ -147,7 +147,10 @@ ROWS: dict[str, list[Row]] = {
     "Centered": binary(ops.Centered(), flags=("#", "#"), grows=False),
     "QuantizeLinear": list(_quantised()),
     "DequantizeLinear": list(_dequantised()),
-    "PRelu": binary(ops.PRelu(), "onednn"),
+    "PRelu": [
+        *binary(ops.PRelu(), "onednn"),
+        (ops.PRelu(), ("N=7 C=5 H=3 W=3",) * 2, ()),  # two threads part it inside a block
+    ],
     "Sub": binary(ops.Sub(), "onednn"),
     "Div": binary(ops.Div(), "onednn", flags=("", "+")),
     "Pow": binary(ops.Pow(), flags=("+", "")),
@@ -185,3 +188,5 @@ ELEMENTWISE = ROWS | {type(op).__name__: unary(op) for op in EVERYWHERE}
 
 #: By how much an f32 result may be off, where not by 1e-6.
 ELEMENTWISE_BOUNDS = {"LogSoftmax": 5e-6, "Cast": 5e-3, "Pow": 5e-6}
+#: They subtract 1 from an exponential that is near it.
+ELEMENTWISE_BOUNDS |= {"Celu": 1e-5, "Elu": 1e-5}

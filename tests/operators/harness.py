@@ -184,12 +184,23 @@ def check_pads(storage: TensorStorage) -> None:
     )
 
 
-def check_close(actual: Array, expected: Array, bound: float) -> None:
-    """Each element within ``bound`` times the largest; a NaN is never close."""
+def check_outcome(
+    found: Outcome, expected: Sequence[Array], bound: float, scale: float = 0.0
+) -> None:
+    """Every output close to the definition's, and its pads zero; ``scale`` as for check_close."""
+    for value, storage, wanted in zip(found.values, found.physical, expected, strict=True):
+        check_close(value, wanted, bound, scale)
+        check_pads(storage)
+
+
+def check_close(actual: Array, expected: Array, bound: float, scale: float = 0.0) -> None:
+    """Each element within ``bound`` times the largest, or ``scale`` if larger; never a NaN."""
     assert actual.shape == expected.shape
     if actual.size == 0:
         return
     expected = expected.astype(np.float64)
-    error = np.abs(actual.astype(np.float64) - expected).max()
-    scale = max(float(np.abs(expected).max()), 1e-30)
+    with np.errstate(over="ignore", invalid="ignore"):  # what the type cannot hold is infinite
+        exact = actual == expected.astype(actual.dtype)
+        error = np.where(exact, 0.0, np.abs(actual.astype(np.float64) - expected)).max()
+    scale = max(float(np.abs(expected).max()), scale, 1e-30)
     assert error <= bound * scale, f"off by {error / scale:.2e}, allowed is {bound:.0e}"

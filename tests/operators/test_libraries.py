@@ -11,9 +11,17 @@ from ops import BiasAdd
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.layout import Layout
 from tests.operators import cases
-from tests.operators.cases import BOUNDS, CASES, Case
+from tests.operators.cases import CASES, Case, bound
 from tests.operators.elementwise import ours
-from tests.operators.harness import Given, Outcome, check_close, check_pads, definition, run
+from tests.operators.harness import (
+    Given,
+    Outcome,
+    check_close,
+    check_outcome,
+    check_pads,
+    definition,
+    run,
+)
 from vtensor.errors import NoInvokerError
 from vtensor.operators import OPERATORS
 
@@ -29,9 +37,6 @@ NARROW = [
     if library != "numpy"
     and any("bf16" in row for row in registry().invokers[op, library, "cpu"].dtypes.values())
 ]
-
-#: Half a unit in the last place of bf16, and half as much for what is rounded on the way.
-BF16_BOUND = 2.0**-8 + 2.0**-9
 
 
 @pytest.mark.parametrize("op", OURS)
@@ -51,13 +56,13 @@ def test_cases_are_of_operators() -> None:
 
 @pytest.mark.parametrize(("op", "library"), ROWS)
 def test_agrees_with_the_definition(op: str, library: str) -> None:
-    check_all(op, library, "f32", BOUNDS.get(op, 1e-6))
+    check_all(op, library, "f32", bound(op, "f32"))
 
 
 @pytest.mark.parametrize(("op", "library"), NARROW)
 def test_agrees_in_bf16(op: str, library: str) -> None:
     """Where the processor has bf16; elsewhere the library declines and says so."""
-    check_all(op, library, "bf16", BF16_BOUND)
+    check_all(op, library, "bf16", bound(op, "bf16"))
 
 
 def check_all(op: str, library: str, dtype: str, bound: float) -> None:
@@ -82,10 +87,7 @@ def _check(library: str, case: Case, layout: str, dtype: str, bound: float) -> N
             return
         raise
     assert library not in case.refused, "was to be declined"
-    expected = definition(case.op, given)
-    for value, storage, wanted in zip(found.values, found.physical, expected, strict=True):
-        check_close(value, wanted, bound)
-        check_pads(storage)
+    check_outcome(found, definition(case.op, given), bound)
     if _reference(found):
         check_no_better(library, case, found, dtype)
 

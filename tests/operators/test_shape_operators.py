@@ -89,6 +89,7 @@ def test_extremes_of_integers(dtype: type) -> None:
         (ops.Slice(("Z",), (0,), (1,), (1,)), "Z"),
         (ops.Pad(("A",), (1,)), "two pads"),
         (ops.Pad(("A",), (-2, -2)), "take away more"),
+        (ops.Pad(("A",), (3, -4)), "take away more"),
         (ops.Pad(("A",), (-2, 1), "reflect"), "has no elements"),
         (ops.Tile((("A", -1),)), "a count from 0 on"),
         (ops.Tile((("Z", 1),)), "Z"),

@@ -1,0 +1,169 @@
+"""Calls drawn at random from what an operator declares of its dims and parameters.
+
+What the operator's own checks refuse is drawn again. Parameters that depend on one another meet by
+chance too rarely: a part of the draws takes a row of the table of cases, with other extents. That
+table also says what values an operand takes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+from tests.operators.cases import CASES, FLAGS, Case, dims_of
+from vtensor.dims import DimSpec, product_source
+from vtensor.errors import VTensorError
+from vtensor.operators import Context, OperatorInfo, run_compute
+from vtensor.tensor import VTensor
+
+Extents = dict[str, int]
+
+#: One, odd, whole blocks, larger than a block; none at all is drawn apart.
+EXTENTS = (1, 2, 3, 5, 7, 8, 9, 16, 17, 33)
+#: Of dims of a window, which have small letters.
+REACHES = (1, 2, 3, 5)
+#: The names of a row that is open.
+OPEN = ("N C H W", "N C H W", "N C W", "N C D H W", "N C", "batch seq feat", "A", "")
+
+#: The largest operand, in elements.
+LARGEST = 1 << 14
+#: How many draws in a row may be refused.
+PATIENCE = 5000
+
+
+class Undrawable(Exception):
+    """A declaration from which nothing can be drawn."""
+
+
+def draw(info: OperatorInfo, random: Random) -> Case:
+    """A call that the operator accepts.
+
+    Raises:
+        Undrawable: none was found.
+    """
+    for _ in range(PATIENCE):
+        row = random.choice(CASES[info.name])
+        try:
+            op, inputs = _declared(info, random) if random.random() < 0.7 else _varied(row, random)
+            _settle(info, op, inputs)
+        except (VTensorError, Undrawable):
+            continue
+        if _accepted(op, inputs):
+            return Case(op, tuple(_texts(row, inputs, random)))
+    raise Undrawable(f"{info.name}: no call in {PATIENCE} draws")
+
+
+def _declared(info: OperatorInfo, random: Random) -> tuple[object, list[Extents]]:
+    """Parameters and operands from the declaration."""
+    names = random.choice(OPEN).split()
+    op = info.cls(**dict(_parameters(info.cls, names, random)))
+    sizes = _sizes({*names, *(dim for spec in info.dims.values() for dim in spec.names)}, random)
+    inputs = [_operand(info.dims[role], names, sizes, random) for role in info.inputs]
+    if info.many & {*info.inputs}:
+        for _ in range(random.randrange(3)):
+            inputs.append(dict(inputs[0]))
+            if names and random.random() < 0.7:
+                inputs[-1] |= {random.choice(names): random.choice(EXTENTS)}
+    return op, inputs
+
+
+def _varied(row: Case, random: Random) -> tuple[object, list[Extents]]:
+    """A row with other extents; what is repeated in it stays so."""
+    had = [dims_of(text) for text in row.inputs]
+    sizes = _sizes({dim for dims in had for dim in dims}, random)
+    return row.op, [{d: 1 if size == 1 else sizes[d] for d, size in dims.items()} for dims in had]
+
+
+def _sizes(names: set[str], random: Random) -> Extents:
+    """An extent for each name; now and then one is 0."""
+    ordered = sorted(names)
+    window = {name for name in ordered if len(name) == 1 and name.islower()}
+    sizes = {name: random.choice(REACHES if name in window else EXTENTS) for name in ordered}
+    if ordered and random.random() < 0.15:
+        sizes[random.choice(ordered)] = 0
+    return sizes
+
+
+def _operand(spec: DimSpec, names: Sequence[str], sizes: Extents, random: Random) -> Extents:
+    """Dims that a row allows, in any order; some of an open row are repeated."""
+    if not spec.open:
+        dims = [d for d in spec.names if d in spec.required or random.random() < 0.6]
+        return {dim: sizes[dim] for dim in _shuffled(dims, random)}
+    whole = random.random() < 0.5
+    dims = [dim for dim in names if whole or random.random() < 0.6]
+    given = dict.fromkeys((*spec.required, *dims))
+    repeats = 0.0 if whole else 0.15
+    return {d: 1 if random.random() < repeats else sizes[d] for d in _shuffled([*given], random)}
+
+
+def _shuffled(names: Sequence[str], random: Random) -> list[str]:
+    """Mostly as they are: an order of declaration carries no meaning."""
+    return random.sample(names, len(names)) if random.random() < 0.25 else list(names)
+
+
+def _parameters(cls: type, names: Sequence[str], random: Random) -> Iterator[tuple[str, Any]]:
+    """Values of the parameters that do not keep their default."""
+    hints, count = typing.get_type_hints(cls), random.randint(1, 3)
+    for field in dataclasses.fields(cls):
+        if field.default is dataclasses.MISSING or random.random() < 0.5:
+            yield field.name, _value(hints[field.name], field.metadata, names, count, random)
+
+
+def _value(
+    hint: Any, rules: Mapping[str, Any], names: Sequence[str], count: int, random: Random
+) -> Any:
+    """A value of an annotation; ``count`` is how many a tuple of any length has, or half of it."""
+    if rules.get("choices"):
+        return random.choice(rules["choices"])
+    if hint is bool:
+        return random.random() < 0.5
+    low, high = rules.get("minimum"), rules.get("maximum")
+    if hint is int:
+        least = -2 if low is None else low
+        return random.randint(least, least + 4 if high is None else high)
+    if hint is float:
+        return random.uniform(max(low or 0, 0.25), 2.0 if high is None else high)
+    if hint is str and names:
+        return random.choice(names)
+    args = typing.get_args(hint)
+    if args == (str, Ellipsis) and count <= len(names):
+        return tuple(random.sample(names, count))
+    if args and args[0] in (int, float):
+        length = random.choice((count, 2 * count)) if args[-1] is Ellipsis else len(args)
+        return tuple(_value(args[0], rules, names, count, random) for _ in range(length))
+    raise Undrawable(f"nothing to draw for {hint}")
+
+
+def _settle(info: OperatorInfo, op: object, inputs: Sequence[Extents]) -> None:
+    """Make the inputs' side of each declared equality true."""
+    rows = dict(zip(info.inputs, inputs, strict=False))
+    known: dict[str, Any] = {role: SimpleNamespace(dims=dims) for role, dims in rows.items()}
+    for left, right in info.equal:
+        role, _, dim = left.partition(".")
+        inner = all(factor.split(".")[0].strip() not in info.outputs for factor in right.split("*"))
+        if inner and dim in rows.get(role, ()):
+            rows[role][dim] = eval(product_source(right), known | {"op": op})
+
+
+def _accepted(op: object, inputs: Sequence[Extents]) -> bool:
+    """True when the operator's own checks take the call, and it is not too large."""
+    tensors = [VTensor("f32", dims) for dims in inputs]
+    try:
+        outputs = run_compute(Context(node="drawn"), op, tensors)
+    except VTensorError:
+        return False
+    return all(t.num_elements <= LARGEST for t in (*tensors, *outputs))
+
+
+def _texts(row: Case, inputs: Sequence[Extents], random: Random) -> Iterator[str]:
+    """The inputs as a case writes them, their values of the kind that a row gives to them."""
+    for index, dims in enumerate(inputs):
+        text = row.inputs[min(index, len(row.inputs) - 1)]
+        flags = text[: len(text) - len(text.lstrip(FLAGS))]
+        words = [f"{dim}={size}" for dim, size in dims.items()]
+        words += [word for word in text.split() if "<" in word]
+        yield flags + " ".join(words)

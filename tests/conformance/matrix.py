@@ -1,0 +1,165 @@
+"""The cells of the matrix: cases of one operator on one library, and what became of them.
+
+A case is a number: operator, seed and number make the call, whatever the library; the library's
+invoker says of which element types it may be.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+from random import Random
+
+import numpy as np
+
+from libdesc.registry import registry
+from ptensor.layout import Layout
+from tests.conformance.draw import draw
+from tests.operators.cases import IMAGES, SERIES, VOLUMES, Case, bound, input_of
+from tests.operators.harness import Given, check_outcome, definition, run
+from vtensor.errors import NoInvokerError
+from vtensor.operators import OPERATORS
+
+#: What an invoker that takes every element type is tried on.
+TYPES = ("f32", "f64", "f16", "bf16", "s64", "s32", "s8", "u8", "bool")
+
+ORDERS = [Layout(order) for order in (*IMAGES, *SERIES, *VOLUMES)]
+
+
+@dataclass
+class Cell:
+    """What became of the cases of an operator on a library.
+
+    Attributes:
+        run: how many cases there were.
+        declined: how many the library did not take, by reason.
+        failed: what is wrong, by the command that repeats it.
+        met: how many of those taken had what: an element type, a kind of extent, blocks.
+    """
+
+    operator: str
+    library: str
+    run: int = 0
+    declined: Counter[str] = field(default_factory=Counter)
+    failed: dict[str, str] = field(default_factory=dict)
+    met: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def taken(self) -> int:
+        """How many the library took."""
+        return self.run - self.declined.total()
+
+    def add(self, seed: int, index: int) -> None:
+        """Run one case."""
+        self.run += 1
+        case, types = case_of(self.operator, self.library, seed, index)
+        inputs = operands(case, types, seed, index)
+        try:
+            conform(self.library, case, types[0], inputs)
+        except NoInvokerError as error:
+            self.declined[reason(error, self.library)] += 1
+            return
+        except Exception as error:  # whatever a library's invoker raises is a finding
+            layouts = " ".join(str(one.layout) for one in inputs)
+            text = f"{case} in {types[0]} from {layouts}: {type(error).__name__}: {error}"
+            self.failed[command(self.operator, self.library, seed, index)] = text
+        self.met.update(features(types[0], inputs))
+
+
+def cells(operators: Sequence[str] = (), libraries: Sequence[str] = ()) -> list[Cell]:
+    """Each invoker of each operator that a library beside NumPy has; or of those named alone."""
+    pairs = sorted(
+        {(op, library) for op, library, device in registry().invokers if device == "cpu"}
+    )
+    native = {op for op, library in pairs if library not in ("numpy", "onnx_reference")}
+    return [
+        Cell(op, library)
+        for op, library in pairs
+        if op in native and op in (operators or native) and library in (libraries or {library})
+    ]
+
+
+def run_all(matrix: Iterable[Cell], seed: int, numbers: Sequence[int]) -> Iterator[Cell]:
+    """Run these cases of each cell, and yield it after each of them."""
+    for cell in matrix:
+        for index in numbers:
+            cell.add(seed, index)
+            yield cell
+
+
+def case_of(operator: str, library: str, seed: int, index: int) -> tuple[Case, list[str]]:
+    """A case by its number, and the element type of each input."""
+    info, random = OPERATORS[operator], Random(f"{operator} {seed} {index}")
+    case = draw(info, random)
+    declared = registry().invokers[operator, library, "cpu"].dtypes
+    roles = (role.rstrip("0123456789") for role in info.roles(len(case.inputs), 0))
+    rows = [sorted(declared.get(role, declared.get("", TYPES))) for role in roles]
+    lead = "f32" if "f32" in rows[0] and random.random() < 0.6 else random.choice(rows[0])
+    return case, [lead if lead in row else "f32" for row in rows]
+
+
+def operands(case: Case, types: Sequence[str], seed: int, index: int) -> list[Given]:
+    """The inputs of a case with their values, each lying in some layout."""
+    random = Random(f"{seed} {index}")
+    values = np.random.default_rng([seed, index])
+    rows = zip(case.inputs, types, strict=True)
+    inputs = (input_of(text, "", dtype, values) for text, dtype in rows)
+    return [one if one.constant else replace(one, layout=_lies(one, random)) for one in inputs]
+
+
+def _lies(given: Given, random: Random) -> Layout:
+    """Mostly as images do; else any order, with up to two blocks of any dims."""
+    usual = [order for order in ORDERS if {*order.dims} == {*given.dims}]
+    if usual and random.random() < 0.6:
+        return random.choice(usual)
+    axes = Layout.plain(random.sample(given.dims, len(given.dims))).axes
+    count = random.choice((0, 0, 1, 2)) if given.dims else 0
+    blocks = [(random.choice(given.dims), random.choice((2, 3, 4, 8, 16))) for _ in range(count)]
+    return Layout.of_axes([*axes, *blocks])
+
+
+def conform(library: str, case: Case, dtype: str, inputs: Sequence[Given]) -> None:
+    """The library's result is the definition's, and its pads are zero.
+
+    Where summands cancel, the error is bounded by the sum of their absolute values, not by the sum:
+    N. J. Higham, Accuracy and Stability of Numerical Algorithms, section 4.2.
+
+    Raises:
+        NoInvokerError: the library does not take the call.
+        AssertionError: it is not so.
+    """
+    found, expected = run(library, case.op, inputs), definition(case.op, inputs)
+    allowed = bound(type(case.op).__name__, dtype)
+    try:
+        check_outcome(found, expected, allowed)
+    except AssertionError:
+        whole = definition(case.op, [replace(one, array=np.abs(one.array)) for one in inputs])
+        scale = max(float(np.abs(values).max(initial=0)) for values in whole)
+        check_outcome(found, expected, allowed, scale)
+
+
+def reason(error: NoInvokerError, library: str) -> str:
+    """Why a library declined, in the error's own words."""
+    rows = (line.partition(" : ") for line in str(error).splitlines())
+    return next(row[2] for row in rows if row[0].split()[-1:] == [library])
+
+
+def command(operator: str, library: str, seed: int, index: int) -> str:
+    """What repeats one case."""
+    which = f"--operator {operator} --library {library} --seed {seed} --case {index}"
+    return f"python -m tests.conformance {which}"
+
+
+#: Kinds of extents: the least of each and the largest.
+KINDS = {"none": (0, 0), "one": (1, 1), "odd": (3, 7), "block": (8, 8), "beyond": (9, inf)}
+
+
+def features(dtype: str, inputs: Sequence[Given]) -> Iterator[str]:
+    """What a case has, for the count of what was met."""
+    yield dtype
+    sizes = {size for given in inputs for size in given.array.shape}
+    yield from (kind for kind, (low, high) in KINDS.items() if any(low <= s <= high for s in sizes))
+    if any(not given.layout.is_plain for given in inputs):
+        yield "blocked"

@@ -1,0 +1,151 @@
+"""The matrix finds nothing, and finds what is broken on purpose."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+from random import Random
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import libdesc.eigen
+from libdesc.eigen import pointwise
+from libdesc.registry import registry
+from tests.conformance import __main__ as command
+from tests.conformance.draw import Undrawable, draw
+from tests.conformance.matrix import KINDS, Cell, case_of, cells, operands, run_all
+from vtensor.operators import OPERATORS
+
+SEED = 1
+COUNT = 200 if os.environ.get("VTENSOR_TEST_ALL") else 40
+
+CELLS = [(cell.operator, cell.library) for cell in cells()]
+NATIVE = [pair for pair in CELLS if pair[1] != "numpy"]
+#: The operators that every native library has.
+EVERYWHERE = sorted(op for op, count in Counter(op for op, _ in NATIVE).items() if count > 1)
+
+
+@cache
+def found(operator: str, library: str) -> Cell:
+    """A cell of the matrix, run."""
+    return ran(operator, library, COUNT)
+
+
+def ran(operator: str, library: str, count: int) -> Cell:
+    """The same, run now."""
+    [cell] = cells([operator], [library])
+    *_, last = run_all([cell], SEED, range(count))
+    return last
+
+
+@pytest.mark.parametrize(("operator", "library"), CELLS)
+def test_nothing_fails(operator: str, library: str) -> None:
+    check_nothing_failed(found(operator, library))
+
+
+def check_nothing_failed(cell: Cell) -> None:
+    """No case of a cell failed; each that did is named with the command that repeats it."""
+    assert not cell.failed, "\n".join(["", *(f"{t}\n  {c}" for c, t in cell.failed.items())])
+
+
+@pytest.mark.parametrize(("operator", "library"), NATIVE)
+def test_calls_are_taken(operator: str, library: str) -> None:
+    share = 10 if operator in EVERYWHERE else 20
+    check_taken(found(operator, library), COUNT // share)
+
+
+def check_taken(cell: Cell, least: int) -> None:
+    """An invoker that always declines is none."""
+    assert cell.taken >= least, f"{cell.operator} on {cell.library}: {cell.declined.most_common()}"
+
+
+def test_the_matrix_is_as_large_as_it_says() -> None:
+    assert len(EVERYWHERE) >= 16
+    assert len(CELLS) * 200 >= 5000
+
+
+@pytest.mark.parametrize("operator", EVERYWHERE)
+def test_every_kind_of_case_is_met(operator: str) -> None:
+    met = sum((found(operator, lib).met for op, lib in CELLS if op == operator), Counter[str]())
+    assert set(KINDS) | {"blocked", "f32", "bf16"} <= met.keys()
+
+
+def test_a_number_is_a_case() -> None:
+    for operator, library in NATIVE[::7]:
+        one, other = (case_of(operator, library, 5, 3) for _ in range(2))
+        assert one == other
+        first, second = (operands(*one, 5, 3) for _ in range(2))
+        assert [x.array.tolist() for x in first] == [x.array.tolist() for x in second]
+        assert len({str(case_of(operator, library, 5, i)[0]) for i in range(20)}) > 5
+
+
+def test_an_operator_from_which_nothing_can_be_drawn_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tests.conformance.draw._accepted", lambda op, inputs: False)
+    with pytest.raises(Undrawable, match="Relu"):
+        draw(OPERATORS["Relu"], Random(1))
+
+
+@pytest.mark.parametrize(
+    ("library", "zeroing"),
+    [("eigen", "libdesc.eigen.kernels.pads"), ("numpy", "ops.biasadd.finish")],
+)
+def test_pads_that_are_left_are_seen(
+    library: str, zeroing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zeroing, lambda tensor: [])
+    cell = ran("BiasAdd", library, 40)
+    assert any("are not zero" in text for text in cell.failed.values())
+    with pytest.raises(AssertionError, match=r"python -m tests\.conformance --operator BiasAdd"):
+        check_nothing_failed(cell)
+
+
+def test_an_invoker_that_always_declines_is_seen(scratch: None) -> None:
+    key = ("Relu", "eigen", "cpu")
+    registry().invokers[key] = replace(registry().invokers[key], when=lambda *call: "not today")
+    registry().version += 1
+    cell = ran("Relu", "eigen", 20)
+    assert (cell.run, cell.taken, cell.declined) == (20, 0, {"not today": 20})
+    with pytest.raises(AssertionError, match="not today"):
+        check_taken(cell, 1)
+
+
+def application() -> typer.Typer:
+    """The command."""
+    app = typer.Typer()
+    app.command()(command.main)
+    return app
+
+
+def test_the_figures_are_there_as_json() -> None:
+    arguments = ["--operator", "Pad", "--library", "onednn", "--count", "9", "--json"]
+    result = CliRunner().invoke(application(), arguments)
+    [cell] = json.loads(result.stdout)["cells"]
+    assert (cell["operator"], cell["library"], cell["run"], cell["failed"]) == (
+        "Pad",
+        "onednn",
+        9,
+        {},
+    )
+    assert cell["taken"] + sum(cell["declined"].values()) == 9
+
+
+def test_a_wrong_result_is_seen_and_repeated_by_its_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app, runner = application(), CliRunner()
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            libdesc.eigen, "pointwise", lambda f, src, y: pointwise(lambda x: x.max(0.1), src, y)
+        )
+        result = runner.invoke(app, ["--operator", "Relu", "--library", "eigen", "--count", "9"])
+        assert result.exit_code == 1
+        line = result.output.partition("python -m tests.conformance ")[2].splitlines()[0]
+        assert runner.invoke(app, line.split()).exit_code == 1
+    assert runner.invoke(app, line.split()).exit_code == 0
