@@ -206,6 +206,8 @@ def write_image(op_type: str) -> Write:
 def write_convolution(node: NodeWriter, op: Any) -> None:
     """A convolution of any rank, with the bias that is added to it alone."""
     x, w = node.inputs
+    if w.dims.get("G") == 0:
+        raise node.refuse("no groups: ONNX has at least one")
     order = image_order(x).dims
     kernel = ["G*O", "I", *(dim for dim in "dhw" if dim in w.dims)]
     bias = node.follower(BiasAdd, lambda b: tuple(b.dims) == ("C",))

@@ -107,6 +107,7 @@ def test_plan_has_a_line_a_step_and_says_why(squeezenet: Path) -> None:
     [
         (["run", "missing.onnx"], "ModelError"),
         (["plan", "MODEL", "--optimize", "fast"], "is no level"),
+        (["plan", "MODEL", "--objective", "fast"], "objectives are shared, paper"),
         (["plan", "MODEL", "--threads", "-3"], "threads=-3"),
         (["plan", "MODEL", "--libraries", "eigen,mkl"], "libraries: mkl is not registered"),
         (["run", "MODEL", "--pin", "Relu"], "write it as OPERATOR=LIBRARY or NODE=LIBRARY"),

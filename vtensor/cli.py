@@ -27,7 +27,9 @@ from vtensor.commands.shared import (
     MaxBytesOption,
     Mix,
     ModelArgument,
+    ObjectiveOption,
     OptimizeOption,
+    Passes,
     PinOption,
     ReferenceOption,
     ShapeOption,
@@ -62,6 +64,7 @@ def run(
     shape: ShapeOption = None,
     threads: ThreadsOption = None,
     optimize: OptimizeOption = "all",
+    objective: ObjectiveOption = "shared",
     isa: IsaOption = "max",
     libraries: LibrariesOption = None,
     pin: PinOption = None,
@@ -83,10 +86,11 @@ def run(
     What is not given by --input or --value is made up of seeded random numbers, and said so.
     """
     limits = Limits(reference, max_bytes, external_data_root)
+    passes = Passes.parse(optimize, objective)
     with (
         errors(debug),
         opened(
-            model, shape, threads, optimize, isa, limits, Mix.parse(libraries, pin), inputs, value
+            model, shape, threads, passes, isa, limits, Mix.parse(libraries, pin), inputs, value
         ) as given,
     ):
         names, session = _labels(labels), given.session
@@ -112,6 +116,7 @@ def plan(
     value: ValueOption = None,
     threads: ThreadsOption = None,
     optimize: OptimizeOption = "all",
+    objective: ObjectiveOption = "shared",
     isa: IsaOption = "max",
     libraries: LibrariesOption = None,
     pin: PinOption = None,
@@ -130,10 +135,11 @@ def plan(
     With --html or --svg it is drawn instead, before and after the optimiser's passes.
     """
     limits = Limits(reference, max_bytes, external_data_root)
+    passes = Passes.parse(optimize, objective)
     with (
         errors(debug),
         opened(
-            model, shape, threads, optimize, isa, limits, Mix.parse(libraries, pin), values=value
+            model, shape, threads, passes, isa, limits, Mix.parse(libraries, pin), values=value
         ) as given,
     ):
         written = write_pictures(given.session.plan, model.stem, html=html, svg=svg)

@@ -64,7 +64,7 @@ def demanding(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Call, Dema
 
 @pytest.mark.parametrize(
     ("index", "fault"),
-    [(0, "x of Conv2D is taken"), (1, "w of Conv2D is taken"), (2, "output conv2d:0 is delivered")],
+    [(0, "x of Conv2D is taken"), (1, "w of Conv2D is taken"), (2, "output Conv2D:0 is delivered")],
 )
 def test_an_argument_without_a_transform_is_seen(
     index: int, fault: str, demanding: Callable[..., None]

@@ -19,7 +19,9 @@ from vtensor.commands.shared import (
     MaxBytesOption,
     Mix,
     ModelArgument,
+    ObjectiveOption,
     OptimizeOption,
+    Passes,
     PinOption,
     ReferenceOption,
     ShapeOption,
@@ -44,6 +46,7 @@ def explain(
     value: ValueOption = None,
     threads: ThreadsOption = None,
     optimize: OptimizeOption = "all",
+    objective: ObjectiveOption = "shared",
     isa: IsaOption = "max",
     libraries: LibrariesOption = None,
     pin: PinOption = None,
@@ -55,10 +58,11 @@ def explain(
 ) -> None:
     """Say of each conversion who asked for it and what it costs; of a node, who declined it."""
     limits = Limits(reference, max_bytes, external_data_root)
+    passes = Passes.parse(optimize, objective)
     with (
         errors(debug),
         opened(
-            model, shape, threads, optimize, isa, limits, Mix.parse(libraries, pin), values=value
+            model, shape, threads, passes, isa, limits, Mix.parse(libraries, pin), values=value
         ) as given,
     ):
         graph = given.session.plan.graph

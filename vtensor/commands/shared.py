@@ -35,7 +35,12 @@ ShapeOption = Annotated[
     typer.Option("--shape", help="Sizes of an input: x=1,3,224,224. May be repeated."),
 ]
 ThreadsOption = Annotated[int | None, typer.Option(help="Kernel threads; default: all processors.")]
-OptimizeOption = Annotated[str, typer.Option(help="Level (none, all) or pass names with commas.")]
+OptimizeOption = Annotated[
+    str, typer.Option(help="Level (none, lho, ewo, all) or pass names with commas.")
+]
+ObjectiveOption = Annotated[
+    str, typer.Option(help="What ewo minimises: shared (bytes moved) or paper (unlike edges).")
+]
 IsaOption = Annotated[
     str, typer.Option(help=f"Cap on the instruction set: {', '.join(CAPS)} (no cap).")
 ]
@@ -74,6 +79,22 @@ class Limits(NamedTuple):
     reference: bool
     max_bytes: int | None
     external_data_root: Path | None
+
+
+class Passes(NamedTuple):
+    """What is optimised and for what, as ``Session`` has it."""
+
+    optimize: str | list[str]
+    objective: str
+
+    @classmethod
+    def parse(cls, optimize: str, objective: str) -> Passes:
+        """From a level, or names with commas.
+
+        >>> Passes.parse("lho,share", "shared").optimize
+        ['lho', 'share']
+        """
+        return cls(optimize.split(",") if "," in optimize else optimize, objective)
 
 
 class Mix(NamedTuple):
@@ -127,7 +148,7 @@ def opened(
     model: Path,
     shape: Sequence[str] | None,
     threads: int | None,
-    optimize: str,
+    passes: Passes,
     isa: str,
     limits: Limits,
     mix: Mix,
@@ -145,7 +166,6 @@ def opened(
     if isa != "max":  # which needs no cap, and so comes never too late
         limit_isa(isa)
     reference = limits.reference and Choice.of(*mix).allows(REFERENCE)
-    levels = optimize.split(",") if "," in optimize else optimize
     with progress(f"loading {model.name}") as advance:
         loaded = Model(model, **limits._replace(reference=reference)._asdict())
         arrays, pictures = read_arrays(loaded.inputs, files, values)
@@ -154,7 +174,7 @@ def opened(
         session = Session(
             graph,
             threads=threads,
-            optimize=levels,
+            **passes._asdict(),
             **mix._asdict(),
             max_bytes=limits.max_bytes,
             progress=advance,
