@@ -44,12 +44,14 @@ def choose(
     Raises:
         SolverError: the solver is missing, fails, or finds nothing in its time.
     """
+    cost = problem.paper_cost if objective == "paper" else lambda it: problem.shared_cost(it).bytes
+    if not problem.rows:  # no choice, and nobody to be asked
+        return Choice({}, Solved("none", "optimal", 0.0, 0.0, 0.0), cost({}))
     if objective == "paper":
         program = _Program(problem, {})
-        return program.solve(program.differing(), problem.paper_cost, solver, time_limit)
+        return program.solve(program.differing(), cost, solver, time_limit)
     program = _Program(problem, ties(problem))
-    cost = program.transforms()
-    return program.solve(cost, lambda it: problem.shared_cost(it).bytes, solver, time_limit)
+    return program.solve(program.transforms(), cost, solver, time_limit)
 
 
 class _Program:
@@ -94,8 +96,6 @@ class _Program:
         self, objective: Any, cost: Callable[[Assignment], int], solver: str, time_limit: float
     ) -> Choice:
         """Minimise an expression; ``cost`` is what the choice costs, parts that are fixed too."""
-        if not self.x:
-            return Choice({}, Solved("none", "optimal", 0.0, 0.0, 0.0), cost({}))
         self.model.setObjective(objective + 0 * next(iter(self.x.values()))[0])
         solved = solve(self.model, solver, time_limit)
         chosen = {

@@ -13,8 +13,10 @@ from optimizer import ewo, ilp, solver
 from optimizer.pipeline import optimise
 from optimizer.settings import Settings
 from optimizer.solver import Solved, SolverError, solve, solver_name
-from tests.libraries.bench import Bench
+from tests.libraries.bench import Bench, unused
 from tests.optimizer.graphs import extended_of, moved, random_graph
+from tests.resolver.networks import IMAGE, mix
+from vtensor.graph import Graph
 from vtensor.report import certificate_lines
 from vtensor.runtime.session import Session
 
@@ -103,3 +105,13 @@ def test_importing_loads_no_solver() -> None:
     code = "import vtensor, sys, optimizer.pipeline; print({'pulp', 'highspy'} & set(sys.modules))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "set()"
+
+
+def test_without_a_choice_no_solver_is_asked(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    g = Graph("fixed")
+    g.output(mix(bench, "NHWC NHWC", g.input("x", IMAGE), graph=g, name="only"))
+    monkeypatch.setattr(ilp, "_Program", unused)
+    found = optimise(extended_of(g.seal()), "all")
+    assert found.certificate is not None
+    assert found.certificate.minimal
+    assert found.certificate.count_after == 2
