@@ -1,8 +1,7 @@
 """A program: networks under a cap on instruction sets, in mixes and batch sizes, compared.
 
 ``python -m eval.capped CAP NETWORKS MIXES BATCHES``, each a list with commas, prints a line of JSON
-for each network, batch and mix. It is a process of its own because a library fixes its cap at its
-first use.
+for each network, batch and mix. ``eval/processes.py`` says why it is a process of its own.
 """
 
 from __future__ import annotations
@@ -20,10 +19,8 @@ from eval.compare import Array, difference, photograph, reference
 from eval.keras import keras_export
 from eval.mixes import BY_PRIORITY, mixes
 from eval.models import before_softmax, light_model, light_names, seeded, with_batch
-from libdesc.onednn import native
 from vtensor import Session, limit_isa
 from vtensor.commands.shared import Mix
-from vtensor.isa import CAPS
 
 
 def _light(name: str) -> ModelProto:
@@ -35,13 +32,6 @@ NETWORKS: dict[str, Callable[[], ModelProto]] = {
     **{name: partial(_light, name) for name in light_names()},
     "keras": keras_export,
 }
-
-
-def capable() -> list[str]:
-    """The caps that this processor has; "max" is none."""
-    has = native.load().isa()
-    best = max((index for index, cap in enumerate(CAPS) if has.startswith(cap)), default=0)
-    return [cap for index, cap in enumerate(CAPS) if index <= best or cap == "max"]
 
 
 def rows(name: str, sharing: Mapping[str, Mix], batches: Sequence[int]) -> Iterator[dict[str, Any]]:

@@ -12,14 +12,12 @@ from ptensor.evaluation import Decision
 from ptensor.layout import Layout
 from resolver.evaluate import Resolution
 from resolver.extended import OpNode
+from resolver.modes import channels_last
 from resolver.probe import Prober
 from vtensor.operators import OPERATORS
 from vtensor.tensor import VTensor
 
 Rows = dict[str, list[Decision]]
-
-#: The dim that the paper's NHWC has last.
-CHANNELS = "C"
 
 
 def shared_rows(resolution: Resolution) -> Rows:
@@ -74,9 +72,7 @@ def paper_rows(resolution: Resolution) -> Rows:
 
 def usual(value: VTensor) -> list[Layout]:
     """Declared order and channels last."""
-    dims = list(value.dims)
-    last = [*(dim for dim in dims if dim != CHANNELS), *(dim for dim in dims if dim == CHANNELS)]
-    return [Layout.plain(dims), Layout.plain(last)]
+    return [Layout.plain(value.dims), channels_last(value.dims)]
 
 
 def _inherited(resolution: Resolution, node: OpNode, lead: VTensor) -> Iterator[Layout]:

@@ -15,12 +15,25 @@ from optimizer.lho import hoist
 from optimizer.settings import Settings
 from optimizer.share import share
 from optimizer.sink import rise, sink
-from resolver.extended import ExtendedGraph
+from resolver.extended import ExtendedGraph, Origin
+from resolver.modes import aware, held
 from vtensor.errors import InputError
 
 Pass = Callable[[ExtendedGraph, Settings], ExtendedGraph]
 
-#: Every pass that there is, by name.
+
+def _instead(mode: Callable[[Origin], ExtendedGraph]) -> Pass:
+    """A pass that makes the graph anew, not as the resolver does."""
+
+    def extended(graph: ExtendedGraph, settings: Settings) -> ExtendedGraph:  # noqa: ARG001
+        assert graph.origin is not None, "a graph that extend made has an origin"
+        return mode(graph.origin)
+
+    return extended
+
+
+#: Every pass that there is, by name. The last two are what levels are compared with; no level has
+#: them.
 PASSES: dict[str, Pass] = {
     "lho": hoist,
     "ewo": reconcile,
@@ -28,6 +41,8 @@ PASSES: dict[str, Pass] = {
     "sink": sink,
     "rise": rise,
     "cancel": cancel,
+    "aware": _instead(aware),
+    "held": _instead(held),
 }
 
 #: The passes of each level. The rules behind EWO find nothing where its objective is ``shared`` and

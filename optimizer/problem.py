@@ -102,9 +102,7 @@ class Problem:
     def made(self, value: str, row: int) -> Layout:
         """The layout in which a value is made when its maker runs in a row."""
         if value not in self.makers:
-            layout = self.value(value).produced_layout
-            assert layout is not None, "the resolver gives every value a layout"
-            return self.same(value, layout)
+            return self.same(value, self.resolution.layout(value))
         node = self.nodes[self.makers[value]]
         place = len(node.inputs) + node.outputs.index(value)
         return self.same(value, self.node_rows(node.name)[row].layouts[place])

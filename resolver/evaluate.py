@@ -58,6 +58,12 @@ class Resolution:
     inputs: tuple[str, ...] = ()
     outputs: dict[str, str] = field(default_factory=dict)
 
+    def layout(self, value: str) -> Layout:
+        """The layout in which a value is produced."""
+        layout = self.values[value].produced_layout
+        assert layout is not None, "the resolver gives every value a layout"
+        return layout
+
 
 def resolve(
     graph: Graph,

@@ -6,7 +6,7 @@ Source: the paper, section 5.1, Fig. 7(c).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from libdesc.choice import EVERY, Choice
@@ -16,12 +16,18 @@ from ptensor.layout import Layout
 from resolver.evaluate import PartialEvaluation, Resolution
 from resolver.extended import ExtendedGraph, OpNode, Origin, Reason, TransformNode, Value
 from vtensor.errors import ResolutionError
+from vtensor.tensor import VTensor
+
+#: In which layout a value passes from its maker (None: an input, a constant) to a node; None is as
+#: it lies.
+Passing = Callable[[OpNode | None, OpNode, VTensor], Layout | None]
 
 
 def extend(
     resolution: Resolution,
     output_layouts: Mapping[str, Layout] | None = None,
     choice: Choice = EVERY,
+    passing: Passing = lambda *_: None,
 ) -> ExtendedGraph:
     """Make the extended graph of a resolution: one Transform an edge that needs one.
 
@@ -30,6 +36,7 @@ def extend(
         output_layouts: how outputs are delivered, by name; declared order where nothing is said, as
             their producers leave them where ANY is.
         choice: which libraries may run Transforms, and their order.
+        passing: an edge has a Transform to this layout first, where it is another.
 
     Raises:
         ResolutionError: an output layout does not fit its output, or there is no such output.
@@ -48,13 +55,12 @@ def extend(
         origin=Origin(resolution, dict(output_layouts or {}), choice),
     )
     for value in resolution.values.values():
-        layout = value.produced_layout
-        assert layout is not None, "the resolver gives every value a layout"
+        layout = resolution.layout(value.name)
         graph.values[value.name] = Value(
             value.name, value.dtype, value.dims, layout, value.constant
         )
     makers = {name: node for node in resolution.nodes for name in node.outputs}
-    insert = _Inserter(graph, resolution, makers, choice)
+    insert = _Inserter(graph, resolution, makers, choice, passing)
     with installed(insert.evaluation):
         for node in resolution.nodes:
             inputs = tuple(insert.input(node, index) for index in range(len(node.inputs)))
@@ -74,11 +80,13 @@ class _Inserter:
         resolution: Resolution,
         makers: Mapping[str, OpNode],
         choice: Choice,
+        passing: Passing,
     ) -> None:
         self.graph = graph
         self.resolution = resolution
         self.makers = makers
         self.choice = choice
+        self.passing = passing
         self.taken = {*resolution.values, *(node.name for node in resolution.nodes)}
         self.evaluation = PartialEvaluation()
         self.counts: Counter[str] = Counter()
@@ -86,19 +94,20 @@ class _Inserter:
     def input(self, node: OpNode, index: int) -> str:
         """The value that a node's input reads: the producer's, or a Transform's of it."""
         name, required = node.inputs[index], node.decision.layouts[index]
-        value = self.graph.values[name]
-        if value.layout.same(required, value.dims):
-            return name
+        maker = self.makers.get(name)
         reason = Reason(
             node.name,
             name,
             node.roles[index],
             node.decision.library,
             node.op_name,
-            self.makers[name].op_name if name in self.makers else "",
+            maker.op_name if maker else "",
             node.decision.requirements[index],
         )
-        return self._transform(value, required, reason)
+        passed = self.passing(maker, node, self.resolution.values[name])
+        if passed is not None:
+            name = self._transform(name, passed, reason)
+        return self._transform(name, required, reason)
 
     def output(self, alias: str, name: str, layout: Layout) -> str:
         """The value that is delivered under a name."""
@@ -109,20 +118,20 @@ class _Inserter:
             raise ResolutionError(
                 f"output {alias!r}: layout {layout} does not hold its dims {' '.join(value.dims)}"
             )
-        if value.layout.same(layout, value.dims):
-            return name
         maker = self.makers.get(name)
-        return self._transform(
-            value, layout, Reason(alias, name, producer_op=maker.op_name if maker else "")
-        )
+        reason = Reason(alias, name, producer_op=maker.op_name if maker else "")
+        return self._transform(name, layout, reason)
 
-    def _transform(self, value: Value, required: Layout, reason: Reason) -> str:
-        consumer = reason.library
-        maker = self.makers.get(value.name)
-        preferred = [consumer, maker.decision.library if maker else ""]
+    def _transform(self, name: str, required: Layout, reason: Reason) -> str:
+        """The value itself if it lies as required, else a Transform's of it."""
+        value = self.graph.values[name]
+        if value.layout.same(required, value.dims):
+            return name
+        maker = self.makers.get(reason.producer)
+        preferred = [reason.library, maker.decision.library if maker else ""]
         change = LayoutChange(value.layout, required)
         library = choose_library(
-            self.resolution.values[value.name],
+            self.resolution.values[reason.producer],
             change,
             filter(None, preferred),
             self.evaluation,

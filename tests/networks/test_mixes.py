@@ -13,7 +13,8 @@ import typer
 from eval.capped import NETWORKS
 from eval.compare import TOLERANCE
 from eval.mixes import elementwise, mixes
-from eval.mixing import CAPS, chosen, main, measure, table
+from eval.mixing import main, table
+from eval.processes import CAPS, chosen, measure
 
 #: Networks that take two seconds in NumPy, too: what ``make test`` draws from, one for each cap.
 QUICK = ("squeezenet", "shufflenet", "keras", "inception_v1")
@@ -33,7 +34,7 @@ def wrong(row: dict[str, Any]) -> list[str]:
 def check(cap: str, name: str) -> None:
     """Every mix is right, and is the mix that it says."""
     rows: list[dict[str, Any]] = []
-    measure(cap, [name], list(mixes()), rows.append)
+    measure("eval.capped", [cap, name, ",".join(mixes()), "1"], rows.append)
     assert [row["mix"] for row in rows] == list(mixes())
     assert {row["mix"]: wrong(row) for row in rows} == {mix: [] for mix in mixes()}
 
@@ -92,16 +93,17 @@ def test_wrong_names() -> None:
 
 
 def test_a_large_error_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    def planted(cap: str, networks: Any, sharing: Any, done: Any) -> None:
-        for mix in sharing:
+    def planted(module: str, arguments: list[str], done: Any) -> None:
+        cap, _, sharing, _ = arguments
+        for mix in sharing.split(","):
             done(ROW | {"cap": cap, "mix": mix, "difference": 1e-3})
 
-    monkeypatch.setattr("eval.mixing.measure", planted)
+    monkeypatch.setattr("eval.processes.measure", planted)
     with pytest.raises(SystemExit, match=r"an error of 1\.0e-03 is above 1e-04"):
         main("sse41", "keras")
 
 
 def test_a_process_that_fails_is_seen(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match=r"eval\.capped sse41 nothing onednn 1 failed"):
-        measure("sse41", ["nothing"], ["onednn"], lambda row: None)
+        measure("eval.capped", ["sse41", "nothing", "onednn", "1"], lambda row: None)
     assert "KeyError: 'nothing'" in capfd.readouterr().err

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable, Mapping
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from resolver import ExtendedGraph, extend, resolve
 from resolver.extended import Origin
 from vtensor.graph import Graph
 from vtensor.operators import OPERATORS
+from vtensor.runtime.session import Session
 from vtensor.tensor import VTensor
 
 IMAGE = ("NCHW", "NHWC", "NCHW4c", "NCHW8c")
@@ -76,6 +79,22 @@ def origin_of(extended: ExtendedGraph) -> Origin:
     """What a graph was made from."""
     assert extended.origin is not None
     return extended.origin
+
+
+def check_same_values(graph: Graph, seed: int, options: Iterable[Mapping[str, Any]]) -> None:
+    """Sessions with each of these options answer alike, and exactly: to whole numbers."""
+    draw = np.random.default_rng(seed)
+    feeds = {
+        name: draw.integers(-8, 9, list(graph.values[name].dims.values())).astype(np.float32)
+        for name in graph.inputs
+    }
+    answers = []
+    for given in options:
+        with Session(graph, threads=1, **given) as session:
+            answers.append(session.run(None, feeds))
+    for answer in answers[1:]:
+        for one, other in zip(answers[0], answer, strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 def moved(extended: ExtendedGraph) -> Cost:

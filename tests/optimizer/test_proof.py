@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 
-import numpy as np
 import pytest
 
 from libdesc.registry import registry
@@ -19,6 +18,7 @@ from tests.libraries.bench import Bench
 from tests.optimizer.graphs import (
     MOST,
     by_brute_force,
+    check_same_values,
     combinations,
     extended_of,
     moved,
@@ -26,7 +26,6 @@ from tests.optimizer.graphs import (
     random_graph,
 )
 from vtensor.graph import Graph, Node
-from vtensor.runtime.session import Session
 from vtensor.tensor import VTensor
 
 COUNT = 540 if os.environ.get("VTENSOR_TEST_ALL") else 60
@@ -98,19 +97,9 @@ def test_a_pass_a_second_time_changes_nothing(bench: Bench, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(0, COUNT, 6))
 def test_values_stay(bench: Bench, seed: int) -> None:
-    graph = random_graph(seed)
-    draw = np.random.default_rng(seed)
-    feeds = {
-        name: draw.integers(-8, 9, list(graph.values[name].dims.values())).astype(np.float32)
-        for name in graph.inputs
-    }
-    answers = []
-    for level, objective in [*((level, "shared") for level in LEVELS), ("all", "paper")]:
-        with Session(graph, optimize=level, objective=objective, threads=1) as session:
-            answers.append(session.run(None, feeds))
-    for answer in answers[1:]:
-        for one, other in zip(answers[0], answer, strict=True):
-            np.testing.assert_array_equal(one, other)
+    levels = [*((level, "shared") for level in LEVELS), ("all", "paper")]
+    options = [{"optimize": level, "objective": objective} for level, objective in levels]
+    check_same_values(random_graph(seed), seed, options)
 
 
 def shuffled(graph: Graph, seed: int) -> Graph:

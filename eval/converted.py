@@ -1,0 +1,118 @@
+"""A program: what networks convert under a cap on instruction sets, in mixes, at each level.
+
+``python -m eval.converted CAP NETWORKS MIXES OBJECTIVE REPEATS THREADS`` (lists with commas) prints
+a line of JSON for each network, mix and level. ``eval/processes.py`` says why it is a process.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from eval.mixes import mixes
+from eval.networks import build
+from libdesc.choice import Choice
+from libdesc.registry import registry
+from optimizer.pipeline import optimise
+from optimizer.settings import Settings
+from ptensor.buffer import Buffer
+from resolver import ExtendedGraph, TransformNode, check, extend, resolve
+from resolver.explain import explain_transforms
+from vtensor import limit_isa
+from vtensor.runtime.executor import Executor
+from vtensor.runtime.record import Recorder, execute
+
+#: What is compared: passes, by what the table calls them. The first two are baselines.
+LEVELS: Mapping[str, Sequence[str]] = {
+    "(a) aware": ["aware"],
+    "(a2) held": ["held"],
+    "(b) resolver": "none",
+    "(c) + LHO": "lho",
+    "(d) + EWO": "ewo",
+    "(e) all": "all",
+}
+
+
+@dataclass
+class Clock:
+    """Times Transforms by themselves, in memory of their own, which a small one has in cache.
+
+    Those of one library, element type, sizes and layouts are timed once, as often as ``repeats``
+    says; the median counts. So two graphs differ only by what they convert.
+    """
+
+    repeats: int
+    threads: int
+    known: dict[object, float] = field(default_factory=dict)
+
+    def seconds(self, graph: ExtendedGraph) -> float | None:
+        """All Transforms of a graph; None if nothing is to be timed."""
+        return sum(self._one(graph, node) for node in graph.transforms()) if self.repeats else None
+
+    def _one(self, graph: ExtendedGraph, node: TransformNode) -> float:
+        source, target = graph.values[node.input], graph.values[node.output]
+        sizes = tuple(source.dims.items())
+        key = (node.library, source.dtype, sizes, source.layout, target.layout)
+        if key not in self.known:
+            self.known[key] = Executor.of(self.threads).run(lambda: median(self._runs(graph, node)))
+        return self.known[key]
+
+    def _runs(self, graph: ExtendedGraph, node: TransformNode) -> list[float]:
+        values = {name: graph.values[name] for name in (node.input, node.output)}
+        recorder = Recorder(ExtendedGraph(node.name, values, [node], node.inputs), {})
+        recorder.record()
+        memory = Buffer.allocate(values[node.input].nbytes)
+        memory.memory.fill(1)  # pages that nobody wrote would all be one page
+        recorder.storages[node.input].bind(memory)
+        [step] = recorder.evaluation.steps
+        times = []
+        for _ in range(1 + self.repeats):
+            begin = perf_counter()
+            execute(step, recorder.evaluation.scratch)
+            times.append(perf_counter() - begin)
+        return times[1:]
+
+
+def rows(
+    name: str, sharing: Sequence[str], settings: Settings, clock: Clock
+) -> Iterator[dict[str, Any]]:
+    """What is left to convert of a network in each mix at each level; every graph is checked."""
+    graph, known = build(name), mixes()
+    able = [library.name for library in registry().libraries.values() if library.transforms]
+    for mix in sharing:
+        choice = Choice.of(*known[mix])
+        resolved = extend(resolve(graph, choice=choice), choice=choice)
+        for level, passes in LEVELS.items():
+            found = optimise(resolved, passes, settings)
+            check(found, graph, able)
+            left = explain_transforms(found)
+            yield {
+                "network": name,
+                "mix": mix,
+                "level": level,
+                "transforms": len(left),
+                "bytes": sum(row["bytes"] for row in left),
+                "seconds": clock.seconds(found),
+                "certificate": asdict(found.certificate) if found.certificate else None,
+            }
+
+
+def main(
+    cap: str, networks: str, mix_names: str, objective: str, repeats: str, threads: str
+) -> None:
+    """Cap, plan, print."""
+    if cap != "max":
+        limit_isa(cap)
+    clock = Clock(int(repeats), int(threads))
+    for name in networks.split(","):
+        for row in rows(name, mix_names.split(","), Settings(objective), clock):
+            print(json.dumps({"cap": cap, **row}), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

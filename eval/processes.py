@@ -1,0 +1,80 @@
+"""Rows of a table from processes of their own, one for each cap on instruction sets.
+
+A library fixes its cap at its first use, so that one process cannot have two.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from libdesc.onednn import native
+from vtensor.isa import CAPS as KNOWN
+
+#: Caps that choose other kernels than the cap before them.
+CAPS = ("sse41", "avx2", "avx512", "max")
+Row = dict[str, Any]
+
+
+def capable() -> list[str]:
+    """The caps that this processor has; "max" is none."""
+    has = native.load().isa()
+    best = max((index for index, cap in enumerate(KNOWN) if has.startswith(cap)), default=0)
+    return [cap for index, cap in enumerate(KNOWN) if index <= best or cap == "max"]
+
+
+def measure(module: str, arguments: Sequence[str], done: Callable[[Row], None]) -> None:
+    """Run a module as a process, and hand on its lines of JSON as they come."""
+    command = [sys.executable, "-m", module, *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            done(json.loads(line))
+    if process.returncode:
+        raise SystemExit(f"python -m {module} {' '.join(arguments)} failed")
+
+
+def collect(module: str, caps: Sequence[str], arguments: Sequence[str], count: int) -> list[Row]:
+    """The rows of a module under each cap that the processor has, behind a bar; others are named.
+
+    Args:
+        module: takes a cap, then ``arguments``; a row names its cap, network and mix.
+        caps, arguments: what the module is given.
+        count: of rows a cap.
+    """
+    rows, able, console = list[Row](), capable(), Console(stderr=True)
+    running = [cap for cap in caps if cap in able]
+    for cap in caps:
+        if cap not in able:
+            console.print(f"{cap}: skipped, this processor does not have it")
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    hidden = not console.is_terminal
+    with Progress(*columns, TimeElapsedColumn(), console=console, disable=hidden) as bar:
+        task = bar.add_task("", total=len(running) * count)
+
+        def done(row: Row) -> None:
+            rows.append(row)
+            bar.update(task, advance=1, description=f"{row['cap']} {row['network']} {row['mix']}")
+
+        for cap in running:
+            measure(module, [cap, *arguments], done)
+    return rows
+
+
+def chosen(text: str, known: Sequence[str]) -> list[str]:
+    """The names in a text, each once.
+
+    Raises:
+        typer.BadParameter: one of them is not known.
+    """
+    names = list(dict.fromkeys(text.split(",")))
+    if unknown := [name for name in names if name not in known]:
+        raise typer.BadParameter(f"no {', '.join(unknown)}; there are {', '.join(known)}")
+    return names

@@ -1,0 +1,84 @@
+"""What the resolver is compared with: two ways of extending a resolution that are not its own.
+
+Nodes stay on the libraries that the resolver chose; each decides again for how its inputs come now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ptensor.layout import Layout
+from resolver.evaluate import Resolution
+from resolver.extend import Passing, extend
+from resolver.extended import ExtendedGraph, OpNode, Origin
+from resolver.probe import Prober
+from resolver.revise import revised
+from vtensor.operators import OPERATORS
+from vtensor.tensor import VTensor
+
+#: The dim that the paper's NHWC has last.
+CHANNELS = "C"
+
+
+def aware(origin: Origin) -> ExtendedGraph:
+    """Layout-aware operators: each takes what comes, and converts inside itself what it must.
+
+    From one library to another a value passes with channels last, converted behind its producer
+    and again before its consumer wherever they have it otherwise; within a library it passes as it
+    lies. No conversion serves two edges.
+
+    Raises:
+        NoInvokerError: no library can change one layout into another.
+
+    Source: the paper, sections 2.1 and 2.2, Fig. 1.
+    """
+    return extend(
+        _again(origin.resolution, _between), origin.output_layouts, origin.choice, _between
+    )
+
+
+def held(origin: Origin) -> ExtendedGraph:
+    """The resolver, with element-wise operators held at channels last; who declines stays.
+
+    Raises:
+        NoInvokerError: as ``aware``.
+
+    Source: the paper, section 5.2, Fig. 9(a).
+    """
+    return extend(_again(origin.resolution, _elementwise), origin.output_layouts, origin.choice)
+
+
+def channels_last(dims: Iterable[str]) -> Layout:
+    """NHWC, of dims of any number and names.
+
+    >>> [str(channels_last(dims)) for dims in ("NCHW", "NCW", "NC", "OIhw")]
+    ['NHWC', 'NWC', 'NC', 'OIhw']
+    """
+    return Layout.plain(sorted(dims, key=CHANNELS.__eq__))
+
+
+def _between(maker: OpNode | None, node: OpNode, value: VTensor) -> Layout | None:
+    """From one library to another."""
+    own = maker is None or maker.decision.library == node.decision.library
+    return None if own else channels_last(value.dims)
+
+
+def _elementwise(maker: OpNode | None, node: OpNode, value: VTensor) -> Layout | None:  # noqa: ARG001
+    """To an element-wise operator; constants lie ready in any layout."""
+    free = value.constant or not OPERATORS[node.op_name].elementwise
+    return None if free else channels_last(value.dims)
+
+
+def _again(resolution: Resolution, passes: Passing) -> Resolution:
+    """Every node's decision for inputs that come as they pass, else as they were made."""
+    prober, decisions = Prober(resolution), {}
+    makers: dict[str, OpNode] = {}
+    made = {name: resolution.layout(name) for name in resolution.values}
+    for node in resolution.nodes:
+        values = [resolution.values[name] for name in node.inputs]
+        given = [passes(makers.get(v.name), node, v) or made[v.name] for v in values]
+        decision = prober.decide(node, given) or node.decision
+        decisions[node.name] = decision
+        for name, layout in zip(node.outputs, decision.layouts[len(values) :], strict=True):
+            makers[name], made[name] = node, layout
+    return revised(resolution, decisions)
