@@ -6,7 +6,7 @@ is forced on an invoker, and reference kernels lose where the library itself rat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ptensor.evaluation import Decision
 from ptensor.layout import Layout
@@ -43,6 +43,7 @@ def shared_rows(resolution: Resolution) -> Rows:
             if lead is None:
                 continue
             layouts = [*usual(lead), *known.get(frozenset(lead.dims), ())]
+            layouts += probe.behind(node, lead, known)
             for layout in layouts:
                 if (node.name, layout) in tried:
                     continue
@@ -57,7 +58,8 @@ def paper_rows(resolution: Resolution) -> Rows:
     """The rows of element-wise nodes, for the objective ``paper``; all others are fixed.
 
     Source: the paper, section 5.2: the layouts of the inputs, unless a smaller operand cannot be
-    represented in them, and NHWC and NCHW, which here are channels last and declared order.
+    represented in them, and NHWC and NCHW, which here are channels last and declared order The
+    resolver's own row stays first: it is known to work.
     """
     probe = _Candidates(resolution)
     rows: Rows = {}
@@ -103,6 +105,22 @@ class _Candidates:
         inputs = [values[name] for name in node.inputs if not values[name].constant]
         out = values[node.outputs[0]].dims if node.outputs else {}
         return next((v for v in inputs if v.dims == out), inputs[0] if inputs else None)
+
+    def behind(
+        self, node: OpNode, lead: VTensor, known: Mapping[frozenset[str], Iterable[Layout]]
+    ) -> list[Layout]:
+        """Layouts known of an output that is the lead under other names, in the lead's names."""
+        own = {name: self._resolution.values[name] for name in (*node.inputs, *node.outputs)}
+        row = {own[name].name: layout for name, layout in _operands(node, node.decision)}
+        before, after = row[lead.name], row[node.outputs[0]]
+        output = own[node.outputs[0]]
+        if output.dims.keys() == lead.dims.keys() or len(before.axes) != len(after.axes):
+            return []
+        pairs = zip(before.axes, after.axes, strict=True)
+        names = {there: here for (here, _), (there, _) in pairs}
+        if [lead.dims.get(names[dim]) for dim in output.dims] != list(output.dims.values()):
+            return []
+        return [layout.rename(names) for layout in known.get(frozenset(output.dims), ())]
 
     def add(
         self, rows: list[Decision], node: OpNode, layout: Layout

@@ -1,0 +1,83 @@
+"""How long a plan takes to find: ``python -m eval.planning``.
+
+Of each of the twelve networks: the resolver with its Transforms, hoisting, and the integer program,
+whose own time the certificate has. Nothing is recorded or run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from eval.networks import NAMES, build
+from optimizer.pipeline import optimise
+from resolver import extend, resolve
+from vtensor.commands.shared import print_json, progress
+from vtensor.graph import Graph
+
+T = TypeVar("T")
+
+
+def main(
+    networks: Annotated[str, typer.Option(help="Names with commas.")] = ",".join(NAMES),
+    rounds: Annotated[int, typer.Option(min=1, help="Medians are of so many.")] = 3,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Seconds for each part, medians of some rounds; a first one is not counted."""
+    rows = []
+    with progress("planning") as advance:
+        for name in networks.split(","):
+            advance(name)
+            rows.append({"network": name, **planned(build(name), rounds)})
+    if as_json:
+        print_json({"networks": rows})
+    else:
+        Console().print(_table(rows))
+
+
+def planned(graph: Graph, rounds: int) -> dict[str, Any]:
+    """Nodes, open nodes, and the seconds of each part."""
+    times: dict[str, list[float]] = {"resolve": [], "lho": [], "ewo": [], "solver": []}
+    certificate = None
+    for _ in range(rounds + 1):
+        extended, seconds = timed(lambda: extend(resolve(graph)))
+        times["resolve"].append(seconds)
+        hoisted, seconds = timed(lambda extended=extended: optimise(extended, "lho"))  # type: ignore[misc]
+        times["lho"].append(seconds)
+        found, seconds = timed(lambda hoisted=hoisted: optimise(hoisted, ["ewo", "lho"]))  # type: ignore[misc]
+        times["ewo"].append(seconds)
+        certificate = found.certificate
+        assert certificate is not None
+        times["solver"].append(certificate.seconds)
+    medians = {part: median(row[1:]) for part, row in times.items()}
+    total = medians["resolve"] + medians["lho"] + medians["ewo"]
+    assert certificate is not None
+    counts = {"nodes": len(graph.nodes), "open": certificate.open_nodes}
+    return {**counts, **medians, "total": total, "status": certificate.status}
+
+
+def timed(run: Callable[[], T]) -> tuple[T, float]:
+    """What a function returns, and its seconds."""
+    begin = time.perf_counter()
+    made = run()
+    return made, time.perf_counter() - begin
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    shown = Table(title="seconds to plan; ewo holds its solver's")
+    for title in rows[0]:
+        shown.add_column(title, justify="left" if title == "network" else "right")
+    for row in rows:
+        cells = (f"{one:.2f}" if isinstance(one, float) else str(one) for one in row.values())
+        shown.add_row(*cells)
+    return shown
+
+
+if __name__ == "__main__":
+    typer.run(main)

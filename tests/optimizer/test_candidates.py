@@ -1,0 +1,58 @@
+"""Which rows nodes have: what their library takes, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from ops import Rename
+from optimizer.candidates import paper_rows, shared_rows
+from resolver import resolve
+from tests.libraries.bench import Bench
+from tests.libraries.toy import handlers
+from tests.resolver.networks import IMAGE, mix
+from vtensor.graph import Graph
+
+
+def texts(rows: object) -> dict[str, list[str]]:
+    """Rows by node, as words."""
+    return {
+        name: [" ".join(str(layout) for layout in row.layouts) for row in found]
+        for name, found in rows.items()  # type: ignore[attr-defined]
+    }
+
+
+def branch(bench: Bench) -> Graph:
+    """A fixed node, an open one, and behind a Rename one that wants a layout of its own."""
+    g = Graph("branch")
+    stem = mix(bench, "NCHW NCHW", g.input("x", IMAGE), graph=g, name="stem")
+    free = mix(bench, "ANY ANY", stem, graph=g, name="free")
+    named = g.add(Rename((("C", "K"),)), free, name="renamed")
+    g.output(mix(bench, "NKHW4k NKHW", named, graph=g, name="end"))
+    return g.seal()
+
+
+def test_a_layout_from_behind_a_rename_is_tried_before_it(bench: Bench) -> None:
+    found = texts(shared_rows(resolve(branch(bench))))
+    assert found["stem"] == ["NCHW NCHW"]
+    assert set(found["free"]) == {"NCHW NCHW", "NHWC NHWC", "NCHW4c NCHW4c"}
+    assert "NCHW4c NKHW4k" in found["renamed"]
+
+
+def test_what_the_library_declines_is_no_row(bench: Bench) -> None:
+    handlers.refusal = lambda call, row: "no" if "4c" in str(row[0]) else None
+    found = texts(shared_rows(resolve(branch(bench))))
+    assert set(found["free"]) == {"NCHW NCHW", "NHWC NHWC"}
+
+
+@pytest.mark.parametrize(("channels", "blocked"), [(6, False), (8, True)])
+def test_the_papers_candidates_of_a_broadcast(bench: Bench, channels: int, blocked: bool) -> None:
+    """A row of 6 channels has no form in blocks of 4; 8 channels have."""
+    g = Graph("broadcast")
+    x = g.input("x", {"N": 2, "C": channels, "H": 3, "W": 3})
+    row = g.input("row", {"C": channels})
+    plain = mix(bench, "NCHW NCHW", x, graph=g, name="plain")
+    blocks = mix(bench, "NCHW NCHW4c", x, graph=g, name="blocks")
+    g.output(mix(bench, "ANY ANY ANY ANY", plain, blocks, row, graph=g, name="sum"))
+    found = texts(paper_rows(resolve(g.seal())))
+    assert ("NCHW4c NCHW4c C4c NCHW4c" in found["sum"]) is blocked
+    assert {row.split()[0] for row in found["sum"]} >= {"NCHW", "NHWC"}
