@@ -7,6 +7,7 @@ is forced on an invoker, and reference kernels lose where the library itself rat
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from ptensor.evaluation import Decision
 from ptensor.layout import Layout
@@ -67,6 +68,24 @@ def paper_rows(resolution: Resolution) -> Rows:
             rows[node.name] = [node.decision]
             for layout in [*_inherited(resolution, node, lead), *usual(lead)]:
                 probe.add(rows[node.name], node, layout)
+    return rows
+
+
+def rows_on(resolution: Resolution, node: OpNode, library: str) -> list[Decision]:
+    """The rows in which another library takes a node; none where it declines.
+
+    Tried are the layouts of ``shared_rows``, as far as the resolution itself has them.
+    """
+    probe = _Candidates(resolution)
+    lead = probe.lead(node)
+    if lead is None:
+        return []
+    there = replace(node, decision=replace(node.decision, library=library))
+    values = resolution.values.values()
+    known = (value.produced_layout for value in values if value.dims.keys() == lead.dims.keys())
+    rows: list[Decision] = []
+    for layout in dict.fromkeys([*filter(None, known), *usual(lead)]):
+        probe.add(rows, there, layout)
     return rows
 
 
@@ -147,4 +166,4 @@ def _operands(node: OpNode, decision: Decision) -> Sequence[tuple[str, Layout]]:
     return list(zip(names, decision.layouts, strict=True))
 
 
-__all__ = ["Rows", "paper_rows", "shared_rows", "usual"]
+__all__ = ["Rows", "paper_rows", "rows_on", "shared_rows", "usual"]
