@@ -7,6 +7,7 @@ is forced on an invoker, and reference kernels lose where the library itself rat
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from ptensor.evaluation import Decision
 from ptensor.layout import Layout
@@ -58,8 +59,8 @@ def paper_rows(resolution: Resolution) -> Rows:
     """The rows of element-wise nodes, for the objective ``paper``; all others are fixed.
 
     Source: the paper, section 5.2: the layouts of the inputs, unless a smaller operand cannot be
-    represented in them, and NHWC and NCHW, which here are channels last and declared order The
-    resolver's own row stays first: it is known to work.
+    represented in them, and NHWC and NCHW, which here are channels last and declared order.
+    The resolver's own row stays first: it is known to work.
     """
     probe = _Candidates(resolution)
     rows: Rows = {}
@@ -69,6 +70,24 @@ def paper_rows(resolution: Resolution) -> Rows:
             rows[node.name] = [node.decision]
             for layout in [*_inherited(resolution, node, lead), *usual(lead)]:
                 probe.add(rows[node.name], node, layout)
+    return rows
+
+
+def rows_on(resolution: Resolution, node: OpNode, library: str) -> list[Decision]:
+    """The rows in which another library takes a node; none where it declines.
+
+    Tried are the layouts of ``shared_rows``, as far as the resolution itself has them.
+    """
+    probe = _Candidates(resolution)
+    lead = probe.lead(node)
+    if lead is None:
+        return []
+    there = replace(node, decision=replace(node.decision, library=library))
+    values = resolution.values.values()
+    known = (value.produced_layout for value in values if value.dims.keys() == lead.dims.keys())
+    rows: list[Decision] = []
+    for layout in dict.fromkeys([*filter(None, known), *usual(lead)]):
+        probe.add(rows, there, layout)
     return rows
 
 
@@ -165,4 +184,4 @@ def _operands(node: OpNode, decision: Decision) -> Sequence[tuple[str, Layout]]:
     return list(zip(names, decision.layouts, strict=True))
 
 
-__all__ = ["Rows", "paper_rows", "shared_rows", "usual"]
+__all__ = ["Rows", "paper_rows", "rows_on", "shared_rows", "usual"]

@@ -15,14 +15,13 @@ from itertools import count
 from math import ceil, gcd
 from typing import Any, NamedTuple
 
-from optimizer.problem import Assignment, Problem, Use
+from optimizer.problem import Assignment, Edge, Problem, Use
 from optimizer.solver import TIME_LIMIT, Solved, solve
 from optimizer.tie import Tie, ties
 from ptensor.layout import Layout
 
 #: A linear expression by layout: 1 for the layout in which an end is.
 End = Mapping[Layout, Any]
-Edge = tuple[str, Layout, Layout]
 
 
 class Choice(NamedTuple):
@@ -34,12 +33,19 @@ class Choice(NamedTuple):
 
 
 def choose(
-    problem: Problem, objective: str = "shared", solver: str = "", time_limit: float = TIME_LIMIT
+    problem: Problem,
+    objective: str = "shared",
+    solver: str = "",
+    time_limit: float = TIME_LIMIT,
+    forbidden: Edge | None = None,
 ) -> Choice:
     """The rows of least cost.
 
     ``shared``: minimise sum of bytes[e] * z[e] over e = (value, s, t), z[e] >= every y of e; of all
     that do, sum of z. ``paper``: minimise the sum of y[s, t] with s != t over all edges.
+
+    Args:
+        forbidden: a Transform that ``shared`` may not need: y[s, t] = 0; it is to be avoidable.
 
     Raises:
         SolverError: the solver is missing, fails, or finds nothing in its time.
@@ -50,8 +56,8 @@ def choose(
     if objective == "paper":
         program = _Program(problem, {})
         return program.solve(program.differing(), cost, solver, time_limit)
-    program = _Program(problem, ties(problem))
-    return program.solve(program.transforms(), cost, solver, time_limit)
+    program = _Program(problem, ties(problem, forbidden[0] if forbidden else ""))
+    return program.solve(program.transforms(forbidden), cost, solver, time_limit)
 
 
 class _Program:
@@ -79,12 +85,14 @@ class _Program:
         """The number of edges whose ends differ."""
         return self.pulp.lpSum(y for (_, s, t), y in self._edges() if s != t)
 
-    def transforms(self) -> Any:
+    def transforms(self, forbidden: Edge | None = None) -> Any:
         """The bytes of the Transforms that must exist; their number breaks ties."""
         owed: dict[Edge, list[Any]] = {}
         for edge, y in self._edges():
             if edge[1] != edge[2]:
                 owed.setdefault(edge, []).append(y)
+            if edge == forbidden:
+                self.model += y == 0
         sizes = {edge: self.problem.bytes(*edge) for edge in owed}
         unit, weight = gcd(*sizes.values()) or 1, len(owed) + 1  # more than all of them together
         self.unit = Fraction(unit, weight)

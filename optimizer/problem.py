@@ -21,6 +21,9 @@ from vtensor.tensor import VTensor
 #: Which row each open node takes, by number; 0, the resolver's, where nothing is said.
 Assignment = Mapping[str, int]
 
+#: What may need a Transform: a value, the layout in which it is made, and the one that is wanted.
+Edge = tuple[str, Layout, Layout]
+
 
 class Cost(NamedTuple):
     """What Transforms move, padded bytes read plus written; and how many there are."""
@@ -44,7 +47,7 @@ class Problem:
     Attributes:
         resolution: whose nodes and values these are.
         output_layouts: how outputs are delivered, as for ``extend``.
-        rows: the rows of each open node, the resolver's first.
+        rows: the rows of each open node, the resolver's first; nodes in topological order.
     """
 
     resolution: Resolution
@@ -129,6 +132,24 @@ class Problem:
             source = self.made(value, chosen.get(self.makers.get(value, ""), 0))
             for use in self.uses.get(value, ()):
                 yield value, source, self.wanted(value, use, chosen.get(use.node, 0)), use
+
+    def avoidable(self, edge: Edge) -> bool:
+        """Some choice of rows needs no such Transform: its value is made, or wanted, otherwise."""
+        value, source, _ = edge
+        if any(self.made(value, row) != source for row in self._numbers(self.makers.get(value))):
+            return True
+        return all(self._spares(edge, use.node) for use in self.uses[value])
+
+    def _spares(self, edge: Edge, node: str) -> bool:
+        """In some row a node wants the value of an edge otherwise, wherever it takes it."""
+        value, _, target = edge
+        uses = [use for use in self.uses[value] if use.node == node]
+        rows = self._numbers(node)
+        return any(all(self.wanted(value, use, row) != target for use in uses) for row in rows)
+
+    def _numbers(self, node: str | None) -> range:
+        """The numbers of a node's rows; callers, who give and take, have one."""
+        return range(len(self.rows.get(node or "", [0])))
 
     def shared_cost(self, chosen: Assignment, values: Iterable[str] | None = None) -> Cost:
         """The objective ``shared``: identical Transforms of a value count once."""

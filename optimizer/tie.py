@@ -9,19 +9,21 @@ from resolver.extended import OpNode
 Tie = tuple[str, list[int]]
 
 
-def ties(problem: Problem) -> dict[str, Tie]:
+def ties(problem: Problem, apart: str = "") -> dict[str, Tie]:
     """Open nodes whose row some cheapest choice takes from the node before.
 
     Let v's one input be made by u alone for v, and let each row of the one be in the layout of just
     one row of the other. If on u's and on v's output all layouts have the same bytes, v's no more
     than u's, then a choice with a Transform between the two is no cheaper than the same with v in
     u's layout: that saves the Transform, and costs at most one of v's output.
+
+    Nodes that make or read the value ``apart`` follow nobody: not each of its Transforms may be.
     """
     found: dict[str, Tie] = {}
     for name in problem.rows:
         node = problem.nodes[name]
         tie = _tie(problem, node)
-        if tie is not None:
+        if tie is not None and apart not in (*node.inputs, *node.outputs):
             found[name] = tie
     return found
 

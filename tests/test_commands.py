@@ -144,6 +144,10 @@ def test_explain_accounts_for_every_transform(squeezenet: Path) -> None:
     assert data["share"] == pytest.approx(sum(row["share"] for row in data["transforms"]))
     for row in data["transforms"]:
         assert f"{row['node']}: {row['source']} -> {row['target']}" in text
+        alternative = row["cheapest_change"]
+        assert row["failed"] is None
+        assert row["forbidden_by"] or alternative
+        assert alternative is None or alternative["bytes"] > 0 or alternative["moved"]
         for asked in row["required_by"]:
             if asked["at"] is None:  # an output's delivery
                 continue
@@ -151,6 +155,13 @@ def test_explain_accounts_for_every_transform(squeezenet: Path) -> None:
             assert "require" in Path(file).read_text().splitlines()[int(line) - 1]
             assert asked["library"] in registry().libraries
             assert asked["operator"] in OPERATORS
+
+
+def test_explain_without_alternatives(squeezenet: Path) -> None:
+    rows = data_of("explain", squeezenet, "--no-alternatives")["transforms"]
+    assert rows
+    assert not any("cheapest_change" in row for row in rows)
+    assert "forbidden" not in vtensor("explain", squeezenet, "--no-alternatives").stdout
 
 
 def test_explain_a_node_and_a_transform(squeezenet: Path) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 
 from optimizer.problem import Assignment, Cost, Problem
+from ptensor.layout import Layout
 from resolver import ExtendedGraph, extend, resolve
-from resolver.extended import Origin
+from resolver.extended import Origin, Value
 from vtensor.graph import Graph
 from vtensor.operators import OPERATORS
 from vtensor.runtime.session import Session
@@ -102,6 +104,22 @@ def moved(extended: ExtendedGraph) -> Cost:
     values = extended.values
     sizes = [values[t.input].nbytes + values[t.output].nbytes for t in extended.transforms()]
     return Cost(sum(sizes), len(sizes))
+
+
+def chained(graph: ExtendedGraph, *layouts: str) -> ExtendedGraph:
+    """The first Transform replaced by a chain that ends in the same layout."""
+    first = next(graph.transforms())
+    source, target = graph.values[first.input], graph.values[first.output]
+    nodes, values, before = [], dict(graph.values), source
+    for index, text in enumerate([*layouts, str(target.layout)]):
+        last = index == len(layouts)
+        name = target.name if last else f"between{index}"
+        values[name] = Value(name, source.dtype, source.dims, Layout(text))
+        nodes.append(replace(first, name=f"t{index}", input=before.name, output=name))
+        before = values[name]
+    place = graph.nodes.index(first)
+    rest = [*graph.nodes[:place], *nodes, *graph.nodes[place + 1 :]]
+    return replace(graph, nodes=rest, values=values)
 
 
 def combinations(problem: Problem) -> int:

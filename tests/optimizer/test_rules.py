@@ -10,9 +10,9 @@ from libdesc.registry import registry
 from optimizer.pipeline import optimise
 from ptensor.layout import Layout
 from resolver import ExtendedGraph, check
-from resolver.extended import OpNode, TransformNode, Value
+from resolver.extended import OpNode, TransformNode
 from tests.libraries.bench import Bench
-from tests.optimizer.graphs import extended_of, moved, random_graph
+from tests.optimizer.graphs import chained, extended_of, moved, random_graph
 from tests.resolver.networks import IMAGE, mix
 from vtensor.graph import Graph
 
@@ -69,22 +69,6 @@ def test_a_join_of_four_inputs_keeps_its_one_transform(bench: Bench) -> None:
     resolved = extended_of(graph)
     for passes in (["rise"], "all"):
         assert sound(optimise(resolved, passes), graph) == [("join", "NHWC")]
-
-
-def chained(graph: ExtendedGraph, *layouts: str) -> ExtendedGraph:
-    """The first Transform replaced by a chain that ends in the same layout."""
-    first = next(graph.transforms())
-    source, target = graph.values[first.input], graph.values[first.output]
-    nodes, values, before = [], dict(graph.values), source
-    for index, text in enumerate([*layouts, str(target.layout)]):
-        last = index == len(layouts)
-        name = target.name if last else f"between{index}"
-        values[name] = Value(name, source.dtype, source.dims, Layout(text))
-        nodes.append(replace(first, name=f"t{index}", input=before.name, output=name))
-        before = values[name]
-    place = graph.nodes.index(first)
-    rest = [*graph.nodes[:place], *nodes, *graph.nodes[place + 1 :]]
-    return replace(graph, nodes=rest, values=values)
 
 
 @pytest.fixture

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from optimizer.alternatives import alternatives
 from resolver.explain import bytes_of_a_run, explain_node, explain_transforms, refusals
+from vtensor.commands.alternatives import alternative_dict, alternative_lines
 from vtensor.commands.given import ValueOption
 from vtensor.commands.shared import (
     DebugOption,
@@ -30,6 +32,7 @@ from vtensor.commands.shared import (
     opened,
     print_json,
     print_lines,
+    progress,
 )
 from vtensor.report import MEGABYTE, Line, certificate_dict, certificate_lines
 
@@ -53,6 +56,12 @@ def explain(
     reference: ReferenceOption = True,
     max_bytes: MaxBytesOption = None,
     external_data_root: ExternalDataOption = None,
+    others: Annotated[
+        bool,
+        typer.Option(
+            "--alternatives/--no-alternatives", help="Seek what would remove each conversion."
+        ),
+    ] = True,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -72,15 +81,23 @@ def explain(
                 print_json(row)
             else:
                 print_lines(_node_lines(row))
-        elif as_json:
-            print_json(explain_dict(graph, model.stem))
+            return
+        data = explain_dict(graph, model.stem, others)
+        if as_json:
+            print_json(data)
         else:
-            print_lines(_lines(explain_dict(graph, model.stem), graph.certificate))
+            print_lines(_lines(data, graph.certificate))
 
 
-def explain_dict(graph: ExtendedGraph, name: str) -> dict[str, Any]:
-    """All Transforms of a run, what they add up to, and why libraries declined nodes."""
+def explain_dict(graph: ExtendedGraph, name: str, others: bool) -> dict[str, Any]:
+    """All Transforms of a run, what they add up to, and why libraries declined nodes.
+
+    ``others`` asks for the alternative of each, with a progress display on standard error.
+    """
     rows = explain_transforms(graph)
+    if others and rows:
+        found = _alternatives(graph, len(rows))
+        rows = [row | found.get(row["node"], {}) for row in rows]
     moved, total = sum(row["bytes"] for row in rows), bytes_of_a_run(graph)
     return {
         "model": name,
@@ -93,6 +110,17 @@ def explain_dict(graph: ExtendedGraph, name: str) -> dict[str, Any]:
         "ahead_of_time": sum(1 for _ in graph.ahead()),
         "declined": refusals(graph),
     }
+
+
+def _alternatives(graph: ExtendedGraph, count: int) -> dict[str, dict[str, Any]]:
+    assert graph.origin is not None, "a graph that extend made has an origin"
+    nodes = {node.name: node for node in graph.origin.resolution.nodes}
+    found = {}
+    with progress("seeking alternatives") as advance:
+        for number, one in enumerate(alternatives(graph), 1):
+            advance(f"{number} of {count}")
+            found[one.transform.name] = alternative_dict(one, nodes)
+    return found
 
 
 def _lines(data: dict[str, Any], certificate: Certificate | None) -> Iterator[Line]:
@@ -127,6 +155,8 @@ def _transform_lines(row: dict[str, Any]) -> Iterator[Line]:
             yield Line("", f"    required  by the caller, as output {asked['node']}")
     maker = f"{made['operator']} {made['node']}" if made["operator"] else f"input {made['node']}"
     yield Line("", f"    produced  by {maker}, in {row['source']}")
+    if "forbidden_by" in row:
+        yield from alternative_lines(row)
 
 
 def _node_lines(row: dict[str, Any]) -> Iterator[Line]:

@@ -1,0 +1,258 @@
+"""What would remove a Transform: making the change removes it, at the cost that was said."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+
+from libdesc import register
+from libdesc.choice import Choice
+from libdesc.registry import registry
+from optimizer import alternatives as search
+from optimizer import ilp
+from optimizer.alternatives import Alternative, alternatives
+from optimizer.candidates import shared_rows
+from optimizer.pipeline import optimise
+from optimizer.problem import Cost, Edge, Problem
+from optimizer.settings import Settings
+from optimizer.share import share
+from optimizer.solver import SolverError
+from ptensor import PTensor, lib_tagger
+from resolver import ExtendedGraph, TransformNode, check, extend, resolve
+from resolver.revise import revised
+from tests.libraries.bench import HERE, Bench
+from tests.libraries.golden import Golden
+from tests.optimizer.graphs import (
+    chained,
+    combinations,
+    extended_of,
+    moved,
+    origin_of,
+    random_graph,
+)
+from tests.resolver.networks import IMAGE, mix
+from vtensor.commands.alternatives import alternative_dict, alternative_lines
+from vtensor.graph import Graph
+from vtensor.operators import Context
+from vtensor.tensor import VTensor
+
+#: Random graphs, and the most assignments of rows that are tried one by one for a Transform.
+SEEDS, MOST = range(30), 300
+
+
+@pytest.fixture
+def two(bench: Bench) -> Bench:
+    """``Mix`` on ``other`` as well, which is asked last and takes images in NHWC alone."""
+    register(HERE / "other")
+
+    @bench.invoker("Mix", library="other")
+    def other_mix(ctx: Context, op: object, *operands: VTensor) -> None:
+        asked = ("NHWC" if "H" in t.dims else "".join(t.dims) for t in operands)
+        tensors = [PTensor(t).require(text) for t, text in zip(operands, asked, strict=True)]
+        if lib_tagger("other", tensors[:-1], tensors[-1:]):
+            return
+        raise AssertionError("nothing runs here")
+
+    return bench
+
+
+def edge_of(graph: ExtendedGraph, transform: TransformNode) -> Edge:
+    """What a Transform changes."""
+    source, target = graph.values[transform.input], graph.values[transform.output]
+    return source.name, source.layout, target.layout
+
+
+def check_change(graph: ExtendedGraph, found: Alternative, source: Graph) -> None:
+    """Made, the change is sound, removes the Transform, and costs what it says."""
+    assert found.change is not None
+    origin = origin_of(graph)
+    fresh = extend(revised(origin.resolution, found.change.rows), origin.output_layouts)
+    fresh = share(fresh, Settings())
+    able = [library.name for library in registry().libraries.values() if library.transforms]
+    check(fresh, source, able)
+    value, made, wanted = edge_of(graph, found.transform)
+    dims = graph.values[value].dims
+    for left, *ends in (edge_of(fresh, t) for t in fresh.transforms() if t.input == value):
+        assert not (made.same(ends[0], dims) and wanted.same(ends[1], dims)), (source.name, left)
+    was, now = moved(graph), moved(fresh)
+    assert found.change.cost == (now.bytes - was.bytes, now.transforms - was.transforms)
+
+
+def by_trying(problem: Problem, edge: Edge) -> Cost | None:
+    """The least that any assignment costs that does not need this Transform."""
+    value, made, wanted = edge[0], *(problem.same(edge[0], layout) for layout in edge[1:])
+    names, best = list(problem.rows), None
+    for rows in product(*(range(len(problem.rows[name])) for name in names)):
+        chosen = dict(zip(names, rows, strict=True))
+        if all(ends[1:3] != (made, wanted) for ends in problem.edges(chosen, [value])):
+            cost = problem.shared_cost(chosen)
+            best = cost if best is None else min(best, cost)
+    return best
+
+
+def problems(problem: Problem, found: Alternative, source: Graph) -> Iterator[Problem]:
+    """The rows as they are; and with those of ``other`` for each node whose end is fixed."""
+    yield problem
+    for end in found.ends:
+        if end.node is not None and end.fixed:
+            name = end.node.name
+            pinned = resolve(source, choice=Choice(nodes={name: "other"}))
+            [there] = [node.decision for node in pinned.nodes if node.name == name]
+            rows = {**problem.rows, name: (*problem.node_rows(name), there)}
+            yield replace(problem, rows=rows)
+
+
+def check_cheapest(found: Alternative, edge: Edge, tried: list[Problem]) -> None:
+    """What is said is what trying all assignments gives."""
+    costs = [by_trying(problem, edge) for problem in tried]
+    least = min((cost for cost in costs if cost is not None), default=None)
+    was = tried[0].shared_cost({})
+    said = found.change and Cost(*map(sum, zip(found.change.cost, was, strict=True)))
+    assert said == least, edge
+
+
+def test_the_change_removes_it_and_none_is_cheaper(two: Bench) -> None:
+    seen: Counter[str] = Counter()
+    for source in map(random_graph, SEEDS):
+        graph, problem = solved(source)
+        for found in alternatives(graph):
+            change = found.change
+            if change is not None:
+                check_change(graph, found, source)
+            tried = list(problems(problem, found, source))
+            few = max(map(combinations, tried)) <= MOST
+            if few:
+                check_cheapest(found, edge_of(graph, found.transform), tried)
+            kind = "none" if change is None else "library" if change.moved else "rows"
+            seen.update([kind, "tried" if few else "too many"])
+    assert min(seen[kind] for kind in ("none", "library", "rows", "tried")) >= 10, seen
+
+
+def solved(source: Graph) -> tuple[ExtendedGraph, Problem]:
+    """The optimised graph, and its problem."""
+    graph = optimise(extended_of(source), "all")
+    origin = origin_of(graph)
+    return graph, Problem.of(origin, shared_rows(origin.resolution))
+
+
+def test_a_change_that_is_none_is_seen(two: Bench) -> None:
+    """The twin: the rows that a graph has already, another cost, and no change."""
+    source = held(two, "ANY ANY")
+    graph, problem = solved(source)
+    [found] = alternatives(graph)
+    assert found.change is not None
+    tried = list(problems(problem, found, source))
+    dear = replace(found.change, cost=found.change.cost._replace(bytes=1))
+    for wrong in (dear, replace(found.change, rows={})):
+        with pytest.raises(AssertionError):
+            check_change(graph, replace(found, change=wrong), source)
+    for change in (dear, None):
+        with pytest.raises(AssertionError):
+            check_cheapest(replace(found, change=change), edge_of(graph, found.transform), tried)
+
+
+def held(bench: Bench, *between: str) -> Graph:
+    """A node that makes NCHW alone, nodes that ask so, and one that takes NHWC alone."""
+    g = Graph("held")
+    x = mix(bench, "NCHW NCHW", g.input("x", IMAGE), graph=g, name="stem")
+    for index, asks in enumerate(between):
+        x = mix(bench, asks, x, graph=g, name=f"n{index}")
+    g.output(mix(bench, "NHWC NCHW", x, graph=g, name="end"))
+    return g.seal()
+
+
+def lines(found: Alternative, graph: ExtendedGraph) -> str:
+    """What ``vtensor explain`` says of it."""
+    nodes = {node.name: node for node in origin_of(graph).resolution.nodes}
+    return "\n".join(line.text for line in alternative_lines(alternative_dict(found, nodes)))
+
+
+def only(source: Graph) -> tuple[ExtendedGraph, Alternative]:
+    """The optimised graph and the alternative of its one Transform."""
+    graph, _ = solved(source)
+    [found] = alternatives(graph)
+    return graph, found
+
+
+def test_none_is_an_answer(bench: Bench) -> None:
+    graph, found = only(held(bench))
+    assert found.change is None
+    assert [(end.fixed, end.makes) for end in found.ends] == [(True, True), (True, False)]
+    assert lines(found, graph).endswith("change: none")
+
+
+def test_an_open_node_moves_it_with_the_fewest_others(bench: Bench) -> None:
+    """Behind any of five nodes it costs the same: that the next one changes is enough."""
+    _, found = only(held(bench, *["ANY ANY"] * 5))
+    assert found.change is not None
+    assert found.change.cost == (0, 0)
+    assert len(found.change.rows) == 1
+
+
+def test_another_library_at_a_fixed_end(two: Bench) -> None:
+    """Pinned to it, the network really has no such Transform."""
+    source = held(two)
+    graph, found = only(source)
+    assert found.change is not None
+    choice = Choice(nodes={found.change.moved: "other"})
+    pinned = optimise(extend(resolve(source, choice=choice), choice=choice), "all")
+    assert moved(pinned) == Cost(*map(sum, zip(moved(graph), found.change.cost, strict=True)))
+    edges = [edge_of(pinned, transform) for transform in pinned.transforms()]
+    assert edge_of(graph, found.transform) not in edges
+    for choice in (Choice(order=("toy",)), Choice(operators={"Mix": "toy"})):
+        same = optimise(extend(resolve(source, choice=choice), choice=choice), "all")
+        assert next(alternatives(same)).change is None, "the session does not allow it"
+
+
+def test_a_node_follows_the_one_that_moves(two: Bench) -> None:
+    """The program ties ``n2`` to ``n1``, which has several rows only on two libraries."""
+    source = held(two, "NCHW NHWC", "NCHW NCHW", "ANY ANY")
+    graph, _ = solved(source)
+    found = next(one for one in alternatives(graph) if one.transform.input == "n0")
+    check_change(graph, found, source)
+
+
+def test_a_chain_has_none(bench: Bench) -> None:
+    graph, found = only(held(bench))
+    assert found.change is None
+    assert list(alternatives(chained(graph, "NCHW4c"))) == []
+
+
+def test_native_code_is_not_exchanged_for_a_call_back(two: Bench) -> None:
+    key = ("Mix", "toy", "cpu")
+    registry().invokers[key] = replace(registry().invokers[key], python=False)
+    assert only(held(two))[1].change is None
+
+
+def test_what_explain_says(two: Bench, golden: Golden) -> None:
+    """Ends that are fixed and a caller's; a change of rows, of a library, and none."""
+    texts = []
+    for source in (held(two), random_graph(5)):
+        graph, _ = solved(source)
+        texts += [
+            f"{found.transform.input}\n{lines(found, graph)}" for found in alternatives(graph)
+        ]
+    golden.check(re.sub(r"/\S+/(\w+\.py):\d+", r"\1", "\n".join(texts)))
+
+
+def test_a_solver_that_fails_or_has_no_time(two: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = ilp.choose
+
+    def late(*given: Any, **named: Any) -> Any:
+        made = real(*given, **named)
+        return made._replace(solved=replace(made.solved, status="time limit"))
+
+    def crash(*given: Any, **named: Any) -> Any:
+        raise SolverError("out of luck")
+
+    source = held(two, "ANY ANY")
+    for broken, text in ((late, "the best found in time"), (crash, "not known: out of luck")):
+        monkeypatch.setattr(search, "choose", broken)
+        graph, found = only(source)
+        assert text in lines(found, graph)
