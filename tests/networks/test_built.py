@@ -214,7 +214,7 @@ def test_the_command() -> None:
 LOADING = """
 from pathlib import Path
 from eval.networks import build
-from vtensor import Session
+from vtensor import Session, save_onnx
 
 def peak():
     [line] = [x for x in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in x]
@@ -223,16 +223,37 @@ def peak():
 with Session(build("mobilenet_v1", size=32)):
     before = peak()
     graph = build("nasnet_large")
+    weights = sum(array.nbytes for array in graph.constants.values())
+    {source}
     with Session(graph):
-        print(sum(array.nbytes for array in graph.constants.values()), peak() - before)
+        print(weights, peak() - before)
 """
 
 
-@ALL
-def test_loading_takes_twice_the_weights() -> None:
-    """Once as they were drawn, once as the plan wants them, and what 1,240 steps take besides."""
+def loading(source: str) -> float:
+    """The most memory while NasNet-Large is built and loaded, in terms of its weights'."""
     ran = subprocess.run(
-        [sys.executable, "-c", LOADING], capture_output=True, text=True, check=True, cwd=ROOT
+        [sys.executable, "-c", LOADING.format(source=source)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
     )
     weights, taken = map(int, ran.stdout.split())
-    assert weights < taken <= 2.2 * weights
+    return taken / weights
+
+
+@ALL
+def test_a_graph_is_loaded_with_its_weights_twice() -> None:
+    """The graph keeps its own; the plan's, with their pads, are 1.003 times as much.
+
+    The rest is what 1,240 nodes, their steps and the solver take, 40 MB.
+    """
+    assert 2 < loading("") <= 2.003 + 0.15
+
+
+@ALL
+def test_a_file_is_loaded_with_its_weights_once(tmp_path: Path) -> None:
+    file = tmp_path / "nasnet.onnx"
+    source = f"graph = save_onnx(graph, {str(file)!r}) or {str(file)!r}"
+    assert 1 < loading(source) <= 1.35
