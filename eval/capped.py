@@ -19,19 +19,26 @@ from eval.compare import Array, difference, photograph, reference
 from eval.keras import keras_export
 from eval.mixes import BY_PRIORITY, mixes
 from eval.models import before_softmax, light_model, light_names, seeded, with_batch
+from eval.networks import NAMES, build
 from vtensor import Session, limit_isa
 from vtensor.commands.shared import Mix
+from vtensor.frontends.export import export
 
 
 def _light(name: str) -> ModelProto:
     return seeded(light_model(name), 0)
 
 
-#: What makes a network, by name.
-NETWORKS: dict[str, Callable[[], ModelProto]] = {
-    **{name: partial(_light, name) for name in light_names()},
-    "keras": keras_export,
-}
+def _built(name: str) -> ModelProto:
+    return export(build(name))
+
+
+Makers = dict[str, Callable[[], ModelProto]]
+#: What makes a network that others wrote, by name.
+FOREIGN: Makers = {name: partial(_light, name) for name in light_names()} | {"keras": keras_export}
+#: And one of the twelve, which share three names with those.
+BUILT: Makers = {f"built/{name}": partial(_built, name) for name in NAMES}
+NETWORKS = FOREIGN | BUILT
 
 
 def rows(name: str, sharing: Mapping[str, Mix], batches: Sequence[int]) -> Iterator[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,15 +30,17 @@ def difference(ours: Array, theirs: Array) -> float:
     return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
 
 
-def reference(model: ModelProto, feeds: Mapping[str, Array]) -> Array:
-    """ONNX Runtime's answer."""
+def reference(model: ModelProto | Path, feeds: Mapping[str, Array]) -> Array:
+    """ONNX Runtime's answer; a model of more than 2 GiB, or with data beside it, is a file."""
     import onnxruntime  # only where it is asked for: not everybody has it
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = 2
     session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        model if isinstance(model, Path) else model.SerializeToString(),
+        options,
+        providers=["CPUExecutionProvider"],
     )
     [answer] = session.run(None, dict(feeds))
     return np.asarray(answer)

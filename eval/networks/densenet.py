@@ -16,27 +16,30 @@ EPSILON = 1.001e-5
 
 def densenet169(net: Net) -> VTensor:
     """The image to 1664 channels of 7 by 7."""
-    x = net.conv(net.image, "conv1/conv", 64, 7, 2, pad=3)
-    x = net.max_pool(_bn_relu(net, x, "conv1/bn"), 3, 2, pad=1)
+    with net.scope("conv1"):
+        x = net.conv(net.image, "conv", 64, 7, 2, pad=3)
+        x = net.max_pool(_bn_relu(net, x, "bn"), 3, 2, pad=1)
     for block, layers in enumerate(BLOCKS, 2):
         if block > 2:
             x = _transition(net, x, f"pool{block - 1}")
         for index in range(1, layers + 1):
-            x = net.concat(x, _layer(net, x, f"conv{block}_block{index}"))
+            x = _layer(net, x, f"conv{block}_block{index}")
     return _bn_relu(net, x, "bn")
 
 
 def _transition(net: Net, x: VTensor, name: str) -> VTensor:
     """Half the channels, half the size."""
-    x = net.conv(_bn_relu(net, x, f"{name}/bn"), f"{name}/conv", x.size("C") // 2, 1)
-    return net.avg_pool(x, 2, 2, "valid")
+    with net.scope(name):
+        x = net.conv(_bn_relu(net, x, "bn"), "conv", x.size("C") // 2, 1)
+        return net.avg_pool(x, 2, 2, "valid")
 
 
 def _layer(net: Net, x: VTensor, name: str) -> VTensor:
-    """The channels that a layer adds."""
-    x = net.conv(_bn_relu(net, x, f"{name}/0_bn"), f"{name}/1_conv", 4 * GROWTH, 1)
-    return net.conv(_bn_relu(net, x, f"{name}/1_bn"), f"{name}/2_conv", GROWTH, 3)
+    """The channels that there are, and those that a layer adds."""
+    with net.scope(name):
+        y = net.conv(_bn_relu(net, x, "0_bn"), "1_conv", 4 * GROWTH, 1)
+        return net.concat(x, net.conv(_bn_relu(net, y, "1_bn"), "2_conv", GROWTH, 3))
 
 
 def _bn_relu(net: Net, x: VTensor, name: str) -> VTensor:
-    return net.relu(net.batch_norm(x, name, epsilon=EPSILON))
+    return net.relu(net.batch_norm(x, name, epsilon=EPSILON), f"{name}/relu")

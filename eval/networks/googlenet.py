@@ -41,7 +41,7 @@ def googlenet(net: Net) -> VTensor:
     for name, (one, before_three, three, before_five, five, pooled) in MODULES.items():
         x = branches(
             net,
-            halved(net, x) if name in POOLED_BEFORE else x,
+            chain(net, x, name, halved) if name in POOLED_BEFORE else x,
             name,
             [(one, 1)],
             [(before_three, 1), (three, 3)],

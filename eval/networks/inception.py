@@ -18,8 +18,9 @@ def chain(
     net: Net, x: VTensor, name: str, *steps: Step, layer: Layer = Net.conv_bn_relu
 ) -> VTensor:
     """Steps one after another; ``layer`` is what a convolution stands in."""
-    for index, step in enumerate(steps):
-        x = step(net, x) if callable(step) else layer(net, x, f"{name}/{index}", *step)
+    with net.scope(name):
+        for index, step in enumerate(steps):
+            x = step(net, x) if callable(step) else layer(net, x, str(index), *step)
     return x
 
 
@@ -31,8 +32,9 @@ def branches(
     layer: Layer = Net.conv_bn_relu,
 ) -> VTensor:
     """A module: a chain for each part, all from ``x``, their channels one behind another."""
-    ends = (chain(net, x, f"{name}/{i}", *part, layer=layer) for i, part in enumerate(parts))
-    return net.concat(*ends)
+    with net.scope(name):
+        ends = (chain(net, x, str(i), *part, layer=layer) for i, part in enumerate(parts))
+        return net.concat(*ends)
 
 
 def max3(net: Net, x: VTensor) -> VTensor:

@@ -36,20 +36,24 @@ def inception_resnet_v2(net: Net) -> VTensor:
     """The image to 1536 channels of 8 by 8."""
     x = module_a(net, stem(net, net.image), "mixed_5b", 96, 64)
     for index in range(1, 11):
-        x = net.relu(_residual(net, x, f"block35_{index}", BLOCK_35, 0.17))
+        x = _residual(net, x, f"block35_{index}", BLOCK_35, 0.17)
     x = branches(net, x, "mixed_6a", *TO_17)
     for index in range(1, 21):
-        x = net.relu(_residual(net, x, f"block17_{index}", BLOCK_17, 0.1))
+        x = _residual(net, x, f"block17_{index}", BLOCK_17, 0.1)
     x = branches(net, x, "mixed_7a", *TO_8)
     for index in range(1, 10):
-        x = net.relu(_residual(net, x, f"block8_{index}", BLOCK_8, 0.2))
-    x = _residual(net, x, "block8_10", BLOCK_8, 1.0)
+        x = _residual(net, x, f"block8_{index}", BLOCK_8, 0.2)
+    x = _residual(net, x, "block8_10", BLOCK_8, 1.0, rectify=False)
     return net.conv_bn_relu(x, "conv_7b", 1536, 1)
 
 
-def _residual(net: Net, x: VTensor, name: str, parts: Parts, scale: float) -> VTensor:
+def _residual(
+    net: Net, x: VTensor, name: str, parts: Parts, scale: float, *, rectify: bool = True
+) -> VTensor:
     """x + scale * what its branches come to (section 3.3: scaled, or training breaks down)."""
     mixed = branches(net, x, name, *parts)
-    up = net.conv(mixed, f"{name}/up", x.size("C"), 1, bias=True)
-    factor = net.graph.constant(np.float32(scale), "", f"{name}/factor")
-    return net.sum(x, net.add(Mul(), up, factor))
+    with net.scope(name):
+        up = net.conv(mixed, "up", x.size("C"), 1, bias=True)
+        factor = net.graph.constant(np.float32(scale), "", "factor")
+        y = net.sum(x, net.add(Mul(), up, factor))
+        return net.relu(y) if rectify else y

@@ -32,9 +32,10 @@ POOLED_BY_MAXIMUM = "5c"
 
 def inception_v2(net: Net) -> VTensor:
     """The image to 1024 channels of 7 by 7."""
-    x = net.depthwise(net.image, "stem/depthwise", 7, 2, multiplier=8, rectified=False)
-    x = net.conv(x, "stem/pointwise", 64, 1, rectified=False)
-    x = net.relu(net.batch_norm(x, "stem/bn"))
+    with net.scope("stem"):
+        x = net.depthwise(net.image, "depthwise", 7, 2, multiplier=8, rectified=False)
+        x = net.conv(x, "pointwise", 64, 1, rectified=False)
+        x = net.relu(net.batch_norm(x, "bn"))
     x = chain(net, x, "stem", halved, (64, 1), (192, 3), halved)
     for name, filters in MODULES.items():
         module = _halving if len(filters) == 4 else _module

@@ -47,11 +47,12 @@ def _module_b(net: Net, x: VTensor, name: str, width: int) -> VTensor:
 
 def _module_c(net: Net, x: VTensor, name: str) -> VTensor:
     """Branches that end in 1 by 3 beside 3 by 1."""
-    once = chain(net, x, f"{name}/once", (384, 1))
-    twice = chain(net, x, f"{name}/twice", (448, 1), (384, 3))
-    return net.concat(
-        net.conv_bn_relu(x, f"{name}/one", 320, 1),
-        branches(net, once, f"{name}/once/split", [(384, (1, 3))], [(384, (3, 1))]),
-        branches(net, twice, f"{name}/twice/split", [(384, (1, 3))], [(384, (3, 1))]),
-        chain(net, x, f"{name}/pool", avg3, (192, 1)),
-    )
+    with net.scope(name):
+        once = chain(net, x, "once", (384, 1))
+        twice = chain(net, x, "twice", (448, 1), (384, 3))
+        return net.concat(
+            net.conv_bn_relu(x, "one", 320, 1),
+            branches(net, once, "once/split", [(384, (1, 3))], [(384, (3, 1))]),
+            branches(net, twice, "twice/split", [(384, (1, 3))], [(384, (3, 1))]),
+            chain(net, x, "pool", avg3, (192, 1)),
+        )

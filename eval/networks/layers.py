@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Literal
 
 from eval.networks.weights import Array, Weights
@@ -46,6 +49,17 @@ class Net:
         """Apply an operator with one output."""
         value: VTensor = self.graph.add(op, *inputs, name=name)
         return value
+
+    @contextmanager
+    def scope(self, name: str) -> Iterator[None]:
+        """Put a name in front of all that is added inside; weights go by their whole names."""
+        outer = self._draw
+        self._draw = replace(outer, path=f"{outer.path}/{name}")
+        try:
+            with self.graph.scope(name):
+                yield
+        finally:
+            self._draw = outer
 
     def conv(
         self,
@@ -108,9 +122,9 @@ class Net:
         given = [self.graph.constant(array, "C", f"{name}/{role}") for role, array in drawn.items()]
         return self.add(BatchNorm(epsilon), x, *given, name=name)
 
-    def relu(self, x: VTensor) -> VTensor:
+    def relu(self, x: VTensor, name: str = "") -> VTensor:
         """What is below 0 becomes 0."""
-        return self.add(Relu(), x)
+        return self.add(Relu(), x, name=name)
 
     def relu6(self, x: VTensor) -> VTensor:
         """As ``relu``, and what is above 6 becomes 6."""
@@ -118,11 +132,12 @@ class Net:
 
     def conv_relu(self, x: VTensor, name: str, *shape: Any) -> VTensor:
         """Convolution, bias, rectifier; ``shape`` goes to ``conv``."""
-        return self.relu(self.conv(x, name, *shape, bias=True))
+        return self.relu(self.conv(x, name, *shape, bias=True), f"{name}/relu")
 
     def conv_bn_relu(self, x: VTensor, name: str, *shape: Any) -> VTensor:
         """Convolution, batch norm, rectifier; ``shape`` goes to ``conv``."""
-        return self.relu(self.batch_norm(self.conv(x, f"{name}/conv", *shape), f"{name}/bn"))
+        with self.scope(name):
+            return self.relu(self.batch_norm(self.conv(x, "conv", *shape), "bn"))
 
     def max_pool(self, x: VTensor, kernel: int, stride: int = 1, pad: Pad = "same") -> VTensor:
         """The largest of each window."""

@@ -30,4 +30,5 @@ def mobilenet_v1(net: Net) -> VTensor:
 
 def bn_relu6(net: Net, x: VTensor, name: str) -> VTensor:
     """Batch norm, then a rectifier that ends at 6."""
-    return net.relu6(net.batch_norm(x, f"{name}/bn"))
+    with net.scope(name):
+        return net.relu6(net.batch_norm(x, "bn"))

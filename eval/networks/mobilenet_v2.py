@@ -43,14 +43,15 @@ def mobilenet_v2(net: Net) -> VTensor:
 def _block(net: Net, x: VTensor, name: str, expansion: int, filters: int, stride: int) -> VTensor:
     """1 by 1 to more channels, 3 by 3 depthwise, 1 by 1 to fewer; added to ``x`` where it fits."""
     y = x
-    if expansion > 1:
-        y = net.conv(x, f"{name}/expand", expansion * x.size("C"), 1, rectified=False)
-        y = bn_relu6(net, y, f"{name}/expand")
-    y = bn_relu6(net, net.depthwise(y, f"{name}/depthwise", 3, stride), f"{name}/depthwise")
-    y = net.conv(y, f"{name}/project", filters, 1)
-    adds = stride == 1 and x.size("C") == filters
-    y = net.batch_norm(y, f"{name}/project/bn", scale=RESIDUAL if adds else 1.0)
-    return net.sum(x, y) if adds else y
+    with net.scope(name):
+        if expansion > 1:
+            y = net.conv(x, "expand", expansion * x.size("C"), 1, rectified=False)
+            y = bn_relu6(net, y, "expand")
+        y = bn_relu6(net, net.depthwise(y, "depthwise", 3, stride), "depthwise")
+        y = net.conv(y, "project", filters, 1)
+        adds = stride == 1 and x.size("C") == filters
+        y = net.batch_norm(y, "project/bn", scale=RESIDUAL if adds else 1.0)
+        return net.sum(x, y) if adds else y
 
 
 def _wide(filters: int) -> int:

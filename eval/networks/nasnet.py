@@ -19,7 +19,8 @@ SCALE = 0.75
 
 def nasnet_large(net: Net) -> VTensor:
     """The image to 4032 channels of 11 by 11."""
-    x = net.batch_norm(net.conv(net.image, "stem/conv", 96, 3, 2, "valid"), "stem/bn")
+    with net.scope("stem"):
+        x = net.batch_norm(net.conv(net.image, "conv", 96, 3, 2, "valid"), "bn")
     before = x  # of a cell's two inputs the older one
     for stem, filters in (("stem1", FILTERS // 4), ("stem2", FILTERS // 2)):
         x, before = _reduction(net, x, before, stem, filters), x
@@ -34,68 +35,70 @@ def nasnet_large(net: Net) -> VTensor:
 
 def _normal(net: Net, x: VTensor, before: VTensor, name: str, filters: int) -> VTensor:
     """A cell that keeps the image's size."""
-    p = _fitted(net, before, x, name, filters)
-    h = _projected(net, x, f"{name}/h", filters)
 
     def separable(x: VTensor, kernel: int, branch: str) -> VTensor:
-        return _separable(net, x, f"{name}/{branch}", filters, kernel)
+        return _separable(net, x, branch, filters, kernel)
 
-    return net.concat(
-        p,
-        net.sum(separable(h, 5, "left1"), separable(p, 3, "right1")),
-        net.sum(separable(p, 5, "left2"), separable(p, 3, "right2")),
-        net.sum(net.avg_pool(h, 3), p),
-        net.sum(net.avg_pool(p, 3), net.avg_pool(p, 3)),
-        net.sum(separable(h, 3, "left5"), h),
-    )
+    with net.scope(name):
+        p = _fitted(net, before, x, filters)
+        h = _projected(net, x, "h", filters)
+        return net.concat(
+            p,
+            net.sum(separable(h, 5, "left1"), separable(p, 3, "right1")),
+            net.sum(separable(p, 5, "left2"), separable(p, 3, "right2")),
+            net.sum(net.avg_pool(h, 3), p),
+            net.sum(net.avg_pool(p, 3), net.avg_pool(p, 3)),
+            net.sum(separable(h, 3, "left5"), h),
+        )
 
 
 def _reduction(net: Net, x: VTensor, before: VTensor, name: str, filters: int) -> VTensor:
     """A cell that halves the image's size."""
-    p = before if before is x else _fitted(net, before, x, name, filters)
-    h = _projected(net, x, f"{name}/h", filters)
 
     def separable(x: VTensor, kernel: int, branch: str, stride: int = 2) -> VTensor:
-        return _separable(net, x, f"{name}/{branch}", filters, kernel, stride)
+        return _separable(net, x, branch, filters, kernel, stride)
 
-    # Keras pads with zeros, which here are part of maxima and means.
-    padded = net.add(Pad(("H", "W"), pads(h, 3, 2)), h)
-    first = net.sum(separable(h, 5, "left1"), separable(p, 7, "right1"))
-    second = net.sum(net.max_pool(padded, 3, 2, "valid"), separable(p, 7, "right2"))
-    third = net.sum(net.avg_pool(padded, 3, 2, "valid"), separable(p, 5, "right3"))
-    fourth = net.sum(second, net.avg_pool(first, 3))
-    fifth = net.sum(separable(first, 3, "left5", 1), net.max_pool(padded, 3, 2, "valid"))
-    return net.concat(second, third, fourth, fifth)
+    with net.scope(name):
+        p = before if before is x else _fitted(net, before, x, filters)
+        h = _projected(net, x, "h", filters)
+        # Keras pads with zeros, which here are part of maxima and means.
+        padded = net.add(Pad(("H", "W"), pads(h, 3, 2)), h)
+        first = net.sum(separable(h, 5, "left1"), separable(p, 7, "right1"))
+        second = net.sum(net.max_pool(padded, 3, 2, "valid"), separable(p, 7, "right2"))
+        third = net.sum(net.avg_pool(padded, 3, 2, "valid"), separable(p, 5, "right3"))
+        fourth = net.sum(second, net.avg_pool(first, 3))
+        fifth = net.sum(separable(first, 3, "left5", 1), net.max_pool(padded, 3, 2, "valid"))
+        return net.concat(second, third, fourth, fifth)
 
 
-def _fitted(net: Net, before: VTensor, x: VTensor, name: str, filters: int) -> VTensor:
+def _fitted(net: Net, before: VTensor, x: VTensor, filters: int) -> VTensor:
     """The older input with as many channels as the cell has filters, and the size of ``x``."""
     if before.size("H") == x.size("H"):
         if before.size("C") == filters:
             return before
-        return _projected(net, before, f"{name}/before", filters)
+        return _projected(net, before, "before", filters)
     p = net.relu(before)
     shifted = net.add(Pad(("H", "W"), (-1, -1, 1, 1)), p)  # every other pixel, from the second on
     halves = (
-        net.conv(net.avg_pool(half, 1, 2, "valid"), f"{name}/before{i}", filters // 2, 1)
+        net.conv(net.avg_pool(half, 1, 2, "valid"), f"before{i}", filters // 2, 1)
         for i, half in enumerate((p, shifted))
     )
-    return net.batch_norm(net.concat(*halves), f"{name}/before/bn", scale=SCALE)
+    return net.batch_norm(net.concat(*halves), "before/bn", scale=SCALE)
 
 
 def _projected(net: Net, x: VTensor, name: str, filters: int) -> VTensor:
     """Rectified, then 1 by 1."""
-    return net.batch_norm(
-        net.conv(net.relu(x), f"{name}/conv", filters, 1), f"{name}/bn", scale=SCALE
-    )
+    with net.scope(name):
+        return net.batch_norm(net.conv(net.relu(x), "conv", filters, 1), "bn", scale=SCALE)
 
 
 def _separable(
     net: Net, x: VTensor, name: str, filters: int, kernel: int, stride: int = 1
 ) -> VTensor:
     """Twice: rectified, depthwise, 1 by 1; the stride is the first's."""
-    for index, step in enumerate((stride, 1)):
-        x = net.depthwise(net.relu(x), f"{name}/depthwise{index}", kernel, step)
-        x = net.conv(x, f"{name}/pointwise{index}", filters, 1, rectified=False)
-        x = net.batch_norm(x, f"{name}/bn{index}", scale=SCALE if index else 1.0)
+    with net.scope(name):
+        for index, step in enumerate((stride, 1)):
+            x = net.depthwise(net.relu(x), f"depthwise{index}", kernel, step)
+            x = net.conv(x, f"pointwise{index}", filters, 1, rectified=False)
+            x = net.batch_norm(x, f"bn{index}", scale=SCALE if index else 1.0)
     return x

@@ -17,9 +17,10 @@ EPSILON = 1.001e-5
 
 def resnet(net: Net, blocks: tuple[int, int, int, int]) -> VTensor:
     """The image to 2048 channels of 7 by 7; ``blocks`` says how many a stage has."""
-    x = net.conv(net.image, "conv1/conv", 64, 7, 2, pad=3, bias=True)
-    x = net.relu(net.batch_norm(x, "conv1/bn", epsilon=EPSILON))
-    x = net.max_pool(x, 3, 2, pad=1)
+    with net.scope("conv1"):
+        x = net.conv(net.image, "conv", 64, 7, 2, pad=3, bias=True)
+        x = net.relu(net.batch_norm(x, "bn", epsilon=EPSILON))
+        x = net.max_pool(x, 3, 2, pad=1)
     for stage, count in enumerate(blocks):
         for index in range(count):
             name, filters = f"conv{stage + 2}_block{index + 1}", 64 * 2**stage
@@ -32,14 +33,15 @@ def _block(net: Net, x: VTensor, name: str, filters: int, stride: int, scale: fl
     """1 by 1, 3 by 3, 1 by 1, added to ``x``; ``scale`` keeps a long sum of them small."""
 
     def layer(x: VTensor, index: int, *shape: int, scale: float = 1.0) -> VTensor:
-        x = net.conv(x, f"{name}/{index}_conv", *shape, bias=True)
-        return net.batch_norm(x, f"{name}/{index}_bn", scale=scale, epsilon=EPSILON)
+        x = net.conv(x, f"{index}_conv", *shape, bias=True)
+        return net.batch_norm(x, f"{index}_bn", scale=scale, epsilon=EPSILON)
 
-    widens = x.size("C") != 4 * filters
-    shortcut = layer(x, 0, 4 * filters, 1, stride) if widens else x
-    y = net.relu(layer(x, 1, filters, 1, stride))
-    y = net.relu(layer(y, 2, filters, 3))
-    return net.relu(net.sum(shortcut, layer(y, 3, 4 * filters, 1, scale=scale)))
+    with net.scope(name):
+        widens = x.size("C") != 4 * filters
+        shortcut = layer(x, 0, 4 * filters, 1, stride) if widens else x
+        y = net.relu(layer(x, 1, filters, 1, stride))
+        y = net.relu(layer(y, 2, filters, 3))
+        return net.relu(net.sum(shortcut, layer(y, 3, 4 * filters, 1, scale=scale)))
 
 
 resnet50 = partial(resnet, blocks=(3, 4, 6, 3))

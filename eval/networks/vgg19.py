@@ -21,9 +21,10 @@ def vgg19(net: Net) -> VTensor:
     """The image to 4096 features."""
     x = net.image
     for block, (filters, count) in enumerate(BLOCKS, 1):
-        for index in range(1, count + 1):
-            x = net.conv_relu(x, f"block{block}/conv{index}", filters, 3)
-        x = net.max_pool(x, 2, 2)
+        with net.scope(f"block{block}"):
+            for index in range(1, count + 1):
+                x = net.conv_relu(x, f"conv{index}", filters, 3)
+            x = net.max_pool(x, 2, 2)
     flat = (("N", x.size("N")), ("F", prod(x.size(dim) for dim in "CHW")))
-    x = net.relu(net.dense(net.add(Reshape(flat), x), "fc1", 4096, "A"))
-    return net.relu(net.dense(x, "fc2", 4096, "B"))
+    x = net.relu(net.dense(net.add(Reshape(flat), x), "fc1", 4096, "A"), "fc1/relu")
+    return net.relu(net.dense(x, "fc2", 4096, "B"), "fc2/relu")

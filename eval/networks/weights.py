@@ -28,12 +28,16 @@ KEEPING = 0.93
 class Weights:
     """Draws arrays in f32, each from the network's name, its own name and a seed.
 
+    Args:
+        path: the network's name, and the scopes that the arrays' names are in.
+        seed: any integer from 0 on.
+
     >>> draw = Weights("tiny", seed=0)
     >>> bool((draw.kernel("a", (8, 3), rectified=True) == draw.kernel("b", (8, 3), True)).any())
     False
     """
 
-    network: str
+    path: str
     seed: int
 
     def kernel(self, name: str, shape: tuple[int, ...], rectified: bool) -> Array:
@@ -70,7 +74,7 @@ class Weights:
         }
 
     def _rng(self, name: str) -> np.random.Generator:
-        return np.random.default_rng([self.seed, zlib.crc32(f"{self.network}/{name}".encode())])
+        return np.random.default_rng([self.seed, zlib.crc32(f"{self.path}/{name}".encode())])
 
     def _normal(self, name: str, shape: tuple[int, ...]) -> Array:
         return self._rng(name).standard_normal(shape, np.float32)

@@ -6,7 +6,6 @@ inside a root, links followed, and is opened such that nothing that changes mean
 
 from __future__ import annotations
 
-import mmap
 import os
 import stat
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ptensor.pages import mapped
 from vtensor.errors import ModelError
 
 Bytes = NDArray[np.uint8]
@@ -69,7 +69,7 @@ class DataFiles:
             if path not in self._mappings:
                 with _opened(top, path.relative_to(top).parts) as descriptor:
                     self._check(facts := os.fstat(descriptor), location)
-                    self._mappings[path] = _mapped(descriptor, facts.st_size)
+                    self._mappings[path] = mapped(descriptor, facts.st_size)
             return self._mappings[path]
         except FileNotFoundError:
             raise ModelError(f"external data file {location!r} is missing") from None
@@ -84,12 +84,6 @@ class DataFiles:
                 f"external data file {location!r} has {facts.st_nlink} names (hard links); copy "
                 "it, or give external_data_root= (--external-data-root)"
             )
-
-
-def _mapped(descriptor: int, nbytes: int) -> Bytes:
-    if nbytes == 0:  # which cannot be mapped
-        return np.zeros(0, np.uint8)
-    return np.frombuffer(mmap.mmap(descriptor, nbytes, access=mmap.ACCESS_READ), np.uint8)
 
 
 @contextmanager

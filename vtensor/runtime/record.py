@@ -14,6 +14,7 @@ from libdesc.routine import reference_kernel
 from libdesc.transforms import LayoutChange, run_transform
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.evaluation import Call, Decline, Evaluation, Mode, Step, installed
+from ptensor.pages import give_back
 from resolver.extended import ExtendedGraph, OpNode, TransformNode, Value
 from vtensor.errors import (
     ContractError,
@@ -314,3 +315,4 @@ class Recorder:
         with installed(NormalEvaluation(self.evaluation.scratch)) as _:
             self._transform(node, NormalEvaluation(self.evaluation.scratch))
         self.storages[node.output].constant = True
+        give_back(self.storages[node.input].buffer.memory)
