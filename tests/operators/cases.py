@@ -193,7 +193,9 @@ def _binaries(cls: Any) -> Iterator[Case]:
     yield Case(cls(), ("A=3 B=4", "B=4 C=5"), refused=("onednn",))
     yield Case(cls(), ("A=3 B=4", "A=3 B=4"))
     yield Case(cls(), ("A=7", "!"))
-    yield Case(cls(), ("H=1 N=33 W=3", "W=1"))  # as oneDNN numbers dims, channels are outermost
+    # One element along a dim that lies elsewhere than oneDNN numbers it.
+    yield Case(cls(), ("H=1 N=33 W=3", "W=1"))
+    yield Case(cls(), ("N=3 H=1 C=7 W=8", "!C=7"))
 
 
 def _concats() -> Iterator[Case]:
