@@ -26,7 +26,7 @@ from ptensor.evaluation import (
     entered,
 )
 from vtensor.checks import check_names, check_source, compile_text
-from vtensor.errors import GraphError, NoInvokerError, describe
+from vtensor.errors import GraphError, InvokerError, NoInvokerError, VTensorError, describe
 from vtensor.operators import OPERATORS, Context, OperatorInfo, info_of, label_of
 from vtensor.tensor import VTensor
 
@@ -207,13 +207,21 @@ def _eligible(ctx: DispatchContext, call: Call, one: Candidate) -> None:
 
 
 def run_call(call: Call, run: Callable[[], None]) -> None:
-    """Run an invoker in a call scope of its own and see that it kept the contract."""
+    """Run an invoker in a call scope of its own and see that it kept the contract.
+
+    Raises:
+        InvokerError: it failed in Python, or in calling its library; names node and operands.
+    """
     if call.python and call.evaluation.mode is Mode.RECORD:
         call.evaluation.callback(call, run)
         return
     try:
         with entered(call):
             run()
+    except (VTensorError, Decline, MemoryError):
+        raise
+    except Exception as error:  # an author's own, or what the operator or its library cannot take
+        raise InvokerError(call.failure(f"{type(error).__name__}: {error}")) from error
     finally:
         call.finish()
     if not call.tagged:

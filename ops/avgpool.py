@@ -86,14 +86,14 @@ class AvgPool:
         return y
 
 
-def _onednn_counts_so(op: AvgPool, x: VTensor, y: VTensor) -> bool | str:
+def _counts_so(op: AvgPool, x: VTensor, y: VTensor) -> bool | str:
     pads = geometry(x, y, op.kernel_shape, op)[2]
     if op.count_include_pad and pads != (op.pads or (0,) * len(pads)):
         return "counts what ceil_mode reaches beyond the pads"
     return True
 
 
-@invoker("AvgPool", library="onednn", dtypes=["f32", "bf16", "f16"], when=_onednn_counts_so)
+@invoker("AvgPool", library="onednn", dtypes=["f32", "bf16", "f16"], when=_counts_so)
 def onednn_avgpool(ctx: Context, op: AvgPool, x: VTensor, y: VTensor) -> None:
     src, dst = PTensor(x), PTensor(y)
     kind = "avg_include_padding" if op.count_include_pad else "avg_exclude_padding"
@@ -105,7 +105,7 @@ def onednn_avgpool(ctx: Context, op: AvgPool, x: VTensor, y: VTensor) -> None:
     pool()
 
 
-@invoker("AvgPool", library="eigen", dtypes=eigen.DTYPES, when=_onednn_counts_so)
+@invoker("AvgPool", library="eigen", dtypes=eigen.DTYPES, when=_counts_so)
 def eigen_avgpool(ctx: Context, op: AvgPool, x: VTensor, y: VTensor) -> None:
     src, dst = (PTensor(t).require(eigen.channels_last(t)) for t in (x, y))
     if lib_tagger("eigen", [src], [dst]):

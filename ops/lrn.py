@@ -88,7 +88,7 @@ def numpy_lrn(ctx: Context, op: LRN, x: VTensor, y: VTensor) -> None:
     image = wide(src.data())
     if not image.size:
         return  # no window fits into no channels
-    around = ((op.size - 1) // 2, op.size // 2)
+    around = [min(reach, x.size("C")) for reach in ((op.size - 1) // 2, op.size // 2)]
     squares = np.pad(image * image, [(0, 0), around, *[(0, 0)] * (image.ndim - 2)])
-    total = sliding_window_view(squares, op.size, axis=1).sum(axis=-1)
+    total = sliding_window_view(squares, sum(around) + 1, axis=1).sum(axis=-1)
     dst.data()[...] = image / (op.bias + op.alpha / op.size * total) ** op.beta

@@ -136,7 +136,7 @@ def numpy_pad(ctx: Context, op: Pad, x: VTensor, y: VTensor) -> None:
         slice(max(-a, 0), size - max(-b, 0))
         for (a, b), size in zip(row, src.data().shape, strict=True)
     )
-    more = [(max(a, 0), max(b, 0)) for a, b in row]
+    more = [(max(a, 0), max(b, 0)) for a, b in row] or 0  # a scalar has no rows
     if op.mode == "constant":
         dst.data()[...] = np.pad(src.data()[cut], more, constant_values=op.value)
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from libdesc import eigen, guideline, invoker, onednn
-from libdesc.numpy.arrays import FLOATS, lowest
+from libdesc.numpy.arrays import FLOATS, lowest, wide
 from ops._names import same_names
 from ops._writing import write_along
 from ptensor import Layout, PTensor, lib_tagger
@@ -98,7 +98,8 @@ def numpy_softmax(ctx: Context, op: Softmax, x: VTensor, y: VTensor) -> None:
     if lib_tagger("numpy", [src], [dst]):
         return
     axis = tuple(order.dims.index(dim) for dim in op.axis)
-    largest = src.data().max(axis=axis, keepdims=True, initial=lowest(src.data().dtype))
+    values = wide(src.data())  # a sum in bf16 ends at 256 ones
+    largest = values.max(axis=axis, keepdims=True, initial=lowest(values.dtype))
     with np.errstate(invalid="ignore"):  # of infinite ones it is not a number
-        power = np.exp(src.data() - largest)
+        power = np.exp(values - largest)
         dst.data()[...] = power / power.sum(axis=axis, keepdims=True)

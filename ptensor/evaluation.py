@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ptensor.layout import Layout
 from ptensor.libraries import LIBRARIES, library
 from ptensor.rows import candidate_rows
-from vtensor.errors import ContractError, LayoutError
+from vtensor.errors import ContractError, LayoutError, describe
 
 if TYPE_CHECKING:
     from ptensor.tensor import PTensor
@@ -169,6 +169,13 @@ class Call:
         """Let go of what refers back to this call: memory must not wait for the collector."""
         self.ptensors.clear()
         self.routine = None
+
+    def failure(self, text: str) -> str:
+        """What went wrong in the invoker, with the node and one line an operand."""
+        rows = {role: (t.dtype, t.dims) for role, t in zip(self.roles, self.operands, strict=True)}
+        place = f" ({self.place})" if self.place else ""
+        where = f"{self.op_name} {self.node!r}, {self.library} invoker{place}"
+        return describe(f"{where}: {text}", rows)
 
     def misuse(self, what: str, at: str = "") -> ContractError:
         """The error of an invoker that breaks the contract."""

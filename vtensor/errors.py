@@ -42,7 +42,7 @@ class NoInvokerError(VTensorError):
 
 
 class InvokerError(VTensorError):
-    """An invoker's Python failed during a run: its cause is the author's own error, or the data."""
+    """An invoker's Python failed: its cause is the author's own error, or what it was given."""
 
 
 class NativeError(VTensorError):

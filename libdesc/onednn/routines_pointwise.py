@@ -59,17 +59,21 @@ def flat(dnnl: ModuleType, desc: Desc, keeps_zero: bool) -> Desc:
     return flattened
 
 
-def _channel_inside(dnnl: ModuleType, desc: Desc) -> Desc:
-    """The same memory, dim 1 not outermost if it has one element.
+def _numbered(dnnl: ModuleType, desc: Desc) -> Desc:
+    """The same memory, dims of one element as if they lay where oneDNN numbers them.
 
-    Where it is, and an operand is repeated, oneDNN's kernel computes nothing.
+    Its kernel of two operands goes by all strides: where one of those lies elsewhere and an operand
+    is repeated, it computes nothing or leaves elements out.
     """
-    if len(desc.dims) < 2 or desc.dims[1] != 1 or desc.inner_blocks:
+    if 1 not in desc.dims or 0 in desc.dims or desc.inner_blocks:
         return desc
-    strides = list(desc.strides)
-    strides[1] = min(strides[:2])
-    inside: Desc = dnnl.Desc.strided(desc.dims, desc.dtype, strides)
-    return inside
+    strides, inner = list(desc.strides), 1
+    for axis in reversed(range(len(strides))):
+        if desc.dims[axis] == 1:
+            strides[axis] = inner
+        inner = max(inner, strides[axis] * desc.dims[axis])
+    numbered: Desc = dnnl.Desc.strided(desc.dims, desc.dtype, strides)
+    return numbered
 
 
 class _Functions(OneDnnRoutine):
@@ -192,7 +196,7 @@ class Binary(OneDnnRoutine):
         if len(set(descs)) == 1:
             descs = (flat(dnnl, descs[0], keeps_zero=self.alg != "div"),) * 3
         else:
-            descs = tuple(_channel_inside(dnnl, desc) for desc in descs)
+            descs = tuple(_numbered(dnnl, desc) for desc in descs)
         primitive: Primitive = dnnl.binary(self.alg, *descs)
         return primitive
 

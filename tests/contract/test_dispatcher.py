@@ -14,7 +14,7 @@ from libdesc.registry import invokers_of, registry
 from ptensor import PTensor, lib_tagger
 from tests.libraries.bench import HERE, Bench, message, unused
 from tests.libraries.golden import Golden
-from vtensor.errors import GraphError, LibraryError, NoInvokerError
+from vtensor.errors import GraphError, InvokerError, LibraryError, NoInvokerError
 from vtensor.operators import Context, operator, param
 from vtensor.tensor import VTensor
 
@@ -68,8 +68,9 @@ def test_tracebacks_show_its_lines(bench: Bench) -> None:
     def failing(ctx: Any, op: Any, x: Any, y: Any) -> None:
         raise ArithmeticError("a bug in an invoker")
 
-    with pytest.raises(ArithmeticError) as caught:
+    with pytest.raises(InvokerError, match=r"'toy', toy invoker .*: a bug in") as caught:
         bench.resolve()
+    assert isinstance(caught.value.__cause__, ArithmeticError)
     frames = traceback.extract_tb(caught.tb)
     [frame] = [frame for frame in frames if frame.filename == FILE]
     assert frame.line is not None

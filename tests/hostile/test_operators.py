@@ -9,7 +9,7 @@ import pytest
 
 from tests.frontends.support import f32, model
 from vtensor import Session
-from vtensor.errors import DimError, InputError, VTensorError
+from vtensor.errors import DimError, InputError, InvokerError, VTensorError
 from vtensor.tensor import VTensor
 
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -59,6 +59,13 @@ def test_it_is_good() -> None:
 def test_convolutions(op: str, attributes: str) -> None:
     with pytest.raises(VTensorError):
         run(f"y = {op}<{attributes}>(x, w)", w=f32(2, 2, 3, 3))
+
+
+def test_strides_that_no_kernel_can_count() -> None:
+    """What a library's own checks refuse is an error of ours that names the node."""
+    far = "strides = [4611686018427387904, 1], dilations = [4611686018427387904, 1]"
+    with pytest.raises(InvokerError, match=r"Conv2D 'Conv:0', eigen invoker \(.*conv2d.* overflow"):
+        run(f"y = Conv<{far}>(x, w)", w=f32(1, 2, 1, 1))
 
 
 def test_a_kernel_larger_than_the_padded_input() -> None:

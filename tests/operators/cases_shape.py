@@ -92,6 +92,7 @@ CASES.update(
         ],
         "Pad": [
             Case(Pad(("W", "C"), (1, 2, 0, 3)), (IMAGE,)),
+            Case(Pad((), ()), ("",)),
             Case(Pad(("H", "W"), (1, 1, 1, 1)), ("N=2 C=32 H=5 W=6",)),
             Case(Pad(("W", "C"), (1, 2, 0, 3), value=1.5), (IMAGE,), refused=("onednn",)),
             Case(Pad(("W", "C"), (-1, 2, -2, -3)), (IMAGE,), refused=("onednn",)),

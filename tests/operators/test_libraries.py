@@ -34,8 +34,7 @@ ROWS = [
 NARROW = [
     (op, library)
     for op, library in ROWS
-    if library != "numpy"
-    and any("bf16" in row for row in registry().invokers[op, library, "cpu"].dtypes.values())
+    if any("bf16" in row for row in registry().invokers[op, library, "cpu"].dtypes.values())
 ]
 
 

@@ -19,10 +19,7 @@ from resolver.extended import ExtendedGraph, OpNode, TransformNode, Value
 from vtensor.errors import (
     ContractError,
     InputError,
-    InvokerError,
     NativeError,
-    VTensorError,
-    describe,
 )
 from vtensor.operators import info_of, run_compute
 from vtensor.tensor import Option, VTensor
@@ -191,20 +188,9 @@ class RecordEvaluation(Evaluation):
             except Decline as why:
                 raise fresh.misuse(f"declines during a run: {why}", at=call.place) from None
             except InputError as error:
-                raise InputError(_failure(call, str(error))) from error
-            except (VTensorError, MemoryError):
-                raise
-            except Exception as error:  # an author's own, or data that the operator cannot take
-                raise InvokerError(_failure(call, f"{type(error).__name__}: {error}")) from error
+                raise InputError(call.failure(str(error))) from error
 
         self.steps.append(RecordedStep(call.node, call.library, "python", None, (), again))
-
-
-def _failure(call: Call, text: str) -> str:
-    """What went wrong in a run, with the node and one line an operand."""
-    rows = {role: (t.dtype, t.dims) for role, t in zip(call.roles, call.operands, strict=True)}
-    where = f"{call.op_name} {call.node!r}, {call.library} invoker ({call.place})"
-    return describe(f"{where}: {text}", rows)
 
 
 def _storage(tensor: VTensor) -> TensorStorage:
