@@ -98,8 +98,8 @@ def numpy_softmax(ctx: Context, op: Softmax, x: VTensor, y: VTensor) -> None:
     if lib_tagger("numpy", [src], [dst]):
         return
     axis = tuple(order.dims.index(dim) for dim in op.axis)
-    values = wide(src.data())  # a sum in bf16 ends at 256 ones
-    largest = values.max(axis=axis, keepdims=True, initial=lowest(values.dtype))
+    largest = src.data().max(axis=axis, keepdims=True, initial=lowest(src.data().dtype))
     with np.errstate(invalid="ignore"):  # of infinite ones it is not a number
-        power = np.exp(values - largest)
-        dst.data()[...] = power / power.sum(axis=axis, keepdims=True)
+        power = np.exp(src.data() - largest)
+        total = wide(power).sum(axis=axis, keepdims=True)  # in bf16 it would end at 256 ones
+        dst.data()[...] = power / total.astype(power.dtype)
