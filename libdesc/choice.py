@@ -46,7 +46,7 @@ class Choice:
             libraries: names in the order of trial; one text is one name.
             pin: a library by operator or node. A key that is an operator's name is the operator,
                 also where a node has that name.
-            barred: libraries that are not used, whatever ``libraries`` says.
+            barred: libraries that are not used.
 
         Raises:
             InputError: a library is not registered or cannot be used here, or has no invoker of
@@ -55,7 +55,7 @@ class Choice:
         >>> Choice.of(["numpy"], {"Relu": "numpy", "conv1": "numpy"}).nodes
         {'conv1': 'numpy'}
         """
-        order, pins = _order(libraries), _pins(pin, barred)
+        order, pins = _order(libraries, barred), _pins(pin, barred)
         operators = {key: library for key, library in pins.items() if key in OPERATORS}
         for op, library in operators.items():
             _check_invoker(op, op, library)
@@ -113,7 +113,7 @@ class Choice:
 EVERY = Choice()
 
 
-def _order(libraries: Sequence[str] | None) -> tuple[str, ...] | None:
+def _order(libraries: Sequence[str] | None, barred: tuple[str, ...]) -> tuple[str, ...] | None:
     if libraries is None:
         return None
     listed = f"registered are {_listed(registry().libraries)}"
@@ -124,6 +124,8 @@ def _order(libraries: Sequence[str] | None) -> tuple[str, ...] | None:
         raise InputError(f"libraries is empty; {listed}")
     for name in names:
         _check_library("libraries:", name)
+        if name in barred:
+            raise InputError(f"libraries: {name} is barred from this session")
     return names
 
 

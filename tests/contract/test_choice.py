@@ -188,6 +188,10 @@ def test_a_pinned_library_that_declines(bench: Bench) -> None:
             {"pin": {"Toy": "onnx_reference"}, "reference": False},
             "pin 'Toy': onnx_reference is barred from this session",
         ),
+        (
+            {"libraries": ["toy", "onnx_reference"], "reference": False},
+            "libraries: onnx_reference is barred from this session",
+        ),
         ({"libraries": [[]]}, "libraries: [] is not registered; registered are "),
     ],
 )
