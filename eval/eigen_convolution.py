@@ -1,10 +1,10 @@
 """``python -m eval.eigen_convolution``: convolution on Eigen beside Eigen's own matrix product.
 
 For each distinct convolution of ResNet-50 at batch 1: the rate of a plain product of the same
-rows, columns and depth, of our convolution, and of oneDNN's. So that they hold on a machine that is
-busy, a rate is that of the fastest run, and a ratio the median over rounds in which all three run,
-in any order; one thread is timed by the processor's clock, which stands still while other programs
-run. Each cap on the instruction set is a process of its own.
+rows, columns and depth, of our convolution, and of oneDNN's. A rate is that of the fastest run, and
+a ratio the median over rounds in which all three run, in any order; the machine must be idle. All
+run on the budget's executor, where oneDNN makes primitives for that many threads. Each cap on the
+instruction set is a process of its own.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from ptensor.buffer import Buffer
 from vtensor import limit_isa, load_onnx
 from vtensor.commands.shared import progress
 from vtensor.runtime import _replay
+from vtensor.runtime.executor import Executor
 
 CAPS = ("sse41", "avx2", "avx512")
 #: The least share of the product's rate that a convolution is to reach.
@@ -109,10 +110,9 @@ class Timed:
 
     def __call__(self) -> float:
         """Run it."""
-        clock = time.process_time if self.threads == 1 else time.perf_counter
-        begin = clock()
+        begin = time.perf_counter()
         _replay.execute(self.step, self.memory, self.threads)
-        return clock() - begin
+        return time.perf_counter() - begin
 
 
 def contestants(shape: Shape, threads: int) -> list[Timed]:
@@ -171,7 +171,9 @@ def measure(threads: int, rounds: int) -> Iterator[Row]:
     with progress("ResNet-50") as advance:
         for shape, times in resnet50().items():
             advance(str(shape))
-            yield measured(shape, times, threads, rounds)
+            yield Executor.of(threads).run(
+                lambda shape=shape, times=times: measured(shape, times, threads, rounds)  # type: ignore[misc]
+            )
 
 
 def total(rows: Iterable[Row]) -> float:
