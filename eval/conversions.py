@@ -19,7 +19,7 @@ from rich.table import Table
 from eval.converted import LEVELS
 from eval.networks import NAMES
 from eval.processes import CAPS, Row, chosen, collect
-from vtensor.runtime.executor import available_threads
+from vtensor.runtime.processors import available_threads
 
 MIXES = ("onednn", "tensorflow", "elementwise")
 

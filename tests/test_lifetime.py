@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import subprocess
 import sys
@@ -30,15 +31,16 @@ want = float(s.run(None, feeds)[0].sum())
 """
 
 
-def ended(code: str) -> subprocess.CompletedProcess[str]:
+def ended(code: str, before: str = "") -> subprocess.CompletedProcess[str]:
     """A fresh interpreter after this code, with warnings as errors; a hang fails the test."""
-    command = [sys.executable, "-W", "error", "-c", SETUP + code]
+    command = [sys.executable, "-W", "error", "-c", before + SETUP + code]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.fixture
 def no_collector() -> Iterator[None]:
     """Only what nothing refers to is freed inside the test."""
+    importlib.import_module("pulp")  # which leaves a circle with the frames that import it
     gc.collect()
     gc.disable()
     try:
@@ -116,17 +118,25 @@ def test_the_interpreter_ends_with_a_session_open(code: str) -> None:
     assert done.stderr.count("SessionClosedError") <= 1  # of the thread, which nobody waits for
 
 
-def test_a_run_after_the_end_is_a_typed_error() -> None:
-    code = """
+#: A function for the interpreter's end, to be registered before the session is there or after it.
+LATE = """
 import atexit
 from vtensor.errors import SessionClosedError
 def late():
     try:
-        s.run(None, feeds)
+        print(float(s.run(None, feeds)[0].sum()) == want)
     except SessionClosedError as error:
         print(error)
 atexit.register(late)
 """
-    done = ended(code)
+
+
+def test_what_is_registered_after_a_session_may_still_use_it() -> None:
+    done = ended(LATE)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
+def test_a_run_after_the_end_is_a_typed_error() -> None:
+    done = ended("", before=LATE)  # so that it is called when everything else has ended
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("nothing runs any more: ")

@@ -13,7 +13,8 @@ from ops import Add, Conv2D, Identity, Relu
 from resolver.evaluate import resolutions
 from vtensor import Graph, Session
 from vtensor.errors import InputError, SessionClosedError
-from vtensor.runtime.executor import Executor, available_threads
+from vtensor.runtime.executor import Executor
+from vtensor.runtime.processors import available_threads
 
 Array = np.ndarray[Any, Any]
 SIZES = {"N": 1, "C": 16, "H": 24, "W": 24}

@@ -1,38 +1,26 @@
 // native/replay/module.cpp: the step runner as Python sees it.
-#include <nanobind/nanobind.h>
+#include "module.h"
+
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <omp.h>
 
 #include <algorithm>
-#include <memory>
 #include <string>
-#include <vector>
 
-#include "runner.h"
-
-namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace vtensor::replay {
-namespace {
 
-// A step together with the capsule that keeps it alive.
-struct HeldStep {
-    nb::object capsule;
-    const vtensor_step &step;
-};
+bool offers_step(nb::handle object) {
+    return PyCapsule_CheckExact(object.ptr()) || nb::hasattr(object, "__vtensor_step__");
+}
 
 HeldStep hold(nb::handle object) {
-    nb::object capsule;
-    if (PyCapsule_CheckExact(object.ptr())) {
-        capsule = nb::borrow(object);
-    } else {
-        nb::object method = nb::getattr(object, "__vtensor_step__", nb::none());
-        if (method.is_none())
-            throw nb::type_error("a step is an object with a method __vtensor_step__");
-        capsule = method();
-    }
+    if (!offers_step(object))
+        throw nb::type_error("a step is an object with a method __vtensor_step__");
+    nb::object capsule = PyCapsule_CheckExact(object.ptr()) ? nb::borrow(object)
+                                                            : object.attr("__vtensor_step__")();
     if (!PyCapsule_IsValid(capsule.ptr(), VTENSOR_STEP_CAPSULE))
         throw nb::type_error("a step comes as a PyCapsule named \"" VTENSOR_STEP_CAPSULE "\"");
     void *pointer = PyCapsule_GetPointer(capsule.ptr(), VTENSOR_STEP_CAPSULE);
@@ -41,62 +29,75 @@ HeldStep hold(nb::handle object) {
     return {std::move(capsule), step};
 }
 
-// The buffers of one run; a buffer neither moves nor shrinks while it is in here.
-class Buffers {
-public:
-    explicit Buffers(std::size_t expected) { views_.reserve(expected); }
-    ~Buffers() {
-        for (Py_buffer &view : views_) PyBuffer_Release(&view);
+Buffers::~Buffers() {
+    for (Py_buffer &view : views_) PyBuffer_Release(&view);
+}
+
+void Buffers::add(nb::handle object, bool writable, const std::string &label) {
+    if (!PyObject_CheckBuffer(object.ptr()))
+        throw nb::type_error(
+            (label + ": " + nb::type_name(object.type()).c_str() + " has no buffer").c_str());
+    Py_buffer view;
+    // PyBUF_SIMPLE: plain bytes in C order. No format is asked for, since NumPy cannot state one
+    // for the element types that it does not have itself (bf16).
+    if (PyObject_GetBuffer(object.ptr(), &view, writable ? PyBUF_WRITABLE : PyBUF_SIMPLE) != 0) {
+        nb::python_error reason;
+        throw nb::value_error((label + (writable ? " must be writable and" : " must be") +
+                               " contiguous in C order: " + nb::str(reason.value()).c_str())
+                                  .c_str());
     }
-    Buffers(const Buffers &) = delete;
-    Buffers &operator=(const Buffers &) = delete;
+    views_.push_back(view);
+    memory_.push_back({view.buf, static_cast<std::size_t>(view.len)});
+}
 
-    void add(nb::handle object, bool writable, const std::string &label) {
-        if (!PyObject_CheckBuffer(object.ptr()))
-            throw nb::type_error((label + ": " + nb::type_name(object.type()).c_str() +
-                                  " has no buffer").c_str());
-        Py_buffer view;
-        // PyBUF_SIMPLE: plain bytes in C order. No format is asked for, since NumPy cannot state
-        // one for the element types that it does not have itself (bf16).
-        const int wanted = writable ? PyBUF_WRITABLE : PyBUF_SIMPLE;
-        if (PyObject_GetBuffer(object.ptr(), &view, wanted) != 0) {
-            nb::python_error reason;
-            throw nb::value_error((label + (writable ? " must be writable and" : " must be") +
-                                   " contiguous in C order: " + nb::str(reason.value()).c_str())
-                                      .c_str());
-        }
-        views_.push_back(view);
-        memory_.push_back({view.buf, static_cast<std::size_t>(view.len)});
-    }
-
-    std::span<const Memory> memory() const { return memory_; }
-
-private:
-    std::vector<Py_buffer> views_;
-    std::vector<Memory> memory_;
-};
+namespace {
 
 void execute(nb::handle object, nb::sequence slots, int threads) {
     const HeldStep held = hold(object);
     if (threads != 0) check_threads(threads);
     // A tuple of its own: another thread may change the caller's sequence meanwhile.
     const nb::tuple given(slots);
-    const std::size_t count = given.size();
-    if (count != held.step.slot_count)
-        throw nb::value_error(("the step has " + std::to_string(held.step.slot_count) + " slots, " +
-                               std::to_string(count) + " buffers were given").c_str());
-    Buffers buffers(count);
-    for (std::size_t i = 0; i < held.step.slot_count; ++i) {
+    check_slot_count(held.step, given.size());
+    Buffers buffers(given.size());
+    for (std::size_t i = 0; i < given.size(); ++i) {
         const bool writable = held.step.slots[i].access != VTENSOR_READ;
         buffers.add(given[i], writable, slot_label(held.step, i));
     }
-    check_memory(held.step, buffers.memory());
-    try {
-        const nb::gil_scoped_release unlocked;
-        run_step(held.step, buffers.memory(), threads);
-    } catch (const StepFailed &failure) {
-        throw std::runtime_error(failure.message);
-    }
+    const nb::gil_scoped_release unlocked;
+    run_once(held.step, buffers.memory(), threads);
+}
+
+// Adds an exception to the module; the reference is the translator's, for ever.
+PyObject *add_failure(nb::module_ &m, const char *name, const char *doc, nb::dict members) {
+    const std::string full = std::string(nb::borrow<nb::str>(m.attr("__name__")).c_str()) + "." + name;
+    PyObject *type = PyErr_NewExceptionWithDoc(full.c_str(), doc, PyExc_RuntimeError, members.ptr());
+    if (type == nullptr) throw nb::python_error();
+    m.attr(name) = nb::borrow(type);
+    return type;
+}
+
+void bind_failures(nb::module_ &m) {
+    nb::dict members;
+    members["index"] = -1;
+    nb::register_exception_translator(
+        [](const std::exception_ptr &thrown, void *type) {
+            try {
+                std::rethrow_exception(thrown);
+            } catch (const StepFailed &failure) {
+                const std::string &message = failure.message;
+                nb::object text = nb::steal(PyUnicode_DecodeUTF8(
+                    message.data(), static_cast<Py_ssize_t>(message.size()), "replace"));
+                nb::object error = nb::handle(static_cast<PyObject *>(type))(text);
+                error.attr("index") = failure.index;
+                PyErr_SetObject(static_cast<PyObject *>(type), error.ptr());
+            }
+        },
+        add_failure(m, "StepFailed", R"(A native step failed; its own reason.
+
+Attributes:
+    index: of the step, in its program.)", members));
+    nb::exception<Stopped>(m, "Stopped", PyExc_RuntimeError).attr("__doc__") =
+        "A run ended between two steps, or never began: its team is closed.";
 }
 
 const char *access_name(std::uint32_t access) {
@@ -131,11 +132,13 @@ void set_threads(int threads) {
 }
 
 }  // namespace
+
 }  // namespace vtensor::replay
 
 NB_MODULE(_replay, m) {
     using namespace vtensor::replay;
     m.doc() = "Runs the steps of native/include/vtensor/step.h.";
+    bind_failures(m);
     m.def("execute", &execute, "step"_a, "slots"_a, "threads"_a = 0,
           nb::sig("def execute(step: object, slots: collections.abc.Sequence[object], "
                   "threads: int = 0) -> None"),
@@ -151,7 +154,7 @@ Raises:
     ValueError: the step is of another ABI version or malformed; a buffer is missing, too
         small, not contiguous in C order, read-only where the step writes, misaligned, or is
         scratch that overlaps another; ``threads`` is out of range (1 to 1024).
-    RuntimeError: the step failed; its own reason.)");
+    StepFailed: the step failed.)");
     m.def("describe", &describe, "step"_a,
           nb::sig("def describe(step: object) -> dict[str, typing.Any]"),
           R"(What a step says of itself.
@@ -162,4 +165,6 @@ Raises:
     m.def("set_threads", &set_threads, "threads"_a,
           "Set the number of OpenMP threads of the calling thread. ValueError outside 1 to 1024.");
     m.def("threads", &omp_get_max_threads, "The number of OpenMP threads of the calling thread.");
+    bind_program(m);
+    bind_team(m);
 }

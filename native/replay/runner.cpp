@@ -3,10 +3,9 @@
 
 #include <omp.h>
 
-#include <array>
 #include <bit>
 #include <cstdint>
-#include <stdexcept>
+#include <exception>
 #include <vector>
 
 namespace vtensor::replay {
@@ -18,13 +17,6 @@ namespace {
 bool known_access(std::uint32_t access) {
     constexpr std::uint32_t transfer = VTENSOR_READ | VTENSOR_WRITE;
     return access == VTENSOR_SCRATCH || (access != 0 && (access & ~transfer) == 0);
-}
-
-bool overlap(const Memory &a, const Memory &b) {
-    if (a.bytes == 0 || b.bytes == 0) return false;
-    const auto first = reinterpret_cast<std::uintptr_t>(a.address);
-    const auto second = reinterpret_cast<std::uintptr_t>(b.address);
-    return first < second + b.bytes && second < first + a.bytes;
 }
 
 // Sets the calling thread's number of OpenMP threads for a scope.
@@ -43,17 +35,18 @@ private:
     int before_;
 };
 
-void check_scratch(const vtensor_step &step, std::span<const Memory> memory, std::size_t scratch) {
-    for (std::size_t other = 0; other < memory.size(); ++other) {
-        if (other == scratch) continue;
-        const Memory used{memory[scratch].address, step.slots[scratch].bytes};
-        const Memory theirs{memory[other].address, step.slots[other].bytes};
-        if (overlap(used, theirs))
-            fail(slot_label(step, scratch) + " is scratch and overlaps " + slot_label(step, other));
-    }
+[[noreturn]] void failed(const vtensor_step &step, const std::string &reason) {
+    throw StepFailed{std::string(step.kernel) + ": " + reason};
 }
 
 }  // namespace
+
+bool overlap(const Place &a, std::size_t a_bytes, const Place &b, std::size_t b_bytes) {
+    if (a.region != b.region || a_bytes == 0 || b_bytes == 0) return false;
+    return a.offset < b.offset + b_bytes && b.offset < a.offset + a_bytes;
+}
+
+Place absolute(const void *address) { return {0, reinterpret_cast<std::uintptr_t>(address)}; }
 
 void check_step(const vtensor_step &step) {
     if (step.abi != VTENSOR_STEP_ABI)
@@ -72,20 +65,35 @@ void check_step(const vtensor_step &step) {
     }
 }
 
-void check_memory(const vtensor_step &step, std::span<const Memory> memory) {
-    if (memory.size() != step.slot_count)
+void Release::operator()(const vtensor_step *step) const {
+    if (step->release != nullptr) step->release(step->context);
+}
+
+OwnedStep own(const vtensor_step &step) {
+    if (step.retain != nullptr) step.retain(step.context);
+    return OwnedStep(&step);
+}
+
+void check_slot_count(const vtensor_step &step, std::size_t given) {
+    if (given != step.slot_count)
         fail("the step has " + std::to_string(step.slot_count) + " slots, " +
-             std::to_string(memory.size()) + " buffers were given");
-    for (std::size_t i = 0; i < memory.size(); ++i) {
-        const std::size_t needed = step.slots[i].bytes;
-        if (memory[i].bytes < needed)
-            fail(slot_label(step, i) + " needs " + std::to_string(needed) +
-                 " bytes, its buffer has " + std::to_string(memory[i].bytes));
-        if (needed == 0) continue;
-        if (reinterpret_cast<std::uintptr_t>(memory[i].address) % step.slots[i].alignment != 0)
-            fail(slot_label(step, i) + " must start at a multiple of " +
-                 std::to_string(step.slots[i].alignment) + " bytes");
-        if (step.slots[i].access == VTENSOR_SCRATCH) check_scratch(step, memory, i);
+             std::to_string(given) + " buffers were given");
+}
+
+void check_alignment(const vtensor_step &step, std::size_t slot, std::uintptr_t offset) {
+    if (offset % step.slots[slot].alignment != 0)
+        fail(slot_label(step, slot) + " must start at a multiple of " +
+             std::to_string(step.slots[slot].alignment) + " bytes");
+}
+
+void check_scratch(const vtensor_step &step, std::span<const Place> places) {
+    for (std::size_t scratch = 0; scratch < places.size(); ++scratch) {
+        if (step.slots[scratch].access != VTENSOR_SCRATCH) continue;
+        for (std::size_t other = 0; other < places.size(); ++other)
+            if (other != scratch && overlap(places[scratch], step.slots[scratch].bytes,
+                                            places[other], step.slots[other].bytes))
+                fail(slot_label(step, scratch) + " is scratch and overlaps " +
+                     slot_label(step, other));
     }
 }
 
@@ -102,21 +110,39 @@ std::string slot_label(const vtensor_step &step, std::size_t index) {
     return label;
 }
 
-void run_step(const vtensor_step &step, std::span<const Memory> memory, int threads) {
-    std::vector<void *> addresses;
-    addresses.reserve(memory.size());
-    for (const Memory &piece : memory) addresses.push_back(piece.address);
-    std::array<char, 512> error{};
+void run_step(const vtensor_step &step, void *const *addresses) {
+    char error[512];
+    error[0] = '\0';
     int status = 0;
-    {
-        const ThreadScope scope(threads);
-        status = step.run(step.context, addresses.data(), error.data(), error.size());
+    try {
+        status = step.run(step.context, addresses, error, sizeof error);
+    } catch (const std::exception &thrown) {  // against the contract; all the same no end of us
+        failed(step, std::string("threw an exception: ") + thrown.what());
+    } catch (...) {
+        failed(step, "threw something that is no exception");
     }
     if (status == 0) return;
-    error.back() = '\0';
-    std::string reason(error.data());
-    if (reason.empty()) reason = "status " + std::to_string(status) + ", without a reason";
-    throw StepFailed{std::string(step.kernel) + ": " + reason};
+    error[sizeof error - 1] = '\0';
+    failed(step, error[0] != '\0' ? error
+                                  : "status " + std::to_string(status) + ", without a reason");
+}
+
+void run_once(const vtensor_step &step, std::span<const Memory> memory, int threads) {
+    check_slot_count(step, memory.size());
+    std::vector<Place> places;
+    std::vector<void *> addresses;
+    for (std::size_t i = 0; i < memory.size(); ++i) {
+        const std::size_t needed = step.slots[i].bytes;
+        if (memory[i].bytes < needed)
+            fail(slot_label(step, i) + " needs " + std::to_string(needed) +
+                 " bytes, its buffer has " + std::to_string(memory[i].bytes));
+        places.push_back(absolute(memory[i].address));
+        addresses.push_back(memory[i].address);
+        if (needed != 0) check_alignment(step, i, places[i].offset);
+    }
+    check_scratch(step, places);
+    const ThreadScope scope(threads);
+    run_step(step, addresses.data());
 }
 
 }  // namespace vtensor::replay

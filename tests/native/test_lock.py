@@ -3,45 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
 import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
-from tests.native.test_replay import ROOT, StepStruct, held
+from tests.native.stepping import held, step_of
 from vtensor.runtime import _replay
-
-WAITING = r"""
-#include "vtensor/step.h"
-#include <stdio.h>
-#include <time.h>
-
-/* Says that it has begun, then waits for an answer, but no longer than context says in seconds. */
-int wait_for_answer(void *context, void *const *slots, char *error, size_t error_bytes) {
-    volatile int *flags = (volatile int *)slots[0];
-    const time_t end = time(NULL) + *(const int *)context;
-    flags[0] = 1;
-    while (!flags[1])
-        if (time(NULL) > end) return snprintf(error, error_bytes, "no answer"), 1;
-    return 0;
-}
-static int seconds = 60;
-static const vtensor_slot slots[] = {{8, VTENSOR_READ | VTENSOR_WRITE, 4, "flags"}};
-vtensor_step step = {VTENSOR_STEP_ABI, 1, slots, "waiting", &seconds, wait_for_answer, NULL, NULL};
-"""
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The step, compiled."""
-    folder = tmp_path_factory.mktemp("waiting")
-    (folder / "step.c").write_text(WAITING)
-    command = ["gcc", "-std=c99", "-shared", "-fPIC", f"-I{ROOT / 'native' / 'include'}"]
-    subprocess.run([*command, str(folder / "step.c"), "-o", str(folder / "step.so")], check=True)
-    return folder / "step.so"
 
 
 def answered(run: Any) -> bool:
@@ -63,8 +32,8 @@ def answered(run: Any) -> bool:
         thread.join()
 
 
-def test_another_thread_runs_during_a_step(library: Path) -> None:
-    step = StepStruct.in_dll(ctypes.CDLL(str(library)), "step")
+def test_another_thread_runs_during_a_step(c_steps: Path) -> None:
+    step = step_of(c_steps, "waiting")
 
     def run(flags: Any) -> bool:
         _replay.execute(held(step), [flags])
@@ -73,9 +42,9 @@ def test_another_thread_runs_during_a_step(library: Path) -> None:
     assert answered(run)
 
 
-def test_the_same_function_with_the_lock_held_gets_no_answer(library: Path) -> None:
+def test_the_same_function_with_the_lock_held_gets_no_answer(c_steps: Path) -> None:
     """The twin: called without letting go of the lock, nobody can answer."""
-    function = ctypes.PyDLL(str(library)).wait_for_answer
+    function = ctypes.PyDLL(str(c_steps)).wait_for_answer
     function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
 
     def run(flags: Any) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +10,16 @@ import pytest
 
 from libdesc.onednn import _onednn as dnn
 from tests.native.packing import plain
+from tests.native.stepping import (
+    Returns,
+    SlotStruct,
+    StepStruct,
+    capsule,
+    held,
+    step_of,
+)
 from vtensor.runtime import _replay
 
-ROOT = Path(__file__).parents[2]
 RELU = dnn.eltwise("relu", plain((4,)), plain((4,)))
 
 
@@ -88,23 +94,6 @@ def test_refuses_numbers_of_threads(threads: int) -> None:
         _replay.set_threads(threads)
 
 
-class Returns:
-    """Says that it is a step."""
-
-    def __init__(self, answer: object) -> None:
-        self.answer = answer
-
-    def __vtensor_step__(self) -> object:
-        return self.answer
-
-
-def capsule(pointer: int, name: bytes) -> object:
-    make = ctypes.pythonapi.PyCapsule_New
-    make.restype = ctypes.py_object
-    make.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-    return make(pointer, name, None)
-
-
 @pytest.mark.parametrize("step", [None, 3, "step", Returns(None), Returns(3), Returns(RELU)])
 def test_refuses_what_is_no_step(step: object) -> None:
     with pytest.raises(TypeError, match="step"):
@@ -118,90 +107,10 @@ def test_refuses_a_capsule_of_another_name() -> None:
         _replay.execute(Returns(capsule(id(RELU), b"dltensor")), [])
 
 
-C_STEP = r"""
-#include "vtensor/step.h"
-#include <stdio.h>
-
-static int owners = 0;
-
-static int scale(void *context, void *const *slots, char *error, size_t error_bytes) {
-    const float *src = (const float *)slots[0];
-    float *dst = (float *)slots[1];
-    if (src[0] < 0) {
-        snprintf(error, error_bytes, "negative: %g", src[0]);
-        return 7;
-    }
-    if (src[0] == 0) return 7;
-    for (int i = 0; i < 4; ++i) dst[i] = src[i] * *(const float *)context;
-    return 0;
-}
-static void retain(void *context) { (void)context; ++owners; }
-static void release(void *context) { (void)context; --owners; }
-
-static float factor = 3.0f;
-static const vtensor_slot slots[] = {
-    {4 * sizeof(float), VTENSOR_READ, sizeof(float), "src"},
-    {4 * sizeof(float), VTENSOR_WRITE, 1, NULL},
-};
-vtensor_step step = {
-    VTENSOR_STEP_ABI, 2, slots, "scale by three", &factor, scale, retain, release,
-};
-"""
-
-STEP_FIELDS: list[tuple[str, type]] = [
-    ("abi", ctypes.c_uint32),
-    ("slot_count", ctypes.c_uint32),
-    ("slots", ctypes.c_void_p),
-    ("kernel", ctypes.c_void_p),
-    ("context", ctypes.c_void_p),
-    ("run", ctypes.c_void_p),
-    ("retain", ctypes.c_void_p),
-    ("release", ctypes.c_void_p),
-]
-
-
-class StepStruct(ctypes.Structure):
-    """vtensor_step."""
-
-    _fields_ = STEP_FIELDS
-
-
-class SlotStruct(ctypes.Structure):
-    """vtensor_slot."""
-
-    _fields_ = [
-        ("bytes", ctypes.c_size_t),
-        ("access", ctypes.c_uint32),
-        ("alignment", ctypes.c_uint32),
-        ("name", ctypes.c_char_p),
-    ]
-
-
-def build(folder: Path, *command: str) -> ctypes.CDLL:
-    """A library with nothing but step.h and a compiler."""
-    source, library = folder / "step.c", folder / "step.so"
-    source.write_text(C_STEP)
-    flags = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-shared", "-fPIC"]
-    subprocess.run(
-        [*command, *flags, f"-I{ROOT / 'native' / 'include'}", str(source), "-o", str(library)],
-        check=True,
-    )
-    return ctypes.CDLL(str(library))
-
-
-@pytest.fixture(scope="module")
-def c_library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    return build(tmp_path_factory.mktemp("step"), "gcc", "-std=c99")
-
-
 @pytest.fixture
-def c_step(c_library: ctypes.CDLL) -> StepStruct:
+def c_step(c_steps: Path) -> StepStruct:
     """A copy, for a test to spoil."""
-    return StepStruct.from_buffer_copy(StepStruct.in_dll(c_library, "step"))
-
-
-def held(step: StepStruct) -> Returns:
-    return Returns(capsule(ctypes.addressof(step), b"vtensor.step"))
+    return StepStruct.from_buffer_copy(step_of(c_steps, "scale"))
 
 
 def test_a_step_in_c(c_step: StepStruct) -> None:
@@ -215,15 +124,13 @@ def test_a_step_in_c(c_step: StepStruct) -> None:
     }
 
 
-def test_step_h_is_also_cpp(tmp_path: Path) -> None:
-    source = C_STEP.replace(
-        "static int owners", 'extern "C" {\nextern vtensor_step step;\n}\nstatic int owners'
-    )
-    (tmp_path / "step.cpp").write_text(source)
-    command = ["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
-    subprocess.run(
-        [*command, f"-I{ROOT / 'native' / 'include'}", str(tmp_path / "step.cpp")], check=True
-    )
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("throws_error", "an exception: thrown"), ("throws_number", "something that is no exception")],
+)
+def test_a_step_in_cpp_that_throws_has_failed(cpp_steps: Path, name: str, reason: str) -> None:
+    with pytest.raises(_replay.StepFailed, match=f"throwing: threw {reason}"):
+        _replay.execute(held(step_of(cpp_steps, name)), [])
 
 
 def test_a_failing_step_gives_its_reason(c_step: StepStruct) -> None:

@@ -15,8 +15,8 @@ from resolver.evaluate import resolutions
 from tests.libraries.bench import Bench, message
 from vtensor.errors import InputError, LayoutError, SessionClosedError
 from vtensor.graph import Graph
-from vtensor.runtime.executor import available_threads
 from vtensor.runtime.feeds import layout_of
+from vtensor.runtime.processors import available_threads
 from vtensor.runtime.session import Session
 
 SHAPE = (2, 3, 4, 5)

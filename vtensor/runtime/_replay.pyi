@@ -1,7 +1,23 @@
 """Runs the steps of native/include/vtensor/step.h."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy
+import numpy.typing
+
+class StepFailed(RuntimeError):
+    """
+    A native step failed; its own reason.
+
+    Attributes:
+        index: of the step, in its program.
+    """
+
+    index: int = -1
+
+class Stopped(RuntimeError):
+    """A run ended between two steps, or never began: its team is closed."""
 
 def execute(step: object, slots: Sequence[object], threads: int = 0) -> None:
     """
@@ -17,7 +33,7 @@ def execute(step: object, slots: Sequence[object], threads: int = 0) -> None:
         ValueError: the step is of another ABI version or malformed; a buffer is missing, too
             small, not contiguous in C order, read-only where the step writes, misaligned, or is
             scratch that overlaps another; ``threads`` is out of range (1 to 1024).
-        RuntimeError: the step failed; its own reason.
+        StepFailed: the step failed.
     """
 
 def describe(step: object) -> dict[str, Any]:
@@ -36,3 +52,98 @@ def set_threads(threads: int) -> None:
 
 def threads() -> int:
     """The number of OpenMP threads of the calling thread."""
+
+class Arena:
+    """
+    Memory of one run at a time, which programs share.
+
+    Pages of zeros from the system, aligned to 2 MiB and huge where it has them; those that nothing
+    touches take no memory.
+
+    Raises:
+        MemoryError: there are not so many.
+    """
+
+    def __init__(self, nbytes: int = 0) -> None: ...
+    @property
+    def nbytes(self) -> int:
+        """The size now."""
+
+    def grow(self, nbytes: int) -> None:
+        """
+        Take new pages, unless there are as many bytes already; contents are not kept.
+
+        The old pages live as long as a view of them, or a run.
+        """
+
+    def memory(self) -> numpy.typing.NDArray[numpy.uint8]:
+        """The bytes that there are now, as an array that keeps them alive."""
+
+class Program:
+    """
+    Recorded steps, run one after the other without Python.
+
+    ``regions``: an object with a buffer is a constant, which is held; an Arena stands for the pages
+    that it has when a run starts; a number is that of the bytes that each run binds. ``steps``: a
+    native step with (region, byte offset) for each slot, or a callable, which has no slots and is
+    called with the interpreter's lock.
+
+    Raises:
+        TypeError: neither a step nor a callable, or no buffer.
+        ValueError: a step is malformed, or a slot lies outside of its region or misaligned in it,
+            writes a constant, or is scratch that overlaps another slot.
+    """
+
+    def __init__(
+        self, regions: Sequence[object], steps: Sequence[tuple[object, Sequence[tuple[int, int]]]]
+    ) -> None: ...
+    def __len__(self) -> int:
+        """The number of steps."""
+
+def empty_step() -> object:
+    """A native step that does nothing, to measure what any step costs."""
+
+T = TypeVar("T")
+
+class Team:
+    """
+    A thread that owns an OpenMP team of so many threads; work queues there.
+
+    Work that the thread itself asks for (a call-back step that runs a session of its own) runs at
+    once. A signal, as of Ctrl-C, asks the work to end: programs do between two steps. When the
+    interpreter ends, all teams are closed.
+
+    Raises:
+        ValueError: ``threads`` is out of range (1 to 1024).
+        Stopped: the interpreter is shutting down.
+    """
+
+    def __init__(self, threads: int, name: str) -> None: ...
+    def call(self, function: Callable[[], T]) -> T:
+        """
+        Call a function on the team's thread, and wait.
+
+        Raises:
+            Stopped: the team is closed, or was before the function began.
+        """
+
+    def run(
+        self, program: Program, bindings: Sequence[object], times: object | None = None
+    ) -> None:
+        """
+        Run a program's steps, without the interpreter's lock, and wait.
+
+        ``bindings``: a buffer for each region that is a number, in order. ``times``: int64, two for
+        each step, which get its begin and its end in nanoseconds of the steady clock.
+
+        Raises:
+            TypeError, ValueError: a binding or ``times`` is no buffer, not contiguous, too small,
+                misaligned, or read-only where a step writes, or is written and overlaps a region.
+            StepFailed: a native step failed; ``index`` says which. A callable's own exception comes
+                as it is.
+            Stopped: the team was closed before the last step.
+            RuntimeError: the program, or one with its arena, is to run inside of its own run.
+        """
+
+    def close(self) -> None:
+        """End the thread, after the step that runs. Work that waits is refused."""

@@ -11,10 +11,10 @@ import contextvars
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from vtensor.errors import InputError, SessionClosedError
+from vtensor.runtime.processors import available_threads
 
 T = TypeVar("T")
 
@@ -22,30 +22,25 @@ T = TypeVar("T")
 LIMIT = 1024
 
 
-def available_threads() -> int:
-    """How many processors this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 class Executor:
-    """One thread with a budget of kernel threads; one object a budget and process."""
+    """One thread with a budget of kernel threads; one object a budget and process.
+
+    Attributes:
+        team: the thread; for programs, which need no Python around them.
+    """
 
     _lock = threading.Lock()
     _by_budget: dict[tuple[int, int], Executor] = {}  # noqa: RUF012  # shared on purpose
 
     def __init__(self, threads: int) -> None:
-        self.threads = threads
-        self._pool = ThreadPoolExecutor(1, f"vtensor-{threads}", initializer=self._begin)
-        self._process = os.getpid()
-        self._ident = 0
-
-    def _begin(self) -> None:
         from vtensor.runtime import _replay
 
-        self._ident = threading.get_ident()
-        _replay.set_threads(self.threads)
+        self.threads = threads
+        try:
+            self.team = _replay.Team(threads, f"vtensor-{threads}")
+        except _replay.Stopped as error:
+            raise _over(error) from error
+        self._process = os.getpid()
 
     @classmethod
     def of(cls, threads: int | None) -> Executor:
@@ -53,6 +48,7 @@ class Executor:
 
         Raises:
             InputError: the budget is no integer of at least 1.
+            SessionClosedError: the interpreter is shutting down.
         """
         budget = available_threads() if threads is None else threads
         if not isinstance(budget, int) or isinstance(budget, bool) or not 1 <= budget <= LIMIT:
@@ -67,14 +63,18 @@ class Executor:
         """Run a function on the executor's thread, in the caller's context, and wait for it.
 
         Raises:
-            SessionClosedError: the interpreter is shutting down, and its threads have ended.
+            SessionClosedError: the interpreter is shutting down.
         """
+        from vtensor.runtime import _replay
+
         if os.getpid() != self._process:  # forked: this one's thread stayed in the parent
             return Executor.of(self.threads).run(function)
-        if threading.get_ident() == self._ident:
-            return function()  # a call-back step that runs a session of its own
+        context = contextvars.copy_context()
         try:
-            future = self._pool.submit(contextvars.copy_context().run, function)
-        except RuntimeError as error:
-            raise SessionClosedError(f"nothing runs any more: {error}") from error
-        return future.result()
+            return self.team.call(lambda: context.run(function))
+        except _replay.Stopped as error:
+            raise _over(error) from error
+
+
+def _over(error: Exception) -> SessionClosedError:
+    return SessionClosedError(f"nothing runs any more: {error}")

@@ -1,0 +1,77 @@
+"""What a run costs besides its kernels: ``python -m eval.steps``.
+
+Programs of steps that do nothing, so that all there is to measure is the loop around them, and the
+queue in front of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from vtensor.commands.shared import print_json
+from vtensor.runtime.executor import Executor
+
+
+def main(
+    steps: Annotated[int, typer.Option(min=1, help="Steps of a program.")] = 1000,
+    rounds: Annotated[int, typer.Option(min=1, help="Medians are of so many.")] = 200,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Nanoseconds: of a step, native or in Python, and of a run from another thread."""
+    found = measured(steps, rounds)
+    if as_json:
+        print_json({"steps": steps, "rounds": rounds, **found})
+        return
+    table = Table("what", "ns")
+    for what, nanoseconds in found.items():
+        table.add_row(what, f"{nanoseconds:.1f}")
+    Console().print(table)
+
+
+def measured(steps: int, rounds: int) -> dict[str, float]:
+    """Medians by what they are of.
+
+    ``step``: an empty native step; ``timed step``: with its begin and end noted; ``python step``: a
+    callable; ``run``: an empty program, queued from another thread; ``call``: a function likewise.
+    """
+    from vtensor.runtime._replay import Program, empty_step
+
+    team = Executor.of(1).team
+    empty = Program([], [])
+    native = Program([], [(empty_step(), [])] * steps)
+    python = Program([], [(lambda: None, [])] * steps)
+    clock = np.zeros(2 * steps, np.int64)
+
+    def inside(program: Program, times: object = None) -> float:
+        """Of a step, on the team's own thread, where nothing is queued."""
+        return team.call(lambda: nanoseconds(lambda: team.run(program, [], times), rounds)) / steps
+
+    return {
+        "step": inside(native),
+        "timed step": inside(native, clock),
+        "python step": inside(python),
+        "run": nanoseconds(lambda: team.run(empty, []), rounds),
+        "call": nanoseconds(lambda: team.call(int), rounds),
+    }
+
+
+def nanoseconds(run: Callable[[], object], rounds: int) -> float:
+    """The median time of a call; a first one is not counted."""
+    times = []
+    for _ in range(rounds + 1):
+        begin = time.perf_counter_ns()
+        run()
+        times.append(time.perf_counter_ns() - begin)
+    return median(times[1:])
+
+
+if __name__ == "__main__":
+    typer.run(main)

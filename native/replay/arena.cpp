@@ -1,0 +1,52 @@
+// native/replay/arena.cpp: memory that programs share, in huge pages where there are some.
+#include "arena.h"
+
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <new>
+#include <utility>
+
+namespace vtensor::replay {
+
+namespace {
+
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+}  // namespace
+
+Pages::Pages(std::size_t bytes) {
+    if (bytes == 0) return;
+    if (bytes > PTRDIFF_MAX - kHugePage) throw std::bad_alloc();
+    mapped_ = bytes + kHugePage;  // what lies before and behind is never touched
+    mapping_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapping_ == MAP_FAILED) throw std::bad_alloc();
+    const auto first = reinterpret_cast<std::uintptr_t>(mapping_);
+    memory_ = {static_cast<std::byte *>(mapping_) + (kHugePage - first % kHugePage) % kHugePage,
+               bytes};
+#ifdef MADV_HUGEPAGE
+    // A wish: where it is refused, small pages do. The last piece does not fill a huge page.
+    madvise(memory_.address, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
+#endif
+}
+
+Pages::~Pages() {
+    if (mapped_ != 0) munmap(mapping_, mapped_);
+}
+
+std::shared_ptr<const Pages> Arena::pages() const {
+    const std::scoped_lock lock(guard_);
+    return pages_;
+}
+
+void Arena::grow(std::size_t bytes) {
+    const std::scoped_lock lock(guard_);
+    if (bytes > pages_->memory().bytes) pages_ = std::make_shared<const Pages>(bytes);
+}
+
+Lease Arena::lease() {
+    Turn turn = take_turn(leased_, "the arena is in use: a run has it to itself");
+    return {pages(), std::move(turn)};
+}
+
+}  // namespace vtensor::replay

@@ -1,0 +1,55 @@
+// native/replay/arena.h: memory that programs share, in huge pages where there are some. No Python
+// in here.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+
+#include "runner.h"
+#include "turn.h"
+
+namespace vtensor::replay {
+
+// Anonymous pages that begin at a multiple of 2 MiB. Throws std::bad_alloc.
+class Pages {
+public:
+    explicit Pages(std::size_t bytes);
+    ~Pages();
+    Pages(const Pages &) = delete;
+    Pages &operator=(const Pages &) = delete;
+
+    Memory memory() const { return memory_; }
+
+private:
+    void *mapping_ = nullptr;
+    std::size_t mapped_ = 0;
+    Memory memory_{};
+};
+
+// Pages that one run has to itself.
+struct Lease {
+    std::shared_ptr<const Pages> pages;
+    Turn turn;
+};
+
+// Pages that make way for more of them; the old ones live as long as somebody holds them.
+class Arena {
+public:
+    explicit Arena(std::size_t bytes) : pages_(std::make_shared<Pages>(bytes)) {}
+
+    std::size_t bytes() const { return pages()->memory().bytes; }
+    // Nothing if there are as many bytes already; contents are not kept.
+    void grow(std::size_t bytes);
+    std::shared_ptr<const Pages> pages() const;
+    // Throws std::runtime_error if another run has one.
+    Lease lease();
+
+private:
+    mutable std::mutex guard_;
+    std::shared_ptr<const Pages> pages_;
+    std::atomic<bool> leased_ = false;
+};
+
+}  // namespace vtensor::replay

@@ -1,0 +1,48 @@
+// native/replay/module.h: what the files of the Python module share.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runner.h"
+
+namespace nb = nanobind;
+
+namespace vtensor::replay {
+
+// A step together with the capsule that keeps it alive.
+struct HeldStep {
+    nb::object capsule;
+    const vtensor_step &step;
+};
+
+// Whether an object offers a step, right or wrong.
+bool offers_step(nb::handle object);
+// The checked step of an object; TypeError or ValueError.
+HeldStep hold(nb::handle object);
+
+// Memory of Python objects, which neither moves nor shrinks while it is in here.
+class Buffers {
+public:
+    explicit Buffers(std::size_t expected = 0) { views_.reserve(expected); }
+    ~Buffers();
+    Buffers(const Buffers &) = delete;
+    Buffers &operator=(const Buffers &) = delete;
+
+    // TypeError without a buffer, ValueError if it is not contiguous or not writable.
+    void add(nb::handle object, bool writable, const std::string &label);
+    std::span<const Memory> memory() const { return memory_; }
+    std::span<const Py_buffer> views() const { return views_; }
+
+private:
+    std::vector<Py_buffer> views_;
+    std::vector<Memory> memory_;
+};
+
+void bind_program(nb::module_ &m);
+void bind_team(nb::module_ &m);
+
+}  // namespace vtensor::replay

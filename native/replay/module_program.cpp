@@ -1,0 +1,161 @@
+// native/replay/module_program.cpp: Arena and Program as Python sees them.
+#include "module_program.h"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+using namespace nb::literals;
+
+namespace vtensor::replay {
+
+namespace {
+
+constexpr auto region_label = [](std::size_t index) { return "region " + std::to_string(index); };
+
+nb::object view(const Arena &arena) {
+    using Bytes = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>;
+    auto held = std::make_unique<std::shared_ptr<const Pages>>(arena.pages());
+    const Memory memory = (*held)->memory();
+    const nb::capsule owner(held.get(), [](void *pages) noexcept {
+        delete static_cast<std::shared_ptr<const Pages> *>(pages);
+    });
+    held.release();
+    return nb::cast(Bytes(memory.address, {memory.bytes}, owner));
+}
+
+int traverse(PyObject *self, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(self));
+    if (!nb::inst_ready(self)) return 0;
+    return nb::inst_ptr<PyProgram>(self)->traverse(visit, arg);
+}
+
+int clear(PyObject *self) {
+    if (nb::inst_ready(self)) nb::inst_ptr<PyProgram>(self)->clear();
+    return 0;
+}
+
+PyType_Slot slots[] = {
+    {Py_tp_traverse, reinterpret_cast<void *>(&traverse)},
+    {Py_tp_clear, reinterpret_cast<void *>(&clear)},
+    {0, nullptr},
+};
+
+}  // namespace
+
+PyProgram::PyProgram(const std::vector<nb::object> &regions, const Steps &steps)
+    : constants_(regions.size()), program_(sources(regions), recorded(steps)) {}
+
+std::vector<Source> PyProgram::sources(const std::vector<nb::object> &regions) {
+    std::vector<Source> found;
+    for (std::size_t i = 0; i < regions.size(); ++i) {
+        if (nb::isinstance<Arena>(regions[i])) {
+            found.emplace_back(nb::cast<std::shared_ptr<Arena>>(regions[i]));
+        } else if (nb::isinstance<nb::int_>(regions[i])) {
+            std::size_t bytes = 0;
+            if (!nb::try_cast(regions[i], bytes))
+                throw nb::value_error((region_label(i) + " has no number of bytes").c_str());
+            found.emplace_back(bytes);
+        } else {
+            constants_.add(regions[i], false, region_label(i));
+            found.emplace_back(constants_.memory().back());
+        }
+    }
+    return found;
+}
+
+std::vector<RecordedStep> PyProgram::recorded(const Steps &steps) {
+    std::vector<RecordedStep> found;
+    for (const auto &[object, slots] : steps) {
+        RecordedStep &step = found.emplace_back();
+        for (const auto &[region, offset] : slots) step.places.push_back({region, offset});
+        if (offers_step(object) || !PyCallable_Check(object.ptr())) {
+            step.action = own(hold(object).step);
+            continue;
+        }
+        step.action = [this, index = callables_.size()] {
+            const nb::gil_scoped_acquire locked;
+            callables_[index]();
+        };
+        callables_.push_back(object);
+    }
+    return found;
+}
+
+int PyProgram::traverse(visitproc visit, void *arg) const {
+    for (const nb::object &callable : callables_) Py_VISIT(callable.ptr());
+    for (const Py_buffer &view : constants_.views()) Py_VISIT(view.obj);
+    return 0;
+}
+
+// Enough to open every circle: constants are mere memory.
+void PyProgram::clear() {
+    for (nb::object &callable : callables_) callable = nb::none();
+}
+
+Bindings::Bindings(const Program &program, nb::sequence buffers, nb::handle times) {
+    const nb::tuple given(buffers);  // of its own: another thread may change the caller's
+    const std::vector<std::size_t> &bound = program.bound();
+    for (std::size_t i = 0; i < given.size(); ++i) {
+        const bool writable = i < bound.size() && program.is_written(bound[i]);
+        buffers_.add(given[i], writable, i < bound.size() ? region_label(bound[i]) : "a binding");
+    }
+    if (times.is_none()) return;
+    clock_.add(times, true, "times");
+    const Memory memory = clock_.memory().front();
+    if (memory.bytes != 2 * sizeof(std::int64_t) * program.step_count())
+        throw nb::value_error(("times has " + std::to_string(memory.bytes) + " bytes, not two int64 for each of " +
+                               std::to_string(program.step_count()) + " steps").c_str());
+    if (reinterpret_cast<std::uintptr_t>(memory.address) % alignof(std::int64_t) != 0)
+        throw nb::value_error("times must start at a multiple of 8 bytes");
+    times_ = static_cast<std::int64_t *>(memory.address);
+}
+
+void bind_program(nb::module_ &m) {
+    nb::class_<Arena>(m, "Arena", nb::is_final(), R"(Memory of one run at a time, which programs share.
+
+Pages of zeros from the system, aligned to 2 MiB and huge where it has them; those that nothing
+touches take no memory.
+
+Raises:
+    MemoryError: there are not so many.)")
+        .def(nb::init<std::size_t>(), "nbytes"_a = 0)
+        .def_prop_ro("nbytes", &Arena::bytes, "The size now.")
+        .def("grow", &Arena::grow, "nbytes"_a,
+             R"(Take new pages, unless there are as many bytes already; contents are not kept.
+
+The old pages live as long as a view of them, or a run.)")
+        .def("memory", &view, nb::sig("def memory(self) -> numpy.typing.NDArray[numpy.uint8]"),
+             "The bytes that there are now, as an array that keeps them alive.");
+
+    nb::class_<PyProgram>(m, "Program", nb::is_final(), nb::type_slots(slots),
+                          R"(Recorded steps, run one after the other without Python.
+
+``regions``: an object with a buffer is a constant, which is held; an Arena stands for the pages
+that it has when a run starts; a number is that of the bytes that each run binds. ``steps``: a
+native step with (region, byte offset) for each slot, or a callable, which has no slots and is
+called with the interpreter's lock.
+
+Raises:
+    TypeError: neither a step nor a callable, or no buffer.
+    ValueError: a step is malformed, or a slot lies outside of its region or misaligned in it,
+        writes a constant, or is scratch that overlaps another slot.)")
+        .def(nb::init<const std::vector<nb::object> &, const PyProgram::Steps &>(), "regions"_a,
+             "steps"_a)
+        .def("__len__", [](PyProgram &program) { return program.program().step_count(); },
+             "The number of steps.");
+
+    static vtensor_step nothing = {
+        VTENSOR_STEP_ABI, 0, nullptr, "nothing", nullptr,
+        [](void *, void *const *, char *, std::size_t) { return 0; }, nullptr, nullptr};
+    m.def("empty_step", [] { return nb::capsule(&nothing, VTENSOR_STEP_CAPSULE); },
+          nb::sig("def empty_step() -> object"),
+          "A native step that does nothing, to measure what any step costs.");
+}
+
+}  // namespace vtensor::replay

@@ -1,0 +1,49 @@
+// native/replay/module_program.h: Program as Python sees it.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "module.h"
+#include "program.h"
+
+namespace vtensor::replay {
+
+// A program, and the Python objects that it needs.
+class PyProgram {
+public:
+    using Slots = std::vector<std::pair<std::size_t, std::size_t>>;
+    using Steps = std::vector<std::pair<nb::object, Slots>>;
+
+    PyProgram(const std::vector<nb::object> &regions, const Steps &steps);
+    PyProgram(const PyProgram &) = delete;
+    PyProgram &operator=(const PyProgram &) = delete;
+
+    Program &program() { return program_; }
+    // Whether Python's collector of circles is content with every object held; see tp_traverse.
+    int traverse(visitproc visit, void *arg) const;
+    void clear();
+
+private:
+    std::vector<Source> sources(const std::vector<nb::object> &regions);
+    std::vector<RecordedStep> recorded(const Steps &steps);
+
+    Buffers constants_;
+    std::vector<nb::object> callables_;
+    Program program_;
+};
+
+// The buffers of one run of a program, taken and checked with the lock held.
+class Bindings {
+public:
+    Bindings(const Program &program, nb::sequence buffers, nb::handle times);
+
+    std::span<const Memory> memory() const { return buffers_.memory(); }
+    std::int64_t *times() const { return times_; }
+
+private:
+    Buffers buffers_, clock_;
+    std::int64_t *times_ = nullptr;
+};
+
+}  // namespace vtensor::replay

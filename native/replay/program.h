@@ -1,0 +1,76 @@
+// native/replay/program.h: recorded steps on regions of memory: checked once, run in one loop. No
+// Python in here.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "arena.h"
+#include "runner.h"
+#include "turn.h"
+
+namespace vtensor::replay {
+
+// What a region is: memory that no step writes, the pages that an arena has when a run starts, or
+// that many bytes, bound by each run.
+using Source = std::variant<Memory, std::shared_ptr<Arena>, std::size_t>;
+
+// In place of a step, without slots; what it throws ends the run.
+using Callback = std::function<void()>;
+
+struct RecordedStep {
+    std::variant<OwnedStep, Callback> action;
+    std::vector<Place> places;
+};
+
+class Program {
+public:
+    // Throws std::invalid_argument unless each step has a place for each slot, inside of its region
+    // and aligned in it, writes no constant, and has scratch that overlaps nothing.
+    Program(std::vector<Source> sources, std::vector<RecordedStep> steps);
+
+    std::size_t step_count() const { return steps_.size(); }
+    // The regions that a run binds, in the order of their bindings.
+    const std::vector<std::size_t> &bound() const { return bound_; }
+    bool is_written(std::size_t region) const { return regions_[region].written; }
+
+    // Runs all steps; where `times` is not null, it gets the begin and the end of each, in
+    // nanoseconds of the steady clock. Throws std::invalid_argument if a binding is missing, too
+    // small, misaligned, or memory that is written overlaps another region; std::runtime_error if
+    // the program is running already, or another run has an arena; StepFailed with the step's
+    // index; Stopped once `stop` is true; what a callback throws.
+    void run(std::span<const Memory> bindings, const std::atomic<bool> &stop, std::int64_t *times);
+
+private:
+    struct Region {
+        Source source;
+        std::size_t bytes;
+        std::uint32_t alignment = 1;
+        bool written = false;
+        void *base = nullptr;  // in the last run
+    };
+
+    // Checks a step, and notes what it needs of its regions.
+    void take(const RecordedStep &step);
+    void take_place(const vtensor_step &step, std::size_t slot, const Place &place);
+    void check_bindings(std::span<const Memory> bindings) const;
+    // Fills the table of addresses if a base is another than in the last run.
+    void settle(std::span<const Memory> bindings, std::span<const Lease> leases);
+    void check_bases() const;
+    void run_steps(const std::atomic<bool> &stop, std::int64_t *times) const;
+
+    std::vector<Region> regions_;
+    std::vector<RecordedStep> steps_;
+    std::vector<std::size_t> bound_;
+    std::vector<void *> table_;  // the addresses of all slots, step after step
+    bool settled_ = false;
+    std::atomic<bool> running_ = false;
+};
+
+}  // namespace vtensor::replay

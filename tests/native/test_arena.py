@@ -1,0 +1,73 @@
+"""Arena: pages that begin at 2 MiB, make way for more of them, and live with their views."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vtensor.runtime._replay import Arena
+
+HUGE = 2 << 20
+
+
+@pytest.mark.parametrize("nbytes", [1, 4096, HUGE, 3 * HUGE + 5])
+def test_pages_are_zero_and_begin_at_a_huge_page(nbytes: int) -> None:
+    memory = Arena(nbytes).memory()
+    assert memory.dtype == np.uint8
+    assert memory.shape == (nbytes,)
+    assert memory.ctypes.data % HUGE == 0
+    assert not memory.any()
+    memory[-1] = 1
+
+
+def test_an_empty_arena_has_no_memory() -> None:
+    assert Arena().nbytes == Arena(0).memory().nbytes == 0
+
+
+def test_growing_takes_new_pages_and_leaves_the_old_ones_to_their_views() -> None:
+    arena = Arena(8)
+    old = arena.memory()
+    old[:] = 7
+    arena.grow(8)
+    assert arena.memory().ctypes.data == old.ctypes.data
+    arena.grow(HUGE)
+    assert (arena.nbytes, arena.memory().nbytes) == (HUGE, HUGE)
+    assert arena.memory().ctypes.data != old.ctypes.data
+    arena.grow(1)
+    assert arena.nbytes == HUGE
+    del arena
+    gc.collect()
+    assert (old == 7).all()
+
+
+def mapped() -> int:
+    """Bytes of this process's address space."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * 4096
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="address space is counted in /proc")
+def test_pages_go_with_the_last_that_looks_at_them() -> None:
+    size = 1 << 30
+    before = mapped()
+    arena = Arena(size)
+    view = arena.memory()
+    del arena
+    assert mapped() > before + size // 2
+    del view
+    assert mapped() < before + size // 2
+
+
+def test_more_than_there_is_is_an_error_that_changes_nothing() -> None:
+    arena = Arena(8)
+    for nbytes in (1 << 60, (1 << 64) - 1):
+        with pytest.raises(MemoryError):
+            arena.grow(nbytes)
+        with pytest.raises(MemoryError):
+            Arena(nbytes)
+    assert arena.nbytes == 8
+    with pytest.raises(TypeError):
+        arena.grow(-1)
