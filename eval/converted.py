@@ -21,11 +21,11 @@ from libdesc.choice import Choice
 from libdesc.registry import registry
 from optimizer.pipeline import optimise
 from optimizer.settings import Settings
+from ptensor.buffer import fresh
 from resolver import ExtendedGraph, TransformNode, check, extend, resolve
 from resolver.explain import explain_transforms
 from vtensor import limit_isa
 from vtensor.runtime.budget import max_bytes_of
-from vtensor.runtime.delivery import fresh
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.workspace import Workspace

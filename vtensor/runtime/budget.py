@@ -49,22 +49,28 @@ def memory_errors() -> Iterator[None]:
     try:
         yield
     except MemoryError as error:
-        raise BudgetError(
-            f"memory ran out before the budget did: {error}\n  to fix: give a smaller "
-            "max_bytes=, which refuses before memory is taken, or smaller inputs"
-        ) from error
+        raise ran_out(error) from error
+
+
+def ran_out(error: MemoryError) -> BudgetError:
+    """The typed error."""
+    return BudgetError(
+        f"memory ran out before the budget did: {error}\n  to fix: give a smaller "
+        "max_bytes=, which refuses before memory is taken, or smaller inputs"
+    )
 
 
 def check_plan(graph: ExtendedGraph, max_bytes: int) -> None:
     """See that what a plan needs at once fits into a budget, before any of it is taken.
 
-    These are its inputs, constants as they come and as they are packed, and, at the worst node, the
-    values that are still to be read. Scratch is not known yet: the arena has to fit as well.
+    These are its inputs and outputs, constants as they come and as they are packed, and, at the
+    worst node, the other values that are still to be read. Scratch is not known yet: the arena has
+    to fit as well.
 
     Raises:
         BudgetError: they do not fit; names the node that takes most.
     """
-    held = [graph.values[name] for name in graph.inputs]
+    held = [graph.values[name] for name in (*graph.inputs, *graph.outputs.values())]
     held += [value for value in graph.values.values() if value.constant]
     needed = sum(value.nbytes for value in held) + live_bytes(list(_pieces(graph)))
     if needed > max_bytes:
@@ -80,7 +86,9 @@ def check_plan(graph: ExtendedGraph, max_bytes: int) -> None:
 
 
 def _pieces(graph: ExtendedGraph) -> Iterator[Piece]:
-    """The memory of what nodes make, from the node that makes it to the last that reads it."""
+    """The memory of what nodes make, from the node that makes it to the last that reads it; that
+    of outputs is not among it.
+    """
     of = {name: name for name in graph.values}  # whose memory it is
     made, last = dict[str, int](), dict[str, int]()
     for index, node in enumerate(graph.nodes):
@@ -90,9 +98,9 @@ def _pieces(graph: ExtendedGraph) -> Iterator[Piece]:
                 of[output] = of[name]  # else its library has to copy
         made |= {of[output]: index for output in node.outputs if of[output] == output}
         last |= {of[name]: index for name in (*node.inputs, *node.outputs)}
-    last |= {of[name]: len(graph.nodes) for name in graph.outputs.values()}
+    outside = {of[name] for name in graph.outputs.values()}
     for name, first in made.items():
-        if not graph.values[name].constant:
+        if name not in outside and not graph.values[name].constant:
             yield Piece(graph.values[name].nbytes, first, last[name])
 
 

@@ -8,19 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ptensor.buffer import ALIGNMENT, Buffer, TensorStorage
+from ptensor.buffer import Buffer, TensorStorage, fresh
 from ptensor.layout import Layout
 from ptensor.parts import Part
 from resolver.extended import Value
 
 Array = np.ndarray[Any, Any]
-
-
-def fresh(nbytes: int) -> Array:
-    """Memory of unspecified content that begins at a cache line; nothing in here enters Python."""
-    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
-    begin = -raw.__array_interface__["data"][0] % ALIGNMENT
-    return raw[begin : begin + nbytes]
 
 
 @dataclass(frozen=True)

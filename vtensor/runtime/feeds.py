@@ -163,11 +163,11 @@ def feed_of(given: object, port: Port) -> Feed:
     if isinstance(given, VTensor):
         order = port.dims if given.dims.keys() == set(port.dims) else tuple(given.dims)
         check_kind(tuple(map(given.size, order)), numpy_dtype(given.dtype), port)
+        elements: Callable[[], Array] = partial(given.numpy, order)
         if (part := dense_part(given)) is not None:
             renamed = part.renamed(dict(zip(order, port.dims, strict=True)))
-            return Feed(renamed, part.array, port.dims, lambda: given.numpy(order))
-        owner, elements = given.data(), lambda: given.numpy(order)
-        array = elements()
+            return Feed(renamed, part.array, port.dims, elements)
+        owner, array = given.data(), elements()
     else:
         owner = as_array(f"input {port.name!r}", given)
         array = check_array(owner, port)

@@ -276,11 +276,10 @@ class Plan:
     def _one_by_one(self) -> None:
         arena = self._workspace.arena.memory()
         for index, step in enumerate(self.recorded):
-            if step.native is None:
+            if step.callback is not None:
                 step.callback()
-            else:
-                memory = self.placement.memory(index, arena)
-                run_native(step.native, memory, step.node)
+            elif step.native is not None:
+                run_native(step.native, self.placement.memory(index, arena), step.node)
 
     def _bound(self, bindings: Sequence[Array], run: Callable[[], None]) -> None:
         """Run with all storages bound, so that Python can look at them."""

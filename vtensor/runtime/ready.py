@@ -15,7 +15,6 @@ import numpy as np
 from ptensor.buffer import ALIGNMENT
 from ptensor.layout import Layout
 from vtensor.dtype import numpy_dtype
-from vtensor.errors import BudgetError
 from vtensor.runtime.delivery import Array, Delivery, Result
 from vtensor.runtime.feeds import Feed
 from vtensor.runtime.plan import Conversion, Plan
@@ -113,7 +112,7 @@ class Ready:
 
         Raises:
             NativeError: a library failed.
-            BudgetError: there is no memory for the outputs.
+            MemoryError: there is none for the outputs.
         """
         if type(inputs) is not dict or len(inputs) != len(self.inputs):
             return None
@@ -129,13 +128,10 @@ class Ready:
                 return None
             bindings.append(array)
         made: list[Array] = []
-        try:
-            for nbytes in self.sizes:
-                raw = np.empty(nbytes + ALIGNMENT, np.uint8)
-                begin = -raw.__array_interface__["data"][0] % ALIGNMENT
-                made.append(raw[begin : begin + nbytes])
-        except MemoryError as error:
-            raise BudgetError(f"no memory for outputs of {sum(self.sizes)} bytes") from error
+        for nbytes in self.sizes:  # as ``fresh``, which is a call each
+            raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+            begin = -raw.__array_interface__["data"][0] % ALIGNMENT
+            made.append(raw[begin : begin + nbytes])
         bindings += made
         self.plan.replay(bindings)
         return [

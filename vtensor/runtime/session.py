@@ -26,7 +26,7 @@ from vtensor.errors import InputError, SessionClosedError, ValuesNeededError
 from vtensor.frontends.values import LIMIT_ELEMENTS
 from vtensor.graph import Graph
 from vtensor.runtime.binding import Binding, bind
-from vtensor.runtime.budget import check_plan, max_bytes_of, memory_errors
+from vtensor.runtime.budget import check_plan, max_bytes_of, memory_errors, ran_out
 from vtensor.runtime.delivery import Result
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.feeds import (
@@ -258,7 +258,10 @@ class Session:
         """
         ready = self._ready
         if ready is not None and out is None:
-            results = ready.run(outputs, inputs)
+            try:
+                results = ready.run(outputs, inputs)
+            except MemoryError as error:
+                raise ran_out(error) from error
             if results is not None:
                 self._last, self._copied = ready.plan, {}
                 return results
