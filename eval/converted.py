@@ -11,8 +11,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
-from time import perf_counter
 from typing import Any
+
+import numpy as np
 
 from eval.mixes import mixes
 from eval.networks import build
@@ -20,12 +21,14 @@ from libdesc.choice import Choice
 from libdesc.registry import registry
 from optimizer.pipeline import optimise
 from optimizer.settings import Settings
-from ptensor.buffer import Buffer
+from ptensor.buffer import fresh
 from resolver import ExtendedGraph, TransformNode, check, extend, resolve
 from resolver.explain import explain_transforms
 from vtensor import limit_isa
+from vtensor.runtime.budget import max_bytes_of
 from vtensor.runtime.executor import Executor
-from vtensor.runtime.record import Recorder, execute
+from vtensor.runtime.plan import Plan
+from vtensor.runtime.workspace import Workspace
 
 #: What is compared: passes, by what the table calls them. The first two are baselines.
 LEVELS: Mapping[str, Sequence[str]] = {
@@ -64,18 +67,15 @@ class Clock:
 
     def _runs(self, graph: ExtendedGraph, node: TransformNode) -> list[float]:
         values = {name: graph.values[name] for name in (node.input, node.output)}
-        recorder = Recorder(ExtendedGraph(node.name, values, [node], node.inputs), {})
-        recorder.record()
-        memory = Buffer.allocate(values[node.input].nbytes)
-        memory.memory.fill(1)  # pages that nobody wrote would all be one page
-        recorder.storages[node.input].bind(memory)
-        [step] = recorder.evaluation.steps
-        times = []
-        for _ in range(1 + self.repeats):
-            begin = perf_counter()
-            execute(step, recorder.evaluation.scratch)
-            times.append(perf_counter() - begin)
-        return times[1:]
+        alone = ExtendedGraph(node.name, values, [node], node.inputs, {node.output: node.output})
+        plan = Plan(alone, {}, Workspace(Executor.of(self.threads), max_bytes_of(None)))
+        memory = [fresh(value.nbytes) for value in values.values()]
+        for one in memory:
+            one.fill(1)  # pages that nobody wrote would all be one page
+        times = np.zeros((self.repeats + 1, 2), np.int64)
+        for row in times:
+            plan.replay(memory, row)
+        return [(end - begin) / 1e9 for begin, end in times[1:].tolist()]
 
 
 def rows(

@@ -43,6 +43,7 @@ class InvokerInfo:
         when: a condition on ``(op, *operands)``; text is the reason for declining.
         priority: overrides the library's for this operator.
         python: it computes in Python and becomes a call-back step.
+        inplace: roles of inputs, over any of which it may write its first output.
     """
 
     op: str
@@ -55,6 +56,7 @@ class InvokerInfo:
     python: bool
     file: str
     line: int
+    inplace: tuple[str, ...] = ()
 
 
 @dataclass
@@ -282,6 +284,7 @@ def invoker(
     when: When | None = None,
     priority: int | None = None,
     python: bool = False,
+    inplace: Sequence[str] = (),
 ) -> Callable[[InvokerFunction], InvokerFunction]:
     """Register a function as a library's invoker of an operator.
 
@@ -293,6 +296,8 @@ def invoker(
         when: called with ``(op, *inputs, *outputs)``; False or a reason declines.
         priority: overrides the library's priority for this operator.
         python: it computes in Python; it becomes a call-back step of a plan.
+        inplace: roles of inputs that its native step may write its first output over, where both
+            lie alike and nobody else reads the input any more.
 
     Raises:
         LibraryError: another function is registered for the same operator, library and device.
@@ -322,7 +327,19 @@ def invoker(
                 f" there are {', '.join(ITEMSIZE)} ({file})"
             )
         line = function.__code__.co_firstlineno
-        info = InvokerInfo(op, library, device, function, types, when, priority, python, file, line)
+        info = InvokerInfo(
+            op,
+            library,
+            device,
+            function,
+            types,
+            when,
+            priority,
+            python,
+            file,
+            line,
+            tuple(inplace),
+        )
         with _registry.lock:
             _registry.invokers[key] = info
             _registry.version += 1

@@ -148,7 +148,7 @@ def onednn_unary(
     by as much where the result is small.
     """
 
-    @invoker(name, library="onednn", dtypes=NATIVE, when=when)
+    @invoker(name, library="onednn", dtypes=NATIVE, when=when, inplace=["x"])
     def apply(ctx: Context, op: object, x: VTensor, y: VTensor) -> None:
         src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
         eltwise = onednn.Eltwise(alg(op), src, dst, *constants(op), keep, post=ctx.post)
@@ -160,7 +160,7 @@ def onednn_unary(
 def onednn_binary(name: str, alg: str) -> None:
     """oneDNN's invoker: an algorithm of its primitive on two operands."""
 
-    @invoker(name, library="onednn", dtypes=NATIVE)
+    @invoker(name, library="onednn", dtypes=NATIVE, inplace=["a"])
     def apply(ctx: Context, op: object, a: VTensor, b: VTensor, y: VTensor) -> None:
         left, right, dst = (PTensor(t).require(Layout.ANY) for t in (a, b, y))
         call = onednn.Binary(alg, left, right, dst, post=ctx.post)

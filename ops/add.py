@@ -69,7 +69,7 @@ class Add:
         return y
 
 
-@invoker("Add", library="onednn", dtypes=["f32", "bf16", "f16"])
+@invoker("Add", library="onednn", dtypes=["f32", "bf16", "f16"], inplace=["a"])
 def onednn_add(ctx: Context, op: Add, a: VTensor, b: VTensor, y: VTensor) -> None:
     left, right, dst = (PTensor(t).require(Layout.ANY) for t in (a, b, y))
     add = onednn.Binary("add", left, right, dst, post=ctx.post)
@@ -78,7 +78,7 @@ def onednn_add(ctx: Context, op: Add, a: VTensor, b: VTensor, y: VTensor) -> Non
     add()
 
 
-@invoker("Add", library="eigen", dtypes=eigen.DTYPES)
+@invoker("Add", library="eigen", dtypes=eigen.DTYPES, inplace=["a", "b"])
 def eigen_add(ctx: Context, op: Add, a: VTensor, b: VTensor, y: VTensor) -> None:
     left, right, dst = (PTensor(t).require(Layout.ANY) for t in (a, b, y))
     if lib_tagger("eigen", [left, right], [dst]):

@@ -114,7 +114,9 @@ class BatchNorm:
 _STATISTICS = {role: ["f32"] for role in ("scale", "bias", "mean", "var")}
 
 
-@invoker("BatchNorm", library="onednn", dtypes={"": ["f32", "bf16", "f16"], **_STATISTICS})
+@invoker(
+    "BatchNorm", library="onednn", dtypes={"": ["f32", "bf16", "f16"], **_STATISTICS}, inplace=["x"]
+)
 def onednn_batchnorm(
     ctx: Context,
     op: BatchNorm,
@@ -136,7 +138,7 @@ def onednn_batchnorm(
     normalize()
 
 
-@invoker("BatchNorm", library="eigen", dtypes=eigen.DTYPES)
+@invoker("BatchNorm", library="eigen", dtypes=eigen.DTYPES, inplace=["x"])
 def eigen_batchnorm(
     ctx: Context,
     op: BatchNorm,

@@ -46,7 +46,7 @@ class BiasAdd:
         return y
 
 
-@invoker("BiasAdd", library="onednn", dtypes=["f32", "bf16", "f16"])
+@invoker("BiasAdd", library="onednn", dtypes=["f32", "bf16", "f16"], inplace=["x"])
 def onednn_biasadd(ctx: Context, op: BiasAdd, x: VTensor, b: VTensor, y: VTensor) -> None:
     src, bias, dst = (PTensor(t).require(Layout.ANY) for t in (x, b, y))
     add = onednn.Binary("add", src, bias, dst, post=ctx.post)
@@ -55,7 +55,7 @@ def onednn_biasadd(ctx: Context, op: BiasAdd, x: VTensor, b: VTensor, y: VTensor
     add()
 
 
-@invoker("BiasAdd", library="eigen", dtypes=eigen.DTYPES)
+@invoker("BiasAdd", library="eigen", dtypes=eigen.DTYPES, inplace=["x"])
 def eigen_biasadd(ctx: Context, op: BiasAdd, x: VTensor, b: VTensor, y: VTensor) -> None:
     left, right, dst = (PTensor(t).require(Layout.ANY) for t in (x, b, y))
     if lib_tagger("eigen", [left, right], [dst]):

@@ -37,7 +37,7 @@ class HardSwish:
         return y
 
 
-@invoker("HardSwish", library="onednn", dtypes=["f32", "bf16", "f16"])
+@invoker("HardSwish", library="onednn", dtypes=["f32", "bf16", "f16"], inplace=["x"])
 def onednn_hardswish(ctx: Context, op: HardSwish, x: VTensor, y: VTensor) -> None:
     src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
     hardswish = onednn.Eltwise("hardswish", src, dst, 1 / 6, 1 / 2, post=ctx.post)
@@ -46,7 +46,7 @@ def onednn_hardswish(ctx: Context, op: HardSwish, x: VTensor, y: VTensor) -> Non
     hardswish()
 
 
-@invoker("HardSwish", library="eigen", dtypes=eigen.DTYPES)
+@invoker("HardSwish", library="eigen", dtypes=eigen.DTYPES, inplace=["x"])
 def eigen_hardswish(ctx: Context, op: HardSwish, x: VTensor, y: VTensor) -> None:
     src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
     if lib_tagger("eigen", [src], [dst]):

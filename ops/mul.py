@@ -60,7 +60,7 @@ class Mul:
         return y
 
 
-@invoker("Mul", library="onednn", dtypes=["f32", "bf16", "f16"])
+@invoker("Mul", library="onednn", dtypes=["f32", "bf16", "f16"], inplace=["a"])
 def onednn_mul(ctx: Context, op: Mul, a: VTensor, b: VTensor, y: VTensor) -> None:
     left, right, dst = (PTensor(t).require(Layout.ANY) for t in (a, b, y))
     mul = onednn.Binary("mul", left, right, dst, post=ctx.post)
@@ -69,7 +69,7 @@ def onednn_mul(ctx: Context, op: Mul, a: VTensor, b: VTensor, y: VTensor) -> Non
     mul()
 
 
-@invoker("Mul", library="eigen", dtypes=eigen.DTYPES)
+@invoker("Mul", library="eigen", dtypes=eigen.DTYPES, inplace=["a", "b"])
 def eigen_mul(ctx: Context, op: Mul, a: VTensor, b: VTensor, y: VTensor) -> None:
     left, right, dst = (PTensor(t).require(Layout.ANY) for t in (a, b, y))
     if lib_tagger("eigen", [left, right], [dst]):

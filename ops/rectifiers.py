@@ -311,7 +311,7 @@ onednn_unary(
 )
 
 
-@invoker("HardSigmoid", library="onednn", dtypes=NATIVE)
+@invoker("HardSigmoid", library="onednn", dtypes=NATIVE, inplace=["x"])
 def onednn_hardsigmoid(ctx: Context, op: HardSigmoid, x: VTensor, y: VTensor) -> None:
     src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
     clip = onednn.Clip(src, dst, 0.0, 1.0, op.alpha, op.beta, post=ctx.post)

@@ -42,7 +42,7 @@ class Relu:
         return y
 
 
-@invoker("Relu", library="onednn", dtypes=["f32", "bf16", "f16"])
+@invoker("Relu", library="onednn", dtypes=["f32", "bf16", "f16"], inplace=["x"])
 def onednn_relu(ctx: Context, op: Relu, x: VTensor, y: VTensor) -> None:
     src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
     relu = onednn.Clip(src, dst, low=0.0, post=ctx.post)
@@ -51,7 +51,7 @@ def onednn_relu(ctx: Context, op: Relu, x: VTensor, y: VTensor) -> None:
     relu()
 
 
-@invoker("Relu", library="eigen", dtypes=eigen.DTYPES)
+@invoker("Relu", library="eigen", dtypes=eigen.DTYPES, inplace=["x"])
 def eigen_relu(ctx: Context, op: Relu, x: VTensor, y: VTensor) -> None:
     src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
     if lib_tagger("eigen", [src], [dst]):

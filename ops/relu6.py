@@ -86,7 +86,7 @@ class Relu6:
         return y
 
 
-@invoker("Relu6", library="onednn", dtypes=["f32", "bf16", "f16"])
+@invoker("Relu6", library="onednn", dtypes=["f32", "bf16", "f16"], inplace=["x"])
 def onednn_relu6(ctx: Context, op: Relu6, x: VTensor, y: VTensor) -> None:
     src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
     clip = onednn.Clip(src, dst, 0.0, 6.0, post=ctx.post)
@@ -95,7 +95,7 @@ def onednn_relu6(ctx: Context, op: Relu6, x: VTensor, y: VTensor) -> None:
     clip()
 
 
-@invoker("Relu6", library="eigen", dtypes=eigen.DTYPES)
+@invoker("Relu6", library="eigen", dtypes=eigen.DTYPES, inplace=["x"])
 def eigen_relu6(ctx: Context, op: Relu6, x: VTensor, y: VTensor) -> None:
     src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
     if lib_tagger("eigen", [src], [dst]):
@@ -147,7 +147,7 @@ def _clip(op: Clip, x: Array) -> Array:
 numpy_unary("Clip", _clip)
 
 
-@invoker("Clip", library="onednn", dtypes=NATIVE)
+@invoker("Clip", library="onednn", dtypes=NATIVE, inplace=["x"])
 def onednn_clip(ctx: Context, op: Clip, x: VTensor, y: VTensor) -> None:
     src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
     clip = onednn.Clip(src, dst, op.low, op.high, post=ctx.post)

@@ -72,7 +72,7 @@ def _one_axis(op: Softmax, x: VTensor, y: VTensor) -> bool | str:
     return True
 
 
-@invoker("Softmax", library="onednn", dtypes=["f32", "bf16", "f16"], when=_one_axis)
+@invoker("Softmax", library="onednn", dtypes=["f32", "bf16", "f16"], when=_one_axis, inplace=["x"])
 def onednn_softmax(ctx: Context, op: Softmax, x: VTensor, y: VTensor) -> None:
     src, dst = PTensor(x), PTensor(y)
     softmax = onednn.Softmax(src, dst, max(op.axis, key=x.size), post=ctx.post)

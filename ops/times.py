@@ -40,7 +40,7 @@ class Times:
         return y
 
 
-@invoker("Times", library="onednn", dtypes=["f32", "bf16", "f16"])
+@invoker("Times", library="onednn", dtypes=["f32", "bf16", "f16"], inplace=["x"])
 def onednn_times(ctx: Context, op: Times, x: VTensor, y: VTensor) -> None:
     src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
     times = onednn.Eltwise("linear", src, dst, alpha=float(op.factor), post=ctx.post)

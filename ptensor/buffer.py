@@ -32,6 +32,15 @@ def allocations() -> int:
     return _allocations
 
 
+def fresh(nbytes: int) -> np.ndarray[Any, Any]:
+    """Bytes of unspecified content that begin at a multiple of ``ALIGNMENT``."""
+    global _allocations
+    _allocations += 1
+    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+    begin = -raw.__array_interface__["data"][0] % ALIGNMENT
+    return raw[begin : begin + nbytes]
+
+
 class Buffer:
     """A run of bytes and its owner.
 
@@ -47,11 +56,7 @@ class Buffer:
     @classmethod
     def allocate(cls, nbytes: int) -> Buffer:
         """Fresh memory, aligned to 64 bytes, of unspecified content."""
-        global _allocations
-        _allocations += 1
-        raw = np.empty(nbytes + ALIGNMENT, np.uint8)
-        start = -raw.ctypes.data % ALIGNMENT
-        return cls(raw[start : start + nbytes])
+        return cls(fresh(nbytes))
 
     @classmethod
     def wrap(cls, array: np.ndarray[Any, Any]) -> Buffer:

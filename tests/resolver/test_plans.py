@@ -158,7 +158,8 @@ def test_inputs_and_constants_as_outputs(bench: Bench) -> None:
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
     with Session(g, output_layouts={"turned": "CN", "weights": "CN"}) as session:
         same, weights, turned = session.run(None, {"x": array})
-        assert [c.value for c in session.conversions] == ["x"]
+        assert [c.value for c in session.plan.conversions] == ["x"]
+        assert [c.value for c in session.conversions] == ["x", "same", "weights"]  # and copies
     np.testing.assert_array_equal(same, array)
     assert not np.shares_memory(same, array)
     np.testing.assert_array_equal(weights, np.ones((2, 3)))

@@ -82,7 +82,7 @@ def test_another_layout_is_another_plan_without_a_copy(
 
 def record_inputs(plan: Any, seen: list[Any]) -> None:
     """Note the address of the memory that is bound to x."""
-    storage = plan._storages["x"]
+    storage = plan.placement.bound[0]
 
     class Watching(type(storage)):  # type: ignore[misc]
         __slots__ = ()

@@ -10,6 +10,7 @@ from pathlib import Path
 from resolver.extended import ExtendedGraph, OpNode
 from vtensor.errors import BudgetError, InputError, describe
 from vtensor.operators import VIEWS, info_of
+from vtensor.runtime.offsets import Piece, live_bytes
 
 #: Where a container's limit stands.
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
@@ -48,30 +49,32 @@ def memory_errors() -> Iterator[None]:
     try:
         yield
     except MemoryError as error:
-        raise BudgetError(
-            f"memory ran out before the budget did: {error}\n  to fix: give a smaller "
-            "max_bytes=, which refuses before memory is taken, or smaller inputs"
-        ) from error
+        raise ran_out(error) from error
+
+
+def ran_out(error: MemoryError) -> BudgetError:
+    """The typed error."""
+    return BudgetError(
+        f"memory ran out before the budget did: {error}\n  to fix: give a smaller "
+        "max_bytes=, which refuses before memory is taken, or smaller inputs"
+    )
 
 
 def check_plan(graph: ExtendedGraph, max_bytes: int) -> None:
-    """See that a plan's values, and copies of its outputs, fit into a budget together.
+    """See that what a plan needs at once fits into a budget, before any of it is taken.
+
+    These are its inputs and outputs, constants as they come and as they are packed, and, at the
+    worst node, the other values that are still to be read. Scratch is not known yet: the arena has
+    to fit as well.
 
     Raises:
-        BudgetError: they do not; names the node that takes most.
+        BudgetError: they do not fit; names the node that takes most.
     """
-    views = {
-        made
-        for node in graph.nodes
-        if isinstance(node, OpNode) and info_of(node.op).structural in VIEWS
-        for name, made in zip(node.inputs, node.outputs, strict=True)
-        if graph.values[name].nbytes == graph.values[made].nbytes  # else its library has to copy
-    }
-    taken = [value for value in graph.values.values() if value.name not in views]
-    needed = sum(value.nbytes for value in taken)
-    needed += sum(graph.values[name].nbytes for name in graph.outputs.values())
+    held = [graph.values[name] for name in (*graph.inputs, *graph.outputs.values())]
+    held += [value for value in graph.values.values() if value.constant]
+    needed = sum(value.nbytes for value in held) + live_bytes(list(_pieces(graph)))
     if needed > max_bytes:
-        largest = max(taken, key=lambda value: value.nbytes)
+        largest = max(graph.values.values(), key=lambda value: value.nbytes)
         raise BudgetError(
             describe(
                 f"{_maker(graph, largest.name)}: the plan needs {needed} bytes of memory and the "
@@ -80,6 +83,25 @@ def check_plan(graph: ExtendedGraph, max_bytes: int) -> None:
                 remedy=REMEDY,
             )
         )
+
+
+def _pieces(graph: ExtendedGraph) -> Iterator[Piece]:
+    """The memory of what nodes make, from the node that makes it to the last that reads it; that
+    of outputs is not among it.
+    """
+    of = {name: name for name in graph.values}  # whose memory it is
+    made, last = dict[str, int](), dict[str, int]()
+    for index, node in enumerate(graph.nodes):
+        view = isinstance(node, OpNode) and info_of(node.op).structural in VIEWS
+        for name, output in zip(node.inputs, node.outputs, strict=False):
+            if view and graph.values[name].nbytes == graph.values[output].nbytes:
+                of[output] = of[name]  # else its library has to copy
+        made |= {of[output]: index for output in node.outputs if of[output] == output}
+        last |= {of[name]: index for name in (*node.inputs, *node.outputs)}
+    outside = {of[name] for name in graph.outputs.values()}
+    for name, first in made.items():
+        if name not in outside and not graph.values[name].constant:
+            yield Piece(graph.values[name].nbytes, first, last[name])
 
 
 def _maker(graph: ExtendedGraph, value: str) -> str:

@@ -10,11 +10,14 @@ from __future__ import annotations
 import contextvars
 import os
 import threading
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from vtensor.errors import InputError, SessionClosedError
 from vtensor.runtime.processors import available_threads
+
+if TYPE_CHECKING:
+    from vtensor.runtime._replay import Program
 
 T = TypeVar("T")
 
@@ -36,6 +39,7 @@ class Executor:
         from vtensor.runtime import _replay
 
         self.threads = threads
+        self._stopped = _replay.Stopped
         try:
             self.team = _replay.Team(threads, f"vtensor-{threads}")
         except _replay.Stopped as error:
@@ -65,14 +69,33 @@ class Executor:
         Raises:
             SessionClosedError: the interpreter is shutting down.
         """
-        from vtensor.runtime import _replay
-
         if os.getpid() != self._process:  # forked: this one's thread stayed in the parent
             return Executor.of(self.threads).run(function)
         context = contextvars.copy_context()
         try:
             return self.team.call(lambda: context.run(function))
-        except _replay.Stopped as error:
+        except self._stopped as error:
+            raise _over(error) from error
+
+    def replay(
+        self, program: Program, bindings: Sequence[object], times: object | None = None
+    ) -> None:
+        """Run a program on the executor's thread, without Python, and wait for it.
+
+        Args:
+            program: recorded steps.
+            bindings: what each run of it binds.
+            times: gets the begin and the end of each step, in nanoseconds of the steady clock.
+
+        Raises:
+            StepFailed: a native step failed.
+            SessionClosedError: the interpreter is shutting down.
+        """
+        if os.getpid() != self._process:  # forked, as in ``run``
+            return Executor.of(self.threads).replay(program, bindings, times)
+        try:
+            return self.team.run(program, bindings, times)
+        except self._stopped as error:
             raise _over(error) from error
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -132,10 +133,14 @@ class Feed:
     Attributes:
         part: the elements, contiguous, and how they lie.
         given: the caller's memory.
+        dims: names in presentation order.
+        elements: gives what is in the caller's memory now, an axis a dim.
     """
 
     part: Part
     given: Array
+    dims: tuple[str, ...]
+    elements: Callable[[], Array]
 
     @property
     def copied(self) -> bool:
@@ -158,17 +163,21 @@ def feed_of(given: object, port: Port) -> Feed:
     if isinstance(given, VTensor):
         order = port.dims if given.dims.keys() == set(port.dims) else tuple(given.dims)
         check_kind(tuple(map(given.size, order)), numpy_dtype(given.dtype), port)
+        elements: Callable[[], Array] = partial(given.numpy, order)
         if (part := dense_part(given)) is not None:
-            return Feed(part.renamed(dict(zip(order, port.dims, strict=True))), part.array)
-        owner, array = given.data(), given.numpy(order)
+            renamed = part.renamed(dict(zip(order, port.dims, strict=True)))
+            return Feed(renamed, part.array, port.dims, elements)
+        owner, array = given.data(), elements()
     else:
         owner = as_array(f"input {port.name!r}", given)
         array = check_array(owner, port)
+        elements = partial(np.asarray, owner)
     layout = layout_of(array, port.dims)
     if layout is None:
         array, layout = np.array(array, order="C"), Layout.plain(port.dims)
     lying = array.transpose([port.dims.index(dim) for dim in layout.dims])
-    return Feed(Part(lying, layout, dict(zip(port.dims, array.shape, strict=True))), owner)
+    part = Part(lying, layout, dict(zip(port.dims, array.shape, strict=True)))
+    return Feed(part, owner, port.dims, elements)
 
 
 def dense_part(tensor: VTensor) -> Part | None:
@@ -201,14 +210,12 @@ def check_out(
     out: Mapping[str, object] | None,
     ports: Sequence[Port],
     wanted: Sequence[str],
-    inputs: Mapping[str, Feed],
 ) -> dict[str, Array]:
     """The arrays that outputs are to be written to.
 
     Raises:
         InputError: a name is no output that is wanted, or is wanted twice; or an array has another
-            rank, size, element type or byte order, is read-only, overlaps itself, another or an
-            input.
+            rank, size, element type or byte order, is read-only, overlaps itself or another.
     """
     if out is None:
         return {}
@@ -232,11 +239,11 @@ def check_out(
             raise InputError(f"{what}: it is read-only")
         if _overlaps_itself(array):
             raise InputError(f"{what}: its elements overlap, so not all of them can be written")
-        others = {f"input {key!r}": one.given for key, one in inputs.items()}
-        others |= {f"out {key!r}": one for key, one in arrays.items()}
-        for other, one in others.items():
+        for other, one in arrays.items():
             if np.may_share_memory(array, one):
-                raise InputError(f"{what}: its memory is that of {other} too: give it its own")
+                raise InputError(
+                    f"{what}: its memory is that of out {other!r} too: give it its own"
+                )
         check_fits(name, array, dict(zip(port.dims, port.shape, strict=True)))
         arrays[name] = array
     return arrays

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from libdesc.choice import EVERY, Choice
 from libdesc.routine import reference_kernel
-from ptensor.buffer import Buffer, TensorStorage
+from ptensor.buffer import Buffer
 from ptensor.layout import Layout
 from ptensor.parts import Part
 from resolver.extended import (
@@ -22,10 +21,13 @@ from resolver.extended import (
     OpNode,
     Reason,
     TransformNode,
-    Value,
 )
+from vtensor.errors import NativeError
 from vtensor.operators import info_of
-from vtensor.runtime.record import RecordedStep, Recorder, execute
+from vtensor.runtime.delivery import Delivery, Result, places
+from vtensor.runtime.placement import place
+from vtensor.runtime.record import RecordedStep, Recorder, run_native
+from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,24 +37,30 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Conversion:
-    """A Transform that runs each time.
+    """A Transform that runs each time, or a copy that a run needed at its entry or its end.
 
     Attributes:
-        source, target: the layouts.
+        source, target: the layouts; no layout says where the elements of a copy's source lie.
         bytes: read plus written, pads included.
         library: who runs it.
-        reasons: who asked for it, each of them, and who had something else.
-        node: its name in the plan.
+        reasons: who asked for it, each of them, and who had something else; none for a copy.
+        node: its name in the plan; that of a copy says which input or output.
         value: what is transformed.
     """
 
-    source: Layout
+    source: Layout | None
     target: Layout
     bytes: int
     library: str
     reasons: tuple[Reason, ...]
     node: str
     value: str
+
+    @classmethod
+    def of_copy(cls, name: str, part: Part) -> Conversion:
+        """A copy of an input (``"input x"``) to this part, or of an output from it."""
+        moved = 2 * part.array.nbytes
+        return cls(None, part.layout, moved, "numpy", (), f"copy of {name}", name.split()[-1])
 
 
 @dataclass(frozen=True)
@@ -90,64 +98,60 @@ class PlanStep:
         return "python" in self.kernels
 
 
-@dataclass(frozen=True)
-class Result:
-    """An output of a run.
-
-    Attributes:
-        name: what it is delivered under.
-        dtype: element type.
-        part: its memory, which nothing else uses.
-        into: the caller's array that has it; None if none was given.
-        copied: it was written elsewhere first: the caller's array lies otherwise, or the memory
-            is an input's, a constant's or another output's too.
-    """
-
-    name: str
-    dtype: str
-    part: Part
-    into: Array | None
-    copied: bool
-
-    def array(self) -> Array:
-        """The elements in presentation order."""
-        if self.into is not None:
-            return self.into
-        return self.part.logical(list(self.part.extents), self.dtype)
-
-
 class Plan:
-    """Recorded steps, their memory, and the extended graph that they come from.
+    """Recorded steps, where their memory lies, and the extended graph that they come from.
 
     Args:
         graph: checked and optimised.
         constants: arrays of the graph's constants by name.
+        workspace: what it shares with the other plans of its session.
         progress: called with each node's name while it is recorded.
         choice: which libraries could take what.
         resolved: the graph before any pass, for those who compare; None where it is ``graph``.
+
+    Raises:
+        BudgetError: it needs more memory than the workspace may have.
     """
 
     def __init__(
         self,
         graph: ExtendedGraph,
         constants: Mapping[str, np.ndarray[Any, Any]],
+        workspace: Workspace,
         progress: Callable[[str], None] | None = None,
         choice: Choice = EVERY,
         resolved: ExtendedGraph | None = None,
     ) -> None:
-        recorder = Recorder(graph, constants)
+        recorder = Recorder(graph, constants, workspace.weights)
         recorder.record(progress)
         self.graph = graph
         self._choice = choice
         self.resolved = resolved or graph
         self.recorded: tuple[RecordedStep, ...] = tuple(recorder.evaluation.steps)
         recorder.evaluation.steps.clear()  # steps refer to their evaluation: no circle of the two
-        self._scratch = recorder.evaluation.scratch
-        self._storages = recorder.storages
-        roots = {self._storages[name].root for name in graph.outputs.values()}
-        #: The outputs' own memory, where it is not an input's or a constant's.
-        self._own = {root: root.buffer for root in roots if root.bound and not root.constant}
-        self._lock = threading.Lock()
+        self.shelf = recorder.shelf
+        inputs = [recorder.storages[name] for name in graph.inputs]
+        roots = {alias: recorder.storages[name].root for alias, name in graph.outputs.items()}
+        #: Owners of the outputs' memory, where it is not an input's or a constant's.
+        self.own = [
+            root for root in dict.fromkeys(roots.values()) if not root.bound and root not in inputs
+        ]
+        bound = {storage: index for index, storage in enumerate([*inputs, *self.own])}
+        self.deliveries = {
+            alias: Delivery(alias, graph.values[name], roots[alias], bound.get(roots[alias]))
+            for alias, name in graph.outputs.items()
+        }
+        self.placement = place(self.recorded, inputs, self.own)
+        workspace.grow(self.placement.nbytes, self.shelf.nbytes + sum(self.own_sizes))
+        self._workspace = workspace
+        self._program = self.placement.program(workspace.arena)
+        #: Python looks at memory through storages: they are bound for each run.
+        self.calls_back = any(step.callback is not None for step in self.recorded)
+
+    @property
+    def own_sizes(self) -> tuple[int, ...]:
+        """What each run allocates for outputs, in bytes."""
+        return tuple(root.nbytes for root in self.own)
 
     @property
     def passes(self) -> tuple[str, ...]:
@@ -211,68 +215,82 @@ class Plan:
         inputs: Mapping[str, Part],
         outputs: Sequence[str],
         into: Mapping[str, Array] | None = None,
+        **how: Any,
     ) -> list[Result]:
         """Execute every step.
 
         Args:
             inputs: dense, in the plan's entry layouts.
             outputs: names to return, under which the plan delivers.
-            into: arrays to write outputs to, by name; they fit, and overlap nothing. The last step
-                writes there where the array lies as the plan delivers, else a copy does.
+            into: arrays to write outputs to, by name; they fit. The last step writes there where
+                the array lies as the plan delivers and overlaps no input, else a copy does.
+            how: as for ``replay``.
 
         Raises:
             NativeError: a library failed; what ``into`` holds then is unspecified.
         """
-        given = into or {}
-        with self._lock:
-            try:
-                for name, part in inputs.items():
-                    self._storages[name].bind(Buffer.wrap(part.array))
-                placed = self._place(outputs, given)
-                for step in self.recorded:
-                    execute(step, self._scratch)
-                return [self._result(name, given.get(name), name in placed) for name in outputs]
-            finally:
-                for name in inputs:
-                    self._storages[name].release()  # the caller's memory is the caller's again
-                for root, buffer in self._own.items():
-                    root.bind(buffer)
+        given, wanted = into or {}, [self.deliveries[name] for name in outputs]
+        fed = [inputs[name].array for name in self.graph.inputs]
+        memory = places(self.own, wanted, given, fed)
+        bindings = [*fed, *memory.memory]
+        self.replay(bindings, **how)
+        return [
+            one.result(bindings, one.name in memory.names, given.get(one.name)) for one in wanted
+        ]
 
-    def _place(self, outputs: Sequence[str], into: Mapping[str, Array]) -> set[str]:
-        """Bind the memory that is to be delivered, so that steps write there; names of which."""
-        placed: dict[TensorStorage, str] = {}
-        for name in outputs:
-            root = self._storages[self.graph.outputs[name]].root
-            if root not in self._own or root in placed:
-                continue  # an input's memory, a constant's, or another output's
-            buffer = (
-                self._fitting(name, into[name]) if name in into else Buffer.allocate(root.nbytes)
-            )
-            if buffer is not None:
-                root.bind(buffer)
-                placed[root] = name
-        return set(placed.values())
+    def replay(
+        self, bindings: Sequence[Array], times: Array | None = None, one_by_one: bool = False
+    ) -> None:
+        """Run the steps.
 
-    def _fitting(self, name: str, array: Array) -> Buffer | None:
-        """The memory of an array that lies exactly as an output is delivered; else None."""
-        part, dims = self._delivered(name), list(self._value(name).dims)
-        lying = part.logical(dims)
-        if lying.nbytes != part.array.nbytes or not np.may_share_memory(lying, part.array):
-            return None
-        seen = array.transpose(sorted(range(array.ndim), key=lambda axis: -lying.strides[axis]))
-        return Buffer.wrap(seen) if seen.flags.c_contiguous and array.flags.aligned else None
+        Args:
+            bindings: dense arrays: of the inputs, then of the outputs' own memory.
+            times: gets the begin and the end of each step, in nanoseconds of the steady clock;
+                int64, of two elements a step.
+            one_by_one: run each step from Python, which gives the same results; to find out which
+                step it is that goes wrong.
 
-    def _value(self, name: str) -> Value:
-        return self.graph.values[self.graph.outputs[name]]
+        Raises:
+            NativeError: a library failed.
+        """
+        if self.calls_back or one_by_one:
+            run = self._one_by_one if one_by_one else lambda: self._native(bindings, times)
+            self._workspace.executor.run(lambda: self._bound(bindings, run))
+        else:
+            self._native(bindings, times)
 
-    def _delivered(self, name: str) -> Part:
-        value = self._value(name)
-        return Part(self._storages[value.name].data(), value.layout, value.dims)
+    def _native(self, bindings: Sequence[Array], times: Array | None) -> None:
+        try:
+            self._workspace.executor.replay(self._program, bindings, times)
+        except RuntimeError as error:
+            raise self._named(error) from error
 
-    def _result(self, name: str, into: Array | None, placed: bool) -> Result:
-        value, part = self._value(name), self._delivered(name)
-        if into is not None and not placed:
-            np.copyto(into, part.logical(list(value.dims), value.dtype))
-        elif not placed:
-            part = replace(part, array=part.array.copy())
-        return Result(name, value.dtype, part, into, copied=not placed)
+    def _named(self, error: RuntimeError) -> Exception:
+        """The error of a run with the node whose step it was, if one failed."""
+        from vtensor.runtime import _replay
+
+        if not isinstance(error, _replay.StepFailed):
+            return error
+        return NativeError(f"step of {self.recorded[error.index].node!r}: {error}")
+
+    def _one_by_one(self) -> None:
+        arena = self._workspace.arena.memory()
+        for index, step in enumerate(self.recorded):
+            if step.callback is not None:
+                step.callback()
+            elif step.native is not None:
+                run_native(step.native, self.placement.memory(index, arena), step.node)
+
+    def _bound(self, bindings: Sequence[Array], run: Callable[[], None]) -> None:
+        """Run with all storages bound, so that Python can look at them."""
+        bound = dict(zip(self.placement.bound, map(Buffer.wrap, bindings), strict=True))
+        self.placement.bind(self._workspace.arena)
+        for storage, host in self.placement.hosts.items():
+            bound[storage] = Buffer(bound[host].memory)
+        try:
+            for storage, buffer in bound.items():
+                storage.bind(buffer)
+            run()
+        finally:
+            for storage in bound:
+                storage.release()  # the caller's memory is the caller's again

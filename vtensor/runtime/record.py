@@ -1,15 +1,18 @@
-"""Recording: run every invoker once, collect the library's steps, and give every value its memory.
+"""Recording: run every invoker once and collect the library's steps.
 
-The steps are data from then on: a run executes them in order. Constants are transformed here, once.
+The steps are data from then on: a run executes them in order. Constants are transformed here, once;
+all other values get their memory when all steps are known.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from libdesc.dispatcher import DispatchContext, dispatcher, run_call
+from libdesc.registry import registry
 from libdesc.routine import reference_kernel
 from libdesc.transforms import LayoutChange, run_transform
 from ptensor.buffer import Buffer, TensorStorage
@@ -22,30 +25,13 @@ from vtensor.errors import (
     NativeError,
 )
 from vtensor.operators import info_of, run_compute
+from vtensor.runtime.weights import Shelf, Weights
 from vtensor.tensor import Option, VTensor
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ptensor.layout import Layout
-
-
-class Scratch:
-    """Working memory of steps; those of a plan share one buffer, as big as the largest needs."""
-
-    def __init__(self) -> None:
-        self.nbytes = 0
-        self.buffer: Buffer | None = None
-
-    def reserve(self, nbytes: int) -> None:
-        """Make sure that the buffer will be at least this large."""
-        self.nbytes = max(self.nbytes, nbytes)
-
-    def memory(self, nbytes: int) -> np.ndarray[Any, Any]:
-        """The first bytes of the buffer."""
-        if self.buffer is None or self.buffer.nbytes < self.nbytes:
-            self.buffer = Buffer.allocate(self.nbytes)
-        return self.buffer.memory[:nbytes]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,8 +43,9 @@ class RecordedStep:
         library: whose code runs.
         kernel: the library's name for its implementation; ``python`` for a call-back.
         native: the step, or None for a call-back.
-        slots: storages, and sizes in bytes of scratch slots.
+        slots: storages, and sizes in bytes of scratch slots; a call-back's are all operands.
         callback: what to call, or None for a native step.
+        replaces: for an output, the operands over which the step may write it.
     """
 
     node: str
@@ -67,29 +54,12 @@ class RecordedStep:
     native: Step | None
     slots: tuple[TensorStorage | int, ...]
     callback: Callable[[], None] | None = None
+    replaces: Mapping[TensorStorage, Sequence[TensorStorage]] = field(default_factory=dict)
 
     @property
     def is_reference(self) -> bool:
         """The library has nothing better than its reference code for this."""
         return reference_kernel(self.kernel)
-
-
-def execute(step: RecordedStep, scratch: Scratch) -> None:
-    """Run one recorded step.
-
-    Raises:
-        NativeError: the library failed, or a buffer does not fit its slot.
-    """
-    if step.callback is not None:
-        with installed(NormalEvaluation(scratch)):
-            step.callback()
-        return
-    assert step.native is not None
-    memory = [
-        scratch.memory(slot) if isinstance(slot, int) else slot.buffer.memory[: slot.nbytes]
-        for slot in step.slots
-    ]
-    run_native(step.native, memory, step.node)
 
 
 def run_native(step: Step, memory: Sequence[np.ndarray[Any, Any]], node: str) -> None:
@@ -107,18 +77,13 @@ class NormalEvaluation(Evaluation):
 
     mode = Mode.NORMAL
 
-    def __init__(self, scratch: Scratch | None = None) -> None:
-        self.scratch = scratch or Scratch()
-
     def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:
         """Execute the step now."""
-        for slot in slots:
-            if isinstance(slot, int):
-                self.scratch.reserve(slot)
-        memory = [
-            self.scratch.memory(slot) if isinstance(slot, int) else _storage(slot).buffer.memory
+        buffers = (
+            Buffer.allocate(slot) if isinstance(slot, int) else _storage(slot).buffer
             for slot in slots
-        ]
+        )
+        memory = [buffer.memory for buffer in buffers]
         run_native(step, memory, call.node)
 
     def share(self, call: Call, source: VTensor, target: VTensor) -> None:  # noqa: ARG002
@@ -137,24 +102,20 @@ class RecordEvaluation(Evaluation):
 
     def __init__(self) -> None:
         self.steps: list[RecordedStep] = []
-        self.scratch = Scratch()
 
     def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:
-        """Keep the step and the memory of its operands."""
+        """Keep the step and the storages of its operands."""
         from vtensor.runtime import _replay
 
         try:
             kernel = str(_replay.describe(step)["kernel"])
         except (ValueError, TypeError) as error:
             raise NativeError(f"step of {call.node!r}: {error}") from error
-        kept: list[TensorStorage | int] = []
-        for slot in slots:
-            if isinstance(slot, int):
-                self.scratch.reserve(slot)
-                kept.append(slot)
-            else:
-                kept.append(_storage(slot))
-        self.steps.append(RecordedStep(call.node, call.library, kernel, step, tuple(kept)))
+        kept = tuple(slot if isinstance(slot, int) else _storage(slot) for slot in slots)
+        replaces = _replaceable(call)
+        self.steps.append(
+            RecordedStep(call.node, call.library, kernel, step, kept, replaces=replaces)
+        )
 
     def share(self, call: Call, source: VTensor, target: VTensor) -> None:  # noqa: ARG002
         """The target's memory is the source's, in every run."""
@@ -169,6 +130,7 @@ class RecordEvaluation(Evaluation):
             return
 
         def again() -> None:
+            evaluation = NormalEvaluation()
             fresh = Call(
                 call.node,
                 call.op,
@@ -178,19 +140,34 @@ class RecordEvaluation(Evaluation):
                 call.inputs,
                 call.outputs,
                 call.roles,
-                NormalEvaluation(self.scratch),
+                evaluation,
                 call.python,
                 call.decision,
                 place=call.place,
             )
             try:
-                run_call(fresh, run)
+                with installed(evaluation):
+                    run_call(fresh, run)
             except Decline as why:
                 raise fresh.misuse(f"declines during a run: {why}", at=call.place) from None
             except InputError as error:
                 raise InputError(call.failure(str(error))) from error
 
-        self.steps.append(RecordedStep(call.node, call.library, "python", None, (), again))
+        slots = tuple(map(_storage, call.operands))
+        self.steps.append(RecordedStep(call.node, call.library, "python", None, slots, again))
+
+
+def _replaceable(call: Call) -> dict[TensorStorage, list[TensorStorage]]:
+    """The operands over which the first output of a call may be written, as its invoker says."""
+    info = registry().invokers.get((call.op_name, call.library, call.device))
+    if info is None or not info.inplace:
+        return {}
+    allowed = [
+        _storage(tensor)
+        for role, tensor in zip(call.roles, call.inputs, strict=False)
+        if role in info.inplace
+    ]
+    return {_storage(call.outputs[0]): allowed}
 
 
 def _storage(tensor: VTensor) -> TensorStorage:
@@ -201,33 +178,43 @@ def _storage(tensor: VTensor) -> TensorStorage:
 
 @dataclass
 class RecordContext(DispatchContext):
-    """The context of a node being recorded: outputs get their memory before the invoker runs."""
+    """The context of a node being recorded: outputs lie as decided, in memory still to be found."""
 
     def dispatch(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> None:
-        """Allocate the outputs in their decided layouts, then dispatch."""
+        """Give the outputs storages in their decided layouts, then dispatch."""
         assert self.decision is not None, "only what is resolved is recorded"
         layouts = self.decision.layouts[len(inputs) :]
         for value, layout in zip(outputs, layouts, strict=True):
-            value.storage = TensorStorage.allocate(value, layout)
+            value.storage = TensorStorage(value.dtype, value.dims, layout)
         dispatcher(info_of(op).name, self.device)(self, op, inputs, outputs)
 
 
 class Recorder:
-    """Records an extended graph: steps in order, and the memory of every value."""
+    """Records an extended graph: steps in order, and the storages of values.
 
-    def __init__(self, graph: ExtendedGraph, constants: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    Args:
+        graph: checked and optimised.
+        constants: arrays of the graph's constants by name.
+        weights: what the session's other plans have packed already.
+    """
+
+    def __init__(
+        self,
+        graph: ExtendedGraph,
+        constants: Mapping[str, np.ndarray[Any, Any]],
+        weights: Weights,
+    ) -> None:
         self.graph = graph
+        self.constants = constants
         self.evaluation = RecordEvaluation()
         self.storages: dict[str, TensorStorage] = {}
         for name in graph.inputs:
             value = graph.values[name]
             self.storages[name] = TensorStorage(value.dtype, value.dims, value.layout)
-        for value in graph.values.values():
-            if value.name in constants:
-                tensor = VTensor(value.dtype, value.dims)
-                self.storages[value.name] = TensorStorage.of_array(
-                    constants[value.name], tensor, value.layout, constant=True
-                )
+        self.shelf: Shelf = weights.shelf(graph, constants)
+        #: How often a value is still to be read; outputs once more than that.
+        self._readers = Counter(name for node in graph.nodes for name in node.inputs)
+        self._readers.update(graph.outputs.values())
 
     def record(self, progress: Callable[[str], None] | None = None) -> None:
         """Record every node; what only changes a constant's layout is executed here and now."""
@@ -241,11 +228,28 @@ class Recorder:
                     self._ahead(node)
                 else:
                     self._transform(node, self.evaluation)
+                self._readers.subtract(node.inputs)
+                for name in node.inputs:
+                    if not self._readers[name] and name in self.constants:
+                        self.storages.pop(name, None)  # steps keep what they read
+            for name in self.graph.outputs.values():
+                self._storage(self.graph.values[name])
+
+    def _storage(self, value: Value) -> TensorStorage:
+        """A value's storage; that of a constant is made when it is first asked for."""
+        if value.name not in self.storages:
+            self.storages[value.name] = self.shelf.find(value) or TensorStorage.of_array(
+                self.constants[value.name],
+                VTensor(value.dtype, value.dims),
+                value.layout,
+                constant=True,
+            )
+        return self.storages[value.name]
 
     def _tensor(self, value: Value, layout: Layout) -> VTensor:
         """A value as an operand: its memory, seen in the layout decided for the operand."""
         tensor = VTensor(value.dtype, value.dims, Option(name=value.name))
-        storage = self.storages[value.name]
+        storage = self._storage(value)
         if storage.layout != layout:  # equal on these extents, spelled otherwise
             seen = TensorStorage(value.dtype, value.dims, layout, constant=storage.constant)
             seen.share(storage)
@@ -288,7 +292,9 @@ class Recorder:
         source, target = self.graph.values[node.input], self.graph.values[node.output]
         x = self._tensor(source, source.layout)
         y = VTensor(target.dtype, target.dims, Option(name=target.name))
-        storage = TensorStorage.allocate(y, target.layout)
+        storage = TensorStorage(target.dtype, target.dims, target.layout)
+        if source.constant:
+            storage.bind(self.shelf.room(target))
         y.storage = storage
         change = LayoutChange(source.layout, target.layout)
         before = len(self.evaluation.steps)
@@ -298,7 +304,12 @@ class Recorder:
         self.storages[node.output] = storage
 
     def _ahead(self, node: TransformNode) -> None:
-        with installed(NormalEvaluation(self.evaluation.scratch)) as _:
-            self._transform(node, NormalEvaluation(self.evaluation.scratch))
+        if (packed := self.shelf.find(self.graph.values[node.output])) is not None:
+            self.storages[node.output] = packed  # for another plan
+            return
+        evaluation = NormalEvaluation()
+        with installed(evaluation):
+            self._transform(node, evaluation)
         self.storages[node.output].constant = True
-        give_back(self.storages[node.input].buffer.memory)
+        self.shelf.keep(self.graph.values[node.output], self.storages[node.output])
+        give_back(self._storage(self.graph.values[node.input]).buffer.memory)

@@ -25,19 +25,24 @@ from vtensor.dtype import numpy_dtype
 from vtensor.errors import InputError, SessionClosedError, ValuesNeededError
 from vtensor.frontends.values import LIMIT_ELEMENTS
 from vtensor.graph import Graph
-from vtensor.runtime.budget import check_plan, max_bytes_of, memory_errors
+from vtensor.runtime.binding import Binding, bind
+from vtensor.runtime.budget import check_plan, max_bytes_of, memory_errors, ran_out
+from vtensor.runtime.delivery import Result
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.feeds import (
     Array,
     Feed,
     Port,
+    as_array,
     check_fits,
     check_names,
     check_out,
     feed_of,
     parse_layouts,
 )
-from vtensor.runtime.plan import Conversion, Plan, Result
+from vtensor.runtime.plan import Conversion, Plan
+from vtensor.runtime.ready import Copies, Key, Ready, Row, copies
+from vtensor.runtime.workspace import Memory, Workspace
 from vtensor.sizes import OpenSize, open_names
 from vtensor.tensor import Option, VTensor
 
@@ -49,10 +54,6 @@ if TYPE_CHECKING:
 #: Plans that a session keeps, the last used ones: each has its own copy of packed weights.
 PLANS_KEPT = 8
 
-#: What a plan is made for. Of each input: name, shape, element type, layout; and where the value
-#: decides shapes, its bytes.
-Row = tuple[str, tuple[int, ...], str, Layout, bytes | None]
-Key = tuple[Row, ...]
 Names = tuple[str, ...]
 Progress = Callable[[str], None]
 
@@ -121,20 +122,21 @@ class Session:
         pass_names(optimize)  # a wrong level is an error before anything is loaded
         if not (progress is None or callable(progress)):
             raise InputError(f"progress={progress!r} must take a node's name, or be None")
-        self._executor = Executor.of(threads)
+        self._workspace = Workspace(Executor.of(threads), max_bytes_of(max_bytes))
+        self._executor = self._workspace.executor
         self._optimize = optimize
         self._settings = Settings(objective)
         self._choice = Choice.of(libraries, pin, barred=() if reference else (REFERENCE,))
-        self._max_bytes = max_bytes_of(max_bytes)
         self._progress = progress
         self._closed = False
         self._plans: OrderedDict[tuple[Key, Names], Plan] = OrderedDict()
         self._last: Plan | None = None
-        self._copied: set[str] = set()
+        self._ready: Ready | None = None
+        self._copied: Copies = {}
         self._model, self._graph = _load(
             model,
             self._choice.allows(REFERENCE),
-            self._max_bytes,
+            self._workspace.max_bytes,
             external_data_root,
         )
         self._inputs, self._outputs = self._ports()
@@ -191,8 +193,11 @@ class Session:
 
     @property
     def conversions(self) -> list[Conversion]:
-        """The Transforms left in the last plan: what each run converts, and why."""
-        return self.plan.conversions
+        """What the last run converted, and why: the Transforms of its plan, and copies.
+
+        An input or an output is copied as ``copied`` says.
+        """
+        return [*self.plan.conversions, *self._copied.values()]
 
     @property
     def copied(self) -> frozenset[str]:
@@ -200,11 +205,27 @@ class Session:
 
         An input is copied when its memory has gaps, runs backwards, or is not aligned to its
         elements; an output when the array in ``out`` lies otherwise than the plan delivers
-        (``output_layouts``), or when it is an input's, a constant's or another output's memory.
+        (``output_layouts``) or overlaps an input, or when it is an input's, a constant's or another
+        output's memory.
         """
         return frozenset(self._copied)
 
-    @memory_errors()
+    @property
+    def memory(self) -> Memory:
+        """What the session takes for the plan of its last run.
+
+        Raises:
+            InputError: there is no plan yet.
+        """
+        plan = self.plan
+        return Memory(
+            self._workspace.arena.nbytes,
+            plan.placement.nbytes,
+            plan.placement.live,
+            self._workspace.weights.nbytes,
+            sum(plan.own_sizes),
+        )
+
     def run(
         self,
         outputs: Sequence[str] | None,
@@ -222,28 +243,30 @@ class Session:
                 dense array is taken as it lies, whatever the order of its axes in memory; so is a
                 VTensor, blocks and all, by its names where they are the network's.
             out: where to write outputs, by name: arrays, or VTensors and the like, of any strides.
-                The network writes there at once where the array lies as the output is delivered;
-                else it is copied there (``copied`` says which).
+                The network writes there at once where the array lies as the output is delivered
+                and overlaps no input; else it is copied there (``copied`` says which).
 
         Returns:
             NumPy arrays, one an output: fresh ones, and those of ``out`` where it has one.
 
         Raises:
             InputError: a name, rank, size or element type is wrong, or ``out`` cannot be written
-                to: it is read-only, or overlaps itself or another array; nothing has run.
+                to: it is read-only, or overlaps itself or another output; nothing has run.
             NativeError: a library failed.
             BudgetError: a plan for these shapes would need more memory than ``max_bytes``.
             SessionClosedError: after ``close()``.
         """
-        self._open()
-        wanted = self._wanted(outputs)
-        check_names(inputs, self._inputs)
-        feeds = {port.name: feed_of(inputs[port.name], port) for port in self._inputs}
-        into = check_out(out, self._outputs, wanted, feeds)
-        results = self._executor.run(lambda: self._run(feeds, wanted, into))
-        return [result.array() for result in results]
+        ready = self._ready
+        if ready is not None and out is None:
+            try:
+                results = ready.run(outputs, inputs)
+            except MemoryError as error:
+                raise ran_out(error) from error
+            if results is not None:
+                self._last, self._copied = ready.plan, {}
+                return results
+        return [result.array() for result in self._results(outputs, inputs, out)]
 
-    @memory_errors()
     def run_tensors(
         self, outputs: Sequence[str] | None, inputs: Mapping[str, object]
     ) -> list[VTensor]:
@@ -259,17 +282,80 @@ class Session:
         Raises:
             InputError, NativeError, SessionClosedError: as ``run``.
         """
+        return [_tensor(result) for result in self._results(outputs, inputs, None)]
+
+    @memory_errors()
+    def bind(
+        self, inputs: Mapping[str, object], outputs: Mapping[str, object] | None = None
+    ) -> Binding:
+        """Fix where inputs and outputs lie, so that each run is one replay on that memory.
+
+        Args:
+            inputs: arrays or VTensors by name, or what has ``__dlpack__``: each run reads what they
+                hold then.
+            outputs: where to write outputs, as ``out`` of ``run``; arrays are made for others.
+
+        Returns:
+            What runs: ``binding.run()``, then ``binding.outputs["y"]``. Copies that are needed show
+            in its ``copies``, and after a run in ``conversions``.
+
+        Raises:
+            InputError: as ``run``; or an input has no memory to be read, or decides shapes.
+            BudgetError, SessionClosedError: as ``run``.
+
+        >>> from ops import Relu
+        >>> g = Graph("tiny")
+        >>> g.output(g.add(Relu(), g.input("x", {"N": 1, "C": 2})), "y")
+        >>> x = np.array([[-1, 2]], np.float32)
+        >>> with Session(g, libraries=["numpy"]) as session:
+        ...     binding = session.bind({"x": x})
+        ...     for value in (3, 4):
+        ...         x[0, 1] = value
+        ...         binding.run()
+        ...         print(binding.outputs["y"])
+        [[0. 3.]]
+        [[0. 4.]]
+        """
+        self._open()
+        check_names(inputs, self._inputs)
+        feeds = {port.name: self._memory_of(inputs[port.name], port) for port in self._inputs}
+        wanted = [port.name for port in self._outputs]
+        into = check_out(outputs, self._outputs, wanted)
+        plan, _ = self._executor.run(lambda: self._plan_of(feeds, wanted))
+        for name, array in into.items():
+            check_fits(name, array, plan.sizes(name))
+        return bind(plan, feeds, wanted, into, self._entered)
+
+    def _memory_of(self, given: object, port: Port) -> Feed:
+        """An input as ``bind`` takes it: what it is given is memory, or is refused."""
+        if not isinstance(given, VTensor):
+            given = as_array(f"input {port.name!r}", given, written=True)
+        return feed_of(given, port)
+
+    def _entered(self, binding: Binding) -> None:
+        """A binding is about to run."""
+        self._open()
+        self._last, self._copied = binding.plan, dict(binding.copies)
+
+    @memory_errors()
+    def _results(
+        self,
+        outputs: Sequence[str] | None,
+        inputs: Mapping[str, object],
+        out: Mapping[str, object] | None,
+    ) -> list[Result]:
         self._open()
         wanted = self._wanted(outputs)
         check_names(inputs, self._inputs)
         feeds = {port.name: feed_of(inputs[port.name], port) for port in self._inputs}
-        results = self._executor.run(lambda: self._run(feeds, wanted, {}))
-        return [_tensor(result) for result in results]
+        into = check_out(out, self._outputs, wanted)
+        return self._executor.run(lambda: self._run(feeds, wanted, into))
 
     def close(self) -> None:
         """Let go of plans and weights; a second call does nothing."""
         self._closed = True
         self._plans.clear()
+        self._ready = None
         self._last = None
         self._model = None
         self._graph = None
@@ -293,25 +379,29 @@ class Session:
         into: Mapping[str, Array],
     ) -> list[Result]:
         self._open()  # it may have been closed while this run was queued
+        plan, key = self._plan_of(feeds, wanted)
+        fed = {row[0]: feeds[row[0]].part for row in key if row[4] is None}
+        for name, array in into.items():
+            check_fits(name, array, plan.sizes(name))
+        results = plan.run(fed, wanted, into)
+        self._copied = copies(feeds, results)
+        every = list(wanted) == [port.name for port in self._outputs]
+        self._ready = Ready.of(plan, key, wanted, every)
+        return results
+
+    def _plan_of(self, feeds: Mapping[str, Feed], wanted: Sequence[str]) -> tuple[Plan, Key]:
+        """The plan for what is given and wanted, and its key."""
         deciding: tuple[str, ...] = ()
         known = {port.name for port in self._outputs}
         inner = tuple(dict.fromkeys(name for name in wanted if name not in known))
         while True:
             key = tuple(self._row(port, feeds[port.name]) for port in self._inputs)
             try:
-                plan = self._plan_for(key, inner)
+                return self._plan_for(key, inner), key
             except ValuesNeededError:
                 if self._model is None or self._model.deciding == deciding:
                     raise
                 deciding = self._model.deciding
-            else:
-                fed = {row[0]: feeds[row[0]].part for row in key if row[4] is None}
-                for name, array in into.items():
-                    check_fits(name, array, plan.sizes(name))
-                results = plan.run(fed, wanted, into)
-                taken = {name for name, feed in feeds.items() if feed.copied}
-                self._copied = taken | {result.name for result in results if result.copied}
-                return results
 
     def _row(self, port: Port, feed: Feed) -> Row:
         """An input's part of the key: its bytes too, if its value decides shapes."""
@@ -355,8 +445,10 @@ class Session:
         extended = optimise(resolved, self._optimize, self._settings)
         able = [library.name for library in registry().libraries.values() if library.transforms]
         check(extended, graph, able, entry, self._delivery)
-        check_plan(extended, self._max_bytes)
-        return Plan(extended, graph.constants, self._progress, self._choice, resolved)
+        check_plan(extended, self._workspace.max_bytes)
+        return Plan(
+            extended, graph.constants, self._workspace, self._progress, self._choice, resolved
+        )
 
     def _ports(self) -> tuple[list[Port], list[Port]]:
         if self._graph is None:

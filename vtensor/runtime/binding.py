@@ -1,0 +1,97 @@
+"""A session on memory that stays where it is: run after run, nothing is looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from vtensor.errors import InputError
+from vtensor.runtime.delivery import Array, Delivery, places
+from vtensor.runtime.feeds import Feed
+from vtensor.runtime.plan import Conversion, Plan
+
+#: What is written before or after each run, and what gives its elements then.
+Copy = tuple[Array, Callable[[], Array]]
+
+
+@dataclass(frozen=True)
+class Binding:
+    """Inputs and outputs of a session in memory that stays: ``run()`` reads and writes it.
+
+    Attributes:
+        plan: what runs.
+        outputs: the arrays that have the outputs after each run, by name.
+        copies: the inputs and outputs that each run copies, since they lie otherwise than the plan
+            takes or delivers them, or overlap.
+
+    ``Session.bind`` makes it.
+    """
+
+    plan: Plan
+    outputs: Mapping[str, Array]
+    copies: Mapping[str, Conversion]
+    _enter: Callable[[Binding], None] = field(repr=False)
+    _memory: Sequence[Array] = field(repr=False)
+    _before: Sequence[Copy] = field(repr=False)
+    _after: Sequence[Copy] = field(repr=False)
+
+    def run(self) -> None:
+        """Run the network on what the inputs hold now.
+
+        Raises:
+            NativeError: a library failed; what the outputs hold then is unspecified.
+            SessionClosedError: the session was closed.
+        """
+        self._enter(self)
+        for target, source in self._before:
+            np.copyto(target, source())
+        self.plan.replay(self._memory)
+        for target, source in self._after:
+            np.copyto(target, source())
+
+
+def bind(
+    plan: Plan,
+    feeds: Mapping[str, Feed],
+    wanted: Sequence[str],
+    into: Mapping[str, Array],
+    enter: Callable[[Binding], None],
+) -> Binding:
+    """Bind a plan's inputs and outputs.
+
+    Args:
+        plan: of these inputs.
+        feeds: the inputs; an array of our own stands in for one that has to be copied.
+        wanted: outputs.
+        into: arrays for some of them; others are made.
+        enter: called before each run.
+
+    Raises:
+        InputError: the value of an input decides shapes, which a plan has in itself.
+    """
+    if decides := feeds.keys() - set(plan.graph.inputs):
+        raise InputError(f"inputs {', '.join(sorted(decides))} decide shapes: they cannot be bound")
+    fed = [feeds[name].part.array for name in plan.graph.inputs]
+    found = places(plan.own, deliveries := [plan.deliveries[n] for n in wanted], into, fed)
+    memory = [*fed, *found.memory]
+    moved = {name: feed for name, feed in feeds.items() if feed.copied}
+    copies = {name: Conversion.of_copy(f"input {name}", feed.part) for name, feed in moved.items()}
+    outputs, after = dict[str, Array](), list[Copy]()
+    for one in deliveries:
+        made = _elements(one, memory)
+        outputs[one.name] = into.get(one.name, made)
+        if one.name in found.names and np.may_share_memory(made, memory[one.binding or 0]):
+            continue
+        if one.name not in into:
+            outputs[one.name] = made.copy()
+        after.append((outputs[one.name], lambda one=one: _elements(one, memory)))  # type: ignore[misc]
+        copies[one.name] = Conversion.of_copy(f"output {one.name}", one.part(memory))
+    before = [(feed.part.logical(feed.dims), feed.elements) for feed in moved.values()]
+    return Binding(plan, outputs, copies, enter, memory, before, after)
+
+
+def _elements(one: Delivery, memory: Sequence[Array]) -> Array:
+    """An output's elements as they are now, in presentation order."""
+    return one.part(memory).logical(list(one.value.dims), one.value.dtype)

@@ -1,0 +1,137 @@
+"""Where everything that a plan's steps touch lies, and the native program of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ptensor.buffer import Buffer, TensorStorage
+from vtensor.runtime.lifetimes import tenancies
+from vtensor.runtime.offsets import live_bytes, offsets
+from vtensor.runtime.record import RecordedStep
+
+if TYPE_CHECKING:
+    from vtensor.runtime._replay import Arena, Program
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The regions of a plan: the arena, what each run binds, constants.
+
+    Attributes:
+        steps: what runs.
+        bound: owners of memory that each run brings: inputs, then outputs.
+        hosts: for a storage without memory of its own in the arena, the output in whose memory it
+            lies.
+        offsets: where storages lie in the arena.
+        scratch: where scratch lies in the arena, by step and slot.
+        nbytes: the size of the arena that is needed.
+        live: what is needed at once at most: no arena could be smaller.
+    """
+
+    steps: Sequence[RecordedStep]
+    bound: Sequence[TensorStorage]
+    hosts: Mapping[TensorStorage, TensorStorage]
+    offsets: Mapping[TensorStorage, int]
+    scratch: Mapping[tuple[int, int], int]
+    nbytes: int
+    live: int
+
+    def program(self, arena: Arena) -> Program:
+        """The steps as one native program on an arena that is large enough.
+
+        Raises:
+            ValueError: a step does not fit its memory.
+        """
+        from vtensor.runtime import _replay
+
+        regions: list[object] = [arena, *(storage.nbytes for storage in self.bound)]
+        where = {storage: region for region, storage in enumerate(self.bound, 1)}
+        for storage in self._constants():
+            where[storage] = len(regions)
+            regions.append(storage.buffer.memory)
+
+        def place(index: int, slot: int, of: TensorStorage | int) -> tuple[int, int]:
+            if isinstance(of, int):
+                return 0, self.scratch[index, slot]
+            root = self.hosts.get(of.root, of.root)
+            return (0, self.offsets[root]) if root in self.offsets else (where[root], 0)
+
+        steps: list[tuple[object, list[tuple[int, int]]]] = []
+        for index, step in enumerate(self.steps):
+            if step.callback is not None:
+                steps.append((step.callback, []))
+            else:
+                slots = enumerate(step.slots)
+                steps.append((step.native, [place(index, slot, of) for slot, of in slots]))
+        return _replay.Program(regions, steps)
+
+    def _constants(self) -> list[TensorStorage]:
+        """Owners of memory that stays as it is, each once."""
+        roots = {
+            slot.root: None
+            for step in self.steps
+            for slot in step.slots
+            if not isinstance(slot, int) and slot.root.bound
+        }
+        return [root for root in roots if root not in self.bound]
+
+    def memory(self, index: int, arena: Array) -> list[Array]:
+        """What the slots of a step are given; all storages are bound."""
+        found = []
+        for slot, of in enumerate(self.steps[index].slots):
+            if isinstance(of, int):
+                begin = self.scratch[index, slot]
+                found.append(arena[begin : begin + of])
+            else:
+                found.append(of.buffer.memory[: of.nbytes])
+        return found
+
+    def bind(self, arena: Arena) -> None:
+        """Show the storages their memory in an arena: Python is about to look at them."""
+        memory = arena.memory()
+        for storage, begin in self.offsets.items():
+            storage.bind(Buffer(memory[begin : begin + storage.nbytes]))
+
+
+def place(
+    steps: Sequence[RecordedStep], inputs: Sequence[TensorStorage], outputs: Sequence[TensorStorage]
+) -> Placement:
+    """Find room for everything that steps touch.
+
+    Args:
+        steps: in the order in which they run.
+        inputs, outputs: owners of the memory that each run brings.
+    """
+    constants = {
+        slot.root
+        for step in steps
+        for slot in step.slots
+        if not isinstance(slot, int) and slot.root.bound
+    }
+    found = tenancies(steps, constants | set(inputs), set(outputs))
+    hosts = {
+        storage: output
+        for output in outputs
+        if output in found.of
+        for storage in found.of[output].storages
+        if storage is not output
+    }
+    away = {found.of[output] for output in outputs if output in found.of}
+    ours = [tenancy for tenancy in found.distinct() if tenancy not in away]
+    begins, nbytes = offsets([tenancy.piece for tenancy in ours])
+    begin = dict(zip(ours, begins, strict=True))
+    return Placement(
+        steps,
+        [*inputs, *outputs],
+        hosts,
+        {storage: begin[t] for storage, t in found.of.items() if t not in away},
+        {key: begin[t] for key, t in found.scratch.items()},
+        nbytes,
+        live_bytes([tenancy.piece for tenancy in ours]),
+    )

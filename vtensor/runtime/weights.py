@@ -1,0 +1,135 @@
+"""Constants as libraries want them: each once, side by side in the order in which a run reads them.
+
+What one plan of a session has packed, another takes over where it wants the same layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from ptensor.buffer import ALIGNMENT, Buffer, TensorStorage
+from ptensor.transform import pack
+from resolver.extended import ExtendedGraph, OpNode, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+Array = np.ndarray[Any, Any]
+
+#: Constants up to this size lie beside those that are packed; larger ones stay where they are.
+SMALL = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """A constant in a layout.
+
+    Attributes:
+        storage: its memory.
+        source: what it was made from; while this lives, no other array has its address.
+        shelf: the memory that it lies in, beside others.
+    """
+
+    storage: TensorStorage
+    source: Array
+    shelf: Array
+
+
+class Weights:
+    """The packed constants of a session; each goes with the last plan that has it."""
+
+    def __init__(self) -> None:
+        self._packed: WeakValueDictionary[Hashable, Packed] = WeakValueDictionary()
+
+    @property
+    def nbytes(self) -> int:
+        """The size of all shelves that a plan has something on."""
+        return sum({id(one.shelf): one.shelf.nbytes for one in self._packed.values()}.values())
+
+    def shelf(self, graph: ExtendedGraph, constants: Mapping[str, Array]) -> Shelf:
+        """Room for the constants of a plan that no other plan has packed."""
+        return Shelf(graph, constants, self._packed)
+
+
+class Shelf:
+    """The packed constants of one plan.
+
+    Args:
+        graph: says which constants are read, in which order, in which layouts.
+        constants: arrays by name.
+        packed: those of other plans; new ones are added.
+    """
+
+    def __init__(
+        self,
+        graph: ExtendedGraph,
+        constants: Mapping[str, Array],
+        packed: WeakValueDictionary[Hashable, Packed],
+    ) -> None:
+        self._constants = constants
+        self._packed = packed
+        self._sources = {node.output: node.input for node in graph.ahead()}
+        self._have: dict[str, Packed] = {}
+        self._offsets: dict[str, int] = {}
+        self.nbytes = 0
+        for value in self._read(graph):
+            if (found := packed.get(self._key(value))) is not None:
+                self._have[value.name] = found
+            elif value.name not in self._offsets:
+                self._offsets[value.name] = self.nbytes
+                self.nbytes += -(-value.nbytes // ALIGNMENT) * ALIGNMENT
+        from vtensor.runtime import _replay
+
+        self._memory = _replay.Arena(self.nbytes).memory()
+
+    def _read(self, graph: ExtendedGraph) -> Iterator[Value]:
+        """The constants that go on a shelf, as operators read them."""
+        for node in graph.nodes:
+            if isinstance(node, OpNode):
+                for value in (graph.values[name] for name in node.inputs):
+                    if value.name in self._sources or (
+                        value.name in self._constants and value.nbytes <= SMALL
+                    ):
+                        yield value
+
+    def _source(self, name: str) -> Array:
+        """The array that a constant is made from."""
+        while name in self._sources:
+            name = self._sources[name]
+        return self._constants[name]
+
+    def _key(self, value: Value) -> Hashable:
+        """Which constant, and how it lies."""
+        array = self._source(value.name)
+        place = array.__array_interface__["data"][0], array.shape, array.strides, array.dtype.str
+        return place, value.layout
+
+    def find(self, value: Value) -> TensorStorage | None:
+        """A constant that lies on a shelf; None where it is still to be packed, or not to be."""
+        if value.name in self._have:
+            return self._have[value.name].storage
+        if value.name in self._sources or value.name not in self._offsets:
+            return None
+        storage = TensorStorage(value.dtype, value.dims, value.layout, self.room(value), True)
+        array = pack(self._constants[value.name], list(value.dims), value.layout)
+        storage.data()[...] = array
+        self.keep(value, storage)
+        return storage
+
+    def room(self, value: Value) -> Buffer:
+        """Where a constant is to be packed: on the shelf if an operator reads it."""
+        begin = self._offsets.get(value.name)
+        if begin is None:
+            return Buffer.allocate(value.nbytes)
+        return Buffer(self._memory[begin : begin + value.nbytes])
+
+    def keep(self, value: Value, storage: TensorStorage) -> None:
+        """Offer what lies on this shelf to other plans."""
+        if value.name in self._offsets:
+            packed = Packed(storage, self._source(value.name), self._memory)
+            self._have[value.name] = self._packed[self._key(value)] = packed
