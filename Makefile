@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 NATIVE := $(shell find native -type f 2>/dev/null)
 
-.PHONY: run test test-all lint format clean
+.PHONY: run test test-all lint format wheel clean
 
 run: $(VENV)/installed
 	$(BIN)/python -m eval.demo
@@ -24,6 +24,11 @@ lint: $(VENV)/installed
 format: $(VENV)/installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+wheel: $(VENV)/installed
+	rm -rf build/wheel
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
+	PATH="$(CURDIR)/$(BIN):$$PATH" .ci/repair build/wheel/*.whl dist
 
 # An editable install, so that Python sees the sources; it is made again when what it builds from changes.
 $(VENV)/installed: pyproject.toml $(NATIVE)

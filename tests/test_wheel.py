@@ -36,24 +36,38 @@ print("ran", len(session.plan.steps), "steps")
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from the sources alone."""
     out = tmp_path_factory.mktemp("wheel")
-    build = out / "build"
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--wheel-dir",
-        str(out),
-    ]
-    command += [f"--config-settings=build-dir={build}", str(ROOT)]
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
+    command += ["--wheel-dir", str(out), f"--config-settings=build-dir={out / 'build'}", str(ROOT)]
     subprocess.run(command, check=True, cwd=out)
-    [file] = out.glob("*.whl")
+    return only_wheel(out)
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel as others install it."""
+    out = tmp_path_factory.mktemp("repaired")
+    repair(str(ROOT / ".ci" / "repair"), str(built), str(out))
+    return only_wheel(out)
+
+
+def only_wheel(folder: Path) -> Path:
+    [file] = folder.glob("*.whl")
     return file
+
+
+def repair(*command: str) -> None:
+    """Run a command that finds this environment's tools."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    subprocess.run(command, check=True, env={**os.environ, "PATH": path}, capture_output=True)
+
+
+def grafted(wheel: Path) -> list[str]:
+    """The libraries in a wheel that it is to find outside."""
+    names = zipfile.ZipFile(wheel).namelist()
+    return [name for name in names if "libdnnl" in name or "libgomp" in name]
 
 
 def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
@@ -66,7 +80,19 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
     assert "libdesc/onednn/onednn.toml" in names
     assert {f"vtensor/pictures/page.{kind}" for kind in ("html", "css", "js")} <= set(names)
     assert any(name.startswith("libdesc/onednn/_onednn.") and ".so" in name for name in names)
-    assert not any("libdnnl" in name or "libgomp" in name for name in names), "shared, not grafted"
+
+
+def test_the_wheel_is_for_others_and_shares_their_libraries(built: Path, wheel: Path) -> None:
+    assert "manylinux" in wheel.name
+    assert grafted(built) == grafted(wheel) == []
+
+
+def test_a_grafted_library_is_seen(built: Path, tmp_path: Path) -> None:
+    """The twin: libgomp is not excluded."""
+    options = ["--exclude", "libdnnl.so.3", "--wheel-dir", str(tmp_path)]
+    repair("auditwheel", "repair", *options, str(built))
+    [library] = grafted(only_wheel(tmp_path))
+    assert "libgomp" in library
 
 
 def test_the_wheel_runs_squeezenet_elsewhere(wheel: Path, tmp_path: Path) -> None:

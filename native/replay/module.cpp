@@ -69,8 +69,9 @@ void execute(nb::handle object, nb::sequence slots, int threads) {
 
 // Adds an exception to the module; the reference is the translator's, for ever.
 PyObject *add_failure(nb::module_ &m, const char *name, const char *doc, nb::dict members) {
-    const std::string full = std::string(nb::borrow<nb::str>(m.attr("__name__")).c_str()) + "." + name;
-    PyObject *type = PyErr_NewExceptionWithDoc(full.c_str(), doc, PyExc_RuntimeError, members.ptr());
+    const std::string full = nb::cast<std::string>(m.attr("__name__")) + "." + name;
+    PyObject *type =
+        PyErr_NewExceptionWithDoc(full.c_str(), doc, PyExc_RuntimeError, members.ptr());
     if (type == nullptr) throw nb::python_error();
     m.attr(name) = nb::borrow(type);
     return type;

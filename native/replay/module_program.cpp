@@ -109,15 +109,18 @@ Bindings::Bindings(const Program &program, nb::sequence buffers, nb::handle time
     clock_.add(times, true, "times");
     const Memory memory = clock_.memory().front();
     if (memory.bytes != 2 * sizeof(std::int64_t) * program.step_count())
-        throw nb::value_error(("times has " + std::to_string(memory.bytes) + " bytes, not two int64 for each of " +
-                               std::to_string(program.step_count()) + " steps").c_str());
+        throw nb::value_error(("times has " + std::to_string(memory.bytes) +
+                               " bytes, not two int64 for each of " +
+                               std::to_string(program.step_count()) + " steps")
+                                  .c_str());
     if (reinterpret_cast<std::uintptr_t>(memory.address) % alignof(std::int64_t) != 0)
         throw nb::value_error("times must start at a multiple of 8 bytes");
     times_ = static_cast<std::int64_t *>(memory.address);
 }
 
 void bind_program(nb::module_ &m) {
-    nb::class_<Arena>(m, "Arena", nb::is_final(), R"(Memory of one run at a time, which programs share.
+    nb::class_<Arena>(m, "Arena", nb::is_final(),
+                      R"(Memory of one run at a time, which programs share.
 
 Pages of zeros from the system, aligned to 2 MiB and huge where it has them; those that nothing
 touches take no memory.
@@ -136,10 +139,10 @@ The old pages live as long as a view of them, or a run.)")
     nb::class_<PyProgram>(m, "Program", nb::is_final(), nb::type_slots(slots),
                           R"(Recorded steps, run one after the other without Python.
 
-``regions``: an object with a buffer is a constant, which is held; an Arena stands for the pages
-that it has when a run starts; a number is that of the bytes that each run binds. ``steps``: a
-native step with (region, byte offset) for each slot, or a callable, which has no slots and is
-called with the interpreter's lock.
+``regions``: an object with a buffer is a constant, which is held; an Arena, as large as it
+is now, stands for the pages that it has when a run starts; a number is that of the bytes that a
+run binds. ``steps``: a native step with (region, byte offset) for each slot, or a callable,
+which has no slots and is called with the interpreter's lock.
 
 Raises:
     TypeError: neither a step nor a callable, or no buffer.

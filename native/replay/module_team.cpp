@@ -133,8 +133,8 @@ void Crew::close() {
     ending.join();
 }
 
-// The crews of this process that are not over, and its parents'. Never destroyed: a thread that is
-// another process's cannot be.
+// The crews that are not over; in a forked child, its parent's too. Never destroyed, since a thread
+// of another process cannot be.
 std::vector<std::shared_ptr<Crew>> &crews() {
     static auto &all = *new std::vector<std::shared_ptr<Crew>>();
     return all;

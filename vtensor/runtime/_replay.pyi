@@ -83,10 +83,10 @@ class Program:
     """
     Recorded steps, run one after the other without Python.
 
-    ``regions``: an object with a buffer is a constant, which is held; an Arena stands for the pages
-    that it has when a run starts; a number is that of the bytes that each run binds. ``steps``: a
-    native step with (region, byte offset) for each slot, or a callable, which has no slots and is
-    called with the interpreter's lock.
+    ``regions``: an object with a buffer is a constant, which is held; an Arena, as large as it
+    is now, stands for the pages that it has when a run starts; a number is that of the bytes that a
+    run binds. ``steps``: a native step with (region, byte offset) for each slot, or a callable,
+    which has no slots and is called with the interpreter's lock.
 
     Raises:
         TypeError: neither a step nor a callable, or no buffer.
