@@ -24,7 +24,7 @@ _ENVIRONMENT = {"ONEDNN_DEFAULT_FPMATH_MODE": "STRICT", "TF_CPP_MIN_LOG_LEVEL": 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 #: How long a process may go on spinning after its answer, and how often we look.
-_REST_S, _LOOK_S = 2.0, 0.002
+REST_S, LOOK_S = 2.0, 0.002
 
 
 class Gone(VTensorError):
@@ -41,11 +41,9 @@ class Worker:
     Args:
         place: ``"package.module:Class"`` of the peer.
         threads: how many threads its libraries make.
-        limit_s: seconds that any one answer may take.
     """
 
-    def __init__(self, place: str, threads: int, limit_s: float) -> None:
-        self._limit_s = limit_s
+    def __init__(self, place: str, threads: int) -> None:
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed in close()
         self._pipe, theirs = Pipe()
         program = [sys.executable, "-m", "vtensor.benchmark.worker", str(theirs.fileno()), place]
@@ -59,16 +57,20 @@ class Worker:
         )
         theirs.close()
 
-    def ask(self, request: Task | float | None, wanted: type[A]) -> A:
+    def ask(self, request: Task | float | None, wanted: type[A], limit_s: float) -> A:
         """Send a request, wait for its answer, and for the process to sleep again.
+
+        Args:
+            request, wanted: as ``messages.py`` pairs them.
+            limit_s: seconds that the answer may take.
 
         Raises:
             Gone: it refused, failed, died, or took too long.
         """
         try:
             self._pipe.send(request)
-            if not self._pipe.poll(self._limit_s):
-                raise Gone(f"no answer within {self._limit_s:g} s")
+            if not self._pipe.poll(limit_s):
+                raise Gone(f"no answer within {limit_s:g} s")
             answer = self._pipe.recv()
         except (EOFError, OSError):
             raise Gone(self._death()) from None
@@ -77,6 +79,11 @@ class Worker:
         assert isinstance(answer, wanted), f"{answer} answers {request}"
         self._rest()
         return answer
+
+    @property
+    def process_id(self) -> int:
+        """As the system knows it."""
+        return self._process.pid
 
     def close(self) -> None:
         """End the process."""
@@ -102,11 +109,11 @@ class Worker:
         Raises:
             Gone: it does not come to rest, so that nothing else can be timed beside it.
         """
-        until = time.monotonic() + _REST_S
-        while _runs(self._process.pid):
+        until = time.monotonic() + REST_S
+        while runs(self.process_id):
             if time.monotonic() > until:
-                raise Gone(f"its threads still run {_REST_S:g} s after its answer")
-            time.sleep(_LOOK_S)
+                raise Gone(f"its threads still run {REST_S:g} s after its answer")
+            time.sleep(LOOK_S)
 
     def _death(self) -> str:
         code = self._process.wait()
@@ -116,11 +123,10 @@ class Worker:
         return f"its process died, {how}" + (f": {lines[-1]}" if lines else "")
 
 
-def _runs(process: int) -> bool:
-    """True while a thread of a process runs or could; where Linux does not tell, after a pause."""
+def runs(process: int) -> bool:
+    """True while a thread of a process runs, or could; False where the system does not tell."""
     tasks = Path(f"/proc/{process}/task")
     if not tasks.exists():
-        time.sleep(_LOOK_S)
         return False
     states = (_state(task / "stat") for task in tasks.iterdir())
     return "R" in states

@@ -49,6 +49,7 @@ class Contender:
     peer: str
     place: str
     precision: Precision
+    limit_s: float
     status: Status = "timed"
     reason: str = ""
     difference: float | None = None
@@ -63,12 +64,12 @@ class Contender:
         peer = peer_at(self.place)
         return None if peer.absent() else peer.version()
 
-    def enter(self, task: Task, limit_s: float) -> None:
+    def enter(self, task: Task) -> None:
         """Start its process, load, run once."""
         if why := peer_at(self.place).absent():
             self.leave("skipped", why)
             return
-        self.worker = Worker(self.place, task.threads, limit_s)
+        self.worker = Worker(self.place, task.threads)
         self.loaded = self.ask(replace(task, precision=self.precision), Loaded)
 
     def agree(self, ours: Loaded) -> None:
@@ -89,7 +90,7 @@ class Contender:
         """Its worker's answer; it leaves if there is none."""
         assert self.worker is not None, "who has left is not asked"
         try:
-            return self.worker.ask(request, wanted)
+            return self.worker.ask(request, wanted, self.limit_s)
         except Gone as error:
             self.leave("failed" if error.failed else "skipped", str(error))
             return None
@@ -119,14 +120,15 @@ def race(
     Returns:
         We ourselves, then the peers in order.
     """
-    [ours] = [Contender(name, place, "f32") for name, place in OURS.items()]
-    others = [Contender(name, place, task.precision) for name, place in peers.items()]
+    limit_s = settings.limit_s
+    [ours] = [Contender(name, place, "f32", limit_s) for name, place in OURS.items()]
+    others = [Contender(name, place, task.precision, limit_s) for name, place in peers.items()]
     with ExitStack() as stack:
         for one in (ours, *others):
             stack.callback(one.close)
             advance(f"{one.peer} loads")
             if one is ours or ours.loaded:
-                one.enter(task, settings.limit_s)
+                one.enter(task)
             else:
                 one.leave("skipped", f"{ours.peer} has no answer to compare with")
             if ours.loaded:

@@ -40,7 +40,7 @@ K = TypeVar("K", bound=str)
 V = TypeVar("V")
 
 #: Places of the peers that run ONNX files, by the names of ``--peers``.
-PEERS: Mapping[str, str] = {
+PEERS = {
     "openvino": "vtensor.benchmark.openvino:OpenVINO",
     "onnxruntime": "vtensor.benchmark.onnxruntime:OnnxRuntime",
 }
