@@ -11,7 +11,7 @@ import pytest
 
 from tests.benchmark.support import SETTINGS, fakes, relu, task_of, worker
 from vtensor.benchmark import process
-from vtensor.benchmark.messages import Finished, Loaded, Round
+from vtensor.benchmark.messages import Finished, Loaded, Timed
 from vtensor.benchmark.process import Gone
 from vtensor.benchmark.race import OURS, Contender, race
 
@@ -136,14 +136,14 @@ def test_a_worker_that_hangs_is_given_up(tmp_path: Path) -> None:
     with worker("Hangs") as one:
         one.ask(task_of(relu(tmp_path)), Loaded, 60)
         with pytest.raises(Gone, match=r"no answer within 0\.2 s"):
-            one.ask(0.0, Round, 0.2)
+            one.ask(0.0, Timed, 0.2)
 
 
 def test_a_worker_sleeps_when_it_has_answered(tmp_path: Path) -> None:
     with worker("Spins") as one:
         one.ask(task_of(relu(tmp_path)), Loaded, 60)
         assert not process.runs(one.process_id)
-        one.ask(0.0, Round, 60)
+        one.ask(0.0, Timed, 60)
         assert not process.runs(one.process_id)
 
 

@@ -18,7 +18,7 @@ class Loaded:
 
 
 @dataclass(frozen=True)
-class Round:
+class Timed:
     """To a round's seconds: those that each run took."""
 
     seconds: Sequence[float]
@@ -41,4 +41,4 @@ class Refused:
     failed: bool
 
 
-Answer = Loaded | Round | Finished | Refused
+Answer = Loaded | Timed | Finished | Refused

@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from vtensor.benchmark.agreement import BOUNDS, difference
-from vtensor.benchmark.messages import Answer, Finished, Loaded, Round
+from vtensor.benchmark.messages import Answer, Finished, Loaded, Timed
 from vtensor.benchmark.peer import Precision, Task, peer_at
 from vtensor.benchmark.process import Gone, Worker
 from vtensor.errors import PeerError
@@ -149,5 +149,5 @@ def _take_turns(contenders: Sequence[Contender], settings: Settings, advance: Ad
             if one.worker is None:
                 continue
             advance(f"round {number + 1} of {settings.rounds}, {one.peer}")
-            if answer := one.ask(settings.seconds / settings.rounds, Round):
+            if answer := one.ask(settings.seconds / settings.rounds, Timed):
                 one.rounds.append(answer.seconds)

@@ -12,7 +12,7 @@ from time import perf_counter
 
 import numpy as np
 
-from vtensor.benchmark.messages import Answer, Finished, Loaded, Refused, Round
+from vtensor.benchmark.messages import Answer, Finished, Loaded, Refused, Timed
 from vtensor.benchmark.peer import Peer, Task, peer_at
 from vtensor.errors import PeerError
 
@@ -55,7 +55,7 @@ def load(peer: Peer, task: Task) -> Loaded:
     return Loaded(ready - begin, end - begin, [np.array(output) for output in outputs])
 
 
-def timed(peer: Peer, budget_s: float) -> Round:
+def timed(peer: Peer, budget_s: float) -> Timed:
     """Runs for some seconds, at least one, after one that brings back the caches."""
     peer.run()
     seconds = list[float]()
@@ -64,7 +64,7 @@ def timed(peer: Peer, budget_s: float) -> Round:
         begin = perf_counter()
         peer.run()
         seconds.append(perf_counter() - begin)
-    return Round(seconds)
+    return Timed(seconds)
 
 
 def peak_bytes() -> int | None:
