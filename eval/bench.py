@@ -1,8 +1,7 @@
-"""The twelve networks beside four peers: ``python -m eval.bench [NAME...]``.
+"""The twelve networks beside the peers: ``python -m eval.bench [NAME...]``.
 
-``vtensor bench`` with the networks of ``networks/`` for its models, and with TensorFlow and
-PyTorch, which build them from our graphs, for two more peers. Every peer reads the same ONNX file,
-which holds the graph, too.
+``vtensor bench`` with the networks of ``networks/`` for its models. Every peer reads the same ONNX
+file, which holds the graph, too.
 """
 
 from __future__ import annotations
@@ -34,12 +33,6 @@ from vtensor.commands.bench import (
 from vtensor.commands.shared import DebugOption, JsonOption, ThreadsOption, errors
 from vtensor.runtime.executor import Executor
 
-ALL = {
-    **PEERS,
-    "tensorflow": "eval.peers.drivers:TensorFlow",
-    "pytorch": "eval.peers.drivers:PyTorch",
-}
-
 
 def cases(names: Iterable[str], batch: int, size: int | None) -> Iterator[Case]:
     """Each network as a file, which is there until the next one is asked for."""
@@ -58,7 +51,7 @@ def main(
     networks: Annotated[
         list[str] | None, typer.Argument(help=f"Of {', '.join(NETWORKS)}.", metavar="NAME...")
     ] = None,
-    peers: Annotated[str, typer.Option(help="With commas.")] = ",".join(ALL),
+    peers: Annotated[str, typer.Option(help="With commas.")] = ",".join(PEERS),
     precision: PrecisionOption = "f32",
     batch: Annotated[int, typer.Option(min=1, help="Images in a batch.")] = 1,
     size: Annotated[int | None, typer.Option(help="Height and width of images.")] = None,
@@ -75,7 +68,7 @@ def main(
     with errors(debug):
         present(
             cases(chosen(",".join(networks or NETWORKS), NETWORKS, "network"), batch, size),
-            chosen(peers, ALL, "peer"),
+            chosen(peers, PEERS, "peer"),
             chosen(precision, BOUNDS, "precision"),
             Settings(Executor.of(threads).threads, rounds, seconds, limit, seed),
             to,
