@@ -57,7 +57,7 @@ def main(
     size: Annotated[int | None, typer.Option(help="Height and width of images.")] = None,
     threads: ThreadsOption = None,
     rounds: RoundsOption = 10,
-    seconds: SecondsOption = 5.0,
+    seconds: SecondsOption = 3.0,
     limit: LimitOption = 120.0,
     seed: SeedOption = 0,
     to: PlotOption = None,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -134,4 +136,13 @@ class Hungry(Agrees):
 
     def answer(self) -> Array:
         np.ones(1 << 28, np.uint8)
+        return super().answer()
+
+
+class StartsAnother(Agrees):
+    """Leaves the number of a process that it has started beside the model."""
+
+    def answer(self) -> Array:
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+        self.log.with_suffix(".pid").write_text(str(child.pid))
         return super().answer()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from eval.bench import cases
-from tests.benchmark.support import fakes, relu
+from tests.benchmark.support import fakes, relu, task_of
 from vtensor import load_onnx
 from vtensor.benchmark import plot as drawing
+from vtensor.benchmark.ours import VTensor
 from vtensor.benchmark.race import OURS
 from vtensor.cli import app
 from vtensor.commands import bench as command
+from vtensor.errors import PeerError
 
 QUICK = ("--rounds", "2", "--seconds", "0.002", "--threads", "1")
 
@@ -109,6 +112,14 @@ def test_bf16_is_of_the_peers_alone(tmp_path: Path, peers: None) -> None:
     assert found["vtensor"] == ("bf16", "f32", "timed")
     assert found["Agrees"] == ("bf16", "bf16", "timed")
     assert found["onnxruntime"] == ("bf16", "bf16", "skipped")
+
+
+def test_that_we_have_no_bf16_is_said(tmp_path: Path, peers: None) -> None:
+    for precision, said in (("bf16", True), ("f32", False)):
+        ran = vtensor(relu(tmp_path), "--peers", "Absent", "--precision", precision, *QUICK)
+        assert ("VTensor runs in f32: it has no bf16 yet" in ran.stderr) == said
+    with pytest.raises(PeerError, match="no bf16"):
+        VTensor().load(replace(task_of(relu(tmp_path)), precision="bf16"))
 
 
 @pytest.mark.parametrize(

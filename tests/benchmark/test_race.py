@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -157,3 +158,22 @@ def test_a_worker_that_never_sleeps_is_given_up(
     ):
         one.ask(task_of(relu(tmp_path)), Loaded, 60)
     assert not process.runs(one.process_id)
+
+
+def test_what_a_worker_has_started_ends_with_it(tmp_path: Path) -> None:
+    file = relu(tmp_path)
+    with worker("StartsAnother") as one:
+        one.ask(task_of(file), Loaded, 60)
+        child = int(file.with_suffix(".pid").read_text())
+        assert lives(child)
+    until = time.monotonic() + 10
+    while lives(child):
+        assert time.monotonic() < until
+
+
+def lives(process: int) -> bool:
+    """True for a process that has not ended; one that nobody has waited for has, too."""
+    try:
+        return ") Z " not in Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from multiprocessing import Pipe
 from pathlib import Path
 from types import TracebackType
@@ -44,7 +45,7 @@ class Worker:
     """
 
     def __init__(self, place: str, threads: int) -> None:
-        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed in close()
+        self._log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  # see close()
         self._pipe, theirs = Pipe()
         program = [sys.executable, "-m", "vtensor.benchmark.worker", str(theirs.fileno()), place]
         self._process = subprocess.Popen(
@@ -54,6 +55,7 @@ class Worker:
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
+            start_new_session=True,  # so that what it starts can be ended with it
         )
         theirs.close()
 
@@ -86,9 +88,10 @@ class Worker:
         return self._process.pid
 
     def close(self) -> None:
-        """End the process."""
+        """End the process, and those that it has started."""
         self._pipe.close()
-        self._process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(self.process_id, signal.SIGKILL)
         self._process.wait()
         self._log.close()
 

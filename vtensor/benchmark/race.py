@@ -22,6 +22,9 @@ Advance = Callable[[str], None]
 #: The place of ourselves, by the name under which we stand first in every race.
 OURS = {"vtensor": "vtensor.benchmark.ours:VTensor"}
 
+#: In which we run whatever the peers do, as long as sessions have no other.
+OUR_PRECISION: Precision = "f32"
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -113,7 +116,7 @@ def race(
     """Load all, compare them with us, then time them in turns.
 
     Args:
-        task: what is run; we ourselves run it in f32, whatever its precision is.
+        task: what is run; its precision is the peers'.
         peers: places by name.
         advance: is told what is being done.
 
@@ -121,7 +124,7 @@ def race(
         We ourselves, then the peers in order.
     """
     limit_s = settings.limit_s
-    [ours] = [Contender(name, place, "f32", limit_s) for name, place in OURS.items()]
+    [ours] = [Contender(name, place, OUR_PRECISION, limit_s) for name, place in OURS.items()]
     others = [Contender(name, place, task.precision, limit_s) for name, place in peers.items()]
     with ExitStack() as stack:
         for one in (ours, *others):

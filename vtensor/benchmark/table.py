@@ -8,6 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from vtensor.benchmark.machine import CALM
+from vtensor.benchmark.race import OUR_PRECISION
 from vtensor.benchmark.report import Report, Row
 
 _COLUMNS = ("median", "p99", "std", "min", "of ours", "95 %", "load s", "first s", "MB", "changes")
@@ -26,9 +27,10 @@ def tables(report: Report) -> Iterator[Table]:
         timed = [row for row in rows if row["times"]]
         limits = list(dict.fromkeys(name for row in timed for name in row["limits_s"]))
         title = f"{group}, {report['settings']['threads']} threads"
-        made = Table("model", "peer", title=title, caption=CAPTION, box=None, padding=(0, 1))
-        for name in (*_COLUMNS, *limits):
-            made.add_column(name, justify="right", no_wrap=True)
+        made = Table(title=title, caption=CAPTION, box=None, padding=(0, 1))
+        for name in ("model", "peer", *_COLUMNS, *limits):
+            right = name not in ("model", "peer")
+            made.add_column(name, justify="right" if right else "left", no_wrap=True)
         seen = ""
         for row in timed:
             name = "" if row["model"] == seen else row["model"]
@@ -46,6 +48,9 @@ def notes(report: Report) -> Iterator[str]:
     load = report["machine"]["load_average"]
     if load > CALM:
         yield f"the load average was {load:.1f} at the beginning: others use this machine, too"
+    for group in dict.fromkeys(row["group"] for row in report["rows"]):
+        if group != OUR_PRECISION:
+            yield f"beside peers in {group} VTensor runs in {OUR_PRECISION}: it has no {group} yet"
     for row in report["rows"]:
         if row["status"] != "timed":
             who = f"{row['model']}, {row['precision']}: {row['peer']}"

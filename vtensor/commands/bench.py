@@ -34,7 +34,7 @@ from vtensor.runtime.executor import Executor
 from vtensor.runtime.feeds import Port
 
 #: Columns that a table takes.
-WIDTH = 120
+WIDTH = 132
 
 K = TypeVar("K", bound=str)
 V = TypeVar("V")
