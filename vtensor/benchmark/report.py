@@ -14,7 +14,7 @@ from typing import Any
 from vtensor.benchmark.agreement import BOUNDS
 from vtensor.benchmark.machine import machine
 from vtensor.benchmark.peer import Array, Precision, Task
-from vtensor.benchmark.race import Advance, Contender, Settings, race
+from vtensor.benchmark.race import OURS, Advance, Contender, Settings, race
 from vtensor.benchmark.summary import Logs, Summary, log_ratios, mean_ratio
 
 Row = dict[str, Any]
@@ -47,37 +47,52 @@ def measure(
         advance: is told what is being done.
     """
     about = machine()  # before we are the load ourselves
-    rows, logs = list[Row](), defaultdict[tuple[str, Precision], list[Logs]](list)
-    for case in cases:
-        for precision in precisions:
-
-            def told(what: str, prefix: str = f"{case.name} {precision}") -> None:
-                advance(f"{prefix}: {what}")
-
-            task = Task(case.model, case.feeds, settings.threads, precision)
-            ours, *others = race(task, peers, settings, told)
-            for one in (ours, *others):
-                row = {"model": case.name, "group": precision, **_row(one)}
-                if one.status == ours.status == "timed":
-                    found = log_ratios(one.rounds, ours.rounds)
-                    row["ratio"] = asdict(mean_ratio([found], settings.seed))
-                    if one is not ours:
-                        logs[one.peer, precision].append(found)
-                rows.append(row)
+    rows = [
+        row
+        for case in cases
+        for precision in precisions
+        for row in _rows(case, peers, precision, settings, advance)
+    ]
     return {
         "machine": about,
         "settings": {**asdict(settings), "bounds": dict(BOUNDS)},
         "rows": rows,
-        "means": [
-            {
-                "peer": peer,
-                "group": precision,
-                "models": len(found),
-                **asdict(mean_ratio(found, settings.seed)),
-            }
-            for (peer, precision), found in logs.items()
-        ],
+        "means": list(_means(rows, settings.seed)),
     }
+
+
+def _rows(
+    case: Case,
+    peers: Mapping[str, str],
+    precision: Precision,
+    settings: Settings,
+    advance: Advance,
+) -> list[Row]:
+    """One race: a row for us, then one a peer, with its ratio to us where both were timed."""
+    task = Task(case.model, case.feeds, settings.threads, precision)
+    name = f"{case.name} {precision}"
+    found = race(task, peers, settings, lambda what: advance(f"{name}: {what}"))
+    rows = [{"model": case.name, "group": precision, **_row(one)} for one in found]
+    ours = rows[0]
+    for row in rows:
+        if row["times"] and ours["times"]:
+            logs = log_ratios(row["rounds_s"], ours["rounds_s"])
+            row["ratio"] = asdict(mean_ratio([logs], settings.seed))
+    return rows
+
+
+def _means(rows: Iterable[Row], seed: int) -> Iterator[Row]:
+    """The ratio of each peer over all models on which it has one, in each group."""
+    found = defaultdict[tuple[str, str], list[Logs]](list)
+    for row in rows:
+        if row["peer"] in OURS:
+            ours = row
+        elif row["ratio"]:
+            logs = log_ratios(row["rounds_s"], ours["rounds_s"])
+            found[row["peer"], row["group"]].append(logs)
+    for (peer, group), models in found.items():
+        mean = asdict(mean_ratio(models, seed))
+        yield {"peer": peer, "group": group, "models": len(models), **mean}
 
 
 def _row(one: Contender) -> Row:
@@ -101,8 +116,6 @@ def _row(one: Contender) -> Row:
     }
 
 
-def wrong(report: Report) -> Iterator[str]:
-    """Who disagreed or failed, and how: what makes a benchmark fail."""
-    for row in report["rows"]:
-        if row["status"] in ("disagrees", "failed"):
-            yield f"{row['model']}: {row['peer']} {row['status']}: {row['reason']}"
+def failed(report: Report) -> bool:
+    """True if a peer disagreed or failed; one that is absent or refuses makes nothing fail."""
+    return any(row["status"] in ("disagrees", "failed") for row in report["rows"])

@@ -14,7 +14,7 @@ from vtensor.benchmark.agreement import BOUNDS
 from vtensor.benchmark.peer import Precision
 from vtensor.benchmark.plot import check_plot, plot
 from vtensor.benchmark.race import Settings
-from vtensor.benchmark.report import Case, measure, wrong
+from vtensor.benchmark.report import Case, failed, measure
 from vtensor.benchmark.table import notes, tables
 from vtensor.commands.given import ValueOption, make_feeds, read_arrays
 from vtensor.commands.shared import (
@@ -121,7 +121,7 @@ def present(
         print(f"note: {note}", file=sys.stderr)
     if to:
         plot(report, to)
-    if any(wrong(report)):
+    if failed(report):
         raise typer.Exit(1)
 
 
