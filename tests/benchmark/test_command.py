@@ -122,6 +122,16 @@ def test_that_we_have_no_bf16_is_said(tmp_path: Path, peers: None) -> None:
         VTensor().load(replace(task_of(relu(tmp_path)), precision="bf16"))
 
 
+def test_a_second_model_that_is_not_there_is_said_before_the_first_is_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(OURS, "vtensor", "no.such:Peer")  # nothing is started
+    ran = vtensor(relu(tmp_path), tmp_path / "none.onnx")
+    assert ran.exit_code == 1
+    assert "ModelError" in ran.stderr
+    assert "none.onnx" in ran.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
     [

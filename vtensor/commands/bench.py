@@ -83,14 +83,10 @@ def bench(
     fails.
     """
     with errors(debug):
-        present(
-            (case_of(file, shape, value) for file in models),
-            chosen(peers, PEERS, "peer"),
-            chosen(precision, BOUNDS, "precision"),
-            Settings(Executor.of(threads).threads, rounds, seconds, limit, seed),
-            to,
-            as_json,
-        )
+        known, precisions = chosen(peers, PEERS, "peer"), chosen(precision, BOUNDS, "precision")
+        settings = Settings(Executor.of(threads).threads, rounds, seconds, limit, seed)
+        cases = [case_of(file, shape, value) for file in models]
+        present(cases, known, precisions, settings, to, as_json)
 
 
 def present(
