@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from vtensor.benchmark.race import OUR_PRECISION
 from vtensor.benchmark.report import Report
 from vtensor.errors import InputError
 
@@ -99,10 +100,11 @@ def _bars(
 def _finish(axes: Any, group: str, models: Sequence[str]) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+    title = group if group == OUR_PRECISION else f"{group}, VTensor in {OUR_PRECISION}"
     axes.set_xscale("log")
     low, high = axes.get_xlim()
     axes.set_xlim(min(low, 1 / 1.5) / 1.15, max(high, 1.5) * 1.15)
-    axes.xaxis.set_major_locator(LogLocator(2))
+    axes.xaxis.set_major_locator(LogLocator(10, (1, 1.5, 2, 3, 5, 7)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.axvline(1, color="black", linewidth=1)
@@ -112,4 +114,4 @@ def _finish(axes: Any, group: str, models: Sequence[str]) -> None:
     axes.grid(axis="x", color="0.9")
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.set(title=group, xlabel="time of a run, VTensor = 1 (right: VTensor is faster)")
+    axes.set(title=title, xlabel="time of a run, VTensor = 1 (right: VTensor is faster)")
