@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
+from vtensor.commands.bench import bench
 from vtensor.commands.explain import explain
 from vtensor.commands.export import export
 from vtensor.commands.given import InputOption, ValueOption, make_feeds
@@ -251,7 +252,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
-for command in (explain, export, libs, ops, dispatcher):
+for command in (bench, explain, export, libs, ops, dispatcher):
     app.command()(command)
 
 

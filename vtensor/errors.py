@@ -101,6 +101,10 @@ class SessionClosedError(VTensorError):
     """A session was used after ``close()``."""
 
 
+class PeerError(VTensorError):
+    """A peer of the benchmark does not run a model, or not as it was asked to."""
+
+
 def operand_lines(operands: Mapping[str, tuple[str, Mapping[str, int]]]) -> list[str]:
     """One line an operand, names aligned: ``x : N=8 C=3 H=224 W=224   f32``."""
     width = max((len(role) for role in operands), default=0)

@@ -1,0 +1,80 @@
+"""The twelve networks beside the peers: ``python -m eval.bench [NAME...]``.
+
+``vtensor bench`` with the networks of ``networks/`` for its models. Every peer reads the same ONNX
+file, which holds the graph, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+
+from eval.compare import photograph
+from eval.networks import NETWORKS, build
+from vtensor import save_onnx
+from vtensor.benchmark.agreement import BOUNDS
+from vtensor.benchmark.race import Settings
+from vtensor.benchmark.report import Case
+from vtensor.commands.bench import (
+    PEERS,
+    LimitOption,
+    PlotOption,
+    PrecisionOption,
+    RoundsOption,
+    SecondsOption,
+    SeedOption,
+    chosen,
+    present,
+)
+from vtensor.commands.shared import DebugOption, JsonOption, ThreadsOption, errors
+from vtensor.runtime.executor import Executor
+
+
+def cases(names: Iterable[str], batch: int, size: int | None) -> Iterator[Case]:
+    """Each network as a file, which is there until the next one is asked for."""
+    for name in names:
+        with TemporaryDirectory() as folder:
+            file, graph = Path(folder) / f"{name}.onnx", build(name, batch, size=size)
+            save_onnx(graph, file)
+            feeds = {
+                key: photograph(tuple(graph.values[key].dims.values())) for key in graph.inputs
+            }
+            del graph  # its weights are in the file
+            yield Case(name, file, feeds)
+
+
+def main(
+    networks: Annotated[
+        list[str] | None, typer.Argument(help=f"Of {', '.join(NETWORKS)}.", metavar="NAME...")
+    ] = None,
+    peers: Annotated[str, typer.Option(help="With commas.")] = ",".join(PEERS),
+    precision: PrecisionOption = "f32",
+    batch: Annotated[int, typer.Option(min=1, help="Images in a batch.")] = 1,
+    size: Annotated[int | None, typer.Option(help="Height and width of images.")] = None,
+    threads: ThreadsOption = None,
+    rounds: RoundsOption = 10,
+    seconds: SecondsOption = 3.0,
+    limit: LimitOption = 120.0,
+    seed: SeedOption = 0,
+    to: PlotOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Time networks, all twelve where none is named; the exit code is as of ``vtensor bench``."""
+    with errors(debug):
+        present(
+            cases(chosen(",".join(networks or NETWORKS), NETWORKS, "network"), batch, size),
+            chosen(peers, PEERS, "peer"),
+            chosen(precision, BOUNDS, "precision"),
+            Settings(Executor.of(threads).threads, rounds, seconds, limit, seed),
+            to,
+            as_json,
+        )
+
+
+if __name__ == "__main__":
+    typer.run(main)

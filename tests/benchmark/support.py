@@ -1,0 +1,41 @@
+"""A model of one Relu, what it is fed, and races on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx.parser import parse_model
+
+from vtensor.benchmark.peer import Task
+from vtensor.benchmark.process import Worker
+from vtensor.benchmark.race import Settings
+
+SETTINGS = Settings(threads=1, rounds=3, seconds=0.003, limit_s=120, seed=0)
+RELU = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    relu (float[{rows}, 4] x) => (float[{rows}, 4] y) {{ y = Relu(x) }}
+"""
+
+
+def relu(folder: Path, rows: int | str = 3) -> Path:
+    """The model as a file; its rows may be open."""
+    file = folder / "relu.onnx"
+    onnx.save(parse_model(RELU.format(rows=rows)), file)
+    return file
+
+
+def task_of(file: Path) -> Task:
+    """All of its elements are 1."""
+    return Task(file, {"x": np.ones((3, 4), np.float32)}, SETTINGS.threads, "f32")
+
+
+def fakes(*names: str) -> dict[str, str]:
+    """Places of made-up peers."""
+    return {name: f"tests.benchmark.fakes:{name}" for name in names}
+
+
+def worker(name: str) -> Worker:
+    """The process of a made-up peer."""
+    return Worker(fakes(name)[name], SETTINGS.threads)

@@ -1,0 +1,38 @@
+"""Whether two peers compute the same: asked before anything is timed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from vtensor.benchmark.peer import Array, Precision
+from vtensor.errors import PeerError
+
+#: Largest difference that is accepted, of the largest output. In bf16, whose numbers are 2**-8
+#: apart, every layer rounds, and a Softmax at the end magnifies that (0.51 on VGG19): there
+#: the bound tells another network, and no more.
+BOUNDS: Mapping[Precision, float] = {"f32": 1e-4, "bf16": 0.75}
+
+
+def difference(ours: Sequence[Array], theirs: Sequence[Array]) -> float:
+    """The largest difference of any output, of that output's largest value; NaN if one is NaN.
+
+    Raises:
+        PeerError: there are other outputs, or of other sizes.
+
+    >>> one, other = np.array([1.0, 4.0]), np.array([1.5, 4.0])
+    >>> difference([one], [other]), difference([one], [one * np.nan])
+    (0.125, nan)
+    """
+    shapes = [array.shape for array in ours], [array.shape for array in theirs]
+    if shapes[0] != shapes[1]:
+        raise PeerError(f"its outputs are {shapes[1]}, ours are {shapes[0]}")
+    return float(np.max([_relative(a, b) for a, b in zip(ours, theirs, strict=True)], initial=0.0))
+
+
+def _relative(ours: Array, theirs: Array) -> float:
+    if not ours.size:
+        return 0.0
+    a, b = ours.astype(np.float64), theirs.astype(np.float64)
+    return float(np.abs(a - b).max() / (np.abs(a).max() or 1.0))

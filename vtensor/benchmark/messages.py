@@ -1,0 +1,44 @@
+"""What a worker answers over its pipe. It is asked with a Task, with a round's seconds, or None."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from vtensor.benchmark.peer import Array
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """To a Task: seconds until the peer was ready, and until it had the outputs of a first run."""
+
+    load_s: float
+    first_s: float
+    outputs: Sequence[Array]
+
+
+@dataclass(frozen=True)
+class Timed:
+    """To a round's seconds: those that each run took."""
+
+    seconds: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """To None: the most memory that the process held, and what the peer says of itself."""
+
+    peak_bytes: int | None
+    conversions: int | None
+    limits: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Refused:
+    """To anything: no. ``failed`` is False where the peer itself gave the reason."""
+
+    reason: str
+    failed: bool
+
+
+Answer = Loaded | Timed | Finished | Refused

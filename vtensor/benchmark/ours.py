@@ -1,0 +1,28 @@
+"""VTensor as one of the peers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vtensor.benchmark.peer import Array, Peer, Task
+from vtensor.errors import PeerError
+
+
+class VTensor(Peer):
+    """A session on the model's file."""
+
+    distribution = "vtensor-layouts"
+
+    def load(self, task: Task) -> None:
+        from vtensor.runtime.session import Session
+
+        if task.precision != "f32":
+            raise PeerError(f"sessions have no {task.precision} yet")
+        self._feeds = task.feeds
+        self._session = Session(task.model, threads=task.threads)
+
+    def run(self) -> Sequence[Array]:
+        return self._session.run(None, self._feeds)
+
+    def conversions(self) -> int:
+        return len(self._session.conversions)

@@ -1,0 +1,143 @@
+"""The other end of a worker's pipe: a peer's process, started, asked, and ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from multiprocessing import Pipe
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from vtensor.benchmark.messages import Answer, Refused
+from vtensor.benchmark.peer import Task
+from vtensor.errors import VTensorError
+
+A = TypeVar("A", bound=Answer)
+
+#: Every process computes in f32 where f32 is asked for, and has one team of threads.
+_ENVIRONMENT = {"ONEDNN_DEFAULT_FPMATH_MODE": "STRICT", "TF_CPP_MIN_LOG_LEVEL": "2"}
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+#: How long a process may go on spinning after its answer, and how often we look.
+REST_S, LOOK_S = 2.0, 0.002
+
+
+class Gone(VTensorError):
+    """A worker refused, failed, died or hung; ``failed`` is False where it gave a reason."""
+
+    def __init__(self, reason: str, *, failed: bool = True) -> None:
+        super().__init__(reason)
+        self.failed = failed
+
+
+class Worker:
+    """A peer's process.
+
+    Args:
+        place: ``"package.module:Class"`` of the peer.
+        threads: how many threads its libraries make.
+    """
+
+    def __init__(self, place: str, threads: int) -> None:
+        self._log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  # see close()
+        self._pipe, theirs = Pipe()
+        program = [sys.executable, "-m", "vtensor.benchmark.worker", str(theirs.fileno()), place]
+        self._process = subprocess.Popen(
+            program,
+            env=os.environ | _ENVIRONMENT | dict.fromkeys(_THREADS, str(threads)),
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,  # so that what it starts can be ended with it
+        )
+        theirs.close()
+
+    def ask(self, request: Task | float | None, wanted: type[A], limit_s: float) -> A:
+        """Send a request, wait for its answer, and for the process to sleep again.
+
+        Args:
+            request, wanted: as ``messages.py`` pairs them.
+            limit_s: seconds that the answer may take.
+
+        Raises:
+            Gone: it refused, failed, died, or took too long.
+        """
+        try:
+            self._pipe.send(request)
+            if not self._pipe.poll(limit_s):
+                raise Gone(f"no answer within {limit_s:g} s")
+            answer = self._pipe.recv()
+        except (EOFError, OSError):
+            raise Gone(self._death()) from None
+        if isinstance(answer, Refused):
+            raise Gone(answer.reason, failed=answer.failed)
+        assert isinstance(answer, wanted), f"{answer} answers {request}"
+        self._rest()
+        return answer
+
+    @property
+    def process_id(self) -> int:
+        """As the system knows it."""
+        return self._process.pid
+
+    def close(self) -> None:
+        """End the process, and those that it has started."""
+        self._pipe.close()
+        with suppress(ProcessLookupError):
+            os.killpg(self.process_id, signal.SIGKILL)
+        self._process.wait()
+        self._log.close()
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _rest(self) -> None:
+        """Wait until no thread of the process runs: pools of threads spin before they sleep.
+
+        Raises:
+            Gone: it does not come to rest, so that nothing else can be timed beside it.
+        """
+        until = time.monotonic() + REST_S
+        while runs(self.process_id):
+            if time.monotonic() > until:
+                raise Gone(f"its threads still run {REST_S:g} s after its answer")
+            time.sleep(LOOK_S)
+
+    def _death(self) -> str:
+        code = self._process.wait()
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        self._log.seek(0)
+        lines = self._log.read().strip().splitlines()
+        return f"its process died, {how}" + (f": {lines[-1]}" if lines else "")
+
+
+def runs(process: int) -> bool:
+    """True while a thread of a process runs, or could; False where the system does not tell."""
+    tasks = Path(f"/proc/{process}/task")
+    if not tasks.exists():
+        return False
+    states = (_state(task / "stat") for task in tasks.iterdir())
+    return "R" in states
+
+
+def _state(stat: Path) -> str:
+    """The letter after the name, which stands in brackets and may hold any character."""
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0]
+    except OSError:  # the thread has just ended
+        return ""

@@ -1,0 +1,76 @@
+"""A report as tables, one a precision, and as lines of who was not timed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from vtensor.benchmark.machine import CALM
+from vtensor.benchmark.race import OUR_PRECISION
+from vtensor.benchmark.report import Report, Row
+
+_COLUMNS = ("median", "p99", "std", "min", "of ours", "95 %", "load s", "first s", "MB", "changes")
+
+CAPTION = (
+    "median to min: ms of a run; of ours: times that of VTensor in f32, and its interval; load s,"
+    " first s: until the model was ready, and until it had run once; MB: the most that the process"
+    " held; changes: of layout, left in a run"
+)
+
+
+def tables(report: Report) -> Iterator[Table]:
+    """A table for each precision; a line for each peer on each model."""
+    for group in dict.fromkeys(row["group"] for row in report["rows"]):
+        rows = [row for row in report["rows"] if row["group"] == group]
+        timed = [row for row in rows if row["times"]]
+        limits = list(dict.fromkeys(name for row in timed for name in row["limits_s"]))
+        title = f"{group}, {report['settings']['threads']} threads"
+        made = Table(title=title, caption=CAPTION, box=None, padding=(0, 1))
+        for name in ("model", "peer", *_COLUMNS, *limits):
+            right = name not in ("model", "peer")
+            made.add_column(name, justify="right" if right else "left", no_wrap=True)
+        seen = ""
+        for row in timed:
+            name = "" if row["model"] == seen else row["model"]
+            made.add_row(name, row["peer"], *_cells(row), *_milliseconds(row["limits_s"], limits))
+            seen = row["model"]
+        for mean in report["means"]:
+            if mean["group"] == group:
+                name = f"geometric mean of {mean['models']}"
+                made.add_row(name, mean["peer"], *[""] * 4, *_ratio(mean), style="bold")
+        yield made
+
+
+def notes(report: Report) -> Iterator[str]:
+    """What has to be known beside the tables: a machine that is not calm, and who is missing."""
+    load = report["machine"]["load_average"]
+    if load > CALM:
+        yield f"the load average was {load:.1f} at the beginning: others use this machine, too"
+    for group in dict.fromkeys(row["group"] for row in report["rows"]):
+        if group != OUR_PRECISION:
+            yield f"beside peers in {group} VTensor runs in {OUR_PRECISION}: it has no {group} yet"
+    for row in report["rows"]:
+        if row["status"] != "timed":
+            who = f"{row['model']}, {row['precision']}: {row['peer']}"
+            yield f"{who} {row['status']}: {row['reason']}"
+
+
+def _cells(row: Row) -> Iterator[str]:
+    times, peak = row["times"], row["peak_bytes"]
+    yield from (f"{times[key] * 1e3:.2f}" for key in ("median_s", "p99_s", "std_s", "min_s"))
+    yield from _ratio(row["ratio"])
+    yield from (f"{row['load_s']:.2f}", f"{row['first_s']:.2f}")
+    yield f"{peak / 1e6:.0f}" if peak else ""
+    yield "" if row["conversions"] is None else str(row["conversions"])
+
+
+def _ratio(ratio: Mapping[str, Any] | None) -> tuple[str, str]:
+    if ratio is None:
+        return "", ""
+    return f"{ratio['value']:.2f}", f"{ratio['low']:.2f} to {ratio['high']:.2f}"
+
+
+def _milliseconds(limits: Mapping[str, float], names: Sequence[str]) -> Iterator[str]:
+    return (f"{limits[name] * 1e3:.2f}" if name in limits else "" for name in names)

@@ -1,0 +1,83 @@
+"""The program of one peer's process: ``python -m vtensor.benchmark.worker FD PLACE``.
+
+It answers requests over a pipe (``messages.py``), one after another, and sleeps between them.
+"""
+
+from __future__ import annotations
+
+import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+from vtensor.benchmark.messages import Answer, Finished, Loaded, Refused, Timed
+from vtensor.benchmark.peer import Peer, Task, peer_at
+from vtensor.errors import PeerError
+
+#: How Linux calls the most memory that a process has held. ``ru_maxrss`` would not do: it begins
+#: with what the process held that started this one.
+_PEAK = "VmHWM:"
+
+
+def serve(peer: Peer, pipe: Connection) -> None:
+    """Answer until the other end is closed."""
+    try:
+        while True:
+            try:
+                pipe.send(answer(peer, pipe.recv()))
+            except PeerError as error:
+                pipe.send(Refused(str(error), failed=False))
+            except Exception as error:  # whatever a peer raises is its own, and said
+                pipe.send(Refused(f"{type(error).__name__}: {error}", failed=True))
+    except EOFError:
+        return
+
+
+def answer(peer: Peer, request: Task | float | None) -> Answer:
+    """What is done for one request."""
+    if isinstance(request, Task):
+        return load(peer, request)
+    if request is None:
+        peak = peak_bytes()  # before what follows takes more
+        return Finished(peak, peer.conversions(), dict(peer.limits()))
+    return timed(peer, request)
+
+
+def load(peer: Peer, task: Task) -> Loaded:
+    """Get ready and run once; outputs are copied, since a peer may use their memory again."""
+    begin = perf_counter()
+    peer.load(task)
+    ready = perf_counter()
+    outputs = peer.run()
+    end = perf_counter()
+    return Loaded(ready - begin, end - begin, [np.array(output) for output in outputs])
+
+
+def timed(peer: Peer, budget_s: float) -> Timed:
+    """Runs for some seconds, at least one, after one that brings back the caches."""
+    peer.run()
+    seconds = list[float]()
+    until = perf_counter() + budget_s
+    while not seconds or perf_counter() < until:
+        begin = perf_counter()
+        peer.run()
+        seconds.append(perf_counter() - begin)
+    return Timed(seconds)
+
+
+def peak_bytes() -> int | None:
+    """The most memory that this process has held; None where the system does not tell.
+
+    >>> peak_bytes() is None or peak_bytes() > 1 << 20
+    True
+    """
+    status = Path("/proc/self/status")
+    lines = status.read_text().splitlines() if status.exists() else []
+    found = [int(line.split()[1]) for line in lines if line.startswith(_PEAK)]
+    return found[0] * 1024 if found else None
+
+
+if __name__ == "__main__":
+    serve(peer_at(sys.argv[2])(), Connection(int(sys.argv[1])))
