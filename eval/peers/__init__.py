@@ -7,8 +7,8 @@ goes through the graph, ``alike.py`` has what both say alike. Both frameworks co
 
 from __future__ import annotations
 
-from vtensor.errors import VTensorError
+from vtensor.errors import PeerError
 
 
-class CannotBuild(VTensorError):
+class CannotBuild(PeerError):
     """A framework has no words for a graph; names node and operator."""

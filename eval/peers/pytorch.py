@@ -57,12 +57,22 @@ def emit(graph: Graph) -> Any:
     return module
 
 
-def compiled(module: Any) -> Callable[[Mapping[str, Tensor]], Sequence[Tensor]]:
-    """The module in channels last, by inductor, for inference: weights are frozen."""
+def compiled(module: Any, *, bf16: bool = False) -> Callable[..., Sequence[Tensor]]:
+    """The module in channels last, by inductor, for inference: weights are frozen.
+
+    Args:
+        module: from ``emit``.
+        bf16: multiply in bf16, by autocast; that is no slower than a module that is bf16 all over
+            (on ResNet-50 and MobileNet v2), and more exact.
+    """
     torch._inductor.config.freezing = True
     fast = torch.compile(module.to(memory_format=torch.channels_last))
-    made: Callable[[Mapping[str, Tensor]], Sequence[Tensor]] = torch.inference_mode()(fast)
-    return made
+
+    def run(feeds: Mapping[str, Tensor]) -> Sequence[Tensor]:
+        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            return [output.float() for output in fast(feeds)]
+
+    return run
 
 
 def _take_biases(module: Any) -> None:

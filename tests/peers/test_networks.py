@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import random
-
 import numpy as np
 import pytest
 
 from eval.compare import TOLERANCE, difference, photograph
 from eval.networks import NAMES, build
-from eval.networks.layers import Net
-from tests.networks.test_built import ALL, SMALL
+from tests.networks.test_built import ALL, QUICK, SMALL
+from tests.peers.blocks import block
 from tests.peers.conftest import Emitting
-from vtensor import Graph, Session
-
-#: Networks that ``make test`` runs.
-QUICK = random.Random(2).sample(NAMES, 3)
-
-
-def block() -> Graph:
-    """Two convolutions with all that may follow one."""
-    net = Net("block", 2, 16, 0)
-    x = net.image
-    for name in ("first", "second"):
-        x = net.relu(net.batch_norm(net.conv(x, name, 32, 3, bias=True), f"{name}/bn"))
-    net.graph.output(x)
-    return net.graph.seal()
+from vtensor import Session
 
 
 def check(emitting: Emitting, name: str) -> None:
