@@ -59,3 +59,14 @@ def test_compiled_is_the_same_with_all_norms_folded() -> None:
     [fast] = pytorch.compiled(module)(feeds)
     assert difference(np.asarray(fast), np.asarray(plain)) <= TOLERANCE
     assert counters["inductor"]["mkldnn_unary_fusion_matcher_count"] == 2
+
+
+@ALL
+def test_xla_computes_the_same() -> None:
+    pytest.importorskip("tensorflow")
+    from eval.peers import tensorflow
+
+    graph = build("googlenet", size=64)
+    feeds = tensorflow.FRAMEWORK.feeds(graph, {"image": photograph((1, 3, 64, 64))})
+    [plain], [xla] = (tensorflow.emit(graph, xla=xla)(feeds) for xla in (False, True))
+    assert difference(np.asarray(xla), np.asarray(plain)) <= TOLERANCE
