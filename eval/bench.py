@@ -1,7 +1,8 @@
 """The twelve networks beside the peers: ``python -m eval.bench [NAME...]``.
 
-``vtensor bench`` with the networks of ``networks/`` for its models. Every peer reads the same ONNX
-file, which holds the graph, too.
+``vtensor bench`` with the networks of ``networks/`` for its models, and two peers more, which
+say a graph in words of their own (``peers/``). Every peer reads the same ONNX file, which holds the
+graph, too.
 """
 
 from __future__ import annotations
@@ -33,6 +34,12 @@ from vtensor.commands.bench import (
 from vtensor.commands.shared import DebugOption, JsonOption, ThreadsOption, errors
 from vtensor.runtime.executor import Executor
 
+#: Places of the peers that run graphs, by the names of ``--peers``.
+FRAMEWORKS = {
+    "tensorflow": "eval.peers.drivers:TensorFlow",
+    "pytorch": "eval.peers.drivers:PyTorch",
+}
+
 
 def cases(names: Iterable[str], batch: int, size: int | None) -> Iterator[Case]:
     """Each network as a file, which is there until the next one is asked for."""
@@ -51,7 +58,7 @@ def main(
     networks: Annotated[
         list[str] | None, typer.Argument(help=f"Of {', '.join(NETWORKS)}.", metavar="NAME...")
     ] = None,
-    peers: Annotated[str, typer.Option(help="With commas.")] = ",".join(PEERS),
+    peers: Annotated[str, typer.Option(help="With commas.")] = ",".join(PEERS | FRAMEWORKS),
     precision: PrecisionOption = "f32",
     batch: Annotated[int, typer.Option(min=1, help="Images in a batch.")] = 1,
     size: Annotated[int | None, typer.Option(help="Height and width of images.")] = None,
@@ -68,7 +75,7 @@ def main(
     with errors(debug):
         present(
             cases(chosen(",".join(networks or NETWORKS), NETWORKS, "network"), batch, size),
-            chosen(peers, PEERS, "peer"),
+            chosen(peers, PEERS | FRAMEWORKS, "peer"),
             chosen(precision, BOUNDS, "precision"),
             Settings(Executor.of(threads).threads, rounds, seconds, limit, seed),
             to,

@@ -1,0 +1,106 @@
+"""Operators that frameworks say alike: given the framework's function, what says a node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from eval.peers.walk import Call, Dims, Emitter, Placed, Tensor
+
+
+def pointwise(function: Callable[..., Tensor]) -> Emitter:
+    """A function of single elements, operands repeated along the dims that they lack."""
+
+    def say(call: Call) -> Placed:
+        whole = (p.dims for p in call.operands if p.dims and len(p.dims) == len(call.output.dims))
+        order = next(whole, call.order)
+        return Placed(function(*(call.operand(i, order) for i in range(len(call.operands)))), order)
+
+    return say
+
+
+def product(matmul: Callable[[Tensor, Tensor], Tensor]) -> Emitter:
+    """Matrices, or stacks of them: rows, and columns, are one dim for the function."""
+
+    def say(call: Call) -> Placed:
+        (a, b), over = call.inputs, call.op.over
+        batch = [dim for dim in a.dims if dim in b.dims and dim != over]
+        rows, columns = ([dim for dim in t.dims if dim not in (*batch, over)] for t in (a, b))
+        left = call.operand(0, [*batch, "*".join(rows), over])
+        right = call.operand(1, [*batch, over, "*".join(columns)])
+        made, order = matmul(left, right), (*batch, *rows, *columns)
+        if len(rows) != 1 or len(columns) != 1:
+            made = call.framework.reshape(made, [call.output.size(dim) for dim in order])
+        return Placed(made, order)
+
+    return say
+
+
+def concat(function: Callable[[Sequence[Tensor], int], Tensor]) -> Emitter:
+    """Tensors one behind another along an axis."""
+
+    def say(call: Call) -> Placed:
+        parts = [call.operand(i, call.order) for i in range(len(call.operands))]
+        return Placed(function(parts, call.order.index(call.op.axis)), call.order)
+
+    return say
+
+
+def mean(function: Callable[[Tensor, Sequence[int], bool], Tensor]) -> Emitter:
+    """The mean over some axes."""
+
+    def say(call: Call) -> Placed:
+        dims, gone = call.operands[0].dims, call.op.axes
+        kept = dims if call.op.keepdims else tuple(dim for dim in dims if dim not in gone)
+        axes = [dims.index(dim) for dim in gone]
+        whole = call.operand(0, dims)
+        return Placed(function(whole, axes, call.op.keepdims) if axes else whole, kept)
+
+    return say
+
+
+def softmax(function: Callable[[Tensor, int], Tensor]) -> Emitter:
+    """Along one axis; dims of size 1 are no matter."""
+
+    def say(call: Call) -> Placed:
+        x, order = call.inputs[0], call.operands[0].dims
+        long = [dim for dim in call.op.axis if x.size(dim) > 1] or call.op.axis[:1]
+        if len(long) > 1:
+            raise call.refuse(f"along several dims, {' '.join(long)}")
+        return Placed(function(call.operand(0, order), order.index(long[0])), order)
+
+    return say
+
+
+def reshape(call: Call) -> Placed:
+    """The elements in the order of presentation under other sizes."""
+    [x], y = call.inputs, call.output
+    counted = call.operand(0, tuple(x.dims))
+    return Placed(call.framework.reshape(counted, tuple(y.dims.values())), tuple(y.dims))
+
+
+def rename(call: Call) -> Placed:
+    """The same tensor under other names."""
+    [(tensor, dims)], new = call.operands, dict(call.op.names)
+    return Placed(tensor, tuple(new.get(dim, dim) for dim in dims))
+
+
+def identity(call: Call) -> Placed:
+    """The same tensor."""
+    return call.operands[0]
+
+
+def padded(call: Call) -> tuple[Tensor, Dims, list[tuple[int, int]]]:
+    """What a Pad has to say: its operand, the dims of that, and the elements around each axis.
+
+    Raises:
+        CannotBuild: what is put there is no constant.
+    """
+    op, half, order = call.op, len(call.op.axes), call.operands[0].dims
+    if op.mode != "constant":
+        raise call.refuse(f"mode {op.mode}")
+    rows = dict(zip(op.axes, zip(op.pads[:half], op.pads[half:], strict=True), strict=True))
+    return call.operand(0, order), order, [rows.get(dim, (0, 0)) for dim in order]
+
+
+#: What needs no function of the framework's.
+MOVES = {"Identity": identity, "Rename": rename, "Reshape": reshape}
