@@ -82,6 +82,16 @@ def test_the_report_is_exact(measured: Profile, golden: Golden) -> None:
     golden.check(text_of(replace(measured, steps=tuple(map(anywhere, measured.steps)))))
 
 
+def test_runs_that_differ_are_said_to(measured: Profile) -> None:
+    assert "runs differ" not in text_of(measured)
+    times = measured.times.copy()
+    for run, call in enumerate((1, 2, 3)):  # each run is disturbed, but each elsewhere
+        times[run, call:, 1] += 40_000
+        times[run, call + 1 :, 0] += 40_000
+    disturbed = replace(measured, times=times)
+    assert "medians of steps add up to 66% of it; what else ran?" in text_of(disturbed)
+
+
 def test_what_a_run_is_made_of(measured: Profile) -> None:
     assert measured.run_ns == END * 1000
     assert list(measured.gaps) == [10_000, 11_000, 3000]

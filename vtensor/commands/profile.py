@@ -39,6 +39,9 @@ from vtensor.report import Line
 if TYPE_CHECKING:
     from vtensor.runtime.profile import Profile, Work
 
+#: Where nothing disturbs the runs, medians of steps add up to nearly that of their sum.
+QUIET = 0.9
+
 #: Columns behind a name: their titles.
 _TITLES = f"{'ms':>9} {'share':>7} {'GFLOP/s':>9} {'GB/s':>7} {'of peak':>8}"
 
@@ -100,6 +103,11 @@ def profile_lines(profile: Profile, top: int) -> Iterator[Line]:
     yield Line("", f"  steps {profile.busy_ns / 1e6:.3f} ms; gaps {lost}")
     yield Line("", f"  {total.operations / 1e9:.3f} GFLOP, {total.bytes / 1e6:.2f} MB by all steps")
     yield Line("note", f"  {_machine(profile)}")
+    if total.ns < QUIET * profile.busy_ns:
+        share = f"{total.ns / profile.busy_ns:.0%}"
+        yield Line(
+            "ref", f"  runs differ: medians of steps add up to {share} of it; what else ran?"
+        )
     for name, group in profile.overheads.items():
         what = f"  {name} ({group.steps}): {group.ns / 1e6:.3f} ms ({group.ns / run_ns:.1%})"
         yield Line("ref" if group.steps else "note", what)
