@@ -37,7 +37,7 @@ from vtensor.pictures.timeline import profile_picture
 from vtensor.report import Line
 
 if TYPE_CHECKING:
-    from vtensor.runtime.profile import Profile, Work
+    from vtensor.runtime.profile import Profile, ProfiledStep, Work
 
 #: Where nothing disturbs the runs, medians of steps add up to nearly that of their sum.
 QUIET = 0.9
@@ -95,6 +95,24 @@ def profile(
 
 def profile_lines(profile: Profile, top: int) -> Iterator[Line]:
     """A profile, line by line, with so many of its slowest steps."""
+    yield from _summary(profile)
+    by = {
+        "operator": profile.by(lambda step: step.op),
+        "library": profile.by(lambda step: step.library),
+    }
+    for title, groups in by.items():
+        named = {f"{name} ({group.steps})": group for name, group in groups.items()}
+        yield from _table(profile, f"by {title} (steps)", named)
+    slowest = {_title(one): one for one in sorted(profile.steps, key=lambda one: -one.ns)[:top]}
+    yield from _table(profile, f"the slowest {len(slowest)} of {len(profile.steps)}", slowest)
+
+
+def _title(one: ProfiledStep) -> str:
+    step = one.step
+    return f"{step.node.name}: {step.op} on {step.library}, {' + '.join(step.kernels)}"
+
+
+def _summary(profile: Profile) -> Iterator[Line]:
     total, gaps, run_ns = profile.total, profile.gaps, profile.run_ns
     runs = f"median of {len(profile.runs)} runs on {profile.threads} threads"
     yield Line("head", f"{profile.name}: {run_ns / 1e6:.3f} ms, {runs}")
@@ -104,27 +122,11 @@ def profile_lines(profile: Profile, top: int) -> Iterator[Line]:
     yield Line("", f"  {total.operations / 1e9:.3f} GFLOP, {total.bytes / 1e6:.2f} MB by all steps")
     yield Line("note", f"  {_machine(profile)}")
     if total.ns < QUIET * profile.busy_ns:
-        share = f"{total.ns / profile.busy_ns:.0%}"
-        yield Line(
-            "ref", f"  runs differ: medians of steps add up to {share} of it; what else ran?"
-        )
+        share = f"medians of steps add up to {total.ns / profile.busy_ns:.0%} of it"
+        yield Line("ref", f"  runs differ: {share}; what else ran?")
     for name, group in profile.overheads.items():
         what = f"  {name} ({group.steps}): {group.ns / 1e6:.3f} ms ({group.ns / run_ns:.1%})"
         yield Line("ref" if group.steps else "note", what)
-    by = {
-        "operator": profile.by(lambda step: step.op),
-        "library": profile.by(lambda step: step.library),
-    }
-    for title, groups in by.items():
-        named = {f"{name} ({group.steps})": group for name, group in groups.items()}
-        yield from _table(profile, f"by {title} (steps)", named)
-    slowest = sorted(profile.steps, key=lambda one: -one.ns)[:top]
-    named_steps = {
-        f"{one.step.node.name}: {one.step.op} on {one.step.library}, "
-        f"{' + '.join(one.step.kernels)}": one
-        for one in slowest
-    }
-    yield from _table(profile, f"the slowest {len(slowest)} of {len(profile.steps)}", named_steps)
 
 
 def _machine(profile: Profile) -> str:
