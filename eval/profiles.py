@@ -17,7 +17,7 @@ from rich.table import Table
 from eval.networks import NAMES
 from eval.processes import Row, chosen, measure
 from vtensor.commands.shared import print_json, progress
-from vtensor.runtime.executor import available_threads
+from vtensor.runtime.processors import available_threads
 
 #: What steps count as, and how the table calls it.
 KINDS = {
