@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from vtensor.checks import compile_text
 from vtensor.errors import DescriptionError, LayoutNotSupported, VTensorError
 
 if TYPE_CHECKING:
-    from ptensor.evaluation import Call
+    from ptensor.evaluation import Call, Step
 
 
 @dataclass(eq=False)
@@ -65,6 +65,16 @@ class RegisteredLibrary:
         limit = self.code["limit_isa_handler"]
         if limit is not None and not self.absent:
             limit(cap)
+
+    def peaks(self, nbytes: int) -> Iterator[tuple[str, Step, int]]:
+        """Steps that show how fast the machine is, if the library has such.
+
+        Each with what it counts: ``"product"``, operations on f32, or ``"copy"``, bytes read and
+        written while ``nbytes`` are copied.
+        """
+        steps = self.code["peaks_handler"]
+        if steps is not None and not self.absent:
+            yield from steps(nbytes)
 
     @property
     def transforms(self) -> bool:

@@ -21,6 +21,7 @@ KEYS: dict[str, tuple[tuple[type, ...], bool, str]] = {
     "confirm": ((str,), False, '"module:function"(call, row) -> None, or why not'),
     "version": ((str,), False, '"module:function" -> text: version, and where it was found'),
     "limit_isa": ((str,), False, '"module:function"(cap) caps the instruction set'),
+    "peaks": ((str,), False, '"module:function"(nbytes) -> steps that show what the machine can'),
     "python": ((bool,), False, "true when the transformer computes in Python"),
     "invokers": ((list,), False, "modules that hold the library's own invokers"),
 }
@@ -32,6 +33,7 @@ HANDLERS = (
     "confirm",
     "version",
     "limit_isa",
+    "peaks",
 )
 
 

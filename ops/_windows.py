@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 from typing import Any, NamedTuple, Protocol
 
 from ops._writing import parameters
@@ -190,6 +191,18 @@ def _same_pads(
         begins.append(total // 2 if upper else total - total // 2)
         ends.append(total - begins[-1])
     return (*begins, *ends)
+
+
+def convolution_cost(_op: object, _x: VTensor, w: VTensor, *rest: VTensor) -> int:
+    """A product and a sum for each element of y, the last operand, and each of its kernel."""
+    kernel = prod(size for dim, size in w.dims.items() if dim not in "GO")
+    return 2 * rest[-1].num_elements * kernel
+
+
+def pool_cost(op: Any, _x: VTensor, y: VTensor, *_indices: VTensor) -> int:
+    """An operation for each element of each window."""
+    kernel: Sizes = op.kernel_shape
+    return y.num_elements * prod(kernel)
 
 
 def write_image(op_type: str) -> Write:

@@ -55,6 +55,7 @@ class _Running:
 @operator(
     "CumSum",
     dims={"x": "*", "y": "*"},
+    cost=1,
     onnx=_running("CumSum", 11, lambda *given: CumSum(*given)),
 )
 class CumSum(_Running):
@@ -80,6 +81,7 @@ class CumSum(_Running):
 @operator(
     "CumProd",
     dims={"x": "*", "y": "*"},
+    cost=1,
     onnx=_running("CumProd", 26, lambda *given: CumProd(*given)),
 )
 class CumProd(_Running):

@@ -11,6 +11,7 @@ from ops._windows import (
     counts,
     geometry,
     image_order,
+    pool_cost,
     pool_names,
     read_image,
     read_pool,
@@ -38,6 +39,7 @@ def _read_whole(node: NodeReader) -> VTensor:
     "AvgPool",
     dims={"x": "N C D? H? W", "y": "N C D? H? W"},
     equal=[("x.N", "y.N"), ("x.C", "y.C")],
+    cost=pool_cost,
     onnx=[
         Spelling("AveragePool", 1, _read, pool_names, write=write_image("AveragePool")),
         Spelling("GlobalAveragePool", 1, _read_whole, pool_names),
@@ -62,6 +64,8 @@ class AvgPool:
         count_include_pad: pads count as zeros; what ``ceil_mode`` reaches beyond them does not.
     Raises:
         DimError: the window does not fit, one would hold nothing but pads, or a dim is missing.
+    Cost:
+        One operation for each element of each window.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"N": 1, "C": 2048, "H": 7, "W": 7})

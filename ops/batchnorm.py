@@ -73,6 +73,7 @@ def _write(node: NodeWriter, op: BatchNorm) -> None:
     dims={"x": "* C", "scale": "C", "bias": "C", "mean": "C", "var": "C", "y": "* C"},
     equal=[("x.C", f"{role}.C") for role in ("scale", "bias", "mean", "var")],
     elementwise=True,
+    cost=2,
     onnx=Spelling("BatchNormalization", 1, _read, _names, write=_write),
 )
 class BatchNorm:
@@ -86,6 +87,8 @@ class BatchNorm:
         epsilon: added to the variance, at least 0.
     Raises:
         DimError: C is missing, or has two sizes.
+    Cost:
+        2 operations an element, a product and a sum; what each channel needs is not counted.
 
     >>> from vtensor.operators import Context
     >>> c = [VTensor("f32", {"C": 64}) for _ in range(4)]

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from libdesc import eigen, guideline, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, convolution
-from ops._windows import counts, image_names, read_image, read_window, write_convolution
+from ops._windows import (
+    convolution_cost,
+    counts,
+    image_names,
+    read_image,
+    read_window,
+    write_convolution,
+)
 from ops.biasadd import BiasAdd
 from ops.conv1d import Conv1D
 from ops.conv3d import Conv3D
@@ -55,6 +62,7 @@ def read_convolution(node: NodeReader, x: VTensor, w: VTensor) -> VTensor:
     "Conv2D",
     dims={"x": "N C H W", "w": "G? O I h w", "y": "N C H W"},
     equal=[("w.G", "group"), ("x.C", "w.I * group"), ("y.C", "w.O * group")],
+    cost=convolution_cost,
     onnx=Spelling("Conv", 1, _read, convolution_names, write=write_convolution),
 )
 class Conv2D:

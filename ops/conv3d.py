@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from libdesc import guideline, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, convolution
-from ops._windows import counts, image_order, write_convolution
+from ops._windows import convolution_cost, counts, image_order, write_convolution
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.operators import Context, operator, param, written
 from vtensor.tensor import VTensor
@@ -17,6 +17,7 @@ Six = tuple[int, int, int, int, int, int]
     "Conv3D",
     dims={"x": "N C D H W", "w": "G? O I d h w", "y": "N C D H W"},
     equal=[("w.G", "group"), ("x.C", "w.I * group"), ("y.C", "w.O * group")],
+    cost=convolution_cost,
     onnx=written("Conv", 1, write_convolution),
 )
 class Conv3D:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from libdesc import guideline, invoker, onednn
@@ -84,10 +85,15 @@ def _read_window(node: NodeReader, x: VTensor, kernel: Sizes) -> dict[str, Any]:
     return {"strides": strides, "pads": pads, "dilations": dilations, "output_padding": extra}
 
 
+def _cost(_op: object, x: VTensor, w: VTensor, _y: VTensor) -> int:
+    return 2 * x.num_elements * prod(size for dim, size in w.dims.items() if dim not in "GI")
+
+
 @operator(
     "ConvTranspose",
     dims={"x": "N C D? H? W", "w": "G? I O d? h? w", "y": "N C D? H? W"},
     equal=[("w.G", "group"), ("x.C", "w.I * group"), ("y.C", "w.O * group"), ("x.N", "y.N")],
+    cost=_cost,
     onnx=Spelling("ConvTranspose", 1, _read, _names, write=_write),
 )
 class ConvTranspose:

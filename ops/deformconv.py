@@ -15,6 +15,7 @@ from ops._windows import (
     Sizes,
     Window,
     along,
+    convolution_cost,
     counts,
     image_names,
     image_order,
@@ -66,6 +67,7 @@ def _read(node: NodeReader) -> VTensor:
         "y": "N C D? H? W",
     },
     equal=[("x.C", "w.I * group"), ("x.N", "offset.N"), ("y.C", "w.O")],
+    cost=convolution_cost,
     onnx=Spelling("DeformConv", 19, _read, _names),
 )
 class DeformConv:
@@ -84,6 +86,8 @@ class DeformConv:
         offset_group: number of parts of the channels that have offsets of their own.
     Raises:
         DimError: sizes do not fit together.
+    Cost:
+        2 * N*O*H'*W' * I*h*w floating-point operations, those of sampling left out.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"N": 1, "C": 3, "H": 9, "W": 9})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from libdesc import eigen, guideline, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, convolution
-from ops._windows import counts, write_convolution
+from ops._windows import convolution_cost, counts, write_convolution
 from ptensor import PTensor, lib_tagger
 from vtensor.operators import Context, Pads, Pair, operator, param, written
 from vtensor.tensor import VTensor
@@ -14,6 +14,7 @@ from vtensor.tensor import VTensor
     "DepthwiseConv2D",
     dims={"x": "N C H W", "w": "G O I h w", "y": "N C H W"},
     equal=[("x.C", "w.G"), ("w.I", "1"), ("y.C", "w.G * w.O")],
+    cost=convolution_cost,
     onnx=written("Conv", 1, write_convolution),
 )
 class DepthwiseConv2D:

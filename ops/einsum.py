@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
+
 import numpy as np
 
 from libdesc import invoker
@@ -75,9 +78,22 @@ def _write(node: NodeWriter, op: Einsum) -> None:
     write_sum(node, dict(op.same))
 
 
+def _sizes(op: Einsum, operands: Sequence[VTensor]) -> dict[str, int]:
+    """The size of each dim that the operands have, as they are repeated along each other's."""
+    one = dict(op.same)
+    rows = [{one.get(dim, dim): size} for t in operands for dim, size in t.dims.items()]
+    return broadcast(*rows)
+
+
+def _cost(op: Einsum, *operands: VTensor) -> int:
+    *x, _ = operands
+    return len(x) * prod(_sizes(op, x).values())
+
+
 @operator(
     "Einsum",
     dims={"x": "*", "y": "*"},
+    cost=_cost,
     onnx=Spelling("Einsum", 12, _read, _names, write=_write),
 )
 class Einsum:
@@ -90,6 +106,8 @@ class Einsum:
         same: pairs of names that are one dim: a diagonal, where an operand has both.
     Raises:
         DimError: no operand has a dim that is kept, or a dim has two sizes.
+    Cost:
+        As many floating-point operations as operands, for each place along all dims.
 
     >>> from vtensor.operators import Context
     >>> a, b = VTensor("f32", {"N": 8, "C": 20}), VTensor("f32", {"O": 10, "C": 20})
@@ -103,9 +121,7 @@ class Einsum:
     same: tuple[tuple[str, str], ...] = param(default=())
 
     def compute(self, ctx: Context, *x: VTensor) -> VTensor:
-        one = dict(self.same)
-        rows = [{one.get(dim, dim): size} for t in x for dim, size in t.dims.items()]
-        sizes = broadcast(*rows)
+        sizes = _sizes(self, x)
         if not sizes.keys() >= set(self.keep) or len(set(self.keep)) < len(self.keep):
             raise DimError(f"{self.keep} must be dims of the operands, each once")
         y = VTensor(x[0].dtype, {dim: sizes[dim] for dim in self.keep}, ctx.output(0))

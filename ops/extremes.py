@@ -68,6 +68,7 @@ class _Place:
 @operator(
     "ArgMax",
     dims={"x": "*", "y": "*"},
+    cost=1,
     onnx=_spelling("ArgMax", lambda *given: ArgMax(*given)),
 )
 class ArgMax(_Place):
@@ -93,6 +94,7 @@ class ArgMax(_Place):
 @operator(
     "ArgMin",
     dims={"x": "*", "y": "*"},
+    cost=1,
     onnx=_spelling("ArgMin", lambda *given: ArgMin(*given)),
 )
 class ArgMin(_Place):

@@ -52,6 +52,7 @@ class _Along:
 @operator(
     "LogSoftmax",
     dims={"x": "*", "y": "*"},
+    cost=5,
     onnx=_spellings("LogSoftmax", lambda axis: LogSoftmax(axis)),
 )
 class LogSoftmax(_Along):
@@ -65,6 +66,8 @@ class LogSoftmax(_Along):
         axis: the dims over which the exponentials of the results add up to 1.
     Raises:
         DimError: x has no such dim, or ``axis`` names none.
+    Cost:
+        5 operations an element: largest, difference, exp, sum, difference.
 
     >>> from vtensor.operators import Context
     >>> LogSoftmax(("C",)).compute(Context(), VTensor("f32", {"N": 1, "C": 1000})).summary()
@@ -79,6 +82,7 @@ class LogSoftmax(_Along):
 @operator(
     "Hardmax",
     dims={"x": "*", "y": "*"},
+    cost=1,
     onnx=_spellings("Hardmax", lambda axis: Hardmax(axis)),
 )
 class Hardmax(_Along):

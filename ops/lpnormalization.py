@@ -27,6 +27,7 @@ def _write(node: NodeWriter, op: LpNormalization) -> None:
 @operator(
     "LpNormalization",
     dims={"x": "*", "y": "*"},
+    cost=3,
     onnx=Spelling("LpNormalization", 1, _read, same_names, write=_write),
 )
 class LpNormalization:
@@ -41,6 +42,8 @@ class LpNormalization:
         p: 1 or 2.
     Raises:
         DimError: x has no such dim.
+    Cost:
+        3 operations an element: power, sum, quotient.
 
     >>> from vtensor.operators import Context
     >>> LpNormalization("C").compute(Context(), VTensor("f32", {"N": 2, "C": 64})).summary()

@@ -11,6 +11,7 @@ from ops._windows import (
     counts,
     geometry,
     image_order,
+    pool_cost,
     pool_names,
     read_image,
     read_pool,
@@ -36,6 +37,7 @@ def _read_whole(node: NodeReader) -> VTensor:
     "LpPool",
     dims={"x": "N C D? H? W", "y": "N C D? H? W"},
     equal=[("x.N", "y.N"), ("x.C", "y.C")],
+    cost=pool_cost,
     onnx=[
         Spelling("LpPool", 1, _read, pool_names, write=write_image("LpPool")),
         Spelling("GlobalLpPool", 1, _read_whole, pool_names),
@@ -58,6 +60,8 @@ class LpPool:
         p: the norm, at least 1.
     Raises:
         DimError: the window does not fit, or a dim is missing.
+    Cost:
+        One operation for each element of each window.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"N": 1, "C": 64, "H": 8, "W": 8})

@@ -24,6 +24,7 @@ def _read(node: NodeReader) -> VTensor:
     "LRN",
     dims={"x": "N C D? H? W", "y": "N C D? H? W"},
     equal=[(f"x.{dim}", f"y.{dim}") for dim in "NCDHW"],
+    cost=lambda op, x, _y: (op.size + 4) * x.num_elements,
     onnx=Spelling("LRN", 1, _read, pool_names, write=write_image("LRN")),
 )
 class LRN:
@@ -37,6 +38,8 @@ class LRN:
     Args:
         size: number of channels in the sum, at least 1.
         alpha, beta, bias: as in the formula.
+    Cost:
+        size + 4 operations an element: square, sum, multiply-add, power, quotient.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"N": 1, "C": 96, "H": 55, "W": 55})

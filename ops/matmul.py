@@ -123,6 +123,7 @@ def _write_matrices(node: NodeWriter, over: str, row: str, column: str) -> None:
 @operator(
     "MatMul",
     dims={"a": "*", "b": "*", "y": "*"},
+    cost=lambda op, a, _b, y: 2 * y.num_elements * a.size(op.over),
     onnx=[
         Spelling("MatMul", 1, _read, product_names, write=_write),
         Spelling("Gemm", 1, _read_gemm, _gemm_names),

@@ -9,6 +9,7 @@ from ops._windows import (
     counts,
     geometry,
     image_order,
+    pool_cost,
     pool_names,
     read_image,
     read_pool,
@@ -45,6 +46,7 @@ def _read_whole(node: NodeReader) -> VTensor:
     "MaxPool",
     dims={"x": "N C D? H? W", "y": "N C D? H? W"},
     equal=[("x.N", "y.N"), ("x.C", "y.C")],
+    cost=pool_cost,
     onnx=[
         Spelling("MaxPool", 1, _read, _names, write=write_image("MaxPool")),
         Spelling("GlobalMaxPool", 1, _read_whole, pool_names),
@@ -67,6 +69,8 @@ class MaxPool:
         ceil_mode: divide by the stride rounding up: elements left over get a window too.
     Raises:
         DimError: the window does not fit, one would hold nothing but pads, or a dim is missing.
+    Cost:
+        One operation for each element of each window.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"N": 1, "C": 64, "H": 112, "W": 112})

@@ -8,7 +8,7 @@ import numpy as np
 
 from libdesc import invoker
 from libdesc.numpy.arrays import NUMBERS, lowest, windows
-from ops._windows import Sizes, counts, geometry, image_order, refuse_empty
+from ops._windows import Sizes, counts, geometry, image_order, pool_cost, refuse_empty
 from ops._writing import parameters
 from ptensor import PTensor, lib_tagger
 from vtensor.operators import Context, NodeWriter, operator, param, written
@@ -26,6 +26,7 @@ def _write(node: NodeWriter, op: MaxPoolIndices) -> None:
     "MaxPoolIndices",
     dims={"x": "N C D? H? W", "y": "N C D? H? W", "indices": "N C D? H? W"},
     equal=[("x.N", "y.N"), ("x.C", "y.C")],
+    cost=pool_cost,
     onnx=written("MaxPool", 8, _write),
 )
 class MaxPoolIndices:
@@ -42,6 +43,8 @@ class MaxPoolIndices:
         column_major: count D, H and W with D fastest.
     Raises:
         DimError: the window does not fit, one would hold nothing but pads, or a dim is missing.
+    Cost:
+        One operation for each element of each window.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"N": 1, "C": 64, "H": 8, "W": 8})

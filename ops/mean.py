@@ -20,6 +20,7 @@ def _read(node: NodeReader) -> VTensor:
 @operator(
     "Mean",
     dims={"x": "*", "y": "*"},
+    cost=1,
     onnx=Spelling(
         "ReduceMean",
         1,

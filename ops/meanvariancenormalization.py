@@ -30,6 +30,7 @@ def _write(node: NodeWriter, op: MeanVarianceNormalization) -> None:
 @operator(
     "MeanVarianceNormalization",
     dims={"x": "*", "y": "*"},
+    cost=5,
     onnx=Spelling("MeanVarianceNormalization", 9, _read, same_names, write=_write),
 )
 class MeanVarianceNormalization:
@@ -43,6 +44,8 @@ class MeanVarianceNormalization:
         axes: the dims.
     Raises:
         DimError: x has no such dim.
+    Cost:
+        5 operations an element: two sums, difference, square, quotient.
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"N": 2, "C": 64, "H": 7, "W": 7})

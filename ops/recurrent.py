@@ -129,6 +129,11 @@ def _equal(gates: int) -> list[tuple[str, str]]:
     ]
 
 
+def _cost(_op: object, x: VTensor, w: VTensor, r: VTensor, *_: VTensor) -> int:
+    """A product and a sum for each weight, at each time; what gates do to units is left out."""
+    return 2 * x.size("T") * x.size("N") * (w.num_elements + r.num_elements)
+
+
 @dataclass(frozen=True)
 class _Recurrent:
     """The parameters and the results of all."""
@@ -240,6 +245,7 @@ def _run(
     "RNN",
     dims=_dims(["hidden"]),
     equal=_equal(1),
+    cost=_cost,
     onnx=_spelling("RNN", lambda **given: RNN(**given), ["Tanh"]),
 )
 class RNN(_Recurrent):
@@ -277,6 +283,7 @@ class RNN(_Recurrent):
     "GRU",
     dims=_dims(["hidden"]),
     equal=_equal(3),
+    cost=_cost,
     onnx=_spelling("GRU", lambda **given: GRU(**given), ["Sigmoid", "Tanh"]),
 )
 class GRU(_Recurrent):
@@ -324,6 +331,7 @@ class GRU(_Recurrent):
     "LSTM",
     dims=_dims(["hidden", "cell"]),
     equal=_equal(4),
+    cost=_cost,
     onnx=_spelling("LSTM", lambda **given: LSTM(**given), ["Sigmoid", "Tanh", "Tanh"]),
 )
 class LSTM(_Recurrent):

@@ -33,6 +33,7 @@ def _spelling(
 @operator(
     "ReduceSum",
     dims={"x": "*", "y": "*"},
+    cost=1,
     onnx=_spelling("ReduceSum", lambda *given: ReduceSum(*given), 13),
 )
 class ReduceSum(Reduction):
@@ -60,6 +61,7 @@ class ReduceSum(Reduction):
 @operator(
     "ReduceMax",
     dims={"x": "*", "y": "*"},
+    cost=1,
     onnx=_spelling("ReduceMax", lambda *given: ReduceMax(*given)),
 )
 class ReduceMax(Reduction):
@@ -87,6 +89,7 @@ class ReduceMax(Reduction):
 @operator(
     "ReduceMin",
     dims={"x": "*", "y": "*"},
+    cost=1,
     onnx=_spelling("ReduceMin", lambda *given: ReduceMin(*given)),
 )
 class ReduceMin(Reduction):
@@ -114,6 +117,7 @@ class ReduceMin(Reduction):
 @operator(
     "ReduceProd",
     dims={"x": "*", "y": "*"},
+    cost=1,
     onnx=_spelling("ReduceProd", lambda *given: ReduceProd(*given)),
 )
 class ReduceProd(Reduction):
@@ -141,6 +145,7 @@ class ReduceProd(Reduction):
 @operator(
     "ReduceL1",
     dims={"x": "*", "y": "*"},
+    cost=2,
     onnx=_spelling("ReduceL1", lambda *given: ReduceL1(*given)),
 )
 class ReduceL1(Reduction):
@@ -168,6 +173,7 @@ class ReduceL1(Reduction):
 @operator(
     "ReduceL2",
     dims={"x": "*", "y": "*"},
+    cost=2,
     onnx=_spelling("ReduceL2", lambda *given: ReduceL2(*given)),
 )
 class ReduceL2(Reduction):
@@ -195,6 +201,7 @@ class ReduceL2(Reduction):
 @operator(
     "ReduceSumSquare",
     dims={"x": "*", "y": "*"},
+    cost=2,
     onnx=_spelling("ReduceSumSquare", lambda *given: ReduceSumSquare(*given)),
 )
 class ReduceSumSquare(Reduction):
@@ -222,6 +229,7 @@ class ReduceSumSquare(Reduction):
 @operator(
     "ReduceLogSum",
     dims={"x": "*", "y": "*"},
+    cost=1,
     onnx=_spelling("ReduceLogSum", lambda *given: ReduceLogSum(*given)),
 )
 class ReduceLogSum(Reduction):
@@ -249,6 +257,7 @@ class ReduceLogSum(Reduction):
 @operator(
     "ReduceLogSumExp",
     dims={"x": "*", "y": "*"},
+    cost=4,
     onnx=_spelling("ReduceLogSumExp", lambda *given: ReduceLogSumExp(*given)),
 )
 class ReduceLogSumExp(Reduction):

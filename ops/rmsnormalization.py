@@ -38,6 +38,7 @@ def _read(node: NodeReader) -> VTensor:
 @operator(
     "RMSNormalization",
     dims={"x": "*", "scale": "*", "y": "*"},
+    cost=4,
     onnx=Spelling(
         "RMSNormalization", 23, _read, _names, write=write_normalization("RMSNormalization")
     ),
@@ -54,6 +55,8 @@ class RMSNormalization:
         epsilon: added to the mean, at least 0.
     Raises:
         DimError: x has no such dim, or scale has a dim that x has not, or of another size.
+    Cost:
+        4 operations an element: square, sum, two products.
 
     >>> from vtensor.operators import Context
     >>> x, scale = VTensor("f32", {"N": 2, "T": 7, "F": 64}), VTensor("f32", {"F": 64})

@@ -32,6 +32,7 @@ def _read_flattening(node: NodeReader) -> VTensor:
 @operator(
     "Softmax",
     dims={"x": "*", "y": "*"},
+    cost=5,
     onnx=[
         Spelling("Softmax", 1, _read_flattening, same_names, until=12),
         Spelling("Softmax", 13, _read, same_names, write=write_along("Softmax")),
@@ -48,6 +49,8 @@ class Softmax:
         axis: the dims over which the results add up to 1.
     Raises:
         DimError: x has no such dim, or ``axis`` names none.
+    Cost:
+        5 operations an element: largest, difference, exp, sum, quotient.
 
     >>> from vtensor.operators import Context
     >>> Softmax(("C",)).compute(Context(), VTensor("f32", {"N": 1, "C": 1000})).summary()

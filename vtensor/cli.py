@@ -18,6 +18,7 @@ from vtensor.commands.explain import explain
 from vtensor.commands.export import export
 from vtensor.commands.given import InputOption, ValueOption, make_feeds
 from vtensor.commands.listing import dispatcher, libs, ops
+from vtensor.commands.profile import profile
 from vtensor.commands.shared import (
     DebugOption,
     ExternalDataOption,
@@ -252,7 +253,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
-for command in (bench, explain, export, libs, ops, dispatcher):
+for command in (bench, profile, explain, export, libs, ops, dispatcher):
     app.command()(command)
 
 

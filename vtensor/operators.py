@@ -190,6 +190,10 @@ class Spelling:
     write: Write | None = None
 
 
+#: Counts the operations of a call: of an operator instance, its inputs and its outputs.
+Cost = Callable[..., int]
+
+
 def _read_elsewhere(node: NodeReader) -> VTensor:
     raise node.refuse("another operator's spelling reads it")
 
@@ -205,6 +209,7 @@ class OperatorInfo:
 
     Attributes:
         many: the roles that stand for any number of operands.
+        cost: as ``operator`` has it; None where nothing is declared.
     """
 
     name: str
@@ -219,6 +224,7 @@ class OperatorInfo:
     check: CheckSource
     structural: str = ""
     definition: str = "numpy"
+    cost: Cost | int | None = None
     file: str = ""
     line: int = 0
 
@@ -235,6 +241,17 @@ class OperatorInfo:
     def write(self) -> Write | None:
         """How the operator is written as nodes of ONNX; None where it is not."""
         return next((spelling.write for spelling in self.onnx if spelling.write), None)
+
+    def operations(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> int:
+        """How many operations on numbers a call is: as declared, else one an element it makes.
+
+        What is not element-wise and declares nothing moves elements, and is none.
+        """
+        if self.cost is None:
+            return self.elementwise * outputs[0].num_elements
+        if isinstance(self.cost, int):
+            return self.cost * inputs[0].num_elements
+        return self.cost(op, *inputs, *outputs)
 
     def _numbered(self, roles: tuple[str, ...], count: int) -> tuple[str, ...]:
         if self.many.isdisjoint(roles):
@@ -264,6 +281,7 @@ def operator(
     onnx: Spelling | Sequence[Spelling] = (),
     structural: str = "",
     definition: str = "numpy",
+    cost: Cost | int | None = None,
 ) -> Callable[[type[T]], type[T]]:
     """Register a class as an operator.
 
@@ -279,6 +297,8 @@ def operator(
         structural: a kind of ``STRUCTURAL`` when this is the operator by which the front door does
             such a thing itself: names and dims that move no data, parts that are put together.
         definition: the library whose invoker says what the values are; one on it is owed.
+        cost: operations on numbers (sums, products, comparisons, functions alike) for each element
+            of the first input, or a function that counts them: ``(op, *inputs, *outputs) -> int``.
 
     Raises:
         GraphError: the name is taken, or ``dims`` and ``compute`` disagree.
@@ -324,6 +344,7 @@ def operator(
             source,
             structural,
             definition,
+            cost,
             here,
             inspect.getsourcelines(cls)[1],
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from ptensor.tensor import PTensor
 from vtensor.errors import LibraryError
 
 if TYPE_CHECKING:
-    from libdesc.onednn._onednn import Desc
+    from libdesc.onednn._onednn import Desc, Primitive
 
 #: The element types that a reorder may go between; it rounds to nearest even.
 FLOATS = ("f32", "bf16", "f16")
@@ -50,6 +50,17 @@ def limit_isa(cap: str) -> None:
             f"onednn: the cap {cap} comes too late or is none: {error}; "
             "call limit_isa before the first session"
         ) from error
+
+
+def peaks(nbytes: int) -> Iterator[tuple[str, Primitive, int]]:
+    """Products of matrices that caches hold, and a copy of so many bytes: what each counts."""
+    dnnl = native.load()
+    for size in (512, 1024):
+        matrix = dnnl.Desc.strided((size, size), "f32", (size, 1))
+        packed = dnnl.Desc.any((size, size), "f32")
+        yield "product", dnnl.matmul(matrix, packed, None, matrix), 2 * size**3
+    line = dnnl.Desc.strided((nbytes // 4,), "f32", (1,))
+    yield "copy", dnnl.reorder(line, line), 2 * line.nbytes
 
 
 def descriptor(tensor: PTensor) -> Desc:

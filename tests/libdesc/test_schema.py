@@ -47,6 +47,7 @@ HANDLER_TEXTS = {
     "confirm": f"{NAMES}(call, row) -> None, or why not",
     "version": f"{NAMES} -> text: version, and where it was found",
     "limit_isa": f"{NAMES}(cap) caps the instruction set",
+    "peaks": f"{NAMES}(nbytes) -> steps that show what the machine can",
 }
 PRIORITY = "an integer; larger is tried first"
 DEVICES = 'a list of device names, such as ["cpu"]'
@@ -77,7 +78,7 @@ MODULES = "modules that hold the library's own invokers"
         (
             GOOD + "speed = 11\n",
             "unknown key library.speed; allowed are confirm, devices, guideline, invokers, "
-            "layout_mapper, limit_isa, name, priority, probe, python, transformer, version",
+            "layout_mapper, limit_isa, name, peaks, priority, probe, python, transformer, version",
         ),
         *(
             (GOOD + f"{key} = {text!r}\n", f"library.{key} = {text!r} must be {rule}")

@@ -12,6 +12,7 @@ import typer
 from vtensor.dtype import numpy_dtype
 from vtensor.errors import InputError
 from vtensor.image import image_for
+from vtensor.runtime.feeds import drawn
 
 if TYPE_CHECKING:
     from vtensor.runtime.feeds import Array, Port
@@ -71,24 +72,20 @@ def make_feeds(
 ) -> tuple[dict[str, Array], list[str]]:
     """An array for each input, and the names of those that are made up: seeded random numbers.
 
-    Integers are 0 and 1, which most often are places that exist.
-
     Raises:
         InputError: a picture cannot be read, or does not go into its input.
     """
     generator = np.random.default_rng(0)
     feeds, made_up = {}, []
     for port in ports:
-        sizes = tuple(size or 0 for size in port.shape)
         if port.name in arrays:
             feeds[port.name] = arrays[port.name]
         elif port.name in pictures:
+            sizes = tuple(size or 0 for size in port.shape)
             feeds[port.name] = image_for(sizes, pictures[port.name], preprocess)
         else:
             made_up.append(port.name)
-            real = "f" in port.dtype
-            drawn = generator.standard_normal(sizes) if real else generator.integers(0, 2, sizes)
-            feeds[port.name] = drawn.astype(numpy_dtype(port.dtype))
+            feeds[port.name] = drawn(port, generator)
     return feeds, made_up
 
 

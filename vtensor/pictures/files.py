@@ -40,7 +40,7 @@ def write_pictures(
     files = [(file, text) for file, text in wanted if file is not None]
     scenes = plan_scenes(plan) if files else ()
     for file, text in files:
-        _write(file, text(scenes))
+        write_file(file, text(scenes))
     return [file for file, _ in files]
 
 
@@ -66,11 +66,15 @@ def _title(text: str, graph: ExtendedGraph) -> str:
     return f"{text}: {len(transforms)} {noun} each run, {moved / MEGABYTE:.2f} MB"
 
 
-def _write(file: Path, text: str) -> None:
-    """All or nothing: written beside, then moved there."""
+def write_file(file: Path, text: str) -> None:
+    """All or nothing: written beside, then moved there.
+
+    Raises:
+        InputError: that fails; what was there before is there still.
+    """
     try:
         if file.exists() and not file.is_file():
-            raise InputError(f"{file}: pictures cannot be written there: it is no file")
+            raise InputError(f"{file}: cannot be written: it is no file")
         beside = file.with_name(f".{file.name}.{os.getpid()}")
         try:
             beside.write_text(text, encoding="utf-8")
@@ -78,4 +82,4 @@ def _write(file: Path, text: str) -> None:
         finally:
             beside.unlink(missing_ok=True)
     except (OSError, ValueError) as error:
-        raise InputError(f"{file}: pictures cannot be written there: {error}") from error
+        raise InputError(f"{file}: cannot be written: {error}") from error

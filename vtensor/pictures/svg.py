@@ -49,10 +49,10 @@ def svg_picture(scenes: Sequence[Scene]) -> str:
     for scene in scenes:
         left, width, tall = extent(scene)
         place = f"translate({x - left:g} {3 * MARGIN})"
-        _text(root, "heading", x + MARGIN, 2.5 * MARGIN, scene.title)
+        draw_text(root, "heading", x + MARGIN, 2.5 * MARGIN, scene.title)
         draw_scene(SubElement(root, "g", transform=place), scene, legend)
         x, height = x + width, max(height, tall + 3 * MARGIN)
-    size = _numbers(width=max(x, x_legend + 2 * MARGIN), height=height)
+    size = numbers(width=max(x, x_legend + 2 * MARGIN), height=height)
     root.attrib |= {**size, "viewBox": f"0 0 {size['width']} {size['height']}"}
     return ElementTree.tostring(root, encoding="unicode") + "\n"
 
@@ -99,7 +99,7 @@ def draw_legend(parent: Element, legend: Legend) -> float:
     """Add libraries, layouts and the Transform's shape in a line; its length."""
     x = 0.0
     for name, tint in legend.libraries.items():
-        SubElement(parent, "rect", _numbers(x=x, y=-12, width=26, height=16, rx=3), fill=tint)
+        SubElement(parent, "rect", numbers(x=x, y=-12, width=26, height=16, rx=3), fill=tint)
         x = _entry(parent, x + 32, name)
     corners = f"{x},-4 {x + 6},-12 {x + 24},-12 {x + 30},-4 {x + 24},4 {x + 6},4"
     SubElement(parent, "polygon", {"class": "outline transform", "points": corners})
@@ -113,7 +113,7 @@ def draw_legend(parent: Element, legend: Legend) -> float:
 
 
 def _entry(parent: Element, x: float, name: str) -> float:
-    _text(parent, "key", x, 0, name)
+    draw_text(parent, "key", x, 0, name)
     return x + 7.5 * len(name) + 24
 
 
@@ -123,21 +123,23 @@ def _draw_box(group: Element, box: Box, tint: str) -> None:
         SubElement(group, "polygon", {"class": "outline", "points": _HEXAGON})
     else:
         round_by = 8 if box.kind == "operator" else HEIGHT / 2
-        size = _numbers(width=WIDTH, height=HEIGHT, rx=round_by)
+        size = numbers(width=WIDTH, height=HEIGHT, rx=round_by)
         SubElement(group, "rect", {"class": "outline", "fill": tint, **size})
     inset = 8 if box.kind == "operator" else 16
     library = _cut(box.library, 12)
-    _text(group, "name", inset, 15, _cut(box.title, 22))
-    _text(group, "note", inset, 29, _cut(box.note, 28 - len(library)))
-    _text(group, "library", WIDTH - inset, 29, library)
+    draw_text(group, "name", inset, 15, _cut(box.title, 22))
+    draw_text(group, "note", inset, 29, _cut(box.note, 28 - len(library)))
+    draw_text(group, "library", WIDTH - inset, 29, library)
 
 
-def _text(parent: Element, kind: str, x: float, y: float, text: str) -> None:
+def draw_text(parent: Element, kind: str, x: float, y: float, text: str) -> None:
+    """Add a text, if there is any; the kind is a class of ``picture.css``."""
     if text:
-        SubElement(parent, "text", {"class": kind, **_numbers(x=x, y=y)}).text = text_of(text)
+        SubElement(parent, "text", {"class": kind, **numbers(x=x, y=y)}).text = text_of(text)
 
 
-def _numbers(**values: float) -> dict[str, str]:
+def numbers(**values: float) -> dict[str, str]:
+    """Attributes that are numbers, as text."""
     return {key: f"{value:g}" for key, value in values.items()}
 
 

@@ -43,6 +43,32 @@ class Port:
         return f"{self.name} : {self.dtype} {sizes}"
 
 
+def drawn(port: Port, generator: np.random.Generator) -> Array:
+    """Random numbers for a port, whose open sizes are 0; integers are 0 and 1, which most often are
+    places that exist.
+    """
+    sizes = tuple(size or 0 for size in port.shape)
+    real = "f" in port.dtype
+    numbers = generator.standard_normal(sizes) if real else generator.integers(0, 2, sizes)
+    return numbers.astype(numpy_dtype(port.dtype))
+
+
+def noise(ports: Sequence[Port], given: Mapping[str, object]) -> dict[str, object]:
+    """What is given, and seeded random numbers for the ports that are missing there.
+
+    Raises:
+        InputError: a missing one has open sizes, or what is given has another name.
+    """
+    generator, feeds = np.random.default_rng(0), dict(given)
+    for port in ports:
+        if port.name not in feeds:
+            if None in port.shape:
+                raise InputError(f"input {port.name!r} has open sizes: give {port}")
+            feeds[port.name] = drawn(port, generator)
+    check_names(feeds, ports)
+    return feeds
+
+
 def as_array(what: str, given: object, *, written: bool = False) -> Array:
     """A NumPy array of what was given, without a copy where that is possible.
 

@@ -104,9 +104,14 @@ class Ready:
         return cls(plan, list(wanted), every, tuple(rows), plan.own_sizes, outputs)
 
     def run(
-        self, outputs: Sequence[str] | None, inputs: Mapping[str, object]
+        self,
+        outputs: Sequence[str] | None,
+        inputs: Mapping[str, object],
+        times: Array | None = None,
     ) -> list[Array] | None:
         """The outputs; None if these are not the arrays that it is ready for.
+
+        ``times`` is as for ``Plan.replay``.
 
         Few Python functions are entered, none of them an input's or an output's.
 
@@ -133,7 +138,7 @@ class Ready:
             begin = -raw.__array_interface__["data"][0] % ALIGNMENT
             made.append(raw[begin : begin + nbytes])
         bindings += made
-        self.plan.replay(bindings)
+        self.plan.replay(bindings, times)
         return [
             made[one.own].view(one.dtype).reshape(one.shape).transpose(one.axes)
             for one in self.outputs

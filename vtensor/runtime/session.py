@@ -38,9 +38,11 @@ from vtensor.runtime.feeds import (
     check_names,
     check_out,
     feed_of,
+    noise,
     parse_layouts,
 )
 from vtensor.runtime.plan import Conversion, Plan
+from vtensor.runtime.profile import Profile, check_runs, profile_of
 from vtensor.runtime.ready import Copies, Key, Ready, Row, copies
 from vtensor.runtime.workspace import Memory, Workspace
 from vtensor.sizes import OpenSize, open_names
@@ -343,13 +345,36 @@ class Session:
         outputs: Sequence[str] | None,
         inputs: Mapping[str, object],
         out: Mapping[str, object] | None,
+        times: Array | None = None,
     ) -> list[Result]:
         self._open()
         wanted = self._wanted(outputs)
         check_names(inputs, self._inputs)
         feeds = {port.name: feed_of(inputs[port.name], port) for port in self._inputs}
         into = check_out(out, self._outputs, wanted)
-        return self._executor.run(lambda: self._run(feeds, wanted, into))
+        return self._executor.run(lambda: self._run(feeds, wanted, into, times))
+
+    @memory_errors()
+    def profile(self, inputs: Mapping[str, object] | None = None, *, runs: int = 20) -> Profile:
+        """Run the network some times and say where the time of a run goes.
+
+        Args:
+            inputs: as for ``run``; what is missing, or all, is seeded random numbers.
+            runs: how often, after a first run that is not counted; at least 1.
+
+        Raises:
+            InputError: ``runs`` is no such number, an input is wrong, or one of open sizes missing.
+            NativeError, BudgetError, SessionClosedError: as ``run``.
+        """
+        check_runs(runs)
+        given = noise(self._inputs, inputs or {})
+        self._results(None, given, None)
+
+        def run(times: Array) -> None:
+            if self._ready is None or self._ready.run(None, given, times) is None:
+                self._results(None, given, None, times)
+
+        return profile_of(self.plan, self.threads, run, runs)
 
     def close(self) -> None:
         """Let go of plans and weights; a second call does nothing."""
@@ -377,13 +402,14 @@ class Session:
         feeds: Mapping[str, Feed],
         wanted: Sequence[str],
         into: Mapping[str, Array],
+        times: Array | None = None,
     ) -> list[Result]:
         self._open()  # it may have been closed while this run was queued
         plan, key = self._plan_of(feeds, wanted)
         fed = {row[0]: feeds[row[0]].part for row in key if row[4] is None}
         for name, array in into.items():
             check_fits(name, array, plan.sizes(name))
-        results = plan.run(fed, wanted, into)
+        results = plan.run(fed, wanted, into, times=times)
         self._copied = copies(feeds, results)
         every = list(wanted) == [port.name for port in self._outputs]
         self._ready = Ready.of(plan, key, wanted, every)

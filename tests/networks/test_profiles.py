@@ -1,0 +1,35 @@
+"""The table of profiles: its rows from a real network, smaller."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from rich.console import Console
+
+from eval.networks import build
+from eval.profiled import HEAVY, row
+from eval.profiles import KINDS, table
+from vtensor.operators import OPERATORS
+from vtensor.runtime.session import Session
+
+
+def test_kinds_share_out_a_run() -> None:
+    with Session(build("mobilenet_v1", size=64)) as session:
+        found = session.profile(runs=3)
+    data = json.loads(json.dumps(row(found)))
+    assert data["by_kind"].keys() <= set(KINDS)
+    assert sum(one["ns"] for one in data["by_kind"].values()) == pytest.approx(data["total"]["ns"])
+    assert sum(one["steps"] for one in data["by_kind"].values()) == len(found.steps)
+    heavy = data["by_kind"]["heavy"]
+    assert heavy["operations"] > 0.9 * data["total"]["operations"]
+    shown = Console(width=100)
+    with shown.capture() as text:
+        shown.print(table([{"network": "mobilenet_v1", **data}]))
+    line = text.get().splitlines()[-1].split()
+    assert line[:2] == ["mobilenet_v1", f"{data['run_ns']['median'] / 1e6:.2f}"]
+    assert line[2] == f"{heavy['share']:.1%}"
+
+
+def test_the_names_are_operators() -> None:
+    assert set(HEAVY) <= OPERATORS.keys()

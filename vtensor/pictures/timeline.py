@@ -1,0 +1,108 @@
+"""A profile drawn: a bar an operator, and one run from left to right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import log10
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, SubElement
+
+import numpy as np
+
+from vtensor.pictures.legend import STROKES
+from vtensor.pictures.svg import MARGIN, asset, draw_text, numbers, text_of
+
+if TYPE_CHECKING:
+    from vtensor.runtime.profile import Group, Profile
+
+#: In pixels: all of it, names of operators, what stands behind bars, a bar, a run.
+WIDTH, NAMES, FIGURES, PITCH, TALL = 1080, 150, 290, 22, 120
+
+#: Transforms are what legends leave this colour to; gaps are no step.
+TRANSFORM, GAP = "#c8102e", "#bbbbbb"
+
+
+def profile_picture(profile: Profile) -> str:
+    """A profile as SVG: bars of time by operator; below, the run that is nearest to the median.
+
+    There a call is as wide as it takes, and as high as what it reaches of the machine's peak.
+    """
+    groups = profile.by(lambda step: step.op)
+    colours = _colours(profile, groups)
+    root = Element("svg", xmlns="http://www.w3.org/2000/svg", style="background: white")
+    SubElement(root, "style").text = asset("picture.css")
+    draw_text(root, "heading", MARGIN, MARGIN, f"{profile.name}: {profile.run_ns / 1e6:.2f} ms")
+    about = f"median of {len(profile.runs)} runs on {profile.threads} threads"
+    draw_text(root, "key", MARGIN, MARGIN + 20, about)
+    y = 2.0 * MARGIN
+    for name, ns, figures in _bars(profile, groups):
+        _draw_bar(root, y, name, ns / profile.run_ns, figures, colours.get(name, GAP))
+        y += PITCH
+    _draw_run(root, y + MARGIN, profile, colours)
+    size = numbers(width=WIDTH, height=y + TALL + 3 * MARGIN)
+    root.attrib |= {**size, "viewBox": f"0 0 {size['width']} {size['height']}"}
+    return ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _colours(profile: Profile, groups: Mapping[str, Group]) -> dict[str, str]:
+    """The operators that take longest have colours of their own."""
+    transforms = {one.step.op for one in profile.steps if one.step.is_transform}
+    named = [name for name in groups if name not in transforms]
+    colours = dict(zip(named, STROKES, strict=False))
+    return dict.fromkeys(named, "#8a8a8a") | colours | dict.fromkeys(transforms, TRANSFORM)
+
+
+def _bars(profile: Profile, groups: Mapping[str, Group]) -> Iterator[tuple[str, float, str]]:
+    """Names, nanoseconds, and the figures behind each."""
+    for name, group in groups.items():
+        reached = group.of_peak
+        rate = f"{group.gflops:.0f} GFLOP/s, {group.gbytes:.0f} GB/s"
+        yield name, group.ns, rate if reached is None else f"{rate}, {reached:.0%} of peak"
+    yield "gaps", sum(profile.gaps), "no step runs"
+
+
+def _draw_bar(root: Element, y: float, name: str, share: float, figures: str, fill: str) -> None:
+    room = WIDTH - 2 * MARGIN - NAMES - FIGURES
+    draw_text(root, "key", MARGIN, y + 12, name)
+    box = numbers(x=MARGIN + NAMES, y=y, width=share * room, height=PITCH - 6)
+    SubElement(root, "rect", box, fill=fill)
+    draw_text(root, "key", MARGIN + NAMES + share * room + 6, y + 12, f"{share:.1%}")
+    draw_text(root, "figures", WIDTH - MARGIN, y + 12, figures)
+
+
+def _draw_run(root: Element, y: float, profile: Profile, colours: Mapping[str, str]) -> None:
+    walls = profile.runs[:, 1] - profile.runs[:, 0]
+    index = int(np.abs(walls - profile.run_ns).argmin())
+    begin, scale = int(profile.runs[index, 0]), (WIDTH - 2 * MARGIN) / int(walls[index])
+    group = SubElement(root, "g", transform=f"translate({MARGIN} {y:g})")
+    title = "one run: a call's width is its time, its height its share of the machine's peak"
+    draw_text(
+        group, "key", 0, -8, title if profile.peaks else "one run: a call's width is its time"
+    )
+    frame = numbers(x=0, y=0, width=WIDTH - 2 * MARGIN, height=TALL)
+    SubElement(group, "rect", {"class": "frame", **frame})
+    steps = {one.step.node.name: one for one in profile.steps}
+    for (node, library, kernel), (start, end) in zip(
+        profile.calls, profile.times[index].tolist(), strict=True
+    ):
+        one = steps[node]
+        reached = one.of_peak
+        height = TALL * min(1.0 if reached is None else reached, 1.0)
+        box = numbers(
+            x=(start - begin) * scale, y=TALL - height, width=(end - start) * scale, height=height
+        )
+        part = SubElement(group, "rect", box, fill=colours[one.step.op])
+        hint = f"{node}: {one.step.op} on {library}, {kernel}, {(end - start) / 1e3:.1f} µs"
+        SubElement(part, "title").text = text_of(hint)
+    _draw_axis(group, int(walls[index]), scale)
+
+
+def _draw_axis(group: Element, ns: int, scale: float) -> None:
+    """Ticks at a round distance, in milliseconds."""
+    step = 10 ** int(log10(ns)) / 2
+    for number in range(int(ns / step) + 1):
+        x = number * step * scale
+        SubElement(group, "path", {"class": "axis", "d": f"M{x:g} {TALL}v5"})
+        draw_text(group, "tick", x, TALL + 16, f"{number * step / 1e6:g}")
+    draw_text(group, "figures", WIDTH - 2 * MARGIN, TALL + 30, "ms")

@@ -1,0 +1,87 @@
+"""How fast the machine is: measured, with the steps that a library offers for it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from time import perf_counter_ns
+
+from libdesc.registry import registry
+from ptensor.buffer import Buffer
+from ptensor.evaluation import Step
+from vtensor.runtime.executor import Executor
+
+#: What is copied is at least so large, in bytes, and so often the largest cache.
+LEAST_BYTES, CACHES = 1 << 26, 4
+
+#: Where Linux says how large caches are; where it does not, the least it is.
+CACHE_FOLDER = Path("/sys/devices/system/cpu/cpu0/cache")
+
+#: A step is repeated for so many nanoseconds, at least three times, and the best time counts.
+ENOUGH_NS = 60_000_000
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """What the machine reached with a budget of threads.
+
+    Attributes:
+        gflops: 10^9 operations a second, in a product of f32 matrices that caches hold.
+        gbytes: 10^9 bytes a second, read and written, in a copy that no cache holds.
+    """
+
+    gflops: float
+    gbytes: float
+
+    def least_ns(self, operations: int, nbytes: int) -> float:
+        """The least nanoseconds for so much: what takes longer, arithmetic or memory.
+
+        >>> Peaks(gflops=100, gbytes=10).least_ns(operations=1000, nbytes=200)
+        20.0
+
+        Source: Williams, Waterman and Patterson, "Roofline", Comm. ACM 52(4), 2009.
+        """
+        return max(operations / self.gflops, nbytes / self.gbytes)
+
+
+@cache
+def peaks_of(threads: int) -> Peaks | None:
+    """The peaks of a budget of threads, measured at the first call; None if no library has steps.
+
+    It takes a fraction of a second, and memory for two times four of the largest caches.
+    """
+    best = Executor.of(threads).run(lambda: _measured(_copied_bytes()))
+    return Peaks(best["product"], best["copy"]) if best.keys() >= {"product", "copy"} else None
+
+
+def _copied_bytes() -> int:
+    sizes = [file.read_text().strip() for file in CACHE_FOLDER.glob("index*/size")]  # "32768K"
+    return max([LEAST_BYTES, *(CACHES * (int(size.rstrip("K")) << 10) for size in sizes)])
+
+
+def _measured(nbytes: int) -> dict[str, float]:
+    """Of each kind the largest number of counts a nanosecond."""
+    best: dict[str, float] = defaultdict(float)
+    for library in registry().libraries.values():
+        for kind, step, count in library.peaks(nbytes):
+            best[kind] = max(best[kind], count / min(_times(step)))
+    return best
+
+
+def _times(step: Step) -> Iterator[int]:
+    """Nanoseconds of each run of a step, in memory of its own."""
+    from vtensor.runtime import _replay
+
+    slots = [Buffer.allocate(size).memory for _, size, _ in _replay.describe(step)["slots"]]
+    for memory in slots:
+        memory.fill(63)  # as f32 0.747; pages that nobody wrote would all be one page
+    _replay.execute(step, slots)
+    total = runs = 0
+    while runs < 3 or total < ENOUGH_NS:
+        begin = perf_counter_ns()
+        _replay.execute(step, slots)
+        yield (took := perf_counter_ns() - begin)
+        total, runs = total + took, runs + 1
