@@ -78,6 +78,17 @@ def summary_dict(plan: Plan) -> dict[str, Any]:
         "unlisted_steps": sum(step.unlisted for step in steps),
         "conversions": len(plan.conversions),
         "conversion_bytes": sum(row.bytes for row in plan.conversions),
+        "memory": memory_dict(plan),
+    }
+
+
+def memory_dict(plan: Plan) -> dict[str, int]:
+    """What a plan takes, in bytes; its session's arena may be larger, for other plans."""
+    return {
+        "arena": plan.placement.nbytes,
+        "live": plan.placement.live,
+        "weights": plan.shelf.nbytes,
+        "outputs": sum(plan.own_sizes),
     }
 
 
@@ -134,6 +145,9 @@ def summary_lines(plan: Plan) -> Iterator[Line]:
         yield from _whys(row.reasons)
     yield from certificate_lines(plan.certificate)
     yield Line("note", f"  {done} more of constants, done once while loading")
+    taken = {name: f"{size / MEGABYTE:.2f} MB" for name, size in memory_dict(plan).items()}
+    yield Line("head", f"memory: an arena of {taken['arena']} ({taken['live']} needed at once),")
+    yield Line("note", f"  packed weights {taken['weights']}, outputs {taken['outputs']}")
 
 
 def certificate_dict(certificate: Certificate | None) -> dict[str, Any] | None:
