@@ -39,6 +39,7 @@ def _read_sum(node: NodeReader) -> VTensor:
     "Add",
     dims={"a": "*", "b": "*", "y": "*"},
     elementwise=True,
+    affine=lambda _, a, b: (1, b if a is None else a),
     onnx=[
         Spelling("Add", 1, _read_old, old_broadcast_names, until=6),
         Spelling("Add", 7, _read, broadcast_names, write=write_aligned("Add")),

@@ -17,6 +17,8 @@ from vtensor.tensor import VTensor
     "BiasAdd",
     dims={"x": "*", "b": "*", "y": "*"},
     elementwise=True,
+    affine=lambda _, x, b: (1, b) if x is None else (1, x),
+    structural="bias",
     onnx=written("Add", 7, write_aligned("Add")),
 )
 class BiasAdd:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from libdesc.choice import EVERY, Choice
@@ -50,13 +51,19 @@ class PartialEvaluation(Evaluation):
 
 @dataclass
 class Resolution:
-    """Every value with its produced layout, every node with its decision, topologically ordered."""
+    """Every value with its produced layout, every node with its decision, topologically ordered.
+
+    ``merged`` are nodes that are not there, each with the node that does their work, and ``passes``
+    the simplifications that took them away.
+    """
 
     name: str
     values: dict[str, VTensor] = field(default_factory=dict)
     nodes: list[OpNode] = field(default_factory=list)
     inputs: tuple[str, ...] = ()
     outputs: dict[str, str] = field(default_factory=dict)
+    merged: Mapping[str, str] = field(default_factory=dict)
+    passes: tuple[str, ...] = ()
 
     def layout(self, value: str) -> Layout:
         """The layout in which a value is produced."""
@@ -92,7 +99,13 @@ def resolve(
     choice.check_nodes(graph)
     _resolutions += 1
     needed, order = _order(graph)
-    state = Resolution(graph.name, inputs=tuple(graph.inputs), outputs=dict(graph.outputs))
+    state = Resolution(
+        graph.name,
+        inputs=tuple(graph.inputs),
+        outputs=dict(graph.outputs),
+        merged=dict(graph.merged),
+        passes=graph.passes,
+    )
     _entry(graph, state, entry_layouts or {}, needed)
     with installed(PartialEvaluation()):
         for node in order:
@@ -129,12 +142,12 @@ def _entry(
         fresh = VTensor(value.dtype, value.dims, Option(name=name))
         fresh.produced_layout = layout
         state.values[name] = fresh
-    for name, array in graph.constants.items():
+    for name in graph.constants:
         if name in needed:
             value = graph.values[name]
             fresh = VTensor(value.dtype, value.dims, Option(name=name))
-            declared = Layout.plain(value.dims)
-            fresh.storage = TensorStorage.of_array(array, fresh, declared, constant=True)
+            values = partial(graph.constants.__getitem__, name)
+            fresh.storage = TensorStorage.deferred(values, fresh, Layout.plain(value.dims))
             state.values[name] = fresh
 
 

@@ -156,6 +156,7 @@ class ExtendedGraph:
 
     Attributes:
         outputs: for each name that is delivered, the value that is delivered under it.
+        merged: nodes that a simplification took away, each with the node that does their work.
         passes: the optimisations that have been here.
         origin: what it was made from.
         certificate: what the last optimisation proved, if one could.
@@ -166,6 +167,7 @@ class ExtendedGraph:
     nodes: list[ExtendedNode] = field(default_factory=list)
     inputs: tuple[str, ...] = ()
     outputs: dict[str, str] = field(default_factory=dict)
+    merged: Mapping[str, str] = field(default_factory=dict)
     passes: tuple[str, ...] = ()
     origin: Origin | None = None
     certificate: Certificate | None = None

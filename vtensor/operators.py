@@ -164,6 +164,10 @@ class Naming(Protocol):
         """Names to use where nothing else names the positions."""
 
 
+#: See ``operator``.
+Linear = Mapping[str, Mapping[str, str]]
+Affine = Callable[..., tuple[Any, Any] | None]
+
 #: Writes one node, which applies this operator instance.
 Write = Callable[[NodeWriter, Any], None]
 
@@ -225,6 +229,8 @@ class OperatorInfo:
     structural: str = ""
     definition: str = "numpy"
     cost: Cost | int | None = None
+    linear: Linear = field(default_factory=dict)
+    affine: Affine | None = None
     file: str = ""
     line: int = 0
 
@@ -261,8 +267,9 @@ class OperatorInfo:
 
 
 #: Kinds of structural operators; ``rename`` takes ((old, new), ...), ``reshape`` takes
-#: ((name, size), ...). The others are added as ONNX spells them first.
-STRUCTURAL = ("rename", "reshape", "identity", "concat", "gather")
+#: ((name, size), ...), ``bias`` nothing: it adds its second operand along that one's dims. The
+#: others are added as ONNX spells them first.
+STRUCTURAL = ("rename", "reshape", "identity", "concat", "gather", "bias")
 
 #: Those whose output is their input's memory under other dims.
 VIEWS = ("rename", "reshape", "identity")
@@ -282,6 +289,8 @@ def operator(
     structural: str = "",
     definition: str = "numpy",
     cost: Cost | int | None = None,
+    linear: Linear | None = None,
+    affine: Affine | None = None,
 ) -> Callable[[type[T]], type[T]]:
     """Register a class as an operator.
 
@@ -299,6 +308,12 @@ def operator(
         definition: the library whose invoker says what the values are; one on it is owed.
         cost: operations on numbers (sums, products, comparisons, functions alike) for each element
             of the first input, or a function that counts them: ``(op, *inputs, *outputs) -> int``.
+        linear: the inputs in which the output is linear, each with dims of the output and those
+            that make them up in that input, slowest first, where they have other names:
+            ``{"w": {"C": "G O"}}``. Slices of the input that are scaled scale the output's.
+        affine: says that the output is ``factor * x + shift`` in one of the inputs. It is given the
+            instance and the inputs, None for x, the others as arrays that broadcast; it returns the
+            two, or None where the output is not affine in that input.
 
     Raises:
         GraphError: the name is taken, or ``dims`` and ``compute`` disagree.
@@ -345,6 +360,8 @@ def operator(
             structural,
             definition,
             cost,
+            linear or {},
+            affine,
             here,
             inspect.getsourcelines(cls)[1],
         )
