@@ -12,7 +12,6 @@ Integer-Arithmetic-Only Inference, CVPR 2018, section 3.2.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,6 +22,7 @@ import numpy as np
 
 from libdesc.choice import EVERY, Choice
 from optimizer.computed import Computed
+from optimizer.readers import Readers
 from ptensor.pages import give_back, passing
 from vtensor.dtype import numpy_dtype
 from vtensor.graph import Graph, Node
@@ -123,15 +123,12 @@ class Chain:
 
 def _chains(graph: Graph, choice: Choice) -> Iterator[Chain]:
     """The chains that are worth it and whose new constants are finite."""
-    readers = Counter(name for node in graph.nodes.values() for name in node.inputs)
-    readers.update(graph.outputs.values())
-    after = {name: node for node in graph.nodes.values() for name in node.inputs}
+    readers = Readers(graph)
     for lead in graph.nodes.values():
         chain = longer = _start(graph, lead, readers)
         while longer is not None:
-            chain = longer
-            alone = readers[chain.value] == 1 and chain.value in after
-            longer = _longer(graph, chain, after[chain.value], choice) if alone else None
+            chain, node = longer, readers.only(longer.value)
+            longer = None if node is None else _longer(graph, chain, node, choice)
         if chain is not None and chain.worth_it and _finite(chain, graph.constants):
             yield chain
 
@@ -141,11 +138,11 @@ def _finite(chain: Chain, constants: Mapping[str, Array]) -> bool:
     return all(np.isfinite([array.min(), array.max()]).all() for array in made)
 
 
-def _start(graph: Graph, node: Node, readers: Mapping[str, int]) -> Chain | None:
+def _start(graph: Graph, node: Node, readers: Readers) -> Chain | None:
     """The chain of a node that is linear in a constant of its own; None where it is not."""
     info = info_of(node.op)
     for role, name in zip(info.roles(len(node.inputs), 0), node.inputs, strict=True):
-        if role in info.linear and name in graph.constants and readers[name] == 1:
+        if role in info.linear and name in graph.constants and readers.only(name):
             weights, out = graph.values[name], graph.values[node.outputs[0]]
             parts = dict(_parts(weights, out, info.linear[role]))
             if parts and weights.dtype == out.dtype in FOLDED and weights.num_elements:

@@ -14,6 +14,7 @@ from libdesc.choice import EVERY, Choice
 from optimizer.cancel import cancel
 from optimizer.ewo import reconcile
 from optimizer.fold import fold
+from optimizer.fuse import fuse
 from optimizer.lho import hoist
 from optimizer.settings import Settings
 from optimizer.share import share
@@ -25,8 +26,8 @@ from vtensor.graph import Graph
 
 Pass = Callable[[ExtendedGraph, Settings], ExtendedGraph]
 
-#: Every simplification that there is, by name.
-SIMPLIFICATIONS: dict[str, Callable[[Graph, Choice], Graph]] = {"fold": fold}
+#: Every simplification that there is, by name, in the order in which they run.
+SIMPLIFICATIONS: dict[str, Callable[[Graph, Choice], Graph]] = {"fold": fold, "fuse": fuse}
 
 
 def _instead(mode: Callable[[Origin], ExtendedGraph]) -> Pass:
@@ -58,7 +59,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
     "none": (),
     "lho": ("lho",),
     "ewo": ("lho", "ewo", "lho"),
-    "all": ("fold", "lho", "ewo", "lho", "sink", "rise", "share", "cancel"),
+    "all": ("fold", "fuse", "lho", "ewo", "lho", "sink", "rise", "share", "cancel"),
 }
 
 
@@ -74,10 +75,12 @@ def pass_names(optimize: str | Sequence[str]) -> tuple[str, ...]:
     if not isinstance(optimize, Sequence):
         raise InputError(f"optimize={optimize!r} is no level, and no list of passes")
     if not isinstance(optimize, str):
-        unknown = [name for name in optimize if name not in {**SIMPLIFICATIONS, **PASSES}]
+        known = [*SIMPLIFICATIONS, *PASSES]
+        unknown = [name for name in optimize if name not in known]
         if unknown:
-            known = ", ".join([*SIMPLIFICATIONS, *PASSES])
-            raise InputError(f"optimize: no pass {', '.join(map(repr, unknown))}; passes: {known}")
+            raise InputError(
+                f"optimize: no pass {', '.join(map(repr, unknown))}; passes: {', '.join(known)}"
+            )
         return tuple(optimize)
     if optimize not in LEVELS:
         raise InputError(f"optimize={optimize!r} is no level; levels are {', '.join(LEVELS)}")
@@ -85,15 +88,15 @@ def pass_names(optimize: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def simplify(graph: Graph, optimize: str | Sequence[str] = "all", choice: Choice = EVERY) -> Graph:
-    """Run the simplifications of a level, in order; the graph notes their names.
+    """Run the simplifications of a level; the graph notes their names.
 
     Raises:
         InputError: the level or a pass does not exist.
     """
-    for name in pass_names(optimize):
-        if name in SIMPLIFICATIONS:
-            graph = SIMPLIFICATIONS[name](graph, choice)
-            graph = replace(graph, passes=(*graph.passes, name))
+    names = pass_names(optimize)
+    for name, run in SIMPLIFICATIONS.items():
+        if name in names:
+            graph = replace(run(graph, choice), passes=(*graph.passes, name))
     return graph
 
 

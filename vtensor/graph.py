@@ -63,6 +63,8 @@ class Graph:
     sealed: bool = False
     #: Nodes that a simplification took away, each with the node that does their work now.
     merged: dict[str, str] = field(default_factory=dict)
+    #: By node, those behind it that a library may fuse to it: as many as it takes, in order.
+    offers: Mapping[str, Sequence[Node]] = field(default_factory=dict)
     #: The simplifications that ran.
     passes: tuple[str, ...] = ()
     _scope: str = field(default="", init=False)

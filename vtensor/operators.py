@@ -168,6 +168,23 @@ class Naming(Protocol):
 Linear = Mapping[str, Mapping[str, str]]
 Affine = Callable[..., tuple[Any, Any] | None]
 
+
+@dataclass(frozen=True)
+class Clamp:
+    """What a follower does: min(max(x, low), high); NaN stays NaN."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Plus:
+    """What a follower does: x plus its other operand, their dims meeting by name."""
+
+
+#: See ``operator``.
+Post = Callable[[Any], Clamp | Plus]
+
 #: Writes one node, which applies this operator instance.
 Write = Callable[[NodeWriter, Any], None]
 
@@ -231,6 +248,7 @@ class OperatorInfo:
     cost: Cost | int | None = None
     linear: Linear = field(default_factory=dict)
     affine: Affine | None = None
+    post: Post | None = None
     file: str = ""
     line: int = 0
 
@@ -291,6 +309,7 @@ def operator(
     cost: Cost | int | None = None,
     linear: Linear | None = None,
     affine: Affine | None = None,
+    post: Post | None = None,
 ) -> Callable[[type[T]], type[T]]:
     """Register a class as an operator.
 
@@ -314,6 +333,8 @@ def operator(
         affine: says that the output is ``factor * x + shift`` in one of the inputs. It is given the
             instance and the inputs, None for x, the others as arrays that broadcast; it returns the
             two, or None where the output is not affine in that input.
+        post: what an instance does to its one operand that is not stored yet, if it may be fused
+            behind another operator.
 
     Raises:
         GraphError: the name is taken, or ``dims`` and ``compute`` disagree.
@@ -362,6 +383,7 @@ def operator(
             cost,
             linear or {},
             affine,
+            post,
             here,
             inspect.getsourcelines(cls)[1],
         )
@@ -482,10 +504,19 @@ class Context:
 
 @dataclass(frozen=True)
 class Follower:
-    """An operator fused behind another: applied to that one's output before anything is stored."""
+    """An operator fused behind another: applied to that one's output before anything is stored.
+
+    ``operands`` are those that it has beside that output.
+    """
 
     op: object
     operands: tuple[VTensor, ...] = field(default=())
+
+    @property
+    def does(self) -> Clamp | Plus | None:
+        """What it does; None where its operator does not say."""
+        post = info_of(self.op).post
+        return post and post(self.op)
 
 
 def run_compute(ctx: Context, op: object, inputs: Sequence[VTensor]) -> tuple[VTensor, ...]:

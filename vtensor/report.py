@@ -124,9 +124,7 @@ def summary_lines(plan: Plan) -> Iterator[Line]:
         if total[key]:
             yield Line("note", f"  {total[key]:>4} x nothing runs: {_IDLE[kind]}")
     if total["merged"]:
-        yield Line(
-            "note", f"  {total['merged']:>4} nodes went into others, whose constants took them"
-        )
+        yield Line("note", f"  {total['merged']:>4} nodes run as parts of others")
     yield from (Line("ref", note) for note in notes(plan))
     moved = total["conversion_bytes"] / MEGABYTE
     done = sum(1 for _ in plan.graph.ahead())

@@ -155,7 +155,7 @@ def test_what_is_asked_for_is_not_folded_away() -> None:
     graph = chain("Conv2D", ["BatchNorm"])
     assert fold(graph.delivering(["lead"])).merged == {}
     assert fold(graph.delivering(["w"])).merged == {}
-    with Session(graph) as session:
+    with Session(graph, optimize=["fold"]) as session:
         assert [session.run([name], feeds(graph))[0].ndim for name in ("lead", "w")] == [4, 4]
         session.run(None, feeds(graph))
         assert session.plan.graph.merged == {"BatchNorm:0": "lead"}
