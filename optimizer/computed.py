@@ -2,46 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
 Array = np.ndarray[Any, Any]
 
 
+class Made(NamedTuple):
+    """What is done with a constant; equal keys do the same."""
+
+    function: Callable[[Array], Array]
+    key: Hashable
+
+
 class Computed(MutableMapping[str, Array]):
-    """The constants of a graph, of which some are functions.
+    """The constants of a graph, some of them changed.
 
     A weight is so in memory once, as a plan packs it, and not beside the one it is made of.
 
-    >>> made = Computed({"w": np.ones(2)})
-    >>> made.compute("twice", lambda: made["w"] * 2)
-    >>> made["twice"]
+    >>> constants = Computed({"w": np.ones(2)})
+    >>> constants.change("w", Made(lambda w: w * 2, "twice"))
+    >>> constants["w"]
     array([2., 2.])
     """
 
     def __init__(self, given: Mapping[str, Array]) -> None:
-        self._made: dict[str, Callable[[], Array]] = {
-            name: partial(given.__getitem__, name) for name in given
-        }
+        self._given = given
+        self._more: dict[str, Array] = {}
+        self._made: dict[str, Made] = {}
 
-    def compute(self, name: str, function: Callable[[], Array]) -> None:
-        """Let a function make a constant, in place of what had its name."""
-        self._made[name] = function
+    def change(self, name: str, made: Made) -> None:
+        """Let a function of what had this name be what has it."""
+        self._made[name] = made
+
+    def origin(self, name: str) -> tuple[Array, Hashable]:
+        """As the function ``origin``."""
+        if name in self._more:
+            return self._more[name], None
+        array, before = origin(self._given, name)
+        return array, (before, self._made[name].key) if name in self._made else before
 
     def __getitem__(self, name: str) -> Array:
-        return self._made[name]()
+        if name in self._more:
+            return self._more[name]
+        given = self._given[name]
+        return self._made[name].function(given) if name in self._made else given
 
     def __setitem__(self, name: str, array: Array) -> None:
-        self._made[name] = lambda: array
+        self._more[name] = array
 
     def __delitem__(self, name: str) -> None:
-        del self._made[name]
+        del self._more[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._made)
+        return iter({**dict.fromkeys(self._given), **dict.fromkeys(self._more)})
 
     def __len__(self) -> int:
-        return len(self._made)
+        return sum(1 for _ in self)
+
+
+def origin(constants: Mapping[str, Array], name: str) -> tuple[Array, Hashable]:
+    """The array that a constant is made of, and what is done with it; None is nothing.
+
+    Two of the same array, with which the same is done, are the same.
+    """
+    return constants.origin(name) if isinstance(constants, Computed) else (constants[name], None)

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from libdesc.choice import EVERY, Choice
-from optimizer.computed import Computed
+from optimizer.computed import Computed, Made
 from optimizer.readers import Readers
 from ptensor.pages import give_back, passing
 from vtensor.dtype import numpy_dtype
@@ -56,7 +55,8 @@ def fold(graph: Graph, choice: Choice = EVERY) -> Graph:
         merged=dict(graph.merged),
     )
     for chain in _chains(graph, choice):
-        constants.compute(chain.weights.name, partial(chain.scaled, graph.constants))
+        key = chain.dim, chain.factor.tobytes()
+        constants.change(chain.weights.name, Made(chain.scaled, key))
         _replace(made, chain)
     return made
 
@@ -99,9 +99,8 @@ class Chain:
         """A node less runs, or one that adds where one multiplied."""
         return len(self.behind) > 1 or bool((self.factor != 1).any())
 
-    def scaled(self, constants: Mapping[str, Array]) -> Array:
+    def scaled(self, weights: Array) -> Array:
         """The linear node's constant times the factor."""
-        weights = constants[self.weights.name]
         parts, dims = self.parts[self.dim], list(self.weights.dims)
         sizes = [self.weights.size(part) for part in parts]
         factor = np.broadcast_to(self.factor, prod(sizes)).reshape(sizes)
@@ -134,7 +133,7 @@ def _chains(graph: Graph, choice: Choice) -> Iterator[Chain]:
 
 
 def _finite(chain: Chain, constants: Mapping[str, Array]) -> bool:
-    made = (chain.bias(), chain.scaled(constants))
+    made = (chain.bias(), chain.scaled(constants[chain.weights.name]))
     return all(np.isfinite([array.min(), array.max()]).all() for array in made)
 
 

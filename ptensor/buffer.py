@@ -13,7 +13,6 @@ import numpy as np
 
 from ptensor.dlpack import export
 from ptensor.layout import Layout
-from ptensor.pages import give_back
 from ptensor.parts import Part
 from ptensor.transform import pack
 from vtensor.dtype import numpy_dtype
@@ -230,15 +229,9 @@ class TensorStorage(_InMemory):
         self._array = None
 
     def release(self) -> None:
-        """Let go of the memory; unless deferred, it must be bound again before the next use."""
+        """Let go of the memory; it must be bound again before the next use."""
         self._buffer = None
         self._array = None
-
-    def give_back(self) -> None:
-        """Take no memory for a deferred constant until it is looked at again."""
-        if self._source is not None and self._buffer is not None:
-            give_back(self._buffer.memory)
-            self.release()
 
     def share(self, other: TensorStorage) -> None:
         """Use another storage's memory: the same bytes under these dims and this layout."""
