@@ -154,19 +154,22 @@ def attempt(
         return False
     info = info_of(op)
     evaluation = current_evaluation()
+    posted = [operand for follower in ctx.followers for operand in follower.operands]
+    roles = info.roles(len(inputs), len(outputs))
     call = Call(
         ctx.node,
         op,
         info.name,
         one.library,
         ctx.device,
-        tuple(inputs),
+        (*inputs, *posted),
         tuple(outputs),
-        info.roles(len(inputs), len(outputs)),
+        (*roles[: len(inputs)], *post_roles(len(posted)), *roles[len(inputs) :]),
         evaluation,
         one.python,
         decision,
         place=f"{one.invoker.__code__.co_filename}:{one.invoker.__code__.co_firstlineno}",
+        posted=len(posted),
     )
     try:
         if decision is None:
@@ -186,6 +189,11 @@ def attempt(
     return True
 
 
+def post_roles(count: int) -> tuple[str, ...]:
+    """The roles of the operands of what is fused behind an operator."""
+    return tuple(f"post{i}" for i in range(count))
+
+
 def _eligible(ctx: DispatchContext, call: Call, one: Candidate) -> None:
     """Decline on what can be said without asking the invoker."""
     reason = (
@@ -201,7 +209,8 @@ def _eligible(ctx: DispatchContext, call: Call, one: Candidate) -> None:
         if allowed is not None and operand.dtype not in allowed:
             raise Decline(f"dtype {operand.dtype} of {role} is not among {', '.join(allowed)}")
     if one.when is not None:
-        answer = one.when(call.op, *call.operands)
+        own = call.inputs[: len(call.inputs) - call.posted]
+        answer = one.when(call.op, *own, *call.outputs)
         if isinstance(answer, str) or not answer:
             raise Decline(answer or "the condition of its invoker does not hold")
 

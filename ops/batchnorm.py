@@ -8,6 +8,7 @@ import numpy as np
 
 from libdesc import eigen, invoker, onednn
 from libdesc.numpy.arrays import FLOATS, aligned, finish, wide
+from ops._elementwise import Array
 from ops._windows import image_names
 from ops.add import Add
 from ops.binary import Sub
@@ -68,12 +69,22 @@ def _write(node: NodeWriter, op: BatchNorm) -> None:
     node.emit("BatchNormalization", *operands, order=order, epsilon=float(op.epsilon))
 
 
+def _affine(op: BatchNorm, x: Array | None, *vectors: Array) -> tuple[Array, Array] | None:
+    """The factor and the shift of x, where all the vectors are known."""
+    if x is not None:
+        return None
+    scale, bias, mean, var = vectors
+    factor = scale / np.sqrt(var + op.epsilon)
+    return factor, bias - mean * factor
+
+
 @operator(
     "BatchNorm",
     dims={"x": "* C", "scale": "C", "bias": "C", "mean": "C", "var": "C", "y": "* C"},
     equal=[("x.C", f"{role}.C") for role in ("scale", "bias", "mean", "var")],
     elementwise=True,
     cost=2,
+    affine=_affine,
     onnx=Spelling("BatchNormalization", 1, _read, _names, write=_write),
 )
 class BatchNorm:

@@ -9,7 +9,7 @@ from libdesc.numpy.arrays import NUMBERS, aligned, finish
 from ops._writing import write_aligned
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
-from vtensor.operators import Context, operator, written
+from vtensor.operators import Context, Plus, operator, written
 from vtensor.tensor import VTensor
 
 
@@ -17,6 +17,9 @@ from vtensor.tensor import VTensor
     "BiasAdd",
     dims={"x": "*", "b": "*", "y": "*"},
     elementwise=True,
+    affine=lambda _, x, b: (1, b) if x is None else (1, x),
+    structural="bias",
+    post=lambda _: Plus(),
     onnx=written("Add", 7, write_aligned("Add")),
 )
 class BiasAdd:

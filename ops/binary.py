@@ -30,6 +30,7 @@ def _read_any_number(node: NodeReader, op: object) -> VTensor:
     "Sub",
     dims={"a": "*", "b": "*", "y": "*"},
     elementwise=True,
+    affine=lambda _, a, b: (1, -b) if a is None else (-1, a),
     onnx=binary_from_1("Sub", lambda _: Sub()),
 )
 class Sub(Binary):

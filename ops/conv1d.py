@@ -18,6 +18,7 @@ Two = tuple[int, int]
     dims={"x": "N C W", "w": "G? O I w", "y": "N C W"},
     equal=[("w.G", "group"), ("x.C", "w.I * group"), ("y.C", "w.O * group")],
     cost=convolution_cost,
+    linear={"w": {"C": "G O"}},
     onnx=written("Conv", 1, write_convolution),
 )
 class Conv1D:

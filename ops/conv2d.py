@@ -63,6 +63,7 @@ def read_convolution(node: NodeReader, x: VTensor, w: VTensor) -> VTensor:
     dims={"x": "N C H W", "w": "G? O I h w", "y": "N C H W"},
     equal=[("w.G", "group"), ("x.C", "w.I * group"), ("y.C", "w.O * group")],
     cost=convolution_cost,
+    linear={"w": {"C": "G O"}},
     onnx=Spelling("Conv", 1, _read, convolution_names, write=write_convolution),
 )
 class Conv2D:

@@ -18,6 +18,7 @@ Six = tuple[int, int, int, int, int, int]
     dims={"x": "N C D H W", "w": "G? O I d h w", "y": "N C D H W"},
     equal=[("w.G", "group"), ("x.C", "w.I * group"), ("y.C", "w.O * group")],
     cost=convolution_cost,
+    linear={"w": {"C": "G O"}},
     onnx=written("Conv", 1, write_convolution),
 )
 class Conv3D:

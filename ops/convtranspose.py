@@ -94,6 +94,7 @@ def _cost(_op: object, x: VTensor, w: VTensor, _y: VTensor) -> int:
     dims={"x": "N C D? H? W", "w": "G? I O d? h? w", "y": "N C D? H? W"},
     equal=[("w.G", "group"), ("x.C", "w.I * group"), ("y.C", "w.O * group"), ("x.N", "y.N")],
     cost=_cost,
+    linear={"w": {"C": "G O"}},
     onnx=Spelling("ConvTranspose", 1, _read, _names, write=_write),
 )
 class ConvTranspose:

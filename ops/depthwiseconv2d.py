@@ -15,6 +15,7 @@ from vtensor.tensor import VTensor
     dims={"x": "N C H W", "w": "G O I h w", "y": "N C H W"},
     equal=[("x.C", "w.G"), ("w.I", "1"), ("y.C", "w.G * w.O")],
     cost=convolution_cost,
+    linear={"w": {"C": "G O"}},
     onnx=written("Conv", 1, write_convolution),
 )
 class DepthwiseConv2D:

@@ -124,6 +124,7 @@ def _write_matrices(node: NodeWriter, over: str, row: str, column: str) -> None:
     "MatMul",
     dims={"a": "*", "b": "*", "y": "*"},
     cost=lambda op, a, _b, y: 2 * y.num_elements * a.size(op.over),
+    linear={"a": {}, "b": {}},
     onnx=[
         Spelling("MatMul", 1, _read, product_names, write=_write),
         Spelling("Gemm", 1, _read_gemm, _gemm_names),

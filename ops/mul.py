@@ -31,6 +31,7 @@ def _read_old(node: NodeReader) -> VTensor:
     "Mul",
     dims={"a": "*", "b": "*", "y": "*"},
     elementwise=True,
+    affine=lambda _, a, b: (b if a is None else a, 0),
     onnx=[
         Spelling("Mul", 1, _read_old, old_broadcast_names, until=6),
         Spelling("Mul", 7, _read, broadcast_names, write=write_aligned("Mul")),

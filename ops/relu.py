@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from libdesc import eigen, invoker, onednn
@@ -9,7 +11,7 @@ from libdesc.numpy.arrays import NUMBERS
 from ops._names import same_names
 from ops._writing import write_aligned
 from ptensor import Layout, PTensor, lib_tagger
-from vtensor.operators import Context, NodeReader, Spelling, operator
+from vtensor.operators import Clamp, Context, NodeReader, Spelling, operator
 from vtensor.tensor import VTensor
 
 
@@ -21,6 +23,7 @@ def _read(node: NodeReader) -> VTensor:
     "Relu",
     dims={"x": "*", "y": "*"},
     elementwise=True,
+    post=lambda _: Clamp(0, math.inf),
     onnx=Spelling("Relu", 1, _read, same_names, write=write_aligned("Relu")),
 )
 class Relu:

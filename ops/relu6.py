@@ -13,7 +13,15 @@ from ops._names import same_names
 from ops.binary import Max, Min
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import VTensorError
-from vtensor.operators import Context, NodeReader, NodeWriter, Spelling, operator, param
+from vtensor.operators import (
+    Clamp,
+    Context,
+    NodeReader,
+    NodeWriter,
+    Spelling,
+    operator,
+    param,
+)
 from vtensor.tensor import VTensor
 
 
@@ -65,6 +73,7 @@ def _emit(node: NodeWriter, *bounds: float) -> None:
     "Relu6",
     dims={"x": "*", "y": "*"},
     elementwise=True,
+    post=lambda _: Clamp(0, 6),
     onnx=Spelling("Clip", 6, _read, same_names, write=_write_relu6),
 )
 class Relu6:
@@ -115,6 +124,7 @@ def numpy_relu6(ctx: Context, op: Relu6, x: VTensor, y: VTensor) -> None:
     "Clip",
     dims={"x": "*", "y": "*"},
     elementwise=True,
+    post=lambda op: Clamp(op.low, op.high),
     onnx=Spelling("Clip", 6, _read_clip, same_names, write=_write),
 )
 class Clip(Unary):

@@ -16,7 +16,13 @@ def _write(node: NodeWriter, op: Times) -> None:
     node.emit("Mul", node.operand(x), node.constant(op.factor, x.dtype))
 
 
-@operator("Times", dims={"x": "*", "y": "*"}, elementwise=True, onnx=written("Mul", 7, _write))
+@operator(
+    "Times",
+    dims={"x": "*", "y": "*"},
+    elementwise=True,
+    affine=lambda op, _: (op.factor, 0),
+    onnx=written("Mul", 7, _write),
+)
 class Times:
     """Multiply each element by a number: y = factor * x; integers are rounded towards zero.
 

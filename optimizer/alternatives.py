@@ -21,6 +21,7 @@ from optimizer.trim import extra, owes, trimmed
 from ptensor.evaluation import Decision, Requirement
 from ptensor.layout import Layout
 from resolver.extended import ExtendedGraph, OpNode, TransformNode
+from vtensor.operators import info_of
 
 
 @dataclass(frozen=True)
@@ -174,12 +175,13 @@ class _Search:
 
     def _libraries(self, node: OpNode) -> list[str]:
         """Other libraries that the session allows; no call-back in place of native code."""
-        rows = {row.library: row for _, row in registry().candidates(node.op_name, "cpu")}
+        op = info_of(node.op).name
+        rows = {row.library: row for _, row in registry().candidates(op, "cpu")}
         own = rows[node.decision.library]
         return [
             name
             for name, row in rows.items()
             if row is not own
             and row.python <= own.python
-            and not self.choice.refusal(node.name, node.op_name, name)
+            and not self.choice.refusal(node.name, op, name)
         ]

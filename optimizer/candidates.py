@@ -15,7 +15,7 @@ from resolver.evaluate import Resolution
 from resolver.extended import OpNode
 from resolver.modes import channels_last
 from resolver.probe import Prober
-from vtensor.operators import OPERATORS
+from vtensor.operators import info_of
 from vtensor.tensor import VTensor
 
 Rows = dict[str, list[Decision]]
@@ -66,7 +66,7 @@ def paper_rows(resolution: Resolution) -> Rows:
     rows: Rows = {}
     for node in resolution.nodes:
         lead = probe.lead(node)
-        if lead is not None and OPERATORS[node.op_name].elementwise:
+        if lead is not None and info_of(node.op).elementwise:
             rows[node.name] = [node.decision]
             for layout in [*_inherited(resolution, node, lead), *usual(lead)]:
                 probe.add(rows[node.name], node, layout)

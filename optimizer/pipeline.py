@@ -1,6 +1,7 @@
 """Which passes run at which level.
 
-A pass is a function from an extended graph to an extended graph of the same network. Constants are
+A pass is a function from an extended graph to an extended graph of the same network; a
+simplification is one from a graph to a graph, which runs before layouts are resolved. Constants are
 transformed ahead of time at every level, by the runtime, so that is no pass.
 """
 
@@ -9,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from libdesc.choice import EVERY, Choice
 from optimizer.cancel import cancel
 from optimizer.ewo import reconcile
+from optimizer.fold import fold
+from optimizer.fuse import fuse
 from optimizer.lho import hoist
 from optimizer.settings import Settings
 from optimizer.share import share
@@ -18,8 +22,12 @@ from optimizer.sink import rise, sink
 from resolver.extended import ExtendedGraph, Origin
 from resolver.modes import aware, held
 from vtensor.errors import InputError
+from vtensor.graph import Graph
 
 Pass = Callable[[ExtendedGraph, Settings], ExtendedGraph]
+
+#: Every simplification that there is, by name, in the order in which they run.
+SIMPLIFICATIONS: dict[str, Callable[[Graph, Choice], Graph]] = {"fold": fold, "fuse": fuse}
 
 
 def _instead(mode: Callable[[Origin], ExtendedGraph]) -> Pass:
@@ -51,7 +59,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
     "none": (),
     "lho": ("lho",),
     "ewo": ("lho", "ewo", "lho"),
-    "all": ("lho", "ewo", "lho", "sink", "rise", "share", "cancel"),
+    "all": ("fold", "fuse", "lho", "ewo", "lho", "sink", "rise", "share", "cancel"),
 }
 
 
@@ -67,14 +75,29 @@ def pass_names(optimize: str | Sequence[str]) -> tuple[str, ...]:
     if not isinstance(optimize, Sequence):
         raise InputError(f"optimize={optimize!r} is no level, and no list of passes")
     if not isinstance(optimize, str):
-        unknown = [name for name in optimize if name not in PASSES]
+        known = [*SIMPLIFICATIONS, *PASSES]
+        unknown = [name for name in optimize if name not in known]
         if unknown:
-            known = ", ".join(PASSES)
-            raise InputError(f"optimize: no pass {', '.join(map(repr, unknown))}; passes: {known}")
+            raise InputError(
+                f"optimize: no pass {', '.join(map(repr, unknown))}; passes: {', '.join(known)}"
+            )
         return tuple(optimize)
     if optimize not in LEVELS:
         raise InputError(f"optimize={optimize!r} is no level; levels are {', '.join(LEVELS)}")
     return LEVELS[optimize]
+
+
+def simplify(graph: Graph, optimize: str | Sequence[str] = "all", choice: Choice = EVERY) -> Graph:
+    """Run the simplifications of a level; the graph notes their names.
+
+    Raises:
+        InputError: the level or a pass does not exist.
+    """
+    names = pass_names(optimize)
+    for name, run in SIMPLIFICATIONS.items():
+        if name in names:
+            graph = replace(run(graph, choice), passes=(*graph.passes, name))
+    return graph
 
 
 def optimise(
@@ -82,12 +105,13 @@ def optimise(
     optimize: str | Sequence[str] = "all",
     settings: Settings | None = None,
 ) -> ExtendedGraph:
-    """Run the passes of a level, in order; the graph notes their names.
+    """Run the other passes of a level, in order; the graph notes their names.
 
     Raises:
         InputError: the level or a pass does not exist.
     """
     for name in pass_names(optimize):
-        graph = PASSES[name](graph, settings or Settings())
-        graph = replace(graph, passes=(*graph.passes, name))
+        if name in PASSES:
+            graph = PASSES[name](graph, settings or Settings())
+            graph = replace(graph, passes=(*graph.passes, name))
     return graph

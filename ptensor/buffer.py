@@ -6,7 +6,7 @@ nothing).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -131,7 +131,17 @@ class TensorStorage(_InMemory):
         constant: the values never change.
     """
 
-    __slots__ = ("_array", "_buffer", "_owner", "constant", "dtype", "extents", "layout", "nbytes")
+    __slots__ = (
+        "_array",
+        "_buffer",
+        "_owner",
+        "_source",
+        "constant",
+        "dtype",
+        "extents",
+        "layout",
+        "nbytes",
+    )
 
     def __init__(
         self,
@@ -149,6 +159,7 @@ class TensorStorage(_InMemory):
         #: Whose memory this shares; None, not itself, so that memory goes with its last user.
         self._owner: TensorStorage | None = None
         self._array: np.ndarray[Any, Any] | None = None
+        self._source: Callable[[], Buffer] | None = None
         self._buffer = buffer
         if buffer is not None:
             self.bind(buffer)
@@ -168,8 +179,18 @@ class TensorStorage(_InMemory):
 
         No copy is made where the array already lies so.
         """
-        physical = np.ascontiguousarray(pack(array, list(tensor.dims), layout))
-        return cls(tensor.dtype, tensor.dims, layout, Buffer.wrap(physical), constant)
+        buffer = _packed(array, list(tensor.dims), layout)
+        return cls(tensor.dtype, tensor.dims, layout, buffer, constant)
+
+    @classmethod
+    def deferred(
+        cls, values: Callable[[], np.ndarray[Any, Any]], tensor: VTensor, layout: Layout
+    ) -> TensorStorage:
+        """A constant, as ``of_array``, that is computed when its memory is first looked at."""
+        storage = cls(tensor.dtype, tensor.dims, layout, constant=True)
+        dims = list(tensor.dims)  # the tensor itself would make a circle
+        storage._source = lambda: _packed(values(), dims, layout)
+        return storage
 
     @property
     def buffer(self) -> Buffer:
@@ -178,7 +199,10 @@ class TensorStorage(_InMemory):
         Raises:
             ContractError: none is bound yet.
         """
-        buffer = self.root._buffer
+        root = self.root
+        if root._buffer is None and root._source is not None:
+            root.bind(root._source())
+        buffer = root._buffer
         if buffer is None:
             raise ContractError("this storage has no memory: nothing has been bound to it")
         return buffer
@@ -191,7 +215,7 @@ class TensorStorage(_InMemory):
     @property
     def bound(self) -> bool:
         """True when there is memory."""
-        return self.root._buffer is not None
+        return self.root._buffer is not None or self.root._source is not None
 
     def bind(self, buffer: Buffer) -> None:
         """Look at other memory from now on.
@@ -228,6 +252,11 @@ class TensorStorage(_InMemory):
         if self._owner is None:
             self._array = array
         return array
+
+
+def _packed(array: np.ndarray[Any, Any], dims: list[str], layout: Layout) -> Buffer:
+    """The values of an array whose axes are these dims, in a layout."""
+    return Buffer.wrap(np.ascontiguousarray(pack(array, dims, layout)))
 
 
 class ArrayStorage(_InMemory):

@@ -124,7 +124,10 @@ class Evaluation(ABC):
 
 @dataclass(eq=False)
 class Call:
-    """One attempt to run an operator with one library's invoker."""
+    """One attempt to run an operator with one library's invoker.
+
+    The last ``posted`` inputs are operands of what is fused behind it; its routine sees to them.
+    """
 
     node: str
     op: object
@@ -143,6 +146,7 @@ class Call:
     answers: Mapping[int, Layout | Sequence[Layout]] | None = None
     #: File and line of the invoker.
     place: str = ""
+    posted: int = 0
 
     @property
     def operands(self) -> tuple[VTensor, ...]:
@@ -164,6 +168,20 @@ class Call:
             if index not in self.ptensors:
                 return index
         raise self.misuse(f"operand {self.roles[indices[0]]} already has its PTensor")
+
+    @property
+    def behind(self) -> range:
+        """The places of the operands of what is fused behind it."""
+        return range(len(self.inputs) - self.posted, len(self.inputs))
+
+    def check_posted(self) -> None:
+        """See that somebody has looked at what is fused behind it: no guideline is asked before.
+
+        Raises:
+            Decline: nobody has.
+        """
+        if not set(self.behind) <= self.ptensors.keys():
+            raise Decline("its invoker does not look at the operators fused behind it")
 
     def finish(self) -> None:
         """Let go of what refers back to this call: memory must not wait for the collector."""
@@ -289,7 +307,9 @@ def _check_tagger(call: Call, name: str, given: Sequence[PTensor]) -> None:
     for tensor in given:
         if getattr(tensor, "call", None) is not call:
             raise call.misuse(f"lib_tagger is given {tensor!r}, which is no PTensor of this call")
+    call.check_posted()
     missing = set(range(len(call.operands))) - {tensor.index for tensor in given}
+    missing -= call.ptensors.keys() & set(call.behind)
     if missing:
         roles = ", ".join(call.roles[i] for i in sorted(missing))
         raise call.misuse(f"lib_tagger is not given the PTensor of {roles}")
@@ -380,6 +400,7 @@ def guideline_of(call: Call, name: str) -> Mapping[int, Layout | Sequence[Layout
             of its dims.
     """
     if call.answers is None:
+        call.check_posted()
         answers = library(name).guideline(call)
         if not isinstance(answers, Mapping):
             raise call.misuse(f"the guideline of {name} answers {answers!r}, which is no mapping")

@@ -1,8 +1,10 @@
-"""Memory that is a file's: mapped to be read, so that its pages can be given back at any time."""
+"""Memory by the page, which goes back to the system at once: a mapped file's, and our own."""
 
 from __future__ import annotations
 
 import mmap
+from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +23,16 @@ def mapped(descriptor: int, nbytes: int) -> NDArray[np.uint8]:
     if nbytes == 0:  # which cannot be mapped
         return np.zeros(0, np.uint8)
     return np.frombuffer(Pages(descriptor, nbytes, access=mmap.ACCESS_READ), np.uint8)
+
+
+def passing(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """An array for values that are soon let go, on pages of its own.
+
+    The allocator's memory would stay with the process, as holes between what is kept.
+    """
+    count = prod(shape)
+    pages = mmap.mmap(-1, max(count * dtype.itemsize, 1))
+    return np.frombuffer(pages, dtype, count).reshape(shape)
 
 
 def give_back(array: NDArray[np.generic]) -> None:

@@ -17,7 +17,7 @@ from vtensor.errors import UnsoundPlanError
 
 if TYPE_CHECKING:
     from ptensor.layout import Layout
-    from vtensor.graph import Graph
+    from vtensor.graph import Graph, Node
 
 Parts = list[tuple[str, int]]
 
@@ -114,16 +114,33 @@ def _operator(
     extended: ExtendedGraph, node: OpNode, graph: Graph, origin: Mapping[str, str]
 ) -> None:
     given = graph.nodes.get(node.name)
-    if given is None or given.op is not node.op or given.outputs != node.outputs:
+    if given is None or given.op is not node.op:
         raise UnsoundPlanError(f"{node.name}: no such node in the network")
-    sources = tuple(origin[name] for name in node.inputs)
-    if sources != given.inputs:
-        raise UnsoundPlanError(f"{node.name}: reads {sources}, the network says {given.inputs}")
+    sources, inputs, outputs = tuple(origin[n] for n in node.inputs), given.inputs, given.outputs
+    for follower in node.followers:
+        _follows(graph, follower, outputs)
+        inputs = (*inputs, *(name for name in follower.inputs if name not in outputs))
+        outputs = follower.outputs
+    if outputs != node.outputs:
+        raise UnsoundPlanError(f"{node.name}: makes {node.outputs}, the network says {outputs}")
+    if sources != inputs:
+        raise UnsoundPlanError(f"{node.name}: reads {sources}, the network says {inputs}")
     names = (*node.inputs, *node.outputs)
     if len(names) != len(node.decision.layouts):
         raise UnsoundPlanError(f"{node.name}: {len(names)} operands, other layouts decided")
     for name, layout in zip(names, node.decision.layouts, strict=True):
         _agree(node.name, extended.values[name], layout)
+
+
+def _follows(graph: Graph, follower: Node, values: tuple[str, ...]) -> None:
+    """A fused node is the network's, and nobody else wants what it reads of the one before."""
+    if graph.nodes.get(follower.name) is not follower:
+        raise UnsoundPlanError(f"{follower.name}: no such node in the network")
+    readers = [name for node in graph.nodes.values() for name in node.inputs if name in values]
+    if list(values) != readers or not set(values).isdisjoint(graph.outputs.values()):
+        raise UnsoundPlanError(f"{follower.name}: {values} is not for it alone")
+    if values[0] not in follower.inputs:
+        raise UnsoundPlanError(f"{follower.name}: does not read {values}")
 
 
 def _agree(node: str, value: Value, layout: Layout) -> None:

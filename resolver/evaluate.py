@@ -6,16 +6,19 @@ Source: the paper, section 5.1 and Fig. 8.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from libdesc.choice import EVERY, Choice
-from libdesc.dispatcher import DispatchContext
+from libdesc.dispatcher import DispatchContext, post_roles
 from ptensor.buffer import TensorStorage
 from ptensor.evaluation import Call, Evaluation, Mode, Step, installed
 from ptensor.layout import Layout
-from resolver.extended import OpNode
-from vtensor.errors import ContractError, ResolutionError
+from resolver.extended import OpNode, split
+from vtensor.errors import ContractError, NoInvokerError, ResolutionError
 from vtensor.operators import info_of, run_compute
 from vtensor.tensor import Option, VTensor
 
@@ -50,13 +53,19 @@ class PartialEvaluation(Evaluation):
 
 @dataclass
 class Resolution:
-    """Every value with its produced layout, every node with its decision, topologically ordered."""
+    """Every value with its produced layout, every node with its decision, topologically ordered.
+
+    ``merged`` are nodes that are not there, each with the node that does their work, and ``passes``
+    the simplifications that took them away.
+    """
 
     name: str
     values: dict[str, VTensor] = field(default_factory=dict)
     nodes: list[OpNode] = field(default_factory=list)
     inputs: tuple[str, ...] = ()
     outputs: dict[str, str] = field(default_factory=dict)
+    merged: dict[str, str] = field(default_factory=dict)
+    passes: tuple[str, ...] = ()
 
     def layout(self, value: str) -> Layout:
         """The layout in which a value is produced."""
@@ -71,6 +80,9 @@ def resolve(
     choice: Choice = EVERY,
 ) -> Resolution:
     """Resolve a sealed graph.
+
+    The library that takes a node takes with it as many as it can of those that are offered behind
+    it, from the first on.
 
     Args:
         graph: what to resolve; nodes that no output needs are left out.
@@ -92,11 +104,22 @@ def resolve(
     choice.check_nodes(graph)
     _resolutions += 1
     needed, order = _order(graph)
-    state = Resolution(graph.name, inputs=tuple(graph.inputs), outputs=dict(graph.outputs))
+    state = Resolution(
+        graph.name,
+        inputs=tuple(graph.inputs),
+        outputs=dict(graph.outputs),
+        merged=dict(graph.merged),
+        passes=graph.passes,
+    )
     _entry(graph, state, entry_layouts or {}, needed)
+    fused: set[str] = set()
     with installed(PartialEvaluation()):
         for node in order:
-            state.nodes.append(_partially(state, node, choice))
+            if node.name not in fused:
+                made = _decided(state, node, choice, graph.offers.get(node.name, ()))
+                state.nodes.append(made)
+                fused.update(follower.name for follower in made.followers)
+                state.merged.update(dict.fromkeys((f.name for f in made.followers), node.name))
     return state
 
 
@@ -129,19 +152,19 @@ def _entry(
         fresh = VTensor(value.dtype, value.dims, Option(name=name))
         fresh.produced_layout = layout
         state.values[name] = fresh
-    for name, array in graph.constants.items():
+    for name in graph.constants:
         if name in needed:
             value = graph.values[name]
             fresh = VTensor(value.dtype, value.dims, Option(name=name))
-            declared = Layout.plain(value.dims)
-            fresh.storage = TensorStorage.of_array(array, fresh, declared, constant=True)
+            values = partial(graph.constants.__getitem__, name)
+            fresh.storage = TensorStorage.deferred(values, fresh, Layout.plain(value.dims))
             state.values[name] = fresh
 
 
-def _operands(state: Resolution, node: Node) -> list[VTensor]:
+def _operands(state: Resolution, names: Sequence[str]) -> list[VTensor]:
     """A node's inputs, each a VTensor of its own: a value given twice is two operands."""
     operands: list[VTensor] = []
-    for name in node.inputs:
+    for name in names:
         value = state.values[name]
         if any(value is operand for operand in operands):
             twin = VTensor(value.dtype, value.dims, value.option)
@@ -153,15 +176,46 @@ def _operands(state: Resolution, node: Node) -> list[VTensor]:
     return operands
 
 
-def _partially(state: Resolution, node: Node, choice: Choice) -> OpNode:
-    """Evaluate one node up to its tagger and spread what it produces."""
-    ctx = DispatchContext(node=node.name, names=node.outputs, choice=choice)
-    inputs = _operands(state, node)
-    outputs = run_compute(ctx, node.op, inputs)
+def _decided(state: Resolution, node: Node, choice: Choice, offered: Sequence[Node]) -> OpNode:
+    """A node with as much behind it as its library takes; its values are spread."""
+    made, values = _partially(state, node, choice)
+    library = made.decision.library
+    kept = replace(choice, nodes={**choice.nodes, node.name: library})
+    offered = list(takewhile(lambda one: _allows(choice, one, library), offered))
+    for count in range(len(offered), 0, -1):
+        with suppress(NoInvokerError):  # then it takes fewer
+            fused, values = _partially(state, node, kept, offered[:count])
+            decision = replace(fused.decision, refused=made.decision.refused)
+            made = replace(fused, decision=decision)
+            break
+    state.values.update({value.name: value for value in values})
+    return made
+
+
+def _allows(choice: Choice, node: Node, library: str) -> bool:
+    return not choice.refusal(node.name, info_of(node.op).name, library)
+
+
+def _partially(
+    state: Resolution, node: Node, choice: Choice, behind: Sequence[Node] = ()
+) -> tuple[OpNode, tuple[VTensor, ...]]:
+    """Evaluate one node, and what is fused behind it, up to its tagger; what it makes, too."""
+    names, outputs = list(node.inputs), node.outputs
+    for follower in behind:
+        names += [name for name in follower.inputs if name not in outputs]
+        outputs = follower.outputs
+    inputs = _operands(state, names)
+    own, followers = split(inputs, behind)
+    ctx = DispatchContext(node=node.name, names=outputs, choice=choice, followers=followers)
+    made = run_compute(ctx, node.op, own)
     if ctx.decision is None:
         raise ContractError(f"{node.op_name} {node.name!r}: compute did not call ctx.dispatch")
-    for value, layout in zip(outputs, ctx.decision.layouts[len(inputs) :], strict=True):
+    for value, layout in zip(made, ctx.decision.layouts[len(inputs) :], strict=True):
         value.produced_layout = layout
-        state.values[value.name] = value
-    roles = info_of(node.op).roles(len(inputs), len(outputs))
-    return OpNode(node.name, node.op, node.op_name, node.inputs, node.outputs, roles, ctx.decision)
+    roles = info_of(node.op).roles(len(own), len(made))
+    roles = (*roles[: len(own)], *post_roles(len(inputs) - len(own)), *roles[len(own) :])
+    label = " + ".join([node.op_name, *(follower.op_name for follower in behind)])
+    fused = OpNode(
+        node.name, node.op, label, tuple(names), outputs, roles, ctx.decision, tuple(behind)
+    )
+    return fused, made

@@ -39,6 +39,8 @@ def explain_node(graph: ExtendedGraph, name: str) -> dict[str, Any]:
     Raises:
         GraphError: there is neither.
     """
+    if name not in {node.name for node in graph.nodes}:
+        name = graph.merged.get(name, name)
     for node, row in zip(graph.nodes, explain_nodes(graph), strict=True):
         if name == node.name or name in node.outputs:
             return row
@@ -114,6 +116,7 @@ def _operator(graph: ExtendedGraph, node: OpNode, makers: Mapping[str, str]) -> 
         "node": node.name,
         "operator": node.op_name,
         "library": decision.library,
+        "merged": [one for one, into in graph.merged.items() if into == node.name],
         "operands": [
             {
                 "role": role,

@@ -52,6 +52,8 @@ def extend(
         resolution.name,
         inputs=resolution.inputs,
         outputs=dict(resolution.outputs),
+        merged=resolution.merged,
+        passes=resolution.passes,
         origin=Origin(resolution, dict(output_layouts or {}), choice),
     )
     for value in resolution.values.values():

@@ -5,17 +5,21 @@ Source: the paper, sections 3 and 5.1, Fig. 5(a).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ptensor.evaluation import Decision, Requirement
 from ptensor.layout import Layout
+from vtensor.operators import Follower
 
 if TYPE_CHECKING:
     from libdesc.choice import Choice
     from resolver.evaluate import Resolution
+    from vtensor.graph import Node
+    from vtensor.tensor import VTensor
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,10 @@ class OpNode:
 
     In a resolution the inputs are the network's values; in the extended graph they may be outputs
     of Transforms.
+
+    Attributes:
+        followers: the network's nodes that are fused behind it. Its last inputs are theirs, and
+            its outputs the last one's.
     """
 
     name: str
@@ -72,6 +80,28 @@ class OpNode:
     outputs: tuple[str, ...]
     roles: tuple[str, ...]
     decision: Decision
+    followers: tuple[Node, ...] = ()
+
+    def split(self, inputs: Sequence[VTensor]) -> tuple[Sequence[VTensor], tuple[Follower, ...]]:
+        """The operator's own operands, and its followers with theirs."""
+        return split(inputs, self.followers)
+
+
+def split(
+    inputs: Sequence[VTensor], followers: Sequence[Node]
+) -> tuple[Sequence[VTensor], tuple[Follower, ...]]:
+    """The operands of an operator among all inputs, and what is behind it with its own.
+
+    Each follower reads the value before it and has the others of its inputs here.
+    """
+    counts = [len(node.inputs) - 1 for node in followers]
+    own = len(inputs) - sum(counts)
+    rest = iter(inputs[own:])
+    behind = (
+        Follower(node.op, tuple(islice(rest, count)))
+        for node, count in zip(followers, counts, strict=True)
+    )
+    return inputs[:own], tuple(behind)
 
 
 @dataclass(frozen=True)
@@ -156,6 +186,7 @@ class ExtendedGraph:
 
     Attributes:
         outputs: for each name that is delivered, the value that is delivered under it.
+        merged: nodes that a simplification took away, each with the node that does their work.
         passes: the optimisations that have been here.
         origin: what it was made from.
         certificate: what the last optimisation proved, if one could.
@@ -166,6 +197,7 @@ class ExtendedGraph:
     nodes: list[ExtendedNode] = field(default_factory=list)
     inputs: tuple[str, ...] = ()
     outputs: dict[str, str] = field(default_factory=dict)
+    merged: Mapping[str, str] = field(default_factory=dict)
     passes: tuple[str, ...] = ()
     origin: Origin | None = None
     certificate: Certificate | None = None

@@ -13,7 +13,7 @@ from resolver.extend import Passing, extend
 from resolver.extended import ExtendedGraph, OpNode, Origin
 from resolver.probe import Prober
 from resolver.revise import revised
-from vtensor.operators import OPERATORS
+from vtensor.operators import info_of
 from vtensor.tensor import VTensor
 
 #: The dim that the paper's NHWC has last.
@@ -65,7 +65,7 @@ def _between(maker: OpNode | None, node: OpNode, value: VTensor) -> Layout | Non
 
 def _elementwise(maker: OpNode | None, node: OpNode, value: VTensor) -> Layout | None:  # noqa: ARG001
     """To an element-wise operator; constants lie ready in any layout."""
-    free = value.constant or not OPERATORS[node.op_name].elementwise
+    free = value.constant or not info_of(node.op).elementwise
     return None if free else channels_last(value.dims)
 
 

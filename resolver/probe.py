@@ -32,7 +32,7 @@ class Prober:
         rows = zip(values, given, strict=True)
         key = (
             node.op_name,
-            repr(node.op),
+            repr([node.op, *(follower.op for follower in node.followers)]),
             node.decision.library,
             tuple((tuple(v.dims.items()), v.dtype, v.constant, layout) for v, layout in rows),
         )
@@ -43,11 +43,6 @@ class Prober:
     def _ask(
         self, node: OpNode, values: Sequence[VTensor], given: Sequence[Layout]
     ) -> Decision | None:
-        ctx = DispatchContext(
-            node=node.name,
-            names=node.outputs,
-            choice=Choice(nodes={node.name: node.decision.library}),
-        )
         inputs = []
         for value, layout in zip(values, given, strict=True):
             twin = VTensor(value.dtype, value.dims, value.option)
@@ -55,9 +50,16 @@ class Prober:
                 twin.storage = value.storage
             twin.produced_layout = layout
             inputs.append(twin)
+        own, followers = node.split(inputs)
+        ctx = DispatchContext(
+            node=node.name,
+            names=node.outputs,
+            choice=Choice(nodes={node.name: node.decision.library}),
+            followers=followers,
+        )
         with installed(PartialEvaluation()):
             try:
-                run_compute(ctx, node.op, inputs)
+                run_compute(ctx, node.op, own)
             except VTensorError:  # NoInvokerError: it takes the call, but not so
                 return None
         return ctx.decision

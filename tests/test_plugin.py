@@ -77,8 +77,9 @@ def network(path: str) -> tuple[dict[str, set[tuple[str, ...]]], float]:
     """Of SqueezeNet: libraries and kernels by operator, and how far ONNX Runtime is."""
     steps, difference = json.loads(python(NETWORK, path=path))
     found: dict[str, set[tuple[str, ...]]] = {}
-    for op, *ran in steps:
-        found.setdefault(op, set()).add(tuple(ran))
+    for fused, *ran in steps:
+        for op in fused.split(" + "):
+            found.setdefault(op, set()).add(tuple(ran))
     return found, difference
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -56,11 +56,17 @@ class Graph:
 
     name: str = "graph"
     values: dict[str, VTensor] = field(default_factory=dict)
-    constants: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    constants: MutableMapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     inputs: list[str] = field(default_factory=list)
     outputs: dict[str, str] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     sealed: bool = False
+    #: Nodes that a simplification took away, each with the node that does their work now.
+    merged: dict[str, str] = field(default_factory=dict)
+    #: By node, those behind it that a library may fuse to it: as many as it takes, in order.
+    offers: Mapping[str, Sequence[Node]] = field(default_factory=dict)
+    #: The simplifications that ran.
+    passes: tuple[str, ...] = ()
     _scope: str = field(default="", init=False)
     _next: dict[str, int] = field(default_factory=dict, init=False)
 

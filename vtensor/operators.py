@@ -164,6 +164,27 @@ class Naming(Protocol):
         """Names to use where nothing else names the positions."""
 
 
+#: See ``operator``.
+Linear = Mapping[str, Mapping[str, str]]
+Affine = Callable[..., tuple[Any, Any] | None]
+
+
+@dataclass(frozen=True)
+class Clamp:
+    """What a follower does: min(max(x, low), high); NaN stays NaN."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Plus:
+    """What a follower does: x plus its other operand, their dims meeting by name."""
+
+
+#: See ``operator``.
+Post = Callable[[Any], Clamp | Plus]
+
 #: Writes one node, which applies this operator instance.
 Write = Callable[[NodeWriter, Any], None]
 
@@ -225,6 +246,9 @@ class OperatorInfo:
     structural: str = ""
     definition: str = "numpy"
     cost: Cost | int | None = None
+    linear: Linear = field(default_factory=dict)
+    affine: Affine | None = None
+    post: Post | None = None
     file: str = ""
     line: int = 0
 
@@ -261,8 +285,9 @@ class OperatorInfo:
 
 
 #: Kinds of structural operators; ``rename`` takes ((old, new), ...), ``reshape`` takes
-#: ((name, size), ...). The others are added as ONNX spells them first.
-STRUCTURAL = ("rename", "reshape", "identity", "concat", "gather")
+#: ((name, size), ...), ``bias`` nothing: it adds its second operand along that one's dims. The
+#: others are added as ONNX spells them first.
+STRUCTURAL = ("rename", "reshape", "identity", "concat", "gather", "bias")
 
 #: Those whose output is their input's memory under other dims.
 VIEWS = ("rename", "reshape", "identity")
@@ -282,6 +307,9 @@ def operator(
     structural: str = "",
     definition: str = "numpy",
     cost: Cost | int | None = None,
+    linear: Linear | None = None,
+    affine: Affine | None = None,
+    post: Post | None = None,
 ) -> Callable[[type[T]], type[T]]:
     """Register a class as an operator.
 
@@ -299,6 +327,14 @@ def operator(
         definition: the library whose invoker says what the values are; one on it is owed.
         cost: operations on numbers (sums, products, comparisons, functions alike) for each element
             of the first input, or a function that counts them: ``(op, *inputs, *outputs) -> int``.
+        linear: the inputs in which the output is linear, each with dims of the output and those
+            that make them up in that input, slowest first, where they have other names:
+            ``{"w": {"C": "G O"}}``. Slices of the input that are scaled scale the output's.
+        affine: says that the output is ``factor * x + shift`` in one of the inputs. It is given the
+            instance and the inputs, None for x, the others as arrays that broadcast; it returns the
+            two, or None where the output is not affine in that input.
+        post: what an instance does to its one operand that is not stored yet, if it may be fused
+            behind another operator.
 
     Raises:
         GraphError: the name is taken, or ``dims`` and ``compute`` disagree.
@@ -345,6 +381,9 @@ def operator(
             structural,
             definition,
             cost,
+            linear or {},
+            affine,
+            post,
             here,
             inspect.getsourcelines(cls)[1],
         )
@@ -465,10 +504,19 @@ class Context:
 
 @dataclass(frozen=True)
 class Follower:
-    """An operator fused behind another: applied to that one's output before anything is stored."""
+    """An operator fused behind another: applied to that one's output before anything is stored.
+
+    ``operands`` are those that it has beside that output.
+    """
 
     op: object
     operands: tuple[VTensor, ...] = field(default=())
+
+    @property
+    def does(self) -> Clamp | Plus | None:
+        """What it does; None where its operator does not say."""
+        post = info_of(self.op).post
+        return post and post(self.op)
 
 
 def run_compute(ctx: Context, op: object, inputs: Sequence[VTensor]) -> tuple[VTensor, ...]:

@@ -76,6 +76,7 @@ def summary_dict(plan: Plan) -> dict[str, Any]:
         "python_steps": sum(step.python for step in steps),
         "onnx_reference_steps": sum(step.library == REFERENCE for step in steps),
         "unlisted_steps": sum(step.unlisted for step in steps),
+        "merged": len(plan.graph.merged),
         "conversions": len(plan.conversions),
         "conversion_bytes": sum(row.bytes for row in plan.conversions),
         "memory": memory_dict(plan),
@@ -133,6 +134,8 @@ def summary_lines(plan: Plan) -> Iterator[Line]:
     for key, kind in {"aliases": "alias", "empty": "empty"}.items():
         if total[key]:
             yield Line("note", f"  {total[key]:>4} x nothing runs: {_IDLE[kind]}")
+    if total["merged"]:
+        yield Line("note", f"  {total['merged']:>4} nodes run as parts of others")
     yield from (Line("ref", note) for note in notes(plan))
     moved = total["conversion_bytes"] / MEGABYTE
     done = sum(1 for _ in plan.graph.ahead())

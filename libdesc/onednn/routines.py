@@ -213,6 +213,11 @@ def emit_on(primitive: Primitive, tensors: Mapping[str, PTensor]) -> None:
     emit(primitive, [tensors.get(name, primitive.scratch_bytes) for name in primitive.slots])
 
 
+def within(order: Order, dims: Mapping[str, int]) -> Order:
+    """A numbering of all dims, as an operand sees it that lacks some of them."""
+    return tuple(dim if dim in dims else "" for dim in order)
+
+
 def is_reference(primitive: Primitive) -> bool:
     """True for a kernel that is there for completeness, not for speed."""
     return reference_kernel(primitive.kernel)
@@ -227,4 +232,5 @@ __all__ = [
     "followed",
     "is_reference",
     "layouts_of",
+    "within",
 ]

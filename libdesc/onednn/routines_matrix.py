@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from libdesc.onednn.layouts import Order
 from libdesc.onednn.routines import (
-    OneDnnRoutine,
     Operand,
     Row,
     followed,
     is_reference,
     layouts_of,
 )
+from libdesc.onednn.routines_fused import FusingRoutine
 from ptensor.evaluation import Decline
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
@@ -22,10 +22,10 @@ from vtensor.errors import LayoutError
 from vtensor.operators import Follower
 
 if TYPE_CHECKING:
-    from libdesc.onednn._onednn import Desc, Primitive
+    from libdesc.onednn._onednn import Attr, Desc, Primitive
 
 
-class MatMul(OneDnnRoutine):
+class MatMul(FusingRoutine):
     """A contraction over one dim: dst = sum over K of left * right.
 
     Dims that both factors have besides K are a batch. oneDNN takes one row dim M and one column dim
@@ -53,14 +53,14 @@ class MatMul(OneDnnRoutine):
         named = {"src": left, "weights": right, "dst": dst}
         pairs = zip(named.items(), orders, strict=True)
         super().__init__([Operand(name, t, order) for (name, t), order in pairs], post)
-        src, weights, out = self.operands
+        src, weights, out = self.own
         turned = weights._replace(order=weights.order[::-1])
         single = len(weights.order) == 2 and right.constant
         self.inner = (src, turned, out) if single else ()
 
     def rows(self) -> Iterator[Row]:
         """Constants as oneDNN likes; factors that are computed as they lie, else as declared."""
-        src, weights, _ = self.operands
+        src, weights, _ = self.own
         if weights.tensor.constant:
             yield [Layout.ANY] * 3
         rights = [Layout.ANY] if weights.tensor.constant else list(followed(weights))
@@ -72,28 +72,28 @@ class MatMul(OneDnnRoutine):
         """The inner product where it has a kernel, else the matrix product."""
         if self.inner:
             try:
-                found = self.build(self.inner, row, self.make_inner)
+                found = self.fused(self.inner, row, self.make_inner)
                 if not is_reference(found):
                     return found
             except (LayoutError, Decline):
                 pass
-        return super().primitive(row)
+        return self.fused(self.own, row, self.make, matrix=True)
 
     def layouts(self, primitive: Primitive) -> list[Layout]:
         """The layouts that either primitive works in."""
         inner = primitive.kind == "inner_product"
-        return layouts_of(primitive, self.inner if inner else self.operands)
+        return layouts_of(primitive, self.all(self.inner if inner else self.own, not inner))
 
-    def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
-        """The primitive on left, right and dst."""
-        left, right, dst = descs
-        primitive: Primitive = dnnl.matmul(left, right, None, dst)
+    def make(self, dnnl: ModuleType, *descs: Desc | None, attr: Attr | None = None) -> Primitive:
+        """The primitive on left, right, bias and dst."""
+        primitive: Primitive = dnnl.matmul(*descs, attr)
         return primitive
 
-    def make_inner(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
-        """The primitive on left, the transposed numbering of right, and dst."""
-        left, right, dst = descs
-        primitive: Primitive = dnnl.inner_product(left, right, None, dst)
+    def make_inner(
+        self, dnnl: ModuleType, *descs: Desc | None, attr: Attr | None = None
+    ) -> Primitive:
+        """The primitive on left, the transposed numbering of right, bias and dst."""
+        primitive: Primitive = dnnl.inner_product(*descs, attr)
         return primitive
 
 

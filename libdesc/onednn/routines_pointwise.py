@@ -7,16 +7,14 @@ from math import inf, prod
 from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
-from libdesc.onednn.layouts import Order, canonical_order
-from libdesc.onednn.routines import OneDnnRoutine, Operand, emit_on, is_reference
+from libdesc.onednn.layouts import canonical_order
+from libdesc.onednn.routines import OneDnnRoutine, Operand, emit_on, is_reference, within
 from ptensor.evaluation import Decline
 from ptensor.tensor import PTensor
 from vtensor.dtype import numpy_dtype
 from vtensor.operators import Follower
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from libdesc.onednn._onednn import Desc, Primitive
 
 
@@ -232,8 +230,3 @@ class Prelu(OneDnnRoutine):
 
 def _whole(tensor: PTensor, dst: PTensor) -> bool:
     return dict(tensor.dims) == dict(dst.dims)
-
-
-def within(order: Order, dims: Mapping[str, int]) -> Order:
-    """A numbering of all dims, as an operand sees it that lacks some of them."""
-    return tuple(dim if dim in dims else "" for dim in order)

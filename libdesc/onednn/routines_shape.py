@@ -7,8 +7,16 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from libdesc.onednn.layouts import canonical_order
-from libdesc.onednn.routines import FollowingRoutine, Operand, Row, emit_on, followed, layouts_of
-from libdesc.onednn.routines_pointwise import flat, within
+from libdesc.onednn.routines import (
+    FollowingRoutine,
+    Operand,
+    Row,
+    emit_on,
+    followed,
+    layouts_of,
+    within,
+)
+from libdesc.onednn.routines_pointwise import flat
 from ptensor.evaluation import Decline
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor

@@ -7,16 +7,17 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from libdesc.onednn.layouts import canonical_order
-from libdesc.onednn.routines import FollowingRoutine, OneDnnRoutine, Operand, Row
+from libdesc.onednn.routines import FollowingRoutine, Operand, Row
+from libdesc.onednn.routines_fused import FusingRoutine
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from vtensor.operators import Follower
 
 if TYPE_CHECKING:
-    from libdesc.onednn._onednn import Desc, Primitive
+    from libdesc.onednn._onednn import Attr, Desc, Primitive
 
 
-class Convolution(OneDnnRoutine):
+class Convolution(FusingRoutine):
     """A convolution; oneDNN chooses every layout.
 
     Args:
@@ -42,10 +43,13 @@ class Convolution(OneDnnRoutine):
         super().__init__([Operand(k, t, canonical_order(t.dims)) for k, t in named.items()], post)
         self.window = (tuple(strides), tuple(dilations), *halves(pads))
 
-    def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
-        """The primitive on src, weights, dst."""
-        src, weights, dst = descs
-        primitive: Primitive = dnnl.convolution(src, weights, None, dst, *self.window)
+    def primitive(self, row: Row) -> Primitive:
+        """The convolution with all that is behind it."""
+        return self.fused(self.own, row, self.make)
+
+    def make(self, dnnl: ModuleType, *descs: Desc | None, attr: Attr | None = None) -> Primitive:
+        """The primitive on src, weights, bias, dst."""
+        primitive: Primitive = dnnl.convolution(*descs, *self.window, attr)
         return primitive
 
 
@@ -63,10 +67,9 @@ class Deconvolution(Convolution):
             layout = Layout.plain(dims)
             yield [layout, Layout.ANY, layout]
 
-    def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
-        """The primitive on src, weights, dst."""
-        src, weights, dst = descs
-        primitive: Primitive = dnnl.deconvolution(src, weights, None, dst, *self.window)
+    def make(self, dnnl: ModuleType, *descs: Desc | None, attr: Attr | None = None) -> Primitive:
+        """The primitive on src, weights, bias, dst."""
+        primitive: Primitive = dnnl.deconvolution(*descs, *self.window, attr)
         return primitive
 
 

@@ -247,9 +247,10 @@ def loading(source: str) -> float:
 def test_a_graph_is_loaded_with_its_weights_twice() -> None:
     """The graph keeps its own; the plan's, with their pads, are 1.003 times as much.
 
-    The rest is what 1,240 nodes, their steps and the solver take, 40 MB.
+    The rest is what 1,240 nodes, their steps and the solver take, 40 MB, and a folded weight for as
+    long as it is packed, 11 MB.
     """
-    assert 2 < loading("") <= 2.003 + 0.15
+    assert 2 < loading("") <= 2.003 + 0.25
 
 
 @ALL

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from ptensor.evaluation import Call, Decision, Evaluation, Mode, Step, installed
 from ptensor.layout import Layout
 from ptensor.transform import pads_are_zero, unpack
 from vtensor.dtype import from_numpy
-from vtensor.operators import info_of, run_compute
+from vtensor.operators import Follower, info_of, run_compute
 from vtensor.runtime import _replay
 from vtensor.tensor import VTensor
 
@@ -101,7 +102,7 @@ class RunContext(DispatchContext):
     def dispatch(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> None:
         """Allocate, poison, dispatch."""
         assert self.decision is not None
-        layouts = self.decision.layouts[len(inputs) :]
+        layouts = self.decision.layouts[-len(outputs) :]
         for value, layout in zip(outputs, layouts, strict=True):
             buffer = poisoned(layout.nbytes(value.dims, value.dtype))
             value.storage = TensorStorage(value.dtype, value.dims, layout, buffer)
@@ -121,13 +122,25 @@ def storage_of(tensor: VTensor) -> TensorStorage:
     return tensor.storage
 
 
-def decide(library: str, op: object, inputs: Sequence[Given]) -> Decision:
-    """What a library wants for a call.
+#: Operators behind another, and how many of the last inputs are each one's.
+Behind = Sequence[tuple[object, int]]
+
+
+def behind_of(
+    tensors: Sequence[VTensor], behind: Behind
+) -> tuple[Sequence[VTensor], tuple[Follower, ...]]:
+    """An operator's own operands, and what is fused behind it."""
+    own = len(tensors) - sum(count for _, count in behind)
+    rest = iter(tensors[own:])
+    return tensors[:own], tuple(Follower(op, tuple(islice(rest, n))) for op, n in behind)
+
+
+def decide(library: str, op: object, inputs: Sequence[Given], behind: Behind = ()) -> Decision:
+    """What a library wants for a call, and for what is fused behind it.
 
     Raises:
         NoInvokerError: it does not take the call; says why.
     """
-    ctx = DispatchContext(node="case", choice=Choice(nodes={"case": library}))
     tensors = []
     for given in inputs:
         tensor = VTensor(from_numpy(given.array.dtype), given.extents)
@@ -135,25 +148,29 @@ def decide(library: str, op: object, inputs: Sequence[Given]) -> Decision:
             tensor.storage = TensorStorage.of_array(given.array, tensor, given.layout, True)
         tensor.produced_layout = given.layout
         tensors.append(tensor)
+    own, followers = behind_of(tensors, behind)
+    choice = Choice(nodes={"case": library})
+    ctx = DispatchContext(node="case", choice=choice, followers=followers)
     with installed(Deciding()):
-        run_compute(ctx, op, tensors)
+        run_compute(ctx, op, own)
     assert ctx.decision is not None
     assert ctx.decision.library == library
     return ctx.decision
 
 
-def run(library: str, op: object, inputs: Sequence[Given]) -> Outcome:
+def run(library: str, op: object, inputs: Sequence[Given], behind: Behind = ()) -> Outcome:
     """Decide a call on a library and run it on inputs in the layouts that it asked for."""
-    decision = decide(library, op, inputs)
-    ctx = RunContext(node="case", decision=decision)
+    decision = decide(library, op, inputs, behind)
     tensors = []
     for given, layout in zip(inputs, decision.layouts, strict=False):
         tensor = VTensor(from_numpy(given.array.dtype), given.extents)
         tensor.storage = TensorStorage.of_array(given.array, tensor, layout, given.constant)
         tensors.append(tensor)
     evaluation = Running()
+    own, followers = behind_of(tensors, behind)
+    ctx = RunContext(node="case", decision=decision, followers=followers)
     with installed(evaluation):
-        outputs = run_compute(ctx, op, tensors)
+        outputs = run_compute(ctx, op, own)
     storages = [storage_of(output) for output in outputs]
     values = [
         unpack(s.data(), s.layout, list(output.dims), output.dims)

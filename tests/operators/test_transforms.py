@@ -8,7 +8,7 @@ import pytest
 from libdesc.choice import Choice
 from libdesc.dispatcher import DispatchContext
 from libdesc.transforms import LayoutChange, choose_library, run_transform
-from ops import Conv2D, Identity, Relu, Rename, Reshape
+from ops import Clip, Identity, MatMul, Relu, Rename, Reshape, Softmax
 from ptensor.buffer import TensorStorage
 from ptensor.evaluation import installed
 from ptensor.layout import Layout
@@ -88,17 +88,21 @@ def test_reshape_asks_for_the_order_of_presentation() -> None:
     assert np.array_equal(found.values[0], image("NHWC").array.reshape(2, 255))
 
 
-def test_a_follower_is_declined_by_name() -> None:
-    """Fusion is not there yet: the follower stays a node."""
+@pytest.mark.parametrize(
+    ("op", "follower", "reason"),
+    [
+        (Softmax(("C",)), Relu(), "Softmax takes no operator behind it yet: Relu"),
+        (MatMul("C"), Softmax(("K",)), "MatMul does not take Softmax behind it so"),
+        (MatMul("C"), Clip(1.0, 2.0), "MatMul does not take Clip behind it so"),
+    ],
+)
+def test_a_follower_is_declined_by_name(op: object, follower: object, reason: str) -> None:
     ctx = DispatchContext(
-        node="case", choice=Choice(nodes={"case": "onednn"}), followers=(Follower(Relu()),)
+        node="case", choice=Choice(nodes={"case": "onednn"}), followers=(Follower(follower),)
     )
-    x = VTensor("f32", {"N": 1, "C": 16, "H": 4, "W": 4})
-    with (
-        installed(Deciding()),
-        pytest.raises(NoInvokerError, match="takes no operator behind it yet: Relu"),
-    ):
-        run_compute(ctx, Conv2D(), [x, VTensor("f32", {"O": 16, "I": 16, "h": 1, "w": 1})])
+    inputs = [VTensor("f32", {"N": 4, "C": 16}), VTensor("f32", {"C": 16, "K": 8})]
+    with installed(Deciding()), pytest.raises(NoInvokerError, match=reason):
+        run_compute(ctx, op, inputs[: 1 + isinstance(op, MatMul)])
 
 
 def test_followers_are_never_dropped_in_silence() -> None:

@@ -164,6 +164,8 @@ def _node_lines(row: dict[str, Any]) -> Iterator[Line]:
         yield from _transform_lines(row)
         return
     yield Line("head", f"{row['operator']} {row['node']} runs on {row['library']}")
+    if row["merged"]:
+        yield Line("note", f"  it does the work of {', '.join(row['merged'])}, too")
     for one in row["operands"]:
         sizes = " ".join(f"{dim}={size}" for dim, size in one["sizes"].items())
         yield Line("", f"  {one['role']} = {one['value']} : {one['dtype']} {sizes}")

@@ -268,7 +268,10 @@ def _operations(graph: ExtendedGraph, node: ExtendedNode) -> Iterator[int]:
         inputs, outputs = (
             [_tensor(graph.values[name]) for name in names] for names in (node.inputs, node.outputs)
         )
-        yield info_of(node.op).operations(node.op, inputs, outputs)
+        own, followers = node.split(inputs)
+        yield info_of(node.op).operations(node.op, own, outputs)
+        for one in followers:
+            yield info_of(one.op).operations(one.op, [outputs[0], *one.operands], outputs)
 
 
 def _tensor(value: Value) -> VTensor:

@@ -183,7 +183,7 @@ class RecordContext(DispatchContext):
     def dispatch(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> None:
         """Give the outputs storages in their decided layouts, then dispatch."""
         assert self.decision is not None, "only what is resolved is recorded"
-        layouts = self.decision.layouts[len(inputs) :]
+        layouts = self.decision.layouts[-len(outputs) :]
         for value, layout in zip(outputs, layouts, strict=True):
             value.storage = TensorStorage(value.dtype, value.dims, layout)
         dispatcher(info_of(op).name, self.device)(self, op, inputs, outputs)
@@ -263,9 +263,12 @@ class Recorder:
             self._tensor(self.graph.values[name], layout)
             for name, layout in zip(node.inputs, decision.layouts, strict=False)
         ]
-        ctx = RecordContext(node=node.name, names=node.outputs, decision=decision)
+        own, followers = node.split(inputs)
+        ctx = RecordContext(
+            node=node.name, names=node.outputs, decision=decision, followers=followers
+        )
         before = len(self.evaluation.steps)
-        outputs = run_compute(ctx, node.op, inputs)
+        outputs = run_compute(ctx, node.op, own)
         self._written(f"{node.op_name} {node.name!r}, {decision.library} invoker", before, outputs)
         for value in outputs:
             self.storages[value.name] = _storage(value)

@@ -14,7 +14,7 @@ import numpy as np
 from libdesc.choice import Choice
 from libdesc.onnx_reference.node import LIBRARY as REFERENCE
 from libdesc.registry import registry
-from optimizer.pipeline import optimise, pass_names
+from optimizer.pipeline import optimise, pass_names, simplify
 from optimizer.settings import Settings
 from ptensor.buffer import ArrayStorage
 from ptensor.layout import Layout
@@ -466,6 +466,7 @@ class Session:
         if inner:
             self._check_values(inner)
             graph = graph.delivering(inner)
+        graph = simplify(graph, self._optimize, self._choice)
         entry = {name: layout for name, _, _, layout, value in key if value is None}
         resolved = extend(resolve(graph, entry, self._choice), self._delivery, self._choice)
         extended = optimise(resolved, self._optimize, self._settings)

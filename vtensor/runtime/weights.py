@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from optimizer.computed import origin
 from ptensor.buffer import ALIGNMENT, Buffer, TensorStorage
 from ptensor.transform import pack
 from resolver.extended import ExtendedGraph, OpNode, Value
@@ -97,17 +98,17 @@ class Shelf:
                     ):
                         yield value
 
-    def _source(self, name: str) -> Array:
-        """The array that a constant is made from."""
+    def _source(self, name: str) -> tuple[Array, Hashable]:
+        """The array that a constant is made from, and what a pass does with it before."""
         while name in self._sources:
             name = self._sources[name]
-        return self._constants[name]
+        return origin(self._constants, name)
 
     def _key(self, value: Value) -> Hashable:
         """Which constant, and how it lies."""
-        array = self._source(value.name)
+        array, change = self._source(value.name)
         place = array.__array_interface__["data"][0], array.shape, array.strides, array.dtype.str
-        return place, value.layout
+        return place, change, value.layout
 
     def find(self, value: Value) -> TensorStorage | None:
         """A constant that lies on a shelf; None where it is still to be packed, or not to be."""
@@ -131,5 +132,5 @@ class Shelf:
     def keep(self, value: Value, storage: TensorStorage) -> None:
         """Offer what lies on this shelf to other plans."""
         if value.name in self._offsets:
-            packed = Packed(storage, self._source(value.name), self._memory)
+            packed = Packed(storage, self._source(value.name)[0], self._memory)
             self._have[value.name] = self._packed[self._key(value)] = packed

@@ -1,0 +1,132 @@
+"""Primitives that apply what is fused behind them before anything is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from libdesc.onednn.routines import OneDnnRoutine, Operand, Row, layouts_of, within
+from ptensor.evaluation import Decline
+from ptensor.layout import Layout
+from ptensor.tensor import PTensor
+from vtensor.operators import Clamp, Follower, Plus, info_of
+
+if TYPE_CHECKING:
+    from libdesc.onednn._onednn import Attr, Desc, Primitive
+
+#: oneDNN's name of a function of one element and its two numbers; None adds an operand.
+Effect = tuple[str, float, float] | None
+
+#: x * min(max(x * steep, 0), 1) is x above 0 and 0 below, and NaN of NaN, where oneDNN's own relu
+#: has 0. It costs the same. It has NaN of -infinity, which only an overflow gives.
+RECTIFIED: Effect = ("hardswish", 2.0**127, 0.0)
+
+
+class FusingRoutine(OneDnnRoutine):
+    """A product of src and weights, plus a bias, whatever of the followers it can take.
+
+    Args:
+        operands: src, weights, dst.
+        post: a bias along one dim, which must come before any bounds; operands with all of dst's
+            dims, which lie as dst does; bounds of which the lower is 0.
+
+    Raises:
+        Decline: as OneDnnRoutine, or it cannot take a follower.
+    """
+
+    def __init__(self, operands: Sequence[Operand], post: Sequence[Follower]) -> None:
+        super().__init__(operands, ())
+        self.own = self.operands
+        self.behind: dict[str, PTensor] = {}
+        self.effects: list[Effect] = []
+        for follower in post:
+            self._take(follower)
+        self.operands = self.all(self.own)
+
+    def _take(self, follower: Follower) -> None:
+        """Add a follower to the chain."""
+        does, out = follower.does, self.own[-1].tensor
+        if isinstance(does, Plus):
+            [tensor] = map(PTensor, follower.operands)
+            if dict(tensor.dims) == dict(out.dims):
+                self.behind[f"post{len(self.effects)}_src1"] = tensor
+                self.effects.append(None)
+                return
+            if len(tensor.dims) == 1 and not self.effects and "bias" not in self.behind:
+                self.behind["bias"] = tensor
+                return
+        elif isinstance(does, Clamp) and does.low == 0 <= does.high:
+            # the upper bound makes -infinity of NaN, and RECTIFIED NaN of that
+            self.effects += [("clip", -inf, does.high)] if does.high < inf else []
+            self.effects.append(RECTIFIED)
+            return
+        raise Decline(f"{self.family} does not take {info_of(follower.op).name} behind it so")
+
+    def all(self, own: Sequence[Operand], matrix: bool = False) -> tuple[Operand, ...]:
+        """The operands, those of followers as dst numbers its dims; a bias has its own dim alone.
+
+        Args:
+            own: src, weights, dst.
+            matrix: a bias has as many dims as dst.
+        """
+        order = own[-1].order
+        rows = {name: within(order, tensor.dims) for name, tensor in self.behind.items()}
+        if "bias" in rows and not matrix:
+            rows["bias"] = tuple(filter(None, rows["bias"]))
+        return (*own, *(Operand(name, self.behind[name], row) for name, row in rows.items()))
+
+    def rows(self) -> Iterator[Row]:
+        """What is its own as oneDNN likes; the operands of followers go by dst."""
+        yield [Layout.ANY] * len(self.own)
+
+    def fused(
+        self,
+        own: Sequence[Operand],
+        row: Row,
+        make: Callable[..., Primitive],
+        matrix: bool = False,
+    ) -> Primitive:
+        """The primitive on its operands and those of its followers.
+
+        Args:
+            own: src, weights, dst.
+            row: their layouts, then those of the followers' operands where they are decided.
+            make: from descriptors of src, weights, bias and dst, and attributes.
+            matrix: a bias has as many dims as dst.
+
+        Raises:
+            LayoutNotSupported, Decline: as ``primitive``, or the followers cost it its kernel.
+        """
+
+        def together(
+            dnnl: ModuleType, src: Desc, weights: Desc, dst: Desc, *rest: Desc
+        ) -> Primitive:
+            named = dict(zip(self.behind, rest, strict=True))
+            attr = self._attr(dnnl, named)
+            return make(dnnl, src, weights, named.get("bias"), dst, attr=attr)
+
+        plain = self.build(own, row[:3], lambda dnnl, s, w, d: make(dnnl, s, w, None, d))
+        if not (self.behind or self.effects):
+            return plain
+        operands, dst = self.all(own, matrix), layouts_of(plain, own)[-1]
+        asked = [*row[:2], dst, *(row[3:] or self._beside(dst))]
+        found = self.build(operands, asked, together)
+        if found.kernel != plain.kernel:
+            raise Decline(f"{found.kernel} would run it so, in place of {plain.kernel}")
+        return found
+
+    def _beside(self, dst: Layout) -> Row:
+        """How operands of followers lie where dst lies so."""
+        return [
+            Layout.plain(tensor.dims) if name == "bias" else dst
+            for name, tensor in self.behind.items()
+        ]
+
+    def _attr(self, dnnl: ModuleType, named: Mapping[str, Desc]) -> Attr:
+        attr: Attr = dnnl.Attr()
+        for place, effect in enumerate(self.effects):
+            operand = named.get(f"post{place}_src1")
+            attr = attr.binary("add", operand) if operand else attr.eltwise(*(effect or ()))
+        return attr

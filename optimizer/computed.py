@@ -1,0 +1,71 @@
+"""Constants that a pass makes: computed when they are asked for, and not kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+class Made(NamedTuple):
+    """What is done with a constant; equal keys do the same."""
+
+    function: Callable[[Array], Array]
+    key: Hashable
+
+
+class Computed(MutableMapping[str, Array]):
+    """The constants of a graph, some of them changed.
+
+    A weight is so in memory once, as a plan packs it, and not beside the one it is made of.
+
+    >>> constants = Computed({"w": np.ones(2)})
+    >>> constants.change("w", Made(lambda w: w * 2, "twice"))
+    >>> constants["w"]
+    array([2., 2.])
+    """
+
+    def __init__(self, given: Mapping[str, Array]) -> None:
+        self._given = given
+        self._more: dict[str, Array] = {}
+        self._made: dict[str, Made] = {}
+
+    def change(self, name: str, made: Made) -> None:
+        """Let a function of what had this name be what has it."""
+        self._made[name] = made
+
+    def origin(self, name: str) -> tuple[Array, Hashable]:
+        """As the function ``origin``."""
+        if name in self._more:
+            return self._more[name], None
+        array, before = origin(self._given, name)
+        return array, (before, self._made[name].key) if name in self._made else before
+
+    def __getitem__(self, name: str) -> Array:
+        if name in self._more:
+            return self._more[name]
+        given = self._given[name]
+        return self._made[name].function(given) if name in self._made else given
+
+    def __setitem__(self, name: str, array: Array) -> None:
+        self._more[name] = array
+
+    def __delitem__(self, name: str) -> None:
+        del self._more[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**dict.fromkeys(self._given), **dict.fromkeys(self._more)})
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def origin(constants: Mapping[str, Array], name: str) -> tuple[Array, Hashable]:
+    """The array that a constant is made of, and what is done with it; None is nothing.
+
+    Two of the same array, with which the same is done, are the same.
+    """
+    return constants.origin(name) if isinstance(constants, Computed) else (constants[name], None)

@@ -1,0 +1,56 @@
+"""What may be fused behind a node, so that its output is stored once.
+
+    relu(x * w + b + r)  is one call, where a library takes all of it
+
+Leads are the operators that are linear in an operand, the costly ones; an operator that may be
+behind one says what it does there (``post`` of ``@operator``). The pass only offers: while layouts
+are resolved, the library that takes a lead says how many it takes with it, and the others stay
+nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from libdesc.choice import EVERY, Choice
+from optimizer.readers import Readers
+from vtensor.graph import Graph, Node
+from vtensor.operators import info_of
+
+
+def fuse(graph: Graph, choice: Choice = EVERY) -> Graph:
+    """The same graph, with offers: by lead, the nodes behind it that may be fused to it.
+
+    Each alone reads the value before it, which is no output, has its dims, and is not pinned; its
+    other operands are known when the lead runs.
+
+    Args:
+        graph: sealed; it is not changed.
+        choice: which nodes are pinned.
+    """
+    readers = Readers(graph)
+    place = {name: i for i, node in enumerate(graph.nodes.values()) for name in node.outputs}
+    found = {
+        lead.name: tuple(_behind(graph, lead, readers, place, choice))
+        for lead in graph.nodes.values()
+        if info_of(lead.op).linear
+    }
+    return replace(graph, offers={name: behind for name, behind in found.items() if behind})
+
+
+def _behind(
+    graph: Graph, lead: Node, readers: Readers, place: Mapping[str, int], choice: Choice
+) -> Iterator[Node]:
+    [value] = lead.outputs
+    begin = place[value]
+    while (node := readers.only(value)) is not None:
+        info, others = info_of(node.op), [name for name in node.inputs if name != value]
+        known = all(place.get(name, -1) < begin for name in others)
+        if info.post is None or not known or choice.pinned(node.name, info.name):
+            return
+        before, after = graph.values[value], graph.values[node.outputs[0]]
+        if (before.dtype, [*before.dims.items()]) != (after.dtype, [*after.dims.items()]):
+            return
+        yield node
+        [value] = node.outputs

@@ -1,0 +1,34 @@
+"""What is fused behind an operator gives what it gives by itself, under each cap."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from libdesc.onednn import routines_fused
+from tests.operators import fused
+from tests.operators.levels import CAPS
+
+
+@pytest.mark.parametrize("cap", CAPS)
+def test_followers(cap: str) -> None:
+    command = [sys.executable, "-m", "tests.operators.fused", cap]
+    root = Path(__file__).parents[2]
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=root)
+    assert ran.returncode == 0, ran.stderr
+    *faults, last = ran.stdout.splitlines()
+    assert faults == []
+    assert int(last.removesuffix(" taken")) > 60
+
+
+@pytest.mark.parametrize("wrong", [("relu", 0.0, 0.0), ("abs", 0.0, 0.0)])
+def test_a_wrong_follower_is_found(
+    monkeypatch: pytest.MonkeyPatch, wrong: routines_fused.Effect
+) -> None:
+    """The twin: oneDNN's own relu makes 0 of NaN, and another function is another."""
+    monkeypatch.setattr(routines_fused, "RECTIFIED", wrong)
+    monkeypatch.setattr(fused, "LEADS", {"Conv2D": fused.LEADS["Conv2D"]})
+    assert any(line.startswith("Conv2D, relu") for line in fused.faults())

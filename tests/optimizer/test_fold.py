@@ -1,0 +1,223 @@
+"""Constant factors and shifts go into the constant before them, and the values stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libdesc.choice import Choice
+from ops import (
+    Add,
+    BatchNorm,
+    BiasAdd,
+    Conv1D,
+    Conv2D,
+    Conv3D,
+    ConvTranspose,
+    DepthwiseConv2D,
+    MatMul,
+    Mul,
+    Relu,
+    Sub,
+    Times,
+)
+from optimizer.fold import Chain, fold
+from tests.property.strategies import LAWS
+from vtensor import Session
+from vtensor.graph import Graph
+from vtensor.tensor import VTensor
+
+Array = np.ndarray[Any, Any]
+Affine = Callable[[Graph, VTensor, Callable[..., VTensor]], VTensor]
+
+IMAGE = {"N": 2, "C": 4, "H": 5, "W": 4}
+#: A linear node, the dims of its input, those of its constant, and the dim that is scaled.
+LINEAR: dict[str, tuple[object, dict[str, int], dict[str, int], str]] = {
+    "Conv2D": (Conv2D(pads=(1, 1, 1, 1)), IMAGE, {"O": 6, "I": 4, "h": 3, "w": 3}, "C"),
+    "groups": (Conv2D(group=2), IMAGE, {"O": 3, "G": 2, "I": 2, "h": 2, "w": 1}, "C"),
+    "DepthwiseConv2D": (DepthwiseConv2D(), IMAGE, {"G": 4, "O": 2, "I": 1, "h": 2, "w": 2}, "C"),
+    "Conv1D": (Conv1D(), {"N": 1, "C": 3, "W": 7}, {"O": 5, "I": 3, "w": 3}, "C"),
+    "Conv3D": (Conv3D(), {"D": 3, **IMAGE}, {"O": 3, "I": 4, "d": 2, "h": 2, "w": 2}, "C"),
+    "ConvTranspose": (ConvTranspose(), IMAGE, {"I": 4, "O": 3, "h": 2, "w": 2}, "C"),
+    "MatMul": (MatMul("K"), {"M": 3, "K": 4}, {"K": 4, "N": 5}, "N"),
+    "batched": (MatMul("K"), {"B": 2, "M": 3, "K": 4}, {"N": 5, "B": 2, "K": 4}, "B"),
+}
+
+
+def normalize(g: Graph, x: VTensor, vector: Callable[..., VTensor]) -> VTensor:
+    made: VTensor = g.add(
+        BatchNorm(), x, vector(), vector(), vector(), vector(np.random.default_rng(1).random)
+    )
+    return made
+
+
+#: Affine nodes behind it, as functions of the value and a maker of constant vectors.
+AFFINE: dict[str, Affine] = {
+    "BatchNorm": normalize,
+    "BiasAdd": lambda g, x, vector: g.add(BiasAdd(), x, vector()),
+    "Mul": lambda g, x, vector: g.add(Mul(), x, vector()),
+    "Add": lambda g, x, vector: g.add(Add(), x, vector()),
+    "Sub": lambda g, x, vector: g.add(Sub(), x, vector()),
+    "Times": lambda g, x, vector: g.add(Times(-1.5), x),
+}
+
+
+def chain(kind: str, behind: Sequence[str], dtype: str = "f32", seed: int = 0) -> Graph:
+    """A linear node, affine ones behind it, and a Relu."""
+    op, image, weights, dim = LINEAR[kind]
+    rng, real = np.random.default_rng(seed), np.dtype("f4" if dtype == "f32" else "f8")
+    g = Graph("chain")
+    x = g.input("x", image, dtype)
+    array = rng.standard_normal([*weights.values()]).astype("f4").astype(real)
+    y = g.add(op, x, g.constant(array, list(weights), "w"), name="lead")
+
+    def vector(draw: Callable[[int], Array] = rng.standard_normal) -> VTensor:
+        return g.constant(draw(y.size(dim)).astype("f4").astype(real), dim)
+
+    for name in behind:
+        if not (name == "BatchNorm" and dim != "C"):  # which is along C alone
+            y = AFFINE[name](g, y, vector)
+    g.output(g.add(Relu(), y, name="end"), "y")
+    return g.seal()
+
+
+def feeds(graph: Graph, seed: int = 0) -> dict[str, Array]:
+    shape = [*graph.values["x"].dims.values()]
+    dtype = "f4" if graph.values["x"].dtype == "f32" else "f8"
+    return {"x": np.random.default_rng(seed).standard_normal(shape).astype("f4").astype(dtype)}
+
+
+def check_same_values(kind: str, behind: Sequence[str], seed: int) -> None:
+    """The folded graph in f32 gives the values of the one that is not, in NumPy's f64."""
+    graph, exact = chain(kind, behind, seed=seed), chain(kind, behind, "f64", seed)
+    folded = fold(graph)
+    assert len(folded.nodes) <= 3, "the linear node, a bias, Relu"
+    inner = [name for name in exact.values if name not in exact.constants and name != "end"]
+    with Session(exact, optimize="none", libraries=["numpy"]) as session:
+        expected, *values = session.run(["y", *inner], feeds(exact))
+    largest = max(float(abs(value).max()) for value in values)
+    for libraries in (["numpy"], None):
+        with Session(folded, optimize="none", libraries=libraries) as session:
+            [found] = session.run(None, feeds(graph))
+        assert abs(found - expected).max() <= 1e-5 * max(largest, 1)
+
+
+@LAWS
+@given(
+    st.sampled_from([*LINEAR]),
+    st.lists(st.sampled_from([*AFFINE]), min_size=1, max_size=3),
+    st.integers(0, 9),
+)
+def test_values_stay(kind: str, behind: list[str], seed: int) -> None:
+    check_same_values(kind, behind, seed)
+
+
+@pytest.mark.parametrize("wrong", ["scaled", "bias"])
+def test_a_wrong_fold_is_found(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+    """The twin: what goes into the weights, or the bias, is a thousandth off."""
+    right = getattr(Chain, wrong)
+    monkeypatch.setattr(Chain, wrong, lambda *given: right(*given) * np.float32(1.001))
+    with pytest.raises(AssertionError):
+        check_same_values("Conv2D", ["BatchNorm"], 0)
+
+
+def operators(graph: Graph) -> list[str]:
+    return [node.op_name for node in graph.nodes.values()]
+
+
+def test_a_batch_normalization_leaves_a_bias_under_its_name() -> None:
+    graph = chain("Conv2D", ["BiasAdd", "BatchNorm"])
+    folded = fold(graph)
+    assert operators(folded) == ["Conv2D", "BiasAdd", "Relu"]
+    assert [*folded.nodes] == ["lead", "BatchNorm:0", "end"]
+    assert folded.merged == {"BiasAdd:0": "lead", "BatchNorm:0": "lead"}
+    assert operators(graph) == ["Conv2D", "BiasAdd", "BatchNorm", "Relu"], "it is as it was"
+
+
+def test_factors_alone_leave_nothing() -> None:
+    folded = fold(chain("MatMul", ["Mul", "Times"]))
+    assert operators(folded) == ["MatMul", "Relu"]
+    assert folded.nodes["lead"].outputs == folded.nodes["end"].inputs
+
+
+def test_a_bias_alone_stays_as_it_is() -> None:
+    folded = fold(chain("Conv2D", ["BiasAdd"]))
+    assert not folded.merged
+    assert str(folded) == str(chain("Conv2D", ["BiasAdd"]))
+
+
+def test_what_is_asked_for_is_not_folded_away() -> None:
+    graph = chain("Conv2D", ["BatchNorm"])
+    assert fold(graph.delivering(["lead"])).merged == {}
+    assert fold(graph.delivering(["w"])).merged == {}
+    with Session(graph, optimize=["fold"]) as session:
+        assert [session.run([name], feeds(graph))[0].ndim for name in ("lead", "w")] == [4, 4]
+        session.run(None, feeds(graph))
+        assert session.plan.graph.merged == {"BatchNorm:0": "lead"}
+
+
+@pytest.mark.parametrize("key", ["BatchNorm:0", "BatchNorm"])
+def test_a_pinned_node_stays(key: str) -> None:
+    graph = chain("Conv2D", ["BatchNorm"])
+    assert fold(graph, Choice.of(pin={key: "numpy"})).merged == {}
+    assert fold(graph, Choice.of(pin={"lead": "numpy"})).merged == {"BatchNorm:0": "lead"}
+
+
+def test_a_value_of_two_readers_stays() -> None:
+    g = Graph("fork")
+    y = g.add(Conv2D(), g.input("x", IMAGE), g.constant(np.ones((4, 4, 1, 1), "f4"), "O I h w"))
+    g.output(g.add(Add(), y, g.add(Mul(), y, g.constant(np.ones(4, "f4"), "C"))))
+    assert fold(g.seal()).merged == {}
+
+
+def test_shared_weights_stay() -> None:
+    g = Graph("shared")
+    x, w = g.input("x", IMAGE), g.constant(np.ones((4, 4, 1, 1), "f4"), "O I h w")
+    for factor in (2.0, 3.0):
+        g.output(g.add(Times(factor), g.add(Conv2D(), x, w)))
+    assert fold(g.seal()).merged == {}
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 3e38])
+def test_what_would_not_be_finite_stays(bad: float) -> None:
+    g = Graph("bad")
+    y = g.add(Conv2D(), g.input("x", IMAGE), g.constant(np.full((4, 4, 1, 1), 9, "f4"), "O I h w"))
+    g.output(g.add(Mul(), y, g.constant(np.full(4, bad, "f4"), "C")))
+    assert fold(g.seal()).merged == {}
+
+
+def test_along_another_dim_nothing_is_folded() -> None:
+    g = Graph("rows")
+    y = g.add(Conv2D(), g.input("x", IMAGE), g.constant(np.ones((4, 4, 1, 1), "f4"), "O I h w"))
+    g.output(g.add(Mul(), y, g.constant(np.ones(5, "f4"), "H")))
+    assert fold(g.seal()).merged == {}
+
+
+def test_a_nan_comes_through() -> None:
+    graph = chain("Conv2D", ["BatchNorm"])
+    given = feeds(graph)
+    given["x"][0, 0, 0, 0] = np.nan
+    with Session(graph) as session, Session(graph, optimize="none", libraries=["numpy"]) as plain:
+        found, expected = (one.run(None, given)[0] for one in (session, plain))
+        np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+        assert np.isnan(found).any()
+
+
+def test_levels() -> None:
+    graph = chain("Conv2D", ["BatchNorm"])
+    for optimize, folded in (("all", True), (["fold"], True), ("ewo", False), ("none", False)):
+        with Session(graph, optimize=optimize) as session:
+            assert ("fold" in session.plan.passes) is folded
+            assert bool(session.plan.graph.merged) is folded
+
+
+def test_new_weights_are_not_kept() -> None:
+    folded = fold(chain("Conv2D", ["BatchNorm"]))
+    one, other = folded.constants["w"], folded.constants["w"]
+    assert one is not other
+    np.testing.assert_array_equal(one, other)

@@ -1,0 +1,178 @@
+"""What is offered behind a node, what libraries take of it, and that it is the same network."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from libdesc.choice import Choice
+from ops import Add, BiasAdd, Conv2D, MatMul, Relu, Relu6, Softmax
+from optimizer.fuse import fuse
+from resolver import check, extend, resolve
+from resolver.extended import ExtendedGraph, OpNode
+from vtensor import Session
+from vtensor.errors import UnsoundPlanError
+from vtensor.graph import Graph
+from vtensor.tensor import VTensor
+
+Array = np.ndarray[Any, Any]
+IMAGE = {"N": 1, "C": 16, "H": 6, "W": 6}
+
+
+def weights(g: Graph, seed: int = 0) -> VTensor:
+    array = np.random.default_rng(seed).standard_normal((16, 16, 3, 3)) / 12
+    return g.constant(array.astype(np.float32), "O I h w")
+
+
+def convolution(g: Graph, x: VTensor, name: str) -> VTensor:
+    """A convolution and its bias."""
+    y = g.add(Conv2D(pads=(1, 1, 1, 1)), x, weights(g), name=name)
+    made: VTensor = g.add(
+        BiasAdd(), y, g.constant(np.linspace(-1, 1, 16, dtype=np.float32), "C"), name=f"{name}_bias"
+    )
+    return made
+
+
+def residual(asked: bool = False) -> Graph:
+    """relu(conv(relu(conv(x))) + x), the inner sum an output where it is asked for."""
+    g = Graph("residual")
+    x = g.input("x", IMAGE)
+    inner = g.add(Relu(), convolution(g, x, "a"), name="a_relu")
+    total = g.add(Add(), x, convolution(g, inner, "b"), name="sum")
+    g.output(g.add(Relu(), total, name="end"), "y")
+    if asked:
+        g.output(total, "sum")
+    return g.seal()
+
+
+def offered(graph: Graph, choice: Choice | None = None) -> dict[str, list[str]]:
+    offers = fuse(graph, choice or Choice()).offers
+    return {lead: [node.name for node in behind] for lead, behind in offers.items()}
+
+
+def labels(session: Session) -> list[str]:
+    return [step.op for step in session.plan.steps if not step.is_transform]
+
+
+def test_a_chain_is_offered() -> None:
+    assert offered(residual()) == {"a": ["a_bias", "a_relu"], "b": ["b_bias", "sum", "end"]}
+
+
+def test_an_output_ends_a_chain() -> None:
+    assert offered(residual(asked=True))["b"] == ["b_bias", "sum"]
+
+
+@pytest.mark.parametrize("pin", [{"sum": "onednn"}, {"Add": "onednn"}])
+def test_a_pinned_node_ends_a_chain(pin: dict[str, str]) -> None:
+    assert offered(residual(), Choice.of(pin=pin))["b"] == ["b_bias"]
+
+
+def test_of_two_leads_the_later_one_is_offered_their_sum() -> None:
+    g = Graph("two")
+    x = g.input("x", IMAGE)
+    g.output(g.add(Add(), convolution(g, x, "a"), convolution(g, x, "b"), name="sum"))
+    assert offered(g.seal()) == {"a": ["a_bias"], "b": ["b_bias", "sum"]}
+
+
+def test_what_says_nothing_of_itself_ends_a_chain() -> None:
+    g = Graph("softmax")
+    g.output(g.add(Softmax(("C",)), convolution(g, g.input("x", IMAGE), "a")))
+    assert offered(g.seal()) == {"a": ["a_bias"]}
+
+
+def check_same_values(graph: Graph, **options: Any) -> list[str]:
+    """A session gives what NumPy alone gives; what its plan runs."""
+    feeds = {"x": np.random.default_rng(1).standard_normal((1, 16, 6, 6)).astype(np.float32)}
+    with (
+        Session(graph, **options) as session,
+        Session(graph, optimize="none", libraries=["numpy"]) as plain,
+    ):
+        for _ in range(2):
+            found, expected = (one.run(None, feeds) for one in (session, plain))
+            for value, wanted in zip(found, expected, strict=True):
+                np.testing.assert_allclose(value, wanted, rtol=1e-4, atol=1e-5)
+        return labels(session)
+
+
+def test_onednn_takes_it_all() -> None:
+    whole = ["Conv2D + BiasAdd + Relu", "Conv2D + BiasAdd + Add + Relu"]
+    assert check_same_values(residual()) == whole
+    assert check_same_values(residual(), optimize=["fuse"]) == whole
+    assert check_same_values(residual(asked=True))[1:] == ["Conv2D + BiasAdd + Add", "Relu"]
+
+
+def test_level_ewo_fuses_nothing() -> None:
+    alone = ["Conv2D", "BiasAdd", "Relu", "Conv2D", "BiasAdd", "Add", "Relu"]
+    assert check_same_values(residual(), optimize="ewo") == alone
+
+
+@pytest.mark.parametrize("library", ["eigen", "numpy"])
+def test_who_takes_no_follower_leaves_a_node(library: str) -> None:
+    g = residual()
+    with Session(g, libraries=[library]) as session:
+        assert labels(session) == [node.op_name for node in g.nodes.values()]
+        assert not session.plan.graph.merged
+
+
+def test_a_library_takes_no_follower_that_it_may_not_take_alone() -> None:
+    options: dict[str, Any] = {"libraries": ["numpy"], "pin": {"Conv2D": "onednn", "sum": "onednn"}}
+    alone = [node.op_name for node in residual().nodes.values()]
+    assert check_same_values(residual(), **options) == alone
+
+
+def test_a_library_takes_what_it_can_from_the_first_on() -> None:
+    """A bias behind bounds is nothing that oneDNN has; what comes before it is taken."""
+    g = Graph("late")
+    y = g.add(Relu6(), g.add(Conv2D(), g.input("x", IMAGE), weights(g)))
+    g.output(g.add(BiasAdd(), y, g.constant(np.ones(16, np.float32), "C")))
+    assert check_same_values(g.seal()) == ["Conv2D + Relu6", "BiasAdd"]
+
+
+def test_a_product_of_matrices() -> None:
+    g = Graph("dense")
+    x = g.input("x", {"N": 1, "C": 16, "H": 6, "W": 6})
+    y = g.add(MatMul("C"), x, g.constant(np.eye(16, 8, dtype=np.float32), "C K"))
+    g.output(g.add(Relu(), g.add(BiasAdd(), y, g.constant(np.ones(8, np.float32), "K"))))
+    assert check_same_values(g.seal()) == ["MatMul + BiasAdd + Relu"]
+
+
+def test_inner_values_can_be_asked_for() -> None:
+    graph = residual()
+    feeds = {"x": np.ones((1, 16, 6, 6), np.float32)}
+    with Session(graph) as session, Session(graph, optimize="none") as plain:
+        for name in ("a", "b_bias", "sum"):
+            found, expected = (one.run([name], feeds)[0] for one in (session, plain))
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def extended(graph: Graph) -> ExtendedGraph:
+    return extend(resolve(fuse(graph)))
+
+
+def changed(graph: ExtendedGraph, **fields: Any) -> ExtendedGraph:
+    """The same, the last operator's node with other fields."""
+    [*_, last] = (node for node in graph.nodes if isinstance(node, OpNode))
+    nodes = [replace(node, **fields) if node is last else node for node in graph.nodes]
+    return replace(graph, nodes=nodes)
+
+
+def test_the_check_follows_what_is_fused() -> None:
+    graph = residual()
+    plan = extended(graph)
+    assert [node.op_name for node in plan.nodes if isinstance(node, OpNode)] == [
+        "Conv2D + BiasAdd + Relu",
+        "Conv2D + BiasAdd + Add + Relu",
+    ]
+    # the twins: a follower is left out, they change places, one is wanted elsewhere, or is no node
+    able = ["onednn", "eigen", "numpy"]
+    ops = [node for node in plan.nodes if isinstance(node, OpNode)]
+    check(plan, graph, able)
+    bias, total, end = ops[-1].followers
+    for followers in ((bias, end), (total, bias, end), (bias, replace(total), end), (bias, total)):
+        with pytest.raises(UnsoundPlanError):
+            check(changed(plan, followers=followers), graph, able)
+    with pytest.raises(UnsoundPlanError, match="not for it alone"):
+        check(plan, graph.delivering(["sum"]), able)
