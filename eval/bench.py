@@ -65,7 +65,7 @@ def main(
     threads: ThreadsOption = None,
     rounds: RoundsOption = 10,
     seconds: SecondsOption = 3.0,
-    limit: LimitOption = 120.0,
+    limit: LimitOption = 600.0,  # inductor takes minutes for the largest
     seed: SeedOption = 0,
     to: PlotOption = None,
     as_json: JsonOption = False,
