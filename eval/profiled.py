@@ -11,7 +11,8 @@ import sys
 from typing import Any
 
 from eval.networks import build
-from vtensor.operators import OPERATORS
+from resolver.extended import OpNode
+from vtensor.operators import info_of
 from vtensor.runtime.plan import PlanStep
 from vtensor.runtime.profile import Profile
 from vtensor.runtime.session import Session
@@ -21,14 +22,15 @@ HEAVY = ("Conv2D", "DepthwiseConv2D", "MatMul")
 
 
 def kind(step: PlanStep) -> str:
-    """What a step counts as in the table."""
-    if step.is_transform:
+    """What a step counts as in the table, with what is fused behind it."""
+    if not isinstance(step.node, OpNode):
         return "conversions"
-    if step.op in HEAVY:
+    info = info_of(step.node.op)
+    if info.name in HEAVY:
         return "heavy"
-    if OPERATORS[step.op].elementwise:
+    if info.elementwise:
         return "element-wise"
-    return "pooling" if "Pool" in step.op else "other"
+    return "pooling" if "Pool" in info.name else "other"
 
 
 def row(profile: Profile) -> dict[str, Any]:

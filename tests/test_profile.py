@@ -16,7 +16,7 @@ import onnx.parser
 import pytest
 from typer.testing import CliRunner, Result
 
-from ops import AvgPool, Conv2D, Relu, Reshape, Softmax
+from ops import Add, AvgPool, BiasAdd, Conv2D, Relu, Reshape, Softmax
 from tests.libraries.golden import Golden
 from tests.pictures.support import HOSTILE
 from vtensor.cli import app
@@ -113,6 +113,21 @@ def test_operations_and_bytes_are_those_of_the_nodes(measured: Profile) -> None:
     assert steps["Relu"].least_ns == 2 * 4 * made / 2.0  # memory takes longer than arithmetic
     assert steps["Conv2D"].least_ns == steps["Conv2D"].operations / 1.0  # and here the other way
     assert "Reshape" not in steps, "nothing runs there"
+
+
+def test_what_is_fused_behind_an_operator_counts() -> None:
+    g = Graph("fused")
+    x = g.input("x", {"N": 1, "C": 16, "H": 8, "W": 8})
+    w = g.constant(np.ones((16, 16, 1, 1), np.float32), "O I h w")
+    bias = g.constant(np.ones(16, np.float32), "C")
+    y = g.add(Relu(), g.add(Add(), g.add(BiasAdd(), g.add(Conv2D(), x, w), bias), x))
+    g.output(y, "y")
+    with Session(g, libraries=["onednn"]) as session, Session(g, optimize="none") as apart:
+        fused, alone = session.profile(runs=1), apart.profile(runs=1)
+    [step] = [one for one in fused.steps if one.operations]
+    assert step.step.op == "Conv2D + BiasAdd + Add + Relu"
+    assert step.operations == alone.total.operations == 16 * 64 * (2 * 16 + 3)
+    assert step.bytes == 4 * (2 * 16 * 64 + 16 * 16 + 16)  # x, which is added too, is read once
 
 
 def test_a_node_of_several_calls_is_one_step(session: Session) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vtensor.runtime.profile import Group, Profile
 
 #: In pixels: all of it, names of operators, what stands behind bars, a bar, a run.
-WIDTH, NAMES, FIGURES, PITCH, TALL = 1080, 150, 290, 22, 120
+WIDTH, NAMES, FIGURES, PITCH, TALL = 1080, 220, 290, 22, 120
 
 #: Transforms are what legends leave this colour to; gaps are no step.
 TRANSFORM, GAP = "#c8102e", "#bbbbbb"
