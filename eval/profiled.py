@@ -24,11 +24,12 @@ def kind(step: PlanStep) -> str:
     """What a step counts as in the table."""
     if step.is_transform:
         return "conversions"
-    if step.op in HEAVY:
+    lead, *_ = step.op.split(" + ")  # the others are fused behind it
+    if lead in HEAVY:
         return "heavy"
-    if OPERATORS[step.op].elementwise:
+    if OPERATORS[lead].elementwise:
         return "element-wise"
-    return "pooling" if "Pool" in step.op else "other"
+    return "pooling" if "Pool" in lead else "other"
 
 
 def row(profile: Profile) -> dict[str, Any]:
