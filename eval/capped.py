@@ -63,7 +63,8 @@ def _row(session: Session, ours: Array, expected: Array) -> dict[str, Any]:
     running = [step for step in session.plan.steps if step.kernels]
     libraries = defaultdict(set)
     for step in running:
-        libraries[step.op].add(step.library)
+        for op in step.op.split(" + "):
+            libraries[op].add(step.library)
     return {
         "shape": ours.shape,
         "difference": difference(ours, expected),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libdesc.choice import Choice
@@ -107,7 +107,7 @@ def check_same_values(kind: str, behind: Sequence[str], seed: int) -> None:
         assert abs(found - expected).max() <= 1e-5 * max(largest, 1)
 
 
-@LAWS
+@settings(LAWS, max_examples=80)
 @given(
     st.sampled_from([*LINEAR]),
     st.lists(st.sampled_from([*AFFINE]), min_size=1, max_size=3),
