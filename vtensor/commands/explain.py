@@ -28,6 +28,7 @@ from vtensor.commands.shared import (
     ReferenceOption,
     ShapeOption,
     ThreadsOption,
+    TuneOption,
     errors,
     opened,
     print_json,
@@ -50,6 +51,7 @@ def explain(
     threads: ThreadsOption = None,
     optimize: OptimizeOption = "all",
     objective: ObjectiveOption = "shared",
+    tune: TuneOption = False,
     isa: IsaOption = "max",
     libraries: LibrariesOption = None,
     pin: PinOption = None,
@@ -67,7 +69,7 @@ def explain(
 ) -> None:
     """Say of each conversion who asked for it and what it costs; of a node, who declined it."""
     limits = Limits(reference, max_bytes, external_data_root)
-    passes = Passes.parse(optimize, objective)
+    passes = Passes.parse(optimize, objective, tune)
     with (
         errors(debug),
         opened(
