@@ -40,4 +40,4 @@ class Settings:
             known = ", ".join(OBJECTIVES)
             raise InputError(f"objective={self.objective!r} is none; objectives are {known}")
         if (self.objective == "time") != (self.clock is not None):
-            raise InputError(f"tune=True measures for objective='time', not {self.objective!r}")
+            raise InputError("objective='time' and a clock go together: tune=True (--tune)")

@@ -16,15 +16,15 @@ from pathlib import Path
 #: The folder of the database, before the user's own cache.
 DIRECTORY_VARIABLE = "VTENSOR_CACHE_DIR"
 
-#: What says that a database is this one ("VTNS"), and in this form.
-_MARKS = {"application_id": 0x56544E53, "user_version": 1}
-
-_TABLE = """
+#: All that the database holds; another text is another form, or somebody else's.
+_TABLE = """\
 CREATE TABLE timings (
-    environment TEXT NOT NULL, call TEXT NOT NULL, way TEXT NOT NULL,
-    ns INTEGER NOT NULL CHECK (typeof(ns) = 'integer' AND ns >= 0),
+    environment TEXT NOT NULL, call TEXT NOT NULL, way TEXT NOT NULL, ns INTEGER NOT NULL,
     PRIMARY KEY (environment, call, way)
-) WITHOUT ROWID
+) WITHOUT ROWID"""
+
+_READ = """
+SELECT call, way, ns FROM timings WHERE environment = ? AND typeof(ns) = 'integer' AND ns >= 0
 """
 
 #: Seconds that one process waits for another that is writing.
@@ -59,13 +59,12 @@ class Timings:
         with self._forgiving():
             try:
                 self._read()
-            except sqlite3.OperationalError:  # no fault of the file
+            except sqlite3.OperationalError:  # which is no fault of the file
                 raise
             except sqlite3.DatabaseError as error:
                 aside = self._file.with_suffix(".broken")
-                _log.warning("%s: %s; put aside as %s", self._file, error, aside.name)
                 self._file.replace(aside)
-                self._read()
+                _log.warning("%s: %s; put aside as %s", self._file, error, aside.name)
 
     def get(self, call: str, way: str) -> int | None:
         """What is known, if anything is."""
@@ -75,15 +74,15 @@ class Timings:
         """Know it from now on, in later processes too."""
         self._known[call, way] = ns
         if self._kept:
-            row = (self._environment, call, way, ns)
-            with self._forgiving(), self._database() as base:
+            with self._forgiving(), self._database("rwc") as base:
+                row = (self._environment, call, way, ns)
                 base.execute("INSERT OR REPLACE INTO timings VALUES (?, ?, ?, ?)", row)
 
     def _read(self) -> None:
-        query = "SELECT call, way, ns FROM timings WHERE environment = ?"
-        with self._database() as base:
-            rows = base.execute(query, (self._environment,)).fetchall()
-        self._known = {(call, way): int(ns) for call, way, ns in rows}
+        if self._file.exists():
+            with self._database("ro") as base:
+                rows = base.execute(_READ, (self._environment,))
+                self._known = {(call, way): ns for call, way, ns in rows}
 
     @contextmanager
     def _forgiving(self) -> Iterator[None]:
@@ -95,23 +94,23 @@ class Timings:
             _log.warning("%s: %s; measured times are kept by this process alone", self._file, error)
 
     @contextmanager
-    def _database(self) -> Iterator[sqlite3.Connection]:
-        """The database, made where there is none; what happens inside is one transaction.
+    def _database(self, mode: str) -> Iterator[sqlite3.Connection]:
+        """The database, to read ("ro"), or made where there is none; inside is one transaction.
 
         Raises:
             OSError, sqlite3.OperationalError: it cannot be opened, read or written here and now.
             sqlite3.DatabaseError: the file is broken, or none of ours.
         """
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        with closing(sqlite3.connect(self._file, PATIENCE)) as base, base:
+        writing = mode != "ro"
+        if writing:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+        address = f"{self._file.absolute().as_uri()}?mode={mode}"
+        with closing(sqlite3.connect(address, PATIENCE, uri=True)) as base, base:
             base.execute("PRAGMA synchronous = OFF")  # a lost file is measured again
-            base.execute("BEGIN IMMEDIATE")
-            marks = [base.execute(f"PRAGMA {name}").fetchone()[0] for name in _MARKS]
-            tables = base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            if not tables and not any(marks):
+            base.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
+            made = [text for (text,) in base.execute("SELECT sql FROM sqlite_master")]
+            if not made and writing:
                 base.execute(_TABLE)
-                for name, value in _MARKS.items():
-                    base.execute(f"PRAGMA {name} = {value}")
-            elif marks != list(_MARKS.values()):
-                raise sqlite3.DatabaseError("it is no database of measured times, or an older one")
+            elif made != [_TABLE]:
+                raise sqlite3.DatabaseError("no database of measured times, or one of another form")
             yield base
