@@ -59,7 +59,7 @@ def spoil(file: Path, how: str) -> None:
     if how == "text":
         file.write_text("not a database at all, but long enough to be one" * 100)
     elif how == "cut":
-        file.write_bytes(file.read_bytes()[:5000])
+        file.write_bytes(file.read_bytes()[:4096])  # a page
     elif how == "noise":
         whole = file.read_bytes()
         file.write_bytes(whole[:100] + bytes(255 for _ in whole[100:]))
