@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ptensor.buffer import Buffer
 from resolver.evaluate import Resolution
 from resolver.extended import OpNode
 from resolver.probe import Prober
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.measure import alone, median_ns, node_ns, signature
-from vtensor.runtime.plan import Array, Plan
+from vtensor.runtime.plan import Plan
 from vtensor.runtime.record import RecordedStep
 from vtensor.runtime.session import Session
 from vtensor.tensor import VTensor
+
+if TYPE_CHECKING:
+    from vtensor.runtime._replay import Program, Team
 
 
 class Limits(NamedTuple):
@@ -49,10 +51,11 @@ def limits(session: Session) -> Limits:
     """
     origin = session.plan.graph.origin
     assert origin is not None, "a plan's graph has an origin"
-    return Executor.of(session.threads).run(lambda: _limits(origin.resolution))
+    executor, resolution = Executor.of(session.threads), origin.resolution
+    return executor.run(lambda: _limits(resolution, executor.team))
 
 
-def _limits(resolution: Resolution) -> Limits:
+def _limits(resolution: Resolution, team: Team) -> Limits:
     prober, values = Prober(resolution), resolution.values
     warm: dict[str, int] = {}
     heavy: list[OpNode] = []
@@ -65,47 +68,46 @@ def _limits(resolution: Resolution) -> Limits:
                 ways = (replace(node, decision=way) for way in offer.ways or [node.decision])
                 warm[key] = min(node_ns(way, values) for way in ways)
     total = sum(warm[signature(node, values)] for node in heavy)
-    return Limits(total, chain_ns(heavy, values) if heavy else 0, len(heavy))
+    return Limits(total, chain_ns(heavy, values, team) if heavy else 0, len(heavy))
 
 
-def chain_ns(nodes: Sequence[OpNode], values: Mapping[str, VTensor]) -> int:
-    """Nanoseconds of nodes run one after another, each on what the one before it wrote.
+def chain_ns(nodes: Sequence[OpNode], values: Mapping[str, VTensor], team: Team) -> int:
+    """Nanoseconds of nodes run one after another without Python, each on what the last one wrote.
 
-    Each has constants of its own; all else lies in three buffers in turn, whatever its size: the
-    numbers mean nothing.
+    Each has constants of its own; all else lies in three arenas in turn, whatever its size. It is
+    zeros, which stay zeros: numbers might fade until they are subnormal, and those are slow.
     """
+    program = _program(Plan(*alone(nodes, values)).recorded)
+    return median_ns(lambda: team.run(program, []))
+
+
+def _program(recorded: Sequence[RecordedStep]) -> Program:
+    """Steps that each read an arena and write the next of three; scratch has a fourth."""
     from vtensor.runtime import _replay
 
-    plan = Plan(*alone(nodes, values))
-    slots = [slot for step in plan.recorded for slot in step.slots]
-    largest = max(slot if isinstance(slot, int) else slot.nbytes for slot in slots)
-    buffers = [Buffer.allocate(largest) for _ in range(4)]
-    for buffer in buffers:
-        buffer.memory.fill(0)  # pages that nobody wrote would all be one page
-    chain = [
-        (step.native, _memory(step, buffers[number % 3], buffers[(number + 1) % 3], buffers[3]))
-        for number, step in enumerate(plan.recorded)
-    ]
+    arenas = [_replay.Arena() for _ in range(4)]
+    regions: list[object] = [*arenas]
+    steps = []
+    for number, step in enumerate(recorded):
+        places = []
+        for slot, (_, nbytes, access) in zip(step.slots, _slots(step), strict=True):
+            place = 3 if isinstance(slot, int) else (number + (access != "read")) % 3
+            if not isinstance(slot, int) and slot.constant:
+                place = len(regions)
+                regions.append(slot.buffer.memory)
+            else:
+                arenas[place].grow(nbytes)
+            places.append((place, 0))
+        steps.append((step.native, places))
+    for arena in arenas:
+        arena.memory().fill(0)  # pages that nobody wrote would all be one page
+    return _replay.Program(regions, steps)
 
-    def run() -> None:
-        for step, memory in chain:
-            _replay.execute(step, memory)
 
-    return median_ns(run)
-
-
-def _memory(step: RecordedStep, read: Buffer, written: Buffer, scratch: Buffer) -> list[Array]:
-    """A step's memory: its constants', and of buffers for what else it reads, writes or needs."""
+def _slots(step: RecordedStep) -> list[tuple[str, int, str]]:
+    """Name, bytes and access of a step's slots."""
     from vtensor.runtime import _replay
 
     assert step.native is not None, "what is heavy is native"
-    said = _replay.describe(step.native)["slots"]
-    memory = []
-    for slot, (_, _, access) in zip(step.slots, said, strict=True):
-        if isinstance(slot, int):
-            memory.append(scratch.memory)
-        elif slot.constant:
-            memory.append(slot.buffer.memory)
-        else:
-            memory.append((read if access == "read" else written).memory)
-    return memory
+    slots: list[tuple[str, int, str]] = _replay.describe(step.native)["slots"]
+    return slots
