@@ -33,7 +33,7 @@ def network(convolutions: int) -> Graph:
 def test_the_fastest_way_of_each_heavy_node_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: Counter[Decision] = Counter()
 
-    def clock(node: OpNode, values: Mapping[str, VTensor]) -> int:
+    def clock(node: OpNode, values: Mapping[str, VTensor], _: object) -> int:
         asked[node.decision] += 1
         return 100 - len(asked)
 

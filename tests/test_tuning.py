@@ -38,7 +38,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each way was measured; a way that comes later is faster."""
     found: Counter[str] = Counter()
 
-    def node_ns(node: OpNode, values: Mapping[str, VTensor]) -> int:
+    def node_ns(node: OpNode, values: Mapping[str, VTensor], _: object) -> int:
         found[f"{signature(node, values)} {node.decision.layouts} {node.decision.form}"] += 1
         return 10_000 - len(found)
 
@@ -135,7 +135,7 @@ def test_a_call_has_a_budget(
 
 
 def test_a_way_that_fails_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(node: OpNode, values: Mapping[str, VTensor]) -> int:
+    def fail(node: OpNode, values: Mapping[str, VTensor], _: object) -> int:
         if node.decision.form:
             raise NativeError("out of luck")
         return 100

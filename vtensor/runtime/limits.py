@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from resolver.evaluate import Resolution
 from resolver.extended import OpNode
 from resolver.probe import Prober
+from vtensor.runtime.budget import max_bytes_of
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.measure import alone, median_ns, node_ns, signature
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.record import RecordedStep
 from vtensor.runtime.session import Session
+from vtensor.runtime.workspace import Workspace
 from vtensor.tensor import VTensor
 
 if TYPE_CHECKING:
-    from vtensor.runtime._replay import Program, Team
+    from vtensor.runtime._replay import Program
 
 
 class Limits(NamedTuple):
@@ -52,10 +54,10 @@ def limits(session: Session) -> Limits:
     origin = session.plan.graph.origin
     assert origin is not None, "a plan's graph has an origin"
     executor, resolution = Executor.of(session.threads), origin.resolution
-    return executor.run(lambda: _limits(resolution, executor.team))
+    return executor.run(lambda: _limits(resolution, executor))
 
 
-def _limits(resolution: Resolution, team: Team) -> Limits:
+def _limits(resolution: Resolution, executor: Executor) -> Limits:
     prober, values = Prober(resolution), resolution.values
     warm: dict[str, int] = {}
     heavy: list[OpNode] = []
@@ -66,19 +68,20 @@ def _limits(resolution: Resolution, team: Team) -> Limits:
             key = signature(node, values)
             if key not in warm:
                 ways = (replace(node, decision=way) for way in offer.ways or [node.decision])
-                warm[key] = min(node_ns(way, values) for way in ways)
+                warm[key] = min(node_ns(way, values, executor) for way in ways)
     total = sum(warm[signature(node, values)] for node in heavy)
-    return Limits(total, chain_ns(heavy, values, team) if heavy else 0, len(heavy))
+    return Limits(total, chain_ns(heavy, values, executor) if heavy else 0, len(heavy))
 
 
-def chain_ns(nodes: Sequence[OpNode], values: Mapping[str, VTensor], team: Team) -> int:
+def chain_ns(nodes: Sequence[OpNode], values: Mapping[str, VTensor], executor: Executor) -> int:
     """Nanoseconds of nodes run one after another without Python, each on what the last one wrote.
 
     Each has constants of its own; all else lies in three arenas in turn, whatever its size. It is
     zeros, which stay zeros: numbers might fade until they are subnormal, and those are slow.
     """
-    program = _program(Plan(*alone(nodes, values)).recorded)
-    return median_ns(lambda: team.run(program, []))
+    plan = Plan(*alone(nodes, values), Workspace(executor, max_bytes_of(None)))
+    program = _program(plan.recorded)
+    return median_ns(lambda times: executor.replay(program, [], times), len(program))
 
 
 def _program(recorded: Sequence[RecordedStep]) -> Program:

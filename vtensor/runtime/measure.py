@@ -1,6 +1,6 @@
 """How long a node or a Transform takes here: alone, on memory of its own, in a warm cache.
 
-To be called on the thread that runs plans: its budget of kernel threads is what counts.
+To be called on the executor's thread, as whatever makes plans.
 """
 
 from __future__ import annotations
@@ -10,14 +10,19 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from libdesc.choice import EVERY, Choice
+import numpy as np
+
+from libdesc.choice import Choice
 from libdesc.transforms import LayoutChange, choose_library
-from ptensor.buffer import Buffer
-from ptensor.parts import Part
+from ptensor.buffer import fresh
 from resolver.evaluate import PartialEvaluation
 from resolver.extended import ExtendedGraph, OpNode, Reason, TransformNode, Value
 from vtensor.dtype import numpy_dtype
-from vtensor.runtime.plan import Array, Plan
+from vtensor.runtime.budget import max_bytes_of
+from vtensor.runtime.executor import Executor
+from vtensor.runtime.feeds import Array
+from vtensor.runtime.plan import Plan
+from vtensor.runtime.workspace import Workspace
 from vtensor.tensor import VTensor
 
 #: A measurement is the median of at least so many runs, and of at most so many.
@@ -27,16 +32,16 @@ LEAST, MOST = 3, 100
 SECONDS = 0.02
 
 
-def node_ns(node: OpNode, values: Mapping[str, VTensor]) -> int:
+def node_ns(node: OpNode, values: Mapping[str, VTensor], executor: Executor) -> int:
     """Nanoseconds of a node as it is decided; constants have their values, inputs hold ones.
 
     Raises:
         VTensorError: its library fails.
     """
-    return run_ns(*alone([node], values))
+    return run_ns(*alone([node], values), executor)
 
 
-def transform_ns(value: VTensor, change: LayoutChange, choice: Choice = EVERY) -> int:
+def transform_ns(value: VTensor, change: LayoutChange, choice: Choice, executor: Executor) -> int:
     """Nanoseconds of a Transform, on the first library that is able to.
 
     Raises:
@@ -48,7 +53,7 @@ def transform_ns(value: VTensor, change: LayoutChange, choice: Choice = EVERY) -
     ends = {"x": change.source, "y": change.target}
     graph = ExtendedGraph("t", inputs=("x",), outputs={"y": "y"}, nodes=[node])
     graph.values = {name: Value(name, value.dtype, value.dims, at) for name, at in ends.items()}
-    return run_ns(graph, {})
+    return run_ns(graph, {}, executor)
 
 
 def signature(node: OpNode, values: Mapping[str, VTensor]) -> str:
@@ -80,29 +85,33 @@ def alone(
     return graph, constants
 
 
-def ones(value: Value) -> Part:
-    """Memory for a value, in its layout: ones; zeros of whole numbers, which may be indices."""
-    shape = value.layout.physical_shape(value.dims)
-    dtype = numpy_dtype(value.dtype)
-    array = Buffer.allocate(value.nbytes).memory.view(dtype).reshape(shape)
-    array[...] = dtype.kind not in "iub"
-    return Part(array, value.layout, value.dims)
-
-
-def run_ns(graph: ExtendedGraph, constants: Mapping[str, Array]) -> int:
+def run_ns(graph: ExtendedGraph, constants: Mapping[str, Array], executor: Executor) -> int:
     """Nanoseconds of a run of a graph whose inputs hold ones."""
-    plan = Plan(graph, constants)
-    feeds = {name: ones(graph.values[name]) for name in graph.inputs}
-    return median_ns(lambda: plan.run(feeds, []))
+    plan = Plan(graph, constants, Workspace(executor, max_bytes_of(None)))
+    memory = [_ones(graph.values[name]) for name in graph.inputs] + [*map(fresh, plan.own_sizes)]
+    return median_ns(lambda times: plan.replay(memory, times), len(plan.recorded))
 
 
-def median_ns(run: Callable[[], object]) -> int:
-    """Nanoseconds of a call, the median of several; the first does not count."""
-    run()
-    times: list[int] = []
+def _ones(value: Value) -> Array:
+    """Memory for a value: ones; zeros where it is whole numbers, which may be indices."""
+    dtype = numpy_dtype(value.dtype)
+    memory = fresh(value.nbytes)
+    memory.view(dtype).fill(dtype.kind not in "iub")
+    return memory
+
+
+def median_ns(run: Callable[[Array], object], steps: int) -> int:
+    """Nanoseconds from the begin of the first step to the end of the last one; median of runs.
+
+    Args:
+        run: runs so many steps, and writes when each began and ended; its first run does not count.
+    """
+    if not steps:
+        return 0
+    times, found = np.zeros((steps, 2), np.int64), list[int]()
+    run(times)
     end = time.monotonic() + SECONDS
-    while len(times) < LEAST or (len(times) < MOST and time.monotonic() < end):
-        begin = time.perf_counter_ns()
-        run()
-        times.append(time.perf_counter_ns() - begin)
-    return round(statistics.median(times))
+    while len(found) < LEAST or (len(found) < MOST and time.monotonic() < end):
+        run(times)
+        found.append(int(times[-1, 1] - times[0, 0]))
+    return round(statistics.median(found))

@@ -13,6 +13,7 @@ from libdesc.registry import registry
 from libdesc.transforms import LayoutChange
 from resolver.extended import OpNode
 from vtensor.errors import VTensorError
+from vtensor.runtime.executor import Executor
 from vtensor.runtime.measure import node_ns, signature, transform_ns
 from vtensor.runtime.timings import Timings
 from vtensor.tensor import VTensor
@@ -27,17 +28,18 @@ class Tuner:
     """Measures what is asked for and not yet known; to be asked on the thread that runs plans.
 
     Args:
-        threads: the budget of kernel threads.
+        executor: what measures, and has a budget of kernel threads.
         choice: which libraries may run Transforms.
         progress: called with what is being measured.
     """
 
     def __init__(
-        self, threads: int, choice: Choice, progress: Callable[[str], None] | None = None
+        self, executor: Executor, choice: Choice, progress: Callable[[str], None] | None = None
     ) -> None:
+        self._executor = executor
         self._choice = choice
         self._progress = progress
-        self._timings = Timings(environment(threads))
+        self._timings = Timings(environment(executor.threads))
         self._spent: dict[str, float] = {}
 
     def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
@@ -56,7 +58,7 @@ class Tuner:
         found = self._timings.get(call, way)
         if found is None:
             self._say(f"{call} {way}")
-            found = transform_ns(value, change, self._choice)
+            found = transform_ns(value, change, self._choice, self._executor)
             self._timings.put(call, way, found)
         return found
 
@@ -67,7 +69,7 @@ class Tuner:
         self._say(f"{node.name}: {way}")
         begin = time.monotonic()
         try:
-            ns = node_ns(node, values)
+            ns = node_ns(node, values, self._executor)
         except VTensorError as error:
             _log.info("%s does not run as %s: %s", node.name, way, error)
             return None
