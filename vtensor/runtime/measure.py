@@ -57,10 +57,11 @@ def transform_ns(value: VTensor, change: LayoutChange, choice: Choice, executor:
 
 
 def signature(node: OpNode, values: Mapping[str, VTensor]) -> str:
-    """What nodes have in common that take the same time: operator, sizes, element types."""
+    """What nodes that take the same time have in common: operators, sizes, element types."""
     operands = (values[name] for name in (*node.inputs, *node.outputs))
     rows = (f"{t.summary()}{' constant' if t.constant else ''}" for t in operands)
-    return f"{node.decision.library} {node.op!r}: {', '.join(rows)}"
+    ops = [node.op, *(follower.op for follower in node.followers)]
+    return f"{node.decision.library} {' '.join(map(repr, ops))}: {', '.join(rows)}"
 
 
 def alone(
