@@ -8,9 +8,10 @@ description makes the call.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
 
-from ptensor.evaluation import Call, caller, current_call
+from ptensor.evaluation import Call, Way, caller, current_call
 from ptensor.layout import Layout
 from vtensor.errors import ContractError
 
@@ -27,9 +28,14 @@ def reference_kernel(kernel: str) -> bool:
 class Routine(ABC):
     """Base of a library's routines; making one announces it to the call that is under way.
 
+    Attributes:
+        heavy: arithmetic outweighs the memory that it touches, as in a product of matrices.
+
     Raises:
         ContractError: outside an invoker, or after its tagger.
     """
+
+    heavy: ClassVar[bool] = False
 
     def __init__(self) -> None:
         call = current_call()
@@ -47,6 +53,10 @@ class Routine(ABC):
     @abstractmethod
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
         """None when the library takes the call so, else why not."""
+
+    def ways(self) -> Iterable[Way]:
+        """The ways to run it that are worth measuring; none where there is nothing to choose."""
+        return ()
 
     @abstractmethod
     def __call__(self) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
+from types import MappingProxyType
 
 from ptensor.evaluation import Decision
 from ptensor.layout import Layout
@@ -21,20 +23,25 @@ from vtensor.tensor import VTensor
 Rows = dict[str, list[Decision]]
 
 
-def shared_rows(resolution: Resolution) -> Rows:
+def shared_rows(
+    resolution: Resolution, offered: Mapping[str, Sequence[Decision]] = MappingProxyType({})
+) -> Rows:
     """The rows of every node, for the objective ``shared``; the resolver's is the first.
 
     Tried are: declared order, channels last, and every layout in which some value of the same dims
     is made or wanted, among them those of all fixed ports.
+
+    Args:
+        offered: more rows, by node, which are admissible as they are.
     """
     probe = _Candidates(resolution)
+    rows: Rows = {n.name: [n.decision, *offered.get(n.name, ())] for n in resolution.nodes}
     known: dict[frozenset[str], dict[Layout, None]] = {}
     for node in resolution.nodes:
-        for name, layout in _operands(node, node.decision):
+        for name, layout in chain.from_iterable(_operands(node, row) for row in rows[node.name]):
             value = resolution.values[name]
             if not value.constant:
                 known.setdefault(frozenset(value.dims), {})[layout] = None
-    rows: Rows = {node.name: [node.decision] for node in resolution.nodes}
     tried: set[tuple[str, Layout]] = set()
     fresh = True
     while fresh:  # a row may bring a layout of other names: those, too, are tried, each once

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from optimizer.candidates import paper_rows, shared_rows
+from optimizer.candidates import Rows, paper_rows, shared_rows
 from optimizer.ilp import Choice, choose
-from optimizer.problem import Cost, Problem
+from optimizer.problem import Assignment, Cost, Problem
 from optimizer.remake import remade
 from optimizer.settings import Settings
 from optimizer.share import share
 from optimizer.solver import SolverError, solver_name
+from optimizer.timed import timed_rows
+from resolver.evaluate import Resolution
 from resolver.extended import Certificate, ExtendedGraph
 
 
@@ -25,15 +27,12 @@ def reconcile(graph: ExtendedGraph, settings: Settings) -> ExtendedGraph:
     origin = graph.origin
     assert origin is not None, "a graph that extend made has an origin"
     before = _moved(graph)
-    if not before.transforms:  # nothing is to be gained
+    if not before.transforms and settings.clock is None:  # nothing is to be gained
         nothing = Certificate(
             settings.objective, "none", "optimal", 0, 0, 0, 0, 0, bound=0, gap=0.0
         )
         return replace(graph, certificate=nothing)
-    paper = settings.objective == "paper"
-    rows = (paper_rows if paper else shared_rows)(origin.resolution)
-    problem = Problem.of(origin, rows)
-    least = problem.shared_cost({})
+    problem = Problem.of(origin, _rows(origin.resolution, settings), settings.clock)
     try:
         choice = choose(problem, settings.objective, settings.solver, settings.time_limit)
     except SolverError as error:
@@ -42,13 +41,26 @@ def reconcile(graph: ExtendedGraph, settings: Settings) -> ExtendedGraph:
             settings.objective, name, f"failed: {error}", len(problem.rows), *before, *before
         )
         return replace(graph, certificate=failed)
-    if paper:
-        better = problem.paper_cost(choice.chosen) < problem.paper_cost({})
-    else:
-        better = problem.shared_cost(choice.chosen) < least
-    graph = remade(graph, problem, choice.chosen) if better else share(graph, settings)
-    after = problem.shared_cost(choice.chosen if better else {})
-    return replace(graph, certificate=_certificate(problem, settings, choice, before, after))
+    chosen = choice.chosen if _better(problem, settings.objective, choice.chosen) else {}
+    if settings.clock is not None:  # the resolver's own rows, too, say what they take
+        chosen = dict.fromkeys(problem.rows, 0) | chosen
+    graph = remade(graph, problem, chosen) if chosen else share(graph, settings)
+    certificate = _certificate(problem, settings.objective, choice, before, chosen)
+    return replace(graph, certificate=certificate)
+
+
+def _rows(resolution: Resolution, settings: Settings) -> Rows:
+    if settings.clock is not None:
+        return timed_rows(resolution, settings.clock)
+    return paper_rows(resolution) if settings.objective == "paper" else shared_rows(resolution)
+
+
+def _better(problem: Problem, objective: str, chosen: Assignment) -> bool:
+    """A choice costs less than the rows that the nodes have; of as many bytes, fewer Transforms."""
+    if objective == "shared":
+        return problem.shared_cost(chosen) < problem.shared_cost({})
+    cost = problem.objective(objective)
+    return cost(chosen) < cost({})
 
 
 def _moved(graph: ExtendedGraph) -> Cost:
@@ -58,19 +70,21 @@ def _moved(graph: ExtendedGraph) -> Cost:
 
 
 def _certificate(
-    problem: Problem, settings: Settings, choice: Choice, before: Cost, after: Cost
+    problem: Problem, objective: str, choice: Choice, before: Cost, chosen: Assignment
 ) -> Certificate:
-    """What the solver says of the whole graph."""
-    paper = settings.objective == "paper"
-    reached = problem.paper_cost(choice.chosen) if paper else after.bytes
+    """What the solver says of the whole graph; ``chosen`` is what it has now."""
+    reached = problem.objective(objective)(chosen)
+    timed = objective == "time"
     return Certificate(
-        settings.objective,
+        objective,
         choice.solved.solver,
         choice.solved.status,
         len(problem.rows),
         *before,
-        *after,
+        *problem.shared_cost(chosen),
         bound=choice.bound,
         gap=max(reached - choice.bound, 0) / reached if reached else 0.0,
         seconds=choice.solved.seconds,
+        ns_before=problem.time_cost({}) if timed else None,
+        ns_after=reached if timed else None,
     )

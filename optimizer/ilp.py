@@ -42,7 +42,8 @@ def choose(
     """The rows of least cost.
 
     ``shared``: minimise sum of bytes[e] * z[e] over e = (value, s, t), z[e] >= every y of e; of all
-    that do, sum of z. ``paper``: minimise the sum of y[s, t] with s != t over all edges.
+    that do, sum of z. ``paper``: minimise the sum of y[s, t] with s != t over all edges. ``time``:
+    minimise sum of ns[e] * z[e] plus sum of ns[row] * x[row].
 
     Args:
         forbidden: a Transform that ``shared`` may not need: y[s, t] = 0; it is to be avoidable.
@@ -50,12 +51,15 @@ def choose(
     Raises:
         SolverError: the solver is missing, fails, or finds nothing in its time.
     """
-    cost = problem.paper_cost if objective == "paper" else lambda it: problem.shared_cost(it).bytes
+    cost = problem.objective(objective)
     if not problem.rows:  # no choice, and nobody to be asked
         return Choice({}, Solved("none", "optimal", 0.0, 0.0, 0.0), cost({}))
     if objective == "paper":
         program = _Program(problem, {})
         return program.solve(program.differing(), cost, solver, time_limit)
+    if objective == "time":
+        program = _Program(problem, {})
+        return program.solve(program.nanoseconds(), cost, solver, time_limit)
     program = _Program(problem, ties(problem, forbidden[0] if forbidden else ""))
     return program.solve(program.transforms(forbidden), cost, solver, time_limit)
 
@@ -85,14 +89,19 @@ class _Program:
         """The number of edges whose ends differ."""
         return self.pulp.lpSum(y for (_, s, t), y in self._edges() if s != t)
 
+    def nanoseconds(self) -> Any:
+        """What the open nodes take, and the Transforms that must exist."""
+        kernels = (
+            (row.ns or 0) * x
+            for node, rows in self.problem.rows.items()
+            for row, x in zip(rows, self.x[node], strict=True)
+        )
+        changes = (self.problem.ns(*edge) * self._any_of(ys) for edge, ys in self._owed().items())
+        return self.pulp.lpSum([*kernels, *changes])
+
     def transforms(self, forbidden: Edge | None = None) -> Any:
         """The bytes of the Transforms that must exist; their number breaks ties."""
-        owed: dict[Edge, list[Any]] = {}
-        for edge, y in self._edges():
-            if edge[1] != edge[2]:
-                owed.setdefault(edge, []).append(y)
-            if edge == forbidden:
-                self.model += y == 0
+        owed = self._owed(forbidden)
         sizes = {edge: self.problem.bytes(*edge) for edge in owed}
         unit, weight = gcd(*sizes.values()) or 1, len(owed) + 1  # more than all of them together
         self.unit = Fraction(unit, weight)
@@ -112,6 +121,16 @@ class _Program:
         }
         slack = 0.0 if solved.status == "optimal" else solved.objective - solved.bound
         return Choice(chosen, solved, cost(chosen) - ceil(min(slack * self.unit, cost(chosen))))
+
+    def _owed(self, forbidden: Edge | None = None) -> dict[Edge, list[Any]]:
+        """By Transform what it is owed to, each of which is 1 when so."""
+        owed: dict[Edge, list[Any]] = {}
+        for edge, y in self._edges():
+            if edge[1] != edge[2]:
+                owed.setdefault(edge, []).append(y)
+            if edge == forbidden:
+                self.model += y == 0
+        return owed
 
     def _any_of(self, ys: list[Any]) -> Any:
         """What is 1 as soon as one of them is; where there is one only, it is that."""

@@ -53,6 +53,9 @@ PASSES: dict[str, Pass] = {
     "held": _instead(held),
 }
 
+#: The pass that goes by time where times are measured.
+MEASURED = "ewo"
+
 #: The passes of each level. The rules behind EWO find nothing where its objective is ``shared`` and
 #: its solver ended; they are for what else may be.
 LEVELS: dict[str, tuple[str, ...]] = {

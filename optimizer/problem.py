@@ -7,16 +7,20 @@ and that is not the layout in which the value is made; identical ones count once
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from libdesc.transforms import LayoutChange
 from ptensor.evaluation import Decision
 from ptensor.layout import Layout
 from resolver.evaluate import Resolution
 from resolver.extended import OpNode, Origin
 from vtensor.tensor import VTensor
+
+if TYPE_CHECKING:
+    from optimizer.timed import Clock
 
 #: Which row each open node takes, by number; 0, the resolver's, where nothing is said.
 Assignment = Mapping[str, int]
@@ -48,18 +52,25 @@ class Problem:
         resolution: whose nodes and values these are.
         output_layouts: how outputs are delivered, as for ``extend``.
         rows: the rows of each open node, the resolver's first; nodes in topological order.
+        clock: what the objective ``time`` takes Transforms' nanoseconds from.
     """
 
     resolution: Resolution
     output_layouts: Mapping[str, Layout]
     rows: Mapping[str, Sequence[Decision]]
+    clock: Clock | None = None
     _known: dict[object, dict[Layout, Layout]] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, origin: Origin, rows: Mapping[str, Sequence[Decision]]) -> Problem:
+    def of(
+        cls,
+        origin: Origin,
+        rows: Mapping[str, Sequence[Decision]],
+        clock: Clock | None = None,
+    ) -> Problem:
         """The problem of a graph's origin; nodes with one row are left out."""
         several = {name: tuple(row) for name, row in rows.items() if len(row) > 1}
-        return cls(origin.resolution, origin.output_layouts, several)
+        return cls(origin.resolution, origin.output_layouts, several, clock)
 
     @cached_property
     def nodes(self) -> dict[str, OpNode]:
@@ -121,6 +132,11 @@ class Problem:
         tensor = self.value(value)
         return sum(layout.nbytes(tensor.dims, tensor.dtype) for layout in (source, target))
 
+    def ns(self, value: str, source: Layout, target: Layout) -> int:
+        """What a Transform of a value takes on this machine."""
+        assert self.clock is not None, "the objective time has a clock"
+        return self.clock.transform(self.value(value), LayoutChange(source, target))
+
     def edges(
         self, chosen: Assignment, values: Iterable[str] | None = None
     ) -> Iterator[tuple[str, Layout, Layout, Use]]:
@@ -153,8 +169,24 @@ class Problem:
 
     def shared_cost(self, chosen: Assignment, values: Iterable[str] | None = None) -> Cost:
         """The objective ``shared``: identical Transforms of a value count once."""
-        owed = {(v, s, t) for v, s, t, _ in self.edges(chosen, values) if s != t}
+        owed = self._owed(chosen, values)
         return Cost(sum(self.bytes(*edge) for edge in owed), len(owed))
+
+    def time_cost(self, chosen: Assignment) -> int:
+        """The objective ``time``: nanoseconds of open nodes, and of Transforms as in ``shared``."""
+        kernels = (rows[chosen.get(node, 0)].ns or 0 for node, rows in self.rows.items())
+        return sum(kernels) + sum(self.ns(*edge) for edge in self._owed(chosen))
+
+    def objective(self, name: str) -> Callable[[Assignment], int]:
+        """A cost function by the name of what it is the objective of."""
+        return {
+            "shared": lambda chosen: self.shared_cost(chosen).bytes,
+            "paper": self.paper_cost,
+            "time": self.time_cost,
+        }[name]
+
+    def _owed(self, chosen: Assignment, values: Iterable[str] | None = None) -> set[Edge]:
+        return {(v, s, t) for v, s, t, _ in self.edges(chosen, values) if s != t}
 
     def paper_cost(self, chosen: Assignment) -> int:
         """The objective ``paper``: the edges whose two ends differ.

@@ -19,7 +19,8 @@ def remade(graph: ExtendedGraph, problem: Problem, chosen: Assignment) -> Extend
     """
     origin = graph.origin
     assert origin is not None, "a graph that extend made has an origin"
-    decisions = {node: problem.rows[node][row] for node, row in chosen.items() if row}
+    rows = {node: problem.rows[node][row] for node, row in chosen.items()}
+    decisions = {n: row for n, row in rows.items() if row is not problem.nodes[n].decision}
     resolution = revised(origin.resolution, decisions)
     fresh = extend(resolution, origin.output_layouts, origin.choice)
     return replace(share(fresh, Settings()), passes=graph.passes, certificate=graph.certificate)

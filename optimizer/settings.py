@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from optimizer.solver import TIME_LIMIT
 from vtensor.errors import InputError
 
+if TYPE_CHECKING:
+    from optimizer.timed import Clock
+
 #: What the integer program may minimise.
-OBJECTIVES = ("shared", "paper")
+OBJECTIVES = ("shared", "paper", "time")
 
 
 @dataclass(frozen=True)
@@ -16,20 +20,24 @@ class Settings:
     """Options of the passes.
 
     Attributes:
-        objective: ``shared`` (bytes that Transforms move, identical ones once) or ``paper``
-            (edges whose ends differ).
+        objective: ``shared`` (bytes that Transforms move, identical ones once), ``paper`` (edges
+            whose ends differ) or ``time`` (nanoseconds of kernels and Transforms).
+        clock: where the nanoseconds come from.
         solver: ``HiGHS`` or ``CBC``; empty is the first that is installed.
         time_limit: seconds for the solver.
 
     Raises:
-        InputError: there is no such objective.
+        InputError: there is no such objective, or a clock is missing, or given for another one.
     """
 
     objective: str = "shared"
     solver: str = ""
     time_limit: float = TIME_LIMIT
+    clock: Clock | None = None
 
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
             known = ", ".join(OBJECTIVES)
             raise InputError(f"objective={self.objective!r} is none; objectives are {known}")
+        if (self.objective == "time") != (self.clock is not None):
+            raise InputError("objective='time' and a clock go together: tune=True (--tune)")

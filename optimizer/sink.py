@@ -31,8 +31,8 @@ def _moved(graph: ExtendedGraph, fits: Fits, downwards: bool) -> ExtendedGraph:
 
     Cost is a pair of whole numbers of at least 0 that each rewriting lowers, so it ends.
     """
-    proven = graph.certificate is not None and graph.certificate.minimal
-    if proven or not any(graph.transforms()):
+    settled = graph.certificate is not None and graph.certificate.settled
+    if settled or not any(graph.transforms()):
         return graph
     origin = graph.origin
     assert origin is not None, "a graph that extend made has an origin"

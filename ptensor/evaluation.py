@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from ptensor.layout import Layout
 from ptensor.libraries import LIBRARIES, library
@@ -78,13 +78,26 @@ class Decision:
     """How a node runs: its library and one layout an operand, inputs first.
 
     ``requirements`` are what was asked, operand by operand; ``refused`` the libraries that came
-    first and declined.
+    first and declined; ``form`` is the way to run that was chosen by measuring (``Way``), empty
+    where the library chooses; ``ns`` is what was measured, None where nothing was.
     """
 
     library: str
     layouts: tuple[Layout, ...]
     requirements: tuple[Requirement, ...]
     refused: tuple[Refusal, ...] = ()
+    form: str = ""
+    ns: int | None = None
+
+
+class Way(NamedTuple):
+    """One of the ways in which a library can run a call: one layout an operand, and what is run.
+
+    ``form`` is the library's own word for the code, which comes back to it with the decision.
+    """
+
+    layouts: tuple[Layout, ...]
+    form: str
 
 
 class Step(Protocol):
@@ -97,17 +110,25 @@ class Step(Protocol):
 class Routine(Protocol):
     """A library call that an invoker has described before its tagger."""
 
+    heavy: ClassVar[bool]
+
     def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
         """The layouts that the library would like, by operand index."""
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
         """None when the library takes the call so, else why not."""
 
+    def ways(self) -> Iterable[Way]:
+        """The ways to run it that are worth measuring."""
+
 
 class Evaluation(ABC):
     """One way to evaluate invokers; the resolver and the runtime install theirs."""
 
     mode: Mode
+
+    def decided(self, call: Call) -> None:  # noqa: B027  # only who probes wants to know
+        """The call has just been decided; its routine, if it has one, is still there."""
 
     @abstractmethod
     def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:
@@ -290,10 +311,13 @@ def lib_tagger(name: str, inputs: Sequence[PTensor], outputs: Sequence[PTensor])
     _check_tagger(call, name, [*inputs, *outputs])
     if call.decision is not None:
         _check_decided(call, call.decision)
+        if call.partial and (reason := _refusal(call, call.decision.layouts)):
+            raise Decline(reason)
         call.tagged = True
         return call.partial
     call.decision = Decision(name, _resolve(call), _requirements(call))
     call.tagged = True
+    call.evaluation.decided(call)
     return True
 
 
@@ -323,15 +347,20 @@ def _resolve(call: Call) -> tuple[Layout, ...]:
     """The first row of layouts that fits what was asked and that the library takes."""
     if not call.partial:
         raise call.misuse("nothing was decided for this call: resolve the graph first")
-    taken = LIBRARIES.get(call.library)
     reasons: list[str] = []
     for row in candidate_rows(call, _requirements(call)):
-        reason = taken.confirm(call, row) if taken is not None else None
+        reason = _refusal(call, row)
         if reason is None:
             return row
         reasons.append(f"{' '.join(str(layout) for layout in row)}: {reason}")
     no_row = "no one layout of its ANY operands suits all of its views"
     raise Decline("; ".join(dict.fromkeys(reasons)) or no_row)
+
+
+def _refusal(call: Call, row: tuple[Layout, ...]) -> str | None:
+    """Why the library does not take a row; None where it does."""
+    taken = LIBRARIES.get(call.library)
+    return taken.confirm(call, row) if taken is not None else None
 
 
 def _check_decided(call: Call, decision: Decision) -> None:

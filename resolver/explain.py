@@ -117,6 +117,8 @@ def _operator(graph: ExtendedGraph, node: OpNode, makers: Mapping[str, str]) -> 
         "operator": node.op_name,
         "library": decision.library,
         "merged": [one for one, into in graph.merged.items() if into == node.name],
+        "form": decision.form or None,
+        "ns": decision.ns,
         "operands": [
             {
                 "role": role,

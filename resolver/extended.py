@@ -157,9 +157,12 @@ class Certificate:
         open_nodes: how many nodes had a choice.
         bytes_before, count_before: what the Transforms moved, and how many there were.
         bytes_after, count_after: the same, of what is left.
-        bound: the objective is at least this for every choice; None where nothing was proved.
+        bound: the objective, in its unit, is at least this for every choice; None where nothing was
+            proved.
         gap: how far the objective may be from the bound, relative to the objective.
         seconds: what the solver took.
+        ns_before, ns_after: for the objective ``time``, nanoseconds of the open nodes and of all
+            Transforms, as measured.
     """
 
     objective: str
@@ -173,6 +176,18 @@ class Certificate:
     bound: int | None = None
     gap: float | None = None
     seconds: float = 0.0
+    ns_before: int | None = None
+    ns_after: int | None = None
+
+    @property
+    def unit(self) -> str:
+        """Of the objective and its bound."""
+        return {"shared": "bytes", "paper": "edges", "time": "ns"}[self.objective]
+
+    @property
+    def settled(self) -> bool:
+        """Rules that lower bytes have nothing to add: there are none, or bytes do not count."""
+        return self.minimal or self.objective == "time"
 
     @property
     def minimal(self) -> bool:

@@ -36,6 +36,7 @@ from vtensor.commands.shared import (
     ReferenceOption,
     ShapeOption,
     ThreadsOption,
+    TuneOption,
     errors,
     opened,
     print_json,
@@ -67,6 +68,7 @@ def run(
     threads: ThreadsOption = None,
     optimize: OptimizeOption = "all",
     objective: ObjectiveOption = "shared",
+    tune: TuneOption = False,
     isa: IsaOption = "max",
     libraries: LibrariesOption = None,
     pin: PinOption = None,
@@ -88,7 +90,7 @@ def run(
     What is not given by --input or --value is made up of seeded random numbers, and said so.
     """
     limits = Limits(reference, max_bytes, external_data_root)
-    passes = Passes.parse(optimize, objective)
+    passes = Passes.parse(optimize, objective, tune)
     with (
         errors(debug),
         opened(
@@ -119,6 +121,7 @@ def plan(
     threads: ThreadsOption = None,
     optimize: OptimizeOption = "all",
     objective: ObjectiveOption = "shared",
+    tune: TuneOption = False,
     isa: IsaOption = "max",
     libraries: LibrariesOption = None,
     pin: PinOption = None,
@@ -137,7 +140,7 @@ def plan(
     With --html or --svg it is drawn instead, before and after the optimiser's passes.
     """
     limits = Limits(reference, max_bytes, external_data_root)
-    passes = Passes.parse(optimize, objective)
+    passes = Passes.parse(optimize, objective, tune)
     with (
         errors(debug),
         opened(

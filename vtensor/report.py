@@ -169,6 +169,9 @@ def certificate_lines(certificate: Certificate | None) -> Iterator[Line]:
             (certificate.count_after, certificate.bytes_after),
         )
     )
+    if certificate.ns_before is not None and certificate.ns_after is not None:
+        before += f" ({certificate.ns_before / 1e6:.3f} ms with what open nodes take)"
+        after += f" ({certificate.ns_after / 1e6:.3f} ms)"
     what = f"{certificate.objective}, {certificate.open_nodes} nodes open"
     if certificate.bound is None:
         text = f"  not optimised ({what}): {certificate.solver} {certificate.status}"
@@ -259,6 +262,8 @@ def _cells(plan: Plan, step: PlanStep) -> tuple[str, ...]:
     kernel = " + ".join(step.kernels) or f"({_idle(plan, step)})"
     if step.is_reference:
         kernel += " (reference code)"
+    if step.ns is not None:
+        kernel += f" ({step.ns / 1e3:.1f} us{', tuned' * step.tuned})"
     library = f"{step.library} (not listed)" if step.unlisted else step.library
     layouts = [(name, str(layout)) for name, layout in _layouts(plan, step)]
     inputs = ", ".join(layout for _, layout in layouts[: len(step.node.inputs)])
@@ -287,6 +292,8 @@ def _step_dict(plan: Plan, step: PlanStep) -> dict[str, Any]:
         "reference": step.is_reference,
         "python": step.python,
         "unlisted": step.unlisted,
+        "ns": step.ns,
+        "tuned": step.tuned,
         "inputs": layouts[:count],
         "outputs": layouts[count:],
     }

@@ -211,7 +211,7 @@ def _familiar(order: Order) -> Iterator[tuple[int, ...]]:
     if "O" in order and "I" in order:
         o, i = order.index("O"), order.index("I")
         rest = [dim for dim in range(rank) if dim not in (o, i) and order[dim] != "G"]
-        yield (*range(o), *rest, i, o)
+        yield (*(dim for dim in range(o) if dim != i), *rest, i, o)
 
 
 def _orders_of(desc: Desc, order: Order) -> Iterator[tuple[int, ...]]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from libdesc.onednn import native
 from libdesc.onednn.layouts import Order, from_desc, to_desc
 from libdesc.routine import Routine, reference_kernel
-from ptensor.evaluation import Call, Decline, emit
+from ptensor.evaluation import Call, Decline, Way, emit
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from ptensor.views import from_base, to_base
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from libdesc.onednn._onednn import Desc, Primitive
 
 Row = Sequence[Layout]
+
+
+#: How many kernels of one request are worth measuring; later ones are for lesser instruction sets.
+KERNELS = 3
 
 
 class Operand(NamedTuple):
@@ -106,7 +111,7 @@ class OneDnnRoutine(Routine):
                 from_base(row[operand.tensor.index], operand.tensor.tensor)
                 for operand in self.operands
             ]
-            kernel = self.primitive(own)
+            kernel = self.chosen(own)
         except (LayoutError, Decline) as why:
             return str(why)
         if not is_reference(kernel):
@@ -126,6 +131,50 @@ class OneDnnRoutine(Routine):
         declared = [Layout.plain(operand.tensor.dims) for operand in self.operands]
         if declared != list(row):
             yield declared
+
+    def ways(self) -> Iterator[Way]:
+        """Every kernel for each row that is worth asking for, in the layouts that it works in.
+
+        None where the invoker names the layouts itself.
+        """
+        if self.call.answers is None:
+            return
+        known: set[Way] = set()
+        for row in self.offers():
+            for kernel in self.kernels(row):
+                with suppress(LayoutError):
+                    way = self._way(kernel)
+                    if way not in known:
+                        known.add(way)
+                        yield way
+
+    def offers(self) -> Iterator[Row]:
+        """Rows of layouts whose kernels are worth measuring."""
+        yield from self.rows()
+
+    def _way(self, kernel: Primitive) -> Way:
+        row = [Layout.ANY] * len(self.call.operands)
+        for operand, layout in zip(self.operands, self.layouts(kernel), strict=True):
+            row[operand.tensor.index] = to_base(layout, operand.tensor.tensor)
+        return Way(tuple(row), form_of(kernel))
+
+    def kernels(self, row: Row) -> Iterator[Primitive]:
+        """oneDNN's kernels for a row, its favourite first, reference code left out."""
+        yield from compiled(lambda: self.primitive(row))
+
+    def chosen(self, row: Row) -> Primitive:
+        """The kernel that measuring has chosen, else oneDNN's favourite.
+
+        Raises:
+            LayoutNotSupported, Decline: as ``primitive``; or there is no such kernel any more.
+        """
+        form = self.call.decision.form if self.call.decision else ""
+        if not form:
+            return self.primitive(row)
+        for kernel in self.kernels(row):
+            if form_of(kernel) == form:
+                return kernel
+        raise Decline(f"no kernel {form} for {' '.join(str(layout) for layout in row)}")
 
     def primitive(self, row: Row) -> Primitive:
         """The primitive for one layout an operand, each under the dims of its PTensor.
@@ -166,7 +215,7 @@ class OneDnnRoutine(Routine):
 
     def decided(self) -> Primitive:
         """The primitive for the layouts that were decided."""
-        return self.primitive([operand.tensor.required_layout for operand in self.operands])
+        return self.chosen([operand.tensor.required_layout for operand in self.operands])
 
     def __call__(self) -> None:
         """Make the call: one step on the operands, and on scratch memory where it needs some."""
@@ -218,6 +267,22 @@ def within(order: Order, dims: Mapping[str, int]) -> Order:
     return tuple(dim if dim in dims else "" for dim in order)
 
 
+def compiled(make: Callable[[], Primitive]) -> Iterator[Primitive]:
+    """A primitive and the kernels next to it, without reference code; none where it declines."""
+    with suppress(LayoutError, Decline):
+        kernel: Primitive | None = make()
+        for _ in range(KERNELS):
+            if kernel is None or is_reference(kernel):
+                return
+            yield kernel
+            kernel = kernel.next_kernel()
+
+
+def form_of(kernel: Primitive) -> str:
+    """The word for a kernel in a decision."""
+    return f"{kernel.kind} {kernel.kernel}"
+
+
 def is_reference(primitive: Primitive) -> bool:
     """True for a kernel that is there for completeness, not for speed."""
     return reference_kernel(primitive.kernel)
@@ -228,6 +293,7 @@ __all__ = [
     "OneDnnRoutine",
     "Operand",
     "Row",
+    "compiled",
     "emit_on",
     "followed",
     "is_reference",

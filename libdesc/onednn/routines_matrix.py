@@ -10,6 +10,7 @@ from libdesc.onednn.layouts import Order
 from libdesc.onednn.routines import (
     Operand,
     Row,
+    compiled,
     followed,
     is_reference,
     layouts_of,
@@ -58,6 +59,8 @@ class MatMul(FusingRoutine):
         single = len(weights.order) == 2 and right.constant
         self.inner = (src, turned, out) if single else ()
 
+    heavy = True
+
     def rows(self) -> Iterator[Row]:
         """Constants as oneDNN likes; factors that are computed as they lie, else as declared."""
         src, weights, _ = self.own
@@ -78,6 +81,12 @@ class MatMul(FusingRoutine):
             except (LayoutError, Decline):
                 pass
         return self.fused(self.own, row, self.make, matrix=True)
+
+    def kernels(self, row: Row) -> Iterator[Primitive]:
+        """Those of both primitives."""
+        if self.inner:
+            yield from compiled(lambda: self.fused(self.inner, row, self.make_inner))
+        yield from compiled(lambda: self.fused(self.own, row, self.make, matrix=True))
 
     def layouts(self, primitive: Primitive) -> list[Layout]:
         """The layouts that either primitive works in."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from libdesc.onednn.layouts import canonical_order
-from libdesc.onednn.routines import FollowingRoutine, Operand, Row
+from libdesc.onednn.products import PRODUCTS, is_product, product, product_layouts
+from libdesc.onednn.routines import FollowingRoutine, Operand, Row, compiled, followed
 from libdesc.onednn.routines_fused import FusingRoutine
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
@@ -17,8 +19,8 @@ if TYPE_CHECKING:
     from libdesc.onednn._onednn import Attr, Desc, Primitive
 
 
-class Convolution(FusingRoutine):
-    """A convolution; oneDNN chooses every layout.
+class Sliding(FusingRoutine):
+    """What slides a kernel over an image; oneDNN chooses every layout.
 
     Args:
         src: N C and spatial dims.
@@ -28,6 +30,8 @@ class Convolution(FusingRoutine):
         pads: all beginnings, then all ends.
         post: operators fused behind it.
     """
+
+    heavy = True
 
     def __init__(
         self,
@@ -44,8 +48,38 @@ class Convolution(FusingRoutine):
         self.window = (tuple(strides), tuple(dilations), *halves(pads))
 
     def primitive(self, row: Row) -> Primitive:
-        """The convolution with all that is behind it."""
+        """What slides, with all that is behind it."""
         return self.fused(self.own, row, self.make)
+
+    def offers(self) -> Iterator[Row]:
+        """Those asked for anyhow; then each order of images, on both sides or on one."""
+        yield from self.rows()
+        for layout in followed(self.operands[0]):
+            for src, dst in ((layout, layout), (layout, Layout.ANY), (Layout.ANY, layout)):
+                yield [src, Layout.ANY, dst]
+
+
+class Convolution(Sliding):
+    """A convolution, or where its window is one element a product of matrices.
+
+    Args: as Sliding.
+    """
+
+    def kernels(self, row: Row) -> Iterator[Primitive]:
+        """Those of the convolution, then, if nothing is behind it, those of the product."""
+        yield from super().kernels(row)
+        strides, _, *pads = self.window
+        dense = set(strides) == {1} and not any(map(any, pads))
+        if dense and not (self.behind or self.effects) and is_product(self.own, row):
+            for kind in PRODUCTS:
+                make = partial(product, kind, self.own, row)
+                yield from compiled(lambda: self.build((), (), make))  # noqa: B023  # used at once
+
+    def layouts(self, primitive: Primitive) -> list[Layout]:
+        """Those of either."""
+        if primitive.kind in PRODUCTS:
+            return product_layouts(primitive, self.own)
+        return super().layouts(primitive)
 
     def make(self, dnnl: ModuleType, *descs: Desc | None, attr: Attr | None = None) -> Primitive:
         """The primitive on src, weights, bias, dst."""
@@ -53,10 +87,10 @@ class Convolution(FusingRoutine):
         return primitive
 
 
-class Deconvolution(Convolution):
+class Deconvolution(Sliding):
     """The gradient of a convolution: each element of src is spread over a window of dst.
 
-    Args: as Convolution; ``pads`` are cut off, and an end below 0, by less than a stride, adds.
+    Args: as Sliding; ``pads`` are cut off, and an end below 0, by less than a stride, adds.
     """
 
     def rows(self) -> Iterator[Row]:

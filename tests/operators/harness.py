@@ -18,6 +18,9 @@ from ptensor.buffer import Buffer, TensorStorage
 from ptensor.evaluation import Call, Decision, Evaluation, Mode, Step, installed
 from ptensor.layout import Layout
 from ptensor.transform import pads_are_zero, unpack
+from resolver.evaluate import Resolution
+from resolver.extended import OpNode
+from resolver.probe import Offer, Prober
 from vtensor.dtype import from_numpy
 from vtensor.operators import Follower, info_of, run_compute
 from vtensor.runtime import _replay
@@ -141,14 +144,7 @@ def decide(library: str, op: object, inputs: Sequence[Given], behind: Behind = (
     Raises:
         NoInvokerError: it does not take the call; says why.
     """
-    tensors = []
-    for given in inputs:
-        tensor = VTensor(from_numpy(given.array.dtype), given.extents)
-        if given.constant:
-            tensor.storage = TensorStorage.of_array(given.array, tensor, given.layout, True)
-        tensor.produced_layout = given.layout
-        tensors.append(tensor)
-    own, followers = behind_of(tensors, behind)
+    own, followers = behind_of([_operand(given) for given in inputs], behind)
     choice = Choice(nodes={"case": library})
     ctx = DispatchContext(node="case", choice=choice, followers=followers)
     with installed(Deciding()):
@@ -158,9 +154,34 @@ def decide(library: str, op: object, inputs: Sequence[Given], behind: Behind = (
     return ctx.decision
 
 
-def run(library: str, op: object, inputs: Sequence[Given], behind: Behind = ()) -> Outcome:
-    """Decide a call on a library and run it on inputs in the layouts that it asked for."""
-    decision = decide(library, op, inputs, behind)
+def _operand(given: Given) -> VTensor:
+    tensor = VTensor(from_numpy(given.array.dtype), given.extents)
+    if given.constant:
+        tensor.storage = TensorStorage.of_array(given.array, tensor, given.layout, True)
+    tensor.produced_layout = given.layout
+    return tensor
+
+
+def offer(library: str, op: object, inputs: Sequence[Given]) -> Offer:
+    """What a library offers beside what it decides by itself."""
+    decision = decide(library, op, inputs)
+    names = tuple(f"x{place}" for place in range(len(inputs)))
+    values = {name: _operand(given) for name, given in zip(names, inputs, strict=True)}
+    info = info_of(op)
+    outputs = ("y",) * (len(decision.layouts) - len(names))
+    node = OpNode("case", op, info.name, names, outputs, (), decision)
+    return Prober(Resolution("case", values)).offer(node)
+
+
+def run(
+    library: str,
+    op: object,
+    inputs: Sequence[Given],
+    behind: Behind = (),
+    way: Decision | None = None,
+) -> Outcome:
+    """Run a call in a way, or as the library decides, on inputs in the layouts that are due."""
+    decision = way or decide(library, op, inputs, behind)
     tensors = []
     for given, layout in zip(inputs, decision.layouts, strict=False):
         tensor = VTensor(from_numpy(given.array.dtype), given.extents)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -127,30 +127,42 @@ def combinations(problem: Problem) -> int:
     return int(np.prod([len(rows) for rows in problem.rows.values()], dtype=np.int64))
 
 
-def by_brute_force(problem: Problem) -> tuple[Cost, int]:
+class Best(NamedTuple):
+    """The least of each objective; of ``time`` where there is a clock."""
+
+    shared: Cost
+    paper: int
+    time: int
+
+    def least(self, other: Best) -> Best:
+        """The lesser of each."""
+        return Best(
+            min(self.shared, other.shared), min(self.paper, other.paper), min(self.time, other.time)
+        )
+
+
+def by_brute_force(problem: Problem) -> Best:
     """The least of each objective over all assignments; only the cost functions are shared.
 
     What a value costs depends on its maker and its users alone, so it is reckoned once for them.
     """
     names = list(problem.rows)
-    known: dict[tuple[object, ...], tuple[Cost, int]] = {}
+    known: dict[tuple[object, ...], Best] = {}
     around = {value: _around(problem, value) for value in problem.uses}
-    best, fewest = None, None
+    best: Best | None = None
     for rows in product(*(range(len(problem.rows[name])) for name in names)):
         chosen = dict(zip(names, rows, strict=True))
-        total, differing = Cost(0, 0), 0
+        total = Best(Cost(0, 0), 0, sum(problem.rows[n][chosen[n]].ns or 0 for n in names))
         for value, nodes in around.items():
             key = (value, *(chosen[node] for node in nodes))
             if key not in known:
                 known[key] = _of_value(problem, chosen, value)
-            cost, edges = known[key]
-            total = Cost(total.bytes + cost.bytes, total.transforms + cost.transforms)
-            differing += edges
-        best = total if best is None else min(best, total)
-        fewest = differing if fewest is None else min(fewest, differing)
+            cost, edges, ns = known[key]
+            moved = Cost(*map(sum, zip(total.shared, cost, strict=True)))
+            total = Best(moved, total.paper + edges, total.time + ns)
+        best = total if best is None else best.least(total)
     assert best is not None
-    assert fewest is not None
-    return best, fewest
+    return best
 
 
 def _around(problem: Problem, value: str) -> list[str]:
@@ -158,6 +170,7 @@ def _around(problem: Problem, value: str) -> list[str]:
     return [node for node in dict.fromkeys(nodes) if node in problem.rows]
 
 
-def _of_value(problem: Problem, chosen: Assignment, value: str) -> tuple[Cost, int]:
-    edges = problem.edges(chosen, [value])
-    return problem.shared_cost(chosen, [value]), sum(made != want for _, made, want, _ in edges)
+def _of_value(problem: Problem, chosen: Assignment, value: str) -> Best:
+    differ = [(made, want) for _, made, want, _ in problem.edges(chosen, [value]) if made != want]
+    ns = sum(problem.ns(value, *pair) for pair in set(differ)) if problem.clock else 0
+    return Best(problem.shared_cost(chosen, [value]), len(differ), ns)

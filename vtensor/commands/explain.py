@@ -28,6 +28,7 @@ from vtensor.commands.shared import (
     ReferenceOption,
     ShapeOption,
     ThreadsOption,
+    TuneOption,
     errors,
     opened,
     print_json,
@@ -50,6 +51,7 @@ def explain(
     threads: ThreadsOption = None,
     optimize: OptimizeOption = "all",
     objective: ObjectiveOption = "shared",
+    tune: TuneOption = False,
     isa: IsaOption = "max",
     libraries: LibrariesOption = None,
     pin: PinOption = None,
@@ -67,7 +69,7 @@ def explain(
 ) -> None:
     """Say of each conversion who asked for it and what it costs; of a node, who declined it."""
     limits = Limits(reference, max_bytes, external_data_root)
-    passes = Passes.parse(optimize, objective)
+    passes = Passes.parse(optimize, objective, tune)
     with (
         errors(debug),
         opened(
@@ -166,6 +168,9 @@ def _node_lines(row: dict[str, Any]) -> Iterator[Line]:
     yield Line("head", f"{row['operator']} {row['node']} runs on {row['library']}")
     if row["merged"]:
         yield Line("note", f"  it does the work of {', '.join(row['merged'])}, too")
+    if row["ns"] is not None:
+        way = row["form"] or "its library decides"
+        yield Line("note", f"  measured: {row['ns'] / 1e3:.1f} us as {way}")
     for one in row["operands"]:
         sizes = " ".join(f"{dim}={size}" for dim, size in one["sizes"].items())
         yield Line("", f"  {one['role']} = {one['value']} : {one['dtype']} {sizes}")

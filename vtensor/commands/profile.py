@@ -27,6 +27,7 @@ from vtensor.commands.shared import (
     ReferenceOption,
     ShapeOption,
     ThreadsOption,
+    TuneOption,
     errors,
     opened,
     print_json,
@@ -60,6 +61,7 @@ def profile(
     threads: ThreadsOption = None,
     optimize: OptimizeOption = "all",
     objective: ObjectiveOption = "shared",
+    tune: TuneOption = False,
     isa: IsaOption = "max",
     libraries: LibrariesOption = None,
     pin: PinOption = None,
@@ -74,7 +76,7 @@ def profile(
     What is not given by --input or --value is made up of seeded random numbers.
     """
     limits = Limits(reference, max_bytes, external_data_root)
-    passes = Passes.parse(optimize, objective)
+    passes = Passes.parse(optimize, objective, tune)
     with (
         errors(debug),
         opened(

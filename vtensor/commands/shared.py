@@ -41,6 +41,9 @@ OptimizeOption = Annotated[
 ObjectiveOption = Annotated[
     str, typer.Option(help="What ewo minimises: shared (bytes moved) or paper (unlike edges).")
 ]
+TuneOption = Annotated[
+    bool, typer.Option("--tune", help="Measure kernels and conversions, and minimise their time.")
+]
 IsaOption = Annotated[
     str, typer.Option(help=f"Cap on the instruction set: {', '.join(CAPS)} (no cap).")
 ]
@@ -86,15 +89,16 @@ class Passes(NamedTuple):
 
     optimize: str | list[str]
     objective: str
+    tune: bool = False
 
     @classmethod
-    def parse(cls, optimize: str, objective: str) -> Passes:
+    def parse(cls, optimize: str, objective: str, tune: bool = False) -> Passes:
         """From a level, or names with commas.
 
         >>> Passes.parse("lho,share", "shared").optimize
         ['lho', 'share']
         """
-        return cls(optimize.split(",") if "," in optimize else optimize, objective)
+        return cls(optimize.split(",") if "," in optimize else optimize, objective, tune)
 
 
 class Mix(NamedTuple):

@@ -88,6 +88,16 @@ class PlanStep:
         return self.node.op_name if isinstance(self.node, OpNode) else "Transform"
 
     @property
+    def ns(self) -> int | None:
+        """What was measured of it, alone, when the plan was made; None where nothing was."""
+        return self.node.decision.ns if isinstance(self.node, OpNode) else None
+
+    @property
+    def tuned(self) -> bool:
+        """Measuring has chosen a way to run it that its library would not have."""
+        return isinstance(self.node, OpNode) and bool(self.node.decision.form)
+
+    @property
     def is_reference(self) -> bool:
         """A kernel is the library's reference code."""
         return any(map(reference_kernel, self.kernels))

@@ -14,7 +14,7 @@ import numpy as np
 from libdesc.choice import Choice
 from libdesc.onnx_reference.node import LIBRARY as REFERENCE
 from libdesc.registry import registry
-from optimizer.pipeline import optimise, pass_names, simplify
+from optimizer.pipeline import MEASURED, optimise, pass_names, simplify
 from optimizer.settings import Settings
 from ptensor.buffer import ArrayStorage
 from ptensor.layout import Layout
@@ -44,6 +44,7 @@ from vtensor.runtime.feeds import (
 from vtensor.runtime.plan import Conversion, Plan
 from vtensor.runtime.profile import Profile, check_runs, profile_of
 from vtensor.runtime.ready import Copies, Key, Ready, Row, copies
+from vtensor.runtime.tuning import Tuner
 from vtensor.runtime.workspace import Memory, Workspace
 from vtensor.sizes import OpenSize, open_names
 from vtensor.tensor import Option, VTensor
@@ -69,6 +70,9 @@ class Session:
         optimize: a level (``"none"``, ``"lho"``, ``"ewo"``, ``"all"``) or a list of pass names.
         objective: what EWO minimises: ``"shared"``, the bytes that Transforms move, identical ones
             once, or ``"paper"``, the edges whose two ends differ in layout.
+        tune: nodes and Transforms are measured, and EWO minimises their time, whatever layouts and
+            kernels that takes. What was measured is kept in the user's cache (``VTENSOR_CACHE_DIR``
+            names another folder), so that it is done once a machine; nothing else should run then.
         input_layouts: how inputs will lie in memory, by name; what the first plan is made for.
         output_layouts: how outputs are to lie, by name; None is C order of the model's dims.
         libraries: the libraries that may be used, in the order in which they are tried; None is
@@ -112,6 +116,7 @@ class Session:
         threads: int | None = None,
         optimize: str | Sequence[str] = "all",
         objective: str = "shared",
+        tune: bool = False,
         input_layouts: Mapping[str, Layout | str] | None = None,
         output_layouts: Mapping[str, Layout | str] | None = None,
         libraries: Sequence[str] | None = None,
@@ -121,14 +126,20 @@ class Session:
         external_data_root: str | os.PathLike[str] | None = None,
         progress: Progress | None = None,
     ) -> None:
-        pass_names(optimize)  # a wrong level is an error before anything is loaded
+        names = pass_names(optimize)  # a wrong level is an error before anything is loaded
+        if tune and not (objective == "shared" and MEASURED in names):
+            raise InputError(
+                f"tune=True needs the pass {MEASURED!r}, and sets the objective itself"
+            )
         if not (progress is None or callable(progress)):
             raise InputError(f"progress={progress!r} must take a node's name, or be None")
         self._workspace = Workspace(Executor.of(threads), max_bytes_of(max_bytes))
         self._executor = self._workspace.executor
         self._optimize = optimize
-        self._settings = Settings(objective)
         self._choice = Choice.of(libraries, pin, barred=() if reference else (REFERENCE,))
+        self._settings = Settings(objective)
+        if tune:
+            self._settings = Settings("time", clock=Tuner(self._executor, self._choice, progress))
         self._progress = progress
         self._closed = False
         self._plans: OrderedDict[tuple[Key, Names], Plan] = OrderedDict()

@@ -1,0 +1,37 @@
+"""Clocks that measure nothing: times are drawn, the same ones for the same question."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from libdesc.transforms import LayoutChange
+from resolver.check import addresses
+from resolver.extended import OpNode
+from vtensor.tensor import VTensor
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Up to a thousand nanoseconds for each row and each Transform; some rows have no time.
+
+    Attributes:
+        seed: another number, other times.
+        unknown: how many rows have none, of one.
+    """
+
+    seed: int
+    unknown: float = 0.1
+
+    def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
+        """Of a node as it is decided."""
+        drawn = random.Random(
+            f"{self.seed} {node.op_name} {node.decision.layouts}{node.decision.form}"
+        )
+        return None if drawn.random() < self.unknown else drawn.randint(1, 1000)
+
+    def transform(self, value: VTensor, change: LayoutChange) -> int:
+        """Of a value from one layout to the other, however they are spelled."""
+        ends = [addresses(str(layout), value.dims) for layout in (change.source, change.target)]
+        return random.Random(f"{self.seed} {value.dims} {ends}").randint(1, 1000)

@@ -1,0 +1,71 @@
+"""The bounds of a network: what is measured and how it adds up, not how fast it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from ops import Conv2D, Relu
+from ptensor.evaluation import Decision
+from resolver.extended import OpNode
+from tests.operators.test_ways import OFFERING
+from vtensor.graph import Graph
+from vtensor.runtime import limits as module
+from vtensor.runtime.limits import Limits, limits
+from vtensor.runtime.session import Session
+from vtensor.tensor import VTensor
+
+
+def network(convolutions: int) -> Graph:
+    """Convolutions of equal sizes, with something light behind each."""
+    g = Graph("net")
+    x = g.input("x", {"N": 1, "C": 32, "H": 6, "W": 6})
+    for number in range(convolutions):
+        w = g.constant(np.full((32, 32, 1, 1), number, np.float32), "O I h w")
+        x = g.add(Relu(), g.add(Conv2D(), x, w))
+    g.output(x, "y")
+    return g
+
+
+def test_the_fastest_way_of_each_heavy_node_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: Counter[Decision] = Counter()
+
+    def clock(node: OpNode, values: Mapping[str, VTensor], _: object) -> int:
+        asked[node.decision] += 1
+        return 100 - len(asked)
+
+    monkeypatch.setattr(module, "node_ns", clock)
+    with Session(network(3), threads=1) as session:
+        found = limits(session)
+    assert set(asked.values()) == {1}  # nodes of equal sizes are measured once
+    assert len(asked) > 2
+    assert (found.warm_ns, found.nodes) == (3 * (100 - len(asked)), 3)
+
+
+def test_it_is_measured() -> None:
+    with Session(network(2), threads=1) as session:
+        found = limits(session)
+    assert found.nodes == 2
+    assert min(found) > 0
+
+
+def test_what_has_no_heavy_node_has_no_bound() -> None:
+    g = Graph("light")
+    g.output(g.add(Relu(), g.input("x", {"N": 1, "C": 4})), "y")
+    with Session(g, threads=1) as session:
+        assert limits(session) == Limits(0, 0, 0)
+
+
+def test_a_chain_fits_whatever_the_sizes() -> None:
+    """Each step is handed memory that is large enough: the runner checks it."""
+    g = Graph("sizes")
+    for number, case in enumerate(OFFERING[:2]):
+        image, kernel = case.given()
+        x = g.input(f"x{number}", image.extents)
+        w = g.constant(kernel.array, kernel.dims)
+        g.output(g.add(case.op, x, w), f"y{number}")
+    with Session(g, threads=1) as session:
+        assert limits(session).chain_ns > 0

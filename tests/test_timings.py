@@ -1,0 +1,146 @@
+"""The database of measured times: what is kept, and what happens where it cannot be."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from vtensor.runtime.timings import Timings, cache_folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache of the test's own."""
+    monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def kept(environment: str = "here") -> int | None:
+    """What a fresh reader finds."""
+    return Timings(environment).get("call", "way")
+
+
+def test_what_is_measured_is_kept(folder: Path) -> None:
+    assert kept() is None
+    assert not folder.exists()  # reading makes no files
+    Timings("here").put("call", "way", 7)
+    assert kept() == 7
+    Timings("here").put("call", "way", 9)
+    assert kept() == 9
+
+
+def test_another_environment_has_its_own(folder: Path) -> None:
+    Timings("here").put("call", "way", 7)
+    assert kept("there") is None
+    Timings("there").put("call", "way", 8)
+    assert (kept(), kept("there")) == (7, 8)
+
+
+def test_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("VTENSOR_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert cache_folder() == Path("/home/somebody/.cache/vtensor")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert cache_folder() == Path("/home/somebody/.cache/vtensor")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert cache_folder() == Path("/caches/vtensor")
+    monkeypatch.setenv("VTENSOR_CACHE_DIR", "own")
+    assert cache_folder() == Path("own")
+
+
+def spoil(file: Path, how: str) -> None:
+    """Make a file that must not be believed."""
+    if how == "text":
+        file.write_text("not a database at all, but long enough to be one" * 100)
+    elif how == "cut":
+        file.write_bytes(file.read_bytes()[:4096])  # a page
+    elif how == "noise":
+        whole = file.read_bytes()
+        file.write_bytes(whole[:100] + bytes(255 for _ in whole[100:]))
+    else:
+        file.unlink()
+        with closing(sqlite3.connect(file)) as base, base:
+            base.execute(how)
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["text", "cut", "noise", "CREATE TABLE bookmarks (page)", "CREATE TABLE timings (call, ns)"],
+)
+def test_a_file_that_is_no_such_database_is_put_aside(
+    folder: Path, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    for number in range(100):
+        Timings("here").put("call", f"way{number}", 7)
+    Timings("here").put("call", "way", 7)
+    file = folder / "timings.sqlite"
+    spoil(file, how)
+    before = file.read_bytes()
+    fresh = Timings("here")
+    assert "put aside as timings.broken" in caplog.text
+    assert (folder / "timings.broken").read_bytes() == before
+    assert fresh.get("call", "way") is None
+    fresh.put("call", "way", 8)
+    assert kept() == 8
+
+
+def test_a_value_that_is_no_time_is_not_believed(folder: Path) -> None:
+    Timings("here").put("call", "other", 7)
+    with closing(sqlite3.connect(folder / "timings.sqlite")) as base, base:
+        for way, ns in (("way", "soon"), ("negative", -1)):
+            base.execute("INSERT INTO timings VALUES ('here', 'call', ?, ?)", (way, ns))
+    found = Timings("here")
+    assert [found.get("call", way) for way in ("way", "negative", "other")] == [None, None, 7]
+
+
+def test_where_nothing_can_be_written_times_live_as_long_as_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    timings = Timings("here")
+    for way in ("way", "another"):
+        timings.put("call", way, 7)
+    assert timings.get("call", "way") == 7
+    assert len(caplog.records) == 1  # said once
+    assert "kept by this process alone" in caplog.text
+
+
+def test_a_database_that_cannot_be_written_to_is_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    Timings("here").put("call", "way", 7)
+    real = sqlite3.connect
+    monkeypatch.setattr(
+        "vtensor.runtime.timings.sqlite3.connect",
+        lambda address, *rest, **more: real(address.replace("=rwc", "=ro"), *rest, **more),
+    )
+    timings = Timings("here")
+    timings.put("call", "new", 8)
+    assert (timings.get("call", "way"), timings.get("call", "new")) == (7, 8)
+    assert "readonly" in caplog.text
+    assert Timings("here").get("call", "new") is None
+
+
+WRITER = """
+import sys
+from vtensor.runtime.timings import Timings
+timings = Timings("here")
+for number in range(100):
+    timings.put(sys.argv[1], str(number), number)
+"""
+
+
+def test_processes_write_at_once(folder: Path) -> None:
+    names = ("one", "two", "three")
+    running = [subprocess.Popen([sys.executable, "-c", WRITER, name]) for name in names]
+    assert [process.wait(60) for process in running] == [0, 0, 0]
+    found = Timings("here")
+    for name in names:
+        assert [found.get(name, str(number)) for number in range(100)] == list(range(100))

@@ -1,0 +1,171 @@
+"""``Session(tune=True)``: what is measured, how often, and that answers stay."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from libdesc.transforms import LayoutChange
+from ops import Add, Conv2D, MaxPool, Relu
+from resolver.extended import OpNode
+from tests.optimizer.clocks import Drawn
+from vtensor import save_onnx
+from vtensor.cli import app
+from vtensor.errors import InputError, NativeError
+from vtensor.graph import Graph
+from vtensor.runtime import session as sessions
+from vtensor.runtime import tuning
+from vtensor.runtime.measure import signature
+from vtensor.runtime.session import Session
+from vtensor.tensor import VTensor
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache of the test's own."""
+    monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path))
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each way was measured; a way that comes later is faster."""
+    found: Counter[str] = Counter()
+
+    def node_ns(node: OpNode, values: Mapping[str, VTensor], _: object) -> int:
+        found[f"{signature(node, values)} {node.decision.layouts} {node.decision.form}"] += 1
+        return 10_000 - len(found)
+
+    def transform_ns(value: VTensor, change: LayoutChange, *_: object) -> int:
+        found[f"{value.summary()} {change}"] += 1
+        return 100_000
+
+    monkeypatch.setattr(tuning, "node_ns", node_ns)
+    monkeypatch.setattr(tuning, "transform_ns", transform_ns)
+    return found
+
+
+def network(blocks: int = 2) -> Graph:
+    """Blocks of equal sizes: windows of one element and of nine, something light, a residual."""
+    random = np.random.default_rng(1)
+    g = Graph("net")
+    x = g.input("x", {"N": 1, "C": 32, "H": 6, "W": 6})
+    for _ in range(blocks):
+        y = x
+        for size, pads in ((1, (0,) * 4), (3, (1,) * 4)):
+            w = g.constant(random.normal(size=(32, 32, size, size)).astype(np.float32), "O I h w")
+            y = g.add(Relu(), g.add(Conv2D(pads=pads), y, w))
+        x = g.add(Add(), x, y)
+    g.output(g.add(MaxPool(kernel_shape=(2, 2)), x), "y")
+    return g
+
+
+def answer(graph: Graph, **options: object) -> np.ndarray:
+    """What a session says to fixed input."""
+    x = np.random.default_rng(2).normal(size=(1, 32, 6, 6)).astype(np.float32)
+    with Session(graph, threads=1, **options) as session:  # type: ignore[arg-type]
+        [y] = session.run(None, {"x": x})
+    return y
+
+
+def check_same(one: np.ndarray, other: np.ndarray) -> None:
+    """Alike, to what a sum in another order changes."""
+    np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * np.abs(one).max())
+
+
+def test_a_tuned_session_answers_the_same() -> None:
+    check_same(answer(network()), answer(network(), tune=True))
+
+
+def test_what_is_measured_shows_and_is_kept() -> None:
+    said: list[str] = []
+    for _ in range(2):
+        with Session(network(), threads=1, tune=True, progress=said.append) as session:
+            steps, certificate = session.plan.steps, session.plan.certificate
+        assert all(step.ns is not None for step in steps if step.op == "Conv2D")
+        assert certificate is not None
+        assert certificate.objective == "time"
+        assert certificate.ns_after is not None
+        assert certificate.ns_before is not None
+        assert certificate.ns_after <= certificate.ns_before
+        measured = [text for text in said if text.startswith("measuring ")]
+        assert measured
+    assert len(measured) == len(set(measured))  # the second session measured nothing
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_is_fastest_computes_the_same(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    monkeypatch.setattr(sessions, "Tuner", lambda *_: Drawn(seed))
+    check_same(answer(network()), answer(network(), tune=True))
+
+
+def test_a_way_that_is_faster_is_taken(asked: Counter[str]) -> None:
+    with Session(network(), threads=1, tune=True) as session:
+        steps = [step for step in session.plan.steps if step.op == "Conv2D"]
+    assert all(step.tuned for step in steps)
+    for step in steps:
+        assert isinstance(step.node, OpNode)
+        assert step.kernels[0] in step.node.decision.form
+
+
+def test_nodes_of_equal_sizes_are_measured_once(asked: Counter[str]) -> None:
+    with Session(network(3), threads=1, tune=True):
+        assert asked
+        assert set(asked.values()) == {1}
+
+
+def test_a_call_has_a_budget(
+    asked: Counter[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Where it is used up by the resolver's row, that is all that is known."""
+    with Session(network(), threads=1, tune=True):
+        rows = len(asked)
+    asked.clear()
+    monkeypatch.setattr(tuning, "CALL_SECONDS", 0.0)
+    monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path / "other"))
+    with Session(network(), threads=1, tune=True) as session:
+        assert not any(step.tuned for step in session.plan.steps)
+    assert 0 < len(asked) < rows / 3
+
+
+def test_a_way_that_fails_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(node: OpNode, values: Mapping[str, VTensor], _: object) -> int:
+        if node.decision.form:
+            raise NativeError("out of luck")
+        return 100
+
+    monkeypatch.setattr(tuning, "node_ns", fail)
+    with Session(network(), threads=1, tune=True) as session:
+        assert not any(step.tuned for step in session.plan.steps)
+
+
+@pytest.mark.parametrize(
+    "options", [{"objective": "paper"}, {"optimize": "none"}, {"optimize": ["lho"]}], ids=str
+)
+def test_tuning_needs_its_pass_and_its_objective(options: dict[str, object]) -> None:
+    with pytest.raises(InputError, match="tune=True"):
+        Session(network(), tune=True, **options)  # type: ignore[arg-type]
+
+
+def test_time_is_no_objective_without_tuning() -> None:
+    with pytest.raises(InputError, match="tune=True"):
+        Session(network(), objective="time")
+
+
+def test_commands_show_it(asked: Counter[str], tmp_path: Path) -> None:
+    file = tmp_path / "net.onnx"
+    save_onnx(network(1), file)
+    shown = CliRunner().invoke(app, ["plan", str(file), "--tune"])
+    assert shown.exit_code == 0, shown.output
+    assert re.search(r"\(\d+\.\d us, tuned\)", shown.stdout)
+    assert "(time, " in shown.stdout
+    data = json.loads(CliRunner().invoke(app, ["plan", str(file), "--tune", "--json"]).stdout)
+    [step, *_] = [step for step in data["steps"] if step["tuned"]]
+    node = CliRunner().invoke(app, ["explain", str(file), "--tune", "--node", step["node"]])
+    assert f"measured: {step['ns'] / 1e3:.1f} us as " in node.stdout

@@ -1,0 +1,116 @@
+"""What a network's heavy nodes would take if nothing else took time: bounds to hold a session to.
+
+A node is heavy where its library's routine says that arithmetic outweighs memory: convolutions and
+products of matrices. What else a network holds costs a session time, and these bounds none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from resolver.evaluate import Resolution
+from resolver.extended import OpNode
+from resolver.probe import Prober
+from vtensor.runtime.budget import max_bytes_of
+from vtensor.runtime.executor import Executor
+from vtensor.runtime.measure import alone, median_ns, node_ns, signature
+from vtensor.runtime.plan import Plan
+from vtensor.runtime.record import RecordedStep
+from vtensor.runtime.session import Session
+from vtensor.runtime.workspace import Workspace
+from vtensor.tensor import VTensor
+
+if TYPE_CHECKING:
+    from vtensor.runtime._replay import Program
+
+
+class Limits(NamedTuple):
+    """Bounds of a network.
+
+    Attributes:
+        warm_ns: nanoseconds of the fastest kernel that each heavy node's library has for it, in
+            whatever layouts, each repeated alone with a warm cache, added up.
+        chain_ns: nanoseconds of the heavy nodes one after another, as their libraries like them
+            best, each with constants of its own.
+        nodes: how many heavy nodes there are.
+    """
+
+    warm_ns: int
+    chain_ns: int
+    nodes: int
+
+
+def limits(session: Session) -> Limits:
+    """The bounds of a session's last plan, on its thread and with its budget of kernel threads.
+
+    Nodes of equal operator, sizes and element types are measured once. Nothing else should run
+    meanwhile.
+
+    Raises:
+        InputError: there is no plan yet.
+    """
+    origin = session.plan.graph.origin
+    assert origin is not None, "a plan's graph has an origin"
+    executor, resolution = Executor.of(session.threads), origin.resolution
+    return executor.run(lambda: _limits(resolution, executor))
+
+
+def _limits(resolution: Resolution, executor: Executor) -> Limits:
+    prober, values = Prober(resolution), resolution.values
+    warm: dict[str, int] = {}
+    heavy: list[OpNode] = []
+    for node in resolution.nodes:
+        offer = prober.offer(node)
+        if offer.heavy:
+            heavy.append(node)
+            key = signature(node, values)
+            if key not in warm:
+                ways = (replace(node, decision=way) for way in offer.ways or [node.decision])
+                warm[key] = min(node_ns(way, values, executor) for way in ways)
+    total = sum(warm[signature(node, values)] for node in heavy)
+    return Limits(total, chain_ns(heavy, values, executor) if heavy else 0, len(heavy))
+
+
+def chain_ns(nodes: Sequence[OpNode], values: Mapping[str, VTensor], executor: Executor) -> int:
+    """Nanoseconds of nodes run one after another without Python, each on what the last one wrote.
+
+    Each has constants of its own; all else lies in three arenas in turn, whatever its size. It is
+    zeros, which stay zeros: numbers might fade until they are subnormal, and those are slow.
+    """
+    plan = Plan(*alone(nodes, values), Workspace(executor, max_bytes_of(None)))
+    program = _program(plan.recorded)
+    return median_ns(lambda times: executor.replay(program, [], times), len(program))
+
+
+def _program(recorded: Sequence[RecordedStep]) -> Program:
+    """Steps that each read an arena and write the next of three; scratch has a fourth."""
+    from vtensor.runtime import _replay
+
+    arenas = [_replay.Arena() for _ in range(4)]
+    regions: list[object] = [*arenas]
+    steps = []
+    for number, step in enumerate(recorded):
+        places = []
+        for slot, (_, nbytes, access) in zip(step.slots, _slots(step), strict=True):
+            place = 3 if isinstance(slot, int) else (number + (access != "read")) % 3
+            if not isinstance(slot, int) and slot.constant:
+                place = len(regions)
+                regions.append(slot.buffer.memory)
+            else:
+                arenas[place].grow(nbytes)
+            places.append((place, 0))
+        steps.append((step.native, places))
+    for arena in arenas:
+        arena.memory().fill(0)  # pages that nobody wrote would all be one page
+    return _replay.Program(regions, steps)
+
+
+def _slots(step: RecordedStep) -> list[tuple[str, int, str]]:
+    """Name, bytes and access of a step's slots."""
+    from vtensor.runtime import _replay
+
+    assert step.native is not None, "what is heavy is native"
+    slots: list[tuple[str, int, str]] = _replay.describe(step.native)["slots"]
+    return slots

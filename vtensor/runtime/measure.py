@@ -1,0 +1,118 @@
+"""How long a node or a Transform takes here: alone, on memory of its own, in a warm cache.
+
+To be called on the executor's thread, as whatever makes plans.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from libdesc.choice import Choice
+from libdesc.transforms import LayoutChange, choose_library
+from ptensor.buffer import fresh
+from resolver.evaluate import PartialEvaluation
+from resolver.extended import ExtendedGraph, OpNode, Reason, TransformNode, Value
+from vtensor.dtype import numpy_dtype
+from vtensor.runtime.budget import max_bytes_of
+from vtensor.runtime.executor import Executor
+from vtensor.runtime.feeds import Array
+from vtensor.runtime.plan import Plan
+from vtensor.runtime.workspace import Workspace
+from vtensor.tensor import VTensor
+
+#: A measurement is the median of at least so many runs, and of at most so many.
+LEAST, MOST = 3, 100
+
+#: Seconds after which a measurement ends, once it has its least number of runs.
+SECONDS = 0.02
+
+
+def node_ns(node: OpNode, values: Mapping[str, VTensor], executor: Executor) -> int:
+    """Nanoseconds of a node as it is decided; constants have their values, inputs hold ones.
+
+    Raises:
+        VTensorError: its library fails.
+    """
+    return run_ns(*alone([node], values), executor)
+
+
+def transform_ns(value: VTensor, change: LayoutChange, choice: Choice, executor: Executor) -> int:
+    """Nanoseconds of a Transform, on the first library that is able to.
+
+    Raises:
+        NoInvokerError: none is.
+        VTensorError: the library fails.
+    """
+    library = choose_library(value, change, (), PartialEvaluation(), choice)
+    node = TransformNode("t", "x", "y", library, Reason("y", "x"))
+    ends = {"x": change.source, "y": change.target}
+    graph = ExtendedGraph("t", inputs=("x",), outputs={"y": "y"}, nodes=[node])
+    graph.values = {name: Value(name, value.dtype, value.dims, at) for name, at in ends.items()}
+    return run_ns(graph, {}, executor)
+
+
+def signature(node: OpNode, values: Mapping[str, VTensor]) -> str:
+    """What nodes that take the same time have in common: operators, sizes, element types."""
+    operands = (values[name] for name in (*node.inputs, *node.outputs))
+    rows = (f"{t.summary()}{' constant' if t.constant else ''}" for t in operands)
+    ops = [node.op, *(follower.op for follower in node.followers)]
+    return f"{node.decision.library} {' '.join(map(repr, ops))}: {', '.join(rows)}"
+
+
+def alone(
+    nodes: Iterable[OpNode], values: Mapping[str, VTensor]
+) -> tuple[ExtendedGraph, dict[str, Array]]:
+    """A graph of nodes that have nothing to do with one another, and its constants.
+
+    Each has inputs of its own, in the layouts in which it wants them.
+    """
+    graph, constants = ExtendedGraph("alone"), {}
+    for node in nodes:
+        inputs = tuple(f"{node.name}/{place}" for place in range(len(node.inputs)))
+        own, given = (*inputs, *node.outputs), (*node.inputs, *node.outputs)
+        for name, source, layout in zip(own, given, node.decision.layouts, strict=True):
+            value = values[source]
+            graph.values[name] = Value(name, value.dtype, value.dims, layout, value.constant)
+            if value.storage is not None and value.constant:
+                constants[name] = value.storage.logical(value)
+        graph.nodes.append(replace(node, inputs=inputs))
+        graph.inputs += tuple(name for name in inputs if name not in constants)
+        graph.outputs |= {name: name for name in node.outputs}
+    return graph, constants
+
+
+def run_ns(graph: ExtendedGraph, constants: Mapping[str, Array], executor: Executor) -> int:
+    """Nanoseconds of a run of a graph whose inputs hold ones."""
+    plan = Plan(graph, constants, Workspace(executor, max_bytes_of(None)))
+    memory = [_ones(graph.values[name]) for name in graph.inputs] + [*map(fresh, plan.own_sizes)]
+    return median_ns(lambda times: plan.replay(memory, times), len(plan.recorded))
+
+
+def _ones(value: Value) -> Array:
+    """Memory for a value: ones; zeros where it is whole numbers, which may be indices."""
+    dtype = numpy_dtype(value.dtype)
+    memory = fresh(value.nbytes)
+    memory.view(dtype).fill(dtype.kind not in "iub")
+    return memory
+
+
+def median_ns(run: Callable[[Array], object], steps: int) -> int:
+    """Nanoseconds from the begin of the first step to the end of the last one; median of runs.
+
+    Args:
+        run: runs so many steps, and writes when each began and ended; its first run does not count.
+    """
+    if not steps:
+        return 0
+    times, found = np.zeros((steps, 2), np.int64), list[int]()
+    run(times)
+    end = time.monotonic() + SECONDS
+    while len(found) < LEAST or (len(found) < MOST and time.monotonic() < end):
+        run(times)
+        found.append(int(times[-1, 1] - times[0, 0]))
+    return round(statistics.median(found))

@@ -1,0 +1,116 @@
+"""Measured times on disk: one database of a user, which processes may use at once.
+
+It is a cache: what cannot be read is measured again. A file that is broken, or somebody else's, is
+put aside and said so; where nothing can be written, times live as long as the process.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+#: The folder of the database, before the user's own cache.
+DIRECTORY_VARIABLE = "VTENSOR_CACHE_DIR"
+
+#: All that the database holds; another text is another form, or somebody else's.
+_TABLE = """\
+CREATE TABLE timings (
+    environment TEXT NOT NULL, call TEXT NOT NULL, way TEXT NOT NULL, ns INTEGER NOT NULL,
+    PRIMARY KEY (environment, call, way)
+) WITHOUT ROWID"""
+
+_READ = """
+SELECT call, way, ns FROM timings WHERE environment = ? AND typeof(ns) = 'integer' AND ns >= 0
+"""
+
+#: Seconds that one process waits for another that is writing.
+PATIENCE = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+def cache_folder() -> Path:
+    """``VTENSOR_CACHE_DIR``, else ``vtensor`` in the user's cache.
+
+    Source: XDG Base Directory Specification, 0.8: a relative path there is ignored.
+    """
+    if chosen := os.environ.get(DIRECTORY_VARIABLE):
+        return Path(chosen)
+    users = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (users if users.is_absolute() else Path.home() / ".cache") / "vtensor"
+
+
+class Timings:
+    """Nanoseconds by call and way, of one environment.
+
+    Args:
+        environment: all that times depend on beside the call: processor, libraries, threads.
+    """
+
+    def __init__(self, environment: str) -> None:
+        self._environment = environment
+        self._file = cache_folder() / "timings.sqlite"
+        self._known: dict[tuple[str, str], int] = {}
+        self._kept = True
+        with self._forgiving():
+            try:
+                self._read()
+            except sqlite3.OperationalError:  # which is no fault of the file
+                raise
+            except sqlite3.DatabaseError as error:
+                aside = self._file.with_suffix(".broken")
+                self._file.replace(aside)
+                _log.warning("%s: %s; put aside as %s", self._file, error, aside.name)
+
+    def get(self, call: str, way: str) -> int | None:
+        """What is known, if anything is."""
+        return self._known.get((call, way))
+
+    def put(self, call: str, way: str, ns: int) -> None:
+        """Know it from now on, in later processes too."""
+        self._known[call, way] = ns
+        if self._kept:
+            with self._forgiving(), self._database("rwc") as base:
+                row = (self._environment, call, way, ns)
+                base.execute("INSERT OR REPLACE INTO timings VALUES (?, ?, ?, ?)", row)
+
+    def _read(self) -> None:
+        if self._file.exists():
+            with self._database("ro") as base:
+                rows = base.execute(_READ, (self._environment,))
+                self._known = {(call, way): ns for call, way, ns in rows}
+
+    @contextmanager
+    def _forgiving(self) -> Iterator[None]:
+        """Where the file cannot be used, go on without, and say so once."""
+        try:
+            yield
+        except (OSError, sqlite3.Error) as error:
+            self._kept = False
+            _log.warning("%s: %s; measured times are kept by this process alone", self._file, error)
+
+    @contextmanager
+    def _database(self, mode: str) -> Iterator[sqlite3.Connection]:
+        """The database, to read ("ro"), or made where there is none; inside is one transaction.
+
+        Raises:
+            OSError, sqlite3.OperationalError: it cannot be opened, read or written here and now.
+            sqlite3.DatabaseError: the file is broken, or none of ours.
+        """
+        writing = mode != "ro"
+        if writing:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+        address = f"{self._file.absolute().as_uri()}?mode={mode}"
+        with closing(sqlite3.connect(address, PATIENCE, uri=True)) as base, base:
+            base.execute("PRAGMA synchronous = OFF")  # a lost file is measured again
+            base.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
+            made = [text for (text,) in base.execute("SELECT sql FROM sqlite_master")]
+            if not made and writing:
+                base.execute(_TABLE)
+            elif made != [_TABLE]:
+                raise sqlite3.DatabaseError("no database of measured times, or one of another form")
+            yield base

@@ -1,0 +1,103 @@
+"""``Session(tune=True)``: what nodes and Transforms take here, measured once a machine."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from libdesc.choice import Choice
+from libdesc.registry import registry
+from libdesc.transforms import LayoutChange
+from resolver.extended import OpNode
+from vtensor.errors import VTensorError
+from vtensor.runtime.executor import Executor
+from vtensor.runtime.measure import node_ns, signature, transform_ns
+from vtensor.runtime.timings import Timings
+from vtensor.tensor import VTensor
+
+#: Seconds after which no further row of a call is measured; its first always is.
+CALL_SECONDS = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class Tuner:
+    """Measures what is asked for and not yet known; to be asked on the thread that runs plans.
+
+    Args:
+        executor: what measures, and has a budget of kernel threads.
+        choice: which libraries may run Transforms.
+        progress: called with what is being measured.
+    """
+
+    def __init__(
+        self, executor: Executor, choice: Choice, progress: Callable[[str], None] | None = None
+    ) -> None:
+        self._executor = executor
+        self._choice = choice
+        self._progress = progress
+        self._timings = Timings(environment(executor.threads))
+        self._spent: dict[str, float] = {}
+
+    def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
+        """Nanoseconds of a node as it is decided; None where it fails, or its call's time is up."""
+        way = " ".join([*map(str, node.decision.layouts), node.decision.form]).strip()
+        found = self._timings.get(signature(node, values), way)
+        return self._measured(node, values, way) if found is None else found
+
+    def transform(self, value: VTensor, change: LayoutChange) -> int:
+        """Nanoseconds of a Transform.
+
+        Raises:
+            NoInvokerError: no library runs it.
+        """
+        call, way = f"Transform: {value.summary()}", f"{change.source} -> {change.target}"
+        found = self._timings.get(call, way)
+        if found is None:
+            self._say(f"{call} {way}")
+            found = transform_ns(value, change, self._choice, self._executor)
+            self._timings.put(call, way, found)
+        return found
+
+    def _measured(self, node: OpNode, values: Mapping[str, VTensor], way: str) -> int | None:
+        call = signature(node, values)
+        if self._spent.get(call, 0.0) > CALL_SECONDS:
+            return None
+        self._say(f"{node.name}: {way}")
+        begin = time.monotonic()
+        try:
+            ns = node_ns(node, values, self._executor)
+        except VTensorError as error:
+            _log.info("%s does not run as %s: %s", node.name, way, error)
+            return None
+        finally:
+            self._spent[call] = self._spent.get(call, 0.0) + time.monotonic() - begin
+        self._timings.put(call, way, ns)
+        return ns
+
+    def _say(self, what: str) -> None:
+        if self._progress is not None:
+            self._progress(f"measuring {what}")
+
+
+def environment(threads: int) -> str:
+    """What times depend on beside the call."""
+    versions = [
+        f"{library.name} {library.version()}"
+        for library in sorted(registry().libraries.values(), key=lambda one: one.name)
+        if not library.absent
+    ]
+    return "; ".join([processor(), f"{threads} threads", *versions])
+
+
+def processor() -> str:
+    """The processor's name, as the system has it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
