@@ -100,6 +100,13 @@ class Dies(Agrees):
         return super().answer()
 
 
+class SaysNothing(Agrees):
+    """Fails when it is asked about itself."""
+
+    def conversions(self) -> int | None:
+        raise NotImplementedError("it does not tell")
+
+
 class Hangs(Agrees):
     """Answers once and no more."""
 

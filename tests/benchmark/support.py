@@ -1,4 +1,4 @@
-"""A model of one Relu, what it is fed, and races on it."""
+"""Models of one node, what they are fed, and races on them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,25 @@ RELU = """
     <ir_version: 8, opset_import: ["" : 17]>
     relu (float[{rows}, 4] x) => (float[{rows}, 4] y) {{ y = Relu(x) }}
 """
+PRODUCT = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    product (float[3, 2] x) => (float[3, 2] y) <float[2, 2] w = {1.0, 2.0, 3.0, 4.0}> {
+        y = MatMul (x, w)
+    }
+"""
 
 
 def relu(folder: Path, rows: int | str = 3) -> Path:
     """The model as a file; its rows may be open."""
     file = folder / "relu.onnx"
     onnx.save(parse_model(RELU.format(rows=rows)), file)
+    return file
+
+
+def product(folder: Path) -> Path:
+    """A product of matrices as a file."""
+    file = folder / "product.onnx"
+    onnx.save(parse_model(PRODUCT), file)
     return file
 
 

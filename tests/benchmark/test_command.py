@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from eval.bench import cases
-from tests.benchmark.support import fakes, relu, task_of
+from tests.benchmark.support import fakes, product, relu, task_of
 from vtensor import load_onnx
 from vtensor.benchmark import plot as drawing
 from vtensor.benchmark.ours import VTensor
@@ -41,7 +41,7 @@ def vtensor(*arguments: object) -> Result:
 @pytest.fixture
 def peers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Made-up peers are known, too."""
-    for name, place in fakes("Agrees", "Disagrees", "Absent").items():
+    for name, place in fakes("Agrees", "Disagrees", "Absent", "SaysNothing").items():
         monkeypatch.setitem(command.PEERS, name, place)
 
 
@@ -104,6 +104,25 @@ def test_who_disagrees_makes_it_fail(tmp_path: Path, peers: None) -> None:
     assert ran.exit_code == 1
     assert "relu, f32: Disagrees disagrees: its outputs are" in ran.stderr
     assert "Agrees" in ran.stdout
+
+
+def test_times_stay_of_who_fails_after_them(tmp_path: Path, peers: None) -> None:
+    ran = vtensor(relu(tmp_path), "--peers", "SaysNothing", *QUICK, "--json")
+    assert ran.exit_code == 1
+    row = json.loads(ran.stdout)["rows"][1]
+    assert row["status"] == "failed"
+    assert row["times"]["runs"] > 0
+    assert row["ratio"]["value"] > 0
+    assert "SaysNothing failed: NotImplementedError: it does not tell" in ran.stderr
+    assert "SaysNothing" in vtensor(relu(tmp_path), "--peers", "SaysNothing", *QUICK).stdout
+
+
+def test_our_own_limits_are_shown(tmp_path: Path, peers: None) -> None:
+    ours = report(product(tmp_path), "--peers", "Absent")["rows"][0]
+    assert ours["limits_s"].keys() == {"warm", "chain"}
+    assert all(seconds > 0 for seconds in ours["limits_s"].values())
+    [nothing_heavy, _] = report(relu(tmp_path), "--peers", "Absent")["rows"]
+    assert nothing_heavy["limits_s"] == {}
 
 
 def test_bf16_is_of_the_peers_alone(tmp_path: Path, peers: None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from vtensor.benchmark.peer import Array, Peer, Task
 from vtensor.errors import PeerError
@@ -26,3 +26,12 @@ class VTensor(Peer):
 
     def conversions(self) -> int:
         return len(self._session.conversions)
+
+    def limits(self) -> Mapping[str, float]:
+        """The network's convolutions and products alone: each in a warm cache, and in a chain."""
+        from vtensor.runtime.limits import limits
+
+        found = limits(self._session)
+        if not found.nodes:
+            return {}
+        return {"warm": found.warm_ns / 1e9, "chain": found.chain_ns / 1e9}

@@ -72,7 +72,8 @@ def _rows(
     task = Task(case.model, case.feeds, settings.threads, precision)
     name = f"{case.name} {precision}"
     found = race(task, peers, settings, lambda what: advance(f"{name}: {what}"))
-    rows = [{"model": case.name, "group": precision, **_row(one)} for one in found]
+    about = {"model": case.name, "group": precision}
+    rows = [{**about, **_row(one, complete=len(one.rounds) == settings.rounds)} for one in found]
     ours = rows[0]
     for row in rows:
         if row["times"] and ours["times"]:
@@ -95,8 +96,11 @@ def _means(rows: Iterable[Row], seed: int) -> Iterator[Row]:
         yield {"peer": peer, "group": group, "models": len(models), **mean}
 
 
-def _row(one: Contender) -> Row:
-    """What became of a contender; times of runs only where all of its rounds are there."""
+def _row(one: Contender, complete: bool) -> Row:
+    """What became of a contender; times of runs only where all of its rounds are there.
+
+    It may have failed after them, when it was asked about itself.
+    """
     loaded, finished = one.loaded, one.finished
     return {
         "peer": one.peer,
@@ -107,7 +111,7 @@ def _row(one: Contender) -> Row:
         "difference": one.difference,
         "load_s": loaded and loaded.load_s,
         "first_s": loaded and loaded.first_s,
-        "times": asdict(Summary.of(one.rounds)) if one.status == "timed" else None,
+        "times": asdict(Summary.of(one.rounds)) if complete else None,
         "peak_bytes": finished and finished.peak_bytes,
         "conversions": finished and finished.conversions,
         "limits_s": finished and dict(finished.limits),

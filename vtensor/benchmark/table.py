@@ -16,7 +16,8 @@ _COLUMNS = ("median", "p99", "std", "min", "of ours", "95 %", "load s", "first s
 CAPTION = (
     "median to min: ms of a run; of ours: times that of VTensor in f32, and its interval; load s,"
     " first s: until the model was ready, and until it had run once; MB: the most that the process"
-    " held; changes: of layout, left in a run"
+    " held; changes: of layout, left in a run; warm, chain: ms of VTensor's convolutions and"
+    " products alone, each in a warm cache, or one after another"
 )
 
 
@@ -25,7 +26,7 @@ def tables(report: Report) -> Iterator[Table]:
     for group in dict.fromkeys(row["group"] for row in report["rows"]):
         rows = [row for row in report["rows"] if row["group"] == group]
         timed = [row for row in rows if row["times"]]
-        limits = list(dict.fromkeys(name for row in timed for name in row["limits_s"]))
+        limits = list(dict.fromkeys(name for row in timed for name in row["limits_s"] or ()))
         title = f"{group}, {report['settings']['threads']} threads"
         made = Table(title=title, caption=CAPTION, box=None, padding=(0, 1))
         for name in ("model", "peer", *_COLUMNS, *limits):
@@ -34,7 +35,9 @@ def tables(report: Report) -> Iterator[Table]:
         seen = ""
         for row in timed:
             name = "" if row["model"] == seen else row["model"]
-            made.add_row(name, row["peer"], *_cells(row), *_milliseconds(row["limits_s"], limits))
+            made.add_row(
+                name, row["peer"], *_cells(row), *_milliseconds(row["limits_s"] or {}, limits)
+            )
             seen = row["model"]
         for mean in report["means"]:
             if mean["group"] == group:
