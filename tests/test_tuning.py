@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,8 +22,8 @@ from vtensor import save_onnx
 from vtensor.cli import app
 from vtensor.errors import InputError, NativeError
 from vtensor.graph import Graph
+from vtensor.runtime import measure, tuning
 from vtensor.runtime import session as sessions
-from vtensor.runtime import tuning
 from vtensor.runtime.measure import signature
 from vtensor.runtime.session import Session
 from vtensor.tensor import VTensor
@@ -29,8 +31,47 @@ from vtensor.tensor import VTensor
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache of the test's own."""
+    """A cache of the test's own; and a plan that was tuned is taken, whatever it takes."""
     monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(sessions, "fastest", lambda plans: (plans[0], [0, 0]))
+
+
+class Planned:
+    """A plan whose runs take this long."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.own_sizes, self.runs = seconds, (), 0
+        self.graph = SimpleNamespace(inputs=(), values={})
+
+    def replay(self, memory: object) -> None:
+        """Take that long, once as long again."""
+        self.runs += 1
+        self.clock.now += self.seconds * (1 if self.runs > 1 else 100)
+
+    clock = SimpleNamespace(now=0.0)
+
+
+@pytest.mark.parametrize(("seconds", "best"), [((3, 2, 4), 1), ((2.01, 3, 2), 0), ((5,), 0)])
+def test_whole_plans_are_compared(
+    seconds: Sequence[float], best: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "vtensor.runtime.measure.time.perf_counter_ns", lambda: int(Planned.clock.now * 1e9)
+    )
+    plans: list[Any] = [Planned(one) for one in seconds]
+    found, took = measure.fastest(plans)
+    assert found is plans[best]
+    assert took == [pytest.approx(one * 1e9) for one in seconds]
+
+
+def test_a_tuned_plan_that_is_slower_is_not_taken(
+    asked: Counter[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sessions, "fastest", lambda plans: (plans[1], [3_000_000, 2_000_000]))
+    with Session(network(), threads=1, tune=True) as session:
+        assert not any(step.tuned for step in session.plan.steps)
+    said = "net: without measured times the plan takes 2.00 ms, with them 3.00 ms: it stays without"
+    assert said in caplog.messages
 
 
 @pytest.fixture

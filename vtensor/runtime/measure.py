@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -27,6 +28,9 @@ from vtensor.tensor import VTensor
 
 #: A measurement is the median of at least so many runs, and of at most so many.
 LEAST, MOST = 3, 100
+
+#: How often whole plans are run that are compared; the first does not count.
+TURNS = 10
 
 #: Seconds after which a measurement ends, once it has its least number of runs.
 SECONDS = 0.02
@@ -89,8 +93,31 @@ def alone(
 def run_ns(graph: ExtendedGraph, constants: Mapping[str, Array], executor: Executor) -> int:
     """Nanoseconds of a run of a graph whose inputs hold ones."""
     plan = Plan(graph, constants, Workspace(executor, max_bytes_of(None)))
-    memory = [_ones(graph.values[name]) for name in graph.inputs] + [*map(fresh, plan.own_sizes)]
-    return median_ns(lambda times: plan.replay(memory, times), len(plan.recorded))
+    return median_ns(partial(plan.replay, _memory(plan)), len(plan.recorded))
+
+
+def fastest(plans: Sequence[Plan]) -> tuple[Plan, list[int]]:
+    """The plan whose runs take the least, with all of them in turns; and what a run of each takes.
+
+    Of plans that are alike within a hundredth it is the first: a step alone has a warm cache, which
+    a run has not, so that steps that were chosen alone may not add up to the best plan.
+    """
+    memory = [_memory(plan) for plan in plans]
+    found: list[list[int]] = [[] for _ in plans]
+    for _ in range(TURNS):
+        for plan, given, times in zip(plans, memory, found, strict=True):
+            begin = time.perf_counter_ns()
+            plan.replay(given)
+            times.append(time.perf_counter_ns() - begin)
+    took = [round(statistics.median(times[1:])) for times in found]
+    least = min(took)
+    return next(plan for plan, ns in zip(plans, took, strict=True) if ns * 0.99 <= least), took
+
+
+def _memory(plan: Plan) -> list[Array]:
+    """What a run of a plan binds: inputs of ones, and room for outputs."""
+    values = plan.graph.values
+    return [*(_ones(values[name]) for name in plan.graph.inputs), *map(fresh, plan.own_sizes)]
 
 
 def _ones(value: Value) -> Array:

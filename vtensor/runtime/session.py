@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,6 +42,7 @@ from vtensor.runtime.feeds import (
     noise,
     parse_layouts,
 )
+from vtensor.runtime.measure import fastest
 from vtensor.runtime.plan import Conversion, Plan
 from vtensor.runtime.profile import Profile, check_runs, profile_of
 from vtensor.runtime.ready import Copies, Key, Ready, Row, copies
@@ -53,6 +55,11 @@ if TYPE_CHECKING:
     import onnx
 
     from vtensor.frontends.onnx import Model
+
+#: What is said where measuring has not helped.
+KEPT = "%s: without measured times the plan takes %.2f ms, with them %.2f ms: it stays without"
+
+_log = logging.getLogger(__name__)
 
 #: Plans that a session keeps, the last used ones: each has its own copy of packed weights.
 PLANS_KEPT = 8
@@ -71,8 +78,9 @@ class Session:
         objective: what EWO minimises: ``"shared"``, the bytes that Transforms move, identical ones
             once, or ``"paper"``, the edges whose two ends differ in layout.
         tune: nodes and Transforms are measured, and EWO minimises their time, whatever layouts and
-            kernels that takes. What was measured is kept in the user's cache (``VTENSOR_CACHE_DIR``
-            names another folder), so that it is done once a machine; nothing else should run then.
+            kernels that takes; where the whole plan is no faster for it, it stays as it would be
+            without. Times are kept in the user's cache (``VTENSOR_CACHE_DIR`` names another
+            folder), so that nodes are measured once a machine; nothing else should run then.
         input_layouts: how inputs will lie in memory, by name; what the first plan is made for.
         output_layouts: how outputs are to lie, by name; None is C order of the model's dims.
         libraries: the libraries that may be used, in the order in which they are tried; None is
@@ -480,13 +488,23 @@ class Session:
         graph = simplify(graph, self._optimize, self._choice)
         entry = {name: layout for name, _, _, layout, value in key if value is None}
         resolved = extend(resolve(graph, entry, self._choice), self._delivery, self._choice)
-        extended = optimise(resolved, self._optimize, self._settings)
         able = [library.name for library in registry().libraries.values() if library.transforms]
-        check(extended, graph, able, entry, self._delivery)
-        check_plan(extended, self._workspace.max_bytes)
-        return Plan(
-            extended, graph.constants, self._workspace, self._progress, self._choice, resolved
-        )
+
+        def plan(settings: Settings) -> Plan:
+            extended = optimise(resolved, self._optimize, settings)
+            check(extended, graph, able, entry, self._delivery)
+            check_plan(extended, self._workspace.max_bytes)
+            return Plan(
+                extended, graph.constants, self._workspace, self._progress, self._choice, resolved
+            )
+
+        made = plan(self._settings)
+        if self._settings.clock is None:
+            return made
+        best, (tuned, plain) = fastest([made, plan(Settings())])
+        if best is not made:
+            _log.warning(KEPT, graph.name, plain / 1e6, tuned / 1e6)
+        return best
 
     def _ports(self) -> tuple[list[Port], list[Port]]:
         if self._graph is None:
