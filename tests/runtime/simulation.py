@@ -46,8 +46,10 @@ class Simulation:
 
     def _step(self, index: int, step: RecordedStep) -> None:
         accesses = list(self._accesses(index, step))
+        # a value is new to its first step, which may make zeros of anything: x < x
+        new = {root for root, _, access in accesses if access == "write"} - self._written
         for root, lines, access in accesses:
-            if "read" in access:
+            if "read" in access and root not in new:
                 self._read(f"step {index} of {step.node}", root, lines)
         for root, lines, access in accesses:
             if access != "read":

@@ -92,11 +92,13 @@ class Placement:
                 found.append(of.buffer.memory[: of.nbytes])
         return found
 
-    def bind(self, arena: Arena) -> None:
-        """Show the storages their memory in an arena: Python is about to look at them."""
+    def buffers(self, arena: Arena) -> dict[TensorStorage, Buffer]:
+        """What the storages have in an arena, for Python that is about to look at them."""
         memory = arena.memory()
-        for storage, begin in self.offsets.items():
-            storage.bind(Buffer(memory[begin : begin + storage.nbytes]))
+        return {
+            storage: Buffer(memory[begin : begin + storage.nbytes])
+            for storage, begin in self.offsets.items()
+        }
 
 
 def place(

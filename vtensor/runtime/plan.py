@@ -294,13 +294,12 @@ class Plan:
     def _bound(self, bindings: Sequence[Array], run: Callable[[], None]) -> None:
         """Run with all storages bound, so that Python can look at them."""
         bound = dict(zip(self.placement.bound, map(Buffer.wrap, bindings), strict=True))
-        self.placement.bind(self._workspace.arena)
-        for storage, host in self.placement.hosts.items():
-            bound[storage] = Buffer(bound[host].memory)
+        bound |= {storage: bound[host] for storage, host in self.placement.hosts.items()}
+        bound |= self.placement.buffers(self._workspace.arena)
         try:
             for storage, buffer in bound.items():
                 storage.bind(buffer)
             run()
         finally:
             for storage in bound:
-                storage.release()  # the caller's memory is the caller's again
+                storage.release()  # the caller's memory is the caller's again, the arena's may grow
