@@ -30,7 +30,7 @@ def measured(case: str) -> dict[str, int]:
 @linux
 @pytest.mark.parametrize("name", NAMES)
 def test_a_network_takes_what_is_said(name: str) -> None:
-    """Within a twentieth, or 16 MiB: code that is generated, the plan's objects, whole huge pages."""
+    """Within a twentieth, or 16 MiB: generated code, the plan's objects, whole huge pages."""
     if name != "resnet50" and not os.environ.get("VTENSOR_TEST_ALL"):
         pytest.skip("slow: VTENSOR_TEST_ALL=1")
     found = measured(name)

@@ -52,7 +52,7 @@ class Placement:
 
         regions: list[object] = [arena, *(storage.nbytes for storage in self.bound)]
         where = {storage: region for region, storage in enumerate(self.bound, 1)}
-        for storage in self._constants():
+        for storage in self.constants():
             where[storage] = len(regions)
             regions.append(storage.buffer.memory)
 
@@ -71,7 +71,7 @@ class Placement:
                 steps.append((step.native, [place(index, slot, of) for slot, of in slots]))
         return _replay.Program(regions, steps)
 
-    def _constants(self) -> list[TensorStorage]:
+    def constants(self) -> list[TensorStorage]:
         """Owners of memory that stays as it is, each once."""
         roots = {
             slot.root: None
