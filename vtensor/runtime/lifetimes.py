@@ -96,18 +96,18 @@ def _donors(
     kept: Collection[TensorStorage],
 ) -> Iterator[Tenancy]:
     """Tenancies that a step's output may take over: of an operand that lies as the output does, in
-    memory of our own that nobody reads after this step, nor through another slot of it.
+    memory of our own that nobody reads after this step, nor in another order in it.
     """
     if target not in step.replaces:
         return
-    roots = [slot.root for slot in step.slots if not isinstance(slot, int)]
+    slots = [slot for slot in step.slots if not isinstance(slot, int)]
     for operand in step.replaces[target]:
         root = operand.root
         if (
             root in found.of
             and root not in kept
             and last[root] == index
-            and roots.count(root) == 1
+            and all(slot is operand for slot in slots if slot.root is root)
             and operand.nbytes == root.nbytes == target.root.nbytes
             and operand.extents == target.extents
             and operand.layout.same(target.layout, target.extents)

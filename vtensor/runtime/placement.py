@@ -52,7 +52,7 @@ class Placement:
 
         regions: list[object] = [arena, *(storage.nbytes for storage in self.bound)]
         where = {storage: region for region, storage in enumerate(self.bound, 1)}
-        for storage in self._constants():
+        for storage in self.constants():
             where[storage] = len(regions)
             regions.append(storage.buffer.memory)
 
@@ -71,7 +71,7 @@ class Placement:
                 steps.append((step.native, [place(index, slot, of) for slot, of in slots]))
         return _replay.Program(regions, steps)
 
-    def _constants(self) -> list[TensorStorage]:
+    def constants(self) -> list[TensorStorage]:
         """Owners of memory that stays as it is, each once."""
         roots = {
             slot.root: None
@@ -92,11 +92,13 @@ class Placement:
                 found.append(of.buffer.memory[: of.nbytes])
         return found
 
-    def bind(self, arena: Arena) -> None:
-        """Show the storages their memory in an arena: Python is about to look at them."""
+    def buffers(self, arena: Arena) -> dict[TensorStorage, Buffer]:
+        """What the storages have in an arena, for Python that is about to look at them."""
         memory = arena.memory()
-        for storage, begin in self.offsets.items():
-            storage.bind(Buffer(memory[begin : begin + storage.nbytes]))
+        return {
+            storage: Buffer(memory[begin : begin + storage.nbytes])
+            for storage, begin in self.offsets.items()
+        }
 
 
 def place(

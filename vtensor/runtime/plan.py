@@ -22,9 +22,10 @@ from resolver.extended import (
     Reason,
     TransformNode,
 )
-from vtensor.errors import NativeError
+from vtensor.errors import InputError, NativeError
 from vtensor.operators import info_of
 from vtensor.runtime.delivery import Delivery, Result, places
+from vtensor.runtime.feeds import check_fits
 from vtensor.runtime.placement import place
 from vtensor.runtime.record import RecordedStep, Recorder, run_native
 from vtensor.runtime.workspace import Workspace
@@ -153,6 +154,7 @@ class Plan:
         }
         self.placement = place(self.recorded, inputs, self.own)
         workspace.grow(self.placement.nbytes, self.shelf.nbytes + sum(self.own_sizes))
+        self._held = [storage.buffer.memory for storage in self.placement.constants()]
         self._workspace = workspace
         self._program = self.placement.program(workspace.arena)
         #: Python looks at memory through storages: they are bound for each run.
@@ -219,6 +221,17 @@ class Plan:
     def sizes(self, output: str) -> Mapping[str, int]:
         """Sizes by dim of what is delivered under a name."""
         return self.graph.values[self.graph.outputs[output]].dims
+
+    def check_out(self, into: Mapping[str, Array]) -> None:
+        """See that outputs may be written to arrays.
+
+        Raises:
+            InputError: one has another shape than the output, or is a constant's memory.
+        """
+        for name, array in into.items():
+            check_fits(name, array, self.sizes(name))
+            if any(np.may_share_memory(array, one) for one in self._held):
+                raise InputError(f"out {name!r}: its memory is a constant's of the network")
 
     def run(
         self,
@@ -294,13 +307,12 @@ class Plan:
     def _bound(self, bindings: Sequence[Array], run: Callable[[], None]) -> None:
         """Run with all storages bound, so that Python can look at them."""
         bound = dict(zip(self.placement.bound, map(Buffer.wrap, bindings), strict=True))
-        self.placement.bind(self._workspace.arena)
-        for storage, host in self.placement.hosts.items():
-            bound[storage] = Buffer(bound[host].memory)
+        bound |= {storage: bound[host] for storage, host in self.placement.hosts.items()}
+        bound |= self.placement.buffers(self._workspace.arena)
         try:
             for storage, buffer in bound.items():
                 storage.bind(buffer)
             run()
         finally:
             for storage in bound:
-                storage.release()  # the caller's memory is the caller's again
+                storage.release()  # the caller's memory is the caller's again, the arena's may grow

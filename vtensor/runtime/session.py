@@ -35,7 +35,6 @@ from vtensor.runtime.feeds import (
     Feed,
     Port,
     as_array,
-    check_fits,
     check_names,
     check_out,
     feed_of,
@@ -343,8 +342,7 @@ class Session:
         wanted = [port.name for port in self._outputs]
         into = check_out(outputs, self._outputs, wanted)
         plan, _ = self._executor.run(lambda: self._plan_of(feeds, wanted))
-        for name, array in into.items():
-            check_fits(name, array, plan.sizes(name))
+        plan.check_out(into)
         return bind(plan, feeds, wanted, into, self._entered)
 
     def _memory_of(self, given: object, port: Port) -> Feed:
@@ -426,8 +424,7 @@ class Session:
         self._open()  # it may have been closed while this run was queued
         plan, key = self._plan_of(feeds, wanted)
         fed = {row[0]: feeds[row[0]].part for row in key if row[4] is None}
-        for name, array in into.items():
-            check_fits(name, array, plan.sizes(name))
+        plan.check_out(into)
         results = plan.run(fed, wanted, into, times=times)
         self._copied = copies(feeds, results)
         every = list(wanted) == [port.name for port in self._outputs]

@@ -1,0 +1,91 @@
+"""What the process's memory does around sessions: ``python -m tests.runtime.resident CASE``.
+
+A program of its own, for what other tests leave behind would count. It prints JSON, in bytes.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import mmap
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from eval.networks import build
+from libdesc.onednn import _onednn as dnn
+from ops import Conv2D, Relu
+from tests.frontends.support import f32, model
+from vtensor import Graph, Session
+from vtensor.runtime.workspace import Memory
+
+
+def resident() -> int:
+    """The pages that the process has in memory."""
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+
+def tiny() -> Graph:
+    """A convolution and what follows."""
+    g = Graph("tiny")
+    w = g.constant(f32(16, 16, 3, 3), "O I h w")
+    x = g.input("x", {"N": 1, "C": 16, "H": 8, "W": 8})
+    g.output(g.add(Relu(), g.add(Conv2D(), x, w)), "y")
+    return g.seal()
+
+
+def network(name: str) -> dict[str, int]:
+    """From before a session to after its runs; then with a copy of its weights beside it."""
+    with Session(tiny(), threads=1) as session:
+        session.run(None, {"x": f32(1, 16, 8, 8)})  # libraries have what they need once
+    graph = build(name)
+    image = f32(*graph.values["image"].dims.values())
+    before = resident()
+    with Session(graph, threads=1) as session:
+        found = [session.run(None, {"image": image}) for _ in range(3)]
+        grown, peak = resident() - before, session.memory.peak
+        found.append([np.ones(session.memory.weights, np.uint8)])
+        return {"grown": grown, "peak": peak, "with a copy": resident() - before}
+
+
+def runs() -> dict[str, int]:
+    """Ten thousand runs after a thousand; then some whose results are kept."""
+    feeds = {"x": f32(1, 16, 8, 8)}
+    with Session(tiny(), threads=1) as session:
+        for _ in range(1_000):
+            session.run(None, feeds)
+        before = resident()
+        for _ in range(10_000):
+            session.run(None, feeds)
+        grown = resident() - before
+        kept = [session.run(None, feeds) for _ in range(1_000)]
+        return {"grown": grown, "kept": resident() - before, "results": len(kept)}
+
+
+def shapes() -> dict[str, int]:
+    """Two hundred shapes of one model; from when oneDNN's primitives are as many as are kept."""
+    dnn.set_cache_capacity(64)
+    text = "g (float[n, 64] x) => (float[n, 2048] y) { a = MatMul(x, w) y = Relu(a) }"
+    with Session(model(text, w=f32(64, 2048)), threads=1) as session:
+        seen, before, sizes = list[Memory](), 0, [200, *range(1, 200)]
+        for index, size in enumerate(sizes):
+            session.run(None, {"x": f32(size, 64)})
+            seen.append(session.memory)
+            if index == 100:
+                before = resident()
+        return {
+            "grown": resident() - before,
+            "weights": max(memory.weights for memory in seen),
+            "arena": max(memory.arena for memory in seen),
+            "largest": max(memory.planned for memory in seen),
+            "plans": len(session._plans),
+        }
+
+
+CASES = {"runs": runs, "shapes": shapes}
+
+if __name__ == "__main__":
+    case = sys.argv[1]
+    print(json.dumps(CASES[case]() if case in CASES else network(case)))

@@ -1,0 +1,128 @@
+"""A placement, checked by going through its steps: whoever reads finds what was written for it.
+
+Memory is looked at a cache line at a time: each has the name of the value that it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ptensor.buffer import ALIGNMENT, TensorStorage
+from vtensor.runtime import _replay
+from vtensor.runtime.placement import Placement
+from vtensor.runtime.record import RecordedStep
+
+Lines = np.ndarray[Any, Any]
+
+
+class Simulation:
+    """The memory of a plan while its steps run.
+
+    Attributes:
+        faults: what a step found that was not what it reads, or destroyed while it reads.
+    """
+
+    def __init__(self, placement: Placement) -> None:
+        self.placement = placement
+        self.faults: list[str] = []
+        self._arena = np.full(-(-placement.nbytes // ALIGNMENT), -1)
+        self._bound = {root: np.full(_lines(root.nbytes), -1) for root in placement.bound}
+        self._names: dict[object, int] = {}
+        self._written: set[TensorStorage] = set()
+
+    def run(self, inputs: int) -> list[str]:
+        """Go through all steps; the first so many owners of bound memory are inputs."""
+        given, outputs = self.placement.bound[:inputs], self.placement.bound[inputs:]
+        for root in given:
+            self._write(root, self._bound[root])
+        for index, step in enumerate(self.placement.steps):
+            self._step(index, step)
+        for root in outputs:
+            self._read("the caller", root, self._bound[root])
+        return self.faults
+
+    def _step(self, index: int, step: RecordedStep) -> None:
+        accesses = list(self._accesses(index, step))
+        # a value is new to its first step, which may make zeros of anything: x < x
+        new = {root for root, _, access in accesses if access == "write"} - self._written
+        for root, lines, access in accesses:
+            if "read" in access and root not in new:
+                self._read(f"step {index} of {step.node}", root, lines)
+        for root, lines, access in accesses:
+            if access != "read":
+                self._beside(index, step, root, lines, accesses)
+                self._write(root, lines)
+
+    def _accesses(self, index: int, step: RecordedStep) -> Iterator[tuple[Any, Lines, str]]:
+        """Whose memory each slot is, where it lies, and what is done with it.
+
+        A call-back's operands are written if nothing is in them yet, else read.
+        """
+        known = _replay.describe(step.native)["slots"] if step.native is not None else ()
+        for slot, of in enumerate(step.slots):
+            if isinstance(of, int):
+                begin = self.placement.scratch[index, slot]
+                yield (index, slot), self._within(begin, of), "scratch"
+            elif (lines := self._place(of.root)) is not None:
+                unknown = "read" if of.root in self._written else "write"
+                yield of.root, lines[: _lines(of.nbytes)], known[slot][2] if known else unknown
+
+    def _place(self, root: TensorStorage) -> Lines | None:
+        """Where an owner's memory lies; None for a constant's."""
+        root = self.placement.hosts.get(root, root)
+        if root in self.placement.offsets:
+            return self._within(self.placement.offsets[root], root.nbytes)
+        return self._bound.get(root)
+
+    def _within(self, begin: int, nbytes: int) -> Lines:
+        if begin % ALIGNMENT or begin + nbytes > self.placement.nbytes:
+            self.faults.append(f"{nbytes} bytes at {begin} of {self.placement.nbytes}")
+        first = begin // ALIGNMENT
+        return self._arena[first : first + _lines(nbytes)]
+
+    def _read(self, who: str, root: TensorStorage, lines: Lines) -> None:
+        if root.nbytes and (lines != self._name(root)).any():
+            self.faults.append(f"{who} reads what is no longer there, or not yet")
+
+    def _write(self, what: Any, lines: Lines) -> None:
+        lines[...] = self._name(what)
+        if isinstance(what, TensorStorage):
+            self._written.add(what)
+
+    def _beside(
+        self,
+        index: int,
+        step: RecordedStep,
+        what: Any,
+        lines: Lines,
+        accesses: list[tuple[Any, Lines, str]],
+    ) -> None:
+        """What a step writes lies apart from all else that it touches, but for an operand that it
+        may replace, which it reads in one order.
+        """
+        seen = [slot for slot in step.slots if not isinstance(slot, int)]
+        allowed = {
+            operand.root
+            for target, operands in step.replaces.items()
+            if target.root is what
+            for operand in operands
+            if {id(slot) for slot in seen if slot.root is operand.root} == {id(operand)}
+        }
+        for other, place, _ in accesses:
+            if other != what and other not in allowed and np.shares_memory(lines, place):
+                self.faults.append(f"step {index} of {step.node} writes over what it uses")
+
+    def _name(self, what: Any) -> int:
+        return self._names.setdefault(what, len(self._names))
+
+
+def _lines(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT)
+
+
+def faults(placement: Placement, inputs: int) -> list[str]:
+    """What is wrong with a placement; the first so many of what each run binds are its inputs."""
+    return Simulation(placement).run(inputs)

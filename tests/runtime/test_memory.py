@@ -1,0 +1,86 @@
+"""What a session says that it takes, and what the process is seen to take."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from eval.networks import NAMES
+from tests.frontends.support import f32, model
+from tests.test_session import image, network
+from vtensor import Session
+from vtensor.runtime.session import PLANS_KEPT
+
+MIB = 1 << 20
+linux = pytest.mark.skipif(sys.platform != "linux", reason="pages are counted in /proc")
+
+
+def measured(case: str) -> dict[str, int]:
+    """What ``tests.runtime.resident`` says of a case."""
+    command = [sys.executable, "-m", "tests.runtime.resident", case]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    found: dict[str, int] = json.loads(done.stdout)
+    return found
+
+
+@linux
+@pytest.mark.parametrize("name", NAMES)
+def test_a_network_takes_what_is_said(name: str) -> None:
+    """Within a twentieth, or 16 MiB: generated code, the plan's objects, whole huge pages."""
+    if name != "resnet50" and not os.environ.get("VTENSOR_TEST_ALL"):
+        pytest.skip("slow: VTENSOR_TEST_ALL=1")
+    found = measured(name)
+    slack = max(found["peak"] / 20, 16 * MIB)
+    assert abs(found["grown"] - found["peak"]) <= slack
+    assert found["with a copy"] - found["peak"] > slack
+
+
+@linux
+def test_ten_thousand_runs_take_no_more() -> None:
+    found = measured("runs")
+    assert found["grown"] <= MIB
+    assert found["kept"] > 2 * MIB
+
+
+@linux
+def test_two_hundred_shapes_take_as_much_as_a_few() -> None:
+    found = measured("shapes")
+    assert found["grown"] <= 4 * MIB  # a plan's outputs alone are up to 1.6 MB
+    assert found["plans"] == PLANS_KEPT
+    assert found["arena"] == found["largest"]
+    assert found["weights"] <= 2 * 4 * 64 * 2048  # packed in no more than two ways
+
+
+def test_what_a_session_says() -> None:
+    with Session(network(), threads=1, libraries=["onednn"]) as session:
+        session.run(None, {"x": image()})
+        memory = session.memory
+        assert memory.peak == memory.arena + memory.weights + memory.outputs
+        assert 0 < memory.live <= memory.planned <= memory.arena
+        assert memory.outputs == 2 * image().nbytes
+        assert memory.weights >= sum(array.nbytes for array in network().constants.values())
+
+
+def test_plans_share_weights_and_one_arena() -> None:
+    text = "g (float[n, 4] x) => (float[n, 8] y) { a = MatMul(x, w) b = Neg(a) y = Abs(b) }"
+    with Session(model(text, w=f32(4, 8)), threads=1, libraries=["eigen"]) as session:
+        session.run(None, {"x": f32(6, 4)})
+        large = session.memory
+        session.run(None, {"x": f32(3, 4)})
+        small = session.memory
+        assert small.planned < large.planned == small.arena == large.arena
+        assert small.weights == large.weights >= 4 * 4 * 8
+        assert 2 * small.outputs == large.outputs
+
+
+def test_a_plan_with_call_backs_lets_go_of_the_arena() -> None:
+    with Session(network(), threads=1, pin={"relu0": "numpy"}) as session:
+        for _ in range(2):
+            session.run(None, {"x": image()})
+            places = session.plan.placement
+            assert places.offsets
+            assert not any(one.bound for one in (*places.bound, *places.offsets, *places.hosts))
