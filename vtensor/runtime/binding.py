@@ -15,6 +15,10 @@ from vtensor.runtime.plan import Conversion, Plan
 #: What is written before or after each run, and what gives its elements then.
 Copy = tuple[Array, Callable[[], Array]]
 
+#: An array that owns memory, where that began, and how much it was. NumPy resizes arrays that
+#: others look at where it is told not to count them; then nothing else says that views dangle.
+Owner = tuple[Array, int, int]
+
 
 @dataclass(frozen=True)
 class Binding:
@@ -36,15 +40,20 @@ class Binding:
     _memory: Sequence[Array] = field(repr=False)
     _before: Sequence[Copy] = field(repr=False)
     _after: Sequence[Copy] = field(repr=False)
+    _owners: Sequence[Owner] = field(repr=False)
 
     def run(self) -> None:
         """Run the network on what the inputs hold now.
 
         Raises:
+            InputError: the memory of an array was let go of or resized since; nothing has run.
             NativeError: a library failed; what the outputs hold then is unspecified.
             SessionClosedError: the session was closed.
         """
         self._enter(self)
+        for owner, address, nbytes in self._owners:
+            if owner.nbytes < nbytes or owner.__array_interface__["data"][0] != address:
+                raise InputError("an array that is bound was resized: bind the session again")
         for target, source in self._before:
             np.copyto(target, source())
         self.plan.replay(self._memory)
@@ -88,8 +97,16 @@ def bind(
             outputs[one.name] = made.copy()
         after.append((outputs[one.name], lambda one=one: _elements(one, memory)))  # type: ignore[misc]
         copies[one.name] = Conversion.of_copy(f"output {one.name}", one.part(memory))
+    given = [*(feed.given for feed in feeds.values()), *into.values()]
     before = [(feed.part.logical(feed.dims), feed.elements) for feed in moved.values()]
-    return Binding(plan, outputs, copies, enter, memory, before, after)
+    return Binding(plan, outputs, copies, enter, memory, before, after, [*map(_owner, given)])
+
+
+def _owner(array: Array) -> Owner:
+    """The array whose memory this one looks at."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array, array.__array_interface__["data"][0], array.nbytes
 
 
 def _elements(one: Delivery, memory: Sequence[Array]) -> Array:

@@ -283,7 +283,7 @@ class Session:
             except MemoryError as error:
                 raise ran_out(error) from error
             if results is not None:
-                self._last, self._copied = ready.plan, {}
+                self._has_run(ready.plan, {})
                 return results
         return [result.array() for result in self._results(outputs, inputs, out)]
 
@@ -354,7 +354,13 @@ class Session:
     def _entered(self, binding: Binding) -> None:
         """A binding is about to run."""
         self._open()
-        self._last, self._copied = binding.plan, dict(binding.copies)
+        self._has_run(binding.plan, dict(binding.copies))
+
+    def _has_run(self, plan: Plan, copied: Copies) -> None:
+        """Keep what there is to say of a run; nothing if the session was closed meanwhile."""
+        self._last, self._copied = plan, copied
+        if self._closed:
+            self.close()
 
     @memory_errors()
     def _results(
@@ -394,9 +400,13 @@ class Session:
         return profile_of(self.plan, self.threads, run, runs)
 
     def close(self) -> None:
-        """Let go of plans and weights; a second call does nothing."""
+        """Let go of plans, weights and memory; a second call does nothing.
+
+        A run that is under way ends, and then lets go of them; no other begins.
+        """
         self._closed = True
         self._plans.clear()
+        self._workspace = Workspace(self._executor, self._workspace.max_bytes)
         self._ready = None
         self._last = None
         self._model = None
@@ -426,9 +436,9 @@ class Session:
         fed = {row[0]: feeds[row[0]].part for row in key if row[4] is None}
         plan.check_out(into)
         results = plan.run(fed, wanted, into, times=times)
-        self._copied = copies(feeds, results)
         every = list(wanted) == [port.name for port in self._outputs]
         self._ready = Ready.of(plan, key, wanted, every)
+        self._has_run(plan, copies(feeds, results))
         return results
 
     def _plan_of(self, feeds: Mapping[str, Feed], wanted: Sequence[str]) -> tuple[Plan, Key]:
