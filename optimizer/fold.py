@@ -55,7 +55,7 @@ def fold(graph: Graph, choice: Choice = EVERY) -> Graph:
         merged=dict(graph.merged),
     )
     for chain in _chains(graph, choice):
-        key = chain.dim, chain.factor.tobytes()
+        key = tuple(chain.parts[chain.dim]), chain.factor.tobytes()
         constants.change(chain.weights.name, Made(chain.scaled, key))
         _replace(made, chain)
     return made

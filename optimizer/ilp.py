@@ -15,6 +15,7 @@ from itertools import count
 from math import ceil, gcd
 from typing import Any, NamedTuple
 
+from optimizer.apart import apart
 from optimizer.problem import Assignment, Edge, Problem, Use
 from optimizer.solver import TIME_LIMIT, Solved, solve
 from optimizer.tie import Tie, ties
@@ -68,9 +69,7 @@ class _Program:
     """The variables and constraints of a problem."""
 
     def __init__(self, problem: Problem, tied: Mapping[str, Tie]) -> None:
-        import pulp
-
-        self.pulp = pulp
+        self.pulp = pulp = apart("pulp")
         self.problem = problem
         self.model = pulp.LpProblem("rows", pulp.LpMinimize)
         self.numbers = count()

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from optimizer.apart import apart
+
 #: Seconds that a solver may take.
 TIME_LIMIT = 10.0
 
@@ -76,8 +78,7 @@ def solve(model: Any, solver: str = "", time_limit: float = TIME_LIMIT) -> Solve
 
 
 def _highs(model: Any, time_limit: float) -> tuple[str, float]:
-    import pulp
-
+    pulp = apart("pulp")
     model.solve(pulp.HiGHS(msg=False, gapRel=0.0, timeLimit=time_limit, threads=1))
     ended = model.solverModel.getModelStatus().name
     words = {"kOptimal": "optimal", "kTimeLimit": "time limit", "kModelEmpty": "optimal"}
@@ -85,8 +86,7 @@ def _highs(model: Any, time_limit: float) -> tuple[str, float]:
 
 
 def _cbc(model: Any, time_limit: float) -> tuple[str, float]:
-    import pulp
-
+    pulp = apart("pulp")
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         command = pulp.COIN_CMD(

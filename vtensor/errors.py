@@ -101,6 +101,10 @@ class SessionClosedError(VTensorError):
     """A session was used after ``close()``."""
 
 
+class NestedRunError(VTensorError):
+    """A step that calls back into Python ran the session that it is part of."""
+
+
 class PeerError(VTensorError):
     """A peer of the benchmark does not run a model, or not as it was asked to."""
 

@@ -43,13 +43,13 @@ public:
     // Nothing if there are as many bytes already; contents are not kept.
     void grow(std::size_t bytes);
     std::shared_ptr<const Pages> pages() const;
-    // Throws std::runtime_error if another run has one.
+    // Throws Busy if another run has one.
     Lease lease();
 
 private:
     mutable std::mutex guard_;
     std::shared_ptr<const Pages> pages_;
-    std::atomic<bool> leased_ = false;
+    Holder leased_ = 0;
 };
 
 }  // namespace vtensor::replay

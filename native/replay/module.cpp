@@ -1,5 +1,6 @@
 // native/replay/module.cpp: the step runner as Python sees it.
 #include "module.h"
+#include "turn.h"
 
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -99,6 +100,8 @@ Attributes:
     index: of the step, in its program.)", members));
     nb::exception<Stopped>(m, "Stopped", PyExc_RuntimeError).attr("__doc__") =
         "A run ended between two steps, or never began: its team is closed.";
+    nb::exception<Busy>(m, "Busy", PyExc_RuntimeError).attr("__doc__") =
+        "A run cannot begin inside of another of its program, or of one that shares an arena.";
 }
 
 const char *access_name(std::uint32_t access) {

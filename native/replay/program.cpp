@@ -115,7 +115,9 @@ void Program::settle(std::span<const Memory> bindings, std::span<const Lease> le
             base = (binding++)->address;
         else
             base = (lease++)->pages->memory().address;
-        if (base != std::exchange(region.base, base)) settled_ = false;
+        if (base == region.base) continue;
+        settled_ = false;  // first: a fork may come between
+        region.base = base;
     }
     if (settled_) return;
     check_bases();

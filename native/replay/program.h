@@ -42,9 +42,8 @@ public:
 
     // Runs all steps; where `times` is not null, it gets the begin and the end of each, in
     // nanoseconds of the steady clock. Throws std::invalid_argument if a binding is missing, too
-    // small, misaligned, or memory that is written overlaps another region; std::runtime_error if
-    // the program is running already, or another run has an arena; StepFailed with the step's
-    // index; Stopped once `stop` is true; what a callback throws.
+    // small, misaligned, or memory that is written overlaps another region; Busy if the program is
+    // running already, or another run has an arena; StepFailed with the step's index; Stopped once `stop` is true; what a callback throws.
     void run(std::span<const Memory> bindings, const std::atomic<bool> &stop, std::int64_t *times);
 
 private:
@@ -70,7 +69,7 @@ private:
     std::vector<std::size_t> bound_;
     std::vector<void *> table_;  // the addresses of all slots, step after step
     bool settled_ = false;
-    std::atomic<bool> running_ = false;
+    Holder running_ = 0;
 };
 
 }  // namespace vtensor::replay

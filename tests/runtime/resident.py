@@ -6,6 +6,7 @@ A program of its own, for what other tests leave behind would count. It prints J
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import mmap
 import sys
@@ -38,6 +39,7 @@ def tiny() -> Graph:
 
 def network(name: str) -> dict[str, int]:
     """From before a session to after its runs; then with a copy of its weights beside it."""
+    importlib.import_module("pulp")
     with Session(tiny(), threads=1) as session:
         session.run(None, {"x": f32(1, 16, 8, 8)})  # libraries have what they need once
     graph = build(name)

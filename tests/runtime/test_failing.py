@@ -23,7 +23,7 @@ from tests.native.stepping import held, step_of
 from tests.runtime.waiting import Waiting
 from tests.test_session import image, network
 from vtensor import Graph, Session
-from vtensor.errors import NativeError, SessionClosedError, VTensorError
+from vtensor.errors import InvokerError, NativeError, NestedRunError, SessionClosedError
 from vtensor.operators import Context
 from vtensor.tensor import VTensor
 
@@ -155,7 +155,45 @@ def test_a_call_back_may_not_run_its_own_session(bench: Bench) -> None:
     with inner.session as session:
         session.run(None, inner.feeds)
         inner.does = lambda: session.run(None, inner.feeds)
-        with pytest.raises(VTensorError, match="running"):
+        with pytest.raises(NestedRunError, match="cannot run its own session"):
             session.run(None, inner.feeds)
-        inner.does = lambda: None
+
+        def tries() -> None:
+            with pytest.raises(NestedRunError):
+                session.run(None, inner.feeds)
+            with pytest.raises(NestedRunError):
+                session.run(["x0"], inner.feeds)  # another plan, on the same arena
+
+        inner.does = tries
         np.testing.assert_array_equal(session.run(None, inner.feeds)[0], inner.feeds["x0"])
+
+
+def test_what_a_call_back_raises_keeps_its_cause(bench: Bench) -> None:
+    inner = Inner(bench)
+
+    def fails() -> None:
+        raise RuntimeError("of its own") from ValueError("why")
+
+    inner.does = fails
+    with inner.session as session, pytest.raises(InvokerError, match="of its own") as caught:
+        session.run(None, inner.feeds)
+    causes = [caught.value.__cause__, caught.value.__cause__.__cause__]  # type: ignore[union-attr]
+    assert [type(cause) for cause in causes] == [RuntimeError, ValueError]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_child_that_is_forked_during_a_run_may_run_too(bench: Bench, c_steps: Path) -> None:
+    waiting = Waiting(bench, c_steps)
+    with ThreadPoolExecutor(1) as pool, waiting.session:
+        running = pool.submit(waiting.run)
+        waiting.wait()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)  # a child that waits for the run of its parent ends
+            waiting.go_on()
+            waiting.run()
+            os._exit(0)
+        waiting.go_on()
+        running.result()
+        assert os.waitpid(child, 0)[1] == 0

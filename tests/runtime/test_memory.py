@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from eval.networks import NAMES
@@ -75,6 +76,27 @@ def test_plans_share_weights_and_one_arena() -> None:
         assert small.planned < large.planned == small.arena == large.arena
         assert small.weights == large.weights >= 4 * 4 * 8
         assert 2 * small.outputs == large.outputs
+
+
+TIED = """g (float[n, 128] x) => (float[n, 128] y, float[n, 128] z) {
+    y = Gemm<NEAR>(x, w)
+    z = Gemm<FAR>(x, w)
+}"""
+
+
+@pytest.mark.parametrize("optimize", ["none", "all"])
+@pytest.mark.parametrize("first", [0, 1])
+def test_one_array_is_two_weights_where_its_axes_are_others(first: int, optimize: str) -> None:
+    """Also in plans that take over what others have packed."""
+    kinds = ["transB = 0", "transB = 1"]
+    text = TIED.replace("NEAR", kinds[first]).replace("FAR", kinds[1 - first])
+    w = f32(128, 128)
+    wanted = [w, w.T][:: -1 if first else 1]
+    with Session(model(text, w=w), threads=1, optimize=optimize) as session:
+        for size in (3, 4, 5, 3):
+            x = f32(size, 128)
+            for found, matrix in zip(session.run(None, {"x": x}), wanted, strict=True):
+                np.testing.assert_allclose(found, x @ matrix, atol=1e-3)
 
 
 def test_a_plan_with_call_backs_lets_go_of_the_arena() -> None:

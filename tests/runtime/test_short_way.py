@@ -46,6 +46,14 @@ def test_a_run_with_plain_arrays_enters_few_functions() -> None:
         assert len(entered(binding.run)) <= MOST
 
 
+def test_other_lists_of_names_take_the_long_way() -> None:
+    with Session(network(), threads=1) as session:
+        want = session.run(["y", "last"], {"x": image()})
+        for names in (np.array(["y", "last"]), ("y", "last"), iter(["y", "last"])):
+            for found, one in zip(session.run(names, {"x": image()}), want, strict=True):  # type: ignore[arg-type]
+                np.testing.assert_array_equal(found, one)
+
+
 def inside(session: Session, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """The Python functions that a run enters between entry to and return from the native one."""
     honest, seen = session._executor.team, set[str]()

@@ -19,6 +19,9 @@ class StepFailed(RuntimeError):
 class Stopped(RuntimeError):
     """A run ended between two steps, or never began: its team is closed."""
 
+class Busy(RuntimeError):
+    """A run cannot begin inside of another of its program, or of one that shares an arena."""
+
 def execute(step: object, slots: Sequence[object], threads: int = 0) -> None:
     """
     Run a step once.

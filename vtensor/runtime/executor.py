@@ -63,6 +63,11 @@ class Executor:
                 cls._by_budget[key] = cls(budget)
             return cls._by_budget[key]
 
+    @classmethod
+    def _forked(cls) -> None:
+        """In a child: whoever held the lock at the fork is not there."""
+        cls._lock = threading.Lock()
+
     def run(self, function: Callable[[], T]) -> T:
         """Run a function on the executor's thread, in the caller's context, and wait for it.
 
@@ -97,6 +102,10 @@ class Executor:
             return self.team.run(program, bindings, times)
         except self._stopped as error:
             raise _over(error) from error
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=Executor._forked)
 
 
 def _over(error: Exception) -> SessionClosedError:

@@ -22,7 +22,7 @@ from resolver.extended import (
     Reason,
     TransformNode,
 )
-from vtensor.errors import InputError, NativeError
+from vtensor.errors import InputError, NativeError, NestedRunError
 from vtensor.operators import info_of
 from vtensor.runtime.delivery import Delivery, Result, places
 from vtensor.runtime.feeds import check_fits
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Array = np.ndarray[Any, Any]
+
+NESTED = "a step of a run cannot run its own session\n  to fix: give it a Session of its own"
 
 
 @dataclass(frozen=True)
@@ -286,15 +288,19 @@ class Plan:
         try:
             self._workspace.executor.replay(self._program, bindings, times)
         except RuntimeError as error:
-            raise self._named(error) from error
+            if (typed := self._typed(error)) is None:
+                raise
+            raise typed from error
 
-    def _named(self, error: RuntimeError) -> Exception:
-        """The error of a run with the node whose step it was, if one failed."""
+    def _typed(self, error: RuntimeError) -> Exception | None:
+        """The error of a step by the name of its node; None for what a call-back raised itself."""
         from vtensor.runtime import _replay
 
-        if not isinstance(error, _replay.StepFailed):
-            return error
-        return NativeError(f"step of {self.recorded[error.index].node!r}: {error}")
+        if isinstance(error, _replay.Busy):
+            return NestedRunError(NESTED)
+        if isinstance(error, _replay.StepFailed):
+            return NativeError(f"step of {self.recorded[error.index].node!r}: {error}")
+        return None
 
     def _one_by_one(self) -> None:
         arena = self._workspace.arena.memory()
@@ -306,6 +312,8 @@ class Plan:
 
     def _bound(self, bindings: Sequence[Array], run: Callable[[], None]) -> None:
         """Run with all storages bound, so that Python can look at them."""
+        if any(one.bound for one in (*self.placement.bound, *self.placement.offsets)):
+            raise NestedRunError(NESTED)
         bound = dict(zip(self.placement.bound, map(Buffer.wrap, bindings), strict=True))
         bound |= {storage: bound[host] for storage, host in self.placement.hosts.items()}
         bound |= self.placement.buffers(self._workspace.arena)

@@ -121,7 +121,9 @@ class Ready:
         """
         if type(inputs) is not dict or len(inputs) != len(self.inputs):
             return None
-        if not self.every if outputs is None else outputs != self.names:
+        if not self.every if outputs is None else type(outputs) is not list:
+            return None
+        if outputs is not None and outputs != self.names:
             return None
         bindings: list[Array] = []
         for name, shape, dtype in self.inputs:

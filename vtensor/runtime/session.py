@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -63,6 +63,7 @@ _log = logging.getLogger(__name__)
 #: Plans that a session keeps, the last used ones: each has its own copy of packed weights.
 PLANS_KEPT = 8
 
+T = TypeVar("T")
 Names = tuple[str, ...]
 Progress = Callable[[str], None]
 
@@ -170,7 +171,15 @@ class Session:
                 (p.name, tuple(s or 0 for s in p.shape), p.dtype, self._entry_layout(p), None)
                 for p in self._inputs
             )
-            self._executor.run(lambda: self._plan_for(key))
+            self._here(lambda: self._plan_for(key))
+
+    def _here(self, work: Callable[[], T]) -> T:
+        """Run on the executor; a session that was closed meanwhile keeps nothing of it."""
+        try:
+            return self._executor.run(work)
+        finally:
+            if self._closed:
+                self.close()
 
     @property
     def inputs(self) -> list[Port]:
@@ -277,7 +286,7 @@ class Session:
             SessionClosedError: after ``close()``.
         """
         ready = self._ready
-        if ready is not None and out is None:
+        if ready is not None and out is None and not self._closed:
             try:
                 results = ready.run(outputs, inputs)
             except MemoryError as error:
@@ -341,7 +350,7 @@ class Session:
         feeds = {port.name: self._memory_of(inputs[port.name], port) for port in self._inputs}
         wanted = [port.name for port in self._outputs]
         into = check_out(outputs, self._outputs, wanted)
-        plan, _ = self._executor.run(lambda: self._plan_of(feeds, wanted))
+        plan, _ = self._here(lambda: self._plan_of(feeds, wanted))
         plan.check_out(into)
         return bind(plan, feeds, wanted, into, self._entered)
 
@@ -375,7 +384,7 @@ class Session:
         check_names(inputs, self._inputs)
         feeds = {port.name: feed_of(inputs[port.name], port) for port in self._inputs}
         into = check_out(out, self._outputs, wanted)
-        return self._executor.run(lambda: self._run(feeds, wanted, into, times))
+        return self._here(lambda: self._run(feeds, wanted, into, times))
 
     @memory_errors()
     def profile(self, inputs: Mapping[str, object] | None = None, *, runs: int = 20) -> Profile:
@@ -405,7 +414,7 @@ class Session:
         A run that is under way ends, and then lets go of them; no other begins.
         """
         self._closed = True
-        self._plans.clear()
+        self._plans = OrderedDict()  # a plan may just be looked up in the old ones
         self._workspace = Workspace(self._executor, self._workspace.max_bytes)
         self._ready = None
         self._last = None
@@ -436,30 +445,31 @@ class Session:
         fed = {row[0]: feeds[row[0]].part for row in key if row[4] is None}
         plan.check_out(into)
         results = plan.run(fed, wanted, into, times=times)
+        self._copied = copies(feeds, results)
         every = list(wanted) == [port.name for port in self._outputs]
         self._ready = Ready.of(plan, key, wanted, every)
-        self._has_run(plan, copies(feeds, results))
         return results
 
     def _plan_of(self, feeds: Mapping[str, Feed], wanted: Sequence[str]) -> tuple[Plan, Key]:
         """The plan for what is given and wanted, and its key."""
         deciding: tuple[str, ...] = ()
-        known = {port.name for port in self._outputs}
+        model, known = self._model, {port.name for port in self._outputs}
         inner = tuple(dict.fromkeys(name for name in wanted if name not in known))
         while True:
             key = tuple(self._row(port, feeds[port.name]) for port in self._inputs)
             try:
                 return self._plan_for(key, inner), key
             except ValuesNeededError:
-                if self._model is None or self._model.deciding == deciding:
+                if model is None or model.deciding == deciding:
                     raise
-                deciding = self._model.deciding
+                deciding = model.deciding
 
     def _row(self, port: Port, feed: Feed) -> Row:
         """An input's part of the key: its bytes too, if its value decides shapes."""
         sizes, layout, expected = feed.part.extents, feed.part.layout, self._entry_layout(port)
         shape = tuple(sizes[dim] for dim in port.dims)
-        if self._model is None or port.name not in self._model.deciding:
+        model = self._model
+        if model is None or port.name not in model.deciding:
             same = expected.same(layout, sizes)
             return port.name, shape, port.dtype, expected if same else layout, None
         values = feed.values(port.dims)
@@ -471,21 +481,23 @@ class Session:
         return port.name, shape, port.dtype, Layout.plain(port.dims), values.tobytes()
 
     def _plan_for(self, key: Key, inner: Names = ()) -> Plan:
-        plan = self._plans.get((key, inner))
+        plans = self._plans
+        plan = plans.get((key, inner))
         if plan is not None:
-            self._plans.move_to_end((key, inner))
+            plans.move_to_end((key, inner))
         if plan is None:
-            plan = self._plans[key, inner] = self._make(key, inner)
-            if len(self._plans) > PLANS_KEPT:
-                self._plans.popitem(last=False)
+            plan = plans[key, inner] = self._make(key, inner)
+            if len(plans) > PLANS_KEPT:
+                plans.popitem(last=False)
         self._last = plan
         return plan
 
     def _make(self, key: Key, inner: Names) -> Plan:
-        graph = self._graph
+        graph, model = self._graph, self._model
+        self._open()  # so that one of them is there
         if graph is None:
-            assert self._model is not None, "an open session has a model or a graph"
-            graph = self._model.graph({row[0]: row[1] for row in key}, _values(key))
+            assert model is not None, "an open session has a model or a graph"
+            graph = model.graph({row[0]: row[1] for row in key}, _values(key))
         elif graph.open_sizes:
             graph = graph.with_sizes(_decided(graph, key))
         self._values = tuple(graph.values)

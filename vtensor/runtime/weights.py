@@ -50,7 +50,8 @@ class Weights:
     @property
     def nbytes(self) -> int:
         """The size of all shelves that a plan has something on."""
-        return sum({id(one.shelf): one.shelf.nbytes for one in self._packed.values()}.values())
+        have = [packed for one in self._packed.valuerefs() if (packed := one()) is not None]
+        return sum({id(one.shelf): one.shelf.nbytes for one in have}.values())
 
     def shelf(self, graph: ExtendedGraph, constants: Mapping[str, Array]) -> Shelf:
         """Room for the constants of a plan that no other plan has packed."""
@@ -105,10 +106,10 @@ class Shelf:
         return origin(self._constants, name)
 
     def _key(self, value: Value) -> Hashable:
-        """Which constant, and how it lies."""
+        """Which constant, what its axes are, and how it lies."""
         array, change = self._source(value.name)
         place = array.__array_interface__["data"][0], array.shape, array.strides, array.dtype.str
-        return place, change, value.layout
+        return place, tuple(value.dims), change, value.layout
 
     def find(self, value: Value) -> TensorStorage | None:
         """A constant that lies on a shelf; None where it is still to be packed, or not to be."""
