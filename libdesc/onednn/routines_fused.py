@@ -29,12 +29,15 @@ class FusingRoutine(OneDnnRoutine):
 
     Args:
         operands: src, weights, dst.
-        post: a bias along one dim, which must come before any bounds; operands with all of dst's
-            dims, which lie as dst does; bounds of which the lower is 0.
+        post: a bias along dst's dim ``columns``, which must come first; operands with all of
+            dst's dims, which lie as dst does; bounds of which the lower is 0.
 
     Raises:
         Decline: as OneDnnRoutine, or it cannot take a follower.
     """
+
+    #: The number of dst's dim that a bias of oneDNN's lies along: here the channels.
+    columns = 1
 
     def __init__(self, operands: Sequence[Operand], post: Sequence[Follower]) -> None:
         super().__init__(operands, ())
@@ -47,14 +50,15 @@ class FusingRoutine(OneDnnRoutine):
 
     def _take(self, follower: Follower) -> None:
         """Add a follower to the chain."""
-        does, out = follower.does, self.own[-1].tensor
+        does, (_, out, order) = follower.does, self.own[-1]
         if isinstance(does, Plus):
             [tensor] = map(PTensor, follower.operands)
             if dict(tensor.dims) == dict(out.dims):
                 self.behind[f"post{len(self.effects)}_src1"] = tensor
                 self.effects.append(None)
                 return
-            if len(tensor.dims) == 1 and not self.effects and "bias" not in self.behind:
+            dim, first = order[self.columns], not self.effects and not self.behind
+            if first and dict(tensor.dims) == {dim: out.dims.get(dim)}:
                 self.behind["bias"] = tensor
                 return
         elif isinstance(does, Clamp) and does.low == 0 <= does.high:
