@@ -171,7 +171,7 @@ Affine = Callable[..., tuple[Any, Any] | None]
 
 @dataclass(frozen=True)
 class Clamp:
-    """What a follower does: min(max(x, low), high); NaN stays NaN."""
+    """What a follower does: min(max(x, low), high); NaN stays NaN, and -infinity may become NaN."""
 
     low: float
     high: float

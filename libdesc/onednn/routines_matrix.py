@@ -60,6 +60,7 @@ class MatMul(FusingRoutine):
         self.inner = (src, turned, out) if single else ()
 
     heavy = True
+    columns = -1
 
     def rows(self) -> Iterator[Row]:
         """Constants as oneDNN likes; factors that are computed as they lie, else as declared."""

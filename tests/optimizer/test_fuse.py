@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from libdesc.choice import Choice
-from ops import Add, BiasAdd, Conv2D, MatMul, Relu, Relu6, Softmax
+from ops import Add, BiasAdd, Clip, Conv2D, MatMul, Relu, Relu6, Softmax
 from optimizer.fuse import fuse
 from resolver import check, extend, resolve
 from resolver.extended import ExtendedGraph, OpNode
@@ -137,6 +137,21 @@ def test_a_product_of_matrices() -> None:
     y = g.add(MatMul("C"), x, g.constant(np.eye(16, 8, dtype=np.float32), "C K"))
     g.output(g.add(Relu(), g.add(BiasAdd(), y, g.constant(np.ones(8, np.float32), "K"))))
     assert check_same_values(g.seal()) == ["MatMul + BiasAdd + Relu"]
+
+
+@pytest.mark.parametrize(("bounds", "high"), [(Relu(), np.inf), (Relu6(), 6), (Clip(0, 2), 2)])
+def test_fused_bounds_keep_nan_and_infinity_but_make_nan_of_minus_infinity(
+    bounds: object, high: float
+) -> None:
+    g = Graph("special")
+    x, mask = g.input("x", {"M": 1, "K": 5}), g.input("mask", {"M": 1, "N": 5})
+    y = g.add(MatMul("K"), x, g.constant(np.eye(5, dtype=np.float32), "K N"))
+    g.output(g.add(bounds, g.add(Add(), y, mask)))
+    special = np.array([[np.nan, np.inf, -np.inf, -1, 1]], np.float32)
+    with Session(g) as session:
+        assert len(labels(session)) == 1
+        [found] = session.run(None, {"x": np.zeros((1, 5), np.float32), "mask": special})
+    np.testing.assert_array_equal(found, [[np.nan, high, np.nan, 0, 1]])
 
 
 def test_inner_values_can_be_asked_for() -> None:
