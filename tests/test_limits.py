@@ -12,6 +12,7 @@ from ops import Conv2D, Relu
 from ptensor.evaluation import Decision
 from resolver.extended import OpNode
 from tests.operators.test_ways import OFFERING
+from vtensor.errors import NativeError
 from vtensor.graph import Graph
 from vtensor.runtime import limits as module
 from vtensor.runtime.limits import Limits, limits
@@ -43,6 +44,36 @@ def test_the_fastest_way_of_each_heavy_node_adds_up(monkeypatch: pytest.MonkeyPa
     assert set(asked.values()) == {1}  # nodes of equal sizes are measured once
     assert len(asked) > 2
     assert (found.warm_ns, found.nodes) == (3 * (100 - len(asked)), 3)
+
+
+@pytest.mark.parametrize(("running", "wanted"), [(1, 100), (0, 200)])
+def test_ways_that_fail_are_left_out(
+    running: int, wanted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where none is left, the node's own decision counts."""
+    tried: list[Decision] = []
+
+    def clock(node: OpNode, values: Mapping[str, VTensor], _: object) -> int:
+        if not node.decision.form:
+            return 200
+        tried.append(node.decision)
+        if len(tried) > running:
+            raise NativeError("out of luck")
+        return 100
+
+    monkeypatch.setattr(module, "node_ns", clock)
+    with Session(network(1), threads=1) as session:
+        assert limits(session).warm_ns == wanted
+    assert len(tried) > 1
+
+
+def test_a_node_that_runs_in_no_way_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> int:
+        raise NativeError("out of luck")
+
+    monkeypatch.setattr(module, "node_ns", fail)
+    with Session(network(1), threads=1) as session, pytest.raises(NativeError, match="luck"):
+        limits(session)
 
 
 def test_it_is_measured() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -88,6 +89,25 @@ def test_a_file_that_is_no_such_database_is_put_aside(
     assert fresh.get("call", "way") is None
     fresh.put("call", "way", 8)
     assert kept() == 8
+
+
+@pytest.mark.parametrize("before", [(), ("CREATE TABLE pages (page)", "DROP TABLE pages")])
+def test_a_database_that_another_process_is_just_making_is_empty(
+    folder: Path, caplog: pytest.LogCaptureFixture, before: Sequence[str]
+) -> None:
+    folder.mkdir()
+    file = folder / "timings.sqlite"
+    with closing(sqlite3.connect(file)) as base, base:
+        for statement in before:
+            base.execute(statement)
+        base.commit()
+        assert (file.stat().st_size > 0) == bool(before)
+        base.execute("BEGIN IMMEDIATE")
+        reader = Timings("here")
+        assert [*folder.glob("*.broken")] == []
+    reader.put("call", "way", 7)
+    assert kept() == 7
+    assert caplog.text == ""
 
 
 def test_a_value_that_is_no_time_is_not_believed(folder: Path) -> None:

@@ -175,6 +175,13 @@ def test_a_call_has_a_budget(
     assert 0 < len(asked) < rows / 3
 
 
+def test_another_vtensor_has_times_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = tuning.environment(1)
+    assert tuning.environment(1) == ours
+    monkeypatch.setattr(tuning, "__version__", "another")
+    assert tuning.environment(1) != ours
+
+
 def test_a_way_that_fails_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(node: OpNode, values: Mapping[str, VTensor], _: object) -> int:
         if node.decision.form:

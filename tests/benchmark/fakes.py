@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from vtensor.benchmark.peer import Array, Peer, Task
-from vtensor.errors import PeerError
+from vtensor.errors import NativeError, PeerError
 
 
 class Agrees(Peer):
@@ -88,6 +88,21 @@ class Raises(Agrees):
 
     def load(self, task: Task) -> None:
         raise ZeroDivisionError("one over nothing")
+
+
+class ClosesItsPipe(Agrees):
+    """Closes whatever files it has, and lives on."""
+
+    def load(self, task: Task) -> None:
+        os.closerange(3, 1 << 10)
+        time.sleep(3600)
+
+
+class HasNoLimits(Agrees):
+    """Cannot measure them."""
+
+    def limits(self) -> dict[str, float]:
+        raise NativeError("out of luck")
 
 
 class Dies(Agrees):

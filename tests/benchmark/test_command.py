@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
+from eval import bench
 from eval.bench import cases
 from tests.benchmark.support import fakes, product, relu, task_of
 from vtensor import load_onnx
 from vtensor.benchmark import plot as drawing
 from vtensor.benchmark.ours import VTensor
 from vtensor.benchmark.race import OURS
+from vtensor.benchmark.report import Case
 from vtensor.cli import app
 from vtensor.commands import bench as command
-from vtensor.errors import PeerError
+from vtensor.errors import InputError, PeerError
 
 QUICK = ("--rounds", "2", "--seconds", "0.002", "--threads", "1")
 
@@ -31,6 +36,7 @@ KEYS = {
     dict: ("times", "limits_s", "ratio"),
     list: ("rounds_s",),
 }
+MAY_BE_NONE = {"version", "reason", "no_limits"}
 
 
 def vtensor(*arguments: object) -> Result:
@@ -41,7 +47,7 @@ def vtensor(*arguments: object) -> Result:
 @pytest.fixture
 def peers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Made-up peers are known, too."""
-    for name, place in fakes("Agrees", "Disagrees", "Absent", "SaysNothing").items():
+    for name, place in fakes("Agrees", "Disagrees", "Absent", "SaysNothing", "HasNoLimits").items():
         monkeypatch.setitem(command.PEERS, name, place)
 
 
@@ -64,7 +70,7 @@ def test_json_has_all_of_it(tmp_path: Path) -> None:
     for row in (ours, peer):
         for kind, keys in KEYS.items():
             assert {type(row[key]) for key in keys} == {kind}
-        assert row.keys() == {key for keys in KEYS.values() for key in keys} | {"version", "reason"}
+        assert row.keys() == {key for keys in KEYS.values() for key in keys} | MAY_BE_NONE
         assert row["times"]["runs"] == sum(map(len, row["rounds_s"]))
     assert ours["ratio"] == {"value": 1, "low": 1, "high": 1}
     assert data["means"] == [
@@ -115,6 +121,36 @@ def test_times_stay_of_who_fails_after_them(tmp_path: Path, peers: None) -> None
     assert row["ratio"]["value"] > 0
     assert "SaysNothing failed: NotImplementedError: it does not tell" in ran.stderr
     assert "SaysNothing" in vtensor(relu(tmp_path), "--peers", "SaysNothing", *QUICK).stdout
+
+
+def interrupted(what: BaseException) -> Iterator[Case]:
+    """A model, and then no second one."""
+    with TemporaryDirectory() as folder:
+        task = task_of(relu(Path(folder)))
+        yield Case("relu", task.model, task.feeds)
+    raise what
+
+
+@pytest.mark.parametrize(
+    ("what", "code"),
+    [(ZeroDivisionError(), 1), (InputError("no more"), 1), (KeyboardInterrupt(), 130)],
+)
+def test_what_is_raised_between_models_leaves_the_rows_before_it(
+    what: BaseException, code: int, peers: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "cases", lambda *_: interrupted(what))
+    networks = typer.Typer()
+    networks.command()(bench.main)
+    ran = CliRunner().invoke(networks, ["--peers", "Absent", *QUICK, "--json"])
+    assert ran.exit_code == code
+    assert json.loads(ran.stdout)["rows"][0]["status"] == "timed"
+
+
+def test_limits_that_are_absent_are_named(tmp_path: Path, peers: None) -> None:
+    ran = vtensor(relu(tmp_path), "--peers", "HasNoLimits", *QUICK)
+    assert ran.exit_code == 0, ran.output
+    assert "HasNoLimits" in ran.stdout
+    assert "relu, f32: HasNoLimits has no limits: out of luck" in ran.stderr
 
 
 def test_our_own_limits_are_shown(tmp_path: Path, peers: None) -> None:

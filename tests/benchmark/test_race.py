@@ -10,11 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.benchmark.fakes import HasNoLimits
 from tests.benchmark.support import SETTINGS, fakes, relu, task_of, worker
 from vtensor.benchmark import process
 from vtensor.benchmark.messages import Finished, Loaded, Timed
-from vtensor.benchmark.process import Gone
+from vtensor.benchmark.peer import Task
+from vtensor.benchmark.process import Gone, Worker
 from vtensor.benchmark.race import OURS, Contender, race
+from vtensor.benchmark.worker import finished
 
 #: Who is not timed, what became of it, and why.
 LEFT = {
@@ -138,6 +141,33 @@ def test_a_worker_that_hangs_is_given_up(tmp_path: Path) -> None:
         one.ask(task_of(relu(tmp_path)), Loaded, 60)
         with pytest.raises(Gone, match=r"no answer within 0\.2 s"):
             one.ask(0.0, Timed, 0.2)
+
+
+def test_a_worker_that_is_never_imported_is_given_up() -> None:
+    task = Task(Path("large"), {"x": np.zeros(1 << 20)}, 1, "f32")  # more than a pipe holds
+    begin = time.monotonic()
+    with (
+        Worker("tests.benchmark.hangs:Peer", 1) as one,
+        pytest.raises(Gone, match=r"no answer within 0\.2 s"),
+    ):
+        one.ask(task, Loaded, 0.2)
+    assert time.monotonic() - begin < 60
+
+
+def test_a_worker_that_closes_its_pipe_and_lives_on_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "REST_S", 0.1)
+    with (
+        worker("ClosesItsPipe") as one,
+        pytest.raises(Gone, match="its process closed the pipe, and lives on"),
+    ):
+        one.ask(task_of(relu(tmp_path)), Loaded, 60)
+
+
+def test_limits_that_cannot_be_measured_take_nothing_else_with_them() -> None:
+    found = finished(HasNoLimits())
+    assert (found.conversions, found.limits, found.no_limits) == (7, {}, "out of luck")
 
 
 def test_a_worker_sleeps_when_it_has_answered(tmp_path: Path) -> None:

@@ -14,9 +14,15 @@ from vtensor.errors import PeerError
 #: the bound tells another network, and no more.
 BOUNDS: Mapping[Precision, float] = {"f32": 1e-4, "bf16": 0.75}
 
+#: Kinds of NumPy's types that hold text, bytes, objects.
+_NO_NUMBERS = frozenset("UTSO")
+
 
 def difference(ours: Sequence[Array], theirs: Sequence[Array]) -> float:
-    """The largest difference of any output, of that output's largest value; NaN if one is NaN.
+    """The largest difference of any output, of that output's largest finite value.
+
+    Equal infinities, and NaN in both, differ by nothing; one alone is infinite, or NaN. What holds
+    no numbers is equal, or infinitely different.
 
     Raises:
         PeerError: there are other outputs, or of other sizes.
@@ -32,7 +38,9 @@ def difference(ours: Sequence[Array], theirs: Sequence[Array]) -> float:
 
 
 def _relative(ours: Array, theirs: Array) -> float:
-    if not ours.size:
-        return 0.0
-    a, b = ours.astype(np.float64), theirs.astype(np.float64)
-    return float(np.abs(a - b).max() / (np.abs(a).max() or 1.0))
+    if {ours.dtype.kind, theirs.dtype.kind} & _NO_NUMBERS:
+        return 0.0 if np.array_equal(ours, theirs) else np.inf
+    a, b = ours.astype(np.complex128), theirs.astype(np.complex128)
+    apart = (a != b) & ~(np.isnan(a) & np.isnan(b))
+    largest = np.abs(a[np.isfinite(a)]).max(initial=0.0) or 1.0
+    return float(np.abs(a[apart] - b[apart]).max(initial=0.0) / largest)

@@ -1,4 +1,7 @@
-"""What a worker answers over its pipe. It is asked with a Task, with a round's seconds, or None."""
+"""What a worker says over its pipe: first that it listens, then an answer to each request.
+
+It is asked with a Task, with a round's seconds, or None.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vtensor.benchmark.peer import Array
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Unasked: the peer's module is imported. What is sent before might wait for ever."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +34,15 @@ class Timed:
 
 @dataclass(frozen=True)
 class Finished:
-    """To None: the most memory that the process held, and what the peer says of itself."""
+    """To None: the most memory that the process held, and what the peer says of itself.
+
+    ``no_limits`` says why there are no limits, where the peer has some and could not tell them.
+    """
 
     peak_bytes: int | None
     conversions: int | None
     limits: Mapping[str, float]
+    no_limits: str | None = None
 
 
 @dataclass(frozen=True)
@@ -41,4 +53,4 @@ class Refused:
     failed: bool
 
 
-Answer = Loaded | Timed | Finished | Refused
+Answer = Ready | Loaded | Timed | Finished | Refused

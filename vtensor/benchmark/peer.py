@@ -77,7 +77,11 @@ class Peer(ABC):
         return None
 
     def limits(self) -> Mapping[str, float]:
-        """Seconds below which this peer's own kernels cannot come, by what they are called."""
+        """Seconds below which this peer's own kernels cannot come, by what they are called.
+
+        Raises:
+            VTensorError: they cannot be measured.
+        """
         return {}
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from vtensor.benchmark.messages import Answer, Refused
+from vtensor.benchmark.messages import Answer, Ready, Refused
 from vtensor.benchmark.peer import Task
 from vtensor.errors import VTensorError
 
@@ -58,27 +58,26 @@ class Worker:
             start_new_session=True,  # so that what it starts can be ended with it
         )
         theirs.close()
+        self._ready = False
 
     def ask(self, request: Task | float | None, wanted: type[A], limit_s: float) -> A:
         """Send a request, wait for its answer, and for the process to sleep again.
 
         Args:
             request, wanted: as ``messages.py`` pairs them.
-            limit_s: seconds that the answer may take.
+            limit_s: seconds that the answer may take, and the import of the peer before the first.
 
         Raises:
             Gone: it refused, failed, died, or took too long.
         """
         try:
+            if not self._ready:
+                self._receive(Ready, limit_s)
+                self._ready = True
             self._pipe.send(request)
-            if not self._pipe.poll(limit_s):
-                raise Gone(f"no answer within {limit_s:g} s")
-            answer = self._pipe.recv()
+            answer = self._receive(wanted, limit_s)
         except (EOFError, OSError):
             raise Gone(self._death()) from None
-        if isinstance(answer, Refused):
-            raise Gone(answer.reason, failed=answer.failed)
-        assert isinstance(answer, wanted), f"{answer} answers {request}"
         self._rest()
         return answer
 
@@ -106,6 +105,16 @@ class Worker:
     ) -> None:
         self.close()
 
+    def _receive(self, wanted: type[A], limit_s: float) -> A:
+        """The next answer."""
+        if not self._pipe.poll(limit_s):
+            raise Gone(f"no answer within {limit_s:g} s")
+        answer = self._pipe.recv()
+        if isinstance(answer, Refused):
+            raise Gone(answer.reason, failed=answer.failed)
+        assert isinstance(answer, wanted), f"{answer} in place of {wanted}"
+        return answer
+
     def _rest(self) -> None:
         """Wait until no thread of the process runs: pools of threads spin before they sleep.
 
@@ -119,7 +128,10 @@ class Worker:
             time.sleep(LOOK_S)
 
     def _death(self) -> str:
-        code = self._process.wait()
+        try:
+            code = self._process.wait(REST_S)
+        except subprocess.TimeoutExpired:
+            return "its process closed the pipe, and lives on"
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         self._log.seek(0)
         lines = self._log.read().strip().splitlines()

@@ -6,13 +6,12 @@ The keys of a report are those of ``--json``: ``machine``, ``settings``, ``rows`
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from vtensor.benchmark.agreement import BOUNDS
-from vtensor.benchmark.machine import machine
 from vtensor.benchmark.peer import Array, Precision, Task
 from vtensor.benchmark.race import OURS, Advance, Contender, Settings, race
 from vtensor.benchmark.summary import Logs, Summary, log_ratios, mean_ratio
@@ -36,8 +35,8 @@ def measure(
     precisions: Collection[Precision],
     settings: Settings,
     advance: Advance,
-) -> Report:
-    """Race on every model in every precision.
+) -> Iterator[Row]:
+    """Race on every model in every precision; rows come when their race is over.
 
     Args:
         cases: may be made one by one, while races run.
@@ -46,13 +45,13 @@ def measure(
         settings: of each race.
         advance: is told what is being done.
     """
-    about = machine()  # before we are the load ourselves
-    rows = [
-        row
-        for case in cases
-        for precision in precisions
-        for row in _rows(case, peers, precision, settings, advance)
-    ]
+    for case in cases:
+        for precision in precisions:
+            yield from _rows(case, peers, precision, settings, advance)
+
+
+def report_of(about: Mapping[str, Any], settings: Settings, rows: Sequence[Row]) -> Report:
+    """The rows of races on one machine with the same settings, and their means."""
     return {
         "machine": about,
         "settings": {**asdict(settings), "bounds": dict(BOUNDS)},
@@ -115,11 +114,12 @@ def _row(one: Contender, complete: bool) -> Row:
         "peak_bytes": finished and finished.peak_bytes,
         "conversions": finished and finished.conversions,
         "limits_s": finished and dict(finished.limits),
+        "no_limits": finished and finished.no_limits,
         "rounds_s": [list(seconds) for seconds in one.rounds],
         "ratio": None,
     }
 
 
-def failed(report: Report) -> bool:
+def failed(rows: Iterable[Row]) -> bool:
     """True if a peer disagreed or failed; one that is absent or refuses makes nothing fail."""
-    return any(row["status"] in ("disagrees", "failed") for row in report["rows"])
+    return any(row["status"] in ("disagrees", "failed") for row in rows)

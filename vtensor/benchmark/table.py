@@ -55,9 +55,11 @@ def notes(report: Report) -> Iterator[str]:
         if group != OUR_PRECISION:
             yield f"beside peers in {group} VTensor runs in {OUR_PRECISION}: it has no {group} yet"
     for row in report["rows"]:
+        who = f"{row['model']}, {row['precision']}: {row['peer']}"
         if row["status"] != "timed":
-            who = f"{row['model']}, {row['precision']}: {row['peer']}"
             yield f"{who} {row['status']}: {row['reason']}"
+        if row["no_limits"]:
+            yield f"{who} has no limits: {row['no_limits']}"
 
 
 def _cells(row: Row) -> Iterator[str]:

@@ -12,9 +12,9 @@ from time import perf_counter
 
 import numpy as np
 
-from vtensor.benchmark.messages import Answer, Finished, Loaded, Refused, Timed
+from vtensor.benchmark.messages import Answer, Finished, Loaded, Ready, Refused, Timed
 from vtensor.benchmark.peer import Peer, Task, peer_at
-from vtensor.errors import PeerError
+from vtensor.errors import PeerError, VTensorError
 
 #: How Linux calls the most memory that a process has held. ``ru_maxrss`` would not do: it begins
 #: with what the process held that started this one.
@@ -24,6 +24,7 @@ _PEAK = "VmHWM:"
 def serve(peer: Peer, pipe: Connection) -> None:
     """Answer until the other end is closed."""
     try:
+        pipe.send(Ready())
         while True:
             try:
                 pipe.send(answer(peer, pipe.recv()))
@@ -39,10 +40,7 @@ def answer(peer: Peer, request: Task | float | None) -> Answer:
     """What is done for one request."""
     if isinstance(request, Task):
         return load(peer, request)
-    if request is None:
-        peak = peak_bytes()  # before what follows takes more
-        return Finished(peak, peer.conversions(), dict(peer.limits()))
-    return timed(peer, request)
+    return finished(peer) if request is None else timed(peer, request)
 
 
 def load(peer: Peer, task: Task) -> Loaded:
@@ -65,6 +63,16 @@ def timed(peer: Peer, budget_s: float) -> Timed:
         peer.run()
         seconds.append(perf_counter() - begin)
     return Timed(seconds)
+
+
+def finished(peer: Peer) -> Finished:
+    """What is known at the end; limits that cannot be measured take nothing else with them."""
+    peak = peak_bytes()  # before what follows takes more
+    conversions = peer.conversions()
+    try:
+        return Finished(peak, conversions, dict(peer.limits()))
+    except VTensorError as error:
+        return Finished(peak, conversions, {}, str(error))
 
 
 def peak_bytes() -> int | None:

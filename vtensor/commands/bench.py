@@ -11,10 +11,11 @@ import typer
 from rich.console import Console
 
 from vtensor.benchmark.agreement import BOUNDS
+from vtensor.benchmark.machine import machine
 from vtensor.benchmark.peer import Precision
 from vtensor.benchmark.plot import check_plot, plot
 from vtensor.benchmark.race import Settings
-from vtensor.benchmark.report import Case, failed, measure
+from vtensor.benchmark.report import Case, Report, Row, failed, measure, report_of
 from vtensor.benchmark.table import notes, tables
 from vtensor.commands.given import ValueOption, make_feeds, read_arrays
 from vtensor.commands.shared import (
@@ -99,14 +100,28 @@ def present(
 ) -> None:
     """Measure, and print tables or JSON; draw, where a plot is asked for.
 
+    What is known when something is raised, or somebody interrupts, is printed first.
+
     Raises:
         InputError: a plot cannot be drawn; nothing was measured.
         typer.Exit: code 1, a peer disagreed or failed.
     """
     if to:
         check_plot(to)
-    with progress("benchmark") as advance:
-        report = measure(cases, peers, precisions, settings, advance)
+    about, rows = machine(), list[Row]()  # before we are the load ourselves
+    try:
+        with progress("benchmark") as advance:
+            for row in measure(cases, peers, precisions, settings, advance):
+                rows.append(row)  # so those before an error stay
+    finally:
+        if rows:
+            show(report_of(about, settings, rows), to, as_json)
+    if failed(rows):
+        raise typer.Exit(1)
+
+
+def show(report: Report, to: Path | None, as_json: bool) -> None:
+    """Print a report, and draw it."""
     if as_json:
         print_json(report)
     else:
@@ -117,8 +132,6 @@ def present(
         print(f"note: {note}", file=sys.stderr)
     if to:
         plot(report, to)
-    if failed(report):
-        raise typer.Exit(1)
 
 
 def case_of(file: Path, shape: Sequence[str] | None, value: Sequence[str] | None) -> Case:

@@ -7,12 +7,14 @@ products of matrices. What else a network holds costs a session time, and these 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from resolver.evaluate import Resolution
 from resolver.extended import OpNode
 from resolver.probe import Prober
+from vtensor.errors import VTensorError
 from vtensor.runtime.budget import max_bytes_of
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.measure import alone, median_ns, node_ns, signature
@@ -50,6 +52,7 @@ def limits(session: Session) -> Limits:
 
     Raises:
         InputError: there is no plan yet.
+        VTensorError: a heavy node does not run alone, however its library offers it.
     """
     origin = session.plan.graph.origin
     assert origin is not None, "a plan's graph has an origin"
@@ -67,10 +70,21 @@ def _limits(resolution: Resolution, executor: Executor) -> Limits:
             heavy.append(node)
             key = signature(node, values)
             if key not in warm:
-                ways = (replace(node, decision=way) for way in offer.ways or [node.decision])
-                warm[key] = min(node_ns(way, values, executor) for way in ways)
+                ways = [replace(node, decision=way) for way in offer.ways]
+                warm[key] = _fastest_ns(node, ways, values, executor)
     total = sum(warm[signature(node, values)] for node in heavy)
     return Limits(total, chain_ns(heavy, values, executor) if heavy else 0, len(heavy))
+
+
+def _fastest_ns(
+    node: OpNode, ways: Sequence[OpNode], values: Mapping[str, VTensor], executor: Executor
+) -> int:
+    """Of the ways that run; of the node as it is decided where none does."""
+    found = list[int]()
+    for way in ways:
+        with suppress(VTensorError):  # what is offered may be more than memory allows
+            found.append(node_ns(way, values, executor))
+    return min(found) if found else node_ns(node, values, executor)
 
 
 def chain_ns(nodes: Sequence[OpNode], values: Mapping[str, VTensor], executor: Executor) -> int:

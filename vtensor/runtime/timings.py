@@ -75,14 +75,17 @@ class Timings:
         self._known[call, way] = ns
         if self._kept:
             with self._forgiving(), self._database("rwc") as base:
+                if not _has_table(base):
+                    base.execute(_TABLE)
                 row = (self._environment, call, way, ns)
                 base.execute("INSERT OR REPLACE INTO timings VALUES (?, ?, ?, ?)", row)
 
     def _read(self) -> None:
         if self._file.exists():
             with self._database("ro") as base:
-                rows = base.execute(_READ, (self._environment,))
-                self._known = {(call, way): ns for call, way, ns in rows}
+                if _has_table(base):
+                    rows = base.execute(_READ, (self._environment,))
+                    self._known = {(call, way): ns for call, way, ns in rows}
 
     @contextmanager
     def _forgiving(self) -> Iterator[None]:
@@ -99,7 +102,6 @@ class Timings:
 
         Raises:
             OSError, sqlite3.OperationalError: it cannot be opened, read or written here and now.
-            sqlite3.DatabaseError: the file is broken, or none of ours.
         """
         writing = mode != "ro"
         if writing:
@@ -108,9 +110,16 @@ class Timings:
         with closing(sqlite3.connect(address, PATIENCE, uri=True)) as base, base:
             base.execute("PRAGMA synchronous = OFF")  # a lost file is measured again
             base.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
-            made = [text for (text,) in base.execute("SELECT sql FROM sqlite_master")]
-            if not made and writing:
-                base.execute(_TABLE)
-            elif made != [_TABLE]:
-                raise sqlite3.DatabaseError("no database of measured times, or one of another form")
             yield base
+
+
+def _has_table(base: sqlite3.Connection) -> bool:
+    """False in a database that some process is about to fill.
+
+    Raises:
+        sqlite3.DatabaseError: the file is broken, or none of ours.
+    """
+    made = [text for (text,) in base.execute("SELECT sql FROM sqlite_master")]
+    if made not in ([], [_TABLE]):
+        raise sqlite3.DatabaseError("no database of measured times, or one of another form")
+    return bool(made)

@@ -12,6 +12,7 @@ from libdesc.choice import Choice
 from libdesc.registry import registry
 from libdesc.transforms import LayoutChange
 from resolver.extended import OpNode
+from vtensor import __version__
 from vtensor.errors import VTensorError
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.measure import node_ns, signature, transform_ns
@@ -84,13 +85,16 @@ class Tuner:
 
 
 def environment(threads: int) -> str:
-    """What times depend on beside the call."""
+    """What times depend on beside the call.
+
+    oneDNN's ``ONEDNN_DEFAULT_FPMATH_MODE`` is not among it: every primitive is made strict.
+    """
     versions = [
         f"{library.name} {library.version()}"
         for library in sorted(registry().libraries.values(), key=lambda one: one.name)
         if not library.absent
     ]
-    return "; ".join([processor(), f"{threads} threads", *versions])
+    return "; ".join([f"vtensor {__version__}", processor(), f"{threads} threads", *versions])
 
 
 def processor() -> str:
