@@ -143,11 +143,15 @@ def test_a_worker_that_hangs_is_given_up(tmp_path: Path) -> None:
             one.ask(0.0, Timed, 0.2)
 
 
-def test_a_worker_that_is_never_imported_is_given_up() -> None:
+def test_a_worker_that_is_never_imported_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hangs.py").write_text("import time; time.sleep(3600)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     task = Task(Path("large"), {"x": np.zeros(1 << 20)}, 1, "f32")  # more than a pipe holds
     begin = time.monotonic()
     with (
-        Worker("tests.benchmark.hangs:Peer", 1) as one,
+        Worker("hangs:Peer", 1) as one,
         pytest.raises(Gone, match=r"no answer within 0\.2 s"),
     ):
         one.ask(task, Loaded, 0.2)
