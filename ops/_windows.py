@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple, Protocol
 
@@ -197,6 +198,20 @@ def convolution_cost(_op: object, _x: VTensor, w: VTensor, *rest: VTensor) -> in
     """A product and a sum for each element of y, the last operand, and each of its kernel."""
     kernel = prod(size for dim, size in w.dims.items() if dim not in "GO")
     return 2 * rest[-1].num_elements * kernel
+
+
+def picks(op: Any, x: VTensor, w: VTensor) -> tuple[dict[str, int], Any] | None:
+    """The elements that a convolution by a single one reads; as ``picks`` of ``operator``."""
+    dims = spatial(x.dims)
+    if any(op.pads) or any(w.size(dim.lower()) != 1 for dim in dims):
+        return None
+    return dict(zip(dims, op.strides, strict=True)), replace(op, strides=(1,) * len(dims))
+
+
+def thins(op: Any, x: VTensor, steps: Mapping[str, int]) -> Any:
+    """The window that takes larger steps; as ``thins`` of ``operator``."""
+    strides = zip(spatial(x.dims), op.strides, strict=True)
+    return replace(op, strides=tuple(stride * steps.get(dim, 1) for dim, stride in strides))
 
 
 def pool_cost(op: Any, _x: VTensor, y: VTensor, *_indices: VTensor) -> int:

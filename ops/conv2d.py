@@ -8,8 +8,10 @@ from ops._windows import (
     convolution_cost,
     counts,
     image_names,
+    picks,
     read_image,
     read_window,
+    thins,
     write_convolution,
 )
 from ops.biasadd import BiasAdd
@@ -63,6 +65,8 @@ def read_convolution(node: NodeReader, x: VTensor, w: VTensor) -> VTensor:
     dims={"x": "N C H W", "w": "G? O I h w", "y": "N C H W"},
     equal=[("w.G", "group"), ("x.C", "w.I * group"), ("y.C", "w.O * group")],
     cost=convolution_cost,
+    picks=picks,
+    thins=thins,
     linear={"w": {"C": "G O"}},
     onnx=Spelling("Conv", 1, _read, convolution_names, write=write_convolution),
 )

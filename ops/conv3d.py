@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from libdesc import guideline, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, convolution
-from ops._windows import convolution_cost, counts, image_order, write_convolution
+from ops._windows import convolution_cost, counts, image_order, picks, thins, write_convolution
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.operators import Context, operator, param, written
 from vtensor.tensor import VTensor
@@ -18,6 +18,8 @@ Six = tuple[int, int, int, int, int, int]
     dims={"x": "N C D H W", "w": "G? O I d h w", "y": "N C D H W"},
     equal=[("w.G", "group"), ("x.C", "w.I * group"), ("y.C", "w.O * group")],
     cost=convolution_cost,
+    picks=picks,
+    thins=thins,
     linear={"w": {"C": "G O"}},
     onnx=written("Conv", 1, write_convolution),
 )

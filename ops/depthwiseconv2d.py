@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from libdesc import eigen, guideline, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, convolution
-from ops._windows import convolution_cost, counts, write_convolution
+from ops._windows import convolution_cost, counts, picks, thins, write_convolution
 from ptensor import PTensor, lib_tagger
 from vtensor.operators import Context, Pads, Pair, operator, param, written
 from vtensor.tensor import VTensor
@@ -15,6 +15,8 @@ from vtensor.tensor import VTensor
     dims={"x": "N C H W", "w": "G O I h w", "y": "N C H W"},
     equal=[("x.C", "w.G"), ("w.I", "1"), ("y.C", "w.G * w.O")],
     cost=convolution_cost,
+    picks=picks,
+    thins=thins,
     linear={"w": {"C": "G O"}},
     onnx=written("Conv", 1, write_convolution),
 )

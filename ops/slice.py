@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from libdesc import invoker
+from libdesc import guideline, invoker, onednn
 from ops._names import axes_of, same_names
 from ops._normalizations import positions
 from ptensor import Layout, PTensor, lib_tagger
@@ -69,6 +69,7 @@ def _write(node: NodeWriter, op: Slice) -> None:
 @operator(
     "Slice",
     dims={"x": "*", "y": "*"},
+    structural="slice",
     onnx=[
         Spelling("Slice", 1, _read, same_names, write=_write),
         Spelling("Split", 2, _read_split, _split_names),
@@ -123,6 +124,21 @@ def _places(op: Slice, x: VTensor) -> dict[str, range]:
         first = min(max(start, 0), high)
         places[dim] = range(first, min(max(end, low), high), step)
     return places
+
+
+def _forward(op: Slice, x: VTensor, y: VTensor) -> bool | str:
+    return min(op.steps, default=1) > 0 or "runs forward"
+
+
+@invoker("Slice", library="onednn", dtypes=["f32", "bf16", "f16"], when=_forward)
+def onednn_slice(ctx: Context, op: Slice, x: VTensor, y: VTensor) -> None:
+    src, dst = PTensor(x), PTensor(y)
+    cut = onednn.Slice(src, dst, _places(op, x), post=ctx.post)
+    for tensor in (src, dst):
+        tensor.require(guideline("onednn", tensor))
+    if lib_tagger("onednn", [src], [dst]):
+        return
+    cut()
 
 
 @invoker("Slice", library="numpy", python=True)

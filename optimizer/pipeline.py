@@ -19,6 +19,7 @@ from optimizer.lho import hoist
 from optimizer.settings import Settings
 from optimizer.share import share
 from optimizer.sink import rise, sink
+from optimizer.thin import thin
 from resolver.extended import ExtendedGraph, Origin
 from resolver.modes import aware, held
 from vtensor.errors import InputError
@@ -27,7 +28,11 @@ from vtensor.graph import Graph
 Pass = Callable[[ExtendedGraph, Settings], ExtendedGraph]
 
 #: Every simplification that there is, by name, in the order in which they run.
-SIMPLIFICATIONS: dict[str, Callable[[Graph, Choice], Graph]] = {"fold": fold, "fuse": fuse}
+SIMPLIFICATIONS: dict[str, Callable[[Graph, Choice], Graph]] = {
+    "fold": fold,
+    "thin": thin,
+    "fuse": fuse,
+}
 
 
 def _instead(mode: Callable[[Origin], ExtendedGraph]) -> Pass:
@@ -62,7 +67,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
     "none": (),
     "lho": ("lho",),
     "ewo": ("lho", "ewo", "lho"),
-    "all": ("fold", "fuse", "lho", "ewo", "lho", "sink", "rise", "share", "cancel"),
+    "all": ("fold", "thin", "fuse", "lho", "ewo", "lho", "sink", "rise", "share", "cancel"),
 }
 
 

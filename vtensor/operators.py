@@ -167,6 +167,8 @@ class Naming(Protocol):
 #: See ``operator``.
 Linear = Mapping[str, Mapping[str, str]]
 Affine = Callable[..., tuple[Any, Any] | None]
+Picks = Callable[..., tuple[Mapping[str, int], Any] | None]
+Thins = Callable[[Any, VTensor, Mapping[str, int]], Any]
 
 
 @dataclass(frozen=True)
@@ -249,6 +251,8 @@ class OperatorInfo:
     linear: Linear = field(default_factory=dict)
     affine: Affine | None = None
     post: Post | None = None
+    picks: Picks | None = None
+    thins: Thins | None = None
     file: str = ""
     line: int = 0
 
@@ -285,9 +289,9 @@ class OperatorInfo:
 
 
 #: Kinds of structural operators; ``rename`` takes ((old, new), ...), ``reshape`` takes
-#: ((name, size), ...), ``bias`` nothing: it adds its second operand along that one's dims. The
-#: others are added as ONNX spells them first.
-STRUCTURAL = ("rename", "reshape", "identity", "concat", "gather", "bias")
+#: ((name, size), ...), ``slice`` axes and their starts, ends and steps, ``bias`` nothing: it adds
+#: its second operand along that one's dims. The others are added as ONNX spells them first.
+STRUCTURAL = ("rename", "reshape", "identity", "concat", "gather", "bias", "slice")
 
 #: Those whose output is their input's memory under other dims.
 VIEWS = ("rename", "reshape", "identity")
@@ -310,6 +314,8 @@ def operator(
     linear: Linear | None = None,
     affine: Affine | None = None,
     post: Post | None = None,
+    picks: Picks | None = None,
+    thins: Thins | None = None,
 ) -> Callable[[type[T]], type[T]]:
     """Register a class as an operator.
 
@@ -335,6 +341,11 @@ def operator(
             two, or None where the output is not affine in that input.
         post: what an instance does to its one operand that is not stored yet, if it may be fused
             behind another operator.
+        picks: says which elements of the first input are read, where those are every so manieth
+            along some dims, from the first on. It is given the instance and the inputs; it returns
+            the steps by dim, and what does the same to the elements picked; else None.
+        thins: makes an instance that computes every so manieth element of the output along some
+            dims, from the first on, from the instance, the first input, and the steps by dim.
 
     Raises:
         GraphError: the name is taken, or ``dims`` and ``compute`` disagree.
@@ -384,6 +395,8 @@ def operator(
             linear or {},
             affine,
             post,
+            picks,
+            thins,
             here,
             inspect.getsourcelines(cls)[1],
         )

@@ -6,7 +6,7 @@ The routines here are what invokers describe their calls with. Importing them lo
 from libdesc.onednn.routines_matrix import MatMul
 from libdesc.onednn.routines_norm import BatchNormalization, LayerNormalization, Lrn, Softmax
 from libdesc.onednn.routines_pointwise import Binary, Clip, Eltwise, Prelu
-from libdesc.onednn.routines_shape import Concat, Pad, Reduction
+from libdesc.onednn.routines_shape import Concat, Pad, Reduction, Slice
 from libdesc.onednn.routines_window import Convolution, Deconvolution, Pooling, Resampling
 
 __all__ = [
@@ -25,5 +25,6 @@ __all__ = [
     "Prelu",
     "Reduction",
     "Resampling",
+    "Slice",
     "Softmax",
 ]

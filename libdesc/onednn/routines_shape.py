@@ -116,6 +116,60 @@ def _zero(dnnl: ModuleType, dst: Desc) -> Primitive:
     return primitive
 
 
+class Slice(FollowingRoutine):
+    """Every so manieth element of a tensor, from some on.
+
+    Args:
+        src, dst: the same dims.
+        places: by dim, those elements of src that dst has, none running backwards.
+        post: operators fused behind it.
+    """
+
+    def __init__(
+        self,
+        src: PTensor,
+        dst: PTensor,
+        places: Mapping[str, range],
+        post: Sequence[Follower] = (),
+    ) -> None:
+        order = canonical_order(src.dims)
+        super().__init__([Operand("src", src, order), Operand("dst", dst, order)], post)
+        self.places = [places.get(dim, range(src.dims.get(dim, 1))) for dim in order or ("",)]
+
+    def row(self, layout: Layout) -> Row:
+        """Both in one layout."""
+        return [layout] * 2
+
+    def layouts(self, primitive: Primitive) -> list[Layout]:
+        """Those of the row: the primitive sees a part of src."""
+        return layouts_of(primitive, self.operands[1:]) * 2
+
+    def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
+        """The primitive on a part of src, and dst."""
+        src, dst = descs
+        primitive: Primitive = dnnl.reorder(self._part(dnnl, src), dst)
+        return primitive
+
+    def _part(self, dnnl: ModuleType, src: Desc) -> Desc:
+        """The elements of src that are taken, where they lie."""
+        counts, starts = [len(part) for part in self.places], [part.start for part in self.places]
+        steps = [part.step if len(part) > 1 else 1 for part in self.places]
+        if not src.inner_blocks and not any(starts):
+            strides = [stride * step for stride, step in zip(src.strides, steps, strict=True)]
+            strided: Desc = dnnl.Desc.strided(counts, src.dtype, strides)
+            return strided
+        rows = list(zip(src.dims, counts, starts, steps, strict=True))
+        near = [(size, 0) if step > 1 else (n, start) for size, n, start, step in rows]
+        part = src.submemory(*([row[i] for row in near] for i in (0, 1)))
+        if all(step == 1 for step in steps):
+            return part
+        if any(step > 1 and n * step != size for size, n, _, step in rows):
+            raise Decline("has no steps that do not divide a dim, in blocks or behind a start")
+        split = part.reshape([one for _, n, _, step in rows for one in (n, step)])
+        offsets = [at for _, _, start, step in rows for at in (0, start if step > 1 else 0)]
+        return split.submemory([at for n in counts for at in (n, 1)], offsets).reshape(counts)
+
+
 def loss(reorder: Primitive, source: Desc, target: Desc) -> str:
     """What a reorder loses, or nothing."""
     if reorder.kernel.startswith("simple") and source.dtype == target.dtype in ("bf16", "f16"):

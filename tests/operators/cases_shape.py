@@ -153,8 +153,15 @@ CASES.update(
             ),
         ],
         "Slice": [
-            Case(Slice(("C", "W"), (3, -1), (99, -99), (2, -2)), (IMAGE,)),
-            Case(Slice(("H",), (3,), (3,), (1,)), (IMAGE,)),
+            Case(Slice(("C", "W"), (3, -1), (99, -99), (2, -2)), (IMAGE,), refused=("onednn",)),
+            Case(Slice(("H",), (3,), (3,), (1,)), (IMAGE,), refused=("onednn",)),
+            Case(Slice(("W", "H", "C"), (1, -4, 8), (6, 99, 16), (2, 1, 1)), (IMAGE,)),
+            Case(Slice(("H", "W", "N"), (0, 0, 0), (9, 9, 1), (2, 3, 2)), (IMAGE,)),
+            Case(Slice(("C",), (0,), (99,), (2,)), (IMAGE,), refused=("onednn",)),
+            Case(Slice(("C",), (0,), (99,), (4,)), ("N=2 C=16 H=5 W=6",)),
+            Case(Slice(("C",), (1,), (99,), (4,)), ("N=2 C=16 H=5 W=6",)),
+            Case(Slice(("H",), (1,), (9,), (2,)), (IMAGE,), refused=("onednn",)),
+            Case(Slice(("A",), (1,), (3,), (1,)), ("A=3 B=4",)),
         ],
         "SpaceToDepth": [
             Case(SpaceToDepth(2, mode), ("N=2 C=3 H=4 W=6",)) for mode in ("DCR", "CRD")

@@ -1,0 +1,158 @@
+"""Nothing is computed that nobody reads.
+
+    picks(relu(x * w + r))  becomes  relu(thinned(x * w) + slice(r))
+
+Where all who read a value take every so manieth element of it along some dims, a window of one
+element that steps by two, the value has these elements alone: the windows that make it step further
+instead. Element-wise nodes between have nothing to do with it but fewer elements; another operand
+of theirs is made so too, or cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from libdesc.choice import EVERY, Choice
+from optimizer.readers import Readers
+from vtensor.errors import VTensorError
+from vtensor.graph import Graph, Node
+from vtensor.operators import Context, info_of, label_of, run_compute, structural_operator
+from vtensor.tensor import Option, VTensor
+
+Steps = Mapping[str, int]
+
+
+def thin(graph: Graph, choice: Choice = EVERY) -> Graph:  # noqa: ARG001
+    """The same graph, with values that have no elements which nobody reads.
+
+    A value that is an output has all of them. So has one that no window makes, or for which more
+    operands would have to be cut than windows have less to do.
+
+    Args:
+        graph: sealed; it is not changed.
+        choice: not asked: a node that is pinned to a library stays there.
+    """
+    made = replace(graph, values=dict(graph.values), nodes=dict(graph.nodes))
+    for value in reversed([name for node in graph.nodes.values() for name in node.outputs]):
+        readers = Readers(made)
+        if (picked := _picked(made, readers.all(value))) is not None:
+            steps, without = picked
+            change = _Change(made, readers, steps)
+            if change.made(value) and 0 < change.windows >= len(change.cuts):
+                made.values.update(change.values)
+                made.nodes = dict(change.order(without))
+    return made
+
+
+def _picked(graph: Graph, nodes: list[Node]) -> tuple[Steps, dict[str, Node]] | None:
+    """The elements that all of some nodes read of their first input, and the nodes on those alone;
+    None where one reads others, or every element.
+    """
+    without, found = dict[str, Node](), list[Steps]()
+    for node in nodes:
+        picks = info_of(node.op).picks
+        given = [graph.values[name] for name in node.inputs]
+        picked = picks(node.op, *given) if picks and len({*node.inputs}) == len(given) else None
+        if picked is None:
+            return None
+        steps, op = picked
+        found.append({dim: step for dim, step in steps.items() if step > 1})
+        without[node.name] = replace(node, op=op, op_name=label_of(op))
+    if not found or not found[0] or any(steps != found[0] for steps in found):
+        return None
+    return found[0], without
+
+
+@dataclass
+class _Change:
+    """What becomes of a value and of those that it is made of.
+
+    Attributes:
+        graph, readers: as it is.
+        steps: by dim, of the elements that are left.
+        values, nodes: those that change, by name.
+        cuts: nodes that take the elements of values that stay whole.
+        windows: how many nodes have less to do.
+    """
+
+    graph: Graph
+    readers: Readers
+    steps: Steps
+    values: dict[str, VTensor] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    cuts: tuple[Node, ...] = ()
+    windows: int = 0
+
+    def made(self, value: str) -> bool:
+        """Let a value have fewer elements; False where what makes it cannot do so."""
+        node = self.readers.maker(value)
+        if node is None or len(node.outputs) > 1:
+            return False
+        info, given = info_of(node.op), [self.graph.values[name] for name in node.inputs]
+        if info.thins is not None:
+            op = info.thins(node.op, given[0], self.steps)
+            self.nodes[node.name] = replace(node, op=op, op_name=label_of(op))
+            self.windows += 1
+            return self._computed(self.nodes[node.name])
+        if not info.elementwise:
+            return False
+        inputs = tuple(map(self._operand, node.inputs))
+        if "" in inputs:
+            return False
+        self.nodes[node.name] = replace(node, inputs=inputs)
+        return self._computed(self.nodes[node.name])
+
+    def _operand(self, name: str) -> str:
+        """What an element-wise node reads instead of a value; empty where that cannot be."""
+        dims = self.graph.values[name].dims
+        if all(dims.get(dim, 1) == 1 for dim in self.steps):
+            return name
+        before = dict(self.values), dict(self.nodes), self.cuts, self.windows
+        if self.readers.only(name) is not None and self.made(name):
+            return name
+        self.values, self.nodes, self.cuts, self.windows = before
+        return self._cut(name)
+
+    def _cut(self, name: str) -> str:
+        """Every so manieth element of a value, by a node of its own.
+
+        Only where steps divide a dim: then libraries can see the elements as a part of the memory.
+        """
+        whole = self.graph.values[name]
+        axes = tuple(dim for dim in self.steps if whole.dims.get(dim, 1) > 1)
+        ends, steps = tuple(map(whole.size, axes)), tuple(self.steps[dim] for dim in axes)
+        if any(end % step for end, step in zip(ends, steps, strict=True)):
+            return ""
+        op = structural_operator("slice").cls(axes, (0,) * len(axes), ends, steps)
+        made = f"{name}:thin"
+        while made in self.graph.values or made in self.values:
+            made += "'"
+        cut = Node(made, op, label_of(op), (name,), (made,))
+        self.cuts += (cut,)
+        self._computed(cut)
+        return made
+
+    def _computed(self, node: Node) -> bool:
+        """Have the value of a node as it now is; False where it is not the one that is wanted."""
+        given = [self.values.get(n) or self.graph.values[n] for n in node.inputs]
+        try:
+            [out] = run_compute(Context(node=node.name), node.op, given)
+        except VTensorError:
+            return False
+        [name] = node.outputs
+        self.values[name] = VTensor(out.dtype, out.dims, Option(name=name))
+        whole = self.graph.values.get(name)
+        wanted = whole and {d: -(-s // self.steps.get(d, 1)) for d, s in whole.dims.items()}
+        return wanted is None or dict(out.dims) == wanted
+
+    def order(self, others: Mapping[str, Node]) -> Iterator[tuple[str, Node]]:
+        """All nodes, those that change and these others in their places.
+
+        A cut comes as soon as it can: before windows that it may be fused behind as an operand.
+        """
+        makers = {name: self.readers.maker(name) for cut in self.cuts for name in cut.inputs}
+        yield from ((cut.name, cut) for cut in self.cuts if makers[cut.inputs[0]] is None)
+        for name, node in self.graph.nodes.items():
+            yield name, self.nodes.get(name) or others.get(name) or node
+            yield from ((cut.name, cut) for cut in self.cuts if makers[cut.inputs[0]] is node)

@@ -1,0 +1,244 @@
+"""Values that nobody reads whole have fewer elements, and nothing else changes."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eval.networks import build
+from libdesc.choice import Choice
+from ops import Add, Conv1D, Conv2D, Conv3D, DepthwiseConv2D, MaxPool, Relu
+from optimizer.pipeline import simplify
+from optimizer.thin import thin
+from resolver.extended import OpNode
+from tests.frontends.support import f32
+from tests.networks.test_built import SMALL
+from vtensor import Graph, Session
+from vtensor.tensor import VTensor
+
+LEVEL = ["thin"]
+
+
+def image(graph: Graph, side: int = 8, name: str = "x", channels: int = 4) -> VTensor:
+    return graph.input(name, {"N": 2, "C": channels, "H": side, "W": side})
+
+
+def window(
+    graph: Graph, x: VTensor, name: str, kernel: int = 1, step: int | tuple[int, int] = 1
+) -> VTensor:
+    """A convolution with pads that keep the size at step 1."""
+    w = graph.constant(f32(4, 4, kernel, kernel) - 0.5, "O I h w", f"{name}/w")
+    steps = (step, step) if isinstance(step, int) else step
+    made: VTensor = graph.add(Conv2D(strides=steps, pads=(kernel // 2,) * 4), x, w, name=name)
+    return made
+
+
+def residual(side: int = 8, step: int | tuple[int, int] = 2) -> Graph:
+    """A block, and the two convolutions that alone read what it makes, a step apart."""
+    g = Graph("residual")
+    x = g.add(Relu(), image(g, side), name="first")
+    y = window(g, g.add(Relu(), window(g, x, "left"), name="relu"), "right", kernel=3)
+    y = g.add(Relu(), g.add(Add(), y, x, name="sum"), name="last")
+    for name in ("one", "two"):
+        g.output(window(g, y, name, step=step), name)
+    return g
+
+
+def compared(graph: Graph, **options: Any) -> Session:
+    """A session on a thinned graph that says what it says without passes."""
+    graph = graph if graph.sealed else graph.seal()
+    feeds = {name: f32(*graph.values[name].dims.values()) - 0.5 for name in graph.inputs}
+    with Session(graph, threads=1, optimize="none") as plain:
+        wanted = plain.run(None, feeds)
+    session = Session(graph, threads=1, **{"optimize": LEVEL, **options})
+    for found, want in zip(session.run(None, feeds), wanted, strict=True):
+        np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
+    return session
+
+
+def operators(session: Session) -> dict[str, Any]:
+    """What runs, by node."""
+    return {n.name: n.op for n in session.plan.graph.nodes if isinstance(n, OpNode)}
+
+
+def test_a_residual_block_makes_what_is_read() -> None:
+    thinned = thin(residual().seal())
+    made = "\n".join(line for line in str(thinned).splitlines() if "constant" not in line)
+    assert made == "\n".join(
+        [
+            "graph residual",
+            "input x : f32 N=2 C=4 H=8 W=8",
+            "first = Relu() x : f32 N=2 C=4 H=8 W=8",
+            "first:thin = Slice(axes=('H', 'W'), starts=(0, 0), ends=(8, 8), steps=(2, 2)) first"
+            " : f32 N=2 C=4 H=4 W=4",
+            "left = Conv2D() first, left/w : f32 N=2 C=4 H=8 W=8",
+            "relu = Relu() left : f32 N=2 C=4 H=8 W=8",
+            "right = Conv2D(strides=(2, 2), pads=(1, 1, 1, 1)) relu, right/w : f32 N=2 C=4 H=4 W=4",
+            "sum = Add() right, first:thin : f32 N=2 C=4 H=4 W=4",
+            "last = Relu() sum : f32 N=2 C=4 H=4 W=4",
+            "one = Conv2D() last, one/w : f32 N=2 C=4 H=4 W=4",
+            "two = Conv2D() last, two/w : f32 N=2 C=4 H=4 W=4",
+            "output one",
+            "output two",
+        ]
+    )
+
+
+@pytest.mark.parametrize("step", [2, 3, 8, 9, (1, 2), (3, 2)])
+@pytest.mark.parametrize("side", [7, 8])
+@pytest.mark.parametrize("libraries", [None, ["eigen"], ["numpy"]])
+def test_values_stay(side: int, step: int | tuple[int, int], libraries: list[str] | None) -> None:
+    for optimize in (LEVEL, "all"):
+        session = compared(residual(side, step), libraries=libraries, optimize=optimize)
+        cut = all(side % one == 0 for one in ((step,) if isinstance(step, int) else step))
+        assert ("first:thin" in operators(session)) == cut  # else it stays as it is
+
+
+def ranked(op: Callable[..., object], dims: str, kernel: tuple[int, ...]) -> Graph:
+    """A window of three, then one that picks; in one dim, or in three."""
+    g = Graph("ranked")
+    rank = len(dims)
+    x = g.input("x", {"N": 1, "C": 4, **dict.fromkeys(dims, 6)})
+    names = f"O I {' '.join(dims.lower())}"
+    w = g.constant(f32(4, 4, *kernel), names, "w")
+    y = g.add(op(pads=(1,) * 2 * rank), x, w, name="wide")
+    v = g.constant(f32(4, 4, *(1,) * rank), names, "v")
+    g.output(g.add(op(strides=(2,) * rank), y, v, name="picks"), "y")
+    return g
+
+
+@pytest.mark.parametrize(("op", "dims"), [(Conv1D, "W"), (Conv2D, "HW"), (Conv3D, "DHW")])
+def test_any_number_of_spatial_dims(op: Callable[..., object], dims: str) -> None:
+    session = compared(ranked(op, dims, (3,) * len(dims)))
+    assert operators(session)["wide"].strides == (2,) * len(dims)
+
+
+def test_a_depthwise_convolution_steps_further_too() -> None:
+    g = Graph("depthwise")
+    w = g.constant(f32(4, 1, 1, 3, 3), "G O I h w", "w")
+    y = g.add(DepthwiseConv2D(strides=(2, 1), pads=(1, 1, 1, 1)), image(g, 9), w, name="deep")
+    g.output(window(g, y, "picks", step=2), "y")
+    assert operators(compared(g))["deep"].strides == (4, 2)
+
+
+def also_an_output(g: Graph, y: VTensor) -> None:
+    g.output(y, "whole")
+
+
+def read_whole(g: Graph, y: VTensor) -> None:
+    g.output(g.add(Relu(), y), "whole")
+
+
+def other_steps(g: Graph, y: VTensor) -> None:
+    g.output(window(g, y, "other", step=4), "other")
+
+
+def other_dims(g: Graph, y: VTensor) -> None:
+    g.output(window(g, y, "other", step=(2, 1)), "other")
+
+
+def wider(g: Graph, y: VTensor) -> None:
+    g.output(window(g, y, "other", kernel=3, step=2), "other")
+
+
+@pytest.mark.parametrize("more", [also_an_output, read_whole, other_steps, other_dims, wider])
+def test_what_somebody_else_reads_stays_whole(more: Callable[[Graph, VTensor], None]) -> None:
+    g = Graph("shared")
+    y = window(g, image(g), "maker")
+    g.output(window(g, y, "picks", step=2), "y")
+    before = list(g.nodes)
+    more(g, y)
+    assert str(thin(g.seal())) == str(g)
+    compared(g)
+    assert before == ["maker", "picks"]
+
+
+def test_what_no_window_makes_stays_whole() -> None:
+    g = Graph("pooled")
+    y = g.add(Relu(), g.add(MaxPool(kernel_shape=(1, 1)), image(g)))
+    g.output(window(g, y, "picks", step=2), "y")
+    z = g.add(Add(), g.add(Relu(), image(g, name="z")), image(g, name="t"))
+    g.output(window(g, z, "picks too", step=2), "z")
+    assert str(thin(g.seal())) == str(g)
+
+
+def test_more_cuts_than_windows_are_not_worth_it() -> None:
+    def graph(windows: int) -> Graph:
+        g = Graph("cuts")
+        y = window(g, image(g, name="x"), "w0")
+        for index in range(1, 3):
+            other = image(g, name=f"x{index}")
+            y = g.add(Add(), y, window(g, other, f"w{index}") if index < windows else other)
+        g.output(window(g, y, "picks", step=2), "y")
+        return g.seal()
+
+    assert str(thin(graph(1))) == str(graph(1))
+    found = Counter(node.op_name for node in thin(graph(2)).nodes.values())
+    assert found["Slice"] == 1
+    compared(graph(2))
+
+
+def test_what_broadcasts_along_the_steps_stays() -> None:
+    g = Graph("broadcast")
+    row = g.input("row", {"N": 2, "C": 4, "H": 1, "W": 8})
+    y = g.add(Add(), window(g, image(g), "maker"), row)
+    y = g.add(Add(), y, g.constant(f32(4), "C", "bias"))
+    g.output(window(g, y, "picks", step=2), "y")
+    assert operators(compared(g))["row:thin"].axes == ("W",)
+
+
+def test_a_value_that_is_asked_for_is_whole() -> None:
+    graph = residual().seal()
+    with Session(graph, threads=1) as session, Session(graph, threads=1, optimize="none") as plain:
+        x = {"x": f32(2, 4, 8, 8)}
+        for name in ("one", "last"):
+            found, want = (one.run([name], x)[0] for one in (session, plain))
+            np.testing.assert_allclose(found, want, rtol=1e-4)
+
+
+def test_sealed_graphs_stay_and_a_second_time_changes_nothing() -> None:
+    graph = residual().seal()
+    before = str(graph)
+    once = thin(graph, Choice.of(None, None))
+    assert str(graph) == before
+    assert str(thin(once)) == str(once)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_chains(seed: int) -> None:
+    """Windows, picks and sums at random, on sizes that nothing divides."""
+    rng, g = random.Random(seed), Graph(f"random{seed}")
+    values = [image(g, rng.randint(5, 12))]
+    for index in range(rng.randint(4, 12)):
+        x = rng.choice(values[-3:])
+        same = [v for v in values if v.dims == x.dims]
+        kind = rng.choice(("window", "pick", "pick", "relu", "sum"))
+        if kind == "window":
+            x = window(g, x, f"n{index}", kernel=3, step=rng.choice((1, 1, 2)))
+        elif kind == "pick":
+            x = window(g, x, f"n{index}", step=rng.choice((1, 2, 2, 3)))
+        elif kind == "relu":
+            x = g.add(Relu(), x, name=f"n{index}")
+        else:
+            x = g.add(Add(), x, rng.choice(same), name=f"n{index}")
+        values.append(x)
+    used = {name for node in g.nodes.values() for name in node.inputs}
+    for value in values[1:]:
+        if value.name not in used:
+            g.output(value, f"out/{value.name}")
+    compared(g)
+    compared(g, optimize="all")
+
+
+def test_networks_of_residual_blocks() -> None:
+    """Between stages alone, once each; a network without such steps stays as it is."""
+    graph = build("resnet50", size=SMALL["resnet50"])
+    thinned = simplify(graph, ["fold", "thin"])
+    assert Counter(node.op_name for node in thinned.nodes.values())["Slice"] == 3
+    other = build("mobilenet_v2", size=SMALL["mobilenet_v2"])
+    assert str(thin(other)) == str(other)
