@@ -1,32 +1,33 @@
-"""Who reads what a node makes."""
+"""Who makes a value, and who reads it."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
+from collections.abc import Sequence
 
 from vtensor.graph import Graph, Node
 
 
 class Readers:
-    """The nodes of a graph by what they read; an output is read once more."""
+    """The nodes of a graph by what they read, and by what they make."""
 
     def __init__(self, graph: Graph) -> None:
-        self._node = {name: node for node in graph.nodes.values() for name in node.inputs}
-        self._count = Counter(name for node in graph.nodes.values() for name in node.inputs)
-        self._count.update(graph.outputs.values())
-        self._graph = graph
         self._maker = {name: node for node in graph.nodes.values() for name in node.outputs}
+        self._readers = defaultdict[str, list[Node]](list)
+        for node in graph.nodes.values():
+            for name in node.inputs:
+                self._readers[name].append(node)
+        self._delivered = set(graph.outputs.values())
 
     def maker(self, value: str) -> Node | None:
         """The node that makes a value; None for an input or a constant."""
         return self._maker.get(value)
 
-    def all(self, value: str) -> list[Node]:
-        """The nodes that read a value, in order; none where it is an output."""
-        if value in self._graph.outputs.values():
-            return []
-        return [node for node in self._graph.nodes.values() if value in node.inputs]
+    def of(self, value: str) -> Sequence[Node]:
+        """The nodes that read a value, once each time that they do; none where it is an output."""
+        return () if value in self._delivered else self._readers.get(value, ())
 
     def only(self, value: str) -> Node | None:
         """The node that reads a value, once; None where there is no such, or another reader."""
-        return self._node.get(value) if self._count[value] == 1 else None
+        nodes = self.of(value)
+        return nodes[0] if len(nodes) == 1 else None

@@ -10,7 +10,7 @@ of theirs is made so too, or cut.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from libdesc.choice import EVERY, Choice
@@ -21,6 +21,9 @@ from vtensor.operators import Context, info_of, label_of, run_compute, structura
 from vtensor.tensor import Option, VTensor
 
 Steps = Mapping[str, int]
+
+#: So many nodes of a value change at most: whoever looks at them goes from one to the next.
+MOST = 100
 
 
 def thin(graph: Graph, choice: Choice = EVERY) -> Graph:  # noqa: ARG001
@@ -34,18 +37,19 @@ def thin(graph: Graph, choice: Choice = EVERY) -> Graph:  # noqa: ARG001
         choice: not asked: a node that is pinned to a library stays there.
     """
     made = replace(graph, values=dict(graph.values), nodes=dict(graph.nodes))
+    readers = Readers(made)
     for value in reversed([name for node in graph.nodes.values() for name in node.outputs]):
-        readers = Readers(made)
-        if (picked := _picked(made, readers.all(value))) is not None:
+        if (picked := _picked(made, readers.of(value))) is not None:
             steps, without = picked
             change = _Change(made, readers, steps)
             if change.made(value) and 0 < change.windows >= len(change.cuts):
                 made.values.update(change.values)
                 made.nodes = dict(change.order(without))
+                readers = Readers(made)
     return made
 
 
-def _picked(graph: Graph, nodes: list[Node]) -> tuple[Steps, dict[str, Node]] | None:
+def _picked(graph: Graph, nodes: Sequence[Node]) -> tuple[Steps, dict[str, Node]] | None:
     """The elements that all of some nodes read of their first input, and the nodes on those alone;
     None where one reads others, or every element.
     """
@@ -72,7 +76,7 @@ class _Change:
         graph, readers: as it is.
         steps: by dim, of the elements that are left.
         values, nodes: those that change, by name.
-        cuts: nodes that take the elements of values that stay whole.
+        cuts: nodes that take the elements of values that stay whole, by those.
         windows: how many nodes have less to do.
     """
 
@@ -81,13 +85,13 @@ class _Change:
     steps: Steps
     values: dict[str, VTensor] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
-    cuts: tuple[Node, ...] = ()
+    cuts: dict[str, Node] = field(default_factory=dict)
     windows: int = 0
 
     def made(self, value: str) -> bool:
         """Let a value have fewer elements; False where what makes it cannot do so."""
         node = self.readers.maker(value)
-        if node is None or len(node.outputs) > 1:
+        if node is None or len(node.outputs) > 1 or len(self.nodes) >= MOST:
             return False
         info, given = info_of(node.op), [self.graph.values[name] for name in node.inputs]
         if info.thins is not None:
@@ -108,7 +112,7 @@ class _Change:
         dims = self.graph.values[name].dims
         if all(dims.get(dim, 1) == 1 for dim in self.steps):
             return name
-        before = dict(self.values), dict(self.nodes), self.cuts, self.windows
+        before = dict(self.values), dict(self.nodes), dict(self.cuts), self.windows
         if self.readers.only(name) is not None and self.made(name):
             return name
         self.values, self.nodes, self.cuts, self.windows = before
@@ -119,6 +123,8 @@ class _Change:
 
         Only where steps divide a dim: then libraries can see the elements as a part of the memory.
         """
+        if name in self.cuts:
+            return self.cuts[name].name
         whole = self.graph.values[name]
         axes = tuple(dim for dim in self.steps if whole.dims.get(dim, 1) > 1)
         ends, steps = tuple(map(whole.size, axes)), tuple(self.steps[dim] for dim in axes)
@@ -128,9 +134,8 @@ class _Change:
         made = f"{name}:thin"
         while made in self.graph.values or made in self.values:
             made += "'"
-        cut = Node(made, op, label_of(op), (name,), (made,))
-        self.cuts += (cut,)
-        self._computed(cut)
+        self.cuts[name] = Node(made, op, label_of(op), (name,), (made,))
+        self._computed(self.cuts[name])
         return made
 
     def _computed(self, node: Node) -> bool:
@@ -151,8 +156,9 @@ class _Change:
 
         A cut comes as soon as it can: before windows that it may be fused behind as an operand.
         """
-        makers = {name: self.readers.maker(name) for cut in self.cuts for name in cut.inputs}
-        yield from ((cut.name, cut) for cut in self.cuts if makers[cut.inputs[0]] is None)
+        given = (cut for name, cut in self.cuts.items() if self.readers.maker(name) is None)
+        yield from ((cut.name, cut) for cut in given)
         for name, node in self.graph.nodes.items():
             yield name, self.nodes.get(name) or others.get(name) or node
-            yield from ((cut.name, cut) for cut in self.cuts if makers[cut.inputs[0]] is node)
+            cuts = (self.cuts[value] for value in node.outputs if value in self.cuts)
+            yield from ((cut.name, cut) for cut in cuts)

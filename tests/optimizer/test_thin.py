@@ -192,6 +192,24 @@ def test_what_broadcasts_along_the_steps_stays() -> None:
     assert operators(compared(g))["row:thin"].axes == ("W",)
 
 
+def test_an_operand_that_is_read_twice_is_cut_once() -> None:
+    g = Graph("twice")
+    x = g.add(Relu(), image(g))
+    y = g.add(Add(), g.add(Add(), window(g, x, "maker"), x), x)
+    g.output(window(g, y, "picks", step=2), "y")
+    found = Counter(type(op).__name__ for op in operators(compared(g)).values())
+    assert found["Slice"] == 1
+
+
+def test_a_long_chain_is_cut() -> None:
+    g = Graph("long")
+    y = window(g, image(g), "maker")
+    for _ in range(2_000):
+        y = g.add(Relu(), y)
+    g.output(window(g, y, "picks", step=2), "y")
+    assert str(thin(g.seal())) == str(g)  # nothing on the way has less to do but by a cut
+
+
 def test_a_value_that_is_asked_for_is_whole() -> None:
     graph = residual().seal()
     with Session(graph, threads=1) as session, Session(graph, threads=1, optimize="none") as plain:
