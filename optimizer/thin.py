@@ -22,8 +22,8 @@ from vtensor.tensor import Option, VTensor
 
 Steps = Mapping[str, int]
 
-#: So many nodes of a value change at most: whoever looks at them goes from one to the next.
-MOST = 100
+#: How many element-wise nodes there may be between windows, one behind another.
+DEPTH = 100
 
 
 def thin(graph: Graph, choice: Choice = EVERY) -> Graph:  # noqa: ARG001
@@ -88,10 +88,10 @@ class _Change:
     cuts: dict[str, Node] = field(default_factory=dict)
     windows: int = 0
 
-    def made(self, value: str) -> bool:
+    def made(self, value: str, depth: int = 0) -> bool:
         """Let a value have fewer elements; False where what makes it cannot do so."""
         node = self.readers.maker(value)
-        if node is None or len(node.outputs) > 1 or len(self.nodes) >= MOST:
+        if node is None or len(node.outputs) > 1 or depth > DEPTH:
             return False
         info, given = info_of(node.op), [self.graph.values[name] for name in node.inputs]
         if info.thins is not None:
@@ -101,19 +101,19 @@ class _Change:
             return self._computed(self.nodes[node.name])
         if not info.elementwise:
             return False
-        inputs = tuple(map(self._operand, node.inputs))
+        inputs = tuple(self._operand(name, depth + 1) for name in node.inputs)
         if "" in inputs:
             return False
         self.nodes[node.name] = replace(node, inputs=inputs)
         return self._computed(self.nodes[node.name])
 
-    def _operand(self, name: str) -> str:
+    def _operand(self, name: str, depth: int) -> str:
         """What an element-wise node reads instead of a value; empty where that cannot be."""
         dims = self.graph.values[name].dims
         if all(dims.get(dim, 1) == 1 for dim in self.steps):
             return name
         before = dict(self.values), dict(self.nodes), dict(self.cuts), self.windows
-        if self.readers.only(name) is not None and self.made(name):
+        if self.readers.only(name) is not None and self.made(name, depth):
             return name
         self.values, self.nodes, self.cuts, self.windows = before
         return self._cut(name)
