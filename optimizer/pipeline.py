@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from libdesc.choice import EVERY, Choice
+from libdesc.registry import registry
 from optimizer.cancel import cancel
 from optimizer.ewo import reconcile
 from optimizer.fold import fold
@@ -102,6 +103,7 @@ def simplify(graph: Graph, optimize: str | Sequence[str] = "all", choice: Choice
         InputError: the level or a pass does not exist.
     """
     names = pass_names(optimize)
+    registry()  # so that every operator is there which a simplification may add
     for name, run in SIMPLIFICATIONS.items():
         if name in names:
             graph = replace(run(graph, choice), passes=(*graph.passes, name))

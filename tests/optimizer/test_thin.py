@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -217,6 +219,24 @@ def test_a_value_that_is_asked_for_is_whole() -> None:
         for name in ("one", "last"):
             found, want = (one.run([name], x)[0] for one in (session, plain))
             np.testing.assert_allclose(found, want, rtol=1e-4)
+
+
+#: A process that has imported a few operators, and not those that the pass adds.
+ALONE = """
+import sys
+from eval.networks import build
+from vtensor.runtime.session import Session
+graph = build("resnet50", size=64)
+assert "ops.slice" not in sys.modules
+with Session(graph, threads=1) as session:
+    print("ops.slice" in sys.modules, any("thin" in node.name for node in session.plan.graph.nodes))
+"""
+
+
+def test_operators_that_nobody_has_named_are_added_too() -> None:
+    command = [sys.executable, "-c", ALONE]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "True True\n"
 
 
 def test_sealed_graphs_stay_and_a_second_time_changes_nothing() -> None:
