@@ -141,6 +141,8 @@ void set_threads(int threads) {
 
 NB_MODULE(_replay, m) {
     using namespace vtensor::replay;
+    // Teams live until the interpreter ends, and so does whatever a thread still runs then.
+    nb::set_leak_warnings(false);
     m.doc() = "Runs the steps of native/include/vtensor/step.h.";
     bind_failures(m);
     m.def("execute", &execute, "step"_a, "slots"_a, "threads"_a = 0,
