@@ -230,14 +230,19 @@ def test_inputs_are_copied_only_where_they_do_not_lie_densely(
         assert session.copied == {"x"}
 
 
-def test_memory_that_is_not_the_outputs_own_is_copied() -> None:
+def aliases() -> Graph:
+    """An input, a value twice, and a constant as outputs."""
     graph = Graph("aliases")
     x = graph.input("x", {"N": 2, "C": 3})
     y = graph.add(Relu(), x)
     for name, value in {"x_too": x, "y": y, "y_too": y}.items():
         graph.output(graph.add(Identity(), value), name)
     graph.output(graph.constant(np.arange(3, dtype=np.float32), "C"), "constant")
-    with Session(graph) as session:
+    return graph.seal()
+
+
+def test_memory_that_is_not_the_outputs_own_is_copied() -> None:
+    with Session(aliases()) as session:
         given = np.array([[-1, 0, 1], [2, -2, 3]], np.float32)
         for _ in range(2):
             out = {"y_too": np.zeros((2, 3), np.float32)}

@@ -9,10 +9,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ops import Add, Identity, Relu
+from ops import Add, Relu
 from ptensor import Layout
 from tests.frontends.support import f32, model
-from tests.test_out import Array, Copies, room, touches, written
+from tests.test_out import Array, Copies, aliases, room, touches, written
 from tests.test_session import Dlpack, image, network
 from vtensor import Graph, Session, from_array
 from vtensor.errors import InputError, SessionClosedError
@@ -131,17 +131,6 @@ def test_an_output_beside_a_copied_input(session: Session) -> None:
     binding = session.bind({"x": x}, {"y": y})
     assert set(binding.copies) == {"x", "y"}
     check(binding, x)
-
-
-def aliases() -> Graph:
-    """An input, a value twice, and a constant as outputs."""
-    graph = Graph("aliases")
-    x = graph.input("x", {"N": 2, "C": 3})
-    y = graph.add(Relu(), x)
-    for name, value in {"x_too": x, "y": y, "y_too": y}.items():
-        graph.output(graph.add(Identity(), value), name)
-    graph.output(graph.constant(np.arange(3, dtype=np.float32), "C"), "constant")
-    return graph.seal()
 
 
 @pytest.mark.parametrize("given", [(), ("y_too",), ("x_too", "y", "y_too", "constant")])
