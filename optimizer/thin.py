@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from libdesc.choice import EVERY, Choice
+from libdesc.registry import registry
 from optimizer.readers import Readers
 from vtensor.errors import VTensorError
 from vtensor.graph import Graph, Node
@@ -26,7 +27,7 @@ Steps = Mapping[str, int]
 DEPTH = 100
 
 
-def thin(graph: Graph, choice: Choice = EVERY) -> Graph:  # noqa: ARG001
+def thin(graph: Graph, choice: Choice = EVERY) -> Graph:
     """The same graph, with values that have no elements which nobody reads.
 
     A value that is an output has all of them. So has one that no window makes, or for which more
@@ -34,19 +35,26 @@ def thin(graph: Graph, choice: Choice = EVERY) -> Graph:  # noqa: ARG001
 
     Args:
         graph: sealed; it is not changed.
-        choice: not asked: a node that is pinned to a library stays there.
+        choice: the libraries; where none of them cuts in native code, nothing is cut. A node that
+            is pinned to one stays there.
     """
     made = replace(graph, values=dict(graph.values), nodes=dict(graph.nodes))
-    readers = Readers(made)
+    readers, cutting = Readers(made), _cutting(choice)
     for value in reversed([name for node in graph.nodes.values() for name in node.outputs]):
         if (picked := _picked(made, readers.of(value))) is not None:
             steps, without = picked
-            change = _Change(made, readers, steps)
+            change = _Change(made, readers, steps, cutting)
             if change.made(value) and 0 < change.windows >= len(change.cuts):
                 made.values.update(change.values)
                 made.nodes = dict(change.order(without))
                 readers = Readers(made)
     return made
+
+
+def _cutting(choice: Choice) -> bool:
+    """True where a library that may be used cuts without calling back into Python."""
+    rows = registry().candidates(structural_operator("slice").name, "cpu")
+    return any(choice.allows(info.library) and not info.python for _, info in rows)
 
 
 def _picked(graph: Graph, nodes: Sequence[Node]) -> tuple[Steps, dict[str, Node]] | None:
@@ -75,6 +83,7 @@ class _Change:
     Attributes:
         graph, readers: as it is.
         steps: by dim, of the elements that are left.
+        cutting: values that stay whole may be cut.
         values, nodes: those that change, by name.
         cuts: nodes that take the elements of values that stay whole, by those.
         windows: how many nodes have less to do.
@@ -83,6 +92,7 @@ class _Change:
     graph: Graph
     readers: Readers
     steps: Steps
+    cutting: bool
     values: dict[str, VTensor] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     cuts: dict[str, Node] = field(default_factory=dict)
@@ -128,7 +138,7 @@ class _Change:
         whole = self.graph.values[name]
         axes = tuple(dim for dim in self.steps if whole.dims.get(dim, 1) > 1)
         ends, steps = tuple(map(whole.size, axes)), tuple(self.steps[dim] for dim in axes)
-        if any(end % step for end, step in zip(ends, steps, strict=True)):
+        if not self.cutting or any(end % step for end, step in zip(ends, steps, strict=True)):
             return ""
         op = structural_operator("slice").cls(axes, (0,) * len(axes), ends, steps)
         made = f"{name}:thin"

@@ -97,7 +97,7 @@ class Peer:
     """A model of Keras Applications."""
 
     def __init__(self, name: str) -> None:
-        os.environ["KERAS_BACKEND"] = "torch"
+        os.environ.setdefault("KERAS_BACKEND", "torch")  # unless others have imported it already
         pytest.importorskip("torch")
         keras = pytest.importorskip("keras")
         title, self.size = KERAS[name]
@@ -134,7 +134,9 @@ class Peer:
 
     def run(self, image: Array) -> Array:
         """Its answer to an image whose channels are last."""
-        return np.asarray(self.model(image, training=False).detach().numpy())
+        from keras import ops
+
+        return np.asarray(ops.convert_to_numpy(self.model(image, training=False)))
 
     def unscaled(self) -> int:
         """Channels of the batch norms that have no scale."""

@@ -56,7 +56,9 @@ class Workspace:
 
 @dataclass(frozen=True)
 class Memory:
-    """What a session takes for the plan of its last run, in bytes; the caller's inputs are not it.
+    """What a session takes for the plan of its last run, in bytes.
+
+    The caller's inputs are not it, nor is code that libraries generate, which the process keeps.
 
     Attributes:
         arena: pages that all plans of the session share; as large as the largest of them needs.
