@@ -103,6 +103,7 @@ class Peer:
         title, self.size = KERAS[name]
         make: Callable[..., Any] = getattr(keras.applications, title)
         shape = (self.size, self.size, 3)
+        self.to_numpy = keras.ops.convert_to_numpy
         self.model = make(weights=None, input_shape=shape, **WIDTH.get(name, {}))
 
     def layers(self) -> list[Any]:
@@ -134,9 +135,7 @@ class Peer:
 
     def run(self, image: Array) -> Array:
         """Its answer to an image whose channels are last."""
-        from keras import ops
-
-        return np.asarray(ops.convert_to_numpy(self.model(image, training=False)))
+        return np.asarray(self.to_numpy(self.model(image, training=False)))
 
     def unscaled(self) -> int:
         """Channels of the batch norms that have no scale."""
