@@ -103,7 +103,6 @@ class Peer:
         title, self.size = KERAS[name]
         make: Callable[..., Any] = getattr(keras.applications, title)
         shape = (self.size, self.size, 3)
-        self.to_numpy = keras.ops.convert_to_numpy
         self.model = make(weights=None, input_shape=shape, **WIDTH.get(name, {}))
 
     def layers(self) -> list[Any]:
@@ -135,7 +134,10 @@ class Peer:
 
     def run(self, image: Array) -> Array:
         """Its answer to an image whose channels are last."""
-        return np.asarray(self.to_numpy(self.model(image, training=False)))
+        answer = self.model(image, training=False)
+        return np.asarray(
+            getattr(answer, "detach", lambda: answer)().numpy()
+        )  # torch has gradients
 
     def unscaled(self) -> int:
         """Channels of the batch norms that have no scale."""
