@@ -17,7 +17,7 @@ import numpy as np
 
 from eval.mixes import mixes
 from eval.networks import build
-from libdesc.choice import Choice
+from libdesc.preferences import Preferences
 from libdesc.registry import registry
 from optimizer.pipeline import optimise
 from optimizer.settings import Settings
@@ -85,8 +85,8 @@ def rows(
     graph, known = build(name), mixes()
     able = [library.name for library in registry().libraries.values() if library.transforms]
     for mix in sharing:
-        choice = Choice.of(*known[mix])
-        resolved = extend(resolve(graph, choice=choice), choice=choice)
+        preferences = Preferences.of(*known[mix])
+        resolved = extend(resolve(graph, preferences=preferences), preferences=preferences)
         for level, passes in LEVELS.items():
             found = optimise(resolved, passes, settings)
             check(found, graph, able)

@@ -10,18 +10,18 @@ Source: the paper, sections 2.2 and 4.4.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from libdesc.choice import EVERY, Choice
+from libdesc.preferences import EVERY, Preferences
 from libdesc.registry import InvokerFunction, InvokerInfo, Registry, When, registry
 from ptensor.evaluation import (
     Call,
-    Decision,
     Decline,
     Mode,
     Refusal,
+    Variant,
     current_evaluation,
     entered,
 )
@@ -38,12 +38,12 @@ class DispatchContext(Context):
     """The context of a node that meets libraries.
 
     Attributes:
-        decision: what was decided for the node, or None while that is still to be found.
-        choice: which libraries may take it, and their order.
+        variant: what was decided for the node, or None while that is still to be found.
+        preferences: which libraries may take it, and their order.
     """
 
-    decision: Decision | None = None
-    choice: Choice = EVERY
+    variant: Variant | None = None
+    preferences: Preferences = EVERY
 
     def dispatch(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> None:
         """Call the dispatcher that was generated for the operator and this device."""
@@ -105,7 +105,7 @@ def _generate(found: Registry, info: OperatorInfo, device: str) -> tuple[str, di
         lines += [f"        {line}" for line in _candidate(priority, row, function, condition)]
     lines += [
         "    ]",
-        "    for one in sorted(candidates, key=lambda one: ctx.choice.rank(one.library)):",
+        "    for one in sorted(candidates, key=lambda one: ctx.preferences.rank(one.library)):",
         "        if attempt(ctx, op, inputs, outputs, refused, one):",
         "            return",
         "    raise no_invoker(ctx, op, inputs, outputs, refused)",
@@ -149,8 +149,8 @@ def attempt(
     one: Candidate,
 ) -> bool:
     """Let one library try; true when it took the call. A refusal is added to ``refused``."""
-    decision = ctx.decision
-    if decision is not None and decision.library != one.library:
+    variant = ctx.variant
+    if variant is not None and variant.library != one.library:
         return False
     info = info_of(op)
     evaluation = current_evaluation()
@@ -167,25 +167,25 @@ def attempt(
         (*roles[: len(inputs)], *post_roles(len(posted)), *roles[len(inputs) :]),
         evaluation,
         one.python,
-        decision,
+        variant,
         place=f"{one.invoker.__code__.co_filename}:{one.invoker.__code__.co_firstlineno}",
         posted=len(posted),
     )
     try:
-        if decision is None:
+        if variant is None:
             _eligible(ctx, call, one)
         ctx.post_was_read = False
         run_call(call, lambda: one.invoker(ctx, op, *inputs, *outputs))
-        if ctx.followers and decision is None and not ctx.post_was_read:
+        if ctx.followers and variant is None and not ctx.post_was_read:
             raise Decline("its invoker does not look at the operators fused behind it")
     except Decline as why:
-        if decision is not None:
+        if variant is not None:
             raise call.misuse(f"declines what was decided: {why}", at=call.place) from None
         refused.append(Refusal(one.priority, one.library, str(why)))
         return False
-    if decision is None and call.decision is not None:
-        made = call.decision
-        ctx.decision = Decision(made.library, made.layouts, made.requirements, tuple(refused))
+    if variant is None and call.variant is not None:
+        made = call.variant
+        ctx.variant = replace(made, refused=tuple(refused))
     return True
 
 
@@ -197,7 +197,7 @@ def post_roles(count: int) -> tuple[str, ...]:
 def _eligible(ctx: DispatchContext, call: Call, one: Candidate) -> None:
     """Decline on what can be said without asking the invoker."""
     reason = (
-        ctx.choice.refusal(call.node, call.op_name, call.library)
+        ctx.preferences.refusal(call.node, call.op_name, call.library)
         or registry().libraries[call.library].absent
     )
     if reason:
@@ -251,22 +251,22 @@ def no_invoker(
         role: (t.dtype, t.dims)
         for role, t in zip(info.roles(len(inputs), len(outputs)), operands, strict=True)
     }
-    if ctx.decision is not None:
+    if ctx.variant is not None:
         headline = (
-            f"{info.name} {ctx.node!r}: was resolved to {ctx.decision.library}, "
+            f"{info.name} {ctx.node!r}: was resolved to {ctx.variant.library}, "
             f"which has no invoker for it any more on {ctx.device}"
         )
         return NoInvokerError(describe(headline, rows, remedy="make a new session"))
     headline, remedy = _fault(ctx, info, refused)
     tried = [(r.priority, r.library, r.reason) for r in refused]
-    how = "by priority" if ctx.choice.order is None else "in the session's order"
+    how = "by priority" if ctx.preferences.order is None else "in the session's order"
     text = describe(f"{label_of(op)} {ctx.node!r}: {headline}", rows, tried, remedy, how)
     return NoInvokerError(text)
 
 
 def _fault(ctx: DispatchContext, info: OperatorInfo, refused: Sequence[Refusal]) -> tuple[str, str]:
     """What is wrong where nobody takes a call, and what to do."""
-    pinned = ctx.choice.pinned(ctx.node, info.name)
+    pinned = ctx.preferences.pinned(ctx.node, info.name)
     if pinned is not None:
         return (
             f"pinned to {pinned}, which does not take this call on {ctx.device}",
@@ -275,5 +275,5 @@ def _fault(ctx: DispatchContext, info: OperatorInfo, refused: Sequence[Refusal])
     headline = f"no library can run this call on {ctx.device}"
     if not refused:
         return headline, f"write an @invoker({info.name!r}, library=..., device={ctx.device!r})"
-    listing = "" if ctx.choice.order is None else "list more libraries, "
+    listing = "" if ctx.preferences.order is None else "list more libraries, "
     return headline, f"{listing}cast the operands, or register a library that takes them"

@@ -15,7 +15,7 @@ def guideline(library: str, tensor: PTensor) -> Layout | Sequence[Layout]:
     """The layout, or several in order of preference, or ANY, that a library would like.
 
     The handler behind it sees the whole call, since a convolution's answer needs all operands
-    together; it is asked once a call. Once the call is decided, the decision is the answer.
+    together; it is asked once a call. Once the call is decided, the variant is the answer.
 
     Args:
         library: the library's name; the invoker's own.
@@ -34,8 +34,8 @@ def guideline(library: str, tensor: PTensor) -> Layout | Sequence[Layout]:
         )
     if current_call() is not call:
         raise call.misuse(f"guideline of {tensor.role}, which is of another call")
-    if call.decision is not None:
-        return from_base(call.decision.layouts[tensor.index], tensor.tensor)
+    if call.variant is not None:
+        return from_base(call.variant.layouts[tensor.index], tensor.tensor)
     answer = guideline_of(call, library).get(tensor.index, Layout.ANY)
     if isinstance(answer, Layout):
         return from_base(answer, tensor.tensor)

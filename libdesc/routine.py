@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
-from ptensor.evaluation import Call, Way, caller, current_call
+from ptensor.evaluation import Call, Variant, caller, current_call
 from ptensor.layout import Layout
 from vtensor.errors import ContractError
 
@@ -54,8 +54,8 @@ class Routine(ABC):
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
         """None when the library takes the call so, else why not."""
 
-    def ways(self) -> Iterable[Way]:
-        """The ways to run it that are worth measuring; none where there is nothing to choose."""
+    def variants(self) -> Iterable[Variant]:
+        """The variants that are worth measuring; none where there is nothing to choose."""
         return ()
 
     @abstractmethod

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from libdesc.choice import DEFINITION, EVERY, Choice
 from libdesc.dispatcher import run_call
+from libdesc.preferences import DEFINITION, EVERY, Preferences
 from libdesc.registry import registry
-from ptensor.evaluation import Call, Decision, Decline, Evaluation, Requirement
+from ptensor.evaluation import Call, Decline, Evaluation, Requirement, Variant
 from ptensor.layout import Layout
 from vtensor.errors import LayoutError, NoInvokerError
 from vtensor.tensor import VTensor
@@ -49,7 +49,7 @@ def run_transform(
     found = registry().libraries[library]
     requirements = tuple(Requirement((one,), __file__, 0) for one in (change.source, change.target))
     layouts = (change.source, change.target)
-    decision = Decision(library, layouts, requirements) if decided else None
+    variant = Variant(library, layouts, requirements) if decided else None
     roles = ("x", "y")
     call = Call(
         node,
@@ -62,7 +62,7 @@ def run_transform(
         roles,
         evaluation,
         found.description.python,
-        decision,
+        variant,
     )
     body = found.code["transform"]
     run_call(call, lambda: body(x, y, change.source, change.target, change.permutation))
@@ -73,7 +73,7 @@ def choose_library(
     change: LayoutChange,
     preferred: Iterable[str],
     evaluation: Evaluation,
-    choice: Choice = EVERY,
+    preferences: Preferences = EVERY,
 ) -> str:
     """The library that runs a Transform.
 
@@ -82,20 +82,20 @@ def choose_library(
         change: from which layout to which.
         preferred: libraries to ask first: the consumer's, the producer's.
         evaluation: a partial one.
-        choice: which libraries may be used, and their order; pins say nothing of Transforms.
+        preferences: which libraries may be used, and their order; pins say nothing of Transforms.
 
     Raises:
         NoInvokerError: not even the definition takes it.
     """
     known = registry().libraries
-    others = sorted(known, key=lambda name: (choice.rank(name), -known[name].priority, name))
+    others = sorted(known, key=lambda name: (preferences.rank(name), -known[name].priority, name))
     names = [name for name in [*preferred, *others] if name != DEFINITION]
     reasons = []
     for name in dict.fromkeys([*names, DEFINITION]):
         library = known.get(name)
         if library is None or not library.transforms or library.absent:
             continue
-        if x.device not in library.devices or not choice.allows(name):
+        if x.device not in library.devices or not preferences.allows(name):
             continue
         y = VTensor(x.dtype, x.dims)
         try:

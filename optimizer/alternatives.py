@@ -1,8 +1,8 @@
 """What forbids removing a Transform, and what the cheapest change that removes it would cost.
 
 A Transform is removed when its value is no longer made in one layout and wanted in the other. Two
-kinds of change are tried: other rows of open nodes; and, beside them, another library for one node
-that leaves its end of the Transform no other layout.
+kinds of change are tried: other variants of open nodes; and, beside them, another library for one
+node that leaves its end of the Transform no other layout.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from libdesc.choice import Choice
+from libdesc.preferences import Preferences
 from libdesc.registry import registry
-from optimizer.candidates import rows_on, shared_rows
+from optimizer.candidates import shared_variants, variants_on
 from optimizer.ilp import choose
 from optimizer.problem import Cost, Edge, Problem
 from optimizer.settings import Settings
 from optimizer.solver import SolverError
 from optimizer.trim import extra, owes, trimmed
-from ptensor.evaluation import Decision, Requirement
+from ptensor.evaluation import Requirement, Variant
 from ptensor.layout import Layout
 from resolver.extended import ExtendedGraph, OpNode, TransformNode
 from vtensor.operators import info_of
@@ -33,7 +33,7 @@ class End:
         place: which operand of the node that is, inputs first.
         layout: how it lies there.
         makes: it is the end that makes the value.
-        fixed: the node has it so in each of its rows; a caller always has.
+        fixed: the node has it so in each of its variants; a caller always has.
     """
 
     node: OpNode | None
@@ -45,7 +45,7 @@ class End:
     @property
     def requirement(self) -> Requirement | None:
         """What the node's invoker asked for there."""
-        return self.node.decision.requirements[self.place] if self.node else None
+        return self.node.variant.requirements[self.place] if self.node else None
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,14 @@ class Change:
     """A change that removes a Transform.
 
     Attributes:
-        rows: the new decision of each node that changes.
+        variants: the new variant of each node that changes.
         moved: the one among them that goes to another library; empty where none has to.
         cost: padded bytes that Transforms then read and write more, and how many there are more;
             negative where that is less. How fast kernels are is not in it.
         proven: no change of these kinds costs less.
     """
 
-    rows: Mapping[str, Decision]
+    variants: Mapping[str, Variant]
     moved: str
     cost: Cost
     proven: bool
@@ -88,13 +88,13 @@ def alternatives(graph: ExtendedGraph, settings: Settings | None = None) -> Iter
     """
     origin = graph.origin
     assert origin is not None, "a graph that extend made has an origin"
-    problem = Problem.of(origin, shared_rows(origin.resolution))
+    problem = Problem.of(origin, shared_variants(origin.resolution))
     for node in graph.transforms():
         edge = _edge(graph, problem, node)
         if edge is None:
             continue
         ends = tuple(_ends(problem, edge))
-        search = _Search(problem, edge, origin.choice, settings or Settings())
+        search = _Search(problem, edge, origin.preferences, settings or Settings())
         change, failed = None, ""
         try:
             change = search.cheapest(ends)
@@ -126,8 +126,8 @@ def _ends(problem: Problem, edge: Edge) -> Iterator[End]:
 
 
 def _fixed(problem: Problem, value: str, node: OpNode | None, place: int) -> bool:
-    rows = problem.node_rows(node.name) if node else ()
-    return len({problem.same(value, row.layouts[place]) for row in rows}) < 2
+    variants = problem.variants_of(node.name) if node else ()
+    return len({problem.same(value, variant.layouts[place]) for variant in variants}) < 2
 
 
 @dataclass(frozen=True)
@@ -136,18 +136,18 @@ class _Search:
 
     problem: Problem
     edge: Edge
-    choice: Choice
+    preferences: Preferences
     settings: Settings
 
     def cheapest(self, ends: tuple[End, ...]) -> Change | None:
-        """The cheapest change of all; of rows alone where that is as cheap."""
+        """The cheapest change of all; of variants alone where that is as cheap."""
         fixed = dict.fromkeys(end.node.name for end in ends if end.node and end.fixed)
         changes = [self._change(name) for name in ("", *fixed)]
         found = [change for change in changes if change is not None]
         return min(found, key=lambda change: change.cost, default=None)
 
     def _change(self, moved: str) -> Change | None:
-        """The cheapest change of rows, one node's on other libraries among them."""
+        """The cheapest change of variants, one node's on other libraries among them."""
         problem = self._with_others(moved) if moved else self.problem
         if problem is None or not problem.avoidable(self.edge):
             return None
@@ -156,32 +156,34 @@ class _Search:
             problem, solver=settings.solver, time_limit=settings.time_limit, forbidden=self.edge
         )
         chosen = trimmed(problem, found.chosen, self.edge)
-        rows = {name: problem.rows[name][row] for name, row in chosen.items()}
-        stays = moved not in rows or rows[moved].library == problem.nodes[moved].decision.library
+        variants = {name: problem.variants[name][number] for name, number in chosen.items()}
+        stays = (
+            moved not in variants or variants[moved].library == problem.nodes[moved].variant.library
+        )
         proven = found.solved.status == "optimal"
-        return Change(rows, "" if stays else moved, extra(problem, chosen), proven)
+        return Change(variants, "" if stays else moved, extra(problem, chosen), proven)
 
     def _with_others(self, name: str) -> Problem | None:
         """The problem in which a node may be on another library; None where none takes it."""
         node, problem = self.problem.nodes[name], self.problem
         others = [
-            row
+            variant
             for library in self._libraries(node)
-            for row in rows_on(problem.resolution, node, library)
+            for variant in variants_on(problem.resolution, node, library)
         ]
-        rows = {**problem.rows, name: (*problem.node_rows(name), *others)}
-        in_order = {node: rows[node] for node in problem.nodes if node in rows}
-        return replace(problem, rows=in_order) if others else None
+        variants = {**problem.variants, name: (*problem.variants_of(name), *others)}
+        in_order = {node: variants[node] for node in problem.nodes if node in variants}
+        return replace(problem, variants=in_order) if others else None
 
     def _libraries(self, node: OpNode) -> list[str]:
         """Other libraries that the session allows; no call-back in place of native code."""
         op = info_of(node.op).name
-        rows = {row.library: row for _, row in registry().candidates(op, "cpu")}
-        own = rows[node.decision.library]
+        able = {invoker.library: invoker for _, invoker in registry().candidates(op, "cpu")}
+        own = able[node.variant.library]
         return [
             name
-            for name, row in rows.items()
-            if row is not own
-            and row.python <= own.python
-            and not self.choice.refusal(node.name, op, name)
+            for name, invoker in able.items()
+            if invoker is not own
+            and invoker.python <= own.python
+            and not self.preferences.refusal(node.name, op, name)
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from libdesc.choice import EVERY
+from libdesc.preferences import EVERY
 from libdesc.transforms import LayoutChange, choose_library
 from optimizer.edges import rewired, users
 from optimizer.settings import Settings
@@ -54,11 +54,11 @@ def _shortened(graph: ExtendedGraph, first: TransformNode, second: TransformNode
 
 def _library(graph: ExtendedGraph, source: Value, target: Value, preferred: str) -> str:
     change = LayoutChange(source.layout, target.layout)
-    choice = graph.origin.choice if graph.origin else EVERY
+    preferences = graph.origin.preferences if graph.origin else EVERY
     evaluation = PartialEvaluation()
     with installed(evaluation):
         tensor = VTensor(source.dtype, source.dims)
-        return choose_library(tensor, change, [preferred], evaluation, choice)
+        return choose_library(tensor, change, [preferred], evaluation, preferences)
 
 
 def _without(graph: ExtendedGraph) -> ExtendedGraph:

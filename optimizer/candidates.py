@@ -1,7 +1,7 @@
-"""The rows among which each node may choose.
+"""The variants among which each node may choose.
 
-A row is admissible only if the node's own library decides for it when its inputs come so: nothing
-is forced on an invoker, and reference kernels lose where the library itself rates them so.
+A variant is admissible only if the node's own library decides for it when its inputs come so:
+nothing is forced on an invoker, and reference kernels lose where the library itself rates them so.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import chain
 from types import MappingProxyType
 
-from ptensor.evaluation import Decision
+from ptensor.evaluation import Variant
 from ptensor.layout import Layout
 from resolver.evaluate import Resolution
 from resolver.extended import OpNode
@@ -20,31 +20,33 @@ from resolver.probe import Prober
 from vtensor.operators import info_of
 from vtensor.tensor import VTensor
 
-Rows = dict[str, list[Decision]]
+Variants = dict[str, list[Variant]]
 
 
-def shared_rows(
-    resolution: Resolution, offered: Mapping[str, Sequence[Decision]] = MappingProxyType({})
-) -> Rows:
-    """The rows of every node, for the objective ``shared``; the resolver's is the first.
+def shared_variants(
+    resolution: Resolution, others: Mapping[str, Sequence[Variant]] = MappingProxyType({})
+) -> Variants:
+    """The variants of every node, for the objective ``shared``; the resolver's is the first.
 
     Tried are: declared order, channels last, and every layout in which some value of the same dims
     is made or wanted, among them those of all fixed ports.
 
     Args:
-        offered: more rows, by node, which are admissible as they are.
+        others: more variants, by node, which are admissible as they are.
     """
     probe = _Candidates(resolution)
-    rows: Rows = {n.name: [n.decision, *offered.get(n.name, ())] for n in resolution.nodes}
+    variants: Variants = {n.name: [n.variant, *others.get(n.name, ())] for n in resolution.nodes}
     known: dict[frozenset[str], dict[Layout, None]] = {}
     for node in resolution.nodes:
-        for name, layout in chain.from_iterable(_operands(node, row) for row in rows[node.name]):
+        for name, layout in chain.from_iterable(
+            _operands(node, variant) for variant in variants[node.name]
+        ):
             value = resolution.values[name]
             if not value.constant:
                 known.setdefault(frozenset(value.dims), {})[layout] = None
     tried: set[tuple[str, Layout]] = set()
     fresh = True
-    while fresh:  # a row may bring a layout of other names: those, too, are tried, each once
+    while fresh:  # a variant may bring a layout of other names: those, too, are tried, each once
         fresh = False
         for node in resolution.nodes:
             lead = probe.lead(node)
@@ -56,46 +58,46 @@ def shared_rows(
                 if (node.name, layout) in tried:
                     continue
                 tried.add((node.name, layout))
-                for name, made in probe.add(rows[node.name], node, layout):
+                for name, made in probe.add(variants[node.name], node, layout):
                     known.setdefault(frozenset(resolution.values[name].dims), {})[made] = None
                     fresh = True
-    return rows
+    return variants
 
 
-def paper_rows(resolution: Resolution) -> Rows:
-    """The rows of element-wise nodes, for the objective ``paper``; all others are fixed.
+def paper_variants(resolution: Resolution) -> Variants:
+    """The variants of element-wise nodes, for the objective ``paper``; all others are fixed.
 
     Source: the paper, section 5.2: the layouts of the inputs, unless a smaller operand cannot be
     represented in them, and NHWC and NCHW, which here are channels last and declared order.
-    The resolver's own row stays first: it is known to work.
+    The resolver's own variant stays first: it is known to work.
     """
     probe = _Candidates(resolution)
-    rows: Rows = {}
+    variants: Variants = {}
     for node in resolution.nodes:
         lead = probe.lead(node)
         if lead is not None and info_of(node.op).elementwise:
-            rows[node.name] = [node.decision]
+            variants[node.name] = [node.variant]
             for layout in [*_inherited(resolution, node, lead), *usual(lead)]:
-                probe.add(rows[node.name], node, layout)
-    return rows
+                probe.add(variants[node.name], node, layout)
+    return variants
 
 
-def rows_on(resolution: Resolution, node: OpNode, library: str) -> list[Decision]:
-    """The rows in which another library takes a node; none where it declines.
+def variants_on(resolution: Resolution, node: OpNode, library: str) -> list[Variant]:
+    """The variants in which another library takes a node; none where it declines.
 
-    Tried are the layouts of ``shared_rows``, as far as the resolution itself has them.
+    Tried are the layouts of ``shared_variants``, as far as the resolution itself has them.
     """
     probe = _Candidates(resolution)
     lead = probe.lead(node)
     if lead is None:
         return []
-    there = replace(node, decision=replace(node.decision, library=library))
+    there = replace(node, variant=replace(node.variant, library=library))
     values = resolution.values.values()
     known = (value.produced_layout for value in values if value.dims.keys() == lead.dims.keys())
-    rows: list[Decision] = []
+    variants: list[Variant] = []
     for layout in dict.fromkeys([*filter(None, known), *usual(lead)]):
-        probe.add(rows, there, layout)
-    return rows
+        probe.add(variants, there, layout)
+    return variants
 
 
 def usual(value: VTensor) -> list[Layout]:
@@ -137,8 +139,8 @@ class _Candidates:
     ) -> list[Layout]:
         """Layouts known of an output that is the lead under other names, in the lead's names."""
         own = {name: self._resolution.values[name] for name in (*node.inputs, *node.outputs)}
-        row = {own[name].name: layout for name, layout in _operands(node, node.decision)}
-        before, after = row[lead.name], row[node.outputs[0]]
+        layouts = {own[name].name: layout for name, layout in _operands(node, node.variant)}
+        before, after = layouts[lead.name], layouts[node.outputs[0]]
         output = own[node.outputs[0]]
         if output.dims.keys() == lead.dims.keys() or len(before.axes) != len(after.axes):
             return []
@@ -149,24 +151,24 @@ class _Candidates:
         return [layout.rename(names) for layout in known.get(frozenset(output.dims), ())]
 
     def add(
-        self, rows: list[Decision], node: OpNode, layout: Layout
+        self, variants: list[Variant], node: OpNode, layout: Layout
     ) -> Iterable[tuple[str, Layout]]:
-        """Add the row for inputs that come in a layout, if it is another; its operands then."""
+        """Add the variant for inputs that come in a layout, if it is another; its operands then."""
         lead = self.lead(node)
         assert lead is not None, "a node of constants alone has no lead"
         values = [self._resolution.values[name] for name in node.inputs]
         made = self._prober.decide(node, [_as(value, layout, lead) for value in values])
-        if made is None or any(self._alike(node, made, row) for row in rows):
+        if made is None or any(self._alike(node, made, variant) for variant in variants):
             return []
-        rows.append(made)
+        variants.append(made)
         return [
             (name, layout)
             for name, layout in _operands(node, made)
             if not self._resolution.values[name].constant
         ]
 
-    def _alike(self, node: OpNode, one: Decision, other: Decision) -> bool:
-        """True when two rows differ at most in how constants lie."""
+    def _alike(self, node: OpNode, one: Variant, other: Variant) -> bool:
+        """True when two variants differ at most in how constants lie."""
         values = self._resolution.values
         pairs = zip(_operands(node, one), other.layouts, strict=True)
         return all(
@@ -186,9 +188,9 @@ def _as(value: VTensor, layout: Layout, lead: VTensor) -> Layout:
     return own
 
 
-def _operands(node: OpNode, decision: Decision) -> Sequence[tuple[str, Layout]]:
+def _operands(node: OpNode, variant: Variant) -> Sequence[tuple[str, Layout]]:
     names = (*node.inputs, *node.outputs)
-    return list(zip(names, decision.layouts, strict=True))
+    return list(zip(names, variant.layouts, strict=True))
 
 
-__all__ = ["Rows", "paper_rows", "rows_on", "shared_rows", "usual"]
+__all__ = ["Variants", "paper_variants", "shared_variants", "usual", "variants_on"]

@@ -1,26 +1,27 @@
-"""Element-wise optimisation: the rows of all open nodes at once, by an integer program.
+"""Element-wise optimisation: the variants of all open nodes at once, by an integer program.
 
 Source: the paper, section 5.2, Fig. 9.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from optimizer.candidates import Rows, paper_rows, shared_rows
-from optimizer.ilp import Choice, choose
-from optimizer.problem import Assignment, Cost, Problem
+from optimizer.candidates import Variants, paper_variants, shared_variants
+from optimizer.ilp import Solution, choose
+from optimizer.problem import Cost, Problem
 from optimizer.remake import remade
 from optimizer.settings import Settings
 from optimizer.share import share
 from optimizer.solver import SolverError, solver_name
-from optimizer.timed import timed_rows
+from optimizer.timed import timed_variants
 from resolver.evaluate import Resolution
 from resolver.extended import Certificate, ExtendedGraph
 
 
 def reconcile(graph: ExtendedGraph, settings: Settings) -> ExtendedGraph:
-    """The rows that make the objective least; the graph as it was where that is no gain.
+    """The variants that make the objective least; the graph as it was where that is no gain.
 
     The certificate says what the solver proved. Where it fails, the graph stays, and that is said.
     """
@@ -32,31 +33,33 @@ def reconcile(graph: ExtendedGraph, settings: Settings) -> ExtendedGraph:
             settings.objective, "none", "optimal", 0, 0, 0, 0, 0, bound=0, gap=0.0
         )
         return replace(graph, certificate=nothing)
-    problem = Problem.of(origin, _rows(origin.resolution, settings), settings.clock)
+    problem = Problem.of(origin, _variants(origin.resolution, settings), settings.clock)
     try:
-        choice = choose(problem, settings.objective, settings.solver, settings.time_limit)
+        solution = choose(problem, settings.objective, settings.solver, settings.time_limit)
     except SolverError as error:
         name = settings.solver or solver_name()
         failed = Certificate(
-            settings.objective, name, f"failed: {error}", len(problem.rows), *before, *before
+            settings.objective, name, f"failed: {error}", len(problem.variants), *before, *before
         )
         return replace(graph, certificate=failed)
-    chosen = choice.chosen if _better(problem, settings.objective, choice.chosen) else {}
-    if settings.clock is not None:  # the resolver's own rows, too, say what they take
-        chosen = dict.fromkeys(problem.rows, 0) | chosen
+    chosen = solution.chosen if _better(problem, settings.objective, solution.chosen) else {}
+    if settings.clock is not None:  # the resolver's own variants, too, say what they take
+        chosen = dict.fromkeys(problem.variants, 0) | chosen
     graph = remade(graph, problem, chosen) if chosen else share(graph, settings)
-    certificate = _certificate(problem, settings.objective, choice, before, chosen)
+    certificate = _certificate(problem, settings.objective, solution, before, chosen)
     return replace(graph, certificate=certificate)
 
 
-def _rows(resolution: Resolution, settings: Settings) -> Rows:
+def _variants(resolution: Resolution, settings: Settings) -> Variants:
     if settings.clock is not None:
-        return timed_rows(resolution, settings.clock)
-    return paper_rows(resolution) if settings.objective == "paper" else shared_rows(resolution)
+        return timed_variants(resolution, settings.clock)
+    return (
+        paper_variants(resolution) if settings.objective == "paper" else shared_variants(resolution)
+    )
 
 
-def _better(problem: Problem, objective: str, chosen: Assignment) -> bool:
-    """A choice costs less than the rows that the nodes have; of as many bytes, fewer Transforms."""
+def _better(problem: Problem, objective: str, chosen: Mapping[str, int]) -> bool:
+    """A choice costs less than what the nodes have; of as many bytes, fewer Transforms."""
     if objective == "shared":
         return problem.shared_cost(chosen) < problem.shared_cost({})
     cost = problem.objective(objective)
@@ -70,21 +73,21 @@ def _moved(graph: ExtendedGraph) -> Cost:
 
 
 def _certificate(
-    problem: Problem, objective: str, choice: Choice, before: Cost, chosen: Assignment
+    problem: Problem, objective: str, solution: Solution, before: Cost, chosen: Mapping[str, int]
 ) -> Certificate:
     """What the solver says of the whole graph; ``chosen`` is what it has now."""
     reached = problem.objective(objective)(chosen)
     timed = objective == "time"
     return Certificate(
         objective,
-        choice.solved.solver,
-        choice.solved.status,
-        len(problem.rows),
+        solution.solved.solver,
+        solution.solved.status,
+        len(problem.variants),
         *before,
         *problem.shared_cost(chosen),
-        bound=choice.bound,
-        gap=max(reached - choice.bound, 0) / reached if reached else 0.0,
-        seconds=choice.solved.seconds,
+        bound=solution.bound,
+        gap=max(reached - solution.bound, 0) / reached if reached else 0.0,
+        seconds=solution.solved.seconds,
         ns_before=problem.time_cost({}) if timed else None,
         ns_after=reached if timed else None,
     )

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from libdesc.choice import EVERY, Choice
+from libdesc.preferences import EVERY, Preferences
 from optimizer.computed import Computed, Made
 from optimizer.readers import Readers
 from ptensor.pages import give_back, passing
@@ -34,7 +34,7 @@ Array = np.ndarray[Any, Any]
 FOLDED = ("f32", "f64")
 
 
-def fold(graph: Graph, choice: Choice = EVERY) -> Graph:
+def fold(graph: Graph, preferences: Preferences = EVERY) -> Graph:
     """The same network with every chain folded that can be.
 
     A chain is a node that is linear in a constant, and affine nodes behind it, each the only reader
@@ -44,7 +44,7 @@ def fold(graph: Graph, choice: Choice = EVERY) -> Graph:
 
     Args:
         graph: sealed; it is not changed.
-        choice: which nodes are pinned.
+        preferences: which nodes are pinned.
     """
     constants = Computed(graph.constants)
     made = replace(
@@ -54,7 +54,7 @@ def fold(graph: Graph, choice: Choice = EVERY) -> Graph:
         nodes=dict(graph.nodes),
         merged=dict(graph.merged),
     )
-    for chain in _chains(graph, choice):
+    for chain in _chains(graph, preferences):
         key = tuple(chain.parts[chain.dim]), chain.factor.tobytes()
         constants.change(chain.weights.name, Made(chain.scaled, key))
         _replace(made, chain)
@@ -120,14 +120,14 @@ class Chain:
         return np.broadcast_to(shift, prod(sizes))
 
 
-def _chains(graph: Graph, choice: Choice) -> Iterator[Chain]:
+def _chains(graph: Graph, preferences: Preferences) -> Iterator[Chain]:
     """The chains that are worth it and whose new constants are finite."""
     readers = Readers(graph)
     for lead in graph.nodes.values():
         chain = longer = _start(graph, lead, readers)
         while longer is not None:
             chain, node = longer, readers.only(longer.value)
-            longer = None if node is None else _longer(graph, chain, node, choice)
+            longer = None if node is None else _longer(graph, chain, node, preferences)
         if chain is not None and chain.worth_it and _finite(chain, graph.constants):
             yield chain
 
@@ -158,12 +158,12 @@ def _parts(
             yield dim, parts
 
 
-def _longer(graph: Graph, chain: Chain, node: Node, choice: Choice) -> Chain | None:
+def _longer(graph: Graph, chain: Chain, node: Node, preferences: Preferences) -> Chain | None:
     """The chain with the node that reads its value; None where that stays, or is not affine."""
     info, constants = info_of(node.op), [name for name in node.inputs if name != chain.value]
     if info.affine is None or not all(name in graph.constants for name in constants):
         return None
-    if choice.pinned(node.name, info.name):
+    if preferences.pinned(node.name, info.name):
         return None
     before, after = graph.values[chain.value], graph.values[node.outputs[0]]
     if (before.dtype, [*before.dims.items()]) != (after.dtype, [*after.dims.items()]):

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from libdesc.choice import EVERY, Choice
+from libdesc.preferences import EVERY, Preferences
 from optimizer.readers import Readers
 from vtensor.graph import Graph, Node
 from vtensor.operators import info_of
 
 
-def fuse(graph: Graph, choice: Choice = EVERY) -> Graph:
+def fuse(graph: Graph, preferences: Preferences = EVERY) -> Graph:
     """The same graph, with offers: by lead, the nodes behind it that may be fused to it.
 
     Each alone reads the value before it, which is no output, has its dims, and is not pinned; its
@@ -27,12 +27,12 @@ def fuse(graph: Graph, choice: Choice = EVERY) -> Graph:
 
     Args:
         graph: sealed; it is not changed.
-        choice: which nodes are pinned.
+        preferences: which nodes are pinned.
     """
     readers = Readers(graph)
     place = {name: i for i, node in enumerate(graph.nodes.values()) for name in node.outputs}
     found = {
-        lead.name: tuple(_behind(graph, lead, readers, place, choice))
+        lead.name: tuple(_behind(graph, lead, readers, place, preferences))
         for lead in graph.nodes.values()
         if info_of(lead.op).linear
     }
@@ -40,14 +40,14 @@ def fuse(graph: Graph, choice: Choice = EVERY) -> Graph:
 
 
 def _behind(
-    graph: Graph, lead: Node, readers: Readers, place: Mapping[str, int], choice: Choice
+    graph: Graph, lead: Node, readers: Readers, place: Mapping[str, int], preferences: Preferences
 ) -> Iterator[Node]:
     [value] = lead.outputs
     begin = place[value]
     while (node := readers.only(value)) is not None:
         info, others = info_of(node.op), [name for name in node.inputs if name != value]
         known = all(place.get(name, -1) < begin for name in others)
-        if info.post is None or not known or choice.pinned(node.name, info.name):
+        if info.post is None or not known or preferences.pinned(node.name, info.name):
             return
         before, after = graph.values[value], graph.values[node.outputs[0]]
         if (before.dtype, [*before.dims.items()]) != (after.dtype, [*after.dims.items()]):

@@ -1,8 +1,8 @@
-"""The choice of rows as an integer program.
+"""The choice of variants as an integer program.
 
-Each open node has a one-hot vector x over its rows. Where both ends of an edge are open, a variable
-y[s, t] is 1 when the value is made in s and wanted in t; its margins are the vectors of the two
-ends, which makes the relaxation tight. The two objectives differ in what they sum.
+Each open node has a one-hot vector x over its variants. Where both ends of an edge are open, a
+variable y[s, t] is 1 when the value is made in s and wanted in t; its margins are the vectors of
+the two ends, which makes the relaxation tight. The two objectives differ in what they sum.
 
 Source: the paper, section 5.2.
 """
@@ -16,7 +16,7 @@ from math import ceil, gcd
 from typing import Any, NamedTuple
 
 from optimizer.apart import apart
-from optimizer.problem import Assignment, Edge, Problem, Use
+from optimizer.problem import Edge, Problem, Use
 from optimizer.solver import TIME_LIMIT, Solved, solve
 from optimizer.tie import Tie, ties
 from ptensor.layout import Layout
@@ -25,8 +25,14 @@ from ptensor.layout import Layout
 End = Mapping[Layout, Any]
 
 
-class Choice(NamedTuple):
-    """Rows by open node; how the solver ended; what no choice is below, in the unit of the cost."""
+class Solution(NamedTuple):
+    """What a solver found.
+
+    Attributes:
+        chosen: the number of a variant, by open node.
+        solved: how the solver ended.
+        bound: no choice is below it, in the unit of the cost.
+    """
 
     chosen: dict[str, int]
     solved: Solved
@@ -39,12 +45,12 @@ def choose(
     solver: str = "",
     time_limit: float = TIME_LIMIT,
     forbidden: Edge | None = None,
-) -> Choice:
-    """The rows of least cost.
+) -> Solution:
+    """The variants of least cost.
 
     ``shared``: minimise sum of bytes[e] * z[e] over e = (value, s, t), z[e] >= every y of e; of all
     that do, sum of z. ``paper``: minimise the sum of y[s, t] with s != t over all edges. ``time``:
-    minimise sum of ns[e] * z[e] plus sum of ns[row] * x[row].
+    minimise sum of ns[e] * z[e] plus sum of ns[variant] * x[variant].
 
     Args:
         forbidden: a Transform that ``shared`` may not need: y[s, t] = 0; it is to be avoidable.
@@ -53,8 +59,8 @@ def choose(
         SolverError: the solver is missing, fails, or finds nothing in its time.
     """
     cost = problem.objective(objective)
-    if not problem.rows:  # no choice, and nobody to be asked
-        return Choice({}, Solved("none", "optimal", 0.0, 0.0, 0.0), cost({}))
+    if not problem.variants:  # no choice, and nobody to be asked
+        return Solution({}, Solved("none", "optimal", 0.0, 0.0, 0.0), cost({}))
     if objective == "paper":
         program = _Program(problem, {})
         return program.solve(program.differing(), cost, solver, time_limit)
@@ -71,17 +77,17 @@ class _Program:
     def __init__(self, problem: Problem, tied: Mapping[str, Tie]) -> None:
         self.pulp = pulp = apart("pulp")
         self.problem = problem
-        self.model = pulp.LpProblem("rows", pulp.LpMinimize)
+        self.model = pulp.LpProblem("variants", pulp.LpMinimize)
         self.numbers = count()
         self.unit = Fraction(1)  # of cost, for one of the objective
         self.tied = tied
         self.x: dict[str, list[Any]] = {}
-        for node, rows in problem.rows.items():  # makers come before those that follow them
+        for node, variants in problem.variants.items():  # makers come before those that follow them
             if node in tied:
                 leader, places = tied[node]
                 self.x[node] = [self.x[leader][place] for place in places]
             else:
-                self.x[node] = [self._variable("x", "Binary") for _ in rows]
+                self.x[node] = [self._variable("x", "Binary") for _ in variants]
                 self.model += pulp.lpSum(self.x[node]) == 1
 
     def differing(self) -> Any:
@@ -91,9 +97,9 @@ class _Program:
     def nanoseconds(self) -> Any:
         """What the open nodes take, and the Transforms that must exist."""
         kernels = (
-            (row.ns or 0) * x
-            for node, rows in self.problem.rows.items()
-            for row, x in zip(rows, self.x[node], strict=True)
+            (variant.ns or 0) * x
+            for node, variants in self.problem.variants.items()
+            for variant, x in zip(variants, self.x[node], strict=True)
         )
         changes = (self.problem.ns(*edge) * self._any_of(ys) for edge, ys in self._owed().items())
         return self.pulp.lpSum([*kernels, *changes])
@@ -109,17 +115,21 @@ class _Program:
         )
 
     def solve(
-        self, objective: Any, cost: Callable[[Assignment], int], solver: str, time_limit: float
-    ) -> Choice:
+        self,
+        objective: Any,
+        cost: Callable[[Mapping[str, int]], int],
+        solver: str,
+        time_limit: float,
+    ) -> Solution:
         """Minimise an expression; ``cost`` is what the choice costs, parts that are fixed too."""
         self.model.setObjective(objective + 0 * next(iter(self.x.values()))[0])
         solved = solve(self.model, solver, time_limit)
         chosen = {
-            node: max(range(len(row)), key=lambda i, row=row: row[i].value())  # type: ignore[misc]
-            for node, row in self.x.items()
+            node: max(range(len(vector)), key=lambda i, vector=vector: vector[i].value())  # type: ignore[misc]
+            for node, vector in self.x.items()
         }
         slack = 0.0 if solved.status == "optimal" else solved.objective - solved.bound
-        return Choice(chosen, solved, cost(chosen) - ceil(min(slack * self.unit, cost(chosen))))
+        return Solution(chosen, solved, cost(chosen) - ceil(min(slack * self.unit, cost(chosen))))
 
     def _owed(self, forbidden: Edge | None = None) -> dict[Edge, list[Any]]:
         """By Transform what it is owed to, each of which is 1 when so."""
@@ -166,21 +176,21 @@ class _Program:
 
     def _made(self, value: str) -> End:
         node = self.problem.makers.get(value, "")
-        return self._end(node, lambda row: self.problem.made(value, row))
+        return self._end(node, lambda number: self.problem.made(value, number))
 
     def _wanted(self, value: str, use: Use) -> End:
-        return self._end(use.node, lambda row: self.problem.wanted(value, use, row))
+        return self._end(use.node, lambda number: self.problem.wanted(value, use, number))
 
     def _end(self, node: str, layout: Any) -> End:
-        """By layout: the sum of the node's rows that have it there; 1 where the node is fixed."""
+        """By layout: the sum of the variants that have it there; 1 where the node is fixed."""
         if node not in self.x:
             return {layout(0): 1}
-        rows: dict[Layout, list[Any]] = {}
+        variants: dict[Layout, list[Any]] = {}
         for index, variable in enumerate(self.x[node]):
-            rows.setdefault(layout(index), []).append(variable)
-        if len(rows) == 1:
-            return dict.fromkeys(rows, 1)
-        return {layout: self.pulp.lpSum(row) for layout, row in rows.items()}
+            variants.setdefault(layout(index), []).append(variable)
+        if len(variants) == 1:
+            return dict.fromkeys(variants, 1)
+        return {layout: self.pulp.lpSum(several) for layout, several in variants.items()}
 
     def _variable(self, kind: str, category: str = "Continuous") -> Any:
         return self.model.add_variable(f"{kind}{next(self.numbers)}", 0, 1, cat=category)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from libdesc.choice import EVERY, Choice
+from libdesc.preferences import EVERY, Preferences
 from libdesc.registry import registry
 from optimizer.cancel import cancel
 from optimizer.ewo import reconcile
@@ -29,7 +29,7 @@ from vtensor.graph import Graph
 Pass = Callable[[ExtendedGraph, Settings], ExtendedGraph]
 
 #: Every simplification that there is, by name, in the order in which they run.
-SIMPLIFICATIONS: dict[str, Callable[[Graph, Choice], Graph]] = {
+SIMPLIFICATIONS: dict[str, Callable[[Graph, Preferences], Graph]] = {
     "fold": fold,
     "thin": thin,
     "fuse": fuse,
@@ -96,7 +96,9 @@ def pass_names(optimize: str | Sequence[str]) -> tuple[str, ...]:
     return LEVELS[optimize]
 
 
-def simplify(graph: Graph, optimize: str | Sequence[str] = "all", choice: Choice = EVERY) -> Graph:
+def simplify(
+    graph: Graph, optimize: str | Sequence[str] = "all", preferences: Preferences = EVERY
+) -> Graph:
     """Run the simplifications of a level; the graph notes their names.
 
     Raises:
@@ -106,7 +108,7 @@ def simplify(graph: Graph, optimize: str | Sequence[str] = "all", choice: Choice
     registry()  # so that every operator is there which a simplification may add
     for name, run in SIMPLIFICATIONS.items():
         if name in names:
-            graph = replace(run(graph, choice), passes=(*graph.passes, name))
+            graph = replace(run(graph, preferences), passes=(*graph.passes, name))
     return graph
 
 

@@ -1,8 +1,9 @@
-"""The choice of rows as a problem of its own: who makes what, who wants it how, at what cost.
+"""The choice of variants as a problem of its own: who makes what, who wants it how, at what cost.
 
-Each node runs in one of its *rows* (one layout an operand); a node with one row is fixed. A graph's
-inputs and outputs are fixed too. A Transform is owed for each (value, layout) that somebody wants
-and that is not the layout in which the value is made; identical ones count once.
+Each node runs in one of its variants; a node with one variant is fixed. A graph's inputs and
+outputs are fixed too. A Transform is owed for each (value, layout) that somebody wants and that is
+not the layout in which the value is made; identical ones count once. A choice is the number of a
+variant by open node; 0, the resolver's, where nothing is said.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from libdesc.transforms import LayoutChange
-from ptensor.evaluation import Decision
+from ptensor.evaluation import Variant
 from ptensor.layout import Layout
 from resolver.evaluate import Resolution
 from resolver.extended import OpNode, Origin
@@ -21,9 +22,6 @@ from vtensor.tensor import VTensor
 
 if TYPE_CHECKING:
     from optimizer.timed import Clock
-
-#: Which row each open node takes, by number; 0, the resolver's, where nothing is said.
-Assignment = Mapping[str, int]
 
 #: What may need a Transform: a value, the layout in which it is made, and the one that is wanted.
 Edge = tuple[str, Layout, Layout]
@@ -46,18 +44,18 @@ class Use(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
-    """Rows, and the edges between them.
+    """Variants, and the edges between them.
 
     Attributes:
         resolution: whose nodes and values these are.
         output_layouts: how outputs are delivered, as for ``extend``.
-        rows: the rows of each open node, the resolver's first; nodes in topological order.
+        variants: the variants of each open node, the resolver's first; nodes in topological order.
         clock: what the objective ``time`` takes Transforms' nanoseconds from.
     """
 
     resolution: Resolution
     output_layouts: Mapping[str, Layout]
-    rows: Mapping[str, Sequence[Decision]]
+    variants: Mapping[str, Sequence[Variant]]
     clock: Clock | None = None
     _known: dict[object, dict[Layout, Layout]] = field(default_factory=dict, repr=False)
 
@@ -65,11 +63,11 @@ class Problem:
     def of(
         cls,
         origin: Origin,
-        rows: Mapping[str, Sequence[Decision]],
+        variants: Mapping[str, Sequence[Variant]],
         clock: Clock | None = None,
     ) -> Problem:
-        """The problem of a graph's origin; nodes with one row are left out."""
-        several = {name: tuple(row) for name, row in rows.items() if len(row) > 1}
+        """The problem of a graph's origin; nodes with one variant are left out."""
+        several = {name: tuple(found) for name, found in variants.items() if len(found) > 1}
         return cls(origin.resolution, origin.output_layouts, several, clock)
 
     @cached_property
@@ -100,9 +98,9 @@ class Problem:
         """A value of the network."""
         return self.resolution.values[name]
 
-    def node_rows(self, node: str) -> Sequence[Decision]:
-        """All rows of a node."""
-        return self.rows.get(node) or (self.nodes[node].decision,)
+    def variants_of(self, node: str) -> Sequence[Variant]:
+        """All variants of a node."""
+        return self.variants.get(node) or (self.nodes[node].variant,)
 
     def same(self, value: str, layout: Layout) -> Layout:
         """One layout for all that put every element of a value at the same place."""
@@ -113,19 +111,19 @@ class Problem:
             known[layout] = next(alike, layout)
         return known[layout]
 
-    def made(self, value: str, row: int) -> Layout:
-        """The layout in which a value is made when its maker runs in a row."""
+    def made(self, value: str, number: int) -> Layout:
+        """The layout in which a value is made when its maker runs in a variant."""
         if value not in self.makers:
             return self.same(value, self.resolution.layout(value))
         node = self.nodes[self.makers[value]]
         place = len(node.inputs) + node.outputs.index(value)
-        return self.same(value, self.node_rows(node.name)[row].layouts[place])
+        return self.same(value, self.variants_of(node.name)[number].layouts[place])
 
-    def wanted(self, value: str, use: Use, row: int) -> Layout:
-        """The layout in which a use wants a value when its node runs in a row."""
+    def wanted(self, value: str, use: Use, number: int) -> Layout:
+        """The layout in which a use wants a value when its node runs in a variant."""
         if use.layout is not None:
             return self.same(value, use.layout)
-        return self.same(value, self.node_rows(use.node)[row].layouts[use.place])
+        return self.same(value, self.variants_of(use.node)[number].layouts[use.place])
 
     def bytes(self, value: str, source: Layout, target: Layout) -> int:
         """What a Transform of a value reads and writes, pads included."""
@@ -138,7 +136,7 @@ class Problem:
         return self.clock.transform(self.value(value), LayoutChange(source, target))
 
     def edges(
-        self, chosen: Assignment, values: Iterable[str] | None = None
+        self, chosen: Mapping[str, int], values: Iterable[str] | None = None
     ) -> Iterator[tuple[str, Layout, Layout, Use]]:
         """Value, layout in which it is made, layout in which it is wanted, by whom.
 
@@ -150,34 +148,36 @@ class Problem:
                 yield value, source, self.wanted(value, use, chosen.get(use.node, 0)), use
 
     def avoidable(self, edge: Edge) -> bool:
-        """Some choice of rows needs no such Transform: its value is made, or wanted, otherwise."""
+        """Some choice needs no such Transform: its value is made, or wanted, otherwise."""
         value, source, _ = edge
-        if any(self.made(value, row) != source for row in self._numbers(self.makers.get(value))):
+        if any(self.made(value, one) != source for one in self._numbers(self.makers.get(value))):
             return True
         return all(self._spares(edge, use.node) for use in self.uses[value])
 
     def _spares(self, edge: Edge, node: str) -> bool:
-        """In some row a node wants the value of an edge otherwise, wherever it takes it."""
+        """In some variant a node wants the value of an edge otherwise, wherever it takes it."""
         value, _, target = edge
         uses = [use for use in self.uses[value] if use.node == node]
-        rows = self._numbers(node)
-        return any(all(self.wanted(value, use, row) != target for use in uses) for row in rows)
+        numbers = self._numbers(node)
+        return any(all(self.wanted(value, use, one) != target for use in uses) for one in numbers)
 
     def _numbers(self, node: str | None) -> range:
-        """The numbers of a node's rows; callers, who give and take, have one."""
-        return range(len(self.rows.get(node or "", [0])))
+        """The numbers of a node's variants; callers, who give and take, have one."""
+        return range(len(self.variants.get(node or "", [0])))
 
-    def shared_cost(self, chosen: Assignment, values: Iterable[str] | None = None) -> Cost:
+    def shared_cost(self, chosen: Mapping[str, int], values: Iterable[str] | None = None) -> Cost:
         """The objective ``shared``: identical Transforms of a value count once."""
         owed = self._owed(chosen, values)
         return Cost(sum(self.bytes(*edge) for edge in owed), len(owed))
 
-    def time_cost(self, chosen: Assignment) -> int:
+    def time_cost(self, chosen: Mapping[str, int]) -> int:
         """The objective ``time``: nanoseconds of open nodes, and of Transforms as in ``shared``."""
-        kernels = (rows[chosen.get(node, 0)].ns or 0 for node, rows in self.rows.items())
+        kernels = (
+            variants[chosen.get(node, 0)].ns or 0 for node, variants in self.variants.items()
+        )
         return sum(kernels) + sum(self.ns(*edge) for edge in self._owed(chosen))
 
-    def objective(self, name: str) -> Callable[[Assignment], int]:
+    def objective(self, name: str) -> Callable[[Mapping[str, int]], int]:
         """A cost function by the name of what it is the objective of."""
         return {
             "shared": lambda chosen: self.shared_cost(chosen).bytes,
@@ -185,10 +185,10 @@ class Problem:
             "time": self.time_cost,
         }[name]
 
-    def _owed(self, chosen: Assignment, values: Iterable[str] | None = None) -> set[Edge]:
+    def _owed(self, chosen: Mapping[str, int], values: Iterable[str] | None = None) -> set[Edge]:
         return {(v, s, t) for v, s, t, _ in self.edges(chosen, values) if s != t}
 
-    def paper_cost(self, chosen: Assignment) -> int:
+    def paper_cost(self, chosen: Mapping[str, int]) -> int:
         """The objective ``paper``: the edges whose two ends differ.
 
         Source: the paper, section 5.2, the cost matrix C_ij.

@@ -1,13 +1,13 @@
 """A Transform passes a node that does not mind: below it, or above it, when that costs less.
 
-What minds and what does not is not said here: a node's rows tell.
+What minds and what does not is not said here: a node's variants tell.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from optimizer.candidates import shared_rows
+from optimizer.candidates import shared_variants
 from optimizer.problem import Problem
 from optimizer.remake import remade
 from optimizer.settings import Settings
@@ -27,7 +27,7 @@ def rise(graph: ExtendedGraph, settings: Settings) -> ExtendedGraph:  # noqa: AR
 
 
 def _moved(graph: ExtendedGraph, fits: Fits, downwards: bool) -> ExtendedGraph:
-    """Change one node's row after another while the cost falls.
+    """Change one node's variant after another while the cost falls.
 
     Cost is a pair of whole numbers of at least 0 that each rewriting lowers, so it ends.
     """
@@ -36,8 +36,8 @@ def _moved(graph: ExtendedGraph, fits: Fits, downwards: bool) -> ExtendedGraph:
         return graph
     origin = graph.origin
     assert origin is not None, "a graph that extend made has an origin"
-    problem = Problem.of(origin, shared_rows(origin.resolution))
-    nodes = [node for node in origin.resolution.nodes if node.name in problem.rows]
+    problem = Problem.of(origin, shared_variants(origin.resolution))
+    nodes = [node for node in origin.resolution.nodes if node.name in problem.variants]
     order = nodes if downwards else nodes[::-1]
     chosen: dict[str, int] = {}
     while sum(_improved(problem, node, chosen, fits) for node in order):
@@ -46,30 +46,32 @@ def _moved(graph: ExtendedGraph, fits: Fits, downwards: bool) -> ExtendedGraph:
 
 
 def _improved(problem: Problem, node: OpNode, chosen: dict[str, int], fits: Fits) -> bool:
-    """Give a node the cheapest row that fits, if it is cheaper than its own."""
+    """Give a node the cheapest variant that fits, if it is cheaper than its own."""
     around: Iterable[str] = {*node.inputs, *node.outputs} & problem.uses.keys()
     own = chosen.get(node.name, 0)
-    rows = range(len(problem.rows[node.name]))
+    numbers = range(len(problem.variants[node.name]))
     costs = {
-        row: problem.shared_cost({**chosen, node.name: row}, around)
-        for row in rows
-        if row == own or fits(problem, node, chosen, row)
+        number: problem.shared_cost({**chosen, node.name: number}, around)
+        for number in numbers
+        if number == own or fits(problem, node, chosen, number)
     }
-    best = min(costs, key=lambda row: (costs[row], row != own))
+    best = min(costs, key=lambda number: (costs[number], number != own))
     if costs[best] < costs[own]:
         chosen[node.name] = best
         return True
     return False
 
 
-def _takes_what_comes(problem: Problem, node: OpNode, chosen: dict[str, int], row: int) -> bool:
+def _takes_what_comes(problem: Problem, node: OpNode, chosen: dict[str, int], number: int) -> bool:
     """Some input is wanted as it is made."""
-    changed = {**chosen, node.name: row}
+    changed = {**chosen, node.name: number}
     ends = problem.edges(changed, node.inputs)
     return any(use.node == node.name and made == wanted for _, made, wanted, use in ends)
 
 
-def _makes_what_is_wanted(problem: Problem, node: OpNode, chosen: dict[str, int], row: int) -> bool:
+def _makes_what_is_wanted(
+    problem: Problem, node: OpNode, chosen: dict[str, int], number: int
+) -> bool:
     """Some output is made as it is wanted."""
-    changed = {**chosen, node.name: row}
+    changed = {**chosen, node.name: number}
     return any(made == wanted for _, made, wanted, _ in problem.edges(changed, node.outputs))

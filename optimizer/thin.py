@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from libdesc.choice import EVERY, Choice
+from libdesc.preferences import EVERY, Preferences
 from libdesc.registry import registry
 from optimizer.readers import Readers
 from vtensor.errors import VTensorError
@@ -27,7 +27,7 @@ Steps = Mapping[str, int]
 DEPTH = 100
 
 
-def thin(graph: Graph, choice: Choice = EVERY) -> Graph:
+def thin(graph: Graph, preferences: Preferences = EVERY) -> Graph:
     """The same graph, with values that have no elements which nobody reads.
 
     A value that is an output has all of them. So has one that no window makes, or for which more
@@ -35,11 +35,11 @@ def thin(graph: Graph, choice: Choice = EVERY) -> Graph:
 
     Args:
         graph: sealed; it is not changed.
-        choice: the libraries; where none of them cuts in native code, nothing is cut. A node that
-            is pinned to one stays there.
+        preferences: the libraries; where none of them cuts in native code, nothing is cut. A node
+            that is pinned to one stays there.
     """
     made = replace(graph, values=dict(graph.values), nodes=dict(graph.nodes))
-    readers, cutting = Readers(made), _cutting(choice)
+    readers, cutting = Readers(made), _cutting(preferences)
     for value in reversed([name for node in graph.nodes.values() for name in node.outputs]):
         if (picked := _picked(made, readers.of(value))) is not None:
             steps, without = picked
@@ -51,10 +51,10 @@ def thin(graph: Graph, choice: Choice = EVERY) -> Graph:
     return made
 
 
-def _cutting(choice: Choice) -> bool:
+def _cutting(preferences: Preferences) -> bool:
     """True where a library that may be used cuts without calling back into Python."""
     rows = registry().candidates(structural_operator("slice").name, "cpu")
-    return any(choice.allows(info.library) and not info.python for _, info in rows)
+    return any(preferences.allows(info.library) and not info.python for _, info in rows)
 
 
 def _picked(graph: Graph, nodes: Sequence[Node]) -> tuple[Steps, dict[str, Node]] | None:

@@ -1,26 +1,26 @@
-"""Nodes that may as well take the row of the node before: the program is smaller without them."""
+"""Nodes that may as well follow the node before: the program is smaller without them."""
 
 from __future__ import annotations
 
 from optimizer.problem import Problem
 from resolver.extended import OpNode
 
-#: Of a node: the node that it follows, and for each of its rows the other's.
+#: Of a node: the node that it follows, and for each of its variants the other's.
 Tie = tuple[str, list[int]]
 
 
 def ties(problem: Problem, apart: str = "") -> dict[str, Tie]:
-    """Open nodes whose row some cheapest choice takes from the node before.
+    """Open nodes whose variant some cheapest choice takes from the node before.
 
-    Let v's one input be made by u alone for v, and let each row of the one be in the layout of just
-    one row of the other. If on u's and on v's output all layouts have the same bytes, v's no more
-    than u's, then a choice with a Transform between the two is no cheaper than the same with v in
-    u's layout: that saves the Transform, and costs at most one of v's output.
+    Let v's one input be made by u alone for v, and let each variant of the one be in the layout of
+    just one variant of the other. If on u's and on v's output all layouts have the same bytes, v's
+    no more than u's, then a choice with a Transform between the two is no cheaper than the same
+    with v in u's layout: that saves the Transform, and costs at most one of v's output.
 
     Nodes that make or read the value ``apart`` follow nobody: not each of its Transforms may be.
     """
     found: dict[str, Tie] = {}
-    for name in problem.rows:
+    for name in problem.variants:
         node = problem.nodes[name]
         tie = _tie(problem, node)
         if tie is not None and apart not in (*node.inputs, *node.outputs):
@@ -34,11 +34,12 @@ def _tie(problem: Problem, node: OpNode) -> Tie | None:
         return None
     [value] = inputs
     maker = problem.makers.get(value, "")
-    if maker not in problem.rows or len(problem.uses[value]) != 1:
+    if maker not in problem.variants or len(problem.uses[value]) != 1:
         return None
     [use] = problem.uses[value]
-    made = [problem.made(value, row) for row in range(len(problem.rows[maker]))]
-    wanted = [problem.wanted(value, use, row) for row in range(len(problem.rows[node.name]))]
+    made = [problem.made(value, number) for number in range(len(problem.variants[maker]))]
+    numbers = range(len(problem.variants[node.name]))
+    wanted = [problem.wanted(value, use, number) for number in numbers]
     if len(set(made)) < len(made) or len(set(wanted)) < len(wanted) or set(made) != set(wanted):
         return None
     before, after = _sizes(problem, value), _sizes(problem, node.outputs[0])
@@ -49,9 +50,9 @@ def _tie(problem: Problem, node: OpNode) -> Tie | None:
 
 def _sizes(problem: Problem, value: str) -> set[int]:
     """The bytes of a value in each layout that it may be made or wanted in."""
-    rows = problem.rows
-    layouts = [problem.made(value, i) for i in range(len(rows.get(problem.makers[value], [0])))]
+    variants = problem.variants
+    layouts = [problem.made(value, i) for i in range(len(variants.get(problem.makers[value], [0])))]
     for use in problem.uses.get(value, ()):
-        layouts += [problem.wanted(value, use, i) for i in range(len(rows.get(use.node, [0])))]
+        layouts += [problem.wanted(value, use, i) for i in range(len(variants.get(use.node, [0])))]
     tensor = problem.value(value)
     return {layout.nbytes(tensor.dims, tensor.dtype) for layout in layouts}

@@ -1,4 +1,4 @@
-"""Rows with what they take on this machine, for the objective ``time``."""
+"""Variants with what they take on this machine, for the objective ``time``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from itertools import compress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
-from optimizer.candidates import Rows, shared_rows
-from ptensor.evaluation import Decision
+from optimizer.candidates import Variants, shared_variants
+from ptensor.evaluation import Variant
 from ptensor.layout import Layout
 from resolver.evaluate import Resolution
 from resolver.extended import OpNode
@@ -30,32 +30,39 @@ class Clock(Protocol):
         """Of a value from one layout to the other."""
 
 
-def timed_rows(resolution: Resolution, clock: Clock) -> Rows:
-    """The rows of every node, each as fast as its library runs it; the resolver's is the first.
+def timed_variants(resolution: Resolution, clock: Clock) -> Variants:
+    """The variants of every node, each as fast as its library runs it; the resolver's is the first.
 
-    Tried are the rows of ``shared_rows`` and the ways that libraries offer. Of those that differ at
-    most in how constants lie the fastest is left; one whose time is not known is none.
+    Tried are the variants of ``shared_variants`` and those that libraries have beside. Of those
+    that differ at most in how constants lie the fastest is left; one whose time is not known is
+    none.
     """
     prober = Prober(resolution)
-    offered = {node.name: prober.offer(node).ways for node in resolution.nodes}
-    rows = shared_rows(resolution, offered)
+    others = {node.name: prober.variants(node) for node in resolution.nodes}
+    variants = shared_variants(resolution, others)
     return {
-        node.name: _fastest(resolution, node, rows[node.name], clock) for node in resolution.nodes
+        node.name: _fastest(resolution, node, variants[node.name], clock)
+        for node in resolution.nodes
     }
 
 
 def _fastest(
-    resolution: Resolution, node: OpNode, rows: Sequence[Decision], clock: Clock
-) -> list[Decision]:
-    """The resolver's row, and for each that its neighbours may see the fastest."""
-    if len(rows) == 1:
-        return [*rows]
+    resolution: Resolution, node: OpNode, variants: Sequence[Variant], clock: Clock
+) -> list[Variant]:
+    """The resolver's variant, and for each that its neighbours may see the fastest."""
+    if len(variants) == 1:
+        return [*variants]
     values = resolution.values
-    timed = [replace(row, ns=clock.node(replace(node, decision=row), values)) for row in rows]
+    timed = [
+        replace(one, ns=clock.node(replace(node, variant=one), values), measured=True)
+        for one in variants
+    ]
     if timed[0].ns is None:  # then there is nothing to compare with
-        return [rows[0]]
+        return [variants[0]]
     seen = [not values[name].constant for name in (*node.inputs, *node.outputs)]
-    best: dict[tuple[Layout, ...], Decision] = {}
-    for row in sorted((row for row in timed if row.ns is not None), key=attrgetter("ns")):
-        best.setdefault(tuple(compress(row.layouts, seen)), row)
-    return [timed[0], *(row for row in best.values() if row is not timed[0])]
+    best: dict[tuple[Layout, ...], Variant] = {}
+    for variant in sorted(
+        (variant for variant in timed if variant.ns is not None), key=attrgetter("ns")
+    ):
+        best.setdefault(tuple(compress(variant.layouts, seen)), variant)
+    return [timed[0], *(variant for variant in best.values() if variant is not timed[0])]

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from optimizer.problem import Assignment, Cost, Edge, Problem
+from optimizer.problem import Cost, Edge, Problem
 
 
-def trimmed(problem: Problem, chosen: Assignment, edge: Edge) -> dict[str, int]:
-    """The rows that must change, by node; at the same cost, or less of what is saved elsewhere.
+def trimmed(problem: Problem, chosen: Mapping[str, int], edge: Edge) -> dict[str, int]:
+    """The variants that must change, by node; at the same cost, or less of what is saved elsewhere.
 
     Nodes that share no value do not touch one another's cost, so only those remain that hang
-    together with the edge's value. Of them, a node goes back to its own row if that costs no more.
+    together with the edge's value. Of them, a node goes back to its own if that costs no more.
     """
-    changed = {node: row for node, row in chosen.items() if row}
+    changed = {node: number for node, number in chosen.items() if number}
     kept = {node: changed[node] for node in _connected(problem, changed, edge[0])}
     for node in reversed(kept):
-        back = {one: row for one, row in kept.items() if one != node}
+        back = {one: number for one, number in kept.items() if one != node}
         around = values_of(problem, [node])
         cheap = problem.shared_cost(back, around) <= problem.shared_cost(kept, around)
         if cheap and not owes(problem, back, edge):
@@ -24,8 +24,8 @@ def trimmed(problem: Problem, chosen: Assignment, edge: Edge) -> dict[str, int]:
     return kept
 
 
-def owes(problem: Problem, chosen: Assignment, edge: Edge) -> bool:
-    """A choice of rows needs this Transform."""
+def owes(problem: Problem, chosen: Mapping[str, int], edge: Edge) -> bool:
+    """A choice of variants needs this Transform."""
     return any((v, s, t) == edge for v, s, t, _ in problem.edges(chosen, edge[:1]))
 
 
@@ -37,8 +37,8 @@ def values_of(problem: Problem, nodes: Iterable[str]) -> set[str]:
     } & problem.uses.keys()
 
 
-def extra(problem: Problem, chosen: Assignment) -> Cost:
-    """What a choice costs more than the rows that the nodes have; less where it is negative."""
+def extra(problem: Problem, chosen: Mapping[str, int]) -> Cost:
+    """What a choice costs more than the variants that the nodes have; less where it is negative."""
     around = values_of(problem, chosen)
     now, then = problem.shared_cost({}, around), problem.shared_cost(chosen, around)
     return Cost(then.bytes - now.bytes, then.transforms - now.transforms)

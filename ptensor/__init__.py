@@ -2,12 +2,12 @@
 
 from ptensor.evaluation import (
     Call,
-    Decision,
     Decline,
     Evaluation,
     Mode,
     Refusal,
     Requirement,
+    Variant,
     current_call,
     emit,
     lib_tagger,
@@ -18,7 +18,6 @@ from ptensor.tensor import PTensor
 
 __all__ = [
     "Call",
-    "Decision",
     "Decline",
     "Evaluation",
     "Layout",
@@ -26,6 +25,7 @@ __all__ = [
     "PTensor",
     "Refusal",
     "Requirement",
+    "Variant",
     "current_call",
     "emit",
     "lib_tagger",

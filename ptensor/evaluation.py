@@ -1,6 +1,6 @@
 """The evaluation of an invoker: modes, the call that is under way, and ``lib_tagger``.
 
-An invoker runs in one of three modes. PARTIAL stops at the tagger and yields a decision: one layout
+An invoker runs in one of three modes. PARTIAL stops at the tagger and yields a variant: one layout
 an operand. NORMAL runs on to the library. RECORD runs on too, but the library's steps are collected
 instead of executed. The mode and the call are context variables: each thread, and each attempt of
 the dispatcher, has its own.
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ptensor.layout import Layout
 from ptensor.libraries import LIBRARIES, library
@@ -74,30 +74,31 @@ class Requirement:
 
 
 @dataclass(frozen=True)
-class Decision:
-    """How a node runs: its library and one layout an operand, inputs first.
+class Variant:
+    """One way to run a node, or a node with a run of followers.
 
-    ``requirements`` are what was asked, operand by operand; ``refused`` the libraries that came
-    first and declined; ``form`` is the way to run that was chosen by measuring (``Way``), empty
-    where the library chooses; ``ns`` is what was measured, None where nothing was.
+    Attributes:
+        library: whose code runs.
+        layouts: how each operand lies, inputs first.
+        requirements: what was asked, operand by operand; empty as long as no invoker was asked.
+        refused: the libraries that came first and declined.
+        kernel: the library's own word for the code, which comes back to it with the variant; empty
+            where the library chooses.
+        ns: nanoseconds of a run; None where nothing is known.
+        measured: they were measured on this machine; else estimated.
+        error: what it adds to the error of a result, relative to the largest element.
+        followers: names of the nodes behind the node that it runs too, in order.
     """
 
     library: str
     layouts: tuple[Layout, ...]
-    requirements: tuple[Requirement, ...]
+    requirements: tuple[Requirement, ...] = ()
     refused: tuple[Refusal, ...] = ()
-    form: str = ""
+    kernel: str = ""
     ns: int | None = None
-
-
-class Way(NamedTuple):
-    """One of the ways in which a library can run a call: one layout an operand, and what is run.
-
-    ``form`` is the library's own word for the code, which comes back to it with the decision.
-    """
-
-    layouts: tuple[Layout, ...]
-    form: str
+    measured: bool = False
+    error: float = 0.0
+    followers: tuple[str, ...] = ()
 
 
 class Step(Protocol):
@@ -118,8 +119,8 @@ class Routine(Protocol):
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
         """None when the library takes the call so, else why not."""
 
-    def ways(self) -> Iterable[Way]:
-        """The ways to run it that are worth measuring."""
+    def variants(self) -> Iterable[Variant]:
+        """The variants of it that are worth measuring."""
 
 
 class Evaluation(ABC):
@@ -160,7 +161,7 @@ class Call:
     roles: tuple[str, ...]
     evaluation: Evaluation
     python: bool = False
-    decision: Decision | None = None
+    variant: Variant | None = None
     ptensors: dict[int, PTensor] = field(default_factory=dict)
     routine: Routine | None = None
     tagged: bool = False
@@ -309,13 +310,13 @@ def lib_tagger(name: str, inputs: Sequence[PTensor], outputs: Sequence[PTensor])
     if call is None:
         raise ContractError(f"lib_tagger({name!r}) outside a call ({caller()})")
     _check_tagger(call, name, [*inputs, *outputs])
-    if call.decision is not None:
-        _check_decided(call, call.decision)
-        if call.partial and (reason := _refusal(call, call.decision.layouts)):
+    if call.variant is not None:
+        _check_decided(call, call.variant)
+        if call.partial and (reason := _refusal(call, call.variant.layouts)):
             raise Decline(reason)
         call.tagged = True
         return call.partial
-    call.decision = Decision(name, _resolve(call), _requirements(call))
+    call.variant = Variant(name, _resolve(call), _requirements(call))
     call.tagged = True
     call.evaluation.decided(call)
     return True
@@ -363,9 +364,9 @@ def _refusal(call: Call, row: tuple[Layout, ...]) -> str | None:
     return taken.confirm(call, row) if taken is not None else None
 
 
-def _check_decided(call: Call, decision: Decision) -> None:
-    """A decision comes back: what is asked now must leave room for it."""
-    for index, decided in enumerate(decision.layouts):
+def _check_decided(call: Call, variant: Variant) -> None:
+    """A variant comes back: what is asked now must leave room for it."""
+    for index, decided in enumerate(variant.layouts):
         asked = call.ptensors[index].requirement_or_guideline()
         if asked.layouts and decided not in asked.layouts:
             raise call.misuse(

@@ -134,8 +134,8 @@ class PTensor:
         if self._asked is None:
             file, line = caller_place()
             answer: Layout | Sequence[Layout] = Layout.ANY
-            if self.call.decision is not None:
-                answer = self.call.decision.layouts[self.index]
+            if self.call.variant is not None:
+                answer = self.call.variant.layouts[self.index]
             elif self.call.library in LIBRARIES:
                 answer = guideline_of(self.call, self.call.library).get(self.index, Layout.ANY)
             several = (answer,) if isinstance(answer, Layout) else tuple(answer)
@@ -146,9 +146,9 @@ class PTensor:
     @property
     def required_layout(self) -> Layout:
         """The layout that the library gets; ANY or the first alternative until it is decided."""
-        decision = self.call.decision
-        if decision is not None:
-            return from_base(decision.layouts[self.index], self.tensor)
+        variant = self.call.variant
+        if variant is not None:
+            return from_base(variant.layouts[self.index], self.tensor)
         asked = self._asked
         return from_base(asked.layouts[0], self.tensor) if asked and asked.layouts else Layout.ANY
 

@@ -126,9 +126,9 @@ def _operator(
     if sources != inputs:
         raise UnsoundPlanError(f"{node.name}: reads {sources}, the network says {inputs}")
     names = (*node.inputs, *node.outputs)
-    if len(names) != len(node.decision.layouts):
+    if len(names) != len(node.variant.layouts):
         raise UnsoundPlanError(f"{node.name}: {len(names)} operands, other layouts decided")
-    for name, layout in zip(names, node.decision.layouts, strict=True):
+    for name, layout in zip(names, node.variant.layouts, strict=True):
         _agree(node.name, extended.values[name], layout)
 
 

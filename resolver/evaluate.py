@@ -12,8 +12,8 @@ from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from libdesc.choice import EVERY, Choice
 from libdesc.dispatcher import DispatchContext, post_roles
+from libdesc.preferences import EVERY, Preferences
 from ptensor.buffer import TensorStorage
 from ptensor.evaluation import Call, Evaluation, Mode, Step, installed
 from ptensor.layout import Layout
@@ -53,7 +53,7 @@ class PartialEvaluation(Evaluation):
 
 @dataclass
 class Resolution:
-    """Every value with its produced layout, every node with its decision, topologically ordered.
+    """Every value with its produced layout, every node with its variant, topologically ordered.
 
     ``merged`` are nodes that are not there, each with the node that does their work, and ``passes``
     the simplifications that took them away.
@@ -77,7 +77,7 @@ class Resolution:
 def resolve(
     graph: Graph,
     entry_layouts: Mapping[str, Layout] | None = None,
-    choice: Choice = EVERY,
+    preferences: Preferences = EVERY,
 ) -> Resolution:
     """Resolve a sealed graph.
 
@@ -87,13 +87,13 @@ def resolve(
     Args:
         graph: what to resolve; nodes that no output needs are left out.
         entry_layouts: how inputs lie in memory, by name; declared order where nothing is said.
-        choice: which libraries may take which nodes, and their order.
+        preferences: which libraries may take which nodes, and their order.
 
     Returns:
         The layout that each value is produced in and that each node requires.
 
     Raises:
-        InputError: the choice pins a node that is not there, or to a library without its operator.
+        InputError: a node is pinned that is not there, or to a library without its operator.
         NoInvokerError: no library takes a node.
         ContractError: an invoker breaks its contract.
         ResolutionError: an entry layout does not fit its input.
@@ -101,7 +101,7 @@ def resolve(
     Source: the paper, Algorithm 1.
     """
     global _resolutions
-    choice.check_nodes(graph)
+    preferences.check_nodes(graph)
     _resolutions += 1
     needed, order = _order(graph)
     state = Resolution(
@@ -116,7 +116,7 @@ def resolve(
     with installed(PartialEvaluation()):
         for node in order:
             if node.name not in fused:
-                made = _decided(state, node, choice, graph.offers.get(node.name, ()))
+                made = _decided(state, node, preferences, graph.offers.get(node.name, ()))
                 state.nodes.append(made)
                 fused.update(follower.name for follower in made.followers)
                 state.merged.update(dict.fromkeys((f.name for f in made.followers), node.name))
@@ -176,28 +176,31 @@ def _operands(state: Resolution, names: Sequence[str]) -> list[VTensor]:
     return operands
 
 
-def _decided(state: Resolution, node: Node, choice: Choice, offered: Sequence[Node]) -> OpNode:
+def _decided(
+    state: Resolution, node: Node, preferences: Preferences, offered: Sequence[Node]
+) -> OpNode:
     """A node with as much behind it as its library takes; its values are spread."""
-    made, values = _partially(state, node, choice)
-    library = made.decision.library
-    kept = replace(choice, nodes={**choice.nodes, node.name: library})
-    offered = list(takewhile(lambda one: _allows(choice, one, library), offered))
+    made, values = _partially(state, node, preferences)
+    library = made.variant.library
+    kept = replace(preferences, nodes={**preferences.nodes, node.name: library})
+    offered = list(takewhile(lambda one: _allows(preferences, one, library), offered))
     for count in range(len(offered), 0, -1):
         with suppress(NoInvokerError):  # then it takes fewer
             fused, values = _partially(state, node, kept, offered[:count])
-            decision = replace(fused.decision, refused=made.decision.refused)
-            made = replace(fused, decision=decision)
+            names = tuple(follower.name for follower in fused.followers)
+            variant = replace(fused.variant, refused=made.variant.refused, followers=names)
+            made = replace(fused, variant=variant)
             break
     state.values.update({value.name: value for value in values})
     return made
 
 
-def _allows(choice: Choice, node: Node, library: str) -> bool:
-    return not choice.refusal(node.name, info_of(node.op).name, library)
+def _allows(preferences: Preferences, node: Node, library: str) -> bool:
+    return not preferences.refusal(node.name, info_of(node.op).name, library)
 
 
 def _partially(
-    state: Resolution, node: Node, choice: Choice, behind: Sequence[Node] = ()
+    state: Resolution, node: Node, preferences: Preferences, behind: Sequence[Node] = ()
 ) -> tuple[OpNode, tuple[VTensor, ...]]:
     """Evaluate one node, and what is fused behind it, up to its tagger; what it makes, too."""
     names, outputs = list(node.inputs), node.outputs
@@ -206,16 +209,18 @@ def _partially(
         outputs = follower.outputs
     inputs = _operands(state, names)
     own, followers = split(inputs, behind)
-    ctx = DispatchContext(node=node.name, names=outputs, choice=choice, followers=followers)
+    ctx = DispatchContext(
+        node=node.name, names=outputs, preferences=preferences, followers=followers
+    )
     made = run_compute(ctx, node.op, own)
-    if ctx.decision is None:
+    if ctx.variant is None:
         raise ContractError(f"{node.op_name} {node.name!r}: compute did not call ctx.dispatch")
-    for value, layout in zip(made, ctx.decision.layouts[len(inputs) :], strict=True):
+    for value, layout in zip(made, ctx.variant.layouts[len(inputs) :], strict=True):
         value.produced_layout = layout
     roles = info_of(node.op).roles(len(own), len(made))
     roles = (*roles[: len(own)], *post_roles(len(inputs) - len(own)), *roles[len(own) :])
     label = " + ".join([node.op_name, *(follower.op_name for follower in behind)])
     fused = OpNode(
-        node.name, node.op, label, tuple(names), outputs, roles, ctx.decision, tuple(behind)
+        node.name, node.op, label, tuple(names), outputs, roles, ctx.variant, tuple(behind)
     )
     return fused, made

@@ -65,7 +65,7 @@ def refusals(graph: ExtendedGraph) -> list[dict[str, Any]]:
     nodes: dict[tuple[str, str, str], list[str]] = {}
     for node in graph.nodes:
         if isinstance(node, OpNode):
-            for refusal in node.decision.refused:
+            for refusal in node.variant.refused:
                 key = (refusal.library, node.op_name, refusal.reason)
                 nodes.setdefault(key, []).append(node.name)
     rows = [
@@ -110,15 +110,15 @@ def _transform(graph: ExtendedGraph, node: TransformNode, total: int) -> dict[st
 
 
 def _operator(graph: ExtendedGraph, node: OpNode, makers: Mapping[str, str]) -> dict[str, Any]:
-    decision = node.decision
+    variant = node.variant
     names = (*node.inputs, *node.outputs)
     return {
         "node": node.name,
         "operator": node.op_name,
-        "library": decision.library,
+        "library": variant.library,
         "merged": [one for one, into in graph.merged.items() if into == node.name],
-        "form": decision.form or None,
-        "ns": decision.ns,
+        "kernel": variant.kernel or None,
+        "ns": variant.ns,
         "operands": [
             {
                 "role": role,
@@ -133,12 +133,12 @@ def _operator(graph: ExtendedGraph, node: OpNode, makers: Mapping[str, str]) -> 
                 "made_by": makers.get(name),
             }
             for role, name, layout, requirement in zip(
-                node.roles, names, decision.layouts, decision.requirements, strict=True
+                node.roles, names, variant.layouts, variant.requirements, strict=True
             )
         ],
         "declined": [
             {"library": one.library, "priority": one.priority, "reason": one.reason}
-            for one in decision.refused
+            for one in variant.refused
         ],
     }
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from libdesc.choice import EVERY, Choice
+from libdesc.preferences import EVERY, Preferences
 from libdesc.transforms import LayoutChange, choose_library
 from ptensor.evaluation import installed
 from ptensor.layout import Layout
@@ -26,7 +26,7 @@ Passing = Callable[[OpNode | None, OpNode, VTensor], Layout | None]
 def extend(
     resolution: Resolution,
     output_layouts: Mapping[str, Layout] | None = None,
-    choice: Choice = EVERY,
+    preferences: Preferences = EVERY,
     passing: Passing = lambda *_: None,
 ) -> ExtendedGraph:
     """Make the extended graph of a resolution: one Transform an edge that needs one.
@@ -35,7 +35,7 @@ def extend(
         resolution: what the resolver decided.
         output_layouts: how outputs are delivered, by name; declared order where nothing is said, as
             their producers leave them where ANY is.
-        choice: which libraries may run Transforms, and their order.
+        preferences: which libraries may run Transforms, and their order.
         passing: an edge has a Transform to this layout first, where it is another.
 
     Raises:
@@ -54,7 +54,7 @@ def extend(
         outputs=dict(resolution.outputs),
         merged=resolution.merged,
         passes=resolution.passes,
-        origin=Origin(resolution, dict(output_layouts or {}), choice),
+        origin=Origin(resolution, dict(output_layouts or {}), preferences),
     )
     for value in resolution.values.values():
         layout = resolution.layout(value.name)
@@ -62,7 +62,7 @@ def extend(
             value.name, value.dtype, value.dims, layout, value.constant
         )
     makers = {name: node for node in resolution.nodes for name in node.outputs}
-    insert = _Inserter(graph, resolution, makers, choice, passing)
+    insert = _Inserter(graph, resolution, makers, preferences, passing)
     with installed(insert.evaluation):
         for node in resolution.nodes:
             inputs = tuple(insert.input(node, index) for index in range(len(node.inputs)))
@@ -81,13 +81,13 @@ class _Inserter:
         graph: ExtendedGraph,
         resolution: Resolution,
         makers: Mapping[str, OpNode],
-        choice: Choice,
+        preferences: Preferences,
         passing: Passing,
     ) -> None:
         self.graph = graph
         self.resolution = resolution
         self.makers = makers
-        self.choice = choice
+        self.preferences = preferences
         self.passing = passing
         self.taken = {*resolution.values, *(node.name for node in resolution.nodes)}
         self.evaluation = PartialEvaluation()
@@ -95,16 +95,16 @@ class _Inserter:
 
     def input(self, node: OpNode, index: int) -> str:
         """The value that a node's input reads: the producer's, or a Transform's of it."""
-        name, required = node.inputs[index], node.decision.layouts[index]
+        name, required = node.inputs[index], node.variant.layouts[index]
         maker = self.makers.get(name)
         reason = Reason(
             node.name,
             name,
             node.roles[index],
-            node.decision.library,
+            node.variant.library,
             node.op_name,
             maker.op_name if maker else "",
-            node.decision.requirements[index],
+            node.variant.requirements[index],
         )
         passed = self.passing(maker, node, self.resolution.values[name])
         if passed is not None:
@@ -130,14 +130,14 @@ class _Inserter:
         if value.layout.same(required, value.dims):
             return name
         maker = self.makers.get(reason.producer)
-        preferred = [reason.library, maker.decision.library if maker else ""]
+        preferred = [reason.library, maker.variant.library if maker else ""]
         change = LayoutChange(value.layout, required)
         library = choose_library(
             self.resolution.values[reason.producer],
             change,
             filter(None, preferred),
             self.evaluation,
-            self.choice,
+            self.preferences,
         )
         node, target = self._names(value)
         self.graph.values[target] = Value(target, value.dtype, value.dims, required, value.constant)

@@ -11,12 +11,12 @@ from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ptensor.evaluation import Decision, Requirement
+from ptensor.evaluation import Requirement, Variant
 from ptensor.layout import Layout
 from vtensor.operators import Follower
 
 if TYPE_CHECKING:
-    from libdesc.choice import Choice
+    from libdesc.preferences import Preferences
     from resolver.evaluate import Resolution
     from vtensor.graph import Node
     from vtensor.tensor import VTensor
@@ -79,7 +79,7 @@ class OpNode:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     roles: tuple[str, ...]
-    decision: Decision
+    variant: Variant
     followers: tuple[Node, ...] = ()
 
     def split(self, inputs: Sequence[VTensor]) -> tuple[Sequence[VTensor], tuple[Follower, ...]]:
@@ -143,7 +143,7 @@ class Origin:
 
     resolution: Resolution
     output_layouts: Mapping[str, Layout]
-    choice: Choice
+    preferences: Preferences
 
 
 @dataclass(frozen=True)
@@ -246,8 +246,8 @@ class ExtendedGraph:
                 once = " ahead of time" if source.constant else ""
                 yield f"{made} = Transform[{node.library}] {node.input}:{source.layout}{once}"
             else:
-                used = zip(node.inputs, node.decision.layouts, strict=False)
+                used = zip(node.inputs, node.variant.layouts, strict=False)
                 text = ", ".join(f"{name}:{layout}" for name, layout in used)
-                yield f"{made} = {node.op_name}[{node.decision.library}] {text}"
+                yield f"{made} = {node.op_name}[{node.variant.library}] {text}"
         for alias, name in self.outputs.items():
             yield f"output {alias} <- {name}:{self.values[name].layout}"

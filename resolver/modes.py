@@ -33,7 +33,7 @@ def aware(origin: Origin) -> ExtendedGraph:
     Source: the paper, sections 2.1 and 2.2, Fig. 1.
     """
     return extend(
-        _again(origin.resolution, _between), origin.output_layouts, origin.choice, _between
+        _again(origin.resolution, _between), origin.output_layouts, origin.preferences, _between
     )
 
 
@@ -45,7 +45,9 @@ def held(origin: Origin) -> ExtendedGraph:
 
     Source: the paper, section 5.2, Fig. 9(a).
     """
-    return extend(_again(origin.resolution, _elementwise), origin.output_layouts, origin.choice)
+    return extend(
+        _again(origin.resolution, _elementwise), origin.output_layouts, origin.preferences
+    )
 
 
 def channels_last(dims: Iterable[str]) -> Layout:
@@ -59,7 +61,7 @@ def channels_last(dims: Iterable[str]) -> Layout:
 
 def _between(maker: OpNode | None, node: OpNode, value: VTensor) -> Layout | None:
     """From one library to another."""
-    own = maker is None or maker.decision.library == node.decision.library
+    own = maker is None or maker.variant.library == node.variant.library
     return None if own else channels_last(value.dims)
 
 
@@ -70,15 +72,15 @@ def _elementwise(maker: OpNode | None, node: OpNode, value: VTensor) -> Layout |
 
 
 def _again(resolution: Resolution, passes: Passing) -> Resolution:
-    """Every node's decision for inputs that come as they pass, else as they were made."""
-    prober, decisions = Prober(resolution), {}
+    """Every node's variant for inputs that come as they pass, else as they were made."""
+    prober, variants = Prober(resolution), {}
     makers: dict[str, OpNode] = {}
     made = {name: resolution.layout(name) for name in resolution.values}
     for node in resolution.nodes:
         values = [resolution.values[name] for name in node.inputs]
         given = [passes(makers.get(v.name), node, v) or made[v.name] for v in values]
-        decision = prober.decide(node, given) or node.decision
-        decisions[node.name] = decision
-        for name, layout in zip(node.outputs, decision.layouts[len(values) :], strict=True):
+        variant = prober.decide(node, given) or node.variant
+        variants[node.name] = variant
+        for name, layout in zip(node.outputs, variant.layouts[len(values) :], strict=True):
             makers[name], made[name] = node, layout
-    return revised(resolution, decisions)
+    return revised(resolution, variants)

@@ -1,6 +1,6 @@
-"""What a node would decide if its inputs came in other layouts: the rows that it can run in.
+"""What a node would decide if its inputs came in other layouts: the variants that it has.
 
-A node is *open* when its decision follows what it is given: its invoker left ANY, or alternatives,
+A node is *open* when its variant follows what it is given: its invoker left ANY, or alternatives,
 or its library's guideline looks at the layouts that come.
 """
 
@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
-from libdesc.choice import Choice
 from libdesc.dispatcher import DispatchContext
-from ptensor.evaluation import Call, Decision, Way, installed
+from libdesc.preferences import Preferences
+from ptensor.evaluation import Call, Variant, installed
 from ptensor.layout import Layout
 from resolver.evaluate import PartialEvaluation, Resolution
 from resolver.extended import OpNode
@@ -21,48 +20,51 @@ from vtensor.operators import run_compute
 from vtensor.tensor import VTensor
 
 
-class Offer(NamedTuple):
-    """The other ways in which a node's library can run it, and whether its arithmetic outweighs."""
-
-    ways: tuple[Decision, ...] = ()
-    heavy: bool = False
-
-
 class Prober:
     """Asks the nodes of a resolution again, each on its own library; equal questions once."""
 
     def __init__(self, resolution: Resolution) -> None:
         self._values = resolution.values
-        self._answers: dict[object, Decision | None] = {}
+        self._answers: dict[object, Variant | None] = {}
 
-    def decide(self, node: OpNode, given: Sequence[Layout]) -> Decision | None:
-        """The decision for inputs in these layouts; None where its library declines them."""
+    def decide(self, node: OpNode, given: Sequence[Layout]) -> Variant | None:
+        """The variant for inputs in these layouts; None where its library declines them."""
         values = [self._values[name] for name in node.inputs]
         rows = zip(values, given, strict=True)
         key = (
             node.op_name,
             repr([node.op, *(follower.op for follower in node.followers)]),
-            node.decision.library,
+            node.variant.library,
             tuple((tuple(v.dims.items()), v.dtype, v.constant, layout) for v, layout in rows),
         )
         if key not in self._answers:
             self._answers[key] = self._ask(node, values, given)
-        return self._answers[key]
+        found = self._answers[key]
+        return found and replace(found, followers=node.variant.followers)
 
-    def offer(self, node: OpNode) -> Offer:
-        """What the node's library offers beside what it decided itself; each way as it confirms."""
-        inputs = [_twin(self._values[name]) for name in node.inputs]
+    def variants(self, node: OpNode) -> list[Variant]:
+        """What the node's library has beside what it decided itself; each as it confirms."""
+        inputs = self._operands(node)
         asked = _Asking()
-        made = _decision(node, inputs, asked)
-        ways = (_in_way(made, way) for way in asked.ways)
-        return Offer(tuple(way for way in ways if _holds(node, inputs, way)), asked.heavy)
+        made = _decided(node, inputs, asked)
+        others = (_asked_for(made, one) for one in asked.variants)
+        return [one for one in others if _holds(node, inputs, one)]
+
+    def heavy(self, node: OpNode) -> bool:
+        """The node's library says that arithmetic outweighs the memory that it touches."""
+        asked = _Asking()
+        _decided(node, self._operands(node), asked)
+        return asked.heavy
+
+    def _operands(self, node: OpNode) -> list[VTensor]:
+        return [_twin(self._values[name]) for name in node.inputs]
 
     def _ask(
         self, node: OpNode, values: Sequence[VTensor], given: Sequence[Layout]
-    ) -> Decision | None:
+    ) -> Variant | None:
         inputs = [_twin(value, layout) for value, layout in zip(values, given, strict=True)]
         try:
-            return _decision(node, inputs, PartialEvaluation())
+            return _decided(node, inputs, PartialEvaluation())
         except VTensorError:  # NoInvokerError: it takes the call, but not so
             return None
 
@@ -77,50 +79,50 @@ def _twin(value: VTensor, layout: Layout | None = None) -> VTensor:
 
 
 class _Asking(PartialEvaluation):
-    """Evaluation that asks the call's routine for its ways, too."""
+    """Evaluation that asks the call's routine for its variants, too."""
 
     def __init__(self) -> None:
-        self.ways: list[Way] = []
+        self.variants: list[Variant] = []
         self.heavy = False
 
     def decided(self, call: Call) -> None:
         """Keep what the routine says."""
         if call.routine is not None:
-            self.ways, self.heavy = list(call.routine.ways()), call.routine.heavy
+            self.variants, self.heavy = list(call.routine.variants()), call.routine.heavy
 
 
-def _decision(
+def _decided(
     node: OpNode,
     inputs: Sequence[VTensor],
     evaluation: PartialEvaluation,
-    given: Decision | None = None,
-) -> Decision:
+    given: Variant | None = None,
+) -> Variant:
     """What is decided for a node on its library; what is given if its invoker agrees."""
     own, followers = node.split(inputs)
     ctx = DispatchContext(
         node=node.name,
         names=node.outputs,
-        decision=given,
-        choice=Choice(nodes={node.name: node.decision.library}),
+        variant=given,
+        preferences=Preferences(nodes={node.name: node.variant.library}),
         followers=followers,
     )
     with installed(evaluation):
         run_compute(ctx, node.op, own)
-    assert ctx.decision is not None, "it was decided once already"
-    return ctx.decision
+    assert ctx.variant is not None, "it was decided once already"
+    return replace(ctx.variant, followers=node.variant.followers)
 
 
-def _holds(node: OpNode, inputs: Sequence[VTensor], way: Decision) -> bool:
-    """The node's invoker and its library agree to a way."""
+def _holds(node: OpNode, inputs: Sequence[VTensor], one: Variant) -> bool:
+    """The node's invoker and its library agree to a variant."""
     try:
-        _decision(node, inputs, PartialEvaluation(), way)
+        _decided(node, inputs, PartialEvaluation(), one)
     except VTensorError:  # the invoker asks for something else, or the library does not confirm
         return False
     return True
 
 
-def _in_way(made: Decision, way: Way) -> Decision:
-    """A decision in one of the ways; asked for is then what the way has."""
-    pairs = zip(made.requirements, way.layouts, strict=True)
+def _asked_for(made: Variant, one: Variant) -> Variant:
+    """A variant of a library's, as if its invoker had asked for it where it was free."""
+    pairs = zip(made.requirements, one.layouts, strict=True)
     asked = tuple(replace(one, layouts=(layout,)) if one.layouts else one for one, layout in pairs)
-    return replace(made, layouts=way.layouts, requirements=asked, form=way.form)
+    return replace(made, layouts=one.layouts, requirements=asked, kernel=one.kernel)

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ptensor.evaluation import Decision
+from ptensor.evaluation import Variant
 from resolver.evaluate import Resolution
 from vtensor.tensor import VTensor
 
 
-def revised(resolution: Resolution, decisions: Mapping[str, Decision]) -> Resolution:
+def revised(resolution: Resolution, variants: Mapping[str, Variant]) -> Resolution:
     """The resolution with some nodes decided otherwise; what was refused before stays on record.
 
     Args:
         resolution: it is not changed.
-        decisions: the new ones by node.
+        variants: the new ones by node.
     """
     nodes, values = [], dict(resolution.values)
     for node in resolution.nodes:
-        made = decisions.get(node.name)
+        made = variants.get(node.name)
         if made is not None:
-            node = replace(node, decision=replace(made, refused=node.decision.refused))
+            node = replace(node, variant=replace(made, refused=node.variant.refused))
             produced = made.layouts[len(node.inputs) :]
             for name, layout in zip(node.outputs, produced, strict=True):
                 old = values[name]

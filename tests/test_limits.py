@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ops import Conv2D, Relu
-from ptensor.evaluation import Decision
+from ptensor.evaluation import Variant
 from resolver.extended import OpNode
-from tests.operators.test_ways import OFFERING
+from tests.operators.test_variants import SEVERAL
 from vtensor.errors import NativeError
 from vtensor.graph import Graph
 from vtensor.runtime import limits as module
@@ -32,10 +32,10 @@ def network(convolutions: int) -> Graph:
 
 
 def test_the_fastest_way_of_each_heavy_node_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: Counter[Decision] = Counter()
+    asked: Counter[Variant] = Counter()
 
     def clock(node: OpNode, values: Mapping[str, VTensor], _: object) -> int:
-        asked[node.decision] += 1
+        asked[node.variant] += 1
         return 100 - len(asked)
 
     monkeypatch.setattr(module, "node_ns", clock)
@@ -50,13 +50,13 @@ def test_the_fastest_way_of_each_heavy_node_adds_up(monkeypatch: pytest.MonkeyPa
 def test_ways_that_fail_are_left_out(
     running: int, wanted: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where none is left, the node's own decision counts."""
-    tried: list[Decision] = []
+    """Where none is left, the node's own variant counts."""
+    tried: list[Variant] = []
 
     def clock(node: OpNode, values: Mapping[str, VTensor], _: object) -> int:
-        if not node.decision.form:
+        if not node.variant.kernel:
             return 200
-        tried.append(node.decision)
+        tried.append(node.variant)
         if len(tried) > running:
             raise NativeError("out of luck")
         return 100
@@ -93,7 +93,7 @@ def test_what_has_no_heavy_node_has_no_bound() -> None:
 def test_a_chain_fits_whatever_the_sizes() -> None:
     """Each step is handed memory that is large enough: the runner checks it."""
     g = Graph("sizes")
-    for number, case in enumerate(OFFERING[:2]):
+    for number, case in enumerate(SEVERAL[:2]):
         image, kernel = case.given()
         x = g.input(f"x{number}", image.extents)
         w = g.constant(kernel.array, kernel.dims)

@@ -24,7 +24,7 @@ for library in ("onednn", "eigen", "numpy"):
     found = run(library, Theirs(), given)
     check_close(found.values[0], definition(HardSwish(), given)[0], 1e-6)
     check_pads(found.physical[0])
-    print(library, *found.decision.layouts)
+    print(library, *found.variant.layouts)
 """
 
 

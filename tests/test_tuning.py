@@ -80,7 +80,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     found: Counter[str] = Counter()
 
     def node_ns(node: OpNode, values: Mapping[str, VTensor], _: object) -> int:
-        found[f"{signature(node, values)} {node.decision.layouts} {node.decision.form}"] += 1
+        found[f"{signature(node, values)} {node.variant.layouts} {node.variant.kernel}"] += 1
         return 10_000 - len(found)
 
     def transform_ns(value: VTensor, change: LayoutChange, *_: object) -> int:
@@ -152,7 +152,7 @@ def test_a_way_that_is_faster_is_taken(asked: Counter[str]) -> None:
     assert all(step.tuned for step in steps)
     for step in steps:
         assert isinstance(step.node, OpNode)
-        assert step.kernels[0] in step.node.decision.form
+        assert step.kernels[0] in step.node.variant.kernel
 
 
 def test_nodes_of_equal_sizes_are_measured_once(asked: Counter[str]) -> None:
@@ -184,7 +184,7 @@ def test_another_vtensor_has_times_of_its_own(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_way_that_fails_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(node: OpNode, values: Mapping[str, VTensor], _: object) -> int:
-        if node.decision.form:
+        if node.variant.kernel:
             raise NativeError("out of luck")
         return 100
 

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from libdesc.choice import DEFINITION
 from libdesc.onnx_reference.node import LIBRARY as REFERENCE
+from libdesc.preferences import DEFINITION
 from libdesc.registry import registry
 from libdesc.routine import reference_kernel
 from resolver.extended import Certificate, OpNode, Reason, TransformNode
@@ -274,7 +274,7 @@ def _cells(plan: Plan, step: PlanStep) -> tuple[str, ...]:
 def _layouts(plan: Plan, step: PlanStep) -> list[tuple[str, object]]:
     names = (*step.node.inputs, *step.node.outputs)
     if isinstance(step.node, OpNode):
-        return list(zip(names, step.node.decision.layouts, strict=True))
+        return list(zip(names, step.node.variant.layouts, strict=True))
     return [(name, plan.graph.values[name].layout) for name in names]
 
 
@@ -303,7 +303,7 @@ def _step_dict(plan: Plan, step: PlanStep) -> dict[str, Any]:
         row["forces"] = [] if step.kernels else [node.name for node in _forced(plan, step)]
         row["refused"] = [
             {"library": r.library, "priority": r.priority, "reason": r.reason}
-            for r in step.node.decision.refused
+            for r in step.node.variant.refused
         ]
     return row
 

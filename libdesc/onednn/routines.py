@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from libdesc.onednn import native
 from libdesc.onednn.layouts import Order, from_desc, to_desc
 from libdesc.routine import Routine, reference_kernel
-from ptensor.evaluation import Call, Decline, Way, emit
+from ptensor.evaluation import Call, Decline, Variant, emit
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from ptensor.views import from_base, to_base
@@ -132,31 +132,31 @@ class OneDnnRoutine(Routine):
         if declared != list(row):
             yield declared
 
-    def ways(self) -> Iterator[Way]:
+    def variants(self) -> Iterator[Variant]:
         """Every kernel for each row that is worth asking for, in the layouts that it works in.
 
         None where the invoker names the layouts itself.
         """
         if self.call.answers is None:
             return
-        known: set[Way] = set()
-        for row in self.offers():
+        known: set[Variant] = set()
+        for row in self.tried_rows():
             for kernel in self.kernels(row):
                 with suppress(LayoutError):
-                    way = self._way(kernel)
-                    if way not in known:
-                        known.add(way)
-                        yield way
+                    variant = self._variant(kernel)
+                    if variant not in known:
+                        known.add(variant)
+                        yield variant
 
-    def offers(self) -> Iterator[Row]:
+    def tried_rows(self) -> Iterator[Row]:
         """Rows of layouts whose kernels are worth measuring."""
         yield from self.rows()
 
-    def _way(self, kernel: Primitive) -> Way:
+    def _variant(self, kernel: Primitive) -> Variant:
         row = [Layout.ANY] * len(self.call.operands)
         for operand, layout in zip(self.operands, self.layouts(kernel), strict=True):
             row[operand.tensor.index] = to_base(layout, operand.tensor.tensor)
-        return Way(tuple(row), form_of(kernel))
+        return Variant(self.call.library, tuple(row), kernel=word_of(kernel))
 
     def kernels(self, row: Row) -> Iterator[Primitive]:
         """oneDNN's kernels for a row, its favourite first, reference code left out."""
@@ -168,13 +168,13 @@ class OneDnnRoutine(Routine):
         Raises:
             LayoutNotSupported, Decline: as ``primitive``; or there is no such kernel any more.
         """
-        form = self.call.decision.form if self.call.decision else ""
-        if not form:
+        word = self.call.variant.kernel if self.call.variant else ""
+        if not word:
             return self.primitive(row)
         for kernel in self.kernels(row):
-            if form_of(kernel) == form:
+            if word_of(kernel) == word:
                 return kernel
-        raise Decline(f"no kernel {form} for {' '.join(str(layout) for layout in row)}")
+        raise Decline(f"no kernel {word} for {' '.join(str(layout) for layout in row)}")
 
     def primitive(self, row: Row) -> Primitive:
         """The primitive for one layout an operand, each under the dims of its PTensor.
@@ -278,8 +278,8 @@ def compiled(make: Callable[[], Primitive]) -> Iterator[Primitive]:
             kernel = kernel.next_kernel()
 
 
-def form_of(kernel: Primitive) -> str:
-    """The word for a kernel in a decision."""
+def word_of(kernel: Primitive) -> str:
+    """The word for a kernel in a variant."""
     return f"{kernel.kind} {kernel.kernel}"
 
 

@@ -51,7 +51,7 @@ class Sliding(FusingRoutine):
         """What slides, with all that is behind it."""
         return self.fused(self.own, row, self.make)
 
-    def offers(self) -> Iterator[Row]:
+    def tried_rows(self) -> Iterator[Row]:
         """Those asked for anyhow; then each order of images, on both sides or on one."""
         yield from self.rows()
         for layout in followed(self.operands[0]):

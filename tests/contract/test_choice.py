@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from libdesc import Decline, register
-from libdesc.choice import Choice
+from libdesc.preferences import Preferences
 from libdesc.registry import registry
 from ptensor import PTensor, lib_tagger
 from resolver import resolve
@@ -78,8 +78,10 @@ def test_the_sessions_order_is_the_order_of_trial(three: Bench, libraries: Any, 
 def test_the_order_goes_before_an_invokers_own_priority(three: Bench) -> None:
     three.invoker("Pair", priority=99)(unused)
     three.invoker("Pair", library="other")(_pair)
-    decision = resolve(three.graph("Pair"), choice=Choice.of(["other", "toy"])).nodes[0].decision
-    assert (decision.library, decision.refused) == ("other", ())
+    variant = (
+        resolve(three.graph("Pair"), preferences=Preferences.of(["other", "toy"])).nodes[0].variant
+    )
+    assert (variant.library, variant.refused) == ("other", ())
 
 
 def _pair(ctx: Any, op: Any, a: Any, b: Any, y: Any) -> None:
@@ -94,7 +96,7 @@ def test_numpy_takes_what_no_listed_library_takes(bench: Bench) -> None:
     with Session(chain(bench), libraries=["toy"]) as session:
         steps = session.plan.steps
         assert [(step.library, step.unlisted) for step in steps] == [("numpy", True)] * 2
-        refused = [(one.library, one.reason) for one in steps[0].node.decision.refused]  # type: ignore[union-attr]
+        refused = [(one.library, one.reason) for one in steps[0].node.variant.refused]  # type: ignore[union-attr]
         assert refused == [
             ("toy", "C is odd"),
             ("other", "not among this session's libraries (toy)"),
@@ -137,8 +139,10 @@ def test_a_key_that_is_an_operator_and_a_node_is_the_operator(three: Bench) -> N
     graph = Graph("both")
     first = graph.add(three.op("Toy"), graph.input("x", SIZES), name="Mix")
     graph.output(graph.add(three.op("Mix", ("NC", "NC")), first, name="last"), "y")
-    resolution = resolve(graph.seal(), choice=Choice.of(pin={"Mix": "toy", "Toy": "other"}))
-    assert [node.decision.library for node in resolution.nodes] == ["other", "toy"]
+    resolution = resolve(
+        graph.seal(), preferences=Preferences.of(pin={"Mix": "toy", "Toy": "other"})
+    )
+    assert [node.variant.library for node in resolution.nodes] == ["other", "toy"]
 
 
 def test_a_pinned_library_that_declines(bench: Bench) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from libdesc import Decline, guideline, register
-from libdesc.choice import Choice
+from libdesc.preferences import Preferences
 from ptensor import Layout, PTensor, lib_tagger
 from resolver import resolve
 from tests.libraries.bench import HERE, SIZES, Bench, message, unused, where
@@ -47,14 +47,14 @@ def takes(library: str = "toy") -> Any:
 
 
 def refused(bench: Bench) -> list[tuple[int, str, str]]:
-    """The refusals that are kept in the decision."""
+    """The refusals that are kept in the variant."""
     return [(r.priority, r.library, r.reason) for r in bench.decide().refused]
 
 
 def test_the_larger_priority_is_tried_first(two: Bench) -> None:
     two.invoker()(takes())
-    decision = two.decide()
-    assert (decision.library, decision.refused) == ("toy", ())
+    variant = two.decide()
+    assert (variant.library, variant.refused) == ("toy", ())
 
 
 def test_an_invokers_priority_goes_before_its_librarys(two: Bench) -> None:
@@ -165,9 +165,9 @@ def test_an_attempt_that_declines_leaves_nothing_behind(bench: Bench) -> None:
         assert guideline("other", src).is_any  # type: ignore[union-attr]
         lib_tagger("other", [src], [dst.require("CN")])
 
-    decision = bench.decide()
-    assert [str(layout) for layout in decision.layouts] == ["NC", "CN"]
-    assert [r.reason for r in decision.refused] == ["changed its mind"]
+    variant = bench.decide()
+    assert [str(layout) for layout in variant.layouts] == ["NC", "CN"]
+    assert [r.reason for r in variant.refused] == ["changed its mind"]
 
 
 def test_no_invoker_error(two: Bench) -> None:
@@ -176,7 +176,9 @@ def test_no_invoker_error(two: Bench) -> None:
     graph = Graph("bench")
     x = graph.input("x", {"N": 8, "C": 3, "H": 224, "W": 224})
     graph.output(graph.add(two.op("Toy"), x, name="conv1"))
-    assert message(NoInvokerError, lambda: resolve(graph.seal(), choice=Choice.of(["toy"]))) == (
+    assert message(
+        NoInvokerError, lambda: resolve(graph.seal(), preferences=Preferences.of(["toy"]))
+    ) == (
         "Toy 'conv1': no library can run this call on cpu\n"
         "  x : N=8 C=3 H=224 W=224   f32\n"
         "  y : N=8 C=3 H=224 W=224   f32\n"

@@ -40,7 +40,7 @@ def mix(bench: Bench, asks: Sequence[str], *inputs: tuple[dict[str, int], str]) 
 
 def decided(resolution: Resolution) -> list[str]:
     """The layouts of the only node."""
-    return [str(layout) for layout in resolution.nodes[0].decision.layouts]
+    return [str(layout) for layout in resolution.nodes[0].variant.layouts]
 
 
 def test_one_any_input_hands_its_layout_on(bench: Bench) -> None:

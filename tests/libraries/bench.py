@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from libdesc import invoker, register
-from ptensor.evaluation import Decision
+from ptensor.evaluation import Variant
 from ptensor.layout import Layout
 from resolver import Resolution, resolve
 from tests.libraries.operators import declare_operators
@@ -59,9 +59,9 @@ class Bench:
         layouts = {name: Layout(text) for name, text in entry.items()}
         return resolve(self.graph(op, *sizes), layouts)
 
-    def decide(self, op: str = "Toy", *sizes: Sizes, **entry: str) -> Decision:
+    def decide(self, op: str = "Toy", *sizes: Sizes, **entry: str) -> Variant:
         """What was decided for the one node."""
-        return self.resolve(op, *sizes, **entry).nodes[0].decision
+        return self.resolve(op, *sizes, **entry).nodes[0].variant
 
     def layouts(self, op: str = "Toy", *sizes: Sizes, **entry: str) -> list[str]:
         """The layouts that were decided, inputs first."""

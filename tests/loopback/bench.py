@@ -61,7 +61,7 @@ def _faults(graph: ExtendedGraph) -> Iterator[str]:
         operands = zip(node.roles, (*node.inputs, *node.outputs), strict=True)
         layouts = {
             role: layout
-            for (role, name), layout in zip(operands, node.decision.layouts, strict=True)
+            for (role, name), layout in zip(operands, node.variant.layouts, strict=True)
             if not has_one_layout(graph.values[name].dims)
         }
         for one, other in combinations(layouts, 2):

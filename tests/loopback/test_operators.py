@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from libdesc.choice import DEFINITION
 from libdesc.onnx_reference.node import OneNode, OnnxNode
+from libdesc.preferences import DEFINITION
 from libdesc.registry import invokers_of, registry
 from tests.frontends.support import model
 from tests.loopback.bench import check_case

@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from libdesc.choice import Choice
 from libdesc.dispatcher import DispatchContext, dispatcher
+from libdesc.preferences import Preferences
 from ptensor.buffer import Buffer, TensorStorage
-from ptensor.evaluation import Call, Decision, Evaluation, Mode, Step, installed
+from ptensor.evaluation import Call, Evaluation, Mode, Step, Variant, installed
 from ptensor.layout import Layout
 from ptensor.transform import pads_are_zero, unpack
 from resolver.evaluate import Resolution
 from resolver.extended import OpNode
-from resolver.probe import Offer, Prober
+from resolver.probe import Prober
 from vtensor.dtype import from_numpy
 from vtensor.operators import Follower, info_of, run_compute
 from vtensor.runtime import _replay
@@ -48,7 +48,7 @@ class Given:
 class Outcome:
     """What came of a run: values by output, how they lie, what was decided, which kernels ran."""
 
-    decision: Decision
+    variant: Variant
     values: list[Array]
     dims: list[tuple[str, ...]]
     physical: list[TensorStorage]
@@ -104,8 +104,8 @@ class RunContext(DispatchContext):
 
     def dispatch(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> None:
         """Allocate, poison, dispatch."""
-        assert self.decision is not None
-        layouts = self.decision.layouts[-len(outputs) :]
+        assert self.variant is not None
+        layouts = self.variant.layouts[-len(outputs) :]
         for value, layout in zip(outputs, layouts, strict=True):
             buffer = poisoned(layout.nbytes(value.dims, value.dtype))
             value.storage = TensorStorage(value.dtype, value.dims, layout, buffer)
@@ -138,20 +138,20 @@ def behind_of(
     return tensors[:own], tuple(Follower(op, tuple(islice(rest, n))) for op, n in behind)
 
 
-def decide(library: str, op: object, inputs: Sequence[Given], behind: Behind = ()) -> Decision:
+def decide(library: str, op: object, inputs: Sequence[Given], behind: Behind = ()) -> Variant:
     """What a library wants for a call, and for what is fused behind it.
 
     Raises:
         NoInvokerError: it does not take the call; says why.
     """
     own, followers = behind_of([_operand(given) for given in inputs], behind)
-    choice = Choice(nodes={"case": library})
-    ctx = DispatchContext(node="case", choice=choice, followers=followers)
+    preferences = Preferences(nodes={"case": library})
+    ctx = DispatchContext(node="case", preferences=preferences, followers=followers)
     with installed(Deciding()):
         run_compute(ctx, op, own)
-    assert ctx.decision is not None
-    assert ctx.decision.library == library
-    return ctx.decision
+    assert ctx.variant is not None
+    assert ctx.variant.library == library
+    return ctx.variant
 
 
 def _operand(given: Given) -> VTensor:
@@ -162,15 +162,21 @@ def _operand(given: Given) -> VTensor:
     return tensor
 
 
-def offer(library: str, op: object, inputs: Sequence[Given]) -> Offer:
-    """What a library offers beside what it decides by itself."""
-    decision = decide(library, op, inputs)
+def prober(library: str, op: object, inputs: Sequence[Given]) -> tuple[Prober, OpNode]:
+    """What asks a library again, and the node on it."""
+    variant = decide(library, op, inputs)
     names = tuple(f"x{place}" for place in range(len(inputs)))
     values = {name: _operand(given) for name, given in zip(names, inputs, strict=True)}
     info = info_of(op)
-    outputs = ("y",) * (len(decision.layouts) - len(names))
-    node = OpNode("case", op, info.name, names, outputs, (), decision)
-    return Prober(Resolution("case", values)).offer(node)
+    outputs = ("y",) * (len(variant.layouts) - len(names))
+    node = OpNode("case", op, info.name, names, outputs, (), variant)
+    return Prober(Resolution("case", values)), node
+
+
+def variants(library: str, op: object, inputs: Sequence[Given]) -> list[Variant]:
+    """What a library has beside what it decides by itself."""
+    asking, node = prober(library, op, inputs)
+    return asking.variants(node)
 
 
 def run(
@@ -178,18 +184,18 @@ def run(
     op: object,
     inputs: Sequence[Given],
     behind: Behind = (),
-    way: Decision | None = None,
+    variant: Variant | None = None,
 ) -> Outcome:
-    """Run a call in a way, or as the library decides, on inputs in the layouts that are due."""
-    decision = way or decide(library, op, inputs, behind)
+    """Run a call in a variant, or as the library decides, on inputs in the layouts that are due."""
+    variant = variant or decide(library, op, inputs, behind)
     tensors = []
-    for given, layout in zip(inputs, decision.layouts, strict=False):
+    for given, layout in zip(inputs, variant.layouts, strict=False):
         tensor = VTensor(from_numpy(given.array.dtype), given.extents)
         tensor.storage = TensorStorage.of_array(given.array, tensor, layout, given.constant)
         tensors.append(tensor)
     evaluation = Running()
     own, followers = behind_of(tensors, behind)
-    ctx = RunContext(node="case", decision=decision, followers=followers)
+    ctx = RunContext(node="case", variant=variant, followers=followers)
     with installed(evaluation):
         outputs = run_compute(ctx, op, own)
     storages = [storage_of(output) for output in outputs]
@@ -198,7 +204,7 @@ def run(
         for s, output in zip(storages, outputs, strict=True)
     ]
     dims = [tuple(output.dims) for output in outputs]
-    return Outcome(decision, values, dims, storages, evaluation.kernels)
+    return Outcome(variant, values, dims, storages, evaluation.kernels)
 
 
 def definition(op: object, inputs: Sequence[Given]) -> list[Array]:

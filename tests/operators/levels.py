@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from libdesc.choice import Choice
 from libdesc.dispatcher import DispatchContext
 from libdesc.onednn.routines import OneDnnRoutine, is_reference
+from libdesc.preferences import Preferences
 from libdesc.registry import registry
 from libdesc.routine import reference_kernel
 from ptensor.buffer import TensorStorage
@@ -71,11 +71,11 @@ def cases(library: str) -> Iterator[Case]:
 def seen(case: Case, layout: str) -> Seeing:
     """What a case would run, its images coming in a layout."""
     given = case.given(layout)
-    ctx = DispatchContext(node="case", choice=Choice(nodes={"case": LIBRARY}))
+    ctx = DispatchContext(node="case", preferences=Preferences(nodes={"case": LIBRARY}))
     with installed(Deciding()):
         run_compute(ctx, case.op, [_bare(one, one.layout) for one in given])
-    assert ctx.decision is not None
-    layouts = ctx.decision.layouts[: len(given)]
+    assert ctx.variant is not None
+    layouts = ctx.variant.layouts[: len(given)]
     seeing = Seeing()
     with installed(seeing):
         run_compute(ctx, case.op, [_bare(*pair) for pair in zip(given, layouts, strict=True)])

@@ -15,7 +15,7 @@ from tests.operators.cases import CASES, Case
 from tests.operators.harness import run
 from tests.operators.test_elementwise_spellings import Node as Fed
 from tests.operators.test_spellings import IMAGE, Node, floats
-from tests.operators.variants import Variant
+from tests.operators.versions import Version
 from vtensor.errors import (
     DimError,
     InputError,
@@ -146,13 +146,13 @@ EDGES = [
 @pytest.mark.parametrize("libraries", [("numpy",), None], ids=["numpy", "all"])
 @pytest.mark.parametrize("node", EDGES, ids=str)
 def test_agrees_at_the_edge(node: Node | Fed, libraries: tuple[str, ...] | None) -> None:
-    variant = Variant.of(node.model(), node.feeds(), node.opset)
-    if not all(np.isfinite(array).all() for array in variant.feeds.values()):
+    version = Version.of(node.model(), node.feeds(), node.opset)
+    if not all(np.isfinite(array).all() for array in version.feeds.values()):
         libraries = ("numpy",)  # the definition: what kernels make of these, other tests say
-    expected = variant.expected()
+    expected = version.expected()
     assert expected is not None
-    with Session(variant.model(), threads=1, libraries=libraries) as session:
-        found = session.run(None, dict(variant.feeds))
+    with Session(version.model(), threads=1, libraries=libraries) as session:
+        found = session.run(None, dict(version.feeds))
     for one, other in zip(found, expected, strict=True):
         assert one.dtype == other.dtype
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
@@ -195,7 +195,7 @@ def test_an_integer_divided_by_zero_is_zero(op_type: str) -> None:
 )
 def test_negative_pads_are_refused(node: Node) -> None:
     with pytest.raises((UnsupportedOperatorError, ModelError), match="pads"):
-        Session(Variant.of(node.model(), node.feeds(), node.opset).model(), threads=1)
+        Session(Version.of(node.model(), node.feeds(), node.opset).model(), threads=1)
 
 
 @pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool"])

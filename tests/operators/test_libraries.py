@@ -113,7 +113,7 @@ def check_no_better(library: str, case: Case, found: Outcome, dtype: str) -> Non
     """No step runs a reference kernel where another layout of the images has a real one."""
     for layout in case.layouts():
         other = run(library, case.op, case.given(layout, dtype))
-        layouts = " ".join(str(one) for one in found.decision.layouts)
+        layouts = " ".join(str(one) for one in found.variant.layouts)
         if not _reference(other):
             raise AssertionError(f"{found.kernels} on {layouts}, from {layout} {other.kernels}")
 

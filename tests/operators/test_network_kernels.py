@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from eval.models import light_model
-from libdesc.choice import Choice
 from libdesc.dispatcher import DispatchContext
 from libdesc.onednn import Convolution
+from libdesc.preferences import Preferences
 from libdesc.registry import registry
 from libdesc.routine import reference_kernel
 from ptensor.buffer import TensorStorage
-from ptensor.evaluation import Call, Decision, Mode, Step, installed
+from ptensor.evaluation import Call, Mode, Step, Variant, installed
 from ptensor.layout import Layout
 from tests.operators.cases import IMAGES
 from tests.operators.harness import Deciding
@@ -70,16 +70,16 @@ def tensors(signature: Signature, image: str, layouts: Sequence[Layout] = ()) ->
     return made
 
 
-def look(signature: Signature, image: str) -> tuple[Decision, Looking]:
+def look(signature: Signature, image: str) -> tuple[Variant, Looking]:
     """Decide a node and see which step it makes."""
-    ctx = DispatchContext(node="node", choice=Choice(nodes={"node": "onednn"}))
+    ctx = DispatchContext(node="node", preferences=Preferences(nodes={"node": "onednn"}))
     with installed(Deciding()):
         run_compute(ctx, signature[0], tensors(signature, image))
-    assert ctx.decision is not None
+    assert ctx.variant is not None
     looking = Looking()
     with installed(looking):
-        run_compute(ctx, signature[0], tensors(signature, image, ctx.decision.layouts))
-    return ctx.decision, looking
+        run_compute(ctx, signature[0], tensors(signature, image, ctx.variant.layouts))
+    return ctx.variant, looking
 
 
 @pytest.mark.parametrize("network", NETWORKS)
@@ -87,10 +87,10 @@ def test_no_reference_kernels(network: str) -> None:
     faults, count = [], 0
     for signature in signatures(network):
         for image in IMAGES:
-            decision, seen = look(signature, image)
+            variant, seen = look(signature, image)
             count += 1
             if any(map(reference_kernel, seen.kernels)):
-                row = " ".join(str(layout) for layout in decision.layouts)
+                row = " ".join(str(layout) for layout in variant.layouts)
                 faults.append(f"{signature} from {image}: {seen.kernels} on {row}")
     assert count >= 30 * len(IMAGES)
     assert not faults, "\n".join(["", *faults])

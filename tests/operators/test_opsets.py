@@ -22,7 +22,7 @@ from tests.operators.test_elementwise_spellings import NODES as ELEMENTWISE
 from tests.operators.test_elementwise_spellings import Node as Fed
 from tests.operators.test_spellings import IMAGE, NODES, SERIES, STATISTICS, Node, floats
 from tests.operators.test_spellings import integers as ints
-from tests.operators.variants import FIRST, TYPES, Variant, versions
+from tests.operators.versions import FIRST, TYPES, Version, versions
 from vtensor.errors import ModelError
 from vtensor.operators import OPERATORS
 from vtensor.runtime.session import Session
@@ -117,14 +117,14 @@ def definitions(deprecated: bool = False) -> list[defs.OpSchema]:
     return [s for op_type in table() for s in versions(op_type) if s.deprecated == deprecated]
 
 
-def variants(schema: defs.OpSchema, nodes: Sequence[Node | Fed]) -> Iterator[Variant]:
+def every_version(schema: defs.OpSchema, nodes: Sequence[Node | Fed]) -> Iterator[Version]:
     """The nodes that a definition allows, as they are there."""
     for node in nodes:
         if node.op_type == schema.name:
             opset = max(FIRST, schema.since_version)
-            variant = Variant.of(node.model(), node.feeds(), opset)
-            if variant.fits():
-                yield variant
+            version = Version.of(node.model(), node.feeds(), opset)
+            if version.fits():
+                yield version
 
 
 POOL: list[Node | Fed] = [*SAMPLED, *QUANTIZED, *ELEMENTWISE, *NODES, *MORE, *RECURRENT]
@@ -134,33 +134,33 @@ POOL: list[Node | Fed] = [*SAMPLED, *QUANTIZED, *ELEMENTWISE, *NODES, *MORE, *RE
 NEVER_INFERRED = {("Pad", "Tind int32")}
 
 
-def check(variant: Variant) -> bool:
+def check(version: Version) -> bool:
     """VTensor agrees with the others; false where these say nothing."""
-    expected = variant.expected()
+    expected = version.expected()
     if expected is None:
         return False
-    with Session(variant.model(), threads=1) as session:
-        found = session.run(None, dict(variant.feeds))
+    with Session(version.model(), threads=1) as session:
+        found = session.run(None, dict(version.feeds))
     for one, other in zip(found, expected, strict=True):
-        assert (one.dtype, one.shape) == (other.dtype, other.shape), variant
+        assert (one.dtype, one.shape) == (other.dtype, other.shape), version
         mine, theirs = one.astype(np.float64), other.astype(np.float64)
         neither = np.isnan(mine) & np.isnan(theirs)
-        check_close(np.where(neither, 0, mine), np.where(neither, 0, theirs), bound(variant))
+        check_close(np.where(neither, 0, mine), np.where(neither, 0, theirs), bound(version))
     return True
 
 
-def bound(variant: Variant) -> float:
+def bound(version: Version) -> float:
     """By how much a result may be off: as much as its narrowest element type."""
-    arrays = [*variant.feeds.values(), *variant.known.values()]
+    arrays = [*version.feeds.values(), *version.known.values()]
     names = {array.dtype.name for array in arrays}
     return 2e-2 if "bfloat16" in names else 4e-3 if "float16" in names else 1e-5
 
 
-def unmet(schema: defs.OpSchema, nodes: Sequence[Variant]) -> set[str]:
+def unmet(schema: defs.OpSchema, nodes: Sequence[Version]) -> set[str]:
     """What of a definition no node shows: attributes, optional inputs with and without a value,
     element types of ours.
     """
-    met = set().union(*(variant.met() for variant in nodes))
+    met = set().union(*(version.met() for version in nodes))
     optional = defs.OpSchema.FormalParameterOption.Optional
     inputs = [one.name for one in schema.inputs if one.option == optional]
     presence = {f"{one} {there}" for one in inputs for there in (True, False)}
@@ -178,27 +178,27 @@ def unmet(schema: defs.OpSchema, nodes: Sequence[Variant]) -> set[str]:
 
 @pytest.mark.parametrize("schema", definitions(), ids=lambda s: f"{s.name}-{s.since_version}")
 def test_agrees_in_every_version(schema: defs.OpSchema) -> None:
-    nodes = list(variants(schema, POOL))
+    nodes = list(every_version(schema, POOL))
     plain = min(nodes, key=lambda one: (len(one.node.attribute), -one.given()))
     nodes += plain.retyped()
     assert not unmet(schema, nodes)
-    assert sum([check(variant) for variant in nodes])
+    assert sum([check(version) for version in nodes])
 
 
 @pytest.mark.parametrize("schema", definitions(True), ids=lambda s: f"{s.name}-{s.since_version}")
 def test_what_onnx_has_withdrawn_is_refused(schema: defs.OpSchema) -> None:
     *_, node = (node for node in POOL if node.op_type == schema.name)
     with pytest.raises(ModelError, match="deprecated"):
-        Session(Variant.of(node.model(), node.feeds(), schema.since_version).model())
+        Session(Version.of(node.model(), node.feeds(), schema.since_version).model())
 
 
 def test_what_is_not_met_is_seen() -> None:
     """The twin."""
     schema = defs.get_schema("Clip", 13)
     nodes = list(
-        variants(schema, [Node("Clip", 13, ((2, 3),)), Node("MaxPool", 12, (IMAGE,), POOLED)])
+        every_version(schema, [Node("Clip", 13, ((2, 3),)), Node("MaxPool", 12, (IMAGE,), POOLED)])
     )
     assert unmet(schema, [*nodes, *nodes[0].retyped()]) == {"min True", "max True"}
     schema = defs.get_schema("LeakyRelu", 16)
-    nodes = list(variants(schema, [Node("LeakyRelu", 16, ((2, 3),))]))
+    nodes = list(every_version(schema, [Node("LeakyRelu", 16, ((2, 3),))]))
     assert unmet(schema, nodes) == {"alpha", "T bfloat16", "T float16", "T float64"}

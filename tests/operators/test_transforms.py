@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from libdesc.choice import Choice
 from libdesc.dispatcher import DispatchContext
+from libdesc.preferences import Preferences
 from libdesc.transforms import LayoutChange, choose_library, run_transform
 from ops import Clip, Identity, MatMul, Relu, Rename, Reshape, Softmax
 from ptensor.buffer import TensorStorage
@@ -72,10 +72,10 @@ def image(layout: str) -> Given:
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW16c", "WHCN"])
 def test_identity_and_rename_leave_everything_where_it_is(layout: str) -> None:
     same = run("numpy", Identity(), [image(layout)])
-    assert same.decision.layouts == (Layout(layout),) * 2
+    assert same.variant.layouts == (Layout(layout),) * 2
     renamed = run("numpy", Rename((("C", "H"), ("H", "C"))), [image(layout)])
-    assert renamed.decision.layouts[0] == Layout(layout)
-    assert renamed.decision.layouts[1] == Layout(layout).rename({"C": "H", "H": "C"})
+    assert renamed.variant.layouts[0] == Layout(layout)
+    assert renamed.variant.layouts[1] == Layout(layout).rename({"C": "H", "H": "C"})
     assert not [*same.kernels, *renamed.kernels]
     for outcome in (same, renamed):
         assert np.array_equal(outcome.values[0], image(layout).array)
@@ -84,7 +84,7 @@ def test_identity_and_rename_leave_everything_where_it_is(layout: str) -> None:
 
 def test_reshape_asks_for_the_order_of_presentation() -> None:
     found = run("numpy", Reshape((("N", 2), ("F", 255))), [image("NHWC")])
-    assert [str(layout) for layout in found.decision.layouts] == ["NCHW", "NF"]
+    assert [str(layout) for layout in found.variant.layouts] == ["NCHW", "NF"]
     assert np.array_equal(found.values[0], image("NHWC").array.reshape(2, 255))
 
 
@@ -98,7 +98,9 @@ def test_reshape_asks_for_the_order_of_presentation() -> None:
 )
 def test_a_follower_is_declined_by_name(op: object, follower: object, reason: str) -> None:
     ctx = DispatchContext(
-        node="case", choice=Choice(nodes={"case": "onednn"}), followers=(Follower(follower),)
+        node="case",
+        preferences=Preferences(nodes={"case": "onednn"}),
+        followers=(Follower(follower),),
     )
     inputs = [VTensor("f32", {"N": 4, "C": 16}), VTensor("f32", {"C": 16, "K": 8})]
     with installed(Deciding()), pytest.raises(NoInvokerError, match=reason):
@@ -108,7 +110,7 @@ def test_a_follower_is_declined_by_name(op: object, follower: object, reason: st
 def test_followers_are_never_dropped_in_silence() -> None:
     """NumPy's invoker does not look at them, so it cannot have taken them."""
     ctx = DispatchContext(
-        node="case", choice=Choice(nodes={"case": "numpy"}), followers=(Follower(Relu()),)
+        node="case", preferences=Preferences(nodes={"case": "numpy"}), followers=(Follower(Relu()),)
     )
     x = VTensor("f32", {"N": 1, "C": 16})
     with (
@@ -119,7 +121,7 @@ def test_followers_are_never_dropped_in_silence() -> None:
 
 
 def test_a_type_that_the_processor_lacks_is_declined_by_name() -> None:
-    ctx = DispatchContext(node="case", choice=Choice(nodes={"case": "onednn"}))
+    ctx = DispatchContext(node="case", preferences=Preferences(nodes={"case": "onednn"}))
     sizes = {"A": 2, "B": 3}
     with installed(Deciding()), pytest.raises(NoInvokerError, match="dtype f64 of x is not among"):
         run_compute(ctx, Relu(), [VTensor("f64", sizes)])

@@ -27,7 +27,7 @@ class Drawn:
     def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
         """Of a node as it is decided."""
         drawn = random.Random(
-            f"{self.seed} {node.op_name} {node.decision.layouts}{node.decision.form}"
+            f"{self.seed} {node.op_name} {node.variant.layouts}{node.variant.kernel}"
         )
         return None if drawn.random() < self.unknown else drawn.randint(1, 1000)
 

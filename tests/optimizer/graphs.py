@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from optimizer.problem import Assignment, Cost, Problem
+from optimizer.problem import Cost, Problem
 from ptensor.layout import Layout
 from resolver import ExtendedGraph, extend, resolve
 from resolver.extended import Origin, Value
@@ -124,7 +124,7 @@ def chained(graph: ExtendedGraph, *layouts: str) -> ExtendedGraph:
 
 def combinations(problem: Problem) -> int:
     """How many assignments there are."""
-    return int(np.prod([len(rows) for rows in problem.rows.values()], dtype=np.int64))
+    return int(np.prod([len(variants) for variants in problem.variants.values()], dtype=np.int64))
 
 
 class Best(NamedTuple):
@@ -146,13 +146,13 @@ def by_brute_force(problem: Problem) -> Best:
 
     What a value costs depends on its maker and its users alone, so it is reckoned once for them.
     """
-    names = list(problem.rows)
+    names = list(problem.variants)
     known: dict[tuple[object, ...], Best] = {}
     around = {value: _around(problem, value) for value in problem.uses}
     best: Best | None = None
-    for rows in product(*(range(len(problem.rows[name])) for name in names)):
-        chosen = dict(zip(names, rows, strict=True))
-        total = Best(Cost(0, 0), 0, sum(problem.rows[n][chosen[n]].ns or 0 for n in names))
+    for variants in product(*(range(len(problem.variants[name])) for name in names)):
+        chosen = dict(zip(names, variants, strict=True))
+        total = Best(Cost(0, 0), 0, sum(problem.variants[n][chosen[n]].ns or 0 for n in names))
         for value, nodes in around.items():
             key = (value, *(chosen[node] for node in nodes))
             if key not in known:
@@ -167,10 +167,10 @@ def by_brute_force(problem: Problem) -> Best:
 
 def _around(problem: Problem, value: str) -> list[str]:
     nodes = [problem.makers.get(value, ""), *(use.node for use in problem.uses[value])]
-    return [node for node in dict.fromkeys(nodes) if node in problem.rows]
+    return [node for node in dict.fromkeys(nodes) if node in problem.variants]
 
 
-def _of_value(problem: Problem, chosen: Assignment, value: str) -> Best:
+def _of_value(problem: Problem, chosen: Mapping[str, int], value: str) -> Best:
     differ = [(made, want) for _, made, want, _ in problem.edges(chosen, [value]) if made != want]
     ns = sum(problem.ns(value, *pair) for pair in set(differ)) if problem.clock else 0
     return Best(problem.shared_cost(chosen, [value]), len(differ), ns)

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from libdesc import register
-from libdesc.choice import Choice
+from libdesc.preferences import Preferences
 from libdesc.registry import registry
 from optimizer import alternatives as search
 from optimizer import ilp
 from optimizer.alternatives import Alternative, alternatives
-from optimizer.candidates import shared_rows
+from optimizer.candidates import shared_variants
 from optimizer.pipeline import optimise
 from optimizer.problem import Cost, Edge, Problem
 from optimizer.settings import Settings
@@ -42,7 +42,7 @@ from vtensor.graph import Graph
 from vtensor.operators import Context
 from vtensor.tensor import VTensor
 
-#: Random graphs, and the most assignments of rows that are tried one by one for a Transform.
+#: Random graphs, and the most assignments of variants that are tried one by one for a Transform.
 SEEDS, MOST = range(30), 300
 
 
@@ -72,7 +72,7 @@ def check_change(graph: ExtendedGraph, found: Alternative, source: Graph) -> Non
     """Made, the change is sound, removes the Transform, and costs what it says."""
     assert found.change is not None
     origin = origin_of(graph)
-    fresh = extend(revised(origin.resolution, found.change.rows), origin.output_layouts)
+    fresh = extend(revised(origin.resolution, found.change.variants), origin.output_layouts)
     fresh = share(fresh, Settings())
     able = [library.name for library in registry().libraries.values() if library.transforms]
     check(fresh, source, able)
@@ -87,9 +87,9 @@ def check_change(graph: ExtendedGraph, found: Alternative, source: Graph) -> Non
 def by_trying(problem: Problem, edge: Edge) -> Cost | None:
     """The least that any assignment costs that does not need this Transform."""
     value, made, wanted = edge[0], *(problem.same(edge[0], layout) for layout in edge[1:])
-    names, best = list(problem.rows), None
-    for rows in product(*(range(len(problem.rows[name])) for name in names)):
-        chosen = dict(zip(names, rows, strict=True))
+    names, best = list(problem.variants), None
+    for variants in product(*(range(len(problem.variants[name])) for name in names)):
+        chosen = dict(zip(names, variants, strict=True))
         if all(ends[1:3] != (made, wanted) for ends in problem.edges(chosen, [value])):
             cost = problem.shared_cost(chosen)
             best = cost if best is None else min(best, cost)
@@ -97,15 +97,15 @@ def by_trying(problem: Problem, edge: Edge) -> Cost | None:
 
 
 def problems(problem: Problem, found: Alternative, source: Graph) -> Iterator[Problem]:
-    """The rows as they are; and with those of ``other`` for each node whose end is fixed."""
+    """The variants as they are; and with those of ``other`` for each node whose end is fixed."""
     yield problem
     for end in found.ends:
         if end.node is not None and end.fixed:
             name = end.node.name
-            pinned = resolve(source, choice=Choice(nodes={name: "other"}))
-            [there] = [node.decision for node in pinned.nodes if node.name == name]
-            rows = {**problem.rows, name: (*problem.node_rows(name), there)}
-            yield replace(problem, rows=rows)
+            pinned = resolve(source, preferences=Preferences(nodes={name: "other"}))
+            [there] = [node.variant for node in pinned.nodes if node.name == name]
+            variants = {**problem.variants, name: (*problem.variants_of(name), there)}
+            yield replace(problem, variants=variants)
 
 
 def check_cheapest(found: Alternative, edge: Edge, tried: list[Problem]) -> None:
@@ -129,27 +129,27 @@ def test_the_change_removes_it_and_none_is_cheaper(two: Bench) -> None:
             few = max(map(combinations, tried)) <= MOST
             if few:
                 check_cheapest(found, edge_of(graph, found.transform), tried)
-            kind = "none" if change is None else "library" if change.moved else "rows"
+            kind = "none" if change is None else "library" if change.moved else "variants"
             seen.update([kind, "tried" if few else "too many"])
-    assert min(seen[kind] for kind in ("none", "library", "rows", "tried")) >= 10, seen
+    assert min(seen[kind] for kind in ("none", "library", "variants", "tried")) >= 10, seen
 
 
 def solved(source: Graph) -> tuple[ExtendedGraph, Problem]:
     """The optimised graph, and its problem."""
     graph = optimise(extended_of(source), "all")
     origin = origin_of(graph)
-    return graph, Problem.of(origin, shared_rows(origin.resolution))
+    return graph, Problem.of(origin, shared_variants(origin.resolution))
 
 
 def test_a_change_that_is_none_is_seen(two: Bench) -> None:
-    """The twin: the rows that a graph has already, another cost, and no change."""
+    """The twin: the variants that a graph has already, another cost, and no change."""
     source = held(two, "ANY ANY")
     graph, problem = solved(source)
     [found] = alternatives(graph)
     assert found.change is not None
     tried = list(problems(problem, found, source))
     dear = replace(found.change, cost=found.change.cost._replace(bytes=1))
-    for wrong in (dear, replace(found.change, rows={})):
+    for wrong in (dear, replace(found.change, variants={})):
         with pytest.raises(AssertionError):
             check_change(graph, replace(found, change=wrong), source)
     for change in (dear, None):
@@ -192,7 +192,7 @@ def test_an_open_node_moves_it_with_the_fewest_others(bench: Bench) -> None:
     _, found = only(held(bench, *["ANY ANY"] * 5))
     assert found.change is not None
     assert found.change.cost == (0, 0)
-    assert len(found.change.rows) == 1
+    assert len(found.change.variants) == 1
 
 
 def test_another_library_at_a_fixed_end(two: Bench) -> None:
@@ -200,18 +200,22 @@ def test_another_library_at_a_fixed_end(two: Bench) -> None:
     source = held(two)
     graph, found = only(source)
     assert found.change is not None
-    choice = Choice(nodes={found.change.moved: "other"})
-    pinned = optimise(extend(resolve(source, choice=choice), choice=choice), "all")
+    preferences = Preferences(nodes={found.change.moved: "other"})
+    pinned = optimise(
+        extend(resolve(source, preferences=preferences), preferences=preferences), "all"
+    )
     assert moved(pinned) == Cost(*map(sum, zip(moved(graph), found.change.cost, strict=True)))
     edges = [edge_of(pinned, transform) for transform in pinned.transforms()]
     assert edge_of(graph, found.transform) not in edges
-    for choice in (Choice(order=("toy",)), Choice(operators={"Mix": "toy"})):
-        same = optimise(extend(resolve(source, choice=choice), choice=choice), "all")
+    for preferences in (Preferences(order=("toy",)), Preferences(operators={"Mix": "toy"})):
+        same = optimise(
+            extend(resolve(source, preferences=preferences), preferences=preferences), "all"
+        )
         assert next(alternatives(same)).change is None, "the session does not allow it"
 
 
 def test_a_node_follows_the_one_that_moves(two: Bench) -> None:
-    """The program ties ``n2`` to ``n1``, which has several rows only on two libraries."""
+    """The program ties ``n2`` to ``n1``, which has several variants only on two libraries."""
     source = held(two, "NCHW NHWC", "NCHW NCHW", "ANY ANY")
     graph, _ = solved(source)
     found = next(one for one in alternatives(graph) if one.transform.input == "n0")
@@ -231,7 +235,7 @@ def test_native_code_is_not_exchanged_for_a_call_back(two: Bench) -> None:
 
 
 def test_what_explain_says(two: Bench, golden: Golden) -> None:
-    """Ends that are fixed and a caller's; a change of rows, of a library, and none."""
+    """Ends that are fixed and a caller's; a change of variants, of a library, and none."""
     texts = []
     for source in (held(two), random_graph(5)):
         graph, _ = solved(source)

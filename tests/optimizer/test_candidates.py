@@ -1,11 +1,11 @@
-"""Which rows nodes have: what their library takes, and nothing else."""
+"""Which variants nodes have: what their library takes, and nothing else."""
 
 from __future__ import annotations
 
 import pytest
 
 from ops import Rename
-from optimizer.candidates import paper_rows, shared_rows
+from optimizer.candidates import paper_variants, shared_variants
 from resolver import resolve
 from tests.libraries.bench import Bench
 from tests.libraries.toy import handlers
@@ -13,11 +13,11 @@ from tests.resolver.networks import IMAGE, mix
 from vtensor.graph import Graph
 
 
-def texts(rows: object) -> dict[str, list[str]]:
-    """Rows by node, as words."""
+def texts(variants: object) -> dict[str, list[str]]:
+    """Variants by node, as words."""
     return {
-        name: [" ".join(str(layout) for layout in row.layouts) for row in found]
-        for name, found in rows.items()  # type: ignore[attr-defined]
+        name: [" ".join(str(layout) for layout in variant.layouts) for variant in found]
+        for name, found in variants.items()  # type: ignore[attr-defined]
     }
 
 
@@ -32,7 +32,7 @@ def branch(bench: Bench) -> Graph:
 
 
 def test_a_layout_from_behind_a_rename_is_tried_before_it(bench: Bench) -> None:
-    found = texts(shared_rows(resolve(branch(bench))))
+    found = texts(shared_variants(resolve(branch(bench))))
     assert found["stem"] == ["NCHW NCHW"]
     assert set(found["free"]) == {"NCHW NCHW", "NHWC NHWC", "NCHW4c NCHW4c"}
     assert "NCHW4c NKHW4k" in found["renamed"]
@@ -40,7 +40,7 @@ def test_a_layout_from_behind_a_rename_is_tried_before_it(bench: Bench) -> None:
 
 def test_what_the_library_declines_is_no_row(bench: Bench) -> None:
     handlers.refusal = lambda call, row: "no" if "4c" in str(row[0]) else None
-    found = texts(shared_rows(resolve(branch(bench))))
+    found = texts(shared_variants(resolve(branch(bench))))
     assert set(found["free"]) == {"NCHW NCHW", "NHWC NHWC"}
 
 
@@ -53,6 +53,6 @@ def test_the_papers_candidates_of_a_broadcast(bench: Bench, channels: int, block
     plain = mix(bench, "NCHW NCHW", x, graph=g, name="plain")
     blocks = mix(bench, "NCHW NCHW4c", x, graph=g, name="blocks")
     g.output(mix(bench, "ANY ANY ANY ANY", plain, blocks, row, graph=g, name="sum"))
-    found = texts(paper_rows(resolve(g.seal())))
+    found = texts(paper_variants(resolve(g.seal())))
     assert ("NCHW4c NCHW4c C4c NCHW4c" in found["sum"]) is blocked
-    assert {row.split()[0] for row in found["sum"]} >= {"NCHW", "NHWC"}
+    assert {variant.split()[0] for variant in found["sum"]} >= {"NCHW", "NHWC"}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from libdesc.choice import Choice
+from libdesc.preferences import Preferences
 from ops import Add, BiasAdd, Clip, Conv2D, MatMul, Relu, Relu6, Softmax
 from optimizer.fuse import fuse
 from resolver import check, extend, resolve
@@ -48,8 +48,8 @@ def residual(asked: bool = False) -> Graph:
     return g.seal()
 
 
-def offered(graph: Graph, choice: Choice | None = None) -> dict[str, list[str]]:
-    offers = fuse(graph, choice or Choice()).offers
+def offered(graph: Graph, preferences: Preferences | None = None) -> dict[str, list[str]]:
+    offers = fuse(graph, preferences or Preferences()).offers
     return {lead: [node.name for node in behind] for lead, behind in offers.items()}
 
 
@@ -67,7 +67,7 @@ def test_an_output_ends_a_chain() -> None:
 
 @pytest.mark.parametrize("pin", [{"sum": "onednn"}, {"Add": "onednn"}])
 def test_a_pinned_node_ends_a_chain(pin: dict[str, str]) -> None:
-    assert offered(residual(), Choice.of(pin=pin))["b"] == ["b_bias"]
+    assert offered(residual(), Preferences.of(pin=pin))["b"] == ["b_bias"]
 
 
 def test_of_two_leads_the_later_one_is_offered_their_sum() -> None:

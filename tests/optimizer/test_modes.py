@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from libdesc.choice import Choice
+from libdesc.preferences import Preferences
 from libdesc.registry import registry
-from optimizer.candidates import paper_rows, shared_rows
+from optimizer.candidates import paper_variants, shared_variants
 from optimizer.pipeline import optimise
 from optimizer.problem import Problem
 from optimizer.settings import Settings
@@ -52,8 +52,8 @@ def pins(graph: Graph) -> dict[str, str]:
 
 def made(graph: Graph, *passes: str, objective: str = "shared") -> ExtendedGraph:
     """The graph of a list of passes, checked."""
-    choice = Choice(nodes=pins(graph))
-    extended = extend(resolve(graph, choice=choice), choice=choice)
+    preferences = Preferences(nodes=pins(graph))
+    extended = extend(resolve(graph, preferences=preferences), preferences=preferences)
     extended = optimise(extended, passes, Settings(objective))
     able = [library.name for library in registry().libraries.values() if library.transforms]
     check(extended, graph, able)
@@ -77,7 +77,7 @@ def misled(graph: ExtendedGraph) -> list[str]:
     return [
         way[0]
         for maker, node, way in ways(graph)
-        if maker and maker.decision.library != node.decision.library
+        if maker and maker.variant.library != node.variant.library
         if not any(_last(graph, name) for name in way)
     ]
 
@@ -99,7 +99,7 @@ def test_a_conversion_inside_an_operator_is_its_own(two: Bench) -> None:
         edges = [step for _, _, way in ways(graph) for step in way[1:]]
         assert len(edges) == len(set(edges)), seed
         for maker, node, way in ways(graph):
-            between = maker is not None and maker.decision.library != node.decision.library
+            between = maker is not None and maker.variant.library != node.variant.library
             assert len(way) <= 2 + between, seed
 
 
@@ -116,7 +116,7 @@ def test_who_declines_channels_last_stays(two: Bench) -> None:
     graph = Graph("stays")
     graph.output(mix(two, "ANY ANY", graph.input("x", IMAGE), graph=graph, name="n"))
     [node] = (n for n in made(graph.seal(), "held").nodes if isinstance(n, OpNode))
-    assert [str(layout) for layout in node.decision.layouts] == ["NCHW", "NCHW"]
+    assert [str(layout) for layout in node.variant.layouts] == ["NCHW", "NCHW"]
 
 
 @pytest.mark.parametrize("seed", SEEDS[::4])
@@ -140,17 +140,17 @@ def fig_9(bench: Bench) -> Graph:
 def costs(problem: Problem, weigh: bool) -> Iterator[str]:
     """Candidate sets, and of each edge the cost matrix: 1, or bytes, where two of them differ."""
     for node in problem.nodes:
-        rows = problem.node_rows(node)
+        rows = problem.variants_of(node)
         yield f"{node}: {' | '.join(' '.join(map(str, row.layouts)) for row in rows)}"
     for value, uses in problem.uses.items():
         for use in uses:
             maker = problem.makers.get(value, "")
             if maker and use.node:
                 yield f"{maker} -> {use.node}"
-                for m in range(len(problem.node_rows(maker))):
+                for m in range(len(problem.variants_of(maker))):
                     ends = [
                         (problem.made(value, m), problem.wanted(value, use, k))
-                        for k in range(len(problem.node_rows(use.node)))
+                        for k in range(len(problem.variants_of(use.node)))
                     ]
                     paid = (problem.bytes(value, s, t) if weigh else 1 for s, t in ends)
                     yield " ".join(str(p * (s != t)) for p, (s, t) in zip(paid, ends, strict=True))
@@ -164,7 +164,7 @@ def test_fig_9a_element_wise_operators_are_held_at_nhwc(two: Bench, golden: Gold
 def test_fig_9b_candidate_sets_and_cost_matrices(two: Bench, golden: Golden) -> None:
     origin = origin_of(made(fig_9(two), "held"))
     lines = []
-    for name, candidates in (("paper", paper_rows), ("shared", shared_rows)):
+    for name, candidates in (("paper", paper_variants), ("shared", shared_variants)):
         problem = Problem.of(origin, candidates(origin.resolution))
         lines += [f"objective {name}", *costs(problem, name == "shared"), ""]
     golden.check("\n".join(lines[:-1]))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Mapping
 
 import pytest
 
 from libdesc.registry import registry
-from optimizer.candidates import paper_rows, shared_rows
+from optimizer.candidates import paper_variants, shared_variants
 from optimizer.ilp import choose
 from optimizer.pipeline import optimise
-from optimizer.problem import Assignment, Problem
+from optimizer.problem import Problem
 from optimizer.settings import Settings
 from resolver import ExtendedGraph, check
 from tests.libraries.bench import Bench
@@ -37,8 +38,8 @@ def problems(seed: int) -> tuple[ExtendedGraph, Problem, Problem]:
     """The resolver's graph, and its problems for ``shared`` and ``paper``."""
     extended = extended_of(random_graph(seed))
     origin = origin_of(extended)
-    rows = shared_rows(origin.resolution), paper_rows(origin.resolution)
-    return extended, Problem.of(origin, rows[0]), Problem.of(origin, rows[1])
+    variants = shared_variants(origin.resolution), paper_variants(origin.resolution)
+    return extended, Problem.of(origin, variants[0]), Problem.of(origin, variants[1])
 
 
 @pytest.mark.parametrize("first", range(0, COUNT, BATCH))
@@ -53,7 +54,7 @@ def test_the_program_finds_what_brute_force_finds(bench: Bench, first: int) -> N
         assert paper.paper_cost(choose(paper, "paper", solver).chosen) == fewest, seed
 
 
-def check_minimal(problem: Problem, chosen: Assignment) -> None:
+def check_minimal(problem: Problem, chosen: Mapping[str, int]) -> None:
     """No assignment costs less."""
     least = by_brute_force(problem).shared
     assert problem.shared_cost(chosen) == least, problem.resolution.name
@@ -63,7 +64,7 @@ def test_most_graphs_are_small_enough_and_most_have_a_choice(bench: Bench) -> No
     """What the proof would be worth otherwise."""
     sizes = [combinations(problems(seed)[1]) for seed in range(COUNT)]
     assert sum(1 < size <= MOST for size in sizes) >= 0.95 * COUNT
-    assert sum(len(problems(seed)[1].rows) >= 4 for seed in range(30)) >= 12
+    assert sum(len(problems(seed)[1].variants) >= 4 for seed in range(30)) >= 12
 
 
 @pytest.mark.parametrize("first", range(0, COUNT, BATCH))
@@ -136,7 +137,7 @@ def test_the_best_does_not_depend_on_the_order_of_operands(bench: Bench, seed: i
 
 
 def test_a_choice_that_is_not_the_best_is_seen(bench: Bench) -> None:
-    """The twin: the resolver's own rows, which on some graph are not the cheapest."""
+    """The twin: the resolver's own variants, which on some graph are not the cheapest."""
     shared = [problems(seed)[1] for seed in range(12)]
     worse = next(one for one in shared if one.shared_cost(choose(one).chosen) < one.shared_cost({}))
     check_minimal(worse, choose(worse).chosen)

@@ -68,9 +68,9 @@ def test_a_time_limit_never_makes_it_worse(bench: Bench, monkeypatch: pytest.Mon
 
     def worst(problem: Any, *rest: Any) -> Any:
         made = real(problem, *rest)
-        rows = {name: len(row) - 1 for name, row in problem.rows.items()}
+        variants = {name: len(several) - 1 for name, several in problem.variants.items()}
         late = Solved("HiGHS", "time limit", 1.0, 0.0, 1.0)
-        return made._replace(chosen=rows, solved=late, bound=0)
+        return made._replace(chosen=variants, solved=late, bound=0)
 
     monkeypatch.setattr(ewo, "choose", worst)
     for seed in range(10):
@@ -99,7 +99,7 @@ def test_a_session_has_the_certificate(bench: Bench) -> None:
     assert certificate is not None
     assert certificate.minimal
     assert certificate.gap == 0
-    assert certificate.bound == certificate.bytes_after == sum(row.bytes for row in conversions)
+    assert certificate.bound == certificate.bytes_after == sum(one.bytes for one in conversions)
 
 
 def test_importing_loads_no_solver() -> None:

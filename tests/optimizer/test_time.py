@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -9,9 +10,9 @@ import pytest
 from libdesc.registry import registry
 from optimizer.ilp import choose
 from optimizer.pipeline import optimise
-from optimizer.problem import Assignment, Problem
+from optimizer.problem import Problem
 from optimizer.settings import Settings
-from optimizer.timed import timed_rows
+from optimizer.timed import timed_variants
 from resolver import check
 from tests.libraries.bench import Bench
 from tests.optimizer.clocks import Drawn
@@ -33,10 +34,10 @@ from vtensor.runtime import session
 def problem_of(seed: int) -> Problem:
     """A random graph's problem, on a clock of its own."""
     origin, clock = origin_of(extended_of(random_graph(seed))), Drawn(seed)
-    return Problem.of(origin, timed_rows(origin.resolution, clock), clock)
+    return Problem.of(origin, timed_variants(origin.resolution, clock), clock)
 
 
-def check_fastest(problem: Problem, chosen: Assignment) -> None:
+def check_fastest(problem: Problem, chosen: Mapping[str, int]) -> None:
     """No assignment takes less."""
     assert problem.time_cost(chosen) == by_brute_force(problem).time, problem.resolution.name
 
@@ -56,7 +57,7 @@ def test_most_graphs_are_small_enough_and_most_have_a_choice(bench: Bench) -> No
 
 
 def test_a_choice_that_is_not_the_fastest_is_seen(bench: Bench) -> None:
-    """The twin: the fewest bytes, which on some graph take longer; and a row with a wrong time."""
+    """The twin: the fewest bytes, which on some graph take longer; and a wrong time."""
     problems = [problem_of(seed) for seed in range(12)]
     slower = next(
         one
@@ -67,11 +68,11 @@ def test_a_choice_that_is_not_the_fastest_is_seen(bench: Bench) -> None:
     with pytest.raises(AssertionError):
         check_fastest(slower, choose(slower).chosen)
     lying = {
-        name: [replace(row, ns=10**6 - (row.ns or 0)) for row in rows]
-        for name, rows in slower.rows.items()
+        name: [replace(variant, ns=10**6 - (variant.ns or 0)) for variant in variants]
+        for name, variants in slower.variants.items()
     }
     with pytest.raises(AssertionError):
-        check_fastest(slower, choose(replace(slower, rows=lying), "time").chosen)
+        check_fastest(slower, choose(replace(slower, variants=lying), "time").chosen)
 
 
 @pytest.mark.parametrize("first", range(0, COUNT, BATCH))
@@ -100,10 +101,12 @@ def test_values_stay(bench: Bench, monkeypatch: pytest.MonkeyPatch, seed: int) -
 def test_a_row_without_a_time_is_none(bench: Bench) -> None:
     for seed in range(10):
         origin = origin_of(extended_of(random_graph(seed)))
-        rows = timed_rows(origin.resolution, Drawn(seed, unknown=1.0))
-        assert all(len(row) == 1 for row in rows.values())
-        known = timed_rows(origin.resolution, Drawn(seed, unknown=0.5))
-        assert all(row.ns is not None for one in known.values() if len(one) > 1 for row in one)
+        variants = timed_variants(origin.resolution, Drawn(seed, unknown=1.0))
+        assert all(len(variant) == 1 for variant in variants.values())
+        known = timed_variants(origin.resolution, Drawn(seed, unknown=0.5))
+        assert all(
+            variant.ns is not None for one in known.values() if len(one) > 1 for variant in one
+        )
 
 
 def test_a_clock_and_its_objective_go_together() -> None:

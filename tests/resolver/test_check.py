@@ -56,8 +56,8 @@ def decide(extended: ExtendedGraph, name: str, *texts: str) -> None:
     """Change what was decided for a node."""
     op = extended.nodes[node(extended, name)]
     assert isinstance(op, OpNode)
-    decision = replace(op.decision, layouts=tuple(Layout(text) for text in texts))
-    change(extended, name, decision=decision)
+    variant = replace(op.variant, layouts=tuple(Layout(text) for text in texts))
+    change(extended, name, variant=variant)
 
 
 def swap(extended: ExtendedGraph) -> None:

@@ -39,14 +39,14 @@ def resolved(resolution: Resolution) -> str:
     lines = [f"resolved {resolution.name}"]
     for node in resolution.nodes:
         names, roles = (*node.inputs, *node.outputs), node.roles
-        rows = zip(roles, names, node.decision.layouts, strict=True)
+        rows = zip(roles, names, node.variant.layouts, strict=True)
         operands = ", ".join(
             f"{role} = {name}: {resolution.values[name].produced_layout} -> {required}"
             if name in node.inputs
             else f"{role} = {name}: {required}"
             for role, name, required in rows
         )
-        lines.append(f"{node.name} = {node.op_name}[{node.decision.library}] {operands}")
+        lines.append(f"{node.name} = {node.op_name}[{node.variant.library}] {operands}")
     return "\n".join(lines)
 
 

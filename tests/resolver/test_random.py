@@ -75,7 +75,7 @@ def law(graph: Graph, entry: dict[str, Layout]) -> None:
     check(extended, graph, able, entry)
     for node in extended.nodes:
         if isinstance(node, OpNode):
-            for text, layout in zip(node.op.asks, node.decision.layouts, strict=True):  # type: ignore[attr-defined]
+            for text, layout in zip(node.op.asks, node.variant.layouts, strict=True):  # type: ignore[attr-defined]
                 assert text in ("ANY", "-") or str(layout) in text.split("|")
     rng = np.random.default_rng(11)
     feeds: dict[str, Array] = {}
@@ -127,7 +127,7 @@ def test_the_law_sees_a_wrong_value(bench: Bench, monkeypatch: pytest.MonkeyPatc
 def test_the_law_sees_a_layout_that_nobody_asked_for(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other twin: an invoker's operator says one thing, the decision another."""
+    """The other twin: an invoker's operator says one thing, the variant another."""
     g = Graph("wrong")
     g.output(g.add(bench.op("Mix", ("CNW", "CNW")), g.input("x0", SIZES)))
     graph = g.seal()

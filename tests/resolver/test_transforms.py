@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from libdesc import register
-from libdesc.choice import Choice
 from libdesc.numpy import handlers as numpy_handlers
+from libdesc.preferences import Preferences
 from ptensor import PTensor, lib_tagger
 from resolver import TransformNode, extend, resolve
 from tests.libraries.bench import Bench, message, where
@@ -72,7 +72,9 @@ def two_nodes(bench: Bench) -> Graph:
 
 def between(graph: Graph, libraries: Sequence[str] | None = None) -> TransformNode:
     """The Transform between the two nodes."""
-    extended = extend(resolve(graph, choice=Choice.of(libraries)), None, Choice.of(libraries))
+    extended = extend(
+        resolve(graph, preferences=Preferences.of(libraries)), None, Preferences.of(libraries)
+    )
     [node] = [n for n in extended.transforms() if n.input == "toy"]
     return node
 

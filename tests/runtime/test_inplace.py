@@ -57,24 +57,24 @@ def both_ways(library: str, op: object, inputs: Sequence[Given], role: str) -> l
     Raises:
         NoInvokerError: the library does not take the call.
     """
-    decision = decide(library, op, inputs)
+    variant = decide(library, op, inputs)
     made: dict[int, VTensor] = {}
     tensors = [
         made.setdefault(id(given), tensor_of(given, layout))
-        for given, layout in zip(inputs, decision.layouts, strict=False)
+        for given, layout in zip(inputs, variant.layouts, strict=False)
     ]
     evaluation = RecordEvaluation()
     with installed(evaluation):
         output, *_ = map(
             storage_of,
-            run_compute(RecordContext(node="case", decision=decision), op, tensors),
+            run_compute(RecordContext(node="case", variant=variant), op, tensors),
         )
     if not output.nbytes:
         return None
     operand = storage_of(tensors[info_of(op).roles(len(inputs), 0).index(role)])
     values = {
         storage_of(tensor): TensorStorage.of_array(given.array, tensor, layout, False).data()
-        for given, tensor, layout in zip(inputs, tensors, decision.layouts, strict=False)
+        for given, tensor, layout in zip(inputs, tensors, variant.layouts, strict=False)
         if not given.constant
     }
     allowed = [

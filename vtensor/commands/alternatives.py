@@ -27,7 +27,7 @@ def _end(end: End) -> dict[str, Any]:
     return {
         "node": node and node.name,
         "operator": node and node.op_name,
-        "library": node and node.decision.library,
+        "library": node and node.variant.library,
         "operand": node and node.roles[end.place],
         "makes": end.makes,
         "layout": str(end.layout),
@@ -44,7 +44,7 @@ def _change(change: Change, nodes: Mapping[str, OpNode]) -> dict[str, Any]:
                 "library": row.library,
                 "layouts": [str(layout) for layout in row.layouts],
             }
-            for name, row in change.rows.items()
+            for name, row in change.variants.items()
         ],
         "moved": change.moved or None,
         "bytes": change.cost.bytes,

@@ -169,8 +169,8 @@ def _node_lines(row: dict[str, Any]) -> Iterator[Line]:
     if row["merged"]:
         yield Line("note", f"  it does the work of {', '.join(row['merged'])}, too")
     if row["ns"] is not None:
-        way = row["form"] or "its library decides"
-        yield Line("note", f"  measured: {row['ns'] / 1e3:.1f} us as {way}")
+        kernel = row["kernel"] or "its library decides"
+        yield Line("note", f"  measured: {row['ns'] / 1e3:.1f} us as {kernel}")
     for one in row["operands"]:
         sizes = " ".join(f"{dim}={size}" for dim, size in one["sizes"].items())
         yield Line("", f"  {one['role']} = {one['value']} : {one['dtype']} {sizes}")

@@ -14,8 +14,8 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from libdesc.choice import Choice
 from libdesc.onnx_reference.node import LIBRARY as REFERENCE
+from libdesc.preferences import Preferences
 from vtensor.commands.given import read_arrays
 from vtensor.errors import InputError, ValuesNeededError, VTensorError
 from vtensor.isa import CAPS, limit_isa
@@ -169,7 +169,7 @@ def opened(
 
     if isa != "max":  # which needs no cap, and so comes never too late
         limit_isa(isa)
-    reference = limits.reference and Choice.of(*mix).allows(REFERENCE)
+    reference = limits.reference and Preferences.of(*mix).allows(REFERENCE)
     with progress(f"loading {model.name}") as advance:
         loaded = Model(model, **limits._replace(reference=reference)._asdict())
         arrays, pictures = read_arrays(loaded.inputs, files, values)

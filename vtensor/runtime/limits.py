@@ -52,7 +52,7 @@ def limits(session: Session) -> Limits:
 
     Raises:
         InputError: there is no plan yet.
-        VTensorError: a heavy node does not run alone, however its library offers it.
+        VTensorError: a heavy node does not run alone in any variant.
     """
     origin = session.plan.graph.origin
     assert origin is not None, "a plan's graph has an origin"
@@ -65,25 +65,24 @@ def _limits(resolution: Resolution, executor: Executor) -> Limits:
     warm: dict[str, int] = {}
     heavy: list[OpNode] = []
     for node in resolution.nodes:
-        offer = prober.offer(node)
-        if offer.heavy:
+        if prober.heavy(node):
             heavy.append(node)
             key = signature(node, values)
             if key not in warm:
-                ways = [replace(node, decision=way) for way in offer.ways]
-                warm[key] = _fastest_ns(node, ways, values, executor)
+                others = [replace(node, variant=one) for one in prober.variants(node)]
+                warm[key] = _fastest_ns(node, others, values, executor)
     total = sum(warm[signature(node, values)] for node in heavy)
     return Limits(total, chain_ns(heavy, values, executor) if heavy else 0, len(heavy))
 
 
 def _fastest_ns(
-    node: OpNode, ways: Sequence[OpNode], values: Mapping[str, VTensor], executor: Executor
+    node: OpNode, others: Sequence[OpNode], values: Mapping[str, VTensor], executor: Executor
 ) -> int:
-    """Of the ways that run; of the node as it is decided where none does."""
+    """Of the variants that run; of the node as it is decided where none does."""
     found = list[int]()
-    for way in ways:
-        with suppress(VTensorError):  # what is offered may be more than memory allows
-            found.append(node_ns(way, values, executor))
+    for one in others:
+        with suppress(VTensorError):  # one may need more than memory allows
+            found.append(node_ns(one, values, executor))
     return min(found) if found else node_ns(node, values, executor)
 
 

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from libdesc.choice import Choice
+from libdesc.preferences import Preferences
 from libdesc.transforms import LayoutChange, choose_library
 from ptensor.buffer import fresh
 from resolver.evaluate import PartialEvaluation
@@ -45,14 +45,16 @@ def node_ns(node: OpNode, values: Mapping[str, VTensor], executor: Executor) -> 
     return run_ns(*alone([node], values), executor)
 
 
-def transform_ns(value: VTensor, change: LayoutChange, choice: Choice, executor: Executor) -> int:
+def transform_ns(
+    value: VTensor, change: LayoutChange, preferences: Preferences, executor: Executor
+) -> int:
     """Nanoseconds of a Transform, on the first library that is able to.
 
     Raises:
         NoInvokerError: none is.
         VTensorError: the library fails.
     """
-    library = choose_library(value, change, (), PartialEvaluation(), choice)
+    library = choose_library(value, change, (), PartialEvaluation(), preferences)
     node = TransformNode("t", "x", "y", library, Reason("y", "x"))
     ends = {"x": change.source, "y": change.target}
     graph = ExtendedGraph("t", inputs=("x",), outputs={"y": "y"}, nodes=[node])
@@ -65,7 +67,7 @@ def signature(node: OpNode, values: Mapping[str, VTensor]) -> str:
     operands = (values[name] for name in (*node.inputs, *node.outputs))
     rows = (f"{t.summary()}{' constant' if t.constant else ''}" for t in operands)
     ops = [node.op, *(follower.op for follower in node.followers)]
-    return f"{node.decision.library} {' '.join(map(repr, ops))}: {', '.join(rows)}"
+    return f"{node.variant.library} {' '.join(map(repr, ops))}: {', '.join(rows)}"
 
 
 def alone(
@@ -79,7 +81,7 @@ def alone(
     for node in nodes:
         inputs = tuple(f"{node.name}/{place}" for place in range(len(node.inputs)))
         own, given = (*inputs, *node.outputs), (*node.inputs, *node.outputs)
-        for name, source, layout in zip(own, given, node.decision.layouts, strict=True):
+        for name, source, layout in zip(own, given, node.variant.layouts, strict=True):
             value = values[source]
             graph.values[name] = Value(name, value.dtype, value.dims, layout, value.constant)
             if value.storage is not None and value.constant:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from libdesc.choice import EVERY, Choice
+from libdesc.preferences import EVERY, Preferences
 from libdesc.routine import reference_kernel
 from ptensor.buffer import Buffer
 from ptensor.layout import Layout
@@ -93,12 +93,12 @@ class PlanStep:
     @property
     def ns(self) -> int | None:
         """What was measured of it, alone, when the plan was made; None where nothing was."""
-        return self.node.decision.ns if isinstance(self.node, OpNode) else None
+        return self.node.variant.ns if isinstance(self.node, OpNode) else None
 
     @property
     def tuned(self) -> bool:
         """Measuring has chosen a way to run it that its library would not have."""
-        return isinstance(self.node, OpNode) and bool(self.node.decision.form)
+        return isinstance(self.node, OpNode) and bool(self.node.variant.kernel)
 
     @property
     def is_reference(self) -> bool:
@@ -119,7 +119,7 @@ class Plan:
         constants: arrays of the graph's constants by name.
         workspace: what it shares with the other plans of its session.
         progress: called with each node's name while it is recorded.
-        choice: which libraries could take what.
+        preferences: which libraries could take what.
         resolved: the graph before any pass, for those who compare; None where it is ``graph``.
 
     Raises:
@@ -132,13 +132,13 @@ class Plan:
         constants: Mapping[str, np.ndarray[Any, Any]],
         workspace: Workspace,
         progress: Callable[[str], None] | None = None,
-        choice: Choice = EVERY,
+        preferences: Preferences = EVERY,
         resolved: ExtendedGraph | None = None,
     ) -> None:
         recorder = Recorder(graph, constants, workspace.weights)
         recorder.record(progress)
         self.graph = graph
-        self._choice = choice
+        self._preferences = preferences
         self.resolved = resolved or graph
         self.recorded: tuple[RecordedStep, ...] = tuple(recorder.evaluation.steps)
         recorder.evaluation.steps.clear()  # steps refer to their evaluation: no circle of the two
@@ -192,8 +192,8 @@ class Plan:
 
     def _step(self, node: ExtendedNode, kernels: tuple[str, ...]) -> PlanStep:
         op = info_of(node.op).name if isinstance(node, OpNode) else ""
-        library = node.decision.library if isinstance(node, OpNode) else node.library
-        unlisted = bool(kernels) and self._choice.unlisted(node.name, op, library)
+        library = node.variant.library if isinstance(node, OpNode) else node.library
+        unlisted = bool(kernels) and self._preferences.unlisted(node.name, op, library)
         return PlanStep(node, kernels, library, unlisted)
 
     @property

@@ -142,7 +142,7 @@ class RecordEvaluation(Evaluation):
                 call.roles,
                 evaluation,
                 call.python,
-                call.decision,
+                call.variant,
                 place=call.place,
             )
             try:
@@ -182,8 +182,8 @@ class RecordContext(DispatchContext):
 
     def dispatch(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> None:
         """Give the outputs storages in their decided layouts, then dispatch."""
-        assert self.decision is not None, "only what is resolved is recorded"
-        layouts = self.decision.layouts[-len(outputs) :]
+        assert self.variant is not None, "only what is resolved is recorded"
+        layouts = self.variant.layouts[-len(outputs) :]
         for value, layout in zip(outputs, layouts, strict=True):
             value.storage = TensorStorage(value.dtype, value.dims, layout)
         dispatcher(info_of(op).name, self.device)(self, op, inputs, outputs)
@@ -258,18 +258,18 @@ class Recorder:
         return tensor
 
     def _operator(self, node: OpNode) -> None:
-        decision = node.decision
+        variant = node.variant
         inputs = [
             self._tensor(self.graph.values[name], layout)
-            for name, layout in zip(node.inputs, decision.layouts, strict=False)
+            for name, layout in zip(node.inputs, variant.layouts, strict=False)
         ]
         own, followers = node.split(inputs)
         ctx = RecordContext(
-            node=node.name, names=node.outputs, decision=decision, followers=followers
+            node=node.name, names=node.outputs, variant=variant, followers=followers
         )
         before = len(self.evaluation.steps)
         outputs = run_compute(ctx, node.op, own)
-        self._written(f"{node.op_name} {node.name!r}, {decision.library} invoker", before, outputs)
+        self._written(f"{node.op_name} {node.name!r}, {variant.library} invoker", before, outputs)
         for value in outputs:
             self.storages[value.name] = _storage(value)
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from libdesc.choice import Choice
 from libdesc.onnx_reference.node import LIBRARY as REFERENCE
+from libdesc.preferences import Preferences
 from libdesc.registry import registry
 from optimizer.pipeline import MEASURED, optimise, pass_names, simplify
 from optimizer.settings import Settings
@@ -144,10 +144,12 @@ class Session:
         self._workspace = Workspace(Executor.of(threads), max_bytes_of(max_bytes))
         self._executor = self._workspace.executor
         self._optimize = optimize
-        self._choice = Choice.of(libraries, pin, barred=() if reference else (REFERENCE,))
+        self._preferences = Preferences.of(libraries, pin, barred=() if reference else (REFERENCE,))
         self._settings = Settings(objective)
         if tune:
-            self._settings = Settings("time", clock=Tuner(self._executor, self._choice, progress))
+            self._settings = Settings(
+                "time", clock=Tuner(self._executor, self._preferences, progress)
+            )
         self._progress = progress
         self._closed = False
         self._plans: OrderedDict[tuple[Key, Names], Plan] = OrderedDict()
@@ -156,7 +158,7 @@ class Session:
         self._copied: Copies = {}
         self._model, self._graph = _load(
             model,
-            self._choice.allows(REFERENCE),
+            self._preferences.allows(REFERENCE),
             self._workspace.max_bytes,
             external_data_root,
         )
@@ -504,9 +506,11 @@ class Session:
         if inner:
             self._check_values(inner)
             graph = graph.delivering(inner)
-        graph = simplify(graph, self._optimize, self._choice)
+        graph = simplify(graph, self._optimize, self._preferences)
         entry = {name: layout for name, _, _, layout, value in key if value is None}
-        resolved = extend(resolve(graph, entry, self._choice), self._delivery, self._choice)
+        resolved = extend(
+            resolve(graph, entry, self._preferences), self._delivery, self._preferences
+        )
         able = [library.name for library in registry().libraries.values() if library.transforms]
 
         def plan(settings: Settings) -> Plan:
@@ -514,7 +518,12 @@ class Session:
             check(extended, graph, able, entry, self._delivery)
             check_plan(extended, self._workspace.max_bytes)
             return Plan(
-                extended, graph.constants, self._workspace, self._progress, self._choice, resolved
+                extended,
+                graph.constants,
+                self._workspace,
+                self._progress,
+                self._preferences,
+                resolved,
             )
 
         made = plan(self._settings)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from libdesc.choice import Choice
+from libdesc.preferences import Preferences
 from libdesc.registry import registry
 from libdesc.transforms import LayoutChange
 from resolver.extended import OpNode
@@ -30,22 +30,25 @@ class Tuner:
 
     Args:
         executor: what measures, and has a budget of kernel threads.
-        choice: which libraries may run Transforms.
+        preferences: which libraries may run Transforms.
         progress: called with what is being measured.
     """
 
     def __init__(
-        self, executor: Executor, choice: Choice, progress: Callable[[str], None] | None = None
+        self,
+        executor: Executor,
+        preferences: Preferences,
+        progress: Callable[[str], None] | None = None,
     ) -> None:
         self._executor = executor
-        self._choice = choice
+        self._preferences = preferences
         self._progress = progress
         self._timings = Timings(environment(executor.threads))
         self._spent: dict[str, float] = {}
 
     def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
         """Nanoseconds of a node as it is decided; None where it fails, or its call's time is up."""
-        way = " ".join([*map(str, node.decision.layouts), node.decision.form]).strip()
+        way = " ".join([*map(str, node.variant.layouts), node.variant.kernel]).strip()
         found = self._timings.get(signature(node, values), way)
         return self._measured(node, values, way) if found is None else found
 
@@ -59,7 +62,7 @@ class Tuner:
         found = self._timings.get(call, way)
         if found is None:
             self._say(f"{call} {way}")
-            found = transform_ns(value, change, self._choice, self._executor)
+            found = transform_ns(value, change, self._preferences, self._executor)
             self._timings.put(call, way, found)
         return found
 

@@ -55,7 +55,7 @@ def versions(op_type: str) -> list[defs.OpSchema]:
 
 
 @dataclass(frozen=True, eq=False)
-class Variant:
+class Version:
     """One node in one opset: what it is fed, and what is known before the run."""
 
     node: NodeProto
@@ -64,7 +64,7 @@ class Variant:
     known: Mapping[str, Array]
 
     @classmethod
-    def of(cls, model: ModelProto, feeds: Mapping[str, Array], opset: int) -> Variant:
+    def of(cls, model: ModelProto, feeds: Mapping[str, Array], opset: int) -> Version:
         """The node of a model, in an opset."""
         known = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
         return cls(model.graph.node[0], opset, feeds, known)
@@ -128,7 +128,7 @@ class Variant:
         types = {f"{kind} {arrays[name].dtype.name}" for name, kind in self._roles().items()}
         return optional | types | {attribute.name for attribute in self.node.attribute}
 
-    def retyped(self) -> Iterator[Variant]:
+    def retyped(self) -> Iterator[Version]:
         """The same on every other element type of ours that the definition allows.
 
         Where ONNX refuses types of inputs that differ, all change.
@@ -174,7 +174,7 @@ class Variant:
                 raise
             return None
 
-    def _older(self) -> Iterator[Variant]:
+    def _older(self) -> Iterator[Version]:
         yield self
         for schema in reversed(versions(self.node.op_type)):
             older = replace(self, opset=max(FIRST, schema.since_version))
@@ -184,7 +184,7 @@ class Variant:
     def _arrays(self) -> dict[str, Array]:
         return {**self.feeds, **self.known}
 
-    def _changed_by(self, other: Variant) -> list[Array]:
+    def _changed_by(self, other: Version) -> list[Array]:
         after = other._arrays()
         return [a for name, a in self._arrays().items() if a.dtype != after[name].dtype]
 
@@ -201,7 +201,7 @@ class Variant:
         }
         return {name for name, role in self._roles().items() if role in allowed}
 
-    def _cast(self, names: set[str], dtype: np.dtype[Any]) -> Variant:
+    def _cast(self, names: set[str], dtype: np.dtype[Any]) -> Version:
         feeds, known = (
             {name: _cast(a, dtype) if name in names else a for name, a in rows.items()}
             for rows in (self.feeds, self.known)

@@ -1,4 +1,4 @@
-"""The ways that libraries offer to be measured: each computes what the definition says."""
+"""The variants that libraries have of a call: each computes what the definition says."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 from libdesc.onednn.products import PRODUCTS
 from ops import Conv2D, MatMul, MaxPool, Relu
 from tests.operators.cases import CASES, Case, bound
-from tests.operators.harness import check_outcome, decide, definition, offer, run
+from tests.operators.harness import check_outcome, decide, definition, prober, run, variants
 from tests.operators.test_libraries import ROWS
 from vtensor.errors import ContractError, NoInvokerError
 
 POINTS = Case(Conv2D(), ("N=2 C=32 H=5 W=6", "!O=48 I=32 h=1 w=1"))
-OFFERING = [
+SEVERAL = [
     POINTS,
     Case(Conv2D(pads=(1, 1, 1, 1)), ("N=1 C=32 H=8 W=8", "!O=32 I=32 h=3 w=3")),
     Case(MatMul("K"), ("M=4 K=32", "!K=32 N=48")),
@@ -24,25 +24,26 @@ OFFERING = [
 
 
 @pytest.mark.parametrize("op", [op for op, library in ROWS if library == "onednn"])
-def test_every_way_computes_the_same(op: str) -> None:
-    for case in [*CASES[op], *(one for one in OFFERING if type(one.op).__name__ == op)]:
+def test_every_variant_computes_the_same(op: str) -> None:
+    for case in [*CASES[op], *(one for one in SEVERAL if type(one.op).__name__ == op)]:
         given = case.given()
         with suppress(NoInvokerError):
-            for way in offer("onednn", case.op, given).ways:
-                found = run("onednn", case.op, given, way=way)
+            for variant in variants("onednn", case.op, given):
+                found = run("onednn", case.op, given, variant=variant)
                 check_outcome(found, definition(case.op, given), bound(op, "f32"))
 
 
-@pytest.mark.parametrize("case", OFFERING, ids=str)
-def test_what_can_be_done_in_several_ways_is_offered_so(case: Case) -> None:
-    ways = offer("onednn", case.op, case.given()).ways
-    assert len({way.form for way in ways}) > 1
-    assert len(set(ways)) == len(ways)
-    assert ways[0].layouts == decide("onednn", case.op, case.given()).layouts
+@pytest.mark.parametrize("case", SEVERAL, ids=str)
+def test_what_can_be_done_in_several_ways_has_variants(case: Case) -> None:
+    found = variants("onednn", case.op, case.given())
+    assert len({variant.kernel for variant in found}) > 1
+    assert len(set(found)) == len(found)
+    assert found[0].layouts == decide("onednn", case.op, case.given()).layouts
 
 
 def test_a_window_of_one_element_is_a_product_too() -> None:
-    kinds = {way.form.split()[0] for way in offer("onednn", POINTS.op, POINTS.given()).ways}
+    found = variants("onednn", POINTS.op, POINTS.given())
+    kinds = {variant.kernel.split()[0] for variant in found}
     assert {"convolution", *PRODUCTS} == kinds
 
 
@@ -57,34 +58,30 @@ def test_a_window_of_one_element_is_a_product_too() -> None:
     ids=str,
 )
 def test_other_windows_are_no_product(case: Case) -> None:
-    ways = offer("onednn", case.op, case.given()).ways
-    assert {way.form.split()[0] for way in ways} == {"convolution"}
+    found = variants("onednn", case.op, case.given())
+    assert {variant.kernel.split()[0] for variant in found} == {"convolution"}
 
 
 def test_arithmetic_outweighs_in_some_calls_only() -> None:
-    assert [offer("onednn", case.op, case.given()).heavy for case in OFFERING] == [
-        True,
-        True,
-        True,
-        False,
-    ]
+    asked = [prober("onednn", case.op, case.given()) for case in SEVERAL]
+    assert [asking.heavy(node) for asking, node in asked] == [True, True, True, False]
     relu = Case(Relu(), ("N=1 C=4 H=2 W=2",))
-    assert not offer("onednn", relu.op, relu.given()).ways  # it takes whatever comes
+    assert not variants("onednn", relu.op, relu.given())  # it takes whatever comes
 
 
-def test_a_way_that_is_wrong_is_seen() -> None:
-    """The twin: a way whose weights are taken to lie as they do not."""
+def test_a_variant_that_is_wrong_is_seen() -> None:
+    """The twin: a variant whose weights are taken to lie as they do not."""
     given = POINTS.given()
-    way = offer("onednn", POINTS.op, given).ways[0]
+    variant = variants("onednn", POINTS.op, given)[0]
     spoilt = [replace(given[0]), replace(given[1], array=given[1].array[::-1])]
     expected = definition(POINTS.op, given)
     with pytest.raises(AssertionError, match="off by"):
-        check_outcome(run("onednn", POINTS.op, spoilt, way=way), expected, 1e-3)
+        check_outcome(run("onednn", POINTS.op, spoilt, variant=variant), expected, 1e-3)
 
 
-def test_a_way_that_is_gone_is_an_error() -> None:
+def test_a_variant_that_is_gone_is_an_error() -> None:
     """A plan that was made elsewhere names a kernel that is not here."""
     given = POINTS.given()
-    way = replace(offer("onednn", POINTS.op, given).ways[0], form="convolution none")
+    variant = replace(variants("onednn", POINTS.op, given)[0], kernel="convolution none")
     with pytest.raises(ContractError, match="no kernel convolution none"):
-        run("onednn", POINTS.op, given, way=way)
+        run("onednn", POINTS.op, given, variant=variant)

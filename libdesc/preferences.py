@@ -18,7 +18,7 @@ DEFINITION = "numpy"
 
 
 @dataclass(frozen=True)
-class Choice:
+class Preferences:
     """Which library may take which node.
 
     Attributes:
@@ -39,7 +39,7 @@ class Choice:
         libraries: Sequence[str] | None = None,
         pin: Mapping[str, str] | None = None,
         barred: tuple[str, ...] = (),
-    ) -> Choice:
+    ) -> Preferences:
         """What a session was given, checked as far as can be without its graph.
 
         Args:
@@ -52,7 +52,7 @@ class Choice:
             InputError: a library is not registered or cannot be used here, or has no invoker of
                 the operator that is pinned to it; lists those that there are.
 
-        >>> Choice.of(["numpy"], {"Relu": "numpy", "conv1": "numpy"}).nodes
+        >>> Preferences.of(["numpy"], {"Relu": "numpy", "conv1": "numpy"}).nodes
         {'conv1': 'numpy'}
         """
         order, pins = _order(libraries, barred), _pins(pin, barred)
@@ -110,7 +110,7 @@ class Choice:
 
 
 #: All libraries, by priority.
-EVERY = Choice()
+EVERY = Preferences()
 
 
 def _order(libraries: Sequence[str] | None, barred: tuple[str, ...]) -> tuple[str, ...] | None:
