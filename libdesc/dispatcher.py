@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from libdesc.preferences import EVERY, Preferences
-from libdesc.registry import InvokerFunction, InvokerInfo, Registry, When, registry
+from libdesc.registry import InvokerInfo, Registry, When, registry
+from libdesc.routine import described, sides
 from ptensor.evaluation import (
     Call,
     Decline,
@@ -24,7 +25,9 @@ from ptensor.evaluation import (
     Variant,
     current_evaluation,
     entered,
+    lib_tagger,
 )
+from ptensor.tensor import PTensor
 from vtensor.checks import check_names, check_source, compile_text
 from vtensor.errors import GraphError, InvokerError, NoInvokerError, VTensorError, describe
 from vtensor.operators import OPERATORS, Context, OperatorInfo, info_of, label_of
@@ -87,22 +90,27 @@ def _generate(found: Registry, info: OperatorInfo, device: str) -> tuple[str, di
     names: dict[str, Any] = {
         **check_names(info.check),
         "Candidate": Candidate,
+        "PTensor": PTensor,
         "attempt": attempt,
+        "described": described,
+        "lib_tagger": lib_tagger,
         "no_invoker": no_invoker,
+        "sides": sides,
     }
-    lines = [
-        check_source(info.check),
-        "",
+    rows = found.candidates(info.name, device)
+    lines = [check_source(info.check), ""]
+    for _, row in rows:
+        names |= {f"describe_{row.library}": row.function, f"when_{row.library}": row.when}
+        lines += _around(row)
+    lines += [
         f"def dispatch_{info.name}(ctx, op, inputs, outputs):",
         f'    """{info.name} on {device}: the first library that takes the call."""',
         f"    check_{info.name}(ctx.node, op, inputs, outputs)",
         "    refused = []",
         "    candidates = [  # by priority",
     ]
-    for priority, row in found.candidates(info.name, device):
-        function, condition = f"invoke_{row.library}", f"when_{row.library}"
-        names |= {function: row.function, condition: row.when}
-        lines += [f"        {line}" for line in _candidate(priority, row, function, condition)]
+    for priority, row in rows:
+        lines += [f"        {line}" for line in _candidate(priority, row)]
     lines += [
         "    ]",
         "    for one in sorted(candidates, key=lambda one: ctx.preferences.rank(one.library)):",
@@ -113,13 +121,34 @@ def _generate(found: Registry, info: OperatorInfo, device: str) -> tuple[str, di
     return "\n".join(lines) + "\n", names
 
 
-def _candidate(priority: int, row: InvokerInfo, function: str, condition: str) -> list[str]:
-    when = condition if row.when is not None else "None"
+def _around(row: InvokerInfo) -> list[str]:
+    """What is done with the routine that an invoker returns: the paper's own sequence."""
+    return [
+        f"def invoke_{row.library}(ctx, op, *operands):",
+        f"    routine = described(describe_{row.library}(ctx, op, *operands))"
+        f"  # {_short(row.file)}:{row.line}",
+        "    if routine is None:  # the long form does by itself what follows",
+        "        return",
+        "    tensors = [PTensor(tensor) for tensor in routine.tensors]",
+        "    for tensor, wanted in zip(tensors, routine.wants):",
+        "        if wanted is not None:  # else the library's guideline answers",
+        "            tensor.require(wanted)",
+        "    inputs, outputs = sides(tensors)",
+        f"    if lib_tagger({row.library!r}, inputs, outputs, routine.follow):",
+        "        return",
+        "    routine(*tensors)",
+        "",
+        "",
+    ]
+
+
+def _candidate(priority: int, row: InvokerInfo) -> list[str]:
+    when = f"when_{row.library}" if row.when is not None else "None"
     dtypes = {role: tuple(sorted(types)) for role, types in sorted(row.dtypes.items())}
     return [
         f"# {_short(row.file)}:{row.line}",
-        f"Candidate(library={row.library!r}, priority={priority}, invoker={function},",
-        f"          dtypes={dtypes!r}, when={when}, python={row.python}),",
+        f"Candidate(library={row.library!r}, priority={priority}, invoker=invoke_{row.library},",
+        f"          dtypes={dtypes!r}, when={when}, python={row.python}, place={row.place!r}),",
     ]
 
 
@@ -134,10 +163,11 @@ class Candidate:
 
     library: str
     priority: int
-    invoker: InvokerFunction
+    invoker: Callable[..., None]
     dtypes: dict[str, tuple[str, ...]]
     when: When | None
     python: bool
+    place: str
 
 
 def attempt(
@@ -168,16 +198,14 @@ def attempt(
         evaluation,
         one.python,
         variant,
-        place=f"{one.invoker.__code__.co_filename}:{one.invoker.__code__.co_firstlineno}",
+        place=one.place,
         posted=len(posted),
+        followers=ctx.followers,
     )
     try:
         if variant is None:
             _eligible(ctx, call, one)
-        ctx.post_was_read = False
         run_call(call, lambda: one.invoker(ctx, op, *inputs, *outputs))
-        if ctx.followers and variant is None and not ctx.post_was_read:
-            raise Decline("its invoker does not look at the operators fused behind it")
     except Decline as why:
         if variant is not None:
             raise call.misuse(f"declines what was decided: {why}", at=call.place) from None

@@ -30,7 +30,8 @@ from vtensor.operators import OPERATORS
 
 _log = logging.getLogger("vtensor.libraries")
 
-InvokerFunction = Callable[..., None]
+#: Returns what it would call, a Routine or several in order; None where it does all itself.
+InvokerFunction = Callable[..., object]
 When = Callable[..., bool | str]
 
 
@@ -57,6 +58,11 @@ class InvokerInfo:
     file: str
     line: int
     inplace: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """Where it begins: file and line."""
+        return f"{self.function.__code__.co_filename}:{self.line}"
 
 
 @dataclass

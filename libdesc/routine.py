@@ -1,19 +1,24 @@
 """A routine: one library call, described before it is made.
 
-An invoker makes the routine from its PTensors and parameters, before the tagger. The library's
-guideline then knows what is about to be called without knowing any operator, and the same
-description makes the call.
+An invoker returns the routine that it would call, made from its VTensors and parameters. Making one
+has no effect. The library's guideline then knows what is about to be called without knowing any
+operator, and the same description makes the call.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ptensor.evaluation import Call, Variant, caller, current_call
 from ptensor.layout import Layout
+from ptensor.tensor import PTensor
 from vtensor.errors import ContractError
+from vtensor.operators import Follower
+from vtensor.tensor import VTensor
+
+#: What a routine asks of an operand: a layout, several in order of preference, ANY; None leaves it
+#: to the library's guideline.
+Wanted = Layout | str | Sequence[Layout | str] | None
 
 
 def reference_kernel(kernel: str) -> bool:
@@ -25,39 +30,121 @@ def reference_kernel(kernel: str) -> bool:
     return any(part.startswith("ref") for part in kernel.split("+"))
 
 
-class Routine(ABC):
-    """Base of a library's routines; making one announces it to the call that is under way.
+class Routine:
+    """A library call: its operands, what it asks of each, and how it is made.
+
+    Args:
+        tensors: every operand of the call, or a view of it, each once.
+        wants: the layouts that the call must have, an operand each; those left out at the end are
+            asked of the library's guideline.
+        follow: the operators fused behind this one that the call does as well: all that the
+            context offers, or none.
+        run: makes the call on the operands, in the order of ``tensors``; a library's routines may
+            override ``__call__`` instead.
 
     Attributes:
         heavy: arithmetic outweighs the memory that it touches, as in a product of matrices.
-
-    Raises:
-        ContractError: outside an invoker, or after its tagger.
     """
 
-    heavy: ClassVar[bool] = False
+    heavy: bool = False
 
-    def __init__(self) -> None:
-        call = current_call()
-        if call is None:
-            raise ContractError(f"{type(self).__name__} outside an invoker ({caller()})")
-        if call.tagged:
-            raise call.misuse(f"{type(self).__name__} is made after lib_tagger: describe it before")
-        self.call = call
-        call.routine = self
+    def __init__(
+        self,
+        tensors: Sequence[VTensor],
+        wants: Sequence[Wanted] = (),
+        follow: Sequence[Follower] = (),
+        run: Callable[..., None] | None = None,
+    ) -> None:
+        self.tensors = tuple(tensors)
+        self.wants: tuple[Wanted, ...] = (*wants, *[None] * (len(self.tensors) - len(wants)))
+        self.follow = tuple(follow)
+        self._run = run
 
-    @abstractmethod
-    def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
+    def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:  # noqa: ARG002
         """The layouts that the library would like, by operand index."""
+        return {}
 
-    @abstractmethod
-    def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
+    def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:  # noqa: ARG002
         """None when the library takes the call so, else why not."""
+        return None
 
-    def variants(self) -> Iterable[Variant]:
+    def variants(self, call: Call) -> Iterable[Variant]:  # noqa: ARG002
         """The variants that are worth measuring; none where there is nothing to choose."""
         return ()
 
-    @abstractmethod
-    def __call__(self) -> None:
+    def __call__(self, *tensors: PTensor) -> None:
         """Make the call: emit its steps."""
+        if self._run is None:
+            raise NotImplementedError(f"{type(self).__name__} has neither run nor __call__")
+        self._run(*tensors)
+
+
+class InOrder(Routine):
+    """Several routines of one library, one after another.
+
+    An operand of several is as the first of them asks that asks for anything; each confirms the row
+    that comes out.
+    """
+
+    def __init__(self, routines: Sequence[Routine]) -> None:
+        self.routines = tuple(routines)
+        self.heavy = any(one.heavy for one in routines)
+        wants: dict[int, Wanted] = {}
+        tensors: dict[int, VTensor] = {}
+        for one in routines:
+            for tensor, wanted in zip(one.tensors, one.wants, strict=True):
+                tensors.setdefault(id(tensor), tensor)
+                if wants.get(id(tensor)) is None:
+                    wants[id(tensor)] = wanted
+        follow = dict.fromkeys(follower for one in routines for follower in one.follow)
+        super().__init__([*tensors.values()], [*wants.values()], [*follow])
+
+    def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
+        """What the first of them would like that has a say."""
+        answers: dict[int, Layout | Sequence[Layout]] = {}
+        for one in reversed(self.routines):
+            answers |= one.preferred(call)
+        return answers
+
+    def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
+        """The first reason that one of them has."""
+        return next(filter(None, (one.confirm(call, row) for one in self.routines)), None)
+
+    def __call__(self, *tensors: PTensor) -> None:
+        """Make the calls."""
+        made = {id(tensor): one for tensor, one in zip(self.tensors, tensors, strict=True)}
+        for one in self.routines:
+            one(*(made[id(tensor)] for tensor in one.tensors))
+
+
+def described(answer: object) -> Routine | None:
+    """What an invoker would call, noted in the call that is under way.
+
+    Args:
+        answer: what the invoker returned: a routine, several in order, or None of the long form.
+
+    Raises:
+        ContractError: it is something else.
+    """
+    call = current_call()
+    if call is None:
+        raise ContractError(f"a routine outside a call ({caller()})")
+    if answer is None:
+        return None
+    given = answer if isinstance(answer, (list, tuple)) else [answer]
+    routines = [one for one in given if isinstance(one, Routine)]
+    if call.tagged:
+        raise call.misuse(f"returned {answer!r} after lib_tagger", at=call.place)
+    if not routines or len(routines) < len(given):
+        text = f"returned {answer!r}, which is no Routine: return what it would call"
+        raise call.misuse(text, at=call.place)
+    routine = routines[0] if len(routines) == 1 else InOrder(routines)
+    call.check_followed(routine.follow)
+    call.routine = routine
+    return routine
+
+
+def sides(tensors: Sequence[PTensor]) -> tuple[list[PTensor], list[PTensor]]:
+    """The inputs among the PTensors of one call, and its outputs."""
+    inputs = [one for one in tensors if one.index < len(one.call.inputs)]
+    return inputs, [one for one in tensors if one.index >= len(one.call.inputs)]

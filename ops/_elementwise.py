@@ -11,6 +11,7 @@ import numpy as np
 
 from libdesc import invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, aligned, finish, wide
+from libdesc.routine import Routine
 from ops._names import (
     broadcast_input,
     broadcast_names,
@@ -149,21 +150,13 @@ def onednn_unary(
     """
 
     @invoker(name, library="onednn", dtypes=NATIVE, when=when, inplace=["x"])
-    def apply(ctx: Context, op: object, x: VTensor, y: VTensor) -> None:
-        src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
-        eltwise = onednn.Eltwise(alg(op), src, dst, *constants(op), keep, post=ctx.post)
-        if lib_tagger("onednn", [src], [dst]):
-            return
-        eltwise()
+    def apply(ctx: Context, op: object, x: VTensor, y: VTensor) -> Routine:
+        return onednn.Eltwise(alg(op), x, y, *constants(op), keep)
 
 
 def onednn_binary(name: str, alg: str) -> None:
     """oneDNN's invoker: an algorithm of its primitive on two operands."""
 
     @invoker(name, library="onednn", dtypes=NATIVE, inplace=["a"])
-    def apply(ctx: Context, op: object, a: VTensor, b: VTensor, y: VTensor) -> None:
-        left, right, dst = (PTensor(t).require(Layout.ANY) for t in (a, b, y))
-        call = onednn.Binary(alg, left, right, dst, post=ctx.post)
-        if lib_tagger("onednn", [left, right], [dst]):
-            return
-        call()
+    def apply(ctx: Context, op: object, a: VTensor, b: VTensor, y: VTensor) -> Routine:
+        return onednn.Binary(alg, a, b, y)

@@ -6,6 +6,7 @@ import numpy as np
 
 from libdesc import eigen, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, aligned, finish
+from libdesc.routine import Routine
 from ops._names import (
     broadcast_input,
     broadcast_names,
@@ -72,20 +73,13 @@ class Add:
 
 
 @invoker("Add", library="onednn", dtypes=["f32", "bf16", "f16"], inplace=["a"])
-def onednn_add(ctx: Context, op: Add, a: VTensor, b: VTensor, y: VTensor) -> None:
-    left, right, dst = (PTensor(t).require(Layout.ANY) for t in (a, b, y))
-    add = onednn.Binary("add", left, right, dst, post=ctx.post)
-    if lib_tagger("onednn", [left, right], [dst]):
-        return
-    add()
+def onednn_add(ctx: Context, op: Add, a: VTensor, b: VTensor, y: VTensor) -> Routine:
+    return onednn.Binary("add", a, b, y)
 
 
 @invoker("Add", library="eigen", dtypes=eigen.DTYPES, inplace=["a", "b"])
-def eigen_add(ctx: Context, op: Add, a: VTensor, b: VTensor, y: VTensor) -> None:
-    left, right, dst = (PTensor(t).require(Layout.ANY) for t in (a, b, y))
-    if lib_tagger("eigen", [left, right], [dst]):
-        return
-    eigen.pointwise(lambda a, b: a + b, [left, right], dst)
+def eigen_add(ctx: Context, op: Add, a: VTensor, b: VTensor, y: VTensor) -> Routine:
+    return eigen.pointwise(lambda a, b: a + b, [a, b], y)
 
 
 @invoker("Add", library="numpy", dtypes=NUMBERS, python=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from libdesc import eigen, guideline, invoker, onednn
+from libdesc import eigen, invoker, onednn
 from libdesc.numpy.arrays import FLOATS, wide, windows
+from libdesc.routine import Routine
 from ops._windows import (
     Sizes,
     counts,
@@ -98,24 +99,15 @@ def _counts_so(op: AvgPool, x: VTensor, y: VTensor) -> bool | str:
 
 
 @invoker("AvgPool", library="onednn", dtypes=["f32", "bf16", "f16"], when=_counts_so)
-def onednn_avgpool(ctx: Context, op: AvgPool, x: VTensor, y: VTensor) -> None:
-    src, dst = PTensor(x), PTensor(y)
+def onednn_avgpool(ctx: Context, op: AvgPool, x: VTensor, y: VTensor) -> Routine:
     kind = "avg_include_padding" if op.count_include_pad else "avg_exclude_padding"
-    pool = onednn.Pooling(kind, src, dst, *geometry(x, y, op.kernel_shape, op), post=ctx.post)
-    for tensor in (src, dst):
-        tensor.require(guideline("onednn", tensor))
-    if lib_tagger("onednn", [src], [dst]):
-        return
-    pool()
+    return onednn.Pooling(kind, x, y, *geometry(x, y, op.kernel_shape, op))
 
 
 @invoker("AvgPool", library="eigen", dtypes=eigen.DTYPES, when=_counts_so)
-def eigen_avgpool(ctx: Context, op: AvgPool, x: VTensor, y: VTensor) -> None:
-    src, dst = (PTensor(t).require(eigen.channels_last(t)) for t in (x, y))
-    if lib_tagger("eigen", [src], [dst]):
-        return
+def eigen_avgpool(ctx: Context, op: AvgPool, x: VTensor, y: VTensor) -> Routine:
     kind = "avg_include_padding" if op.count_include_pad else "avg_exclude_padding"
-    eigen.pooling(kind, src, dst, eigen.Slide(*geometry(x, y, op.kernel_shape, op)))
+    return eigen.pooling(kind, x, y, eigen.Slide(*geometry(x, y, op.kernel_shape, op)))
 
 
 @invoker("AvgPool", library="numpy", dtypes=FLOATS, python=True)

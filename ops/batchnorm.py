@@ -8,6 +8,7 @@ import numpy as np
 
 from libdesc import eigen, invoker, onednn
 from libdesc.numpy.arrays import FLOATS, aligned, finish, wide
+from libdesc.routine import Routine
 from ops._elementwise import Array
 from ops._windows import image_names
 from ops.add import Add
@@ -140,16 +141,8 @@ def onednn_batchnorm(
     mean: VTensor,
     var: VTensor,
     y: VTensor,
-) -> None:
-    ins, dst = [PTensor(t) for t in (x, scale, bias, mean, var)], PTensor(y)
-    normalize = onednn.BatchNormalization(ins[0], ins[1:], dst, op.epsilon, post=ctx.post)
-    for tensor in (ins[0], dst):
-        tensor.require(Layout.ANY)
-    for tensor in ins[1:]:
-        tensor.require("C")
-    if lib_tagger("onednn", ins, [dst]):
-        return
-    normalize()
+) -> Routine:
+    return onednn.BatchNormalization(x, (scale, bias, mean, var), y, op.epsilon)
 
 
 @invoker("BatchNorm", library="eigen", dtypes=eigen.DTYPES, inplace=["x"])
@@ -162,13 +155,12 @@ def eigen_batchnorm(
     mean: VTensor,
     var: VTensor,
     y: VTensor,
-) -> None:
-    ins, dst = [PTensor(t) for t in (x, scale, bias, mean, var)], PTensor(y)
-    for tensor in (*ins, dst):
-        tensor.require(Layout.ANY)
-    if lib_tagger("eigen", ins, [dst]):
-        return
-    eigen.pointwise(lambda x, s, b, m, v: (x - m) / (v + op.epsilon).sqrt() * s + b, ins, dst)
+) -> Routine:
+    return eigen.pointwise(
+        lambda x, s, b, m, v: (x - m) / (v + op.epsilon).sqrt() * s + b,
+        [x, scale, bias, mean, var],
+        y,
+    )
 
 
 @invoker("BatchNorm", library="numpy", dtypes=FLOATS, python=True)

@@ -6,6 +6,7 @@ import numpy as np
 
 from libdesc import eigen, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, aligned, finish
+from libdesc.routine import Routine
 from ops._writing import write_aligned
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
@@ -50,20 +51,13 @@ class BiasAdd:
 
 
 @invoker("BiasAdd", library="onednn", dtypes=["f32", "bf16", "f16"], inplace=["x"])
-def onednn_biasadd(ctx: Context, op: BiasAdd, x: VTensor, b: VTensor, y: VTensor) -> None:
-    src, bias, dst = (PTensor(t).require(Layout.ANY) for t in (x, b, y))
-    add = onednn.Binary("add", src, bias, dst, post=ctx.post)
-    if lib_tagger("onednn", [src, bias], [dst]):
-        return
-    add()
+def onednn_biasadd(ctx: Context, op: BiasAdd, x: VTensor, b: VTensor, y: VTensor) -> Routine:
+    return onednn.Binary("add", x, b, y)
 
 
 @invoker("BiasAdd", library="eigen", dtypes=eigen.DTYPES, inplace=["x"])
-def eigen_biasadd(ctx: Context, op: BiasAdd, x: VTensor, b: VTensor, y: VTensor) -> None:
-    left, right, dst = (PTensor(t).require(Layout.ANY) for t in (x, b, y))
-    if lib_tagger("eigen", [left, right], [dst]):
-        return
-    eigen.pointwise(lambda x, b: x + b, [left, right], dst)
+def eigen_biasadd(ctx: Context, op: BiasAdd, x: VTensor, b: VTensor, y: VTensor) -> Routine:
+    return eigen.pointwise(lambda x, b: x + b, [x, b], y)
 
 
 @invoker("BiasAdd", library="numpy", dtypes=NUMBERS, python=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from libdesc import eigen, guideline, invoker, onednn
+from libdesc import eigen, invoker, onednn
+from libdesc.routine import Routine
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
 from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
@@ -66,22 +67,13 @@ class Concat:
 
 
 @invoker("Concat", library="onednn", dtypes=["f32", "bf16", "f16", "s32", "s8", "u8"])
-def onednn_concat(ctx: Context, op: Concat, *operands: VTensor) -> None:
-    *sources, dst = (PTensor(t) for t in operands)
-    concat = onednn.Concat(sources, dst, op.axis, post=ctx.post)
-    for tensor in (*sources, dst):
-        tensor.require(guideline("onednn", tensor))
-    if lib_tagger("onednn", sources, [dst]):
-        return
-    concat()
+def onednn_concat(ctx: Context, op: Concat, *operands: VTensor) -> Routine:
+    return onednn.Concat(operands[:-1], operands[-1], op.axis)
 
 
 @invoker("Concat", library="eigen", dtypes=eigen.DTYPES)
-def eigen_concat(ctx: Context, op: Concat, *operands: VTensor) -> None:
-    *sources, dst = (PTensor(t).require(eigen.channels_last(t)) for t in operands)
-    if lib_tagger("eigen", sources, [dst]):
-        return
-    eigen.concat(sources, dst, op.axis)
+def eigen_concat(ctx: Context, op: Concat, *operands: VTensor) -> Routine:
+    return eigen.concat(operands[:-1], operands[-1], op.axis)
 
 
 @invoker("Concat", library="numpy", python=True)

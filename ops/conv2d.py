@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from libdesc import eigen, guideline, invoker, onednn
+from libdesc import eigen, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, convolution
+from libdesc.routine import Routine
 from ops._windows import (
     convolution_cost,
     counts,
@@ -115,27 +116,15 @@ class Conv2D:
 
 
 @invoker("Conv2D", library="onednn", dtypes=["f32", "bf16", "f16"])
-def onednn_conv2d(ctx: Context, op: Conv2D, x: VTensor, w: VTensor, y: VTensor) -> None:
-    src, weights, dst = PTensor(x), PTensor(w), PTensor(y)
-    convolve = onednn.Convolution(
-        src, weights, dst, op.strides, op.pads, op.dilations, post=ctx.post
-    )
-    for tensor in (src, weights, dst):
-        tensor.require(guideline("onednn", tensor))
-    if lib_tagger("onednn", [src, weights], [dst]):
-        return
-    convolve()
+def onednn_conv2d(ctx: Context, op: Conv2D, x: VTensor, w: VTensor, y: VTensor) -> Routine:
+    return onednn.Convolution(x, w, y, op.strides, op.pads, op.dilations, follow=ctx.followers)
 
 
 @invoker("Conv2D", library="eigen", dtypes=eigen.DTYPES)
-def eigen_conv2d(ctx: Context, op: Conv2D, x: VTensor, w: VTensor, y: VTensor) -> None:
-    src, dst = (PTensor(t).require(eigen.channels_last(t)) for t in (x, y))
-    weights = PTensor(w).require("GhwIO" if "G" in w.dims else "hwIO")
-    if lib_tagger("eigen", [src, weights], [dst]):
-        return
+def eigen_conv2d(ctx: Context, op: Conv2D, x: VTensor, w: VTensor, y: VTensor) -> Routine:
     kernel = (w.size("h"), w.size("w"))
     slide = eigen.Slide(kernel, op.strides, op.pads, op.dilations)
-    eigen.convolution(src, weights, dst, slide, op.group)
+    return eigen.convolution(x, w, y, slide, op.group)
 
 
 @invoker("Conv2D", library="numpy", dtypes=NUMBERS, python=True)

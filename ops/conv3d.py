@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from libdesc import guideline, invoker, onednn
+from libdesc import invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, convolution
+from libdesc.routine import Routine
 from ops._windows import convolution_cost, counts, image_order, picks, thins, write_convolution
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.operators import Context, operator, param, written
@@ -69,16 +70,8 @@ class Conv3D:
 
 
 @invoker("Conv3D", library="onednn", dtypes=["f32", "bf16", "f16"])
-def onednn_conv3d(ctx: Context, op: Conv3D, x: VTensor, w: VTensor, y: VTensor) -> None:
-    src, weights, dst = PTensor(x), PTensor(w), PTensor(y)
-    convolve = onednn.Convolution(
-        src, weights, dst, op.strides, op.pads, op.dilations, post=ctx.post
-    )
-    for tensor in (src, weights, dst):
-        tensor.require(guideline("onednn", tensor))
-    if lib_tagger("onednn", [src, weights], [dst]):
-        return
-    convolve()
+def onednn_conv3d(ctx: Context, op: Conv3D, x: VTensor, w: VTensor, y: VTensor) -> Routine:
+    return onednn.Convolution(x, w, y, op.strides, op.pads, op.dilations, follow=ctx.followers)
 
 
 @invoker("Conv3D", library="numpy", dtypes=NUMBERS, python=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from libdesc import guideline, invoker, onednn
+from libdesc import invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, transposed_convolution
+from libdesc.routine import Routine
 from ops._windows import Sizes, image_names, image_order, read_image, spatial
 from ops._writing import parameters
 from ops.biasadd import BiasAdd
@@ -178,17 +179,11 @@ class ConvTranspose:
 @invoker("ConvTranspose", library="onednn", dtypes=["f32", "bf16", "f16"])
 def onednn_convtranspose(
     ctx: Context, op: ConvTranspose, x: VTensor, w: VTensor, y: VTensor
-) -> None:
-    src, weights, dst = PTensor(x), PTensor(w), PTensor(y)
+) -> Routine:
     strides, pads, dilations, extra = op.whole(x)
     ends = [end - more for end, more in zip(pads[len(extra) :], extra, strict=True)]
     cut = (*pads[: len(extra)], *ends)
-    spread = onednn.Deconvolution(src, weights, dst, strides, cut, dilations, post=ctx.post)
-    for tensor in (src, weights, dst):
-        tensor.require(guideline("onednn", tensor))
-    if lib_tagger("onednn", [src, weights], [dst]):
-        return
-    spread()
+    return onednn.Deconvolution(x, w, y, strides, cut, dilations, follow=ctx.followers)
 
 
 @invoker("ConvTranspose", library="numpy", dtypes=NUMBERS, python=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from libdesc import eigen, guideline, invoker, onednn
+from libdesc import eigen, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, convolution
+from libdesc.routine import Routine
 from ops._windows import convolution_cost, counts, picks, thins, write_convolution
 from ptensor import PTensor, lib_tagger
 from vtensor.operators import Context, Pads, Pair, operator, param, written
@@ -62,28 +63,18 @@ class DepthwiseConv2D:
 
 
 @invoker("DepthwiseConv2D", library="onednn", dtypes=["f32", "bf16", "f16"])
-def onednn_depthwise(ctx: Context, op: DepthwiseConv2D, x: VTensor, w: VTensor, y: VTensor) -> None:
-    src, weights, dst = PTensor(x), PTensor(w), PTensor(y)
-    convolve = onednn.Convolution(
-        src, weights, dst, op.strides, op.pads, op.dilations, post=ctx.post
-    )
-    for tensor in (src, weights, dst):
-        tensor.require(guideline("onednn", tensor))
-    if lib_tagger("onednn", [src, weights], [dst]):
-        return
-    convolve()
+def onednn_depthwise(
+    ctx: Context, op: DepthwiseConv2D, x: VTensor, w: VTensor, y: VTensor
+) -> Routine:
+    return onednn.Convolution(x, w, y, op.strides, op.pads, op.dilations, follow=ctx.followers)
 
 
 @invoker("DepthwiseConv2D", library="eigen", dtypes=eigen.DTYPES)
 def eigen_depthwiseconv2d(
     ctx: Context, op: DepthwiseConv2D, x: VTensor, w: VTensor, y: VTensor
-) -> None:
-    src, dst = (PTensor(t).require(eigen.channels_last(t)) for t in (x, y))
-    weights = PTensor(w).require("hwGOI")
-    if lib_tagger("eigen", [src, weights], [dst]):
-        return
+) -> Routine:
     kernel = (w.size("h"), w.size("w"))
-    eigen.depthwise(src, weights, dst, eigen.Slide(kernel, op.strides, op.pads, op.dilations))
+    return eigen.depthwise(x, w, y, eigen.Slide(kernel, op.strides, op.pads, op.dilations))
 
 
 @invoker("DepthwiseConv2D", library="numpy", dtypes=NUMBERS, python=True)

@@ -6,6 +6,7 @@ import numpy as np
 
 from libdesc import eigen, invoker, onednn
 from libdesc.numpy.arrays import FLOATS, wide
+from libdesc.routine import Routine
 from ops._elementwise import unary
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.operators import Context, operator
@@ -38,20 +39,13 @@ class HardSwish:
 
 
 @invoker("HardSwish", library="onednn", dtypes=["f32", "bf16", "f16"], inplace=["x"])
-def onednn_hardswish(ctx: Context, op: HardSwish, x: VTensor, y: VTensor) -> None:
-    src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
-    hardswish = onednn.Eltwise("hardswish", src, dst, 1 / 6, 1 / 2, post=ctx.post)
-    if lib_tagger("onednn", [src], [dst]):
-        return
-    hardswish()
+def onednn_hardswish(ctx: Context, op: HardSwish, x: VTensor, y: VTensor) -> Routine:
+    return onednn.Eltwise("hardswish", x, y, 1 / 6, 1 / 2)
 
 
 @invoker("HardSwish", library="eigen", dtypes=eigen.DTYPES, inplace=["x"])
-def eigen_hardswish(ctx: Context, op: HardSwish, x: VTensor, y: VTensor) -> None:
-    src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
-    if lib_tagger("eigen", [src], [dst]):
-        return
-    eigen.pointwise(lambda value: value * (value / 6 + 1 / 2).min(1).max(0), [src], dst)
+def eigen_hardswish(ctx: Context, op: HardSwish, x: VTensor, y: VTensor) -> Routine:
+    return eigen.pointwise(lambda value: value * (value / 6 + 1 / 2).min(1).max(0), [x], y)
 
 
 @invoker("HardSwish", library="numpy", dtypes=FLOATS, python=True)

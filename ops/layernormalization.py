@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from libdesc import guideline, invoker, onednn
+from libdesc import invoker, onednn
 from libdesc.numpy.arrays import FLOATS, wide
+from libdesc.routine import Routine
 from ops._names import same_names
 from ops._normalizations import (
     average,
@@ -168,16 +169,8 @@ def onednn_layernormalization(
     y: VTensor,
     mean: VTensor,
     inverse: VTensor,
-) -> None:
-    src, factor, *results = (PTensor(t) for t in (x, scale, y, mean, inverse))
-    normalize = onednn.LayerNormalization(
-        src, factor, results, op.axes[0], op.epsilon, post=ctx.post
-    )
-    for tensor in (src, factor, *results):
-        tensor.require(guideline("onednn", tensor))
-    if lib_tagger("onednn", [src, factor], results):
-        return
-    normalize()
+) -> Routine:
+    return onednn.LayerNormalization(x, scale, [y, mean, inverse], op.axes[0], op.epsilon)
 
 
 @invoker("LayerNormalization", library="numpy", dtypes=FLOATS, python=True)

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from libdesc import guideline, invoker, onednn
+from libdesc import invoker, onednn
 from libdesc.numpy.arrays import FLOATS, wide
+from libdesc.routine import Routine
 from ops._names import same_names
 from ops._writing import write_along
 from ptensor import Layout, PTensor, lib_tagger
@@ -112,15 +113,9 @@ def _one_axis(op: LogSoftmax, x: VTensor, y: VTensor) -> bool | str:
 
 
 @invoker("LogSoftmax", library="onednn", dtypes=["f32", "bf16", "f16"], when=_one_axis)
-def onednn_logsoftmax(ctx: Context, op: LogSoftmax, x: VTensor, y: VTensor) -> None:
-    src, dst = PTensor(x), PTensor(y)
+def onednn_logsoftmax(ctx: Context, op: LogSoftmax, x: VTensor, y: VTensor) -> Routine:
     axis = max(op.axis, key=x.size)
-    softmax = onednn.Softmax(src, dst, axis, post=ctx.post, logarithm=True)
-    for tensor in (src, dst):
-        tensor.require(guideline("onednn", tensor))
-    if lib_tagger("onednn", [src], [dst]):
-        return
-    softmax()
+    return onednn.Softmax(x, y, axis, logarithm=True)
 
 
 @invoker("LogSoftmax", library="numpy", dtypes=FLOATS, python=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from libdesc import eigen, guideline, invoker, onednn
+from libdesc import eigen, invoker, onednn
 from libdesc.numpy.arrays import FLOATS, wide
+from libdesc.routine import Routine
 from ops._windows import image_order, pool_names, read_image, write_image
 from ptensor import PTensor, lib_tagger
 from vtensor.operators import Context, NodeReader, Spelling, operator, param
@@ -65,22 +66,13 @@ def _odd(op: LRN, x: VTensor, y: VTensor) -> bool | str:
 
 
 @invoker("LRN", library="onednn", dtypes=["f32", "bf16", "f16"], when=_odd)
-def onednn_lrn(ctx: Context, op: LRN, x: VTensor, y: VTensor) -> None:
-    src, dst = PTensor(x), PTensor(y)
-    normalize = onednn.Lrn(src, dst, op.size, op.alpha, op.beta, op.bias, post=ctx.post)
-    for tensor in (src, dst):
-        tensor.require(guideline("onednn", tensor))
-    if lib_tagger("onednn", [src], [dst]):
-        return
-    normalize()
+def onednn_lrn(ctx: Context, op: LRN, x: VTensor, y: VTensor) -> Routine:
+    return onednn.Lrn(x, y, op.size, op.alpha, op.beta, op.bias)
 
 
 @invoker("LRN", library="eigen", dtypes=eigen.DTYPES)
-def eigen_lrn(ctx: Context, op: LRN, x: VTensor, y: VTensor) -> None:
-    src, dst = (PTensor(t).require(eigen.channels_last(t)) for t in (x, y))
-    if lib_tagger("eigen", [src], [dst]):
-        return
-    eigen.lrn(src, dst, op.size, op.alpha, op.beta, op.bias)
+def eigen_lrn(ctx: Context, op: LRN, x: VTensor, y: VTensor) -> Routine:
+    return eigen.lrn(x, y, op.size, op.alpha, op.beta, op.bias)
 
 
 @invoker("LRN", library="numpy", dtypes=FLOATS, python=True)

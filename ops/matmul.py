@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from math import prod
 
-from libdesc import eigen, guideline, invoker, onednn
+from libdesc import eigen, invoker, onednn
+from libdesc.groups import Groups
 from libdesc.numpy.arrays import NUMBERS, wide
+from libdesc.routine import Routine
 from ops._names import broadcast_input
 from ops._writing import write_sum
 from ops.add import Add
@@ -167,31 +169,18 @@ class MatMul:
 
 
 @invoker("MatMul", library="onednn", dtypes=["f32", "bf16", "f16"])
-def onednn_matmul(ctx: Context, op: MatMul, a: VTensor, b: VTensor, y: VTensor) -> None:
-    left, right, dst = PTensor(a), PTensor(b), PTensor(y)
-    multiply = onednn.MatMul(left, right, dst, op.over, post=ctx.post)
-    for tensor in (left, right, dst):
-        tensor.require(guideline("onednn", tensor))
-    if lib_tagger("onednn", [left, right], [dst]):
-        return
-    multiply()
+def onednn_matmul(ctx: Context, op: MatMul, a: VTensor, b: VTensor, y: VTensor) -> Routine:
+    return onednn.MatMul(a, b, y, op.over, follow=ctx.followers)
 
 
 @invoker("MatMul", library="eigen", dtypes=eigen.DTYPES)
-def eigen_matmul(ctx: Context, op: MatMul, a: VTensor, b: VTensor, y: VTensor) -> None:
-    groups = eigen.Groups.of(a, b, op.over)
-    batch, rows, columns, _ = groups
-    left = PTensor(a).require(Layout.plain([*batch, *rows, op.over]))
-    right = PTensor(b).require(Layout.plain([*batch, op.over, *columns]))
-    dst = PTensor(y).require(Layout.plain([*batch, *rows, *columns]))
-    if lib_tagger("eigen", [left, right], [dst]):
-        return
-    eigen.matmul(left, right, dst, groups)
+def eigen_matmul(ctx: Context, op: MatMul, a: VTensor, b: VTensor, y: VTensor) -> Routine:
+    return eigen.matmul(a, b, y, op.over)
 
 
 @invoker("MatMul", library="numpy", dtypes=NUMBERS, python=True)
 def numpy_matmul(ctx: Context, op: MatMul, a: VTensor, b: VTensor, y: VTensor) -> None:
-    batch, rows, columns, over = eigen.Groups.of(a, b, op.over)
+    batch, rows, columns, over = Groups.of(a, b, op.over)
     left = PTensor(a).require(Layout.plain([*batch, *rows, over]))
     right = PTensor(b).require(Layout.plain([*batch, over, *columns]))
     dst = PTensor(y).require(Layout.plain([*batch, *rows, *columns]))

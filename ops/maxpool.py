@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from libdesc import eigen, guideline, invoker, onednn
+from libdesc import eigen, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, lowest, windows
+from libdesc.routine import Routine
 from ops._windows import (
     Sizes,
     counts,
@@ -95,22 +96,13 @@ class MaxPool:
 
 
 @invoker("MaxPool", library="onednn", dtypes=["f32", "bf16", "f16"])
-def onednn_maxpool(ctx: Context, op: MaxPool, x: VTensor, y: VTensor) -> None:
-    src, dst = PTensor(x), PTensor(y)
-    pool = onednn.Pooling("max", src, dst, *geometry(x, y, op.kernel_shape, op), post=ctx.post)
-    for tensor in (src, dst):
-        tensor.require(guideline("onednn", tensor))
-    if lib_tagger("onednn", [src], [dst]):
-        return
-    pool()
+def onednn_maxpool(ctx: Context, op: MaxPool, x: VTensor, y: VTensor) -> Routine:
+    return onednn.Pooling("max", x, y, *geometry(x, y, op.kernel_shape, op))
 
 
 @invoker("MaxPool", library="eigen", dtypes=eigen.DTYPES)
-def eigen_maxpool(ctx: Context, op: MaxPool, x: VTensor, y: VTensor) -> None:
-    src, dst = (PTensor(t).require(eigen.channels_last(t)) for t in (x, y))
-    if lib_tagger("eigen", [src], [dst]):
-        return
-    eigen.pooling("max", src, dst, eigen.Slide(*geometry(x, y, op.kernel_shape, op)))
+def eigen_maxpool(ctx: Context, op: MaxPool, x: VTensor, y: VTensor) -> Routine:
+    return eigen.pooling("max", x, y, eigen.Slide(*geometry(x, y, op.kernel_shape, op)))
 
 
 @invoker("MaxPool", library="numpy", dtypes=NUMBERS, python=True)

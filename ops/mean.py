@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from libdesc import eigen, guideline, invoker, onednn
+from libdesc import eigen, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, wide
+from libdesc.routine import Routine
 from ops._reduce import AXES_ARE_AN_INPUT, reduced_dims, reduction_names, without
 from ops._writing import write_reduction
 from ptensor import Layout, PTensor, lib_tagger
@@ -60,24 +61,13 @@ class Mean:
 
 
 @invoker("Mean", library="onednn", dtypes=["f32", "bf16", "f16"])
-def onednn_mean(ctx: Context, op: Mean, x: VTensor, y: VTensor) -> None:
-    src, dst = PTensor(x), PTensor(y)
-    mean = onednn.Reduction("mean", src, dst, post=ctx.post)
-    for tensor in (src, dst):
-        tensor.require(guideline("onednn", tensor))
-    if lib_tagger("onednn", [src], [dst]):
-        return
-    mean()
+def onednn_mean(ctx: Context, op: Mean, x: VTensor, y: VTensor) -> Routine:
+    return onednn.Reduction("mean", x, y)
 
 
 @invoker("Mean", library="eigen", dtypes=eigen.DTYPES)
-def eigen_mean(ctx: Context, op: Mean, x: VTensor, y: VTensor) -> None:
-    behind = [*op.axes, *(["C"] if "C" in x.dims and "C" not in op.axes else [])]
-    src = PTensor(x).require(eigen.last(x, behind))
-    dst = PTensor(y).require(eigen.last(y, [dim for dim in behind if dim in y.dims]))
-    if lib_tagger("eigen", [src], [dst]):
-        return
-    eigen.mean(src, dst, op.axes)
+def eigen_mean(ctx: Context, op: Mean, x: VTensor, y: VTensor) -> Routine:
+    return eigen.mean(x, y, op.axes)
 
 
 @invoker("Mean", library="numpy", dtypes=NUMBERS, python=True)

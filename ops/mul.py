@@ -6,6 +6,7 @@ import numpy as np
 
 from libdesc import eigen, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, aligned, finish
+from libdesc.routine import Routine
 from ops._names import (
     broadcast_input,
     broadcast_names,
@@ -62,20 +63,13 @@ class Mul:
 
 
 @invoker("Mul", library="onednn", dtypes=["f32", "bf16", "f16"], inplace=["a"])
-def onednn_mul(ctx: Context, op: Mul, a: VTensor, b: VTensor, y: VTensor) -> None:
-    left, right, dst = (PTensor(t).require(Layout.ANY) for t in (a, b, y))
-    mul = onednn.Binary("mul", left, right, dst, post=ctx.post)
-    if lib_tagger("onednn", [left, right], [dst]):
-        return
-    mul()
+def onednn_mul(ctx: Context, op: Mul, a: VTensor, b: VTensor, y: VTensor) -> Routine:
+    return onednn.Binary("mul", a, b, y)
 
 
 @invoker("Mul", library="eigen", dtypes=eigen.DTYPES, inplace=["a", "b"])
-def eigen_mul(ctx: Context, op: Mul, a: VTensor, b: VTensor, y: VTensor) -> None:
-    left, right, dst = (PTensor(t).require(Layout.ANY) for t in (a, b, y))
-    if lib_tagger("eigen", [left, right], [dst]):
-        return
-    eigen.pointwise(lambda a, b: a * b, [left, right], dst)
+def eigen_mul(ctx: Context, op: Mul, a: VTensor, b: VTensor, y: VTensor) -> Routine:
+    return eigen.pointwise(lambda a, b: a * b, [a, b], y)
 
 
 @invoker("Mul", library="numpy", dtypes=NUMBERS, python=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from libdesc import eigen, guideline, invoker, onednn
+from libdesc import eigen, invoker, onednn
+from libdesc.routine import Routine
 from ops._names import axes_of, same_names
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
@@ -101,15 +102,9 @@ def _zeros(op: Pad, x: VTensor, y: VTensor) -> bool | str:
 
 
 @invoker("Pad", library="onednn", dtypes=["f32", "bf16", "f16"], when=_zeros)
-def onednn_pad(ctx: Context, op: Pad, x: VTensor, y: VTensor) -> None:
-    src, dst = PTensor(x), PTensor(y)
+def onednn_pad(ctx: Context, op: Pad, x: VTensor, y: VTensor) -> Routine:
     before = {dim: pad for dim, pad, _ in _pads(op)}
-    pad = onednn.Pad(src, dst, before, post=ctx.post)
-    for tensor in (src, dst):
-        tensor.require(guideline("onednn", tensor))
-    if lib_tagger("onednn", [src], [dst]):
-        return
-    pad()
+    return onednn.Pad(x, y, before)
 
 
 def _constant(op: Pad, x: VTensor, y: VTensor) -> bool | str:
@@ -117,11 +112,8 @@ def _constant(op: Pad, x: VTensor, y: VTensor) -> bool | str:
 
 
 @invoker("Pad", library="eigen", dtypes=eigen.DTYPES, when=_constant)
-def eigen_pad(ctx: Context, op: Pad, x: VTensor, y: VTensor) -> None:
-    src, dst = (PTensor(t).require(eigen.channels_last(t)) for t in (x, y))
-    if lib_tagger("eigen", [src], [dst]):
-        return
-    eigen.pad(src, dst, {dim: before for dim, before, _ in _pads(op)}, op.value)
+def eigen_pad(ctx: Context, op: Pad, x: VTensor, y: VTensor) -> Routine:
+    return eigen.pad(x, y, {dim: before for dim, before, _ in _pads(op)}, op.value)
 
 
 @invoker("Pad", library="numpy", python=True)

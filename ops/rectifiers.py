@@ -6,6 +6,7 @@ import numpy as np
 
 from libdesc import invoker, onednn
 from libdesc.numpy.arrays import FLOATS
+from libdesc.routine import Routine
 from ops._elementwise import (
     NATIVE,
     Array,
@@ -18,7 +19,6 @@ from ops._elementwise import (
 )
 from ops._names import broadcast_input, broadcast_names, same_names
 from ops._writing import write_aligned
-from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import VTensorError
 from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
@@ -312,18 +312,10 @@ onednn_unary(
 
 
 @invoker("HardSigmoid", library="onednn", dtypes=NATIVE, inplace=["x"])
-def onednn_hardsigmoid(ctx: Context, op: HardSigmoid, x: VTensor, y: VTensor) -> None:
-    src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
-    clip = onednn.Clip(src, dst, 0.0, 1.0, op.alpha, op.beta, post=ctx.post)
-    if lib_tagger("onednn", [src], [dst]):
-        return
-    clip()
+def onednn_hardsigmoid(ctx: Context, op: HardSigmoid, x: VTensor, y: VTensor) -> Routine:
+    return onednn.Clip(x, y, 0.0, 1.0, op.alpha, op.beta)
 
 
 @invoker("PRelu", library="onednn", dtypes=NATIVE)
-def onednn_prelu(ctx: Context, op: PRelu, a: VTensor, b: VTensor, y: VTensor) -> None:
-    src, slopes, dst = (PTensor(t).require(Layout.ANY) for t in (a, b, y))
-    prelu = onednn.Prelu(src, slopes, dst, post=ctx.post)
-    if lib_tagger("onednn", [src, slopes], [dst]):
-        return
-    prelu()
+def onednn_prelu(ctx: Context, op: PRelu, a: VTensor, b: VTensor, y: VTensor) -> Routine:
+    return onednn.Prelu(a, b, y)

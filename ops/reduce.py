@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from libdesc import guideline, invoker, onednn
+from libdesc import invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, highest, lowest, wide
+from libdesc.routine import Routine
 from ops._reduce import AXES_ARE_AN_INPUT, Reduction, reduced_dims, reduction_names
 from ops._writing import write_reduction
 from ptensor import Layout, PTensor, lib_tagger
@@ -289,14 +290,8 @@ _ALGORITHMS: dict[type[Reduction], str] = {ReduceSum: "sum", ReduceProd: "mul"}
 
 @invoker("ReduceSum", library="onednn", dtypes=["f32", "bf16", "f16"])
 @invoker("ReduceProd", library="onednn", dtypes=["f32", "bf16", "f16"])
-def onednn_reduce(ctx: Context, op: Reduction, x: VTensor, y: VTensor) -> None:
-    src, dst = PTensor(x), PTensor(y)
-    reduce = onednn.Reduction(_ALGORITHMS[type(op)], src, dst, post=ctx.post)
-    for tensor in (src, dst):
-        tensor.require(guideline("onednn", tensor))
-    if lib_tagger("onednn", [src], [dst]):
-        return
-    reduce()
+def onednn_reduce(ctx: Context, op: Reduction, x: VTensor, y: VTensor) -> Routine:
+    return onednn.Reduction(_ALGORITHMS[type(op)], x, y)
 
 
 def _log_sum(x: Array, axis: tuple[int, ...]) -> Array:

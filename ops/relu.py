@@ -8,6 +8,7 @@ import numpy as np
 
 from libdesc import eigen, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS
+from libdesc.routine import Routine
 from ops._names import same_names
 from ops._writing import write_aligned
 from ptensor import Layout, PTensor, lib_tagger
@@ -46,20 +47,13 @@ class Relu:
 
 
 @invoker("Relu", library="onednn", dtypes=["f32", "bf16", "f16"], inplace=["x"])
-def onednn_relu(ctx: Context, op: Relu, x: VTensor, y: VTensor) -> None:
-    src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
-    relu = onednn.Clip(src, dst, low=0.0, post=ctx.post)
-    if lib_tagger("onednn", [src], [dst]):
-        return
-    relu()
+def onednn_relu(ctx: Context, op: Relu, x: VTensor, y: VTensor) -> Routine:
+    return onednn.Clip(x, y, low=0.0)
 
 
 @invoker("Relu", library="eigen", dtypes=eigen.DTYPES, inplace=["x"])
-def eigen_relu(ctx: Context, op: Relu, x: VTensor, y: VTensor) -> None:
-    src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
-    if lib_tagger("eigen", [src], [dst]):
-        return
-    eigen.pointwise(lambda value: value.max(0), [src], dst)
+def eigen_relu(ctx: Context, op: Relu, x: VTensor, y: VTensor) -> Routine:
+    return eigen.pointwise(lambda value: value.max(0), [x], y)
 
 
 @invoker("Relu", library="numpy", dtypes=NUMBERS, python=True)

@@ -8,6 +8,7 @@ import numpy as np
 
 from libdesc import eigen, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS
+from libdesc.routine import Routine
 from ops._elementwise import NATIVE, Array, Unary, numpy_unary
 from ops._names import same_names
 from ops.binary import Max, Min
@@ -96,20 +97,13 @@ class Relu6:
 
 
 @invoker("Relu6", library="onednn", dtypes=["f32", "bf16", "f16"], inplace=["x"])
-def onednn_relu6(ctx: Context, op: Relu6, x: VTensor, y: VTensor) -> None:
-    src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
-    clip = onednn.Clip(src, dst, 0.0, 6.0, post=ctx.post)
-    if lib_tagger("onednn", [src], [dst]):
-        return
-    clip()
+def onednn_relu6(ctx: Context, op: Relu6, x: VTensor, y: VTensor) -> Routine:
+    return onednn.Clip(x, y, 0.0, 6.0)
 
 
 @invoker("Relu6", library="eigen", dtypes=eigen.DTYPES, inplace=["x"])
-def eigen_relu6(ctx: Context, op: Relu6, x: VTensor, y: VTensor) -> None:
-    src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
-    if lib_tagger("eigen", [src], [dst]):
-        return
-    eigen.pointwise(lambda value: value.max(0).min(6), [src], dst)
+def eigen_relu6(ctx: Context, op: Relu6, x: VTensor, y: VTensor) -> Routine:
+    return eigen.pointwise(lambda value: value.max(0).min(6), [x], y)
 
 
 @invoker("Relu6", library="numpy", dtypes=NUMBERS, python=True)
@@ -158,9 +152,5 @@ numpy_unary("Clip", _clip)
 
 
 @invoker("Clip", library="onednn", dtypes=NATIVE, inplace=["x"])
-def onednn_clip(ctx: Context, op: Clip, x: VTensor, y: VTensor) -> None:
-    src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
-    clip = onednn.Clip(src, dst, op.low, op.high, post=ctx.post)
-    if lib_tagger("onednn", [src], [dst]):
-        return
-    clip()
+def onednn_clip(ctx: Context, op: Clip, x: VTensor, y: VTensor) -> Routine:
+    return onednn.Clip(x, y, op.low, op.high)

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from libdesc import guideline, invoker, onednn
+from libdesc import invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, wide
 from libdesc.onednn.layouts import canonical_order
+from libdesc.routine import Routine
 from ops._names import same_names
 from ops._sampling import cubic, linear, settled
 from ops._writing import parameters
@@ -297,14 +298,8 @@ def _samples_evenly(op: Resize, x: VTensor, y: VTensor) -> bool | str:
 
 
 @invoker("Resize", library="onednn", dtypes=["f32", "bf16", "f16"], when=_samples_evenly)
-def onednn_resize(ctx: Context, op: Resize, x: VTensor, y: VTensor) -> None:
-    src, dst = PTensor(x), PTensor(y)
-    resample = onednn.Resampling(op.mode, src, dst, post=ctx.post)
-    for tensor in (src, dst):
-        tensor.require(guideline("onednn", tensor))
-    if lib_tagger("onednn", [src], [dst]):
-        return
-    resample()
+def onednn_resize(ctx: Context, op: Resize, x: VTensor, y: VTensor) -> Routine:
+    return onednn.Resampling(op.mode, x, y)
 
 
 def _outside(op: Resize, x: VTensor, dims: Sequence[str]) -> Array:

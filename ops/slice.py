@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from libdesc import guideline, invoker, onednn
+from libdesc import invoker, onednn
+from libdesc.routine import Routine
 from ops._names import axes_of, same_names
 from ops._normalizations import positions
 from ptensor import Layout, PTensor, lib_tagger
@@ -131,14 +132,8 @@ def _forward(op: Slice, x: VTensor, y: VTensor) -> bool | str:
 
 
 @invoker("Slice", library="onednn", dtypes=["f32", "bf16", "f16"], when=_forward)
-def onednn_slice(ctx: Context, op: Slice, x: VTensor, y: VTensor) -> None:
-    src, dst = PTensor(x), PTensor(y)
-    cut = onednn.Slice(src, dst, _places(op, x), post=ctx.post)
-    for tensor in (src, dst):
-        tensor.require(guideline("onednn", tensor))
-    if lib_tagger("onednn", [src], [dst]):
-        return
-    cut()
+def onednn_slice(ctx: Context, op: Slice, x: VTensor, y: VTensor) -> Routine:
+    return onednn.Slice(x, y, _places(op, x))
 
 
 @invoker("Slice", library="numpy", python=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from libdesc import eigen, guideline, invoker, onednn
+from libdesc import eigen, invoker, onednn
 from libdesc.numpy.arrays import FLOATS, lowest, wide
+from libdesc.routine import Routine
 from ops._names import same_names
 from ops._writing import write_along
 from ptensor import Layout, PTensor, lib_tagger
@@ -76,22 +77,13 @@ def _one_axis(op: Softmax, x: VTensor, y: VTensor) -> bool | str:
 
 
 @invoker("Softmax", library="onednn", dtypes=["f32", "bf16", "f16"], when=_one_axis, inplace=["x"])
-def onednn_softmax(ctx: Context, op: Softmax, x: VTensor, y: VTensor) -> None:
-    src, dst = PTensor(x), PTensor(y)
-    softmax = onednn.Softmax(src, dst, max(op.axis, key=x.size), post=ctx.post)
-    for tensor in (src, dst):
-        tensor.require(guideline("onednn", tensor))
-    if lib_tagger("onednn", [src], [dst]):
-        return
-    softmax()
+def onednn_softmax(ctx: Context, op: Softmax, x: VTensor, y: VTensor) -> Routine:
+    return onednn.Softmax(x, y, max(op.axis, key=x.size))
 
 
 @invoker("Softmax", library="eigen", dtypes=eigen.DTYPES)
-def eigen_softmax(ctx: Context, op: Softmax, x: VTensor, y: VTensor) -> None:
-    src, dst = (PTensor(t).require(eigen.last(t, op.axis)) for t in (x, y))
-    if lib_tagger("eigen", [src], [dst]):
-        return
-    eigen.softmax(src, dst, op.axis)
+def eigen_softmax(ctx: Context, op: Softmax, x: VTensor, y: VTensor) -> Routine:
+    return eigen.softmax(x, y, op.axis)
 
 
 @invoker("Softmax", library="numpy", dtypes=FLOATS, python=True)

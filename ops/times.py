@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from libdesc import invoker, onednn
 from libdesc.numpy.arrays import NUMBERS
+from libdesc.routine import Routine
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.operators import Context, NodeWriter, operator, param, written
 from vtensor.tensor import VTensor
@@ -47,12 +48,8 @@ class Times:
 
 
 @invoker("Times", library="onednn", dtypes=["f32", "bf16", "f16"], inplace=["x"])
-def onednn_times(ctx: Context, op: Times, x: VTensor, y: VTensor) -> None:
-    src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
-    times = onednn.Eltwise("linear", src, dst, alpha=float(op.factor), post=ctx.post)
-    if lib_tagger("onednn", [src], [dst]):
-        return
-    times()
+def onednn_times(ctx: Context, op: Times, x: VTensor, y: VTensor) -> Routine:
+    return onednn.Eltwise("linear", x, y, alpha=float(op.factor))
 
 
 @invoker("Times", library="numpy", dtypes=NUMBERS, python=True)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ptensor.layout import Layout
 from ptensor.libraries import LIBRARIES, library
@@ -28,6 +28,7 @@ from vtensor.errors import ContractError, LayoutError, describe
 
 if TYPE_CHECKING:
     from ptensor.tensor import PTensor
+    from vtensor.operators import Follower
     from vtensor.tensor import VTensor
 
 
@@ -111,7 +112,9 @@ class Step(Protocol):
 class Routine(Protocol):
     """A library call that an invoker has described before its tagger."""
 
-    heavy: ClassVar[bool]
+    @property
+    def heavy(self) -> bool:
+        """Arithmetic outweighs the memory that it touches."""
 
     def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
         """The layouts that the library would like, by operand index."""
@@ -119,7 +122,7 @@ class Routine(Protocol):
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
         """None when the library takes the call so, else why not."""
 
-    def variants(self) -> Iterable[Variant]:
+    def variants(self, call: Call) -> Iterable[Variant]:
         """The variants of it that are worth measuring."""
 
 
@@ -169,6 +172,8 @@ class Call:
     #: File and line of the invoker.
     place: str = ""
     posted: int = 0
+    #: The operators that are fused behind it, which its invoker takes along or declines.
+    followers: tuple[Follower, ...] = ()
 
     @property
     def operands(self) -> tuple[VTensor, ...]:
@@ -179,6 +184,25 @@ class Call:
     def partial(self) -> bool:
         """True when this attempt only decides."""
         return self.evaluation.mode is Mode.PARTIAL
+
+    def index(self, tensor: VTensor) -> int:
+        """Which operand a tensor is, or is a view of.
+
+        Raises:
+            ContractError: it is none.
+        """
+        base = tensor.base if tensor.base is not None else tensor
+        for index, operand in enumerate(self.operands):
+            if operand is base:
+                return index
+        raise self.misuse(f"{base!r} is no operand of this call")
+
+    def place_of_request(self) -> tuple[str, int]:
+        """Who asks for a layout now: the invoker that describes a routine, else the caller."""
+        if self.routine is None:
+            return caller_place()
+        file, _, line = self.place.rpartition(":")
+        return file, int(line)
 
     def claim(self, tensor: VTensor) -> int:
         """The operand that a PTensor is made of; the same value given twice is two operands."""
@@ -204,6 +228,15 @@ class Call:
         """
         if not set(self.behind) <= self.ptensors.keys():
             raise Decline("its invoker does not look at the operators fused behind it")
+
+    def check_followed(self, taken: Sequence[Follower]) -> None:
+        """See that the call does all that is fused behind it.
+
+        Raises:
+            Decline: it does not.
+        """
+        if tuple(taken) != self.followers:
+            raise Decline("its invoker does not take the operators fused behind it")
 
     def finish(self) -> None:
         """Let go of what refers back to this call: memory must not wait for the collector."""
@@ -288,12 +321,19 @@ def _is_ours(file: str) -> bool:
     return Path(file).parent in _OURS
 
 
-def lib_tagger(name: str, inputs: Sequence[PTensor], outputs: Sequence[PTensor]) -> bool:
+def lib_tagger(
+    name: str,
+    inputs: Sequence[PTensor],
+    outputs: Sequence[PTensor],
+    follow: Sequence[Follower] = (),
+) -> bool:
     """Hand the declared layouts to the framework; true when nothing after it may run.
 
     Args:
         name: the library that is about to be called.
         inputs, outputs: every PTensor of the call.
+        follow: the operators fused behind this one that the call does as well: all that the
+            context offers, or none.
 
     Returns:
         True in partial evaluation: return at once. False otherwise: call the library.
@@ -310,6 +350,7 @@ def lib_tagger(name: str, inputs: Sequence[PTensor], outputs: Sequence[PTensor])
     if call is None:
         raise ContractError(f"lib_tagger({name!r}) outside a call ({caller()})")
     _check_tagger(call, name, [*inputs, *outputs])
+    call.check_followed(follow)
     if call.variant is not None:
         _check_decided(call, call.variant)
         if call.partial and (reason := _refusal(call, call.variant.layouts)):

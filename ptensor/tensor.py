@@ -14,7 +14,6 @@ from ptensor.evaluation import (
     Mode,
     Requirement,
     caller,
-    caller_place,
     current_call,
     guideline_of,
     ready,
@@ -118,7 +117,7 @@ class PTensor:
         if not several:
             raise self.call.misuse(f"require on {self.role} with no layout; ANY is Layout.ANY")
         layouts = [Layout(one) if isinstance(one, str) else one for one in several]
-        file, line = caller_place()
+        file, line = self.call.place_of_request()
         if any(one.is_any for one in layouts):
             return Requirement((), file, line)
         for one in layouts:
@@ -132,7 +131,7 @@ class PTensor:
     def requirement_or_guideline(self) -> Requirement:
         """What was asked; a PTensor never required takes the library's guideline, else ANY."""
         if self._asked is None:
-            file, line = caller_place()
+            file, line = self.call.place_of_request()
             answer: Layout | Sequence[Layout] = Layout.ANY
             if self.call.variant is not None:
                 answer = self.call.variant.layouts[self.index]

@@ -55,3 +55,13 @@ def from_base(layout: Layout, tensor: VTensor) -> Layout:
         else:
             axes += [Axis(part, 0) for part in parts]
     return Layout.of_axes(axes, layout.encoding)
+
+
+def produced(tensor: VTensor) -> Layout | None:
+    """The layout in which an operand is produced, under the names of a view of it.
+
+    Raises:
+        LayoutError: a dim that the view splits is blocked.
+    """
+    layout = (tensor if tensor.base is None else tensor.base).produced_layout
+    return None if layout is None else from_base(layout, tensor)

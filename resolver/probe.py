@@ -88,7 +88,7 @@ class _Asking(PartialEvaluation):
     def decided(self, call: Call) -> None:
         """Keep what the routine says."""
         if call.routine is not None:
-            self.variants, self.heavy = list(call.routine.variants()), call.routine.heavy
+            self.variants, self.heavy = list(call.routine.variants(call)), call.routine.heavy
 
 
 def _decided(

@@ -489,7 +489,7 @@ class Context:
         node: name of the node, for errors and plans.
         device: where the node is placed.
         followers: operators fused behind this one, each with its own VTensors; empty unless fusion
-            offers some. An invoker reads them as ``post``; one that does not has not taken them.
+            offers some. The routine that an invoker returns says whether it does them as well.
     """
 
     node: str = ""
@@ -497,13 +497,6 @@ class Context:
     op: str = ""
     names: tuple[str, ...] = ()
     followers: tuple[Follower, ...] = ()
-    post_was_read: bool = False
-
-    @property
-    def post(self) -> tuple[Follower, ...]:
-        """The operators that are fused behind this one, in order; reading them is taking them."""
-        self.post_was_read = True
-        return self.followers
 
     def output(self, index: int) -> Option:
         """Where output ``index`` comes from: the last argument of a VTensor."""

@@ -1,12 +1,13 @@
-"""Calls of Eigen's kernels: what an invoker says after its tagger.
+"""Eigen's routines: what an invoker returns.
 
 Element-wise kernels run in any layout. Kernels with spatial or channel structure want the channels
-last; ``channels_last`` is what their invokers require.
+last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import NamedTuple
 
@@ -16,6 +17,8 @@ from libdesc.eigen import native
 from libdesc.eigen.expression import Expression, compiled
 from libdesc.eigen.interface import Box, Sizes, Window
 from libdesc.eigen.memory import Part, copied, filled, pads, part
+from libdesc.groups import Groups
+from libdesc.routine import Routine
 from ptensor.evaluation import emit
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
@@ -26,20 +29,30 @@ DTYPES = ("f32",)
 ITEMSIZES = (1, 2, 4, 8)
 
 
-def channels_last(x: VTensor) -> Layout:
+def _channels_last(x: VTensor) -> Layout:
     """N, then D, H and W as far as there are such, then C."""
-    return last(x, [dim for dim in "DHWC" if dim in x.dims])
+    return _last(x, [dim for dim in "DHWC" if dim in x.dims])
 
 
-def last(x: VTensor, dims: Sequence[str]) -> Layout:
+def _last(x: VTensor, dims: Sequence[str]) -> Layout:
     """The declared order with some dims moved behind the others, in the order given."""
     return Layout.plain([*(dim for dim in x.dims if dim not in dims), *dims])
 
 
 def pointwise(
+    function: Callable[..., Expression], sources: Sequence[VTensor], dst: VTensor
+) -> Routine:
+    """An element-wise expression of operands in one joint layout; pads become 0 again."""
+
+    def run(*tensors: PTensor) -> None:
+        _pointwise(function, tensors[:-1], tensors[-1])
+
+    return Routine([*sources, dst], [Layout.ANY] * (len(sources) + 1), run=run)
+
+
+def _pointwise(
     function: Callable[..., Expression], sources: Sequence[PTensor], dst: PTensor
 ) -> None:
-    """An element-wise expression of operands in one joint layout; pads become 0 again."""
     program = compiled(function, len(sources))
     shape = dst.required_layout.physical_shape(dst.dims)
     strides = [_strides(source, dst) for source in sources]
@@ -68,21 +81,35 @@ def copy(sources: Sequence[PTensor], dst: PTensor, boxes: Sequence[Box]) -> None
     emit(native.load().copy(sizes, boxes, itemsize), [*sources, dst])
 
 
-def concat(sources: Sequence[PTensor], dst: PTensor, dim: str) -> None:
-    """Sources one behind another along a dim, all in one plain order."""
-    boxes, begin = [], 0
-    for index, source in enumerate(sources):
-        end = begin + source.size(dim)
-        boxes.append(copied(index, part(source), _cut(dst, {dim: slice(begin, end)})))
-        begin = end
-    copy(sources, dst, boxes)
+def concat(sources: Sequence[VTensor], dst: VTensor, dim: str) -> Routine:
+    """Sources one behind another along a dim, all with channels last."""
+
+    def run(*tensors: PTensor) -> None:
+        boxes, begin = [], 0
+        *parts, whole = tensors
+        for index, source in enumerate(parts):
+            end = begin + source.size(dim)
+            boxes.append(copied(index, part(source), _cut(whole, {dim: slice(begin, end)})))
+            begin = end
+        copy(parts, whole, boxes)
+
+    return _image_routine([*sources, dst], run)
 
 
-def pad(src: PTensor, dst: PTensor, before: Mapping[str, int], value: float) -> None:
+def pad(src: VTensor, dst: VTensor, before: Mapping[str, int], value: float) -> Routine:
     """A value around the source, which begins ``before`` elements behind dst's beginning.
 
-    Both are in one plain order; where ``before`` is negative, the source begins earlier.
+    Both have channels last; where ``before`` is negative, the source begins earlier.
     """
+    return _image_routine([src, dst], partial(_pad, before=before, value=value))
+
+
+def _image_routine(tensors: Sequence[VTensor], run: Callable[..., None]) -> Routine:
+    """A call that wants the channels of all operands last."""
+    return Routine(tensors, [_channels_last(tensor) for tensor in tensors], run=run)
+
+
+def _pad(src: PTensor, dst: PTensor, before: Mapping[str, int], value: float) -> None:
     inner, outer = {}, {}
     for dim, begin in before.items():
         first, stop = max(begin, 0), min(begin + src.size(dim), dst.size(dim))
@@ -100,38 +127,23 @@ def _cut(tensor: PTensor, slices: Mapping[str, slice]) -> Part:
     return part(tensor, [slices.get(dim, slice(None)) for dim in tensor.required_layout.dims])
 
 
-def matmul(left: PTensor, right: PTensor, dst: PTensor, groups: Groups) -> None:
-    """Products of matrices: left in the order B M K, right B K N, dst B M N."""
-    batch, rows, columns, over = groups
-    shape = [dst.size(dim) for dim in batch]
-    steps = _batch_strides(left, batch), _batch_strides(right, batch)
-    height, width = (prod(dst.size(dim) for dim in dims) for dims in (rows, columns))
-    product = native.load().product(shape, *steps, height, width, left.size(over))
-    emit(product, [left, right, dst])
+def matmul(left: VTensor, right: VTensor, dst: VTensor, over: str) -> Routine:
+    """The sum over a dim of left times right: left in the order B M K, right B K N, dst B M N."""
+    groups = Groups.of(left, right, over)
+
+    def run(a: PTensor, b: PTensor, y: PTensor) -> None:
+        shape = [y.size(dim) for dim in groups.batch]
+        steps = _batch_strides(a, groups.batch), _batch_strides(b, groups.batch)
+        height, width = (prod(map(y.size, dims)) for dims in (groups.rows, groups.columns))
+        emit(native.load().product(shape, *steps, height, width, a.size(over)), [a, b, y])
+
+    return Routine([left, right, dst], groups.orders, run=run)
 
 
 def _batch_strides(tensor: PTensor, batch: Sequence[str]) -> list[int]:
     order = tensor.required_layout
     steps = dict(zip(order.dims, order.strides(tensor.dims), strict=True))
     return [steps[dim] if tensor.size(dim) > 1 else 0 for dim in batch]
-
-
-class Groups(NamedTuple):
-    """The dims of a product of matrices: of both factors, of the left, of the right; summed."""
-
-    batch: Sequence[str]
-    rows: Sequence[str]
-    columns: Sequence[str]
-    over: str
-
-    @classmethod
-    def of(cls, a: VTensor, b: VTensor, over: str) -> Groups:
-        """The groups of the dims of a and b."""
-        batch = [dim for dim in a.dims if dim in b.dims and dim != over]
-        rows, columns = (
-            [dim for dim in t.dims if dim not in batch and dim != over] for t in (a, b)
-        )
-        return cls(batch, rows, columns, over)
 
 
 class Slide(NamedTuple):
@@ -144,23 +156,43 @@ class Slide(NamedTuple):
 
 
 def convolution(
-    src: PTensor, weights: PTensor, dst: PTensor, slide: Slide, groups: int = 1
-) -> None:
+    src: VTensor, weights: VTensor, dst: VTensor, slide: Slide, groups: int = 1
+) -> Routine:
     """Images with channels last, kernels in the order G d h w I O."""
-    kernel = native.load().convolution(_window(src, dst, slide), groups, weights.size("O"))
-    emit(kernel, [src, weights, dst, *([kernel.scratch_bytes] if kernel.scratch_bytes else [])])
+
+    def run(x: PTensor, w: PTensor, y: PTensor) -> None:
+        kernel = native.load().convolution(_window(x, y, slide), groups, w.size("O"))
+        emit(kernel, [x, w, y, *([kernel.scratch_bytes] if kernel.scratch_bytes else [])])
+
+    return _sliding(src, weights, dst, "GdhwIO", run)
 
 
-def depthwise(src: PTensor, weights: PTensor, dst: PTensor, slide: Slide) -> None:
-    """Images with channels last, kernels in the order d h w G I O, I = 1."""
-    kernel = native.load().depthwise(_window(src, dst, slide), weights.size("O"))
-    emit(kernel, [src, weights, dst])
+def depthwise(src: VTensor, weights: VTensor, dst: VTensor, slide: Slide) -> Routine:
+    """Images with channels last, kernels in the order d h w G O I, I = 1."""
+
+    def run(x: PTensor, w: PTensor, y: PTensor) -> None:
+        emit(native.load().depthwise(_window(x, y, slide), w.size("O")), [x, w, y])
+
+    return _sliding(src, weights, dst, "dhwGOI", run)
 
 
-def pooling(kind: str, src: PTensor, dst: PTensor, slide: Slide) -> None:
+def _sliding(
+    src: VTensor, weights: VTensor, dst: VTensor, order: str, run: Callable[..., None]
+) -> Routine:
+    """A kernel of weights in an order, of which they may lack some dims, slides over an image."""
+    kernel = Layout.plain(dim for dim in order if dim in weights.dims)
+    wants = [_channels_last(src), kernel, _channels_last(dst)]
+    return Routine([src, weights, dst], wants, run=run)
+
+
+def pooling(kind: str, src: VTensor, dst: VTensor, slide: Slide) -> Routine:
     """``max``, ``avg_include_padding`` or ``avg_exclude_padding`` of images with channels last."""
     ends = _three(slide.pads[len(slide.kernel) :], 0)
-    emit(native.load().pooling(kind, _window(src, dst, slide), ends), [src, dst])
+
+    def run(x: PTensor, y: PTensor) -> None:
+        emit(native.load().pooling(kind, _window(x, y, slide), ends), [x, y])
+
+    return _image_routine([src, dst], run)
 
 
 def _window(src: PTensor, dst: PTensor, slide: Slide) -> Window:
@@ -183,22 +215,36 @@ def _three(sizes: Sizes, missing: int) -> list[int]:
     return [missing] * (3 - len(sizes)) + list(sizes)
 
 
-def mean(src: PTensor, dst: PTensor, axes: Sequence[str]) -> None:
-    """The mean over axes that lie side by side in src."""
-    dims = src.required_layout.dims
-    first = min((dims.index(dim) for dim in axes), default=0)
-    parts = dims[:first], dims[first : first + len(axes)], dims[first + len(axes) :]
-    emit(native.load().mean(*(prod(src.size(d) for d in part) for part in parts)), [src, dst])
+def mean(src: VTensor, dst: VTensor, axes: Sequence[str]) -> Routine:
+    """The mean over axes that lie side by side, behind them C unless it is one of them."""
+    behind = [*axes, *(["C"] if "C" in src.dims and "C" not in axes else [])]
+    wants = [_last(src, behind), _last(dst, [dim for dim in behind if dim in dst.dims])]
+
+    def run(x: PTensor, y: PTensor) -> None:
+        dims = x.required_layout.dims
+        first = min((dims.index(dim) for dim in axes), default=0)
+        parts = dims[:first], dims[first : first + len(axes)], dims[first + len(axes) :]
+        emit(native.load().mean(*(prod(map(x.size, part)) for part in parts)), [x, y])
+
+    return Routine([src, dst], wants, run=run)
 
 
-def softmax(src: PTensor, dst: PTensor, axes: Sequence[str]) -> None:
+def softmax(src: VTensor, dst: VTensor, axes: Sequence[str]) -> Routine:
     """Softmax over axes that lie last."""
-    length = prod(src.size(dim) for dim in axes)
+    length = prod(map(src.size, axes))
     rows = prod(size for dim, size in src.dims.items() if dim not in axes)
-    emit(native.load().softmax(rows, length), [src, dst])
+
+    def run(x: PTensor, y: PTensor) -> None:
+        emit(native.load().softmax(rows, length), [x, y])
+
+    return Routine([src, dst], [_last(tensor, axes) for tensor in (src, dst)], run=run)
 
 
-def lrn(src: PTensor, dst: PTensor, size: int, alpha: float, beta: float, bias: float) -> None:
+def lrn(src: VTensor, dst: VTensor, size: int, alpha: float, beta: float, bias: float) -> Routine:
     """Local response normalization over C, which lies last."""
     rows = prod(extent for dim, extent in src.dims.items() if dim != "C")
-    emit(native.load().lrn(rows, src.size("C"), size, alpha, beta, bias), [src, dst])
+
+    def run(x: PTensor, y: PTensor) -> None:
+        emit(native.load().lrn(rows, x.size("C"), size, alpha, beta, bias), [x, y])
+
+    return _image_routine([src, dst], run)

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from libdesc.onednn import native
 from libdesc.onednn.layouts import Order, from_desc, to_desc
-from libdesc.routine import Routine, reference_kernel
+from libdesc.routine import Routine, Wanted, reference_kernel
 from ptensor.evaluation import Call, Decline, Variant, emit
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
-from ptensor.views import from_base, to_base
+from ptensor.views import from_base, produced, to_base
 from vtensor.errors import LayoutError
-from vtensor.operators import Follower, info_of
+from vtensor.operators import Follower
+from vtensor.tensor import VTensor
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -34,13 +35,13 @@ KERNELS = 3
 
 
 class Operand(NamedTuple):
-    """A PTensor as an argument of a primitive.
+    """An operand of the call as an argument of a primitive.
 
     ``order`` names the dims as oneDNN numbers them; "" is one of size 1 that the tensor lacks.
     """
 
     argument: str
-    tensor: PTensor
+    tensor: VTensor
     order: Order
 
 
@@ -49,20 +50,21 @@ class OneDnnRoutine(Routine):
 
     Args:
         operands: every operand of the call, each once.
-        post: operators fused behind this one.
+        wants, follow: as Routine.
 
     Raises:
         Decline: oneDNN does not run the call at all.
-        ContractError: as Routine.
     """
 
-    def __init__(self, operands: Sequence[Operand], post: Sequence[Follower]) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        operands: Sequence[Operand],
+        wants: Sequence[Wanted] = (),
+        follow: Sequence[Follower] = (),
+    ) -> None:
+        super().__init__([operand.tensor for operand in operands], wants, follow)
         self.operands = tuple(operands)
-        if post:
-            names = ", ".join(info_of(follower.op).name for follower in post)
-            raise Decline(f"{self.family} takes no operator behind it yet: {names}")
-        if any(operand.tensor.tensor.num_elements == 0 for operand in operands):
+        if any(tensor.num_elements == 0 for tensor in self.tensors):
             raise Decline("an operand has no elements")
 
     @property
@@ -78,7 +80,7 @@ class OneDnnRoutine(Routine):
         """Rows of layouts to ask for, the best first; ANY leaves an operand to oneDNN."""
         yield [Layout.ANY] * len(self.operands)
 
-    def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:  # noqa: ARG002
+    def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
         """The layouts of the first row for which oneDNN has more than a reference kernel.
 
         Raises:
@@ -100,18 +102,15 @@ class OneDnnRoutine(Routine):
         if found is None:
             raise Decline("; ".join(dict.fromkeys(reasons)))
         return {
-            operand.tensor.index: to_base(layout, operand.tensor.tensor)
-            for operand, layout in zip(self.operands, answer, strict=True)
+            call.index(tensor): to_base(layout, tensor)
+            for tensor, layout in zip(self.tensors, answer, strict=True)
         }
 
-    def confirm(self, call: Call, row: Row) -> str | None:  # noqa: ARG002
+    def confirm(self, call: Call, row: Row) -> str | None:
         """None when oneDNN takes these layouts; a reference kernel only if there is no better."""
         try:
-            own = [
-                from_base(row[operand.tensor.index], operand.tensor.tensor)
-                for operand in self.operands
-            ]
-            kernel = self.chosen(own)
+            own = [from_base(row[call.index(tensor)], tensor) for tensor in self.tensors]
+            kernel = self.chosen(own, call)
         except (LayoutError, Decline) as why:
             return str(why)
         if not is_reference(kernel):
@@ -132,18 +131,18 @@ class OneDnnRoutine(Routine):
         if declared != list(row):
             yield declared
 
-    def variants(self) -> Iterator[Variant]:
+    def variants(self, call: Call) -> Iterator[Variant]:
         """Every kernel for each row that is worth asking for, in the layouts that it works in.
 
-        None where the invoker names the layouts itself.
+        None where the routine names the layouts itself.
         """
-        if self.call.answers is None:
+        if None not in self.wants:
             return
         known: set[Variant] = set()
         for row in self.tried_rows():
             for kernel in self.kernels(row):
                 with suppress(LayoutError):
-                    variant = self._variant(kernel)
+                    variant = self._variant(call, kernel)
                     if variant not in known:
                         known.add(variant)
                         yield variant
@@ -152,23 +151,23 @@ class OneDnnRoutine(Routine):
         """Rows of layouts whose kernels are worth measuring."""
         yield from self.rows()
 
-    def _variant(self, kernel: Primitive) -> Variant:
-        row = [Layout.ANY] * len(self.call.operands)
-        for operand, layout in zip(self.operands, self.layouts(kernel), strict=True):
-            row[operand.tensor.index] = to_base(layout, operand.tensor.tensor)
-        return Variant(self.call.library, tuple(row), kernel=word_of(kernel))
+    def _variant(self, call: Call, kernel: Primitive) -> Variant:
+        row = [Layout.ANY] * len(call.operands)
+        for tensor, layout in zip(self.tensors, self.layouts(kernel), strict=True):
+            row[call.index(tensor)] = to_base(layout, tensor)
+        return Variant(call.library, tuple(row), kernel=word_of(kernel))
 
     def kernels(self, row: Row) -> Iterator[Primitive]:
         """oneDNN's kernels for a row, its favourite first, reference code left out."""
         yield from compiled(lambda: self.primitive(row))
 
-    def chosen(self, row: Row) -> Primitive:
+    def chosen(self, row: Row, call: Call) -> Primitive:
         """The kernel that measuring has chosen, else oneDNN's favourite.
 
         Raises:
             LayoutNotSupported, Decline: as ``primitive``; or there is no such kernel any more.
         """
-        word = self.call.variant.kernel if self.call.variant else ""
+        word = call.variant.kernel if call.variant else ""
         if not word:
             return self.primitive(row)
         for kernel in self.kernels(row):
@@ -177,7 +176,7 @@ class OneDnnRoutine(Routine):
         raise Decline(f"no kernel {word} for {' '.join(str(layout) for layout in row)}")
 
     def primitive(self, row: Row) -> Primitive:
-        """The primitive for one layout an operand, each under the dims of its PTensor.
+        """The primitive for one layout an operand, each under the dims that the routine sees.
 
         Raises:
             LayoutNotSupported: oneDNN has no word for one of them.
@@ -213,13 +212,15 @@ class OneDnnRoutine(Routine):
         """
         return layouts_of(primitive, self.operands)
 
-    def decided(self) -> Primitive:
-        """The primitive for the layouts that were decided."""
-        return self.chosen([operand.tensor.required_layout for operand in self.operands])
-
-    def __call__(self) -> None:
+    def __call__(self, *tensors: PTensor) -> None:
         """Make the call: one step on the operands, and on scratch memory where it needs some."""
-        emit_on(self.decided(), {operand.argument: operand.tensor for operand in self.operands})
+        row = [tensor.required_layout for tensor in tensors]
+        emit_on(self.chosen(row, tensors[0].call), self.arguments(tensors))
+
+    def arguments(self, tensors: Sequence[PTensor]) -> dict[str, PTensor]:
+        """The operands by argument."""
+        rows = zip(self.operands, tensors, strict=True)
+        return {operand.argument: tensor for operand, tensor in rows}
 
 
 class FollowingRoutine(OneDnnRoutine):
@@ -237,10 +238,10 @@ class FollowingRoutine(OneDnnRoutine):
 
 def followed(lead: Operand) -> Iterator[Layout]:
     """Layouts to try for an operand: its own, as declared, channels last, blocked channels."""
-    dims, produced = lead.tensor.dims, lead.tensor.produced_layout
+    dims, own = lead.tensor.dims, produced(lead.tensor)
     layouts = [Layout.plain(dims), Layout.plain(dim for dim in lead.order if dim)]
-    if produced is not None and not produced.is_any:
-        layouts.insert(0, produced)
+    if own is not None and not own.is_any:
+        layouts.insert(0, own)
     if "C" in dims and len(dims) > 2:
         rest = [dim for dim in lead.order if dim and dim != "C"]
         layouts.append(Layout.plain([*rest, "C"]))

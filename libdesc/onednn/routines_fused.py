@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from libdesc.onednn.routines import OneDnnRoutine, Operand, Row, layouts_of, within
 from ptensor.evaluation import Decline
 from ptensor.layout import Layout
-from ptensor.tensor import PTensor
 from vtensor.operators import Clamp, Follower, Plus, info_of
+from vtensor.tensor import VTensor
 
 if TYPE_CHECKING:
     from libdesc.onednn._onednn import Attr, Desc, Primitive
@@ -31,7 +31,7 @@ class FusingRoutine(OneDnnRoutine):
 
     Args:
         operands: src, weights, dst.
-        post: a bias along dst's dim ``columns``, which must come first; operands with all of
+        follow: a bias along dst's dim ``columns``, which must come first; operands with all of
             dst's dims, which lie as dst does; bounds of which the lower is 0.
 
     Raises:
@@ -41,20 +41,19 @@ class FusingRoutine(OneDnnRoutine):
     #: The number of dst's dim that a bias of oneDNN's lies along: here the channels.
     columns = 1
 
-    def __init__(self, operands: Sequence[Operand], post: Sequence[Follower]) -> None:
-        super().__init__(operands, ())
-        self.own = self.operands
-        self.behind: dict[str, PTensor] = {}
+    def __init__(self, operands: Sequence[Operand], follow: Sequence[Follower]) -> None:
+        self.own = tuple(operands)
+        self.behind: dict[str, VTensor] = {}
         self.effects: list[Effect] = []
-        for follower in post:
+        for follower in follow:
             self._take(follower)
-        self.operands = self.all(self.own)
+        super().__init__(self.all(self.own), follow=follow)
 
     def _take(self, follower: Follower) -> None:
         """Add a follower to the chain."""
         does, (_, out, order) = follower.does, self.own[-1]
         if isinstance(does, Plus):
-            [tensor] = map(PTensor, follower.operands)
+            [tensor] = follower.operands
             if dict(tensor.dims) == dict(out.dims):
                 self.behind[f"post{len(self.effects)}_src1"] = tensor
                 self.effects.append(None)

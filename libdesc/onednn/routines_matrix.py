@@ -18,9 +18,9 @@ from libdesc.onednn.routines import (
 from libdesc.onednn.routines_fused import FusingRoutine
 from ptensor.evaluation import Decline
 from ptensor.layout import Layout
-from ptensor.tensor import PTensor
 from vtensor.errors import LayoutError
 from vtensor.operators import Follower
+from vtensor.tensor import VTensor
 
 if TYPE_CHECKING:
     from libdesc.onednn._onednn import Attr, Desc, Primitive
@@ -37,23 +37,23 @@ class MatMul(FusingRoutine):
         left, right: the factors; which is which makes no difference to the values.
         dst: the dims of both, without K.
         over: K.
-        post: operators fused behind it.
+        follow: operators fused behind it.
     """
 
     def __init__(
         self,
-        left: PTensor,
-        right: PTensor,
-        dst: PTensor,
+        left: VTensor,
+        right: VTensor,
+        dst: VTensor,
         over: str,
-        post: Sequence[Follower] = (),
+        follow: Sequence[Follower] = (),
     ) -> None:
         if left.constant and not right.constant:
             left, right = right, left
         orders = _orders(tuple(left.dims), tuple(right.dims), over)
         named = {"src": left, "weights": right, "dst": dst}
         pairs = zip(named.items(), orders, strict=True)
-        super().__init__([Operand(name, t, order) for (name, t), order in pairs], post)
+        super().__init__([Operand(name, t, order) for (name, t), order in pairs], follow)
         src, weights, out = self.own
         turned = weights._replace(order=weights.order[::-1])
         single = len(weights.order) == 2 and right.constant

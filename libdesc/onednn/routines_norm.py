@@ -19,7 +19,8 @@ from libdesc.onednn.routines_pointwise import Function
 from ptensor.evaluation import Decline
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
-from vtensor.operators import Follower
+from ptensor.views import produced
+from vtensor.tensor import VTensor
 
 if TYPE_CHECKING:
     from libdesc.onednn._onednn import Desc, Primitive
@@ -32,22 +33,20 @@ class BatchNormalization(OneDnnRoutine):
         src, dst: C and any other dims.
         statistics: scale, shift, mean and variance, each C alone and f32.
         epsilon: added to the variance.
-        post: operators fused behind it.
     """
 
     def __init__(
         self,
-        src: PTensor,
-        statistics: Sequence[PTensor],
-        dst: PTensor,
+        src: VTensor,
+        statistics: Sequence[VTensor],
+        dst: VTensor,
         epsilon: float,
-        post: Sequence[Follower] = (),
     ) -> None:
         order = channels_second(src.dims)
         operands = [Operand("src", src, order), Operand("dst", dst, order)]
         names = ("scale", "shift", "mean", "variance")
         vectors = [Operand(k, t, ("C",)) for k, t in zip(names, statistics, strict=True)]
-        super().__init__([*operands, *vectors], post)
+        super().__init__([*operands, *vectors], [*[Layout.ANY] * 2, *["C"] * len(vectors)])
         self.epsilon = epsilon
 
     def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
@@ -66,29 +65,27 @@ class LayerNormalization(FollowingRoutine):
             dim, both f32.
         axis: the dim.
         epsilon: added to the variance.
-        post: operators fused behind it.
     """
 
     def __init__(
         self,
-        src: PTensor,
-        scale: PTensor,
-        results: Sequence[PTensor],
+        src: VTensor,
+        scale: VTensor,
+        results: Sequence[VTensor],
         axis: str,
         epsilon: float,
-        post: Sequence[Follower] = (),
     ) -> None:
         others = [dim for dim in canonical_order(src.dims) if dim != axis]
         order = (*(others or [""]), axis)
         named = zip(("src", "dst", "mean", "variance"), (src, *results), strict=True)
         operands = [Operand(name, tensor, order) for name, tensor in named]
-        super().__init__([*operands, Operand("scale", scale, (axis,))], post)
+        super().__init__([*operands, Operand("scale", scale, (axis,))])
         self.epsilon = epsilon
 
     def rows(self) -> Iterator[Row]:
         """Whatever has the dim last and no blocks, which kernels are for."""
         axis = self.operands[0].order[-1]
-        own = self.operands[0].tensor.produced_layout
+        own = produced(self.operands[0].tensor)
         if own is not None and own.axes[-1:] == ((axis, 0),) and own == Layout.plain(own.dims):
             yield self.row(own)
         yield self.row(Layout.plain(dim for dim in self.operands[0].order if dim))
@@ -110,14 +107,13 @@ class LayerNormalization(FollowingRoutine):
         primitive: Primitive = dnnl.layer_normalization(src, stat, dst, self.epsilon, True, False)
         return primitive
 
-    def __call__(self) -> None:
+    def __call__(self, *tensors: PTensor) -> None:
         """The primitive gives the variance: two more steps make its inverse root of it."""
-        super().__call__()
-        inverse = self.operands[3]
+        super().__call__(*tensors)
+        pair, inverse = [self.operands[3]] * 2, tensors[3]
         for function in (Function("linear", 1.0, self.epsilon), Function("pow", 1.0, -0.5)):
-            layouts = [inverse.tensor.required_layout] * 2
-            primitive = self.build([inverse, inverse], layouts, function.primitive)
-            emit_on(primitive, {"src": inverse.tensor, "dst": inverse.tensor})
+            primitive = self.build(pair, [inverse.required_layout] * 2, function.primitive)
+            emit_on(primitive, {"src": inverse, "dst": inverse})
 
 
 class Softmax(FollowingRoutine):
@@ -126,21 +122,19 @@ class Softmax(FollowingRoutine):
     Args:
         src, dst: the same dims.
         axis: the dim.
-        post: operators fused behind it.
         logarithm: of the result.
     """
 
     def __init__(
         self,
-        src: PTensor,
-        dst: PTensor,
+        src: VTensor,
+        dst: VTensor,
         axis: str,
-        post: Sequence[Follower] = (),
         *,
         logarithm: bool = False,
     ) -> None:
         order = canonical_order(src.dims)
-        super().__init__([Operand("src", src, order), Operand("dst", dst, order)], post)
+        super().__init__([Operand("src", src, order), Operand("dst", dst, order)])
         self.axis, self.logarithm = order.index(axis), logarithm
         self.last = Layout.plain([*(dim for dim in order if dim != axis), axis])
 
@@ -162,23 +156,21 @@ class Lrn(FollowingRoutine):
         src, dst: N C and spatial dims.
         size: number of channels in a sum, odd.
         alpha, beta, k: x / (k + alpha / size * sum)**beta.
-        post: operators fused behind it.
     """
 
     def __init__(
         self,
-        src: PTensor,
-        dst: PTensor,
+        src: VTensor,
+        dst: VTensor,
         size: int,
         alpha: float,
         beta: float,
         k: float,
-        post: Sequence[Follower] = (),
     ) -> None:
         order = channels_second(src.dims)
         if len(order) == 3:  # the kernels are for images: a series is one of height 1
             order = (*order[:2], "", order[2])
-        super().__init__([Operand("src", src, order), Operand("dst", dst, order)], post)
+        super().__init__([Operand("src", src, order), Operand("dst", dst, order)])
         self.numbers = (size, alpha, beta, k)
 
     def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from libdesc.onednn.layouts import canonical_order
 from libdesc.onednn.routines import OneDnnRoutine, Operand, emit_on, is_reference, within
 from ptensor.evaluation import Decline
+from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from vtensor.dtype import numpy_dtype
-from vtensor.operators import Follower
+from vtensor.tensor import VTensor
 
 if TYPE_CHECKING:
     from libdesc.onednn._onednn import Desc, Primitive
@@ -77,12 +78,11 @@ def _numbered(dnnl: ModuleType, desc: Desc) -> Desc:
 class _Functions(OneDnnRoutine):
     """Functions of each element, one after another; all but the first in place."""
 
-    def __init__(
-        self, functions: Sequence[Function], src: PTensor, dst: PTensor, post: Sequence[Follower]
-    ) -> None:
+    def __init__(self, functions: Sequence[Function], src: VTensor, dst: VTensor) -> None:
         order = canonical_order(src.dims)
         name = "src0" if functions[0].keep else "src"
-        super().__init__([Operand(name, src, order), Operand("dst", dst, order)], post)
+        operands = [Operand(name, src, order), Operand("dst", dst, order)]
+        super().__init__(operands, [Layout.ANY] * 2)
         self.functions = tuple(functions)
 
     def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
@@ -90,15 +90,14 @@ class _Functions(OneDnnRoutine):
         made = [function.primitive(dnnl, *descs) for function in self.functions]
         return next(filter(is_reference, made), made[0])
 
-    def __call__(self) -> None:
+    def __call__(self, *tensors: PTensor) -> None:
         """A step for each function."""
-        src, dst = self.operands
+        (first, last), (src, dst) = self.operands, tensors
         for function in self.functions:
-            pair = (src, dst)
-            row = [operand.tensor.required_layout for operand in pair]
-            primitive = self.build(pair, row, function.primitive)
-            emit_on(primitive, dict.fromkeys(primitive.descs, src.tensor) | {"dst": dst.tensor})
-            src = dst
+            row = [src.required_layout, dst.required_layout]
+            primitive = self.build((first, last), row, function.primitive)
+            emit_on(primitive, dict.fromkeys(primitive.descs, src) | {"dst": dst})
+            first, src = last, dst
 
 
 class Eltwise(_Functions):
@@ -109,20 +108,18 @@ class Eltwise(_Functions):
         src, dst: the same dims.
         alpha, beta: its constants.
         keep: how a NaN comes through, see Function.
-        post: operators fused behind it.
     """
 
     def __init__(
         self,
         alg: str,
-        src: PTensor,
-        dst: PTensor,
+        src: VTensor,
+        dst: VTensor,
         alpha: float = 0.0,
         beta: float = 0.0,
         keep: str = "",
-        post: Sequence[Follower] = (),
     ) -> None:
-        super().__init__([Function(alg, alpha, beta, keep)], src, dst, post)
+        super().__init__([Function(alg, alpha, beta, keep)], src, dst)
 
 
 class Clip(_Functions):
@@ -132,7 +129,6 @@ class Clip(_Functions):
         src, dst: the same dims.
         low, high: the bounds; an infinite one is none.
         scale, shift: what comes before.
-        post: operators fused behind it.
 
     Raises:
         Decline: nothing is to be done.
@@ -140,20 +136,19 @@ class Clip(_Functions):
 
     def __init__(
         self,
-        src: PTensor,
-        dst: PTensor,
+        src: VTensor,
+        dst: VTensor,
         low: float = -inf,
         high: float = inf,
         scale: float = 1.0,
         shift: float = 0.0,
-        post: Sequence[Follower] = (),
     ) -> None:
         functions = [Function("linear", scale, shift)] if (scale, shift) != (1, 0) else []
         functions += [Function("clip", low, inf, "max")] if low > -inf else []
         functions += [Function("clip", -inf, high, "min")] if high < inf else []
         if not functions:
             raise Decline("has no bounds")
-        super().__init__(functions, src, dst, post)
+        super().__init__(functions, src, dst)
 
 
 class Binary(OneDnnRoutine):
@@ -166,7 +161,6 @@ class Binary(OneDnnRoutine):
         alg: oneDNN's name of it: ``"add"``, ``"mul"``, ``"sub"``, ...
         left, right: any of dst's dims, with dst's size or size 1.
         dst: the dims of both.
-        post: operators fused behind it.
 
     Raises:
         Decline: the first operand would have to be repeated.
@@ -175,16 +169,16 @@ class Binary(OneDnnRoutine):
     def __init__(
         self,
         alg: str,
-        left: PTensor,
-        right: PTensor,
-        dst: PTensor,
-        post: Sequence[Follower] = (),
+        left: VTensor,
+        right: VTensor,
+        dst: VTensor,
     ) -> None:
         if alg in ("add", "mul", "max", "min") and not _whole(left, dst):
             left, right = right, left
         order = canonical_order(dst.dims)
         named = {"src0": left, "src1": right, "dst": dst}
-        super().__init__([Operand(k, t, within(order, t.dims)) for k, t in named.items()], post)
+        operands = [Operand(k, t, within(order, t.dims)) for k, t in named.items()]
+        super().__init__(operands, [Layout.ANY] * 3)
         if not _whole(left, dst):
             raise Decline(f"repeats one operand of {alg} only, not both")
         self.alg = alg
@@ -205,18 +199,16 @@ class Prelu(OneDnnRoutine):
     Args:
         src, dst: the same dims.
         slopes: some of them, with their size or size 1.
-        post: operators fused behind it.
 
     Raises:
         Decline: src would have to be repeated.
     """
 
-    def __init__(
-        self, src: PTensor, slopes: PTensor, dst: PTensor, post: Sequence[Follower] = ()
-    ) -> None:
+    def __init__(self, src: VTensor, slopes: VTensor, dst: VTensor) -> None:
         order = canonical_order(dst.dims)
         named = {"src": src, "weights": slopes, "dst": dst}
-        super().__init__([Operand(k, t, within(order, t.dims)) for k, t in named.items()], post)
+        operands = [Operand(k, t, within(order, t.dims)) for k, t in named.items()]
+        super().__init__(operands, [Layout.ANY] * 3)
         if not _whole(src, dst):
             raise Decline("repeats the slopes only")
 
@@ -228,5 +220,5 @@ class Prelu(OneDnnRoutine):
         return primitive
 
 
-def _whole(tensor: PTensor, dst: PTensor) -> bool:
+def _whole(tensor: VTensor, dst: VTensor) -> bool:
     return dict(tensor.dims) == dict(dst.dims)

@@ -20,7 +20,8 @@ from libdesc.onednn.routines_pointwise import flat
 from ptensor.evaluation import Decline
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
-from vtensor.operators import Follower
+from ptensor.views import produced
+from vtensor.tensor import VTensor
 
 if TYPE_CHECKING:
     from libdesc.onednn._onednn import Desc, Primitive
@@ -33,25 +34,23 @@ class Concat(FollowingRoutine):
         sources: the same dims; sizes differ along ``axis`` only.
         dst: the dims of all.
         axis: the dim.
-        post: operators fused behind it.
     """
 
     def __init__(
         self,
-        sources: Sequence[PTensor],
-        dst: PTensor,
+        sources: Sequence[VTensor],
+        dst: VTensor,
         axis: str,
-        post: Sequence[Follower] = (),
     ) -> None:
         order = canonical_order(dst.dims)
         operands = [Operand(f"src{i}", tensor, order) for i, tensor in enumerate(sources)]
-        super().__init__([*operands, Operand("dst", dst, order)], post)
+        super().__init__([*operands, Operand("dst", dst, order)])
         self.axis = order.index(axis)
 
     def rows(self) -> Iterator[Row]:
         """Every input's own layout in turn, for all of them; then the usual ones."""
         candidates = [layout for source in self.operands[:-1] for layout in followed(source)]
-        own = [source.tensor.produced_layout for source in self.operands[:-1]]
+        own = [produced(source) for source in self.tensors[:-1]]
         first = [layout for layout in own if layout is not None and not layout.is_any]
         for layout in dict.fromkeys([*first, *candidates]):
             yield self.row(layout)
@@ -72,14 +71,11 @@ class Pad(FollowingRoutine):
     Args:
         src, dst: the same dims; dst is larger.
         before: how many zeros are in front of src, by dim.
-        post: operators fused behind it.
     """
 
-    def __init__(
-        self, src: PTensor, dst: PTensor, before: Mapping[str, int], post: Sequence[Follower] = ()
-    ) -> None:
+    def __init__(self, src: VTensor, dst: VTensor, before: Mapping[str, int]) -> None:
         order = canonical_order(src.dims)
-        super().__init__([Operand("src", src, order), Operand("dst", dst, order)], post)
+        super().__init__([Operand("src", src, order), Operand("dst", dst, order)])
         self.begin = [before.get(dim, 0) for dim in order or ("",)]
 
     def row(self, layout: Layout) -> Row:
@@ -98,12 +94,12 @@ class Pad(FollowingRoutine):
             raise Decline(lossy)
         return primitive
 
-    def __call__(self) -> None:
+    def __call__(self, *tensors: PTensor) -> None:
         """A step that zeroes dst, and one that copies."""
-        dst = self.operands[1]
-        zero = self.build([dst], [dst.tensor.required_layout], _zero)
-        emit_on(zero, dict.fromkeys(zero.descs, dst.tensor))
-        super().__call__()
+        dst = tensors[1]
+        zero = self.build(self.operands[1:], [dst.required_layout], _zero)
+        emit_on(zero, dict.fromkeys(zero.descs, dst))
+        super().__call__(*tensors)
 
 
 def _zero(dnnl: ModuleType, dst: Desc) -> Primitive:
@@ -122,18 +118,16 @@ class Slice(FollowingRoutine):
     Args:
         src, dst: the same dims.
         places: by dim, those elements of src that dst has, none running backwards.
-        post: operators fused behind it.
     """
 
     def __init__(
         self,
-        src: PTensor,
-        dst: PTensor,
+        src: VTensor,
+        dst: VTensor,
         places: Mapping[str, range],
-        post: Sequence[Follower] = (),
     ) -> None:
         order = canonical_order(src.dims)
-        super().__init__([Operand("src", src, order), Operand("dst", dst, order)], post)
+        super().__init__([Operand("src", src, order), Operand("dst", dst, order)])
         self.places = [places.get(dim, range(src.dims.get(dim, 1))) for dim in order or ("",)]
 
     def row(self, layout: Layout) -> Row:
@@ -186,18 +180,15 @@ class Reduction(FollowingRoutine):
         alg: oneDNN's name of it: ``"mean"``, ``"sum"``, ``"max"``, ...
         src: any dims.
         dst: some of them.
-        post: operators fused behind it.
 
     Raises:
         Decline: there is nothing to sum up.
     """
 
-    def __init__(self, alg: str, src: PTensor, dst: PTensor, post: Sequence[Follower] = ()) -> None:
+    def __init__(self, alg: str, src: VTensor, dst: VTensor) -> None:
         kept = [dim for dim in canonical_order(src.dims) if dst.dims.get(dim) == src.size(dim)]
         order = tuple(dict.fromkeys([*kept, *canonical_order(src.dims)]))
-        super().__init__(
-            [Operand("src", src, order), Operand("dst", dst, within(order, dst.dims))], post
-        )
+        super().__init__([Operand("src", src, order), Operand("dst", dst, within(order, dst.dims))])
         self.alg = alg
         if all(dst.dims.get(dim, 1) == size for dim, size in src.dims.items()):
             raise Decline("no dim of more than one element goes")

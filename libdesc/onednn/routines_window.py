@@ -12,8 +12,8 @@ from libdesc.onednn.products import PRODUCTS, is_product, product, product_layou
 from libdesc.onednn.routines import FollowingRoutine, Operand, Row, compiled, followed
 from libdesc.onednn.routines_fused import FusingRoutine
 from ptensor.layout import Layout
-from ptensor.tensor import PTensor
 from vtensor.operators import Follower
+from vtensor.tensor import VTensor
 
 if TYPE_CHECKING:
     from libdesc.onednn._onednn import Attr, Desc, Primitive
@@ -28,23 +28,24 @@ class Sliding(FusingRoutine):
         dst: N C and spatial dims.
         strides, dilations: one number a spatial dim; 1 is dense.
         pads: all beginnings, then all ends.
-        post: operators fused behind it.
+        follow: operators fused behind it.
     """
 
     heavy = True
 
     def __init__(
         self,
-        src: PTensor,
-        weights: PTensor,
-        dst: PTensor,
+        src: VTensor,
+        weights: VTensor,
+        dst: VTensor,
         strides: Sequence[int],
         pads: Sequence[int],
         dilations: Sequence[int],
-        post: Sequence[Follower] = (),
+        follow: Sequence[Follower] = (),
     ) -> None:
         named = {"src": src, "weights": weights, "dst": dst}
-        super().__init__([Operand(k, t, canonical_order(t.dims)) for k, t in named.items()], post)
+        operands = [Operand(k, t, canonical_order(t.dims)) for k, t in named.items()]
+        super().__init__(operands, follow)
         self.window = (tuple(strides), tuple(dilations), *halves(pads))
 
     def primitive(self, row: Row) -> Primitive:
@@ -113,12 +114,11 @@ class Resampling(FollowingRoutine):
     Args:
         alg: ``"nearest"`` or ``"linear"``.
         src, dst: the same dims, in sizes that differ from the third on, as oneDNN numbers them.
-        post: operators fused behind it.
     """
 
-    def __init__(self, alg: str, src: PTensor, dst: PTensor, post: Sequence[Follower] = ()) -> None:
+    def __init__(self, alg: str, src: VTensor, dst: VTensor) -> None:
         order = canonical_order(src.dims)
-        super().__init__([Operand("src", src, order), Operand("dst", dst, order)], post)
+        super().__init__([Operand("src", src, order), Operand("dst", dst, order)])
         self.alg = alg
 
     def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
@@ -135,22 +135,20 @@ class Pooling(FollowingRoutine):
         src, dst: N C and spatial dims.
         kernel, strides, dilations: one number a spatial dim; dilation 1 is dense.
         pads: all beginnings, then all ends.
-        post: operators fused behind it.
     """
 
     def __init__(
         self,
         kind: str,
-        src: PTensor,
-        dst: PTensor,
+        src: VTensor,
+        dst: VTensor,
         kernel: Sequence[int],
         strides: Sequence[int],
         pads: Sequence[int],
         dilations: Sequence[int],
-        post: Sequence[Follower] = (),
     ) -> None:
         named = {"src": src, "dst": dst}
-        super().__init__([Operand(k, t, canonical_order(t.dims)) for k, t in named.items()], post)
+        super().__init__([Operand(k, t, canonical_order(t.dims)) for k, t in named.items()])
         self.kind = kind
         self.window = (tuple(kernel), tuple(strides), tuple(dilations), *halves(pads))
 

@@ -144,6 +144,8 @@ class RecordEvaluation(Evaluation):
                 call.python,
                 call.variant,
                 place=call.place,
+                posted=call.posted,
+                followers=call.followers,
             )
             try:
                 with installed(evaluation):
