@@ -25,6 +25,7 @@ from ptensor.layout import Layout
 from ptensor.libraries import LIBRARIES, library
 from ptensor.rows import candidate_rows
 from vtensor.errors import ContractError, LayoutError, describe
+from vtensor.operators import info_of
 
 if TYPE_CHECKING:
     from ptensor.tensor import PTensor
@@ -236,7 +237,8 @@ class Call:
             Decline: it does not.
         """
         if tuple(taken) != self.followers:
-            raise Decline("its invoker does not take the operators fused behind it")
+            names = ", ".join(info_of(follower.op).name for follower in self.followers)
+            raise Decline(f"its invoker does not take {names} behind it")
 
     def finish(self) -> None:
         """Let go of what refers back to this call: memory must not wait for the collector."""
