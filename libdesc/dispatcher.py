@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from libdesc.preferences import EVERY, Preferences
-from libdesc.registry import InvokerInfo, Registry, When, registry
+from libdesc.registry import InvokerFunction, InvokerInfo, Registry, When, registry
 from libdesc.routine import described, sides
 from ptensor.evaluation import (
     Call,
@@ -98,11 +98,13 @@ def _generate(found: Registry, info: OperatorInfo, device: str) -> tuple[str, di
         "sides": sides,
     }
     rows = found.candidates(info.name, device)
-    lines = [check_source(info.check), ""]
     for _, row in rows:
         names |= {f"describe_{row.library}": row.function, f"when_{row.library}": row.when}
-        lines += _around(row)
-    lines += [
+    lines = [
+        check_source(info.check),
+        "",
+        _INVOKE,
+        "",
         f"def dispatch_{info.name}(ctx, op, inputs, outputs):",
         f'    """{info.name} on {device}: the first library that takes the call."""',
         f"    check_{info.name}(ctx.node, op, inputs, outputs)",
@@ -114,32 +116,26 @@ def _generate(found: Registry, info: OperatorInfo, device: str) -> tuple[str, di
     lines += [
         "    ]",
         "    for one in sorted(candidates, key=lambda one: ctx.preferences.rank(one.library)):",
-        "        if attempt(ctx, op, inputs, outputs, refused, one):",
+        "        if attempt(ctx, op, inputs, outputs, refused, one, invoke):",
         "            return",
         "    raise no_invoker(ctx, op, inputs, outputs, refused)",
     ]
     return "\n".join(lines) + "\n", names
 
 
-def _around(row: InvokerInfo) -> list[str]:
-    """What is done with the routine that an invoker returns: the paper's own sequence."""
-    return [
-        f"def invoke_{row.library}(ctx, op, *operands):",
-        f"    routine = described(describe_{row.library}(ctx, op, *operands))"
-        f"  # {_short(row.file)}:{row.line}",
-        "    if routine is None:  # the long form does by itself what follows",
-        "        return",
-        "    tensors = [PTensor(tensor) for tensor in routine.tensors]",
-        "    for tensor, wanted in zip(tensors, routine.wants):",
-        "        if wanted is not None:  # else the library's guideline answers",
-        "            tensor.require(wanted)",
-        "    inputs, outputs = sides(tensors)",
-        f"    if lib_tagger({row.library!r}, inputs, outputs, routine.follow):",
-        "        return",
-        "    routine(*tensors)",
-        "",
-        "",
-    ]
+#: What is done with the routine that an invoker returns: the paper's own sequence.
+_INVOKE = """\
+def invoke(library, describe, ctx, op, operands):
+    routine = described(describe(ctx, op, *operands))
+    if routine is None:  # the long form has done by itself what follows
+        return
+    tensors = [PTensor(tensor) for tensor in routine.tensors]
+    for tensor, wanted in zip(tensors, routine.wants):
+        if wanted is not None:  # else the library's guideline answers
+            tensor.require(wanted)
+    if not lib_tagger(library, *sides(tensors), routine.follow):
+        routine(*tensors)
+"""
 
 
 def _candidate(priority: int, row: InvokerInfo) -> list[str]:
@@ -147,8 +143,8 @@ def _candidate(priority: int, row: InvokerInfo) -> list[str]:
     dtypes = {role: tuple(sorted(types)) for role, types in sorted(row.dtypes.items())}
     return [
         f"# {_short(row.file)}:{row.line}",
-        f"Candidate(library={row.library!r}, priority={priority}, invoker=invoke_{row.library},",
-        f"          dtypes={dtypes!r}, when={when}, python={row.python}, place={row.place!r}),",
+        f"Candidate(library={row.library!r}, priority={priority}, describe=describe_{row.library},",
+        f"          dtypes={dtypes!r}, when={when}, python={row.python}),",
     ]
 
 
@@ -163,11 +159,10 @@ class Candidate:
 
     library: str
     priority: int
-    invoker: Callable[..., None]
+    describe: InvokerFunction
     dtypes: dict[str, tuple[str, ...]]
     when: When | None
     python: bool
-    place: str
 
 
 def attempt(
@@ -177,6 +172,7 @@ def attempt(
     outputs: Sequence[VTensor],
     refused: list[Refusal],
     one: Candidate,
+    invoke: Callable[..., None],
 ) -> bool:
     """Let one library try; true when it took the call. A refusal is added to ``refused``."""
     variant = ctx.variant
@@ -198,14 +194,14 @@ def attempt(
         evaluation,
         one.python,
         variant,
-        place=one.place,
+        place=f"{one.describe.__code__.co_filename}:{one.describe.__code__.co_firstlineno}",
         posted=len(posted),
         followers=ctx.followers,
     )
     try:
         if variant is None:
             _eligible(ctx, call, one)
-        run_call(call, lambda: one.invoker(ctx, op, *inputs, *outputs))
+        run_call(call, lambda: invoke(one.library, one.describe, ctx, op, (*inputs, *outputs)))
     except Decline as why:
         if variant is not None:
             raise call.misuse(f"declines what was decided: {why}", at=call.place) from None

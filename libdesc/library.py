@@ -101,10 +101,17 @@ def library_source(description: Description) -> str:
     name, given, words = description.name, description.handlers, description.layout_names
     lines = [f"# generated from {description.file.name}: the library {name}", ""]
     lines += ["def guideline(call):"]
-    lines += ["    return guideline_handler(call)" if "guideline" in given else "    return {}", ""]
+    lines += [
+        "    return guideline_handler(call)"
+        if "guideline" in given
+        else "    return call.routine.preferred(call) if call.routine else {}",
+        "",
+    ]
     lines += ["def confirm(call, row):"]
     lines += [
-        "    return confirm_handler(call, row)" if "confirm" in given else "    return None",
+        "    return confirm_handler(call, row)"
+        if "confirm" in given
+        else "    return call.routine.confirm(call, row) if call.routine else None",
         "",
     ]
     lines += ["def library_desc(ptensor):"]

@@ -59,11 +59,6 @@ class InvokerInfo:
     line: int
     inplace: tuple[str, ...] = ()
 
-    @property
-    def place(self) -> str:
-        """Where it begins: file and line."""
-        return f"{self.function.__code__.co_filename}:{self.line}"
-
 
 @dataclass
 class Registry:
