@@ -3,8 +3,11 @@
 
 #include <oneapi/dnnl/dnnl.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
+#include <vector>
 
 namespace vtensor::onednn {
 
@@ -25,13 +28,123 @@ struct Float {
 };
 
 template <typename F>
-bool holds_odd(const typename F::Type *values, std::int64_t count) {
-    int found = 0;
-#pragma omp parallel for simd reduction(| : found)
-    for (std::int64_t i = 0; i < count; ++i)
-        found |= static_cast<int>(F::is_nan(values[i])) | static_cast<int>(values[i] == F::kLowest);
+bool is_odd(typename F::Type bits) {
+    return F::is_nan(bits) || bits == F::kLowest;
+}
+
+// True where there is a NaN or -inf. In integers as wide as the elements, so that it is vectors all
+// the way.
+template <typename F>
+[[gnu::always_inline]] inline bool holds_odd(const typename F::Type *values, std::int64_t count) {
+    typename F::Type found = 0;
+#pragma omp simd reduction(| : found)
+    for (std::int64_t i = 0; i < count; ++i) {
+        const auto one = values[i];
+        found = static_cast<typename F::Type>(found | (F::is_nan(one) | (one == F::kLowest)));
+    }
     return found != 0;
 }
+
+template <typename F>
+bool holds_odd_baseline(const typename F::Type *values, std::int64_t count) {
+    return holds_odd<F>(values, count);
+}
+
+#if defined(__x86_64__)
+template <typename F>
+[[gnu::target("avx2")]] bool holds_odd_avx2(const typename F::Type *values, std::int64_t count) {
+    return holds_odd<F>(values, count);
+}
+
+template <typename F>
+auto scanner() {
+    return __builtin_cpu_supports("avx2") ? &holds_odd_avx2<F> : &holds_odd_baseline<F>;
+}
+#else
+template <typename F>
+auto scanner() {
+    return &holds_odd_baseline<F>;
+}
+#endif
+
+// Elements that one thread looks at at a time.
+constexpr std::int64_t kBlock = 4096;
+
+// The blocks that hold a NaN or -inf, by number.
+template <typename F>
+std::vector<std::int64_t> odd_blocks(const typename F::Type *values, std::int64_t count) {
+    const auto scan = scanner<F>();
+    const std::int64_t blocks = (count + kBlock - 1) / kBlock;
+    std::vector<std::uint8_t> odd(static_cast<std::size_t>(blocks));
+    int any = 0;
+#pragma omp parallel for reduction(| : any)
+    for (std::int64_t b = 0; b < blocks; ++b) {
+        const bool here = scan(values + b * kBlock, std::min(kBlock, count - b * kBlock));
+        odd[static_cast<std::size_t>(b)] = here;
+        any |= here;
+    }
+    std::vector<std::int64_t> found;
+    for (std::int64_t b = 0; any != 0 && b < blocks; ++b)
+        if (odd[static_cast<std::size_t>(b)] != 0) found.push_back(b);
+    return found;
+}
+
+// From the place of an element in memory to its index in each dim.
+class Finder {
+public:
+    explicit Finder(const Desc &desc) : desc_(desc) {
+        for (const auto &[size, dim] : desc.blocks()) inside_ *= size;
+        for (std::size_t d = 0; d < desc.dims().size(); ++d) {
+            dnnl_dim_t size = 1;
+            for (const auto &[block, dim] : desc.blocks())
+                if (dim == static_cast<dnnl_dim_t>(d)) size *= block;
+            const dnnl_dim_t count = (desc.dims()[d] + size - 1) / size;
+            if (count > 1) outer_.push_back({desc.strides()[d], count, d});
+        }
+        std::ranges::sort(outer_, std::ranges::greater{}, &Outer::stride);
+        dnnl_dim_t reach = inside_;
+        for (auto one = outer_.rbegin(); one != outer_.rend(); ++one) {
+            unique_ = unique_ && one->stride >= reach;
+            reach += (one->count - 1) * one->stride;
+        }
+    }
+
+    // False where several elements may share a place: a dim is repeated, or rows overlap.
+    bool unique() const { return unique_; }
+
+    // False where there is no element: in pads, and between what is pitched. Only if unique.
+    bool find(dnnl_dim_t place, Ints &index) const {
+        index.assign(desc_.dims().size(), 0);
+        place -= desc_.offset();
+        if (place < 0) return false;
+        for (const Outer &one : outer_) {
+            index[one.dim] = place / one.stride;
+            place %= one.stride;
+            if (index[one.dim] >= one.count) return false;
+        }
+        if (place >= inside_) return false;
+        dnnl_dim_t inside = inside_;
+        for (const auto &[size, dim] : desc_.blocks()) {
+            inside /= size;
+            dnnl_dim_t &along = index[static_cast<std::size_t>(dim)];
+            along = along * size + place / inside;
+            place %= inside;
+        }
+        for (std::size_t d = 0; d < index.size(); ++d)
+            if (index[d] >= desc_.dims()[d]) return false;
+        return true;
+    }
+
+private:
+    struct Outer {
+        dnnl_dim_t stride, count;
+        std::size_t dim;
+    };
+    const Desc &desc_;
+    std::vector<Outer> outer_;
+    dnnl_dim_t inside_ = 1;
+    bool unique_ = true;
+};
 
 // Where the elements of a dim lie, in elements; the place of an element is a sum over its dims.
 Ints places(const Desc &desc, int dim) {
@@ -80,43 +193,130 @@ typename F::Type largest(const typename F::Type *src, const std::array<const Int
     return best;
 }
 
-template <typename F>
-void pool(const Window &window, const Desc &src_desc, const Desc &dst_desc,
-          const typename F::Type *src, typename F::Type *dst) {
-    // A missing spatial dim is one of a single position.
-    std::array<std::vector<Ints>, 3> seen{{{{0}}, {{0}}, {{0}}}};
-    std::array<Ints, 3> made{{{0}, {0}, {0}}};
-    const std::size_t spatial = window.kernel.size();
-    for (std::size_t d = 0; d < spatial; ++d) {
-        const int dim = static_cast<int>(d) + 2;
-        made[3 - spatial + d] = places(dst_desc, dim);
-        seen[3 - spatial + d] = windows(window, d, places(src_desc, dim), dst_desc.dims()[d + 2]);
-    }
-    const Ints from_n = places(src_desc, 0), from_c = places(src_desc, 1);
-    const Ints to_n = places(dst_desc, 0), to_c = places(dst_desc, 1);
-#pragma omp parallel for collapse(2)
-    for (std::size_t n = 0; n < from_n.size(); ++n) {
-        for (std::size_t c = 0; c < from_c.size(); ++c) {
-            const auto *image = src + src_desc.offset() + from_n[n] + from_c[c];
-            auto *result = dst + dst_desc.offset() + to_n[n] + to_c[c];
-            for (std::size_t d = 0; d < made[0].size(); ++d) {
-                for (std::size_t h = 0; h < made[1].size(); ++h) {
-                    for (std::size_t w = 0; w < made[2].size(); ++w)
-                        result[made[0][d] + made[1][h] + made[2][w]] =
-                            largest<F>(image, {&seen[0][d], &seen[1][h], &seen[2][w]});
-                }
-            }
+// For each position along a spatial dim of src, the windows that see it.
+std::vector<Ints> seers(const Window &window, std::size_t d, dnnl_dim_t size, dnnl_dim_t count) {
+    std::vector<Ints> found(static_cast<std::size_t>(size));
+    for (dnnl_dim_t i = 0; i < count; ++i) {
+        for (dnnl_dim_t k = 0; k < window.kernel[d]; ++k) {
+            const dnnl_dim_t at =
+                i * window.strides[d] - window.pads_begin[d] + k * window.dilations[d];
+            if (at >= 0 && at < size) found[static_cast<std::size_t>(at)].push_back(i);
         }
     }
+    return found;
 }
+
+// Pools anew what an element of src has a part in, each window once.
+template <typename F>
+class Pool {
+public:
+    Pool(const Window &window, const Desc &src_desc, const Desc &dst_desc,
+         const typename F::Type *src, typename F::Type *dst)
+        : first_(3 - window.kernel.size()), finder_(src_desc), src_(src), dst_(dst) {
+        for (std::size_t d = 0; d < window.kernel.size(); ++d) {
+            const int dim = static_cast<int>(d) + 2;
+            const dnnl_dim_t size = src_desc.dims()[d + 2], count = dst_desc.dims()[d + 2];
+            made_[first_ + d] = places(dst_desc, dim);
+            seen_[first_ + d] = windows(window, d, places(src_desc, dim), count);
+            by_[first_ + d] = seers(window, d, size, count);
+        }
+        for (const int dim : {0, 1}) {
+            from_[dim] = places(src_desc, dim);
+            to_[dim] = places(dst_desc, dim);
+        }
+        src_ += src_desc.offset();
+        dst_ += dst_desc.offset();
+        done_.resize(dst_desc.bytes() / sizeof(*dst));
+    }
+
+    bool unique() const { return finder_.unique(); }
+
+    // The element of src at a place in memory; `index` is the calling thread's.
+    void around_place(dnnl_dim_t place, Ints &index) {
+        if (finder_.find(place, index)) around(index);
+    }
+
+    // Each NaN and -inf of one image's channel.
+    void around_all(const Desc &src_desc, std::size_t n, std::size_t c) {
+        const auto *image = src_ + from_[0][n] + from_[1][c];
+        Ints index(src_desc.dims().size());
+        index[0] = static_cast<dnnl_dim_t>(n);
+        index[1] = static_cast<dnnl_dim_t>(c);
+        std::array<Ints, 3> along{{{0}, {0}, {0}}};
+        for (std::size_t d = first_; d < 3; ++d)
+            along[d] = places(src_desc, static_cast<int>(d - first_) + 2);
+        std::array<std::size_t, 3> at{};
+        for (at[0] = 0; at[0] < along[0].size(); ++at[0])
+            for (at[1] = 0; at[1] < along[1].size(); ++at[1])
+                for (at[2] = 0; at[2] < along[2].size(); ++at[2]) {
+                    const auto place = along[0][at[0]] + along[1][at[1]] + along[2][at[2]];
+                    if (!is_odd<F>(image[place])) continue;
+                    for (std::size_t d = first_; d < 3; ++d)
+                        index[d - first_ + 2] = static_cast<dnnl_dim_t>(at[d]);
+                    around(index);
+                }
+    }
+
+private:
+    void around(const Ints &index) {
+        std::array<std::size_t, 3> at{};
+        for (std::size_t d = first_; d < 3; ++d)
+            at[d] = static_cast<std::size_t>(index[d - first_ + 2]);
+        const auto n = static_cast<std::size_t>(index[0]), c = static_cast<std::size_t>(index[1]);
+        const auto *image = src_ + from_[0][n] + from_[1][c];
+        const dnnl_dim_t result = to_[0][n] + to_[1][c];
+        for (const dnnl_dim_t i : by_[0][at[0]])
+            for (const dnnl_dim_t j : by_[1][at[1]])
+                for (const dnnl_dim_t k : by_[2][at[2]]) once(image, result, i, j, k);
+    }
+
+    void once(const typename F::Type *image, dnnl_dim_t result, dnnl_dim_t i, dnnl_dim_t j,
+              dnnl_dim_t k) {
+        const auto d = static_cast<std::size_t>(i), h = static_cast<std::size_t>(j),
+                   w = static_cast<std::size_t>(k);
+        result += made_[0][d] + made_[1][h] + made_[2][w];
+        std::atomic_ref<std::uint8_t> mark(done_[static_cast<std::size_t>(result)]);
+        if (mark.exchange(1, std::memory_order_relaxed) == 0)
+            dst_[result] = largest<F>(image, {&seen_[0][d], &seen_[1][h], &seen_[2][w]});
+    }
+
+    std::size_t first_;  // a missing spatial dim is one of a single position
+    Finder finder_;
+    const typename F::Type *src_;
+    typename F::Type *dst_;
+    std::array<std::vector<Ints>, 3> seen_{{{{0}}, {{0}}, {{0}}}}, by_{{{{0}}, {{0}}, {{0}}}};
+    std::array<Ints, 3> made_{{{0}, {0}, {0}}};
+    std::array<Ints, 2> from_, to_;
+    std::vector<std::uint8_t> done_;
+};
 
 template <typename F>
 void restore(const Window &window, const Desc &src_desc, const Desc &dst_desc, const void *src,
              void *dst) {
     using Bits = typename F::Type;
     const auto *values = static_cast<const Bits *>(src);
-    if (holds_odd<F>(values, static_cast<std::int64_t>(src_desc.bytes() / sizeof(Bits))))
-        pool<F>(window, src_desc, dst_desc, values, static_cast<Bits *>(dst));
+    const auto count = static_cast<std::int64_t>(src_desc.bytes() / sizeof(Bits));
+    const std::vector<std::int64_t> blocks = odd_blocks<F>(values, count);
+    if (blocks.empty()) return;
+    Pool<F> pool(window, src_desc, dst_desc, values, static_cast<Bits *>(dst));
+    if (!pool.unique()) {
+        const auto images = static_cast<std::size_t>(src_desc.dims()[0]);
+        const auto channels = static_cast<std::size_t>(src_desc.dims()[1]);
+#pragma omp parallel for collapse(2)
+        for (std::size_t n = 0; n < images; ++n)
+            for (std::size_t c = 0; c < channels; ++c) pool.around_all(src_desc, n, c);
+        return;
+    }
+#pragma omp parallel
+    {
+        Ints index(src_desc.dims().size());
+#pragma omp for schedule(dynamic)
+        for (std::size_t b = 0; b < blocks.size(); ++b) {
+            const std::int64_t end = std::min(count, (blocks[b] + 1) * kBlock);
+            for (std::int64_t i = blocks[b] * kBlock; i < end; ++i)
+                if (is_odd<F>(values[i])) pool.around_place(i, index);
+        }
+    }
 }
 
 }  // namespace

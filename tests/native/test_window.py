@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+from numpy.lib.stride_tricks import as_strided
 
 from libdesc.onednn import _onednn as dnn
 from tests.native.packing import FORMS, Array, plain, random, run, windows
+from vtensor.runtime import _replay
 
 Form = Callable[..., dnn.Desc]
 
@@ -159,3 +161,66 @@ def test_max_pooling_keeps_nan_and_windows_of_negative_infinity(form: Form, dtyp
     except dnn.Unimplemented:
         pytest.skip(f"no pooling in {dtype} on {dnn.isa()}")
     np.testing.assert_array_equal(run(primitive, src=x).astype(np.float64), expected)
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("form", FORMS)
+def test_max_pooling_mends_the_windows_of_each_element(
+    form: Form, dtype: str, value: float
+) -> None:
+    """Elements by themselves, in an image of several blocks; steps, pads and dilations."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(-9, 9, (2, 20, 23, 25)).astype(np.float64)
+    flat = x.reshape(-1)
+    flat[rng.integers(0, flat.size, 40)] = value
+    flat[[0, -1]] = value
+    window = ((3, 2), (2, 1), (1, 2), (1, 0), (1, 1))
+    expected = windows(x, *window, -np.inf).max((-2, -1))
+    try:
+        primitive = dnn.pooling("max", form(x.shape, dtype), form(expected.shape, dtype), *window)
+    except dnn.Unimplemented:
+        pytest.skip(f"no pooling in {dtype} on {dnn.isa()}")
+    np.testing.assert_array_equal(run(primitive, src=x).astype(np.float64), expected)
+
+
+def test_max_pooling_of_a_part_of_an_image() -> None:
+    """NaN beside the part, between its rows, is nobody's; what is in it is found."""
+    whole = np.full((1, 3, 6, 7), np.nan, np.float32)
+    whole[:, :, 1:5, 2:6] = np.arange(48, dtype=np.float32).reshape(1, 3, 4, 4)
+    whole[0, 1, 2, 3] = np.nan
+    part = plain(whole.shape).submemory((1, 3, 4, 4), (0, 0, 1, 2))
+    window = ((2, 2), (1, 1), (1, 1), (0, 0), (0, 0))
+    expected = windows(whole[:, :, 1:5, 2:6], *window, -np.inf).max((-2, -1))
+    primitive = dnn.pooling("max", part, plain(expected.shape), *window)
+    dst = np.zeros(expected.shape, np.float32)
+    _replay.execute(primitive, [whole.reshape(-1), dst.reshape(-1)])
+    np.testing.assert_array_equal(dst, expected)
+
+
+@pytest.mark.parametrize("spatial", [1, 3])
+def test_max_pooling_keeps_nan_along_any_number_of_dims(spatial: int) -> None:
+    x = np.random.default_rng(1).standard_normal((2, 5, *(6,) * spatial)).astype(np.float32)
+    x.reshape(-1)[7::50] = np.nan
+    window = ((3,) * spatial, (2,) * spatial, (1,) * spatial, (1,) * spatial, (0,) * spatial)
+    expected = windows(x, *window, -np.inf).max(tuple(range(-spatial, 0)))
+    primitive = dnn.pooling("max", plain(x.shape), plain(expected.shape), *window)
+    np.testing.assert_array_equal(run(primitive, src=x), expected)
+
+
+@pytest.mark.parametrize("strides", [(0, 0, 4, 1), (48, 16, 0, 1)])
+def test_max_pooling_of_elements_that_are_repeated(strides: tuple[int, ...]) -> None:
+    """A NaN that lies once and is seen at several indices."""
+    shape, window = (2, 3, 4, 4), ((2, 2), (1, 1), (1, 1), (0, 0), (0, 0))
+    memory = np.arange(100, dtype=np.float32)
+    memory[[2, 9]] = np.nan, -np.inf
+    x = as_strided(memory, shape, [4 * stride for stride in strides])
+    expected = windows(x, *window, -np.inf).max((-2, -1))
+    src = dnn.Desc.strided(shape, "f32", strides)
+    try:
+        primitive = dnn.pooling("max", src, plain(expected.shape), *window)
+    except dnn.Unimplemented:
+        pytest.skip("no kernel for it")
+    dst = np.zeros(expected.shape, np.float32)
+    _replay.execute(primitive, [memory[: src.nbytes // 4], dst.reshape(-1)])
+    np.testing.assert_array_equal(dst, expected)
