@@ -54,13 +54,13 @@ def load() -> ModuleType:
 
 
 def preload(library: Path) -> None:
-    """Load a shared library for everything that is loaded later.
+    """Load a shared library: what needs one of its name later finds it loaded.
 
     Raises:
         LibraryError: it cannot be loaded.
     """
     try:
-        ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(library))
     except OSError as error:
         raise LibraryError(f"onednn: {library} does not load: {error}") from error
 
