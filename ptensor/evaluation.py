@@ -258,6 +258,9 @@ class Call:
         return ContractError(f"{self.op_name} {self.node!r}, {self.library} invoker: {what}{where}")
 
 
+#: How many refused rows of layouts a refusal names.
+MOST_TOLD = 8
+
 _evaluation: ContextVar[Evaluation | None] = ContextVar("vtensor_evaluation", default=None)
 _call: ContextVar[Call | None] = ContextVar("vtensor_call", default=None)
 
@@ -398,7 +401,10 @@ def _resolve(call: Call) -> tuple[Layout, ...]:
             return row
         reasons.append(f"{' '.join(str(layout) for layout in row)}: {reason}")
     no_row = "no one layout of its ANY operands suits all of its views"
-    raise Decline("; ".join(dict.fromkeys(reasons)) or no_row)
+    told = [*dict.fromkeys(reasons)]
+    if len(told) > MOST_TOLD:
+        told[MOST_TOLD:] = [f"and {len(told) - MOST_TOLD} more combinations"]
+    raise Decline("; ".join(told) or no_row)
 
 
 def _refusal(call: Call, row: tuple[Layout, ...]) -> str | None:

@@ -7,8 +7,10 @@ Source: the paper, Algorithm 1, lines 9 to 18.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from ptensor.layout import Layout
@@ -19,40 +21,94 @@ if TYPE_CHECKING:
     from ptensor.evaluation import Call, Requirement
     from vtensor.tensor import VTensor
 
+Row = tuple[Layout, ...]
 
-def candidate_rows(call: Call, asked: Sequence[Requirement]) -> Iterator[tuple[Layout, ...]]:
+#: How many rows a library is asked about before it counts as declining.
+MOST_ROWS = 64
+
+
+def candidate_rows(call: Call, asked: Sequence[Requirement]) -> Iterator[Row]:
     """Rows that fit what was asked, the preferred one first.
 
-    An operand with alternatives takes the layout that it already has where that is one of them,
-    else the first. The joint layout of the ANY operands is the first of these that the library
-    confirms: the produced layout of a non-constant operand that has all the output's dims, the
-    declared order.
+    An operand with alternatives prefers the layout that it already has where that is one of them,
+    then the others in their order. The joint layout of the ANY operands is the first of these that
+    the library confirms: the produced layout of a non-constant operand that has all the output's
+    dims, the declared order. There are at most ``MOST_ROWS`` rows.
     """
-    fixed: dict[int, Layout] = {}
-    for index, requirement in enumerate(asked):
-        if requirement.layouts:
-            fixed[index] = _preferred(call.operands[index], requirement.layouts)
-    seen: set[tuple[Layout, ...]] = set()
+    alternatives = {
+        index: _in_order(call.operands[index], requirement.layouts)
+        for index, requirement in enumerate(asked)
+        if requirement.layouts
+    }
     views = [call.ptensors[i].tensor for i in range(len(call.operands))]
+    lying = [
+        layouts[0]
+        for index, layouts in alternatives.items()
+        if _lies(call.operands[index], layouts[0])
+    ]
+    rows = (
+        row
+        for chosen in _combinations(list(alternatives.values()), lying)
+        for row in _completed(call, views, dict(zip(alternatives, chosen, strict=True)))
+    )
+    yield from islice(_distinct(rows), MOST_ROWS)
+
+
+def _completed(call: Call, views: Sequence[VTensor], fixed: Mapping[int, Layout]) -> Iterator[Row]:
+    """Rows of what is fixed, each with one joint layout for the operands that asked for ANY."""
     out = views[len(call.inputs)].dims
     for joint in _joint_layouts(call, views, fixed):
         with suppress(LayoutError):  # it tears apart what a view splits: no layout of the operand
-            row = tuple(
+            yield tuple(
                 fixed[i] if i in fixed else to_base(restricted(joint, view, out), view)
                 for i, view in enumerate(views)
             )
-            if row not in seen:
-                seen.add(row)
-                yield row
 
 
-def _preferred(operand: VTensor, layouts: Sequence[Layout]) -> Layout:
+def _in_order(operand: VTensor, layouts: Sequence[Layout]) -> Sequence[Layout]:
+    """Alternatives, the layout that the operand already has first."""
+    return sorted(layouts, key=lambda layout: not _lies(operand, layout))
+
+
+def _lies(operand: VTensor, layout: Layout) -> bool:
     produced = operand.produced_layout
-    if produced is not None:
-        for layout in layouts:
-            if layout.same(produced, operand.dims):
-                return layout
-    return layouts[0]
+    return produced is not None and layout.same(produced, operand.dims)
+
+
+def _combinations(
+    alternatives: Sequence[Sequence[Layout]], lying: Sequence[Layout]
+) -> Iterator[Row]:
+    """One of each operand's alternatives, the best first.
+
+    First the preferred ones. Then one layout for all operands that take it, those first in which an
+    operand already lies. Then the others, those first that are the nearest to the preferred ones.
+    """
+    first = tuple(layouts[0] for layouts in alternatives)
+    common = dict.fromkeys(chain(lying, *alternatives))
+    alike = (
+        tuple(one if one in layouts else layouts[0] for layouts in alternatives) for one in common
+    )
+    yield from _distinct(chain([first], alike, _nearest(alternatives)))
+
+
+def _nearest(alternatives: Sequence[Sequence[Layout]]) -> Iterator[Row]:
+    """Combinations, by the sum of their places among the alternatives; ``MOST_ROWS`` or so."""
+    queue = deque([((0,) * len(alternatives), 0)])
+    while queue:
+        places, begin = queue.popleft()
+        yield tuple(layouts[i] for layouts, i in zip(alternatives, places, strict=True))
+        for index in range(begin, len(places)):  # those before it have had their turn
+            if len(queue) < MOST_ROWS and places[index] + 1 < len(alternatives[index]):
+                step = (*places[:index], places[index] + 1, *places[index + 1 :])
+                queue.append((step, index))
+
+
+def _distinct(rows: Iterable[Row]) -> Iterator[Row]:
+    seen: set[Row] = set()
+    for row in rows:
+        if row not in seen:
+            seen.add(row)
+            yield row
 
 
 def _joint_layouts(

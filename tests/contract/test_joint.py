@@ -314,3 +314,57 @@ def test_the_same_value_twice_is_two_operands(bench: Bench) -> None:
         [result] = session.run(None, {"x": six})
         assert [str(c.target) for c in session.conversions] == ["CN"]
     np.testing.assert_array_equal(result, 2 * six)
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        (("CN", "NC"), ["CN", "CN", "NC"]),
+        (("NC", "CN"), ["NC", "NC", "NC"]),
+        (("CN4c", "NC"), ["NC", "NC", "NC"]),
+    ],
+)
+def test_alternatives_of_operands_are_combined(
+    bench: Bench, entries: tuple[str, str], expected: list[str]
+) -> None:
+    """A library that wants its inputs alike finds the row, what is produced first."""
+    handlers.refusal = lambda call, row: None if row[0] == row[1] else "wants both alike"
+    dims = {"N": 2, "C": 8}
+    found = mix(bench, ("CN|NC", "CN|NC", "NC"), *((dims, entry) for entry in entries))
+    assert decided(found) == expected
+
+
+def test_any_combination_of_alternatives_is_found(bench: Bench) -> None:
+    """The joint layout of what asks for ANY goes along."""
+    dims = {"N": 2, "C": 8}
+    wanted = ["CN4c", "CN", "NC", "CN4c"]
+    tried = set()
+
+    def refusal(call: Any, row: Sequence[Layout]) -> str | None:
+        tried.add(row)
+        return None if [str(layout) for layout in row] == wanted else "wants another"
+
+    handlers.refusal = refusal
+    asks = ("NC|CN|CN4c", "NC|CN", "NC|CN|CN4c", "ANY")
+    assert decided(mix(bench, asks, (dims, "CN"), (dims, "CN"), (dims, "NC"))) == wanted
+    assert len(tried) <= 3 * 2 * 3 * 4
+
+
+def test_combinations_are_bounded(bench: Bench) -> None:
+    """A hundred operands with alternatives: some rows are tried, then the library has declined."""
+    tried = []
+
+    def refusal(call: Any, row: Sequence[Layout]) -> str:
+        tried.append(row)
+        return "wants none"
+
+    handlers.refusal = refusal
+    count, dims = 1200, {"N": 2, "C": 8}
+    text = message(
+        NoInvokerError,
+        lambda: mix(bench, ("CN|NC",) * (count + 1), *((dims, "NC"),) * count),
+    )
+    assert 3 <= len(tried) <= 64
+    assert len(set(tried)) == len(tried)
+    assert text.count("wants none") == 8
+    assert "and 56 more combinations" in text
