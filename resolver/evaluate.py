@@ -5,7 +5,7 @@ Source: the paper, section 5.1 and Fig. 8.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 from libdesc.dispatcher import DispatchContext, post_roles
 from libdesc.preferences import EVERY, Preferences
+from libdesc.registry import registry
 from ptensor.buffer import TensorStorage
 from ptensor.evaluation import Call, Evaluation, Mode, Step, installed
 from ptensor.layout import Layout
 from resolver.extended import OpNode, split
 from vtensor.errors import ContractError, NoInvokerError, ResolutionError
-from vtensor.operators import info_of, run_compute
+from vtensor.operators import Context, info_of, run_compute
 from vtensor.tensor import Option, VTensor
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def _decided(
     made, values = _partially(state, node, preferences)
     library = made.variant.library
     kept = replace(preferences, nodes={**preferences.nodes, node.name: library})
-    offered = list(takewhile(lambda one: _allows(preferences, one, library), offered))
+    offered = _taken_along(state, values, preferences, offered, library)
     for count in range(len(offered), 0, -1):
         with suppress(NoInvokerError):  # then it takes fewer
             fused, values = _partially(state, node, kept, offered[:count])
@@ -193,6 +194,42 @@ def _decided(
             break
     state.values.update({value.name: value for value in values})
     return made
+
+
+def _taken_along(
+    state: Resolution,
+    values: Iterable[VTensor],
+    preferences: Preferences,
+    offered: Sequence[Node],
+    library: str,
+) -> Sequence[Node]:
+    """Those, from the first on, that no library would take as nodes which comes before the lead's.
+
+    Nobody is asked where there is no such library.
+    """
+    offered = list(takewhile(lambda one: _allows(preferences, one, library), offered))
+    earlier = [_before(preferences, one, library) for one in offered]
+    if not any(earlier):
+        return offered
+    alone = replace(state, values={**state.values, **{value.name: value for value in values}})
+    for place, one in enumerate(offered):
+        try:
+            made, values = _partially(alone, one, preferences)
+        except NoInvokerError:  # it runs behind the lead or not at all
+            return offered[: place + 1]
+        if made.variant.library in earlier[place]:
+            return offered[:place]
+        alone.values.update({value.name: value for value in values})
+    return offered
+
+
+def _before(preferences: Preferences, node: Node, library: str) -> set[str]:
+    """The libraries that are asked about a node before this one."""
+    op, found = info_of(node.op).name, registry()
+    known = {row.library: priority for priority, row in found.candidates(op, Context.device)}
+    known.setdefault(library, found.libraries[library].priority)
+    order = sorted(known, key=lambda one: (preferences.rank(one), -known[one], one))
+    return {one for one in order[: order.index(library)] if _allows(preferences, node, one)}
 
 
 def _allows(preferences: Preferences, node: Node, library: str) -> bool:

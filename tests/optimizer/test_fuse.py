@@ -8,14 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from libdesc.dispatcher import DispatchContext
 from libdesc.preferences import Preferences
 from ops import Add, BiasAdd, Clip, Conv2D, MatMul, Relu, Relu6, Softmax
 from optimizer.fuse import fuse
+from ptensor import Layout, PTensor, lib_tagger
+from ptensor.evaluation import installed
 from resolver import check, extend, resolve
+from resolver.evaluate import PartialEvaluation
 from resolver.extended import ExtendedGraph, OpNode
+from tests.libraries.bench import Bench, unused
 from vtensor import Session
-from vtensor.errors import UnsoundPlanError
+from vtensor.errors import NoInvokerError, UnsoundPlanError
 from vtensor.graph import Graph
+from vtensor.operators import Follower, run_compute
 from vtensor.tensor import VTensor
 
 Array = np.ndarray[Any, Any]
@@ -121,6 +127,113 @@ def test_a_library_takes_no_follower_that_it_may_not_take_alone() -> None:
     options: dict[str, Any] = {"libraries": ["numpy"], "pin": {"Conv2D": "onednn", "sum": "onednn"}}
     alone = [node.op_name for node in residual().nodes.values()]
     assert check_same_values(residual(), **options) == alone
+
+
+def product(*behind: object) -> Graph:
+    """A product in f32 and what is behind it."""
+    g = Graph("product")
+    y = g.add(MatMul("K"), g.input("x", {"M": 2, "K": 3}), g.constant(np.eye(3, dtype="f"), "K N"))
+    for number, op in enumerate(behind):
+        y = g.add(op, y, name=f"{type(op).__name__}{number}")
+    g.output(y, "y")
+    return g.seal()
+
+
+def run_product(graph: Graph, **options: Any) -> tuple[list[str], list[str], float]:
+    """What a plan runs, on which libraries, and what becomes of -1."""
+    with Session(graph, **options) as session:
+        [y] = session.run(None, {"x": np.full((2, 3), -1, np.float32)})
+        steps = [step for step in session.plan.steps if not step.is_transform]
+        return [step.op for step in steps], [step.library for step in steps], float(y.max())
+
+
+def test_an_invoker_in_python_takes_nothing_by_looking(bench: Bench) -> None:
+    seen = []
+
+    @bench.invoker("MatMul")
+    def nosy(ctx: Any, op: Any, a: Any, b: Any, y: Any) -> None:
+        seen.append(ctx.followers)
+        left, right, dst = (PTensor(one).require(Layout.plain(one.dims)) for one in (a, b, y))
+        if lib_tagger("toy", [left, right], [dst]):
+            return
+        dst.data()[...] = left.data() @ right.data()
+
+    assert run_product(product(Relu())) == (["MatMul", "Relu"], ["toy", "onednn"], 0)
+    assert seen
+
+
+def test_an_invoker_in_python_runs_nothing_behind_it(bench: Bench) -> None:
+    """One that makes PTensors of a follower's operands, too: the plan that is made can be run."""
+
+    @bench.invoker("MatMul")
+    def fusing(ctx: Any, op: Any, a: Any, b: Any, y: Any) -> None:
+        left, right, dst = (PTensor(one).require(Layout.plain(one.dims)) for one in (a, b, y))
+        more = [PTensor(one) for follower in ctx.followers for one in follower.operands]
+        if lib_tagger("toy", [left, right, *more], [dst]):
+            return
+        dst.data()[...] = left.data() @ right.data()
+
+    g = Graph("sum")
+    x, mask = g.input("x", {"M": 2, "K": 3}), g.input("mask", {"M": 2, "N": 3})
+    y = g.add(MatMul("K"), x, g.constant(np.eye(3, dtype=np.float32), "K N"))
+    g.output(g.add(Add(), y, mask))
+    ones = np.ones((2, 3), np.float32)
+    with Session(g.seal()) as session:
+        assert labels(session) == ["MatMul", "Add"]
+        [found] = session.run(None, {"x": ones, "mask": ones})
+    assert (found == 2).all()
+
+
+def test_why_an_invoker_in_python_declines(bench: Bench) -> None:
+    bench.invoker("MatMul")(unused)
+    preferences = Preferences(nodes={"case": "toy"})
+    ctx = DispatchContext(node="case", preferences=preferences, followers=(Follower(Relu()),))
+    inputs = [VTensor("f32", {"M": 2, "K": 3}), VTensor("f32", {"K": 3, "N": 2})]
+    with installed(PartialEvaluation()), pytest.raises(NoInvokerError) as caught:
+        run_compute(ctx, MatMul("K"), inputs)
+    assert "toy    : its invoker does not take Relu behind it" in str(caught.value)
+
+
+def relu_on_toy(bench: Bench, **options: Any) -> None:
+    """Let toy, which comes before oneDNN, take Relu: what it makes is 7."""
+
+    @bench.invoker("Relu", **options)
+    def seven(ctx: Any, op: Any, x: Any, y: Any) -> None:
+        src, dst = PTensor(x).require("ANY"), PTensor(y).require("ANY")
+        if lib_tagger("toy", [src], [dst]):
+            return
+        dst.data()[...] = 7
+
+
+def test_a_library_that_comes_first_keeps_its_operator(bench: Bench) -> None:
+    relu_on_toy(bench)
+    assert run_product(product(Relu())) == (["MatMul", "Relu"], ["onednn", "toy"], 7)
+    whole = ["MatMul + Clip", "Relu", "Relu6"]
+    found = run_product(product(Clip(0.0, 2.0), Relu(), Relu6()))
+    assert found[:2] == (whole, ["onednn", "toy", "onednn"])
+
+
+def test_a_library_that_comes_first_and_declines_is_passed_over(bench: Bench) -> None:
+    relu_on_toy(bench, when=lambda op, x, y: "not today")
+    assert run_product(product(Relu())) == (["MatMul + Relu"], ["onednn"], 0)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"libraries": ["onednn", "toy"]}, {"libraries": ["onednn"]}],
+)
+def test_the_sessions_order_goes_before_priority(bench: Bench, options: dict[str, Any]) -> None:
+    relu_on_toy(bench)
+    assert run_product(product(Relu()), **options) == (["MatMul + Relu"], ["onednn"], 0)
+
+
+def test_a_library_that_the_session_puts_first_keeps_its_operator() -> None:
+    graph = product(Relu())
+    with Session(graph, libraries=["numpy", "onednn"], pin={"MatMul": "onednn"}) as session:
+        assert [step.library for step in session.plan.steps if not step.is_transform] == [
+            "onednn",
+            "numpy",
+        ]
 
 
 def test_a_library_takes_what_it_can_from_the_first_on() -> None:
