@@ -100,6 +100,7 @@ def _transform(graph: ExtendedGraph, node: TransformNode, total: int) -> dict[st
                 "operator": one.op or None,
                 "library": one.library or None,
                 "operand": one.role or None,
+                "asked": _asked(one.requirement) if one.requirement else [],
                 "at": _place(one.requirement),
             }
             for one in node.reasons
@@ -128,7 +129,7 @@ def _operator(graph: ExtendedGraph, node: OpNode, makers: Mapping[str, str]) -> 
                 "layout": str(layout),
                 "bytes": graph.values[name].nbytes,
                 "constant": graph.values[name].constant,
-                "asked": [str(one) for one in requirement.layouts] or ["ANY"],
+                "asked": _asked(requirement),
                 "at": _place(requirement),
                 "made_by": makers.get(name),
             }
@@ -141,6 +142,10 @@ def _operator(graph: ExtendedGraph, node: OpNode, makers: Mapping[str, str]) -> 
             for one in variant.refused
         ],
     }
+
+
+def _asked(requirement: Requirement) -> list[str]:
+    return [str(one) for one in requirement.layouts] or ["ANY"]
 
 
 def _place(requirement: Requirement | None) -> str | None:

@@ -57,8 +57,13 @@ class Reason:
         made = f"{self.producer_op} {self.producer}" if self.producer_op else self.producer
         if self.requirement is None:
             return f"output {self.consumer} is delivered in a layout that {made} does not have"
-        asked = f"{self.op} {self.consumer} ({self.library}) requires it of {self.role}"
-        return f"{asked} at {self.requirement.file}:{self.requirement.line}, {made} has another"
+        place = f"{self.requirement.file}:{self.requirement.line}"
+        what = (
+            f"requires it of {self.role} at {place}"
+            if self.requirement.layouts
+            else f"takes it as {self.role}, for which ANY was asked at {place}"
+        )
+        return f"{self.op} {self.consumer} ({self.library}) {what}, {made} has another"
 
 
 @dataclass(frozen=True)

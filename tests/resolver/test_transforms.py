@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import pytest
 from libdesc import register
 from libdesc.numpy import handlers as numpy_handlers
 from libdesc.preferences import Preferences
-from ptensor import PTensor, lib_tagger
+from ptensor import Layout, PTensor, lib_tagger
 from resolver import TransformNode, extend, resolve
+from resolver.explain import explain_transforms
 from tests.libraries.bench import Bench, message, where
 from vtensor.errors import NoInvokerError
 from vtensor.graph import Graph
@@ -189,6 +191,25 @@ def test_reasons(bench: Bench) -> None:
         f"After after (numpy) requires it of x at {where(after, 'here')}, Toy toy has another",
         "output y is delivered in a layout that After after does not have",
     ]
+
+
+def test_what_nobody_required_is_not_said_to_be_required(bench: Bench) -> None:
+    graph = two_nodes(bench)
+    invoke(bench, "Toy", "toy", "CN")
+    after = invoke(bench, "After", "toy", "ANY")
+    resolution = resolve(graph)
+    [first, second] = resolution.nodes
+    row = (Layout("NC"), Layout("NC"))
+    moved = replace(second, variant=replace(second.variant, layouts=row))
+    extended = extend(replace(resolution, nodes=[first, moved]))
+    _, transform, _ = extended.transforms()
+    assert str(transform.reason) == (
+        f"After after (toy) takes it as x, for which ANY was asked at {where(after, 'here')}, "
+        "Toy toy has another"
+    )
+    rows = explain_transforms(extended)
+    asked = {row["node"]: row["required_by"][0]["asked"] for row in rows}
+    assert [asked[node.name] for node in extended.transforms()] == [["CN"], ["ANY"], []]
 
 
 def test_conversions(bench: Bench) -> None:

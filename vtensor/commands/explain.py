@@ -152,7 +152,9 @@ def _transform_lines(row: dict[str, Any]) -> Iterator[Line]:
     for asked in row["required_by"]:
         if asked["at"]:
             who = f"{asked['operator']} {asked['node']} on {asked['library']}"
-            yield Line("", f"    required  by {who}, of {asked['operand']}, at {asked['at']}")
+            what, open_to = f"{asked['operand']}, at {asked['at']}", asked["asked"] == ["ANY"]
+            words = "decided   for" if open_to else "required  by"
+            yield Line("", f"    {words} {who}, of {what}{', which asks for ANY' * open_to}")
         else:
             yield Line("", f"    required  by the caller, as output {asked['node']}")
     maker = f"{made['operator']} {made['node']}" if made["operator"] else f"input {made['node']}"
