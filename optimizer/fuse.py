@@ -5,7 +5,7 @@
 Leads are the operators that are linear in an operand, the costly ones; an operator that may be
 behind one says what it does there (``post`` of ``@operator``). The pass only offers: while layouts
 are resolved, the library that takes a lead says how many it takes with it, and the others stay
-nodes.
+nodes. So does one that a library which comes first for it would take.
 """
 
 from __future__ import annotations

@@ -8,20 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from libdesc.dispatcher import DispatchContext
 from libdesc.preferences import Preferences
 from ops import Add, BiasAdd, Clip, Conv2D, MatMul, Relu, Relu6, Softmax
 from optimizer.fuse import fuse
 from ptensor import Layout, PTensor, lib_tagger
-from ptensor.evaluation import installed
 from resolver import check, extend, resolve
-from resolver.evaluate import PartialEvaluation
 from resolver.extended import ExtendedGraph, OpNode
-from tests.libraries.bench import Bench, unused
+from tests.libraries.bench import Bench
 from vtensor import Session
-from vtensor.errors import NoInvokerError, UnsoundPlanError
+from vtensor.errors import UnsoundPlanError
 from vtensor.graph import Graph
-from vtensor.operators import Follower, run_compute
 from vtensor.tensor import VTensor
 
 Array = np.ndarray[Any, Any]
@@ -182,16 +178,6 @@ def test_an_invoker_in_python_runs_nothing_behind_it(bench: Bench) -> None:
         assert labels(session) == ["MatMul", "Add"]
         [found] = session.run(None, {"x": ones, "mask": ones})
     assert (found == 2).all()
-
-
-def test_why_an_invoker_in_python_declines(bench: Bench) -> None:
-    bench.invoker("MatMul")(unused)
-    preferences = Preferences(nodes={"case": "toy"})
-    ctx = DispatchContext(node="case", preferences=preferences, followers=(Follower(Relu()),))
-    inputs = [VTensor("f32", {"M": 2, "K": 3}), VTensor("f32", {"K": 3, "N": 2})]
-    with installed(PartialEvaluation()), pytest.raises(NoInvokerError) as caught:
-        run_compute(ctx, MatMul("K"), inputs)
-    assert "toy    : its invoker does not take Relu behind it" in str(caught.value)
 
 
 def relu_on_toy(bench: Bench, **options: Any) -> None:
