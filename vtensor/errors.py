@@ -42,7 +42,10 @@ class NoInvokerError(VTensorError):
 
 
 class InvokerError(VTensorError):
-    """An invoker's Python failed: its cause is the author's own error, or what it was given."""
+    """An author's Python failed: an invoker or its condition, a handler, an operator's ``compute``.
+
+    Its cause is the author's own error, or what the function was given.
+    """
 
 
 class NativeError(VTensorError):

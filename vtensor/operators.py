@@ -15,7 +15,8 @@ from typing import Any, Protocol, TypeVar, cast, dataclass_transform
 
 from vtensor.checks import CheckSource, compile_check, parameter_check
 from vtensor.dims import DimSpec, dim_error
-from vtensor.errors import DimError, GraphError, VTensorError
+from vtensor.errors import DimError, GraphError, InvokerError, VTensorError, describe
+from vtensor.failures import place_of, raised
 from vtensor.tensor import Option, VTensor
 
 T = TypeVar("T")
@@ -544,6 +545,14 @@ def run_compute(ctx: Context, op: object, inputs: Sequence[VTensor]) -> tuple[VT
             raise
         rows = dict(zip(info.roles(len(inputs), 0), inputs, strict=True))
         raise dim_error(f"{info.name} {ctx.node!r}", rows, str(error)) from None
+    except (VTensorError, MemoryError):
+        raise
+    except Exception as error:  # an author's own
+        place = place_of(cast(Operator, op).compute)
+        text = f"{info.name} {ctx.node!r}, compute ({place}): {raised(error, place)}"
+        given = zip(info.roles(len(inputs), 0), inputs, strict=True)
+        lines = {role: (value.dtype, value.dims) for role, value in given}
+        raise InvokerError(describe(text, lines)) from error
     outputs = result if isinstance(result, tuple) else (result,)
     for index, output in enumerate(outputs):
         if not isinstance(output, VTensor):

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from libdesc import Routine, guideline
 from ptensor import Layout, PTensor, emit, lib_tagger, share
-from tests.libraries.bench import Bench, message
+from tests.libraries.bench import Bench, message, where
 from tests.libraries.steps import READ, WRITE, FloatStep
-from vtensor.errors import ContractError, DTypeError, GraphError, InvokerError
+from tests.libraries.toy import handlers
+from vtensor.errors import ContractError, DimError, DTypeError, GraphError, InvokerError
 from vtensor.graph import Graph
 from vtensor.operators import operator
 from vtensor.runtime.session import Session
@@ -108,3 +110,131 @@ def test_an_authors_own_error_says_where_it_was(bench: Bench) -> None:
         wrong.append(False)
         [y] = session.run(None, {port.name: x})
         assert (y == x).all()
+
+
+def takes(ctx: Any, op: Any, x: Any, y: Any) -> None:
+    src, dst = PTensor(x).require("NC"), PTensor(y).require("NC")
+    lib_tagger("toy", [src], [dst])
+
+
+def test_a_condition_that_raises(bench: Bench) -> None:
+    """It is the condition that failed, not the invoker: its place, and what it was given."""
+
+    def when(op: Any, x: VTensor, y: VTensor) -> bool:
+        return bool(op.groups == 1)  # mark
+
+    bench.invoker(when=when)(takes)
+    text = message(InvokerError, bench.resolve)
+    assert text.splitlines() == [
+        f"Toy 'toy', the condition ({where(when)}) of the toy invoker ({where(takes)}): "
+        f"AttributeError: 'Toy' object has no attribute 'groups' (at {where(when, 'mark')})",
+        "  x : N=2 C=3   f32",
+        "  y : N=2 C=3   f32",
+    ]
+
+
+def test_a_condition_that_asks_for_a_dim_that_is_not_there(bench: Bench) -> None:
+    def when(op: Any, x: VTensor, y: VTensor) -> bool:
+        return x.size("G") == 1  # mark
+
+    bench.invoker(when=when)(takes)
+    text = message(InvokerError, bench.resolve)
+    assert f"the condition ({where(when)})" in text
+    assert f"(at {where(when, 'mark')})" in text
+
+
+def test_a_condition_that_answers_nothing(bench: Bench) -> None:
+    """A forgotten return would decline each call, for good."""
+
+    def when(op: Any, x: VTensor, y: VTensor) -> None:
+        print(op)
+
+    bench.invoker(when=when)(takes)
+    text = message(InvokerError, bench.resolve)
+    assert f"the condition ({where(when)}) of the toy invoker" in text
+    assert "answers None: it must return True, or False or a reason for declining" in text
+
+
+def test_a_compute_that_raises(scratch: None) -> None:
+    @operator("Odd", dims=DIMS)
+    class Odd:
+        def compute(self, ctx: Any, x: VTensor) -> Any:
+            return {"x": x}["y"]  # mark
+
+    graph = Graph()
+    x = graph.input("x", {"N": 2})
+    text = message(InvokerError, lambda: graph.add(Odd(), x, name="odd"))
+    assert text.splitlines() == [
+        f"Odd 'odd', compute ({where(Odd.compute)}): KeyError: 'y' "
+        f"(at {where(Odd.compute, 'mark')})",
+        "  x : N=2   f32",
+    ]
+    assert not graph.nodes
+
+
+class Heavy(Routine):
+    """A routine that cannot be made without its factor."""
+
+    def __init__(self, factor: Any) -> None:
+        super().__init__()
+        self.factor = factor + 1  # mark
+
+    preferred = confirm = __call__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("given", [(), ("one",)])
+def test_a_routine_that_cannot_be_made(bench: Bench, given: tuple[Any, ...]) -> None:
+    @bench.invoker()
+    def invoke(ctx: Any, op: Any, x: Any, y: Any) -> None:
+        src, dst = PTensor(x), PTensor(y)
+        Heavy(*given)  # here
+        lib_tagger("toy", [src], [dst])
+
+    text = message(InvokerError, bench.resolve)
+    assert text.startswith(f"Toy 'toy', toy invoker ({where(invoke)}): TypeError: ")
+    place = where(Heavy.__init__, "mark") if given else where(invoke, "here")
+    assert f"(at {place})\n  x : N=2 C=3   f32" in text
+
+
+@pytest.mark.parametrize("asks", ["guideline", "require nothing"])
+def test_a_guideline_that_raises(bench: Bench, monkeypatch: pytest.MonkeyPatch, asks: str) -> None:
+    """It is the handler that failed: where it stands, who names it, what it was given."""
+
+    def answer(call: Any) -> Any:
+        return call.op.strides
+
+    monkeypatch.setattr(handlers, "answer", answer)
+
+    @bench.invoker()
+    def invoke(ctx: Any, op: Any, x: Any, y: Any) -> None:
+        src, dst = PTensor(x), PTensor(y)
+        if asks == "guideline":
+            src.require(guideline("toy", src))
+        lib_tagger("toy", [src], [dst])
+
+    text = message(InvokerError, bench.resolve)
+    assert text.startswith("Toy 'toy', a handler of toy: ")
+    assert "toy.toml: library.guideline = 'tests.libraries.toy.handlers:guideline' (" in text
+    assert f"({where(handlers.guideline)}), called with (call): AttributeError: " in text
+    assert text.endswith("\n  x : N=2 C=3   f32\n  y : N=2 C=3   f32")
+
+
+@pytest.mark.parametrize("answer", [True, False, 3])
+def test_a_confirm_that_answers_nonsense(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, answer: Any
+) -> None:
+    monkeypatch.setattr(handlers, "refusal", lambda call, row: answer)
+    bench.invoker()(lambda ctx, op, x, y: lib_tagger("toy", [PTensor(x)], [PTensor(y)]))
+    text = message(InvokerError, bench.resolve)
+    assert "toy.toml: library.confirm = " in text
+    assert f"answers {answer!r}, which is neither None nor the reason why not" in text
+
+
+def test_an_invoker_that_asks_for_a_dim_that_is_not_there(bench: Bench) -> None:
+    @bench.invoker()
+    def invoke(ctx: Any, op: Any, x: Any, y: Any) -> None:
+        PTensor(x).size("G")  # here
+
+    text = message(DimError, bench.resolve)
+    assert text.startswith(f"Toy 'toy', toy invoker ({where(invoke)}): ")
+    assert f"(at {where(invoke, 'here')})\n  x : N=2 C=3   f32" in text

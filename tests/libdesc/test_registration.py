@@ -148,16 +148,19 @@ def test_a_missing_module_of_invokers(scratch: None, tmp_path: Path) -> None:
     ("probe", "reason"),
     [
         ("def probe(): return 'needs a GPU'\n", "needs a GPU"),
-        ("def probe(): raise OSError('no driver')\n", "its probe failed: OSError: no driver"),
+        (
+            "def probe(): raise OSError('no driver')\n",
+            "its probe failed: OSError: no driver (at {}:1)",
+        ),
     ],
 )
 def test_an_absent_library(bench: Bench, tmp_path: Path, probe: str, reason: str) -> None:
     made = folder(tmp_path, 'probe = ".handlers:probe"\ninvokers = [".mine"]\n', probe)
     (made / "mine.py").write_text(INVOKER, encoding="utf-8")
     absent = register(made).library
-    assert absent.absent == reason
+    assert absent.absent == reason.format(made / "handlers.py")
     text = message(NoInvokerError, bench.resolve)
-    assert f"      5 mylib : {reason}\n" in text
+    assert f"      5 mylib : {absent.absent}\n" in text
 
 
 def test_a_present_library(bench: Bench, tmp_path: Path) -> None:
