@@ -153,6 +153,19 @@ def library_source(description: Description) -> str:
     return "\n".join(lines)
 
 
+def check_layout_names(description: Description) -> None:
+    """See that the keys of ``[layout_names]`` are layouts.
+
+    Raises:
+        DescriptionError: one is not.
+    """
+    for layout in description.layout_names:
+        try:
+            Layout(layout)
+        except VTensorError as error:
+            raise DescriptionError(f"{description.file}: layout_names.{layout}: {error}") from error
+
+
 def build_library(description: Description, origin: str = "") -> RegisteredLibrary:
     """Import the handlers, generate the look-ups, and probe.
 
@@ -160,11 +173,7 @@ def build_library(description: Description, origin: str = "") -> RegisteredLibra
         DescriptionError: a handler does not import or takes something else than it is called with,
             or a layout in ``[layout_names]`` does not parse.
     """
-    for layout in description.layout_names:
-        try:
-            Layout(layout)
-        except VTensorError as error:
-            raise DescriptionError(f"{description.file}: layout_names.{layout}: {error}") from error
+    check_layout_names(description)
     handlers = {f"{key}_handler": find_handler(description, key) for key in HANDLERS}
     text = library_source(description)
     names = {

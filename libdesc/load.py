@@ -86,5 +86,11 @@ def foreign_descriptions() -> Iterator[tuple[str, Callable[[], Path]]]:
             return Path(found)
 
         yield f"entry point {entry.name} = {entry.value}", locate
-    for text in filter(None, os.environ.get("VTENSOR_LIBRARIES", "").split(os.pathsep)):
-        yield f"VTENSOR_LIBRARIES: {text}", partial(Path, text)
+    for path in listed_descriptions():
+        yield f"VTENSOR_LIBRARIES: {path}", partial(Path, path)
+
+
+def listed_descriptions() -> list[Path]:
+    """The paths in ``VTENSOR_LIBRARIES``."""
+    listed = os.environ.get("VTENSOR_LIBRARIES", "").split(os.pathsep)
+    return [Path(text) for text in listed if text]

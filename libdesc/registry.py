@@ -12,8 +12,8 @@ import logging
 import pkgutil
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -21,11 +21,18 @@ from types import TracebackType
 from typing import Any
 
 from libdesc.library import RegisteredLibrary, build_library
-from libdesc.load import description_file, foreign_descriptions, import_module, own_descriptions
+from libdesc.load import (
+    description_file,
+    foreign_descriptions,
+    import_module,
+    listed_descriptions,
+    own_descriptions,
+)
 from libdesc.schema import Description
+from libdesc.unused import why_unused
 from ptensor.libraries import LIBRARIES
 from vtensor.dtype import ITEMSIZE
-from vtensor.errors import DTypeError, LibraryError, VTensorError
+from vtensor.errors import DescriptionError, DTypeError, LibraryError, VTensorError, did_you_mean
 from vtensor.operators import OPERATORS
 
 _log = logging.getLogger("vtensor.libraries")
@@ -103,6 +110,13 @@ class Registry:
                 rows.append((priority, info))
         return sorted(rows, key=lambda row: (-row[0], row[1].library))
 
+    def why_unused(
+        self, library: RegisteredLibrary, own: Collection[str] = (), owes_invokers: bool = True
+    ) -> list[str]:
+        """Why a library would never be used here; see ``libdesc.unused``."""
+        pairs = {(info.library, info.device) for info in self.invokers.values()}
+        return why_unused(library.name, library.devices, pairs, own, owes_invokers)
+
     def ties(self) -> list[str]:
         """Pairs of libraries of the same priority: the name decides, which is worth a word."""
         names = sorted(self.libraries)
@@ -142,7 +156,7 @@ def _fill() -> None:
     for origin, locate in foreign_descriptions():
         try:
             _add(Description.read(description_file(locate())), origin)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # whatever a stranger's module raises
             report(origin, error)
     import_operators()
     _report_what_does_not_match()
@@ -153,7 +167,8 @@ def _report_what_does_not_match() -> None:
     have = {(info.op, info.library) for info in _registry.invokers.values()}
     for info in _registry.invokers.values():
         if info.op not in OPERATORS:
-            never = LibraryError(f"there is no operator {info.op!r}; it is never called")
+            hint = did_you_mean(info.op, OPERATORS)
+            never = LibraryError(f"there is no operator {info.op!r}; it is never called{hint}")
             report(f"invoker {info.file}:{info.line}", never)
     for name, operator in OPERATORS.items():
         if (name, operator.definition) not in have:
@@ -161,22 +176,27 @@ def _report_what_does_not_match() -> None:
             report(f"operator {operator.file}:{operator.line}", LibraryError(owed))
 
 
-def report(origin: str, error: Exception) -> None:
+def report(origin: str, error: BaseException) -> None:
     """Note that something is broken; what cannot be used is skipped."""
     text = str(error) if isinstance(error, VTensorError) else f"{type(error).__name__}: {error}"
     _registry.problems.append((origin, text))
     _log.warning("problem with %s: %s", origin, text)
 
 
-def import_operators() -> None:
-    """Import every operator file: ours, then those of the entry points ``vtensor.operators``."""
+def import_own_operators() -> None:
+    """Import every operator file of ours."""
     ops = importlib.import_module("ops")
     for module in pkgutil.iter_modules(ops.__path__):
         importlib.import_module(f"ops.{module.name}")
+
+
+def import_operators() -> None:
+    """Import every operator file: ours, then those of the entry points ``vtensor.operators``."""
+    import_own_operators()
     for entry in metadata.entry_points(group="vtensor.operators"):
         try:
             entry.load()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             report(f"entry point {entry.name} = {entry.value}", error)
 
 
@@ -190,6 +210,9 @@ def _add(description: Description, origin: str) -> RegisteredLibrary:
         _registry.remove_library(library.name)
         _forget(invokers, modules)
         raise
+    own = {info.library for key, info in _registry.invokers.items() if key not in invokers}
+    for reason in _registry.why_unused(library, own, owes_invokers=bool(description.invokers)):
+        _log.warning("library %s (%s): %s", library.name, description.file, reason)
     return library
 
 
@@ -199,12 +222,12 @@ def _import_invokers(description: Description) -> None:
             import_module(module, description.file)
     except VTensorError:
         raise
-    except Exception as error:  # whatever a stranger's module raises while it is imported
+    except (Exception, SystemExit) as error:  # what a module raises while it is imported
         text = f"{type(error).__name__}: {error}"
         raise LibraryError(f"{description.file}: library.invokers: {text}") from error
 
 
-def validate(source: str | Path) -> tuple[RegisteredLibrary, list[InvokerInfo]]:
+def trial(description: Description) -> tuple[RegisteredLibrary, list[InvokerInfo]]:
     """Do all that ``register`` does with a description but register it; nothing of it stays.
 
     Returns:
@@ -215,7 +238,6 @@ def validate(source: str | Path) -> tuple[RegisteredLibrary, list[InvokerInfo]]:
         LibraryError: an invoker is registered already, or its module does not import.
     """
     found = registry()
-    description = Description.read(description_file(Path(source)))
     invokers, modules = dict(found.invokers), set(sys.modules)
     library = build_library(description, "not registered")
     try:
@@ -223,6 +245,24 @@ def validate(source: str | Path) -> tuple[RegisteredLibrary, list[InvokerInfo]]:
         return library, [info for key, info in found.invokers.items() if key not in invokers]
     finally:
         _forget(invokers, modules)
+
+
+def known_names() -> dict[str, Path]:
+    """The descriptions of libraries by name, as far as can be told without running others' code.
+
+    Those that are registered; else VTensor's own, and those in ``VTENSOR_LIBRARIES``.
+    """
+    found = {name: library.description.file for name, library in _registry.libraries.items()}
+    for path in [*own_descriptions(), *listed_descriptions()]:
+        with suppress(DescriptionError):  # a broken one takes no name
+            read = Description.read(description_file(path))
+            found.setdefault(read.name, read.file)
+    return found
+
+
+def known_invokers() -> list[InvokerInfo]:
+    """The invokers that are registered by now; nothing is imported for it."""
+    return list(_registry.invokers.values())
 
 
 def _forget(invokers: dict[tuple[str, str, str], InvokerInfo], modules: set[str]) -> None:

@@ -112,6 +112,19 @@ class PeerError(VTensorError):
     """A peer of the benchmark does not run a model, or not as it was asked to."""
 
 
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A hint to put behind an unknown name; empty where nothing is near it.
+
+    >>> did_you_mean("ReLU", ["Relu", "Relu6", "Add"]), did_you_mean("Frob", ["Relu"])
+    ("; did you mean 'Relu'?", '')
+    """
+    import difflib  # an error's business
+
+    names = {name.casefold(): name for name in known}
+    near = difflib.get_close_matches(word.casefold(), names, 1)
+    return f"; did you mean {names[near[0]]!r}?" if near else ""
+
+
 def operand_lines(operands: Mapping[str, tuple[str, Mapping[str, int]]]) -> list[str]:
     """One line an operand, names aligned: ``x : N=8 C=3 H=224 W=224   f32``."""
     width = max((len(role) for role in operands), default=0)

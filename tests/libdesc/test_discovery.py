@@ -209,4 +209,4 @@ def test_an_invoker_of_no_operator_is_a_problem(tmp_path: Path) -> None:
     lines = python(RUN, VTENSOR_LIBRARIES=str(made))
     assert "goodlib" not in lines[0]
     assert lines[1].startswith("problem: invoker ")
-    assert lines[1].endswith("there is no operator 'ReLU'; it is never called")
+    assert lines[1].endswith("'ReLU'; it is never called; did you mean 'Relu'?")
