@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from libdesc.invokers import InvokerFunction, InvokerInfo, When
 from libdesc.preferences import EVERY, Preferences
-from libdesc.registry import InvokerFunction, InvokerInfo, Registry, When, registry
+from libdesc.registry import Registry, registry
 from libdesc.routine import described, sides
 from ptensor.evaluation import (
     Call,

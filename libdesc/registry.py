@@ -7,7 +7,6 @@ files, whose ``@invoker`` lines register themselves.
 from __future__ import annotations
 
 import importlib
-import inspect
 import logging
 import pkgutil
 import sys
@@ -20,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from libdesc.invokers import InvokerFunction, InvokerInfo, When, fault_of, make_invoker
 from libdesc.library import RegisteredLibrary, build_library
 from libdesc.load import (
     description_file,
@@ -31,40 +31,10 @@ from libdesc.load import (
 from libdesc.schema import Description
 from libdesc.unused import why_unused
 from ptensor.libraries import LIBRARIES
-from vtensor.dtype import ITEMSIZE
-from vtensor.errors import DescriptionError, DTypeError, LibraryError, VTensorError, did_you_mean
+from vtensor.errors import DescriptionError, LibraryError, VTensorError, did_you_mean
 from vtensor.operators import OPERATORS
 
 _log = logging.getLogger("vtensor.libraries")
-
-#: Returns what it would call, a Routine or several in order; None where it does all itself.
-InvokerFunction = Callable[..., object]
-When = Callable[..., bool | str]
-
-
-@dataclass(frozen=True, eq=False)
-class InvokerInfo:
-    """A registered invoker.
-
-    Attributes:
-        dtypes: element types that it takes, by role or, under ``""``, for every operand.
-        when: a condition on ``(op, *operands)``; text is the reason for declining.
-        priority: overrides the library's for this operator.
-        python: it computes in Python and becomes a call-back step.
-        inplace: roles of inputs, over any of which it may write its first output.
-    """
-
-    op: str
-    library: str
-    device: str
-    function: InvokerFunction
-    dtypes: Mapping[str, frozenset[str]]
-    when: When | None
-    priority: int | None
-    python: bool
-    file: str
-    line: int
-    inplace: tuple[str, ...] = ()
 
 
 @dataclass
@@ -170,6 +140,8 @@ def _report_what_does_not_match() -> None:
             hint = did_you_mean(info.op, OPERATORS)
             never = LibraryError(f"there is no operator {info.op!r}; it is never called{hint}")
             report(f"invoker {info.file}:{info.line}", never)
+        elif fault := fault_of(info):  # it was registered before its operator
+            report(f"invoker {info.file}:{info.line}", LibraryError(fault))
     for name, operator in OPERATORS.items():
         if (name, operator.definition) not in have:
             owed = f"{name} has no invoker on {operator.definition}, which is to be its definition"
@@ -341,46 +313,24 @@ def invoker(
             lie alike and nobody else reads the input any more.
 
     Raises:
-        LibraryError: another function is registered for the same operator, library and device.
+        LibraryError: another function is registered for the same operator, library and device, or
+            what is said of this one does not fit its operator.
         DTypeError: ``dtypes`` names an element type that does not exist.
 
     Source: the paper, section 4.3, ``REGISTER`` and ``libraryInvoker``.
     """
 
     def add(function: InvokerFunction) -> InvokerFunction:
+        info = make_invoker(op, library, device, function, dtypes, when, priority, python, inplace)
         key = (op, library, device)
-        file = inspect.getsourcefile(function) or ""
         have = _registry.invokers.get(key)
         name = function.__qualname__
-        if have is not None and (have.file, have.function.__qualname__) != (file, name):
+        if have is not None and (have.file, have.function.__qualname__) != (info.file, name):
             raise LibraryError(
                 f"{op} on {library}, {device} already has an invoker: {have.file}:{have.line}"
             )
-        types: dict[str, frozenset[str]] = {}
-        if isinstance(dtypes, Mapping):
-            types = {role: frozenset(row) for role, row in dtypes.items()}
-        elif dtypes is not None:
-            types = {"": frozenset(dtypes)}
-        unknown = sorted(frozenset().union(*types.values()) - ITEMSIZE.keys())
-        if unknown:
-            raise DTypeError(
-                f"invoker of {op} on {library}: dtypes {', '.join(map(repr, unknown))} are unknown;"
-                f" there are {', '.join(ITEMSIZE)} ({file})"
-            )
-        line = function.__code__.co_firstlineno
-        info = InvokerInfo(
-            op,
-            library,
-            device,
-            function,
-            types,
-            when,
-            priority,
-            python,
-            file,
-            line,
-            tuple(inplace),
-        )
+        if fault := fault_of(info):
+            raise LibraryError(f"invoker of {op} on {library} ({info.file}:{info.line}): {fault}")
         with _registry.lock:
             _registry.invokers[key] = info
             _registry.version += 1

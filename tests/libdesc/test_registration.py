@@ -121,7 +121,8 @@ def test_invokers_that_fail_leave_nothing(
     made = folder(tmp_path, f'invokers = ["{name}", ".broken"]\n', INVOKER)
     (made / "vtensor_test_invokers.py").write_text(INVOKER, encoding="utf-8")
     monkeypatch.syspath_prepend(str(made))
-    (made / "broken.py").write_text(INVOKER.replace("Toy", "Pair") + "1 / 0\n", encoding="utf-8")
+    broken = INVOKER.replace("Toy", "Pair").replace("op, x, y", "op, x, b, y") + "1 / 0\n"
+    (made / "broken.py").write_text(broken, encoding="utf-8")
     invokers, modules = dict(registry().invokers), set(sys.modules)
     text = message(LibraryError, lambda: register(made))
     assert text == f"{made / 'mylib.toml'}: library.invokers: ZeroDivisionError: division by zero"
