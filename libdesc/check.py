@@ -153,6 +153,13 @@ def _judge_invoker(checked: Checked, line: InvokerLine) -> None:
         text = f"{line.place}: there is no operator {line.op!r}{hint}"
         foreign = bool(metadata.entry_points(group="vtensor.operators"))
         (checked.not_run if foreign else checked.problems).append(text)
+    operator = OPERATORS.get(line.op or "")
+    if operator is not None and line.function is not None and not operator.many:
+        wanted = ["ctx", "op", *operator.inputs, *operator.outputs]
+        if not line.function.takes(len(wanted)):
+            called = f"is called with ({', '.join(wanted)})"
+            takes = line.function.signature
+            checked.problems.append(f"{line.function.place} takes {takes}, and {called}")
     unknown = sorted(set(line.dtypes) - ITEMSIZE.keys())
     if unknown:
         names = ", ".join(map(repr, unknown))

@@ -189,14 +189,14 @@ def _add(description: Description, origin: str) -> RegisteredLibrary:
 
 
 def _import_invokers(description: Description) -> None:
-    try:
-        for module in description.invokers:
+    for module in description.invokers:
+        try:
             import_module(module, description.file)
-    except VTensorError:
-        raise
-    except (Exception, SystemExit) as error:  # what a module raises while it is imported
-        text = f"{type(error).__name__}: {error}"
-        raise LibraryError(f"{description.file}: library.invokers: {text}") from error
+        except VTensorError:
+            raise
+        except (Exception, SystemExit) as error:  # what a module raises while it is imported
+            text = f"{module!r} does not import: {type(error).__name__}: {error}"
+            raise LibraryError(f"{description.file}: library.invokers: {text}") from error
 
 
 def trial(description: Description) -> tuple[RegisteredLibrary, list[InvokerInfo]]:

@@ -57,6 +57,7 @@ class InvokerLine:
     library: str | None
     device: str | None
     dtypes: tuple[str, ...] = ()
+    function: Defined | None = None
 
 
 def module_file(name: str, description: Path) -> Path | None:
@@ -195,8 +196,13 @@ def invoker_lines(file: Path) -> list[InvokerLine]:
             texts.update(dict.fromkeys(_defined(line), line.value.value))
         if isinstance(line, ast.ImportFrom):
             names |= {a.asname or a.name for a in line.names if a.name == "invoker"}
+    decorated = {
+        id(line.decorator_list[0]): Defined(f"{file}:{line.lineno}", line.args)
+        for line in ast.walk(tree)
+        if isinstance(line, ast.FunctionDef) and len(line.decorator_list) == 1
+    }
     return [
-        _invoker_line(file, node, texts)
+        _invoker_line(file, node, texts, decorated.get(id(node)))
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
         and (node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", ""))
@@ -204,15 +210,15 @@ def invoker_lines(file: Path) -> list[InvokerLine]:
     ]
 
 
-def _invoker_line(file: Path, node: ast.Call, texts: dict[str, Any]) -> InvokerLine:
+def _invoker_line(
+    file: Path, node: ast.Call, texts: dict[str, Any], function: Defined | None
+) -> InvokerLine:
     given = {one.arg: one.value for one in node.keywords if one.arg}
-    op = node.args[0] if node.args else given.get("op")
+    named = node.args[0] if node.args else given.get("op")
     device = _text(given["device"], texts) if "device" in given else "cpu"
     place = f"{file}:{node.lineno}"
-    library = given.get("library")
-    return InvokerLine(
-        place, _text(op, texts), _text(library, texts), device, _dtypes(given.get("dtypes"))
-    )
+    op, library = _text(named, texts), _text(given.get("library"), texts)
+    return InvokerLine(place, op, library, device, _dtypes(given.get("dtypes")), function)
 
 
 def _text(node: ast.expr | None, texts: dict[str, Any]) -> str | None:

@@ -150,6 +150,13 @@ def test_invokers_are_read(tmp_path: Path, text: str, problem: str) -> None:
     assert found.startswith(f"{tmp_path / 'mine.py'}:3: {problem}")
 
 
+def test_an_invoker_of_another_signature(tmp_path: Path) -> None:
+    more = "@invoker('Relu', library='mylib')\ndef f(ctx, x, y): pass\n"
+    checked = validate(write(tmp_path, 'invokers = [".mine"]\n', mine=INVOKERS + more))
+    place = tmp_path / "mine.py"
+    assert checked.problems == [f"{place}:4 takes (ctx, x, y), and is called with (ctx, op, x, y)"]
+
+
 def test_invokers_that_name_another_library(tmp_path: Path) -> None:
     more = "L = 'my_lib'\n@invoker('Relu', library=L)\ndef f(ctx, op, x, y): pass\n"
     checked = validate(write(tmp_path, 'invokers = [".mine"]\n', mine=INVOKERS + more))

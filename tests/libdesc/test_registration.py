@@ -125,7 +125,8 @@ def test_invokers_that_fail_leave_nothing(
     (made / "broken.py").write_text(broken, encoding="utf-8")
     invokers, modules = dict(registry().invokers), set(sys.modules)
     text = message(LibraryError, lambda: register(made))
-    assert text == f"{made / 'mylib.toml'}: library.invokers: ZeroDivisionError: division by zero"
+    fault = "'.broken' does not import: ZeroDivisionError: division by zero"
+    assert text == f"{made / 'mylib.toml'}: library.invokers: {fault}"
     assert "mylib" not in registry().libraries
     assert "mylib" not in LIBRARIES
     assert registry().invokers == invokers

@@ -229,7 +229,7 @@ def _checked_lines(row: dict[str, Any]) -> Iterator[Line]:
     for text in row["not_run"]:
         yield Line("note", f"  not run: {text}")
     if row["not_run"]:
-        yield Line("note", "  --import runs it")
+        yield Line("note", "  --import runs it" + " once there are no problems" * (count > 0))
 
 
 def _operator_lines(rows: list[dict[str, Any]]) -> Iterator[Line]:
