@@ -186,7 +186,7 @@ class Heavy(Routine):
     """A routine that cannot be made without its factor."""
 
     def __init__(self, factor: Any) -> None:
-        super().__init__()
+        super().__init__(())
         self.factor = factor + 1  # mark
 
     preferred = confirm = __call__ = None  # type: ignore[assignment]
