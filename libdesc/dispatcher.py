@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from libdesc.invokers import InvokerFunction, InvokerInfo, When
 from libdesc.preferences import EVERY, Preferences
-from libdesc.registry import InvokerFunction, InvokerInfo, Registry, When, registry
+from libdesc.registry import Registry, registry
 from libdesc.routine import described, sides
 from ptensor.evaluation import (
     Call,
@@ -29,7 +30,15 @@ from ptensor.evaluation import (
 )
 from ptensor.tensor import PTensor
 from vtensor.checks import check_names, check_source, compile_text
-from vtensor.errors import GraphError, InvokerError, NoInvokerError, VTensorError, describe
+from vtensor.errors import (
+    DimError,
+    GraphError,
+    InvokerError,
+    NoInvokerError,
+    VTensorError,
+    describe,
+)
+from vtensor.failures import place_of, raised
 from vtensor.operators import OPERATORS, Context, OperatorInfo, info_of, label_of
 from vtensor.tensor import VTensor
 
@@ -233,10 +242,32 @@ def _eligible(ctx: DispatchContext, call: Call, one: Candidate) -> None:
         if allowed is not None and operand.dtype not in allowed:
             raise Decline(f"dtype {operand.dtype} of {role} is not among {', '.join(allowed)}")
     if one.when is not None:
-        own = call.inputs[: len(call.inputs) - call.posted]
-        answer = one.when(call.op, *own, *call.outputs)
+        answer = _condition(call, one.when)
         if isinstance(answer, str) or not answer:
             raise Decline(answer or "the condition of its invoker does not hold")
+
+
+def _condition(call: Call, when: When) -> bool | str:
+    """What an invoker's condition answers.
+
+    Raises:
+        InvokerError: it fails, or forgets to answer.
+    """
+    own = call.inputs[: len(call.inputs) - call.posted]
+    who = f"the condition ({place_of(when)}) of the {call.library} invoker ({call.place})"
+    try:
+        answer = when(call.op, *own, *call.outputs)
+    except (Decline, MemoryError):
+        raise
+    except Exception as error:  # an author's own; he may have missed a dim, too
+        raise InvokerError(call.failure(raised(error, place_of(when)), who)) from error
+    if answer is None:
+        raise InvokerError(
+            call.failure(
+                "answers None: it must return True, or False or a reason for declining", who
+            )
+        )
+    return answer
 
 
 def run_call(call: Call, run: Callable[[], None]) -> None:
@@ -251,10 +282,14 @@ def run_call(call: Call, run: Callable[[], None]) -> None:
     try:
         with entered(call):
             run()
+    except DimError as error:
+        if "\n" in str(error):  # it has the node and its operands
+            raise
+        raise DimError(call.failure(raised(error, call.place, kind=False))) from error
     except (VTensorError, Decline, MemoryError):
         raise
     except Exception as error:  # an author's own, or what the operator or its library cannot take
-        raise InvokerError(call.failure(f"{type(error).__name__}: {error}")) from error
+        raise InvokerError(call.failure(raised(error, call.place))) from error
     finally:
         call.finish()
     if not call.tagged:

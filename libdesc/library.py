@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from libdesc.load import handler
+from libdesc.handlers import Handler, find_handler
 from libdesc.schema import HANDLERS, Description
 from ptensor.evaluation import lib_tagger
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from vtensor.checks import compile_text
 from vtensor.errors import DescriptionError, LayoutNotSupported, VTensorError
+from vtensor.failures import place_of, raised
 
 if TYPE_CHECKING:
     from ptensor.evaluation import Call, Step
@@ -74,12 +75,18 @@ class RegisteredLibrary:
         """
         steps = self.code["peaks_handler"]
         if steps is not None and not self.absent:
-            yield from steps(nbytes)
+            yield from steps.each(nbytes)
 
     @property
     def transforms(self) -> bool:
         """True when it can change layouts."""
         return "transformer" in self.description.handlers
+
+    @property
+    def guideline_place(self) -> str:
+        """File and line of the handler that answers ``guideline``, if there is one."""
+        asked = self.code["guideline_handler"]
+        return "" if asked is None else place_of(asked.function)
 
     def guideline(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
         """What the library would like for each operand of a call."""
@@ -89,6 +96,10 @@ class RegisteredLibrary:
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
         """None when the library takes the call with one layout an operand, else why not."""
         reason: str | None = self.code["confirm"](call, row)
+        if reason is not None and not isinstance(reason, str):
+            raise self.code["confirm_handler"].failure(
+                f"answers {reason!r}, which is neither None nor the reason why not"
+            )
         return reason
 
     def library_desc(self, tensor: PTensor) -> Any:
@@ -142,19 +153,28 @@ def library_source(description: Description) -> str:
     return "\n".join(lines)
 
 
-def build_library(description: Description, origin: str = "") -> RegisteredLibrary:
-    """Import the handlers, generate the look-ups, and probe.
+def check_layout_names(description: Description) -> None:
+    """See that the keys of ``[layout_names]`` are layouts.
 
     Raises:
-        DescriptionError: a handler does not import, or a layout in ``[layout_names]`` does not
-        parse.
+        DescriptionError: one is not.
     """
     for layout in description.layout_names:
         try:
             Layout(layout)
         except VTensorError as error:
             raise DescriptionError(f"{description.file}: layout_names.{layout}: {error}") from error
-    handlers = {f"{key}_handler": handler(description, key) for key in HANDLERS}
+
+
+def build_library(description: Description, origin: str = "") -> RegisteredLibrary:
+    """Import the handlers, generate the look-ups, and probe.
+
+    Raises:
+        DescriptionError: a handler does not import or takes something else than it is called with,
+            or a layout in ``[layout_names]`` does not parse.
+    """
+    check_layout_names(description)
+    handlers = {f"{key}_handler": find_handler(description, key) for key in HANDLERS}
     text = library_source(description)
     names = {
         **handlers,
@@ -166,10 +186,15 @@ def build_library(description: Description, origin: str = "") -> RegisteredLibra
     return RegisteredLibrary(description, text, code, _probe(handlers["probe_handler"]), origin)
 
 
-def _probe(probe: Any) -> str:
+def _probe(probe: Handler | None) -> str:
+    """Why the library is absent, empty where it is not."""
     if probe is None:
         return ""
     try:
-        return str(probe() or "")
+        answer = probe.function()
     except Exception as error:  # a probe that fails is a library that is not there
-        return f"its probe failed: {type(error).__name__}: {error}"
+        return f"its probe failed: {raised(error, place_of(probe.function))}"
+    if answer is None or isinstance(answer, str):
+        return answer or ""
+    place = place_of(probe.function)
+    return f"its probe answers {answer!r}, which is neither None nor the reason why not ({place})"

@@ -1,4 +1,4 @@
-"""From a description to handlers: importing what the text names, and finding descriptions.
+"""Finding descriptions, and importing the modules that they name.
 
 Descriptions come from this folder, from the entry-point group ``vtensor.libraries`` and from the
 paths in ``VTENSOR_LIBRARIES``. One that is broken is reported and skipped; it never breaks the
@@ -17,46 +17,20 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from libdesc.schema import Description
 from vtensor.errors import DescriptionError
-
-Handler = Callable[..., Any]
-
-
-def handler(description: Description, key: str) -> Handler | None:
-    """The function that a description names for a key, or None where it names none.
-
-    Raises:
-        DescriptionError: its module does not import, or has no such function.
-    """
-    text = description.handlers.get(key)
-    if text is None:
-        return None
-    module_name, _, function = text.partition(":")
-    try:
-        module = import_module(module_name, description.file)
-        found = getattr(module, function)
-    except Exception as error:  # whatever a stranger's module raises while it is imported
-        raise DescriptionError(
-            f"{description.file}: library.{key} = {text!r} does not import: "
-            f"{type(error).__name__}: {error}"
-        ) from error
-    if not callable(found):
-        raise DescriptionError(f"{description.file}: library.{key} = {text!r} is no function")
-    return found  # type: ignore[no-any-return]  # getattr of a module
 
 
 def import_module(name: str, beside: Path) -> Any:
     """Import a module by name; one that begins with a dot lies beside the description."""
     if not name.startswith("."):
         return importlib.import_module(name)
-    file = beside.parent.joinpath(*name[1:].split(".")).with_suffix(".py").resolve()
+    file = file_beside(name, beside)
     unique = f"vtensor_library_{beside.stem}_{abs(hash(str(file))):x}"
     if unique in sys.modules:
         return sys.modules[unique]
     spec = importlib.util.spec_from_file_location(unique, file)
-    if spec is None or spec.loader is None or not file.is_file():
-        raise DescriptionError(f"{beside}: {name} names no file beside it: {file}")
+    assert spec is not None, "a Python file has a spec"
+    assert spec.loader is not None, "and a loader"
     module = importlib.util.module_from_spec(spec)
     sys.modules[unique] = module
     try:
@@ -65,6 +39,23 @@ def import_module(name: str, beside: Path) -> Any:
         del sys.modules[unique]
         raise
     return module
+
+
+def file_beside(name: str, description: Path) -> Path:
+    """The file of a module whose name begins with a dot, in the description's folder.
+
+    Raises:
+        DescriptionError: there is none, or links lead out of the folder.
+    """
+    folder = description.parent.resolve()
+    file = folder.joinpath(*name[1:].split(".")).with_suffix(".py").resolve()
+    if not file.is_relative_to(folder):
+        raise DescriptionError(
+            f"{description}: {name} leads out of the description's folder, to {file}"
+        )
+    if not file.is_file():
+        raise DescriptionError(f"{description}: {name} names no file beside it: {file}")
+    return file
 
 
 def description_file(path: Path) -> Path:
@@ -95,5 +86,11 @@ def foreign_descriptions() -> Iterator[tuple[str, Callable[[], Path]]]:
             return Path(found)
 
         yield f"entry point {entry.name} = {entry.value}", locate
-    for text in filter(None, os.environ.get("VTENSOR_LIBRARIES", "").split(os.pathsep)):
-        yield f"VTENSOR_LIBRARIES: {text}", partial(Path, text)
+    for path in listed_descriptions():
+        yield f"VTENSOR_LIBRARIES: {path}", partial(Path, path)
+
+
+def listed_descriptions() -> list[Path]:
+    """The paths in ``VTENSOR_LIBRARIES``."""
+    listed = os.environ.get("VTENSOR_LIBRARIES", "").split(os.pathsep)
+    return [Path(text) for text in listed if text]

@@ -7,57 +7,34 @@ files, whose ``@invoker`` lines register themselves.
 from __future__ import annotations
 
 import importlib
-import inspect
 import logging
 import pkgutil
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from libdesc.invokers import InvokerFunction, InvokerInfo, When, fault_of, make_invoker
 from libdesc.library import RegisteredLibrary, build_library
-from libdesc.load import description_file, foreign_descriptions, import_module, own_descriptions
+from libdesc.load import (
+    description_file,
+    foreign_descriptions,
+    import_module,
+    listed_descriptions,
+    own_descriptions,
+)
 from libdesc.schema import Description
+from libdesc.unused import why_unused
 from ptensor.libraries import LIBRARIES
-from vtensor.dtype import ITEMSIZE
-from vtensor.errors import DTypeError, LibraryError, VTensorError
+from vtensor.errors import DescriptionError, LibraryError, VTensorError, did_you_mean
 from vtensor.operators import OPERATORS
 
 _log = logging.getLogger("vtensor.libraries")
-
-#: Returns what it would call, a Routine or several in order; None where it does all itself.
-InvokerFunction = Callable[..., object]
-When = Callable[..., bool | str]
-
-
-@dataclass(frozen=True, eq=False)
-class InvokerInfo:
-    """A registered invoker.
-
-    Attributes:
-        dtypes: element types that it takes, by role or, under ``""``, for every operand.
-        when: a condition on ``(op, *operands)``; text is the reason for declining.
-        priority: overrides the library's for this operator.
-        python: it computes in Python and becomes a call-back step.
-        inplace: roles of inputs, over any of which it may write its first output.
-    """
-
-    op: str
-    library: str
-    device: str
-    function: InvokerFunction
-    dtypes: Mapping[str, frozenset[str]]
-    when: When | None
-    priority: int | None
-    python: bool
-    file: str
-    line: int
-    inplace: tuple[str, ...] = ()
 
 
 @dataclass
@@ -103,6 +80,13 @@ class Registry:
                 rows.append((priority, info))
         return sorted(rows, key=lambda row: (-row[0], row[1].library))
 
+    def why_unused(
+        self, library: RegisteredLibrary, own: Collection[str] = (), owes_invokers: bool = True
+    ) -> list[str]:
+        """Why a library would never be used here; see ``libdesc.unused``."""
+        pairs = {(info.library, info.device) for info in self.invokers.values()}
+        return why_unused(library.name, library.devices, pairs, own, owes_invokers)
+
     def ties(self) -> list[str]:
         """Pairs of libraries of the same priority: the name decides, which is worth a word."""
         names = sorted(self.libraries)
@@ -142,7 +126,7 @@ def _fill() -> None:
     for origin, locate in foreign_descriptions():
         try:
             _add(Description.read(description_file(locate())), origin)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # whatever a stranger's module raises
             report(origin, error)
     import_operators()
     _report_what_does_not_match()
@@ -153,30 +137,38 @@ def _report_what_does_not_match() -> None:
     have = {(info.op, info.library) for info in _registry.invokers.values()}
     for info in _registry.invokers.values():
         if info.op not in OPERATORS:
-            never = LibraryError(f"there is no operator {info.op!r}; it is never called")
+            hint = did_you_mean(info.op, OPERATORS)
+            never = LibraryError(f"there is no operator {info.op!r}; it is never called{hint}")
             report(f"invoker {info.file}:{info.line}", never)
+        elif fault := fault_of(info):  # it was registered before its operator
+            report(f"invoker {info.file}:{info.line}", LibraryError(fault))
     for name, operator in OPERATORS.items():
         if (name, operator.definition) not in have:
             owed = f"{name} has no invoker on {operator.definition}, which is to be its definition"
             report(f"operator {operator.file}:{operator.line}", LibraryError(owed))
 
 
-def report(origin: str, error: Exception) -> None:
+def report(origin: str, error: BaseException) -> None:
     """Note that something is broken; what cannot be used is skipped."""
     text = str(error) if isinstance(error, VTensorError) else f"{type(error).__name__}: {error}"
     _registry.problems.append((origin, text))
     _log.warning("problem with %s: %s", origin, text)
 
 
-def import_operators() -> None:
-    """Import every operator file: ours, then those of the entry points ``vtensor.operators``."""
+def import_own_operators() -> None:
+    """Import every operator file of ours."""
     ops = importlib.import_module("ops")
     for module in pkgutil.iter_modules(ops.__path__):
         importlib.import_module(f"ops.{module.name}")
+
+
+def import_operators() -> None:
+    """Import every operator file: ours, then those of the entry points ``vtensor.operators``."""
+    import_own_operators()
     for entry in metadata.entry_points(group="vtensor.operators"):
         try:
             entry.load()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             report(f"entry point {entry.name} = {entry.value}", error)
 
 
@@ -190,21 +182,24 @@ def _add(description: Description, origin: str) -> RegisteredLibrary:
         _registry.remove_library(library.name)
         _forget(invokers, modules)
         raise
+    own = {info.library for key, info in _registry.invokers.items() if key not in invokers}
+    for reason in _registry.why_unused(library, own, owes_invokers=bool(description.invokers)):
+        _log.warning("library %s (%s): %s", library.name, description.file, reason)
     return library
 
 
 def _import_invokers(description: Description) -> None:
-    try:
-        for module in description.invokers:
+    for module in description.invokers:
+        try:
             import_module(module, description.file)
-    except VTensorError:
-        raise
-    except Exception as error:  # whatever a stranger's module raises while it is imported
-        text = f"{type(error).__name__}: {error}"
-        raise LibraryError(f"{description.file}: library.invokers: {text}") from error
+        except VTensorError:
+            raise
+        except (Exception, SystemExit) as error:  # what a module raises while it is imported
+            text = f"{module!r} does not import: {type(error).__name__}: {error}"
+            raise LibraryError(f"{description.file}: library.invokers: {text}") from error
 
 
-def validate(source: str | Path) -> tuple[RegisteredLibrary, list[InvokerInfo]]:
+def trial(description: Description) -> tuple[RegisteredLibrary, list[InvokerInfo]]:
     """Do all that ``register`` does with a description but register it; nothing of it stays.
 
     Returns:
@@ -215,7 +210,6 @@ def validate(source: str | Path) -> tuple[RegisteredLibrary, list[InvokerInfo]]:
         LibraryError: an invoker is registered already, or its module does not import.
     """
     found = registry()
-    description = Description.read(description_file(Path(source)))
     invokers, modules = dict(found.invokers), set(sys.modules)
     library = build_library(description, "not registered")
     try:
@@ -223,6 +217,24 @@ def validate(source: str | Path) -> tuple[RegisteredLibrary, list[InvokerInfo]]:
         return library, [info for key, info in found.invokers.items() if key not in invokers]
     finally:
         _forget(invokers, modules)
+
+
+def known_names() -> dict[str, Path]:
+    """The descriptions of libraries by name, as far as can be told without running others' code.
+
+    Those that are registered; else VTensor's own, and those in ``VTENSOR_LIBRARIES``.
+    """
+    found = {name: library.description.file for name, library in _registry.libraries.items()}
+    for path in [*own_descriptions(), *listed_descriptions()]:
+        with suppress(DescriptionError):  # a broken one takes no name
+            read = Description.read(description_file(path))
+            found.setdefault(read.name, read.file)
+    return found
+
+
+def known_invokers() -> list[InvokerInfo]:
+    """The invokers that are registered by now; nothing is imported for it."""
+    return list(_registry.invokers.values())
 
 
 def _forget(invokers: dict[tuple[str, str, str], InvokerInfo], modules: set[str]) -> None:
@@ -301,46 +313,24 @@ def invoker(
             lie alike and nobody else reads the input any more.
 
     Raises:
-        LibraryError: another function is registered for the same operator, library and device.
+        LibraryError: another function is registered for the same operator, library and device, or
+            what is said of this one does not fit its operator.
         DTypeError: ``dtypes`` names an element type that does not exist.
 
     Source: the paper, section 4.3, ``REGISTER`` and ``libraryInvoker``.
     """
 
     def add(function: InvokerFunction) -> InvokerFunction:
+        info = make_invoker(op, library, device, function, dtypes, when, priority, python, inplace)
         key = (op, library, device)
-        file = inspect.getsourcefile(function) or ""
         have = _registry.invokers.get(key)
         name = function.__qualname__
-        if have is not None and (have.file, have.function.__qualname__) != (file, name):
+        if have is not None and (have.file, have.function.__qualname__) != (info.file, name):
             raise LibraryError(
                 f"{op} on {library}, {device} already has an invoker: {have.file}:{have.line}"
             )
-        types: dict[str, frozenset[str]] = {}
-        if isinstance(dtypes, Mapping):
-            types = {role: frozenset(row) for role, row in dtypes.items()}
-        elif dtypes is not None:
-            types = {"": frozenset(dtypes)}
-        unknown = sorted(frozenset().union(*types.values()) - ITEMSIZE.keys())
-        if unknown:
-            raise DTypeError(
-                f"invoker of {op} on {library}: dtypes {', '.join(map(repr, unknown))} are unknown;"
-                f" there are {', '.join(ITEMSIZE)} ({file})"
-            )
-        line = function.__code__.co_firstlineno
-        info = InvokerInfo(
-            op,
-            library,
-            device,
-            function,
-            types,
-            when,
-            priority,
-            python,
-            file,
-            line,
-            tuple(inplace),
-        )
+        if fault := fault_of(info):
+            raise LibraryError(f"invoker of {op} on {library} ({info.file}:{info.line}): {fault}")
         with _registry.lock:
             _registry.invokers[key] = info
             _registry.version += 1

@@ -25,16 +25,18 @@ KEYS: dict[str, tuple[tuple[type, ...], bool, str]] = {
     "python": ((bool,), False, "true when the transformer computes in Python"),
     "invokers": ((list,), False, "modules that hold the library's own invokers"),
 }
-HANDLERS = (
-    "probe",
-    "layout_mapper",
-    "transformer",
-    "guideline",
-    "confirm",
-    "version",
-    "limit_isa",
-    "peaks",
-)
+#: What each handler is called with.
+ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "probe": (),
+    "layout_mapper": ("ptensor",),
+    "transformer": ("source", "target", "permutation"),
+    "guideline": ("call",),
+    "confirm": ("call", "row"),
+    "version": (),
+    "limit_isa": ("cap",),
+    "peaks": ("nbytes",),
+}
+HANDLERS = tuple(ARGUMENTS)
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ class Description:
             {key: _handler(file, key, library[key]) for key in HANDLERS if key in library},
             dict(names),
             library.get("python", False),
-            _strings(file, "invokers", library.get("invokers", [])),
+            _modules(file, library.get("invokers", [])),
             file,
         )
 
@@ -136,4 +138,21 @@ def _handler(file: Path, key: str, text: str) -> str:
     module, _, function = text.partition(":")
     if not module or not function.isidentifier():
         raise DescriptionError(f"{file}: library.{key} = {text!r} must be {KEYS[key][2]}")
+    _check_module(file, key, text, module)
     return text
+
+
+def _modules(file: Path, value: list[Any]) -> tuple[str, ...]:
+    names = _strings(file, "invokers", value)
+    for name in names:
+        _check_module(file, "invokers", value, name)
+    return names
+
+
+def _check_module(file: Path, key: str, value: object, module: str) -> None:
+    """A path, or dots that climb, would lead out of the description's folder."""
+    if not all(part.isidentifier() for part in module.removeprefix(".").split(".")):
+        raise DescriptionError(
+            f"{file}: library.{key} = {value!r}: {module!r} must be a dotted name, or a dot and "
+            'the name of a file beside the description: "package.module", ".handlers"'
+        )

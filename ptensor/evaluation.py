@@ -245,11 +245,11 @@ class Call:
         self.ptensors.clear()
         self.routine = None
 
-    def failure(self, text: str) -> str:
-        """What went wrong in the invoker, with the node and one line an operand."""
+    def failure(self, text: str, who: str = "") -> str:
+        """What went wrong in the invoker, or in ``who``, with the node and one line an operand."""
         rows = {role: (t.dtype, t.dims) for role, t in zip(self.roles, self.operands, strict=True)}
         place = f" ({self.place})" if self.place else ""
-        where = f"{self.op_name} {self.node!r}, {self.library} invoker{place}"
+        where = f"{self.op_name} {self.node!r}, {who or f'{self.library} invoker{place}'}"
         return describe(f"{where}: {text}", rows)
 
     def misuse(self, what: str, at: str = "") -> ContractError:
@@ -480,12 +480,18 @@ def guideline_of(call: Call, name: str) -> Mapping[int, Layout | Sequence[Layout
     """
     if call.answers is None:
         call.check_posted()
-        answers = library(name).guideline(call)
+        asked = library(name)
+        answers = asked.guideline(call)
         if not isinstance(answers, Mapping):
-            raise call.misuse(f"the guideline of {name} answers {answers!r}, which is no mapping")
+            raise call.misuse(
+                f"the guideline of {name} answers {answers!r}, which is no mapping",
+                at=asked.guideline_place,
+            )
         for index, answer in answers.items():
             if not _answers(call, index, answer):
-                raise call.misuse(f"the guideline of {name} answers {answer!r} for operand {index}")
+                role = call.roles[index] if index in range(len(call.roles)) else "no operand"
+                what = f"the guideline of {name} answers {answer!r} for operand {index} ({role})"
+                raise call.misuse(what, at=asked.guideline_place)
         call.answers = answers
     return call.answers
 

@@ -28,6 +28,10 @@ class Library(Protocol):
     def name(self) -> str:
         """The name in descriptions, invokers and plans."""
 
+    @property
+    def guideline_place(self) -> str:
+        """File and line of what answers ``guideline``; empty where nobody knows."""
+
     def guideline(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
         """What the library would like for each operand of the call, by operand index."""
 

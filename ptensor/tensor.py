@@ -21,7 +21,7 @@ from ptensor.evaluation import (
 from ptensor.layout import Layout
 from ptensor.libraries import LIBRARIES, library
 from ptensor.views import from_base, to_base
-from vtensor.errors import ContractError
+from vtensor.errors import ContractError, LayoutError
 from vtensor.tensor import VTensor
 
 if TYPE_CHECKING:
@@ -116,8 +116,13 @@ class PTensor:
         several = [layout] if isinstance(layout, (str, Layout)) else list(layout)
         if not several:
             raise self.call.misuse(f"require on {self.role} with no layout; ANY is Layout.ANY")
-        layouts = [Layout(one) if isinstance(one, str) else one for one in several]
         file, line = self.call.place_of_request()
+        try:
+            layouts = [Layout(one) if isinstance(one, str) else one for one in several]
+        except LayoutError as error:
+            who = f"{self.call.op_name} {self.call.node!r}, {self.call.library} invoker"
+            at = f"require on {self.role} ({file}:{line})"
+            raise LayoutError(f"{who}: {at}: {error}") from None
         if any(one.is_any for one in layouts):
             return Requirement((), file, line)
         for one in layouts:

@@ -65,7 +65,9 @@ def test_libs_shows_an_absent_library_a_tie_and_a_problem(
     )
     monkeypatch.setattr(registry(), "problems", [("entry point bad", "it is broken")])
     with scratch_registry(), register(file):
-        text = vtensor("libs").stdout
+        ran = vtensor("libs")
+        assert (ran.exit_code, vtensor("libs", "--json").exit_code) == (1, 1)
+        text = ran.stdout
         assert "gone  absent: libgone.so was not found" in text
         assert f"libdesc.register: {file}" in text
         assert "tie: gone and numpy both have priority 0" in text
@@ -74,9 +76,9 @@ def test_libs_shows_an_absent_library_a_tie_and_a_problem(
 
 def test_check_registers_nothing() -> None:
     before, version = dict(registry().invokers), set(registry().libraries)
-    data = data_of("libs", "--check", TOY)
+    data = data_of("libs", "--check", TOY, "--import")
     assert (data["name"], data["priority"], data["available"]) == ("toy", 50, True)
-    assert "nothing was registered" in vtensor("libs", "--check", TOY).stdout
+    assert "nothing was registered" in vtensor("libs", "--check", TOY, "--import").stdout
     assert (dict(registry().invokers), set(registry().libraries)) == (before, version)
 
 
@@ -92,6 +94,7 @@ def test_check_counts_invokers_and_forgets_them(tmp_path: Path) -> None:
     )
     for _ in range(2):
         assert data_of("libs", "--check", file)["invokers"] == 1
+        assert data_of("libs", "--check", file, "--import")["invokers"] == 1
         assert ("Relu", "mine", "cpu") not in registry().invokers
 
 
@@ -100,8 +103,6 @@ def test_check_counts_invokers_and_forgets_them(tmp_path: Path) -> None:
     [
         ("[library", "is no TOML"),
         ("[library]\nname = 'x'\n", "library.priority is missing"),
-        ("[library]\nname='x'\npriority=1\ndevices=['cpu']\nprobe='.no:f'\n", "does not import"),
-        ("[library]\nname='x'\npriority=1\ndevices=['cpu']\ninvokers=['.no']\n", "names no file"),
     ],
 )
 def test_check_finds_what_is_wrong(tmp_path: Path, text: str, wanted: str) -> None:
@@ -113,6 +114,65 @@ def test_check_finds_what_is_wrong(tmp_path: Path, text: str, wanted: str) -> No
     assert "Traceback" not in ran.output
     assert ran.stdout == ""
     assert type(vtensor("libs", "--check", file, "--debug").exception) is not SystemExit
+
+
+def test_check_runs_nothing_and_lists_all_problems(tmp_path: Path) -> None:
+    """What ``--import`` runs is named; with problems, it runs nothing, either."""
+    (tmp_path / "boom.py").write_text("raise OSError('this ran')\ndef f():\n    return None\n")
+    file = tmp_path / "x.toml"
+    head = "[library]\nname = 'x'\npriority = 1\ndevices = ['gpu']\nprobe = '.boom:f'\n"
+    file.write_text(head)
+    ran = vtensor("libs", "--check", file)
+    assert ran.exit_code == 0, ran.output
+    assert "library x is well described" in ran.stdout
+    assert "  never used: no invoker names this library\n" in ran.stdout
+    assert "  never used: no device of kind gpu here: it will never be used\n" in ran.stdout
+    assert "  not run: library.probe = '.boom:f': what it answers here\n" in ran.stdout
+    assert "nothing was imported" in ran.stdout
+    ran = vtensor("libs", "--check", file, "--import")
+    assert ran.exit_code == 1
+    assert "library.probe = '.boom:f' does not import: OSError: this ran" in ran.stdout
+
+    file.write_text(head + "guideline = '.no:f'\ninvokers = ['.none']\n")
+    ran = vtensor("libs", "--check", file)
+    assert ran.exit_code == 1
+    assert "library x has 2 problems\n" in ran.stdout
+    assert "  problem: library.guideline = '.no:f': .no names no file beside it: " in ran.stdout
+    assert "  problem: library.invokers: '.none': .none names no file beside it: " in ran.stdout
+    done = vtensor("libs", "--check", file, "--json")
+    assert done.exit_code == 1
+    assert len(json.loads(done.stdout)["problems"]) == 2
+
+
+def test_import_belongs_to_check() -> None:
+    ran = vtensor("libs", "--import")
+    assert (ran.exit_code, ran.stderr) == (1, "InputError: --import belongs to --check FILE\n")
+
+
+def test_libs_says_what_is_never_used(tmp_path: Path) -> None:
+    file = tmp_path / "far.toml"
+    file.write_text("[library]\nname = 'far'\npriority = 1\ndevices = ['gpu']\n")
+    with scratch_registry(), register(file):
+        [row] = [row for row in data_of("libs")["libraries"] if row["name"] == "far"]
+        text = vtensor("libs").stdout
+    reasons = [
+        "no invoker names this library",
+        "no device of kind gpu here: it will never be used",
+    ]
+    assert row["unused"] == reasons
+    assert all(f"  never used: {reason}\n" in text for reason in reasons)
+
+
+def test_libs_goes_on_behind_a_version_that_raises(tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text("def about():\n    raise OSError('no driver')\n")
+    file = tmp_path / "odd.toml"
+    head = "[library]\nname = 'odd'\npriority = 1\ndevices = ['cpu']\n"
+    file.write_text(head + "version = '.odd:about'\n")
+    with scratch_registry(), register(file):
+        ran = vtensor("libs")
+    assert ran.exit_code == 1
+    assert "numpy  " in ran.stdout
+    assert f"problem with libdesc.register: {file}: library.version = '.odd:about' (" in ran.stdout
 
 
 def test_ops_has_every_operator_with_its_libraries() -> None:

@@ -42,7 +42,10 @@ class NoInvokerError(VTensorError):
 
 
 class InvokerError(VTensorError):
-    """An invoker's Python failed: its cause is the author's own error, or what it was given."""
+    """An author's Python failed: an invoker or its condition, a handler, an operator's ``compute``.
+
+    Its cause is the author's own error, or what the function was given.
+    """
 
 
 class NativeError(VTensorError):
@@ -107,6 +110,19 @@ class NestedRunError(VTensorError):
 
 class PeerError(VTensorError):
     """A peer of the benchmark does not run a model, or not as it was asked to."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A hint to put behind an unknown name; empty where nothing is near it.
+
+    >>> did_you_mean("ReLU", ["Relu", "Relu6", "Add"]), did_you_mean("Frob", ["Relu"])
+    ("; did you mean 'Relu'?", '')
+    """
+    import difflib  # an error's business
+
+    names = {name.casefold(): name for name in known}
+    near = difflib.get_close_matches(word.casefold(), names, 1)
+    return f"; did you mean {names[near[0]]!r}?" if near else ""
 
 
 def operand_lines(operands: Mapping[str, tuple[str, Mapping[str, int]]]) -> list[str]:

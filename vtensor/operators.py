@@ -14,8 +14,17 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, cast, dataclass_transform
 
 from vtensor.checks import CheckSource, compile_check, parameter_check
-from vtensor.dims import DimSpec, dim_error
-from vtensor.errors import DimError, GraphError, VTensorError
+from vtensor.declaration import check_annotations, check_equal, parsed_dims
+from vtensor.dims import DimSpec
+from vtensor.errors import (
+    DimError,
+    DTypeError,
+    GraphError,
+    InvokerError,
+    VTensorError,
+    describe,
+)
+from vtensor.failures import place_of, raised
 from vtensor.tensor import Option, VTensor
 
 T = TypeVar("T")
@@ -357,17 +366,19 @@ def operator(
         if not callable(getattr(cls, "compute", None)):
             raise GraphError(f"operator {name}: {cls.__qualname__} has no compute(self, ctx, ...)")
         if "__dataclass_fields__" not in vars(cls):  # those of a base are not all of its own
-            cls = dataclass(frozen=True)(cls)
-        parameters = list(inspect.signature(cast(Operator, cls).compute).parameters.values())[2:]
+            try:
+                cls = dataclass(frozen=True)(cls)
+            except (TypeError, ValueError) as error:
+                raise GraphError(f"operator {name}: {cls.__qualname__}: {error}") from None
+        parameters = list(inspect.signature(cast(Operator, cls).compute).parameters.values())[1:]
+        specs = parsed_dims(name, dims, [one.name for one in parameters])
+        parameters = parameters[1:]
         inputs = tuple(p.name for p in parameters)
         variadic = bool(parameters) and parameters[-1].kind is inspect.Parameter.VAR_POSITIONAL
-        if not set(inputs) <= set(dims):
-            raise GraphError(f"operator {name}: dims say nothing of {set(inputs) - set(dims)}")
-        specs = {role.removeprefix("*"): DimSpec.parse(text) for role, text in dims.items()}
         outputs = tuple(role for role in specs if role not in inputs)
         many = frozenset(inputs[-1:] if variadic else ())
         many |= {role for role in outputs if f"*{role}" in dims}
-        here = inspect.getsourcefile(cls) or ""
+        here, line = _place(cls)
         previous = OPERATORS.get(name)
         if previous is not None and (previous.file, previous.cls.__qualname__) != (
             here,
@@ -377,6 +388,8 @@ def operator(
         if structural and structural not in STRUCTURAL:
             raise GraphError(f"operator {name}: structural={structural!r} is none of {STRUCTURAL}")
         spellings = (onnx,) if isinstance(onnx, Spelling) else tuple(onnx)
+        check_equal(name, cls, tuple(equal), specs)
+        check_annotations(name, cls)
         source = CheckSource(name, cls, inputs, outputs, many, specs, tuple(equal))
         OPERATORS[name] = OperatorInfo(
             name,
@@ -398,13 +411,22 @@ def operator(
             picks,
             thins,
             here,
-            inspect.getsourcelines(cls)[1],
+            line,
         )
         _check_on_construction(cls, name)
         cls.__operator__ = name  # type: ignore[attr-defined]
         return cls
 
     return register
+
+
+def _place(cls: type) -> tuple[str, int]:
+    """File and line of an operator's class; of its ``compute`` where it was made interactively."""
+    try:
+        return inspect.getsourcefile(cls) or "", inspect.getsourcelines(cls)[1]
+    except (OSError, TypeError):
+        file, _, line = place_of(cast(Operator, cls).compute).rpartition(":")
+        return file, int(line)
 
 
 def spellings(op_type: str, opset: int) -> list[Spelling]:
@@ -525,6 +547,12 @@ class Follower:
         return post and post(self.op)
 
 
+def _of_call(headline: str, info: OperatorInfo, inputs: Sequence[VTensor]) -> str:
+    """A message with one line an input."""
+    rows = zip(info.roles(len(inputs), 0), inputs, strict=True)
+    return describe(headline, {role: (value.dtype, value.dims) for role, value in rows})
+
+
 def run_compute(ctx: Context, op: object, inputs: Sequence[VTensor]) -> tuple[VTensor, ...]:
     """Run an operator's ``compute`` in a context and return its outputs.
 
@@ -539,11 +567,16 @@ def run_compute(ctx: Context, op: object, inputs: Sequence[VTensor]) -> tuple[VT
         raise GraphError(f"{info.name} {ctx.node!r} takes {takes} inputs, {len(inputs)} were given")
     try:
         result = cast(Operator, op).compute(ctx, *inputs)
-    except DimError as error:
+    except (DimError, DTypeError) as error:
         if "\n" in str(error):
             raise
-        rows = dict(zip(info.roles(len(inputs), 0), inputs, strict=True))
-        raise dim_error(f"{info.name} {ctx.node!r}", rows, str(error)) from None
+        raise type(error)(_of_call(f"{info.name} {ctx.node!r}: {error}", info, inputs)) from None
+    except (VTensorError, MemoryError):
+        raise
+    except Exception as error:  # an author's own
+        place = place_of(cast(Operator, op).compute)
+        text = f"{info.name} {ctx.node!r}, compute ({place}): {raised(error, place)}"
+        raise InvokerError(_of_call(text, info, inputs)) from error
     outputs = result if isinstance(result, tuple) else (result,)
     for index, output in enumerate(outputs):
         if not isinstance(output, VTensor):

@@ -206,11 +206,11 @@ def test_a_guideline_that_answers_nonsense(bench: Bench, answer: Any) -> None:
 
     @bench.invoker()
     def asking(ctx: Any, op: Any, x: Any, y: Any) -> None:
-        PTensor(x).require(guideline("toy", PTensor(y)))  # here
+        PTensor(x).require(guideline("toy", PTensor(y)))
 
     text = message(ContractError, bench.resolve)
     assert text.startswith(f"{TOY}the guideline of toy answers ")
-    assert text.endswith(f"({where(asking, 'here')})")
+    assert text.endswith(f"({where(handlers.guideline)})")
 
 
 def test_a_renamed_view_is_its_operand(bench: Bench) -> None:

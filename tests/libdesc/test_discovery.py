@@ -119,7 +119,18 @@ def test_invokers_that_fail_are_a_problem(tmp_path: Path) -> None:
     (made / "invokers.py").write_text(INVOKERS + "1 / 0\n", encoding="utf-8")
     lines = python(RUN, VTENSOR_LIBRARIES=str(made))
     assert "goodlib" not in lines[0]
-    assert lines[1].endswith("library.invokers: ZeroDivisionError: division by zero")
+    assert lines[1].endswith(
+        "library.invokers: '.invokers' does not import: ZeroDivisionError: division by zero"
+    )
+
+
+def test_a_module_that_exits_is_a_problem(tmp_path: Path) -> None:
+    """It does not end the process."""
+    made = good(tmp_path)
+    (made / "invokers.py").write_text("import sys\nsys.exit(3)\n", encoding="utf-8")
+    lines = python(RUN, VTENSOR_LIBRARIES=str(made))
+    assert "goodlib" not in lines[0]
+    assert lines[1].endswith("library.invokers: '.invokers' does not import: SystemExit: 3")
 
 
 def test_entry_points(tmp_path: Path) -> None:
@@ -209,4 +220,4 @@ def test_an_invoker_of_no_operator_is_a_problem(tmp_path: Path) -> None:
     lines = python(RUN, VTENSOR_LIBRARIES=str(made))
     assert "goodlib" not in lines[0]
     assert lines[1].startswith("problem: invoker ")
-    assert lines[1].endswith("there is no operator 'ReLU'; it is never called")
+    assert lines[1].endswith("'ReLU'; it is never called; did you mean 'Relu'?")

@@ -121,10 +121,12 @@ def test_invokers_that_fail_leave_nothing(
     made = folder(tmp_path, f'invokers = ["{name}", ".broken"]\n', INVOKER)
     (made / "vtensor_test_invokers.py").write_text(INVOKER, encoding="utf-8")
     monkeypatch.syspath_prepend(str(made))
-    (made / "broken.py").write_text(INVOKER.replace("Toy", "Pair") + "1 / 0\n", encoding="utf-8")
+    broken = INVOKER.replace("Toy", "Pair").replace("op, x, y", "op, x, b, y") + "1 / 0\n"
+    (made / "broken.py").write_text(broken, encoding="utf-8")
     invokers, modules = dict(registry().invokers), set(sys.modules)
     text = message(LibraryError, lambda: register(made))
-    assert text == f"{made / 'mylib.toml'}: library.invokers: ZeroDivisionError: division by zero"
+    fault = "'.broken' does not import: ZeroDivisionError: division by zero"
+    assert text == f"{made / 'mylib.toml'}: library.invokers: {fault}"
     assert "mylib" not in registry().libraries
     assert "mylib" not in LIBRARIES
     assert registry().invokers == invokers
@@ -148,16 +150,19 @@ def test_a_missing_module_of_invokers(scratch: None, tmp_path: Path) -> None:
     ("probe", "reason"),
     [
         ("def probe(): return 'needs a GPU'\n", "needs a GPU"),
-        ("def probe(): raise OSError('no driver')\n", "its probe failed: OSError: no driver"),
+        (
+            "def probe(): raise OSError('no driver')\n",
+            "its probe failed: OSError: no driver (at {}:1)",
+        ),
     ],
 )
 def test_an_absent_library(bench: Bench, tmp_path: Path, probe: str, reason: str) -> None:
     made = folder(tmp_path, 'probe = ".handlers:probe"\ninvokers = [".mine"]\n', probe)
     (made / "mine.py").write_text(INVOKER, encoding="utf-8")
     absent = register(made).library
-    assert absent.absent == reason
+    assert absent.absent == reason.format(made / "handlers.py")
     text = message(NoInvokerError, bench.resolve)
-    assert f"      5 mylib : {reason}\n" in text
+    assert f"      5 mylib : {absent.absent}\n" in text
 
 
 def test_a_present_library(bench: Bench, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from libdesc.schema import HANDLERS, KEYS, Description
 from ptensor import PTensor, lib_tagger
 from ptensor.libraries import LIBRARIES
 from tests.libraries.bench import Bench, message
-from vtensor.errors import DescriptionError, LayoutNotSupported
+from vtensor.errors import DescriptionError, LayoutNotSupported, LibraryError
 
 GOOD = 'name = "mylib"\npriority = 5\ndevices = ["cpu"]\n'
 
@@ -156,11 +156,118 @@ def test_handlers_that_do_not_import(
     assert "mylib" not in registry().libraries
 
 
+OUTSIDE = [
+    "./x/evil",
+    "../evil",
+    "..evil",
+    "/tmp/evil",
+    ".//evil",
+    ".x/../evil",
+    "x/evil",
+    "evil.",
+    ".",
+    ".x..evil",
+    "x\\\\evil",
+    "evil\\u0000",
+]
+
+
+@pytest.mark.parametrize("module", OUTSIDE)
+@pytest.mark.parametrize("key", ["probe", "invokers"])
+def test_a_module_is_a_dotted_name(tmp_path: Path, key: str, module: str) -> None:
+    """A path would leave the description's folder; nothing of it is looked for."""
+    (tmp_path / "evil.py").write_text("raise SystemExit('this ran')\n", encoding="utf-8")
+    text = f'probe = "{module}:f"' if key == "probe" else f'invokers = ["{module}"]'
+    (tmp_path / "inner").mkdir()
+    file = written(tmp_path / "inner", GOOD + f"{text}\n")
+    fault = message(DescriptionError, lambda: register(file))
+    assert fault.startswith(f"{file}: library.{key} = ")
+    assert "a dotted name, or a dot and the name of a file beside the description" in fault
+
+
+def test_a_link_does_not_lead_out_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "evil.py").write_text("raise SystemExit('this ran')\n", encoding="utf-8")
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    (inner / "linked.py").symlink_to(tmp_path / "evil.py")
+    (inner / "folder").symlink_to(tmp_path)
+    for module in (".linked", ".folder.evil"):
+        file = written(inner, GOOD + f'probe = "{module}:f"\n')
+        fault = message(DescriptionError, partial(register, file))
+        assert fault.startswith(f"{file}: library.probe = '{module}:f' does not import: ")
+        assert f"{module} leads out of the description's folder, to {tmp_path / 'evil.py'}" in fault
+
+
+def test_a_link_inside_of_the_folder_is_followed(tmp_path: Path) -> None:
+    """The twin; also where the folder itself is reached through a link."""
+    inner = tmp_path / "inner"
+    (inner / "more").mkdir(parents=True)
+    (inner / "more" / "real.py").write_text("def f(): return 'is elsewhere'\n", encoding="utf-8")
+    (inner / "linked.py").symlink_to(inner / "more" / "real.py")
+    (tmp_path / "outer").symlink_to(inner)
+    for module in (".linked", ".more.real"):
+        file = written(tmp_path / "outer", GOOD + f'probe = "{module}:f"\n')
+        assert build_library(Description.read(file)).absent == "is elsewhere"
+
+
 def test_a_handler_that_is_no_function(tmp_path: Path) -> None:
     (tmp_path / "handlers.py").write_text("map_it = 3\n", encoding="utf-8")
     file = written(tmp_path, GOOD + 'layout_mapper = ".handlers:map_it"\n')
     assert message(DescriptionError, lambda: register(file)) == (
         f"{file}: library.layout_mapper = '.handlers:map_it' is no function"
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "takes", "given"),
+    [
+        ("probe", "(strict)", "()"),
+        ("layout_mapper", "()", "(ptensor)"),
+        ("transformer", "(source, target)", "(source, target, permutation)"),
+        ("guideline", "(op, x, y)", "(call)"),
+        ("guideline", "()", "(call)"),
+        ("confirm", "(call)", "(call, row)"),
+        ("version", "(x)", "()"),
+        ("limit_isa", "()", "(cap)"),
+        ("peaks", "(*, nbytes)", "(nbytes)"),
+    ],
+)
+def test_handlers_of_another_signature(tmp_path: Path, key: str, takes: str, given: str) -> None:
+    (tmp_path / "handlers.py").write_text(f"\ndef f{takes}:\n    return None\n", "utf-8")
+    file = written(tmp_path, GOOD + f'{key} = ".handlers:f"\n')
+    text = message(DescriptionError, lambda: register(file))
+    place = tmp_path / "handlers.py"
+    assert text.startswith(
+        f"{file}: library.{key} = '.handlers:f' ({place}:2) takes {takes}, "
+        f"and is called with {given}: "
+    )
+    assert "mylib" not in registry().libraries
+
+
+@pytest.mark.parametrize("key", ["version", "limit_isa", "peaks"])
+def test_handlers_that_raise_outside_of_a_call(scratch: None, tmp_path: Path, key: str) -> None:
+    (tmp_path / "handlers.py").write_text("def f(*_):\n    return iter({}['it'])\n", "utf-8")
+    library = register(written(tmp_path, GOOD + f'{key} = ".handlers:f"\n')).library
+    ask = {
+        "version": library.version,
+        "limit_isa": lambda: library.limit_isa("avx2"),
+        "peaks": lambda: list(library.peaks(4)),
+    }
+    text = message(LibraryError, ask[key])
+    place = tmp_path / "handlers.py"
+    head = f"{tmp_path / 'mylib.toml'}: library.{key} = '.handlers:f' ({place}:1), called with ("
+    assert text.startswith(head)
+    assert text.endswith(f"): KeyError: 'it' (at {place}:2)")
+
+
+@pytest.mark.parametrize("answer", [True, False, 1])
+def test_a_probe_that_answers_nonsense(tmp_path: Path, answer: object) -> None:
+    """True would have been the reason why it is absent, and False would have been no reason."""
+    (tmp_path / "handlers.py").write_text(f"def f():\n    return {answer}\n", "utf-8")
+    file = written(tmp_path, GOOD + 'probe = ".handlers:f"\n')
+    assert build_library(Description.read(file)).absent == (
+        f"its probe answers {answer}, which is neither None nor the reason why not "
+        f"({tmp_path / 'handlers.py'}:1)"
     )
 
 

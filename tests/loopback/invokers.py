@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 from libdesc import guideline, invoker
+from libdesc.invokers import InvokerFunction, InvokerInfo
 from libdesc.onnx_reference.node import LIBRARY as REFERENCE
 from libdesc.preferences import DEFINITION
-from libdesc.registry import InvokerFunction, InvokerInfo, invokers_of
+from libdesc.registry import invokers_of
 from ptensor import PTensor, lib_tagger
 from ptensor.layout import Layout
 from ptensor.transform import pack, unpack

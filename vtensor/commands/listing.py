@@ -8,42 +8,48 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from libdesc.check import Checked, validate
 from libdesc.dispatcher import dispatcher_source
-from libdesc.registry import registry, validate
+from libdesc.registry import registry
 from vtensor.commands.shared import DebugOption, JsonOption, errors, print_json, print_lines
 from vtensor.dims import DimSpec
-from vtensor.errors import LibraryError
+from vtensor.errors import InputError, LibraryError, VTensorError
 from vtensor.operators import OPERATORS
 from vtensor.report import Line
 
 if TYPE_CHECKING:
     from libdesc.library import RegisteredLibrary
+    from libdesc.schema import Description
 
 DeviceOption = Annotated[str, typer.Option(help="The device that calls are for.")]
 
 
 def libs(
     check: Annotated[
-        Path | None, typer.Option(help="Validate this description (or its folder), and no more.")
+        Path | None, typer.Option(help="Read this description (or its folder) and what it names.")
     ] = None,
+    run: Annotated[
+        bool,
+        typer.Option("--import", help="With --check: also import what it names, and probe."),
+    ] = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Show the kernel libraries: where each comes from, its version, or why it is absent."""
+    """Show the kernel libraries: where each comes from, its version, or why it is absent.
+
+    With --check, a description is read, and the modules that it names are parsed; none is run.
+    The exit code is 1 where there are problems.
+    """
     with errors(debug):
-        if check is not None:
-            library, invokers = validate(check)
-            row = _library_dict(library, len(invokers))
-            if as_json:
-                print_json(row)
-            else:
-                print_lines(_checked_lines(row))
-            return
-        data = libraries_dict()
+        if run and check is None:
+            raise InputError("--import belongs to --check FILE")
+        data = libraries_dict() if check is None else checked_dict(validate(check, run))
         if as_json:
             print_json(data)
         else:
-            print_lines(_library_lines(data))
+            print_lines(_library_lines(data) if check is None else _checked_lines(data))
+        if data["problems"]:
+            raise typer.Exit(1)
 
 
 def ops(
@@ -91,28 +97,55 @@ def dispatcher(
 def libraries_dict() -> dict[str, Any]:
     """All libraries, best first, with what is wrong: problems and ties."""
     found = registry()
+    problems, rows = list(found.problems), []
+    for one in sorted(found.libraries.values(), key=lambda one: (-one.priority, one.name)):
+        version, fault = _version(one)
+        problems += [(one.origin, fault)] * bool(fault)
+        row = _library_dict(one.description, one, version)
+        row["invokers"] = sum(info.library == one.name for info in found.invokers.values())
+        rows.append(row | {"unused": found.why_unused(one, owes_invokers=not one.transforms)})
     return {
-        "libraries": [
-            _library_dict(one, sum(info.library == one.name for info in found.invokers.values()))
-            for one in sorted(found.libraries.values(), key=lambda one: (-one.priority, one.name))
-        ],
-        "problems": [{"origin": origin, "error": text} for origin, text in found.problems],
+        "libraries": rows,
+        "problems": [{"origin": origin, "error": text} for origin, text in problems],
         "ties": found.ties(),
     }
 
 
-def _library_dict(library: RegisteredLibrary, operators: int) -> dict[str, Any]:
+def checked_dict(checked: Checked) -> dict[str, Any]:
+    """What is known of a description; what only running it would tell is None."""
+    version, fault = _version(checked.library)
+    row = _library_dict(checked.description, checked.library, version)
+    return row | {
+        "invokers": checked.invokers,
+        "imported": checked.library is not None,
+        "problems": [*checked.problems, *[fault] * bool(fault)],
+        "unused": checked.unused,
+        "not_run": checked.not_run,
+    }
+
+
+def _version(library: RegisteredLibrary | None) -> tuple[str, str]:
+    """What a library says of itself, and what is wrong where it cannot."""
+    try:
+        return (library.version() if library else ""), ""
+    except VTensorError as error:
+        return "", str(error)
+
+
+def _library_dict(
+    description: Description, library: RegisteredLibrary | None, version: str
+) -> dict[str, Any]:
+    absent = library.absent if library else ""
     return {
-        "name": library.name,
-        "priority": library.priority,
-        "devices": list(library.devices),
-        "available": not library.absent,
-        "absent": library.absent or None,
-        "version": library.version() or None,
-        "origin": library.origin,
-        "description": str(library.description.file),
-        "handlers": dict(library.description.handlers),
-        "invokers": operators,
+        "name": description.name,
+        "priority": description.priority,
+        "devices": list(description.devices),
+        "available": not absent if library else None,
+        "absent": absent or None,
+        "version": version or None,
+        "origin": library.origin if library else "not registered",
+        "description": str(description.file),
+        "handlers": dict(description.handlers),
     }
 
 
@@ -170,6 +203,8 @@ def _library_lines(data: dict[str, Any]) -> Iterator[Line]:
         text = f"  priority {row['priority']}, on {devices}, {row['invokers']} invokers"
         yield Line("", text)
         yield Line("note", f"  {row['origin']}: {row['description']}")
+        for reason in row["unused"]:
+            yield Line("ref", f"  never used: {reason}")
     for problem in data["problems"]:
         yield Line("ref", f"problem with {problem['origin']}: {problem['error']}")
     for tie in data["ties"]:
@@ -177,12 +212,24 @@ def _library_lines(data: dict[str, Any]) -> Iterator[Line]:
 
 
 def _checked_lines(row: dict[str, Any]) -> Iterator[Line]:
-    yield Line("head", f"{row['description']}: library {row['name']} is well described")
-    state = f"absent: {row['absent']}" if row["absent"] else row["version"] or "available"
-    yield Line("ref" if row["absent"] else "", f"  here: {state}")
+    count = len(row["problems"])
+    state = f"has {count} problem{'s' * (count > 1)}" if count else "is well described"
+    yield Line("head", f"{row['description']}: library {row['name']} {state}")
+    for problem in row["problems"]:
+        yield Line("ref", f"  problem: {problem}")
+    for reason in row["unused"]:
+        yield Line("ref", f"  never used: {reason}")
+    if row["imported"]:
+        here = f"absent: {row['absent']}" if row["absent"] else row["version"] or "available"
+        yield Line("ref" if row["absent"] else "", f"  here: {here}")
     handlers = ", ".join(row["handlers"]) or "none"
     yield Line("", f"  priority {row['priority']}, handlers: {handlers}")
-    yield Line("", f"  {row['invokers']} invokers come with it; nothing was registered")
+    did = "registered" if row["imported"] else "imported"
+    yield Line("", f"  {row['invokers']} invokers come with it; nothing was {did}")
+    for text in row["not_run"]:
+        yield Line("note", f"  not run: {text}")
+    if row["not_run"]:
+        yield Line("note", "  --import runs it" + " once there are no problems" * (count > 0))
 
 
 def _operator_lines(rows: list[dict[str, Any]]) -> Iterator[Line]:

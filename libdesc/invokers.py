@@ -1,0 +1,125 @@
+"""What ``@invoker`` registers, and what must hold of it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from vtensor.dtype import ITEMSIZE
+from vtensor.errors import DTypeError, LibraryError
+from vtensor.failures import place_of
+from vtensor.operators import OPERATORS, OperatorInfo
+
+#: Returns what it would call, a Routine or several in order; None where it does all itself.
+InvokerFunction = Callable[..., object]
+When = Callable[..., bool | str]
+
+
+@dataclass(frozen=True, eq=False)
+class InvokerInfo:
+    """A registered invoker.
+
+    Attributes:
+        dtypes: element types that it takes, by role or, under ``""``, for every operand.
+        when: a condition on ``(op, *operands)``; text is the reason for declining.
+        priority: overrides the library's for this operator.
+        python: it computes in Python and becomes a call-back step.
+        inplace: roles of inputs, over any of which it may write its first output.
+    """
+
+    op: str
+    library: str
+    device: str
+    function: InvokerFunction
+    dtypes: Mapping[str, frozenset[str]]
+    when: When | None
+    priority: int | None
+    python: bool
+    file: str
+    line: int
+    inplace: tuple[str, ...] = ()
+
+
+def make_invoker(
+    op: str,
+    library: str,
+    device: str,
+    function: InvokerFunction,
+    dtypes: Sequence[str] | Mapping[str, Sequence[str]] | None,
+    when: When | None,
+    priority: int | None,
+    python: bool,
+    inplace: Sequence[str],
+) -> InvokerInfo:
+    """An invoker from what ``@invoker`` was told.
+
+    Raises:
+        LibraryError: something of it is not what it must be.
+        DTypeError: an element type does not exist.
+    """
+    who = f"invoker of {op} on {library}"
+    if not inspect.isfunction(function):
+        raise LibraryError(f"{who}: {function!r} is no function: write def ... below @invoker(...)")
+    place = place_of(function)
+    for key, value in (("op", op), ("library", library), ("device", device)):
+        if not isinstance(value, str):
+            raise LibraryError(f"{who}: {key}={value!r} must be a name ({place})")
+    if priority is not None and (not isinstance(priority, int) or isinstance(priority, bool)):
+        raise LibraryError(f"{who}: priority={priority!r} must be an integer ({place})")
+    if when is not None and not callable(when):
+        raise LibraryError(f"{who}: when={when!r} must be a function of (op, *operands) ({place})")
+    if isinstance(inplace, str):
+        raise LibraryError(f"{who}: inplace={inplace!r} must be roles in a list ({place})")
+    file = inspect.getsourcefile(function) or ""
+    types = _types(dtypes, who, place)
+    line = function.__code__.co_firstlineno
+    roles = tuple(inplace)
+    return InvokerInfo(
+        op, library, device, function, types, when, priority, python, file, line, roles
+    )
+
+
+def _types(
+    dtypes: Sequence[str] | Mapping[str, Sequence[str]] | None, who: str, place: str
+) -> dict[str, frozenset[str]]:
+    rows = dtypes if isinstance(dtypes, Mapping) else {} if dtypes is None else {"": dtypes}
+    for row in rows.values():
+        if isinstance(row, str):
+            raise DTypeError(f"{who}: dtypes: {row!r} must be element types in a list ({place})")
+    types = {role: frozenset(row) for role, row in rows.items()}
+    unknown = sorted(frozenset().union(*types.values()) - ITEMSIZE.keys(), key=str)
+    if unknown:
+        raise DTypeError(
+            f"{who}: dtypes {', '.join(map(repr, unknown))} are unknown;"
+            f" there are {', '.join(ITEMSIZE)} ({place})"
+        )
+    return types
+
+
+def fault_of(info: InvokerInfo) -> str:
+    """What of an invoker does not fit its operator; empty where it fits, or there is none."""
+    operator = OPERATORS.get(info.op)
+    if operator is None:
+        return ""
+    roles = (*operator.inputs, *operator.outputs)
+    wrong = sorted({*info.dtypes} - {"", "post", *roles}) + sorted(
+        {*info.inplace} - {*operator.inputs}
+    )
+    if wrong:
+        names = ", ".join(map(repr, wrong))
+        where = "dtypes and inplace name" if len(wrong) > 1 else "dtypes or inplace names"
+        return f"{where} {names}; the operands of {info.op} are {', '.join(roles)}"
+    return _arity_fault(info, operator)
+
+
+def _arity_fault(info: InvokerInfo, operator: OperatorInfo) -> str:
+    code = inspect.unwrap(info.function).__code__
+    if operator.many or code.co_flags & inspect.CO_VARARGS:
+        return ""
+    wanted = ["ctx", "op", *operator.inputs, *operator.outputs]
+    least = code.co_argcount - len(info.function.__defaults__ or ())
+    if least <= len(wanted) <= code.co_argcount:
+        return ""
+    takes = ", ".join(code.co_varnames[: code.co_argcount])
+    return f"it takes ({takes}), and is called with ({', '.join(wanted)})"

@@ -1,0 +1,240 @@
+"""What a module's text says of its functions: it is parsed, never run."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import Any
+
+from libdesc.load import file_beside
+from vtensor.errors import DescriptionError
+
+#: How many ``from ... import`` lines are followed to a function's definition.
+HOPS = 8
+
+
+@dataclass(frozen=True)
+class Defined:
+    """A name that a module's text defines.
+
+    Attributes:
+        arguments: what it takes, where it is a plain function.
+        doubt: why only running the module would tell more; empty where the text says it all.
+        fault: why it cannot be called; empty where it can, as far as the text says.
+    """
+
+    place: str
+    arguments: ast.arguments | None = None
+    doubt: str = ""
+    fault: str = ""
+
+    @property
+    def signature(self) -> str:
+        """Its parameters, as they are written."""
+        return f"({ast.unparse(self.arguments) if self.arguments else '...'})"
+
+    def takes(self, count: int) -> bool:
+        """True when it can be called with this many positional arguments."""
+        given = self.arguments
+        if given is None:
+            return True
+        named = len(given.posonlyargs) + len(given.args)
+        most = sys.maxsize if given.vararg else named
+        return named - len(given.defaults) <= count <= most and None not in given.kw_defaults
+
+
+@dataclass(frozen=True)
+class InvokerLine:
+    """An ``invoker(...)`` in a module's text; None where only running it would tell the value."""
+
+    place: str
+    op: str | None
+    library: str | None
+    device: str | None
+    dtypes: tuple[str, ...] = ()
+    function: Defined | None = None
+
+
+def module_file(name: str, description: Path) -> Path | None:
+    """The Python file of a module, found without importing anything; None where it is compiled.
+
+    Raises:
+        DescriptionError: there is no such module.
+    """
+    if name.startswith("."):
+        return file_beside(name, description)
+    spec = _spec(name)
+    if spec is None:
+        raise DescriptionError(f"{description}: there is no module {name!r} where Python looks")
+    origin = Path(spec.origin or "")
+    return origin if origin.suffix == ".py" and origin.is_file() else None
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    """As ``importlib.util.find_spec``, which would import the packages around the module."""
+    path: list[str] | None = None
+    spec = None
+    whole = ""
+    for part in name.split("."):
+        if whole and path is None:
+            return None
+        whole = f"{whole}.{part}" if whole else part
+        found = (finder.find_spec(whole, path) for finder in sys.meta_path)
+        spec = next((one for one in found if one is not None), None)
+        if spec is None:
+            return None
+        inside = spec.submodule_search_locations
+        path = None if inside is None else list(inside)
+    return spec
+
+
+@cache
+def _parsed(file: Path, changed: int) -> ast.Module:  # noqa: ARG001  # a file that changed is another
+    return ast.parse(file.read_bytes(), str(file))
+
+
+def parsed(file: Path) -> ast.Module:
+    """A module's text as a tree.
+
+    Raises:
+        SyntaxError, ValueError, OSError: it does not parse, or cannot be read.
+    """
+    return _parsed(file, file.stat().st_mtime_ns)
+
+
+def find_function(file: Path, function: str, module: str = "", hops: int = HOPS) -> Defined | None:
+    """What a module's text says of a function; None where it has none of that name.
+
+    Args:
+        module: the module's dotted name, from which its relative imports go out.
+    """
+    found, doubt = None, ""
+    for line in _statements(parsed(file).body):
+        if isinstance(line, ast.ImportFrom):
+            names = {alias.asname or alias.name: alias.name for alias in line.names}
+            if "*" in names:
+                doubt = f"{file}:{line.lineno} imports everything that there is elsewhere"
+            elif function in names:
+                found = _imported(file, line, names[function], module, hops)
+        elif function in _defined(line):
+            found = _definition(file, line)
+        elif "__getattr__" in _defined(line):
+            doubt = f"{file}:{line.lineno} makes names as they are asked for"
+    return found or (Defined(str(file), doubt=doubt) if doubt else None)
+
+
+def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """The lines of a module's own level, in whatever ``if`` or ``try`` they stand."""
+    for line in body:
+        yield line
+        if isinstance(line, (ast.If, ast.Try, ast.With, ast.For, ast.While)):
+            blocks = [line.body, getattr(line, "orelse", []), getattr(line, "finalbody", [])]
+            blocks += [handler.body for handler in getattr(line, "handlers", [])]
+            for block in blocks:
+                yield from _statements(block)
+
+
+def _defined(line: ast.stmt) -> set[str]:
+    """The names that a line defines."""
+    if isinstance(line, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return {line.name}
+    if isinstance(line, ast.Import):
+        return {alias.asname or alias.name for alias in line.names}
+    if isinstance(line, ast.AnnAssign) and line.value is None:
+        return set()
+    targets = line.targets if isinstance(line, ast.Assign) else [getattr(line, "target", None)]
+    return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+def _definition(file: Path, line: ast.stmt) -> Defined:
+    place = f"{file}:{line.lineno}"
+    if isinstance(line, ast.AsyncFunctionDef):
+        return Defined(place, fault="is an async function, which is not awaited")
+    if isinstance(line, ast.FunctionDef):
+        if line.decorator_list:
+            return Defined(place, doubt=f"{place} is decorated")
+        return Defined(place, line.args)
+    if isinstance(line, ast.Import):
+        return Defined(place, fault="is a module, no function")
+    value = getattr(line, "value", None)
+    if isinstance(value, ast.Lambda):
+        return Defined(place, value.args)
+    if isinstance(value, (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.JoinedStr)):
+        return Defined(place, fault="is no function")
+    return Defined(place, doubt=f"{place} makes it as it runs")
+
+
+def _imported(file: Path, line: ast.ImportFrom, name: str, module: str, hops: int) -> Defined:
+    """The definition behind a ``from ... import``."""
+    place = f"{file}:{line.lineno}"
+    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    for _ in range(line.level - 1):
+        package = package.rpartition(".")[0]
+    target = ".".join(filter(None, [package if line.level else "", line.module or ""]))
+    doubt = Defined(place, doubt=f"{place} imports it from elsewhere")
+    if not hops or (line.level and not package):
+        return doubt
+    try:
+        source = module_file(target, file)
+        return (source and find_function(source, name, target, hops - 1)) or doubt
+    except (DescriptionError, SyntaxError, ValueError, OSError):
+        return doubt
+
+
+def invoker_lines(file: Path) -> list[InvokerLine]:
+    """Every ``invoker(...)`` in a module's text."""
+    tree = parsed(file)
+    texts: dict[str, Any] = {}
+    names = {"invoker"}
+    for line in _statements(tree.body):
+        if isinstance(line, ast.Assign) and isinstance(line.value, ast.Constant):
+            texts.update(dict.fromkeys(_defined(line), line.value.value))
+        if isinstance(line, ast.ImportFrom):
+            names |= {a.asname or a.name for a in line.names if a.name == "invoker"}
+    decorated = {
+        id(line.decorator_list[0]): Defined(f"{file}:{line.lineno}", line.args)
+        for line in ast.walk(tree)
+        if isinstance(line, ast.FunctionDef) and len(line.decorator_list) == 1
+    }
+    return [
+        _invoker_line(file, node, texts, decorated.get(id(node)))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and (node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", ""))
+        in names
+    ]
+
+
+def _invoker_line(
+    file: Path, node: ast.Call, texts: dict[str, Any], function: Defined | None
+) -> InvokerLine:
+    given = {one.arg: one.value for one in node.keywords if one.arg}
+    named = node.args[0] if node.args else given.get("op")
+    device = _text(given["device"], texts) if "device" in given else "cpu"
+    place = f"{file}:{node.lineno}"
+    op, library = _text(named, texts), _text(given.get("library"), texts)
+    return InvokerLine(place, op, library, device, _dtypes(given.get("dtypes")), function)
+
+
+def _text(node: ast.expr | None, texts: dict[str, Any]) -> str | None:
+    value = texts.get(node.id) if isinstance(node, ast.Name) else getattr(node, "value", None)
+    return value if isinstance(value, str) else None
+
+
+def _dtypes(node: ast.expr | None) -> tuple[str, ...]:
+    """The element types that are written out."""
+    return tuple(
+        one.value
+        for part in ([] if node is None else _values(node))
+        for one in ast.walk(part)
+        if isinstance(one, ast.Constant) and isinstance(one.value, str)
+    )
+
+
+def _values(node: ast.expr) -> list[ast.expr]:
+    return node.values if isinstance(node, ast.Dict) else [node]

@@ -1,0 +1,102 @@
+"""What ``@operator`` was told, checked: a typo is an error there, not at the first call."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing
+from collections.abc import Mapping, Sequence
+
+from vtensor.dims import DimSpec, product_source
+from vtensor.errors import DimError, GraphError, did_you_mean
+
+
+def parsed_dims(name: object, dims: object, parameters: Sequence[str]) -> dict[str, DimSpec]:
+    """The rows of dims by role, without the stars of roles.
+
+    Args:
+        parameters: those of ``compute``, without ``self``; the first is to be the context.
+
+    Raises:
+        GraphError: the name or ``dims`` is not of the form that it must have, or the roles and
+            ``compute`` disagree.
+        DimError: a row is none.
+    """
+    if not isinstance(name, str) or not name.isidentifier():
+        raise GraphError(f"operator {name!r}: its name must be an identifier, such as 'HardSwish'")
+    if not isinstance(dims, Mapping) or not all(isinstance(row, str) for row in dims.values()):
+        raise GraphError(
+            f"operator {name}: dims={dims!r} must be a row of names by role: {{'x': 'N C', ...}}"
+        )
+    inputs = set(parameters[1:])
+    if not inputs <= set(dims):
+        hints = "".join(did_you_mean(role, set(dims) - inputs) for role in inputs - set(dims))
+        raise GraphError(f"operator {name}: dims say nothing of {inputs - set(dims)}{hints}")
+    if not parameters or parameters[0] in dims:
+        got = ", ".join(["self", *parameters])
+        raise GraphError(f"operator {name}: compute({got}) must be compute(self, ctx, ...)")
+    if not set(dims) - inputs:
+        raise GraphError(
+            f"operator {name}: dims name no output, only {', '.join(dims)}, which compute takes"
+        )
+    specs = {}
+    for role, row in dims.items():
+        try:
+            specs[role.removeprefix("*")] = DimSpec.parse(row)
+        except DimError as error:
+            raise DimError(f"operator {name}: dims of {role}: {error}") from None
+    return specs
+
+
+def check_equal(
+    name: str, cls: type, equal: Sequence[tuple[str, str]], specs: Mapping[str, DimSpec]
+) -> None:
+    """See that both sides of each equality speak of roles, dims and parameters that there are.
+
+    Raises:
+        GraphError: one does not.
+    """
+    for pair in equal:
+        if not (
+            isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(p, str) for p in pair)
+        ):
+            raise GraphError(
+                f"operator {name}: equal={equal!r} must be pairs of products: [('x.C', 'w.I')]"
+            )
+        for side in pair:
+            try:
+                product_source(side)
+            except DimError as error:
+                raise GraphError(f"operator {name}: equal: {error}") from None
+            for factor in side.split("*"):
+                fault = _fault(cls, factor.strip(), specs)
+                if fault:
+                    raise GraphError(f"operator {name}: equal: {side!r}: {fault}")
+
+
+def _fault(cls: type, factor: str, specs: Mapping[str, DimSpec]) -> str:
+    """Why there is no such factor; empty where there is."""
+    if match := re.fullmatch(r"([^\W\d]\w*)\.(\w+)", factor):
+        role, dim = match.groups()
+        if role not in specs:
+            return f"there is no role {role!r}; roles are {', '.join(specs)}"
+        if not specs[role].open and dim not in specs[role].names:
+            return f"{role} has no dim {dim!r}; its dims are {' '.join(specs[role].names)}"
+        return ""
+    fields = [one.name for one in dataclasses.fields(cls)]
+    if factor.isdigit() or factor in fields or hasattr(cls, factor):
+        return ""
+    return f"there is no parameter {factor!r}; parameters are {', '.join(fields) or 'none'}"
+
+
+def check_annotations(name: str, cls: type) -> None:
+    """See that the types of the parameters are known while the operator is registered.
+
+    Raises:
+        GraphError: one is not.
+    """
+    try:
+        typing.get_type_hints(cls)
+    except (NameError, TypeError, AttributeError, SyntaxError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise GraphError(f"operator {name}: the type of a parameter is not known: {what}") from None
