@@ -11,6 +11,7 @@ from libdesc.registry import registry
 from ptensor.layout import Layout
 from vtensor.dims import dim_names
 from vtensor.errors import DimError, InputError
+from vtensor.exact import exact
 from vtensor.frontends.arrays import from_array
 from vtensor.graph import Graph
 from vtensor.operators import OperatorInfo, info_of
@@ -172,7 +173,7 @@ def _session(
     shapes = tuple((role, one.dtype, tuple(one.dims.items())) for role, one in tensors.items())
     try:
         among = None if libraries is None else tuple(libraries)
-        key = (op, type(op), threads, registry().version, among, pin, shapes, as_tensors)
+        key = (exact(op), threads, registry().version, among, pin, shapes, as_tensors)
         with _lock:
             if key in _sessions:
                 _sessions.move_to_end(key)
