@@ -259,9 +259,11 @@ class Plan:
         memory = places(self.own, wanted, given, fed)
         bindings = [*fed, *memory.memory]
         self.replay(bindings, **how)
-        return [
-            one.result(bindings, one.name in memory.names, given.get(one.name)) for one in wanted
-        ]
+        here, results = set(memory.names), list[Result]()
+        for one in wanted:
+            results.append(one.result(bindings, one.name in here, given.get(one.name)))
+            here.discard(one.name)  # wanted again, it is a copy
+        return results
 
     def replay(
         self, bindings: Sequence[Array], times: Array | None = None, one_by_one: bool = False
