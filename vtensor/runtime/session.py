@@ -23,7 +23,7 @@ from resolver.check import check
 from resolver.evaluate import resolve
 from resolver.extend import extend
 from vtensor.dtype import numpy_dtype
-from vtensor.errors import InputError, SessionClosedError, ValuesNeededError
+from vtensor.errors import InputError, SessionClosedError, ValuesNeededError, VTensorError
 from vtensor.frontends.values import LIMIT_ELEMENTS
 from vtensor.graph import Graph
 from vtensor.runtime.binding import Binding, bind
@@ -529,7 +529,12 @@ class Session:
         made = plan(self._settings)
         if self._settings.clock is None:
             return made
-        best, (tuned, plain) = fastest([made, plan(Settings())])
+        untuned = plan(Settings())
+        try:
+            best, (tuned, plain) = fastest([made, untuned])
+        except VTensorError as error:
+            _log.warning("%s: plans cannot be timed, so it stays without: %s", graph.name, error)
+            return untuned
         if best is not made:
             _log.warning(KEPT, graph.name, plain / 1e6, tuned / 1e6)
         return best
