@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from ptensor.layout import Layout
 from vtensor.dims import dim_names
 from vtensor.errors import DimError, InputError
 from vtensor.exact import exact
+from vtensor.forks import process_lock
 from vtensor.frontends.arrays import from_array
 from vtensor.graph import Graph
 from vtensor.operators import OperatorInfo, info_of
@@ -23,7 +23,7 @@ from vtensor.tensor import VTensor
 SESSIONS_KEPT = 32
 
 _sessions: OrderedDict[Hashable, Session] = OrderedDict()
-_lock = threading.Lock()
+_lock = process_lock()
 
 Names = str | Sequence[str]
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from vtensor.errors import InputError, SessionClosedError
+from vtensor.forks import process_lock
 from vtensor.runtime.processors import available_threads
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Executor:
         team: the thread; for programs, which need no Python around them.
     """
 
-    _lock = threading.Lock()
+    _lock = process_lock()
     _by_budget: dict[tuple[int, int], Executor] = {}  # noqa: RUF012  # shared on purpose
     _spare: dict[tuple[int, int], list[Executor]] = {}  # noqa: RUF012  # idle, by the same key
     _awaited: dict[Executor, Executor] = {}  # noqa: RUF012  # whose thread waits for whose
@@ -72,11 +73,6 @@ class Executor:
             if key not in cls._by_budget:
                 cls._by_budget[key] = cls(budget)
             return cls._by_budget[key]
-
-    @classmethod
-    def _forked(cls) -> None:
-        """In a child: whoever held the lock at the fork is not there."""
-        cls._lock = threading.Lock()
 
     def run(self, function: Callable[[], T]) -> T:
         """Run a function on the executor's thread, in the caller's context, and wait for it.
@@ -158,10 +154,6 @@ class Executor:
                 return server.team.run(program, bindings, times)
         except self._stopped as error:
             raise _over(error) from error
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=Executor._forked)
 
 
 def _over(error: Exception) -> SessionClosedError:
