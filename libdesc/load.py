@@ -37,9 +37,10 @@ def handler(description: Description, key: str) -> Handler | None:
         module = import_module(module_name, description.file)
         found = getattr(module, function)
     except Exception as error:  # whatever a stranger's module raises while it is imported
+        why = str(error).removeprefix(f"{description.file}: ")
+        why = why if isinstance(error, DescriptionError) else f"{type(error).__name__}: {why}"
         raise DescriptionError(
-            f"{description.file}: library.{key} = {text!r} does not import: "
-            f"{type(error).__name__}: {error}"
+            f"{description.file}: library.{key} = {text!r} does not import: {why}"
         ) from error
     if not callable(found):
         raise DescriptionError(f"{description.file}: library.{key} = {text!r} is no function")
@@ -56,7 +57,7 @@ def import_module(name: str, beside: Path) -> Any:
         return sys.modules[unique]
     spec = importlib.util.spec_from_file_location(unique, file)
     if spec is None or spec.loader is None or not file.is_file():
-        raise DescriptionError(f"{beside}: {name} names no file beside it: {file}")
+        raise DescriptionError(f"{beside}: {name} names no file beside it, {file.name}")
     module = importlib.util.module_from_spec(spec)
     sys.modules[unique] = module
     try:

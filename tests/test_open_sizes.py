@@ -146,5 +146,5 @@ def test_what_an_open_size_can_do() -> None:
     assert copy.deepcopy(n) == pickle.loads(pickle.dumps(n)) == n
     assert {n: 1}[OpenSize.of("N", factor=2)] == 1
     assert n != 2
-    assert 2 != n
+    assert n != 2
     assert not hasattr(n, "nothing")

@@ -13,6 +13,7 @@ from vtensor.operators import Context, info_of, label_of, run_compute
 from vtensor.sizes import OpenSize, closed, open_names
 from vtensor.tensor import Option, VTensor
 from vtensor.text import graph_lines, parse_graph
+from vtensor.wording import counted
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -352,7 +353,7 @@ class Graph:
         return f"{stem}:{index}"
 
     def __repr__(self) -> str:
-        return f"<Graph {self.name!r} of {len(self.nodes)} nodes>"
+        return f"<Graph {self.name!r} of {counted(len(self.nodes), 'node')}>"
 
     def __str__(self) -> str:
         return "\n".join(graph_lines(self))

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from vtensor.errors import DimError
 
-
 # C code takes the value of a subclass of int without asking: range(n), np.zeros(n), 1 | n.
 if TYPE_CHECKING:
     _Integer = int
@@ -47,7 +46,7 @@ class OpenSize(_Integer):
         """The number, once the names' sizes are known."""
         return self.factor * prod(sizes[name] for name in self.names)
 
-    def __mul__(self, other: int) -> int:
+    def __mul__(self, other: Any) -> int:
         if isinstance(other, OpenSize):
             return OpenSize.of(*self.names, *other.names, factor=self.factor * other.factor)
         if not isinstance(other, Integral):

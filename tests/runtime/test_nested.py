@@ -1,4 +1,4 @@
-"""Runs inside of runs: call-back steps and callbacks that run sessions, in a process of their own."""
+"""Runs inside of runs: call-back steps and callbacks that run sessions."""
 
 from __future__ import annotations
 

@@ -28,7 +28,10 @@ def max_bytes_of(given: int | None) -> int:
     if given is None:
         return max(1, available_memory() * 3 // 4)
     if not isinstance(given, int) or isinstance(given, bool) or given < 1:
-        raise InputError(f"max_bytes={given!r} must be an integer of at least 1, or None")
+        raise InputError(
+            f"max_bytes={given!r} (--max-bytes on the command line) must be an integer of at "
+            "least 1, or None"
+        )
     return given
 
 
@@ -58,7 +61,8 @@ def ran_out(error: MemoryError) -> BudgetError:
     """The typed error."""
     return BudgetError(
         f"memory ran out before the budget did: {error}\n  to fix: give a smaller "
-        "max_bytes=, which refuses before memory is taken, or smaller inputs"
+        "max_bytes= (--max-bytes on the command line), which refuses before memory is taken, or "
+        "smaller inputs"
     )
 
 

@@ -149,7 +149,8 @@ class Session:
         names = pass_names(optimize)  # a wrong level is an error before anything is loaded
         if tune and not (objective == "shared" and MEASURED in names):
             raise InputError(
-                f"tune=True needs the pass {MEASURED!r}, and sets the objective itself"
+                f"tune=True (--tune on the command line) needs the pass {MEASURED!r}, and sets the "
+                "objective itself"
             )
         if not (progress is None or callable(progress)):
             raise InputError(f"progress={progress!r} must take a node's name, or be None")
