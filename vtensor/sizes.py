@@ -51,7 +51,7 @@ class OpenSize(_Integer):
             return OpenSize.of(*self.names, *other.names, factor=self.factor * other.factor)
         if not isinstance(other, Integral):
             self._needed()
-        return OpenSize.of(*self.names, factor=self.factor * other) if other != 0 else 0
+        return OpenSize.of(*self.names, factor=self.factor * int(other)) if other != 0 else 0
 
     __rmul__ = __mul__
 

@@ -67,10 +67,7 @@ class Executor:
         """
         budget = available_threads() if threads is None else threads
         if not isinstance(budget, int) or isinstance(budget, bool) or not 1 <= budget <= LIMIT:
-            raise InputError(
-                f"threads={threads!r} (--threads on the command line) must be an integer from 1 to "
-                f"{LIMIT}, or None"
-            )
+            raise InputError(f"threads={threads!r} must be an integer from 1 to {LIMIT}, or None")
         with cls._lock:
             key = (os.getpid(), budget)  # a forked child has none of its parent's threads
             if key not in cls._by_budget:
