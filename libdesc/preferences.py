@@ -121,7 +121,7 @@ def _order(libraries: Sequence[str] | None, barred: tuple[str, ...]) -> tuple[st
         raise InputError(f"libraries={libraries!r} is no list of names; {listed}")
     names = (libraries,) if isinstance(libraries, str) else tuple(libraries)
     if not names:
-        raise InputError(f"libraries is empty; {listed}")
+        raise InputError(f"libraries= (--libraries on the command line) is empty; {listed}")
     for name in names:
         _check_library("libraries:", name)
         if name in barred:

@@ -32,6 +32,7 @@ from libdesc.schema import Description
 from libdesc.unused import why_unused
 from ptensor.libraries import LIBRARIES
 from vtensor.errors import DescriptionError, LibraryError, VTensorError, did_you_mean
+from vtensor.forks import process_lock
 from vtensor.operators import OPERATORS
 
 _log = logging.getLogger("vtensor.libraries")
@@ -46,9 +47,9 @@ class Registry:
     problems: list[tuple[str, str]] = field(default_factory=list)
     version: int = 0
     filled: bool = False
-    lock: threading.RLock = field(default_factory=threading.RLock)
+    lock: threading.RLock = field(default_factory=process_lock)
     #: Held while the registry is filled, which imports modules: never taken while ``lock`` is held.
-    filling: threading.RLock = field(default_factory=threading.RLock)
+    filling: threading.RLock = field(default_factory=lambda: process_lock(0))
 
     def add_library(self, library: RegisteredLibrary) -> None:
         """Register; the name must be free."""
@@ -101,21 +102,22 @@ class Registry:
 _registry = Registry()
 
 
-_is_filling = False
+#: The thread that fills the registry; in a forked child it may be one that is not there.
+_filler = 0
 
 
 def registry() -> Registry:
     """The registry, filled; another thread waits until it is, what fills it sees it half full."""
-    global _is_filling
+    global _filler
     if not _registry.filled:
         with _registry.filling:
-            if not _registry.filled and not _is_filling:
-                _is_filling = True
+            if not _registry.filled and _filler != threading.get_ident():
+                _filler = threading.get_ident()
                 try:
                     _fill()
                     _registry.filled = True
                 finally:
-                    _is_filling = False
+                    _filler = 0
     return _registry
 
 

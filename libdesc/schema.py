@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vtensor.errors import DescriptionError
+from vtensor.wording import reason
 
 #: Keys of ``[library]``: the type of each, and whether it must be there.
 KEYS: dict[str, tuple[tuple[type, ...], bool, str]] = {
@@ -76,7 +77,7 @@ class Description:
         try:
             table = tomllib.loads(file.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
-            raise DescriptionError(f"{file}: cannot be read: {error}") from error
+            raise DescriptionError(f"{file}: cannot be read: {reason(error)}") from error
         except tomllib.TOMLDecodeError as error:
             raise DescriptionError(f"{file}: is no TOML: {error}") from error
         return cls.from_table(table, file)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from libdesc import eigen, invoker, onednn
@@ -35,7 +37,7 @@ def _write(node: NodeWriter, op: Pad) -> None:
     pads = {dim: (before, behind) for dim, before, behind in _pads(op)}
     rows = [pads.get(dim, (0, 0)) for dim in x.dims]
     told = [node.constant([*(row[0] for row in rows), *(row[1] for row in rows)])]
-    told += [node.constant(op.value, x.dtype)] if op.value else []
+    told += [] if _is_zero(op) else [node.constant(op.value, x.dtype)]
     node.emit("Pad", node.operand(x), *told, mode=op.mode)
 
 
@@ -95,8 +97,13 @@ def _pads(op: Pad) -> list[tuple[str, int, int]]:
     return list(zip(op.axes, op.pads[:half], op.pads[half:], strict=True))
 
 
+def _is_zero(op: Pad) -> bool:
+    """The constant has no bit set; -0.0 has one."""
+    return op.value == 0 and math.copysign(1, op.value) > 0
+
+
 def _zeros(op: Pad, x: VTensor, y: VTensor) -> bool | str:
-    if op.mode != "constant" or op.value != 0:
+    if op.mode != "constant" or not _is_zero(op):
         return f"puts zeros around, not {op.value if op.mode == 'constant' else op.mode}"
     return min(op.pads, default=0) >= 0 or "takes no elements away"
 

@@ -92,7 +92,9 @@ def pass_names(optimize: str | Sequence[str]) -> tuple[str, ...]:
             )
         return tuple(optimize)
     if optimize not in LEVELS:
-        raise InputError(f"optimize={optimize!r} is no level; levels are {', '.join(LEVELS)}")
+        raise InputError(
+            f"optimize={optimize!r} (--optimize) is no level; levels are {', '.join(LEVELS)}"
+        )
     return LEVELS[optimize]
 
 

@@ -23,6 +23,10 @@ from vtensor.tensor import VTensor
 if TYPE_CHECKING:
     from optimizer.timed import Clock
 
+#: The price of a Transform that has no time: more than any plan gains, so that a plan has one only
+#: where the resolver's own variants need it.
+UNTIMED_NS = 10**9
+
 #: What may need a Transform: a value, the layout in which it is made, and the one that is wanted.
 Edge = tuple[str, Layout, Layout]
 
@@ -131,9 +135,10 @@ class Problem:
         return sum(layout.nbytes(tensor.dims, tensor.dtype) for layout in (source, target))
 
     def ns(self, value: str, source: Layout, target: Layout) -> int:
-        """What a Transform of a value takes on this machine."""
+        """What a Transform of a value takes on this machine; ``UNTIMED_NS`` if it has no time."""
         assert self.clock is not None, "the objective time has a clock"
-        return self.clock.transform(self.value(value), LayoutChange(source, target))
+        found = self.clock.transform(self.value(value), LayoutChange(source, target))
+        return UNTIMED_NS if found is None else found
 
     def edges(
         self, chosen: Mapping[str, int], values: Iterable[str] | None = None

@@ -38,6 +38,8 @@ class Settings:
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
             known = ", ".join(OBJECTIVES)
-            raise InputError(f"objective={self.objective!r} is none; objectives are {known}")
+            raise InputError(
+                f"objective={self.objective!r} (--objective) is none; objectives are {known}"
+            )
         if (self.objective == "time") != (self.clock is not None):
             raise InputError("objective='time' and a clock go together: tune=True (--tune)")

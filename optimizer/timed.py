@@ -26,8 +26,8 @@ class Clock(Protocol):
     def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
         """Of a node as it is decided; None where that is not known."""
 
-    def transform(self, value: VTensor, change: LayoutChange) -> int:
-        """Of a value from one layout to the other."""
+    def transform(self, value: VTensor, change: LayoutChange) -> int | None:
+        """Of a value from one layout to the other; None where that is not known."""
 
 
 def timed_variants(resolution: Resolution, clock: Clock) -> Variants:

@@ -16,6 +16,7 @@ from ptensor.layout import Layout
 from resolver.evaluate import PartialEvaluation, Resolution
 from resolver.extended import OpNode
 from vtensor.errors import VTensorError
+from vtensor.exact import exact
 from vtensor.operators import run_compute
 from vtensor.tensor import VTensor
 
@@ -33,7 +34,7 @@ class Prober:
         rows = zip(values, given, strict=True)
         key = (
             node.op_name,
-            repr([node.op, *(follower.op for follower in node.followers)]),
+            exact((node.op, *(follower.op for follower in node.followers))),
             node.variant.library,
             tuple((tuple(v.dims.items()), v.dtype, v.constant, layout) for v, layout in rows),
         )

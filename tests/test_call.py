@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from libdesc.registry import registry
-from ops import Add, AvgPool, Concat, Conv2D, MaxPool, MaxPoolIndices, Relu
+from ops import Add, AvgPool, Concat, Conv2D, MaxPool, MaxPoolIndices, Relu, Times
 from resolver.evaluate import resolutions
 from tests.test_session import Arrayish, Dlpack
 from vtensor import VTensor, call, from_array
@@ -146,7 +146,7 @@ def test_faults_are_typed() -> None:
         call(Relu(), [1, 2])
     with pytest.raises(DTypeError):
         call(Relu(), np.array(["a"]))
-    with pytest.raises(GraphError, match="takes 1 inputs"):
+    with pytest.raises(GraphError, match="takes 1 input, 2 given"):
         call(Relu(), x, x)
     with pytest.raises(GraphError, match="takes 2 inputs"):
         call(Add())
@@ -165,3 +165,21 @@ def test_faults_are_typed() -> None:
         call(Relu(), x, threads=-3)
     with pytest.raises(InputError, match="is no list of names"):
         call(Relu(), x, libraries=3)  # type: ignore[arg-type]
+
+
+def test_parameters_that_compare_equal_are_still_others() -> None:
+    x = values(2, 3)
+    for factor in (0.0, -0.0, 0.0):
+        got = call(Times(factor), x, pin="numpy")
+        np.testing.assert_array_equal(np.signbit(got), np.signbit(x * np.float32(factor)))
+    x = np.array([2**53 + 1])
+    assert call(Times(1.0), x, pin="numpy")[0] == 2**53
+    assert call(Times(1), x, pin="numpy")[0] == 2**53 + 1
+
+
+def test_a_parameter_that_is_no_number_is_resolved_once() -> None:
+    x = values(2, 3)
+    call(Times(float("nan")), x)
+    before = resolutions()
+    assert np.isnan(call(Times(float("nan")), x)).all()
+    assert resolutions() == before

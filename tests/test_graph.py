@@ -9,7 +9,7 @@ import numpy as np
 import onnx.parser
 import pytest
 
-from ops import Add, Conv2D, Relu
+from ops import Add, Conv2D, MaxPoolIndices, Relu
 from vtensor import Graph, Session, VTensor
 from vtensor.errors import DimError, GraphError, InputError
 
@@ -64,6 +64,8 @@ def test_what_was_built_stays_built() -> None:
         lambda: graph.output(graph.values["x"], "y"),
         lambda: graph.constant(np.zeros((2, 2), np.float32), "O I h w"),
         lambda: graph.add(Conv2D(), graph.values["x"], graph.values["x"]),
+        lambda: graph.add(MaxPoolIndices((1, 1)), graph.values["x"], outputs=("a", "a")),
+        lambda: graph.add(MaxPoolIndices((1, 1)), graph.values["x"], name="a", outputs=("", "a")),
     ):
         with pytest.raises((GraphError, DimError)):
             wrong()

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import math
+import operator
+import pickle
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -73,10 +80,71 @@ def test_a_size_that_no_operator_takes_is_met_at_the_run() -> None:
             session.run(None, {"x": f32(3, 4)})
 
 
-@pytest.mark.parametrize(
-    "use", [lambda n: n + 1, lambda n: 1 + n, lambda n: n // 2, lambda n: n < 3, bool, int, abs]
-)
-def test_an_open_size_has_no_value(use: object) -> None:
-    assert callable(use)
-    with pytest.raises(DimError, match="open"):
-        use(OpenSize.of("N"))
+USES: dict[str, Callable[[Any], object]] = {
+    "n + 1": lambda n: n + 1,
+    "1 + n": lambda n: 1 + n,
+    "n // 2": lambda n: n // 2,
+    "divmod(7, n)": lambda n: divmod(7, n),
+    "2 ** n": lambda n: 2**n,
+    "n < 3": lambda n: n < 3,
+    "max(3, n)": lambda n: max(3, n),
+    "1 | n": lambda n: 1 | n,
+    "1 & n": lambda n: 1 & n,
+    "1 ^ n": lambda n: 1 ^ n,
+    "1 << n": lambda n: 1 << n,
+    "n >> 1": lambda n: n >> 1,
+    "1 >> n": lambda n: 1 >> n,
+    "~n": lambda n: ~n,
+    "+n": lambda n: +n,
+    "-n": lambda n: -n,
+    "2.5 * n": lambda n: 2.5 * n,
+    "n * 2.5": lambda n: n * 2.5,
+    "[0] * n": lambda n: [0] * n,
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "complex": complex,
+    "abs": abs,
+    "round": round,
+    "hex": hex,
+    "chr": chr,
+    "bytes": bytes,
+    "math.trunc": math.trunc,
+    "math.floor": math.floor,
+    "math.ceil": math.ceil,
+    "math.gcd": lambda n: math.gcd(n, 4),
+    "math.sqrt": math.sqrt,
+    "operator.index": operator.index,
+    "n.bit_length()": lambda n: n.bit_length(),
+    "n.real": lambda n: n.real,
+    "n.to_bytes": lambda n: n.to_bytes(2, "big"),
+    "format": lambda n: f"{n:04d}",
+    "%d": lambda n: "%d" % n,  # noqa: UP031  # what is tested
+    "range": range,
+    "row[n]": lambda n: [0, 1, 2][n],
+    "row[:n]": lambda n: [0, 1, 2][:n],
+    "enumerate": lambda n: list(enumerate("ab", n)),
+    "np.zeros": np.zeros,
+    "np.array": lambda n: np.array([n, 2]),
+    "reshape": lambda n: np.zeros(6).reshape(n),
+    "np.int64 + n": lambda n: np.int64(2) + n,
+    "array * n": lambda n: np.arange(3) * n,
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_an_open_size_has_no_value(use: str) -> None:
+    with pytest.raises(DimError, match=r"the size 2\*N is open .* give the input a size, not None"):
+        USES[use](OpenSize.of("N", factor=2))
+
+
+def test_what_an_open_size_can_do() -> None:
+    n = OpenSize.of("N", factor=2)
+    assert math.prod([3, n, 1]) == np.int64(3) * n == n * np.int64(3) == n * 3
+    assert n * 0 == 0
+    assert f"{n} {n:>4}" == "2*N  2*N"
+    assert copy.deepcopy(n) == pickle.loads(pickle.dumps(n)) == n
+    assert {n: 1}[OpenSize.of("N", factor=2)] == 1
+    assert n != 2
+    assert n != 2
+    assert not hasattr(n, "nothing")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from ops import Concat, Identity, Relu
+from ops import Concat, Identity, Relu, Reshape
 from ptensor import Layout
 from ptensor.dlpack import CPU, export
 from tests.test_session import image, network
@@ -298,3 +298,51 @@ def test_tensors_in_and_out_as_they_lie() -> None:
         for wrong in (from_array(image()[0], "C H W"), from_array(image().astype("f8"), "N C H W")):
             with pytest.raises(InputError, match="wanted is x"):
                 session.run(None, {"x": wrong})
+
+
+def passing() -> Graph:
+    """Relu of x, x as it is, x again, and x as one row."""
+    graph = Graph("passing")
+    x = graph.input("x", {"A": 4, "B": 4})
+    graph.output(graph.add(Relu(), x), "y")
+    for name in ("i", "j"):
+        graph.output(graph.add(Identity(), x), name)
+    graph.output(graph.add(Reshape((("F", 16),)), x), "t")
+    return graph
+
+
+#: Arrays to write to, in the memory of x and the four floats behind it.
+OVER: dict[str, Callable[[Array], dict[str, Array]]] = {
+    "y over x": lambda m: {"y": m[:16].reshape(4, 4)},
+    "y and i": lambda m: {"y": m[:16].reshape(4, 4), "i": np.empty((4, 4), np.float32)},
+    "i and y": lambda m: {"i": np.empty((4, 4), np.float32), "y": m[:16].reshape(4, 4)},
+    "y over a part of x": lambda m: {"y": m[4:].reshape(4, 4)},
+    "t over a part of x": lambda m: {"t": m[4:]},
+    "i over x in another order": lambda m: {"i": m[:16].reshape(4, 4).T},
+    "i over x": lambda m: {"i": m[:16].reshape(4, 4)},
+    "j over a part of x, backwards": lambda m: {"j": m[4:].reshape(4, 4)[::-1]},
+}
+
+
+@pytest.mark.parametrize("over", OVER)
+@pytest.mark.parametrize("wanted", [["y", "i", "j", "t"], ["t", "j", "i", "y"]], ids="".join)
+@pytest.mark.parametrize("library", ["numpy", "eigen"])
+def test_outputs_that_share_the_memory_of_an_overwritten_input(
+    over: str, wanted: list[str], library: str
+) -> None:
+    values = np.arange(-10, 10, dtype=np.float32)
+    x = values[:16].reshape(4, 4)
+    expected = {"y": np.maximum(x, 0), "i": x, "j": x, "t": x.reshape(-1)}
+    with Session(passing(), libraries=[library]) as session:
+        memory = values.copy()
+        given, out = memory[:16].reshape(4, 4), OVER[over](memory)
+        found = session.run(wanted, {"x": given}, out=out)
+        for name, have in zip(wanted, found, strict=True):
+            np.testing.assert_array_equal(have, expected[name], err_msg=name)
+        memory[:] = values
+        binding = session.bind({"x": given}, out)
+        for _ in range(2):
+            memory[:] = values
+            binding.run()
+            for name, want in expected.items():
+                np.testing.assert_array_equal(binding.outputs[name], want, err_msg=name)

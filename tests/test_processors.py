@@ -53,6 +53,15 @@ TREES: dict[str, tuple[str, dict[str, str], int]] = {
         {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"},
         UNLIMITED,
     ),
+    "version 1, the least around it, under another name": (
+        "4:cpu,cpuacct:/a/b\n",
+        {
+            f"cpu,cpuacct/{folder}cpu.cfs_{kind}_us": number
+            for folder, quota_us in (("a/b/", "800000"), ("a/", "300000"), ("", "-1"))
+            for kind, number in (("quota", quota_us), ("period", "100000"))
+        },
+        3,
+    ),
     "no numbers": ("0::/\n", {"cpu.max": "many\n"}, UNLIMITED),
 }
 

@@ -329,7 +329,7 @@ def test_the_command_prints_traces_and_draws(small: Path, tmp_path: Path) -> Non
     trace, svg = tmp_path / "out.json", tmp_path / "out.svg"
     ran = vtensor(small, "--runs", 2, "--threads", 1, "--trace", trace, "--svg", svg, "--top", 1)
     assert ran.exit_code == 0, ran.output
-    assert "median of 2 runs on 1 threads" in ran.stdout
+    assert "median of 2 runs on 1 thread" in ran.stdout
     assert re.search(r"machine: \d+ GFLOP/s", ran.stdout)
     assert "the slowest 1 of 2" in ran.stdout
     assert list(faults(json.loads(trace.read_text()))) == []

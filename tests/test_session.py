@@ -96,6 +96,13 @@ def test_outputs_come_in_the_order_asked_and_are_fresh(session: Session) -> None
     np.testing.assert_array_equal(y, kept)
     assert y.flags.writeable
     assert y.flags.c_contiguous
+    for names in (["y", "y"], ("last", "y", "y")):
+        *_, first, second = session.run(names, {"x": x})
+        assert not np.shares_memory(first, second)
+        np.testing.assert_array_equal(first, kept)
+        np.testing.assert_array_equal(second, kept)
+        *_, one, two = (tensor.numpy() for tensor in session.run_tensors(names, {"x": x}))
+        assert not np.shares_memory(one, two)
 
 
 def test_inputs_are_not_changed_and_may_be_read_only(session: Session) -> None:

@@ -193,6 +193,39 @@ def test_a_way_that_fails_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not any(step.tuned for step in session.plan.steps)
 
 
+def test_a_transform_that_fails_is_not_taken(
+    asked: Counter[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried = Counter[str]()
+
+    def fail(value: VTensor, change: LayoutChange, *_: object) -> int:
+        tried[f"{value.summary()} {change}"] += 1
+        raise NativeError("out of luck")
+
+    monkeypatch.setattr(tuning, "transform_ns", fail)
+    caplog.set_level("INFO", logger=tuning.__name__)
+    with Session(network(), threads=1) as plain, Session(network(), threads=1, tune=True) as tuned:
+        assert len(tuned.plan.conversions) <= len(plain.plan.conversions)
+    check_same(answer(network()), answer(network(), tune=True))
+    tried.clear()
+    caplog.clear()
+    Session(network(), threads=1, tune=True).close()
+    assert set(tried.values()) == {1}
+    assert sum("does not run as" in text for text in caplog.messages) == len(tried)
+
+
+def test_plans_that_cannot_be_timed(
+    asked: Counter[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: object) -> None:
+        raise NativeError("out of luck")
+
+    monkeypatch.setattr(sessions, "fastest", fail)
+    with Session(network(), threads=1, tune=True) as session:
+        assert not any(step.tuned for step in session.plan.steps)
+    assert "net: plans cannot be timed, so it stays without: out of luck" in caplog.messages
+
+
 @pytest.mark.parametrize(
     "options", [{"objective": "paper"}, {"optimize": "none"}, {"optimize": ["lho"]}], ids=str
 )

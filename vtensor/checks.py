@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from vtensor.dims import DimSpec, dim_error, product_source
 from vtensor.errors import ParameterError
+from vtensor.sizes import OpenSize
 
 if TYPE_CHECKING:
     from vtensor.tensor import VTensor
@@ -69,9 +70,9 @@ def _type_rule(hint: Any) -> tuple[str, str]:
             return many, f"a tuple of {words}"
         return f"{many} and len(value) == {len(args)}", f"a tuple of {len(args)} {words}"
     if hint is int:
-        return "isinstance(value, int) and not isinstance(value, bool)", "integer"
+        return "isinstance(value, (int, OpenSize)) and not isinstance(value, bool)", "integer"
     if hint is float:
-        return "isinstance(value, (int, float)) and not isinstance(value, bool)", "number"
+        return "isinstance(value, (int, float, OpenSize)) and not isinstance(value, bool)", "number"
     if hint in (str, bool):
         return f"isinstance(value, {hint.__name__})", {str: "string", bool: "truth value"}[hint]
     if isinstance(hint, type):
@@ -155,11 +156,16 @@ def compile_text(text: str, file_name: str, names: Mapping[str, object]) -> dict
     return namespace
 
 
+def parameter_names(cls: type) -> dict[str, object]:
+    """What the lines that check parameters refer to."""
+    hints = typing.get_type_hints(cls).values()
+    types = {hint.__name__: hint for hint in hints if isinstance(hint, type)}
+    return {"OpenSize": OpenSize, "parameter_error": parameter_error, **types}
+
+
 def check_names(source: CheckSource) -> dict[str, object]:
     """What the text of a check refers to."""
-    hints = typing.get_type_hints(source.cls).values()
-    types = {hint.__name__: hint for hint in hints if isinstance(hint, type)}
-    return {"dim_error": dim_error, "parameter_error": parameter_error, **types}
+    return {"dim_error": dim_error, **parameter_names(source.cls)}
 
 
 @cache
@@ -175,8 +181,7 @@ def parameter_check(name: str, cls: type) -> Callable[[object], None]:
     """The part of the check that needs the parameters alone, compiled."""
     body = parameter_lines(name, cls) or ["pass"]
     text = f"def check_parameters_{name}(op):\n" + "\n".join(f"    {line}" for line in body) + "\n"
-    types = {h.__name__: h for h in typing.get_type_hints(cls).values() if isinstance(h, type)}
-    names = {"parameter_error": parameter_error, **types}
+    names = parameter_names(cls)
     namespace = compile_text(text, f"<generated parameter check of {name}>", names)
     check: Callable[[object], None] = namespace[f"check_parameters_{name}"]
     return check

@@ -46,6 +46,7 @@ from vtensor.errors import InputError
 from vtensor.image import PREPROCESS
 from vtensor.pictures.files import write_pictures
 from vtensor.report import notes, plan_dict, plan_lines
+from vtensor.wording import counted
 
 if TYPE_CHECKING:
     from vtensor.runtime.feeds import Array
@@ -246,14 +247,10 @@ def _print_run(
                 print(f"  [{item}] {row['score']:>12.6g}  {label}")
         if not rows[name] and array.size:
             print(f"  min {array.min():.6g}  mean {array.mean():.6g}  max {array.max():.6g}")
-    runs, threads = _count(len(latency_ms), "run"), _count(session.threads, "thread")
-    changes = _count(len(session.conversions), "layout conversion")
+    runs, threads = counted(len(latency_ms), "run"), counted(session.threads, "thread")
+    changes = counted(len(session.conversions), "layout conversion")
     median = f"{statistics.median(latency_ms):.2f} ms, median of {runs} on {threads}"
     print(f"latency: {median}; {changes} a run")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 for command in (bench, profile, explain, export, libs, ops, dispatcher):

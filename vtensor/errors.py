@@ -105,7 +105,7 @@ class SessionClosedError(VTensorError):
 
 
 class NestedRunError(VTensorError):
-    """A step that calls back into Python ran the session that it is part of."""
+    """A step that calls back into Python, or a progress callback, ran its own session."""
 
 
 class PeerError(VTensorError):

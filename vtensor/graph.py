@@ -13,6 +13,7 @@ from vtensor.operators import Context, info_of, label_of, run_compute
 from vtensor.sizes import OpenSize, closed, open_names
 from vtensor.tensor import Option, VTensor
 from vtensor.text import graph_lines, parse_graph
+from vtensor.wording import counted
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -146,7 +147,7 @@ class Graph:
             The output VTensor, or a tuple where the operator has several.
 
         Raises:
-            GraphError: an input belongs to another graph, or the name is taken.
+            GraphError: an input belongs to another graph, or a name is taken, or given twice.
             DimError: the operator does not take these dims.
         """
         info = info_of(op)
@@ -155,12 +156,16 @@ class Graph:
                 raise GraphError(f"{info.name}: {value!r} is no value of graph {self.name!r}")
         name = self._named(name, info.name)
         results = run_compute(Context(node=name, names=tuple(outputs)), op, inputs)
-        for value in results:
-            if value.name != name:
-                self._free(value.name)
-        node = Node(
-            name, op, label_of(op), tuple(v.name for v in inputs), tuple(v.name for v in results)
-        )
+        made = tuple(value.name for value in results)
+        for index, output in enumerate(made):
+            if output != name:
+                self._free(output)
+            if output in made[:index]:
+                raise GraphError(
+                    f"{info.name} {name!r}: two of its outputs are named {output!r}; to fix: give "
+                    "each a name of its own in outputs="
+                )
+        node = Node(name, op, label_of(op), tuple(v.name for v in inputs), made)
         for value in results:
             self.values[value.name] = value
         self.nodes[name] = node
@@ -348,7 +353,7 @@ class Graph:
         return f"{stem}:{index}"
 
     def __repr__(self) -> str:
-        return f"<Graph {self.name!r} of {len(self.nodes)} nodes>"
+        return f"<Graph {self.name!r} of {counted(len(self.nodes), 'node')}>"
 
     def __str__(self) -> str:
         return "\n".join(graph_lines(self))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from vtensor.errors import InputError
+from vtensor.wording import reason
 
 Array = np.ndarray[Any, Any]
 
@@ -55,7 +56,7 @@ def load_image(
         with Image.open(file) as image:
             fitted = ImageOps.fit(image.convert("RGB"), (width, height), Image.Resampling.BILINEAR)
     except (OSError, ValueError, Image.DecompressionBombError) as error:
-        raise InputError(f"{file}: cannot be read as a picture: {error}") from error
+        raise InputError(f"{file}: cannot be read as a picture: {reason(error)}") from error
     return PREPROCESS[preprocess](np.asarray(fitted, np.float64)).astype(np.float32)
 
 

@@ -564,7 +564,8 @@ def run_compute(ctx: Context, op: object, inputs: Sequence[VTensor]) -> tuple[VT
     least = max(len(info.inputs) - 1, 1) if variadic else len(info.inputs)
     if len(inputs) < least or (len(inputs) > least and not variadic):
         takes = f"at least {least}" if variadic else str(least)
-        raise GraphError(f"{info.name} {ctx.node!r} takes {takes} inputs, {len(inputs)} were given")
+        wanted = f"{takes} input{'s' * (least != 1)}"
+        raise GraphError(f"{info.name} {ctx.node!r} takes {wanted}, {len(inputs)} given")
     try:
         result = cast(Operator, op).compute(ctx, *inputs)
     except (DimError, DTypeError) as error:

@@ -13,6 +13,7 @@ from libdesc.preferences import DEFINITION
 from libdesc.registry import registry
 from libdesc.routine import reference_kernel
 from resolver.extended import Certificate, OpNode, Reason, TransformNode
+from vtensor.wording import counted
 
 if TYPE_CHECKING:
     from ptensor.evaluation import Requirement
@@ -97,7 +98,10 @@ def plan_lines(session: Session, name: str) -> Iterator[Line]:
     """A session's plan, line by line."""
     plan = session.plan
     passes = ", ".join(plan.passes) or "none"
-    yield Line("head", f"{name}: {len(plan.steps)} steps on {session.threads} threads")
+    yield Line(
+        "head",
+        f"{name}: {counted(len(plan.steps), 'step')} on {counted(session.threads, 'thread')}",
+    )
     yield Line("note", f"  optimiser passes: {passes}")
     for row in _library_rows():
         yield Line("note", f"  library {row}")

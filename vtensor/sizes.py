@@ -5,16 +5,24 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 from math import prod
-from typing import Any, NoReturn
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from vtensor.errors import DimError
 
+# C code takes the value of a subclass of int without asking: range(n), np.zeros(n), 1 | n.
+if TYPE_CHECKING:
+    _Integer = int
+else:
+    _Integer = object
 
-class OpenSize(int):
+
+class OpenSize(_Integer):
     """A size that is not known yet: a number times names, as in ``6*N``.
 
-    It can be multiplied, and be compared for equality. Whatever else asks for its value is an
-    error, since the answer would hold for one size alone.
+    It can be multiplied by integers, and be compared for equality. Whatever else asks for its value
+    is an error, since the answer would hold for one size alone. It is no ``int``, except to type
+    checkers: sizes are annotated so.
 
     >>> n = OpenSize.of("N")
     >>> 2 * n * 3, 6 * n == n * 6, n == 6
@@ -24,23 +32,26 @@ class OpenSize(int):
     factor: int
     names: tuple[str, ...]
 
+    #: NumPy's numbers and arrays leave arithmetic to it.
+    __array_ufunc__ = None
+
     @classmethod
     def of(cls, *names: str, factor: int = 1) -> OpenSize:
         """The size that has a name, or a product of such."""
-        made = cls(factor)
-        made.factor, made.names = factor, tuple(sorted(names))
+        made = cls()
+        made.factor, made.names = int(factor), tuple(sorted(names))
         return made
 
     def at(self, sizes: Mapping[str, int]) -> int:
         """The number, once the names' sizes are known."""
         return self.factor * prod(sizes[name] for name in self.names)
 
-    def __mul__(self, other: int) -> int:
-        if other == 0:
-            return 0
+    def __mul__(self, other: Any) -> int:
         if isinstance(other, OpenSize):
             return OpenSize.of(*self.names, *other.names, factor=self.factor * other.factor)
-        return OpenSize.of(*self.names, factor=self.factor * other)
+        if not isinstance(other, Integral):
+            self._needed()
+        return OpenSize.of(*self.names, factor=self.factor * int(other)) if other != 0 else 0
 
     __rmul__ = __mul__
 
@@ -61,18 +72,33 @@ class OpenSize(int):
     __str__ = __repr__
 
     def __format__(self, spec: str) -> str:
-        return format(repr(self), spec)
+        """As text is formatted; a number's format needs its value."""
+        try:
+            return format(repr(self), spec)
+        except ValueError:
+            self._needed()
 
-    def _needed(self, *_: object) -> NoReturn:
+    def __getattr__(self, name: str) -> NoReturn:
+        """What else integers have: ``n.real``, ``n.bit_length()``."""
+        if name in dir(int) and not name.startswith("__"):
+            self._needed()
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _needed(self, *_: object, **__: object) -> NoReturn:
         raise DimError(
             f"the size {self} is open until a run decides it, and is needed here: give the input "
             "a size, not None"
         )
 
-    __add__ = __radd__ = __sub__ = __rsub__ = __neg__ = __abs__ = _needed
+    __index__ = __int__ = __float__ = __complex__ = __bool__ = __array__ = _needed
+    __round__ = __trunc__ = __floor__ = __ceil__ = _needed
+    __neg__ = __pos__ = __abs__ = __invert__ = _needed
+    __lt__ = __le__ = __gt__ = __ge__ = _needed
+    __add__ = __radd__ = __sub__ = __rsub__ = __matmul__ = __rmatmul__ = _needed
     __floordiv__ = __rfloordiv__ = __truediv__ = __rtruediv__ = __mod__ = __rmod__ = _needed
-    __pow__ = __rpow__ = __divmod__ = __rdivmod__ = __float__ = __int__ = __bool__ = _needed
-    __lt__ = __le__ = __gt__ = __ge__ = __and__ = __or__ = __xor__ = __lshift__ = _needed
+    __pow__ = __rpow__ = __divmod__ = __rdivmod__ = _needed
+    __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _needed
+    __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = _needed
 
 
 def open_names(sizes: Iterable[int]) -> set[str]:

@@ -440,7 +440,7 @@ def _is_span(span: object, size: int) -> bool:
     if not isinstance(span, tuple) or len(span) != 2:
         return False
     begin, end = span
-    whole = all(isinstance(one, int) and not isinstance(one, bool) for one in span)
+    whole = all(isinstance(one, (int, OpenSize)) and not isinstance(one, bool) for one in span)
     return whole and 0 <= begin <= end <= size
 
 

@@ -93,8 +93,8 @@ def _node_line(graph: Graph, node: Node) -> str:
 
 def _parameters(op: object) -> str:
     fields = dataclasses.fields(op)  # type: ignore[arg-type]  # operators are dataclasses
-    changed = [f for f in fields if getattr(op, f.name) != f.default]
-    return ", ".join(f"{f.name}={_literal(getattr(op, f.name))}" for f in changed)
+    rows = [(f.name, _literal(getattr(op, f.name)), _literal(f.default)) for f in fields]
+    return ", ".join(f"{name}={text}" for name, text, default in rows if text != default)
 
 
 def _literal(value: Any) -> str:

@@ -10,7 +10,7 @@ from ops import Clip, Pad, Relu, Softmax
 from tests.export.graphs import graphs
 from tests.export.support import graph_of
 from tests.operators.cases import CASES, Case
-from vtensor import Graph
+from vtensor import Graph, Session
 from vtensor.errors import GraphError
 
 TEXT = """graph net
@@ -92,3 +92,17 @@ def test_parameters_that_look_like_the_text() -> None:
     framed = graph.add(Pad(("N",), (1, 0), value=np.float64("nan")), made)
     graph.output(graph.add(Softmax(("N",)), framed))
     assert Graph.parse(str(graph)) == graph
+
+
+def test_a_zero_keeps_its_sign() -> None:
+    graphs = []
+    for value in (0.0, -0.0):
+        graph = Graph("zero")
+        x = graph.input("x", {"N": 1})
+        graph.output(graph.add(Pad(("N",), (1, 0), value=value), x), "y")
+        graphs.append(graph)
+        again = Graph.parse(str(graph))
+        assert again == graph
+        [y] = Session(again).run(None, {"x": np.ones(1, np.float32)})
+        assert np.signbit(y[0]) == np.signbit(value)
+    assert graphs[0] != graphs[1]

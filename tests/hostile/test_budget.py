@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -125,16 +126,64 @@ def test_a_budget_is_a_number_of_bytes(given: Any) -> None:
         Session(model(PICTURE + "{ y = Relu(x) }"), max_bytes=given)
 
 
+LIMITS: dict[str, tuple[str, dict[str, str], int | None]] = {
+    "nothing mounted": ("0::/\n", {}, None),
+    "version 2": ("0::/\n", {"memory.max": "4000\n"}, 4000),
+    "no limit": ("0::/a\n", {"memory.max": "max\n", "a/memory.max": "max\n"}, None),
+    "its own group": ("0::/a/b\n", {"a/b/memory.max": "4000", "a/c/memory.max": "1"}, 4000),
+    "the least around it": (
+        "0::/a/b\n",
+        {"a/b/memory.max": "9000", "a/memory.max": "5000", "memory.max": "max"},
+        5000,
+    ),
+    "a group that is not mounted here": ("0::/../outside\n", {"memory.max": "6000"}, 6000),
+    "version 1": (
+        "4:memory:/docker/abc\n0::/\n",
+        {
+            "memory/docker/abc/memory.limit_in_bytes": "7000\n",
+            "memory/docker/memory.limit_in_bytes": "9223372036854771712\n",
+            "memory/memory.limit_in_bytes": "9223372036854771712\n",
+        },
+        7000,
+    ),
+    "version 1, around it": (
+        "3:cpu,memory:/a/b\n",
+        {
+            "cpu,memory/a/b/memory.limit_in_bytes": "9000",
+            "cpu,memory/a/memory.limit_in_bytes": "8000",
+        },
+        8000,
+    ),
+    "version 1, no limit": (
+        "4:memory:/\n",
+        {"memory/memory.limit_in_bytes": "9223372036854771712"},
+        None,
+    ),
+    "both versions": (
+        "4:memory:/\n0::/a\n",
+        {"memory/memory.limit_in_bytes": "9000", "unified/a/memory.max": "8000"},
+        8000,
+    ),
+    "no numbers": ("0::/\n", {"memory.max": "much\n"}, None),
+}
+
+
+@pytest.mark.parametrize("case", LIMITS)
 def test_the_default_is_three_quarters_of_what_there_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limit = tmp_path / "memory.max"
-    monkeypatch.setattr(budget, "_CGROUP", limit)
-    machine = budget.max_bytes_of(None)
-    limit.write_text("max\n")
-    assert budget.max_bytes_of(None) == machine
-    limit.write_text("4000\n")
-    assert budget.max_bytes_of(None) == 3000
+    membership, files, expected = LIMITS[case]
+    machine = budget.available_memory(tmp_path / "none", tmp_path)
+    assert machine == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for name, text in files.items():
+        file = tmp_path / "mount" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    (tmp_path / "membership").write_text(membership)
+    found = budget.available_memory(tmp_path / "membership", tmp_path / "mount")
+    assert found == (machine if expected is None else expected)
+    monkeypatch.setattr(budget, "available_memory", lambda: found)
+    assert budget.max_bytes_of(None) == found * 3 // 4
 
 
 def test_memory_that_runs_out_is_a_typed_error(monkeypatch: pytest.MonkeyPatch) -> None:

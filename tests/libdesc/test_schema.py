@@ -137,7 +137,7 @@ def test_missing_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "handler", "fault"),
     [
-        (None, ".handlers:map_it", "DescriptionError: "),
+        (None, ".handlers:map_it", ".handlers names no file beside it, handlers.py"),
         ("", ".handlers:map_it", "AttributeError: "),
         ("def oops(:\n", ".handlers:map_it", "SyntaxError: "),
         ("raise OSError('no driver')\n", ".handlers:map_it", "OSError: no driver"),
@@ -300,3 +300,16 @@ def test_layout_names(bench: Bench, tmp_path: Path) -> None:
     assert message(LayoutNotSupported, lambda: ask("CN")) == (
         "mylib has no word for layout CN; it knows NC, NC8c"
     )
+
+
+def test_a_message_has_the_files_name_once(tmp_path: Path) -> None:
+    file = tmp_path / "lib.toml"
+    file.write_text("[library]\nname='x'\npriority=1\ndevices=['cpu']\nprobe='.no:f'\n")
+    with pytest.raises(DescriptionError) as caught:
+        register(file)
+    assert str(caught.value).count(str(file)) == 1
+    file.unlink()
+    file.symlink_to(tmp_path)
+    with pytest.raises(DescriptionError) as caught:
+        Description.read(file)
+    assert str(caught.value).count(str(file)) == 1

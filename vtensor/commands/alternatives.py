@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from vtensor.report import MEGABYTE, Line
+from vtensor.wording import counted
 
 if TYPE_CHECKING:
     from optimizer.alternatives import Alternative, Change, End
@@ -93,6 +94,6 @@ def _what(change: Mapping[str, Any]) -> str:
 
 def _cost(change: Mapping[str, Any]) -> str:
     count = change["transforms"]
-    number = f"{abs(count)} Transform{'s' if abs(count) > 1 else ''}"
+    number = counted(abs(count), "Transform")
     how = f"{number} {'more' if count > 0 else 'fewer'}" if count else "as many Transforms"
     return f"{change['bytes'] / MEGABYTE:+.2f} MB, {how}"

@@ -36,6 +36,7 @@ from vtensor.commands.shared import (
     progress,
 )
 from vtensor.report import MEGABYTE, Line, certificate_dict, certificate_lines
+from vtensor.wording import counted
 
 if TYPE_CHECKING:
     from resolver.extended import Certificate, ExtendedGraph
@@ -127,7 +128,7 @@ def _alternatives(graph: ExtendedGraph, count: int) -> dict[str, dict[str, Any]]
 
 def _lines(data: dict[str, Any], certificate: Certificate | None) -> Iterator[Line]:
     moved = f"{data['transform_bytes'] / MEGABYTE:.2f} MB, {data['share']:.1%}"
-    yield Line("head", f"{data['model']}: {len(data['transforms'])} Transforms a run")
+    yield Line("head", f"{data['model']}: {counted(len(data['transforms']), 'Transform')} a run")
     total = f"{data['bytes_of_a_run'] / MEGABYTE:.2f} MB"
     yield Line("", f"  they read and write {moved} of the {total} that all nodes do")
     yield from certificate_lines(certificate)

@@ -20,6 +20,7 @@ from vtensor.commands.shared import (
     parse_shapes,
     print_json,
 )
+from vtensor.wording import counted
 
 
 def export(
@@ -48,4 +49,5 @@ def export(
             row = {"model": str(out), "opset": opset, "nodes": len(graph.nodes)}
             print_json({**row, "constants": len(graph.constants), "parameters": numbers})
         else:
-            print(f"{out}: opset {opset}, {len(graph.nodes)} nodes, {numbers:,} parameters")
+            size = f"{counted(len(graph.nodes), 'node')}, {counted(int(numbers), 'parameter')}"
+            print(f"{out}: opset {opset}, {size}")

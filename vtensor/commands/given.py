@@ -13,6 +13,7 @@ from vtensor.dtype import numpy_dtype
 from vtensor.errors import InputError
 from vtensor.image import image_for
 from vtensor.runtime.feeds import drawn
+from vtensor.wording import reason
 
 if TYPE_CHECKING:
     from vtensor.runtime.feeds import Array, Port
@@ -125,7 +126,7 @@ def _read(file: str) -> dict[str, Array]:
     try:
         return _READERS[suffix](file)
     except Exception as error:  # whatever the readers of three formats meet in a damaged file
-        raise InputError(f"{file}: cannot be read as a {suffix} file: {error}") from error
+        raise InputError(f"{file}: cannot be read as a {suffix} file: {reason(error)}") from error
 
 
 def _read_npy(file: str) -> dict[str, Array]:

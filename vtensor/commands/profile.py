@@ -36,6 +36,7 @@ from vtensor.commands.shared import (
 from vtensor.pictures.files import write_file
 from vtensor.pictures.timeline import profile_picture
 from vtensor.report import Line
+from vtensor.wording import counted
 
 if TYPE_CHECKING:
     from vtensor.runtime.profile import Profile, ProfiledStep, Work
@@ -116,7 +117,7 @@ def _title(one: ProfiledStep) -> str:
 
 def _summary(profile: Profile) -> Iterator[Line]:
     total, gaps, run_ns = profile.total, profile.gaps, profile.run_ns
-    runs = f"median of {len(profile.runs)} runs on {profile.threads} threads"
+    runs = f"median of {counted(len(profile.runs), 'run')} on {counted(profile.threads, 'thread')}"
     yield Line("head", f"{profile.name}: {run_ns / 1e6:.3f} ms, {runs}")
     parts = ", ".join(f"{ns / 1e6:.3f} {where}" for where, ns in gaps._asdict().items())
     lost = f"{sum(gaps) / 1e6:.3f} ms ({sum(gaps) / run_ns:.1%}): {parts}"

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ptensor.pages import mapped
 from vtensor.errors import ModelError
+from vtensor.wording import reason
 
 Bytes = NDArray[np.uint8]
 
@@ -63,7 +64,7 @@ class DataFiles:
             where = f"inside {str(self.root)!r}" if self.root else "inside the model's folder"
             raise ModelError(
                 f"external data {location!r} is not {where}; if it may be read, give a folder that "
-                "holds it as external_data_root= (--external-data-root)"
+                "holds it as external_data_root= (--external-data-root on the command line)"
             )
         try:
             if path not in self._mappings:
@@ -74,7 +75,9 @@ class DataFiles:
         except FileNotFoundError:
             raise ModelError(f"external data file {location!r} is missing") from None
         except OSError as error:
-            raise ModelError(f"external data file {location!r} cannot be read: {error}") from error
+            raise ModelError(
+                f"external data file {location!r} cannot be read: {reason(error)}"
+            ) from error
 
     def _check(self, facts: os.stat_result, location: str) -> None:
         if not stat.S_ISREG(facts.st_mode):
@@ -82,7 +85,7 @@ class DataFiles:
         if self.root is None and facts.st_nlink > 1:
             raise ModelError(
                 f"external data file {location!r} has {facts.st_nlink} names (hard links); copy "
-                "it, or give external_data_root= (--external-data-root)"
+                "it, or give external_data_root= (--external-data-root on the command line)"
             )
 
 

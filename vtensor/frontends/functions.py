@@ -18,6 +18,7 @@ from vtensor.frontends.folding import Facts, schema_of
 from vtensor.frontends.network import Network, NetworkNode, reads_of, versions
 from vtensor.frontends.splicing import Splice, defined
 from vtensor.operators import Spelling, spellings
+from vtensor.wording import counted
 
 
 def spellings_of(node: NetworkNode) -> list[Spelling]:
@@ -52,7 +53,7 @@ def function_of(node: NetworkNode, network: Network, facts: Facts) -> FunctionPr
         return None if spellings_of(node) or schema is None else _defined(schema, node, facts)
     own = {*function.input, *defined(function.node)}
     if len(node.proto.input) > len(function.input):
-        raise ModelError(f"the function takes {len(function.input)} inputs")
+        raise ModelError(f"the function takes {counted(len(function.input), 'input')}")
     foreign = sorted({name for each in function.node for name in reads_of(each)} - own)
     if foreign:
         raise ModelError(f"the function reads {foreign[0]!r}, which is defined nowhere")

@@ -28,6 +28,7 @@ from vtensor.frontends.external import DataFiles
 from vtensor.frontends.stored import Stored, stored_text
 from vtensor.frontends.tensors import Array, check_rank, element_type, tensor_array
 from vtensor.runtime.budget import max_bytes_of
+from vtensor.wording import reason
 
 Source = str | os.PathLike[str] | bytes | ModelProto
 
@@ -217,7 +218,7 @@ def _proto(model: Source) -> tuple[ModelProto, str, Path | None]:
         except FileNotFoundError:
             raise ModelError(f"{label} does not exist") from None
         except (OSError, ValueError) as error:
-            raise ModelError(f"{label} cannot be read: {error}") from error
+            raise ModelError(f"{label} cannot be read: {reason(error)}") from error
     if not data:
         raise ModelError(f"{label} is empty")
     try:

@@ -184,7 +184,8 @@ class Model:
         for name in self._network.outputs:
             kind = facts.types.get(name) or self._network.declared.get(name)
             if kind is None or name not in promised:
-                text = f"the rank of output {name!r} depends on sizes: load it with shapes="
+                text = f"the rank of output {name!r} depends on sizes: load it with "
+                text += "shapes= (--shape on the command line)"
                 raise ModelError(f"{self._network.label}: {text}")
             dtype = element_type(kind.tensor_type.elem_type, f"output {name!r}")
             shape = facts.sizes(name) or (None,) * len(promised[name])

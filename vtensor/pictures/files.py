@@ -15,6 +15,7 @@ from vtensor.pictures.scene import Scene, make_scene
 from vtensor.pictures.svg import svg_picture
 from vtensor.report import MEGABYTE
 from vtensor.runtime.plan import Plan
+from vtensor.wording import reason
 
 
 def write_pictures(
@@ -82,4 +83,4 @@ def write_file(file: Path, text: str) -> None:
         finally:
             beside.unlink(missing_ok=True)
     except (OSError, ValueError) as error:
-        raise InputError(f"{file}: cannot be written: {error}") from error
+        raise InputError(f"{file}: cannot be written: {reason(error)}") from error

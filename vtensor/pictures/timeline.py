@@ -12,6 +12,7 @@ import numpy as np
 
 from vtensor.pictures.legend import STROKES
 from vtensor.pictures.svg import MARGIN, asset, draw_text, numbers, text_of
+from vtensor.wording import counted
 
 if TYPE_CHECKING:
     from vtensor.runtime.profile import Group, Profile
@@ -33,7 +34,7 @@ def profile_picture(profile: Profile) -> str:
     root = Element("svg", xmlns="http://www.w3.org/2000/svg", style="background: white")
     SubElement(root, "style").text = asset("picture.css")
     draw_text(root, "heading", MARGIN, MARGIN, f"{profile.name}: {profile.run_ns / 1e6:.2f} ms")
-    about = f"median of {len(profile.runs)} runs on {profile.threads} threads"
+    about = f"median of {counted(len(profile.runs), 'run')} on {counted(profile.threads, 'thread')}"
     draw_text(root, "key", MARGIN, MARGIN + 20, about)
     y = 2.0 * MARGIN
     for name, ns, figures in _bars(profile, groups):

@@ -57,8 +57,8 @@ class Binding:
         for target, source in self._before:
             np.copyto(target, source())
         self.plan.replay(self._memory)
-        for target, source in self._after:
-            np.copyto(target, source())
+        for target, elements in [(target, source()) for target, source in self._after]:
+            np.copyto(target, elements)
 
 
 def bind(
@@ -89,13 +89,13 @@ def bind(
     copies = {name: Conversion.of_copy(f"input {name}", feed.part) for name, feed in moved.items()}
     outputs, after = dict[str, Array](), list[Copy]()
     for one in deliveries:
-        made = _elements(one, memory)
+        made = one.elements(memory)
         outputs[one.name] = into.get(one.name, made)
         if one.name in found.names and np.may_share_memory(made, memory[one.binding or 0]):
             continue
         if one.name not in into:
             outputs[one.name] = made.copy()
-        after.append((outputs[one.name], lambda one=one: _elements(one, memory)))  # type: ignore[misc]
+        after.append((outputs[one.name], _reader(one, memory, into)))
         copies[one.name] = Conversion.of_copy(f"output {one.name}", one.part(memory))
     given = [*(feed.given for feed in feeds.values()), *into.values()]
     before = [(feed.part.logical(feed.dims), feed.elements) for feed in moved.values()]
@@ -109,6 +109,10 @@ def _owner(array: Array) -> Owner:
     return array, array.__array_interface__["data"][0], array.nbytes
 
 
-def _elements(one: Delivery, memory: Sequence[Array]) -> Array:
-    """An output's elements as they are now, in presentation order."""
-    return one.part(memory).logical(list(one.value.dims), one.value.dtype)
+def _reader(
+    one: Delivery, memory: Sequence[Array], into: Mapping[str, Array]
+) -> Callable[[], Array]:
+    """Gives an output's elements, which stay when other outputs are written to the arrays."""
+    if one.overwritten(memory, into):
+        return lambda: one.elements(memory).copy()
+    return lambda: one.elements(memory)

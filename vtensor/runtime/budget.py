@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from resolver.extended import ExtendedGraph, OpNode
 from vtensor.errors import BudgetError, InputError, describe
 from vtensor.operators import VIEWS, info_of
+from vtensor.runtime.cgroups import MEMBERSHIP, MOUNT, folders
 from vtensor.runtime.offsets import Piece, live_bytes
 
-#: Where a container's limit stands.
-_CGROUP = Path("/sys/fs/cgroup/memory.max")
+#: Where a control group's limit stands, by version.
+_FILES = {1: "memory.limit_in_bytes", 2: "memory.max"}
 
 REMEDY = "raise max_bytes= (--max-bytes on the command line), or give smaller inputs"
 
@@ -25,18 +26,22 @@ def max_bytes_of(given: int | None) -> int:
         InputError: it is no integer of at least 1.
     """
     if given is None:
-        return _memory() * 3 // 4
+        return max(1, available_memory() * 3 // 4)
     if not isinstance(given, int) or isinstance(given, bool) or given < 1:
-        raise InputError(f"max_bytes={given!r} must be an integer of at least 1, or None")
+        raise InputError(
+            f"max_bytes={given!r} (--max-bytes on the command line) must be an integer of at "
+            "least 1, or None"
+        )
     return given
 
 
-def _memory() -> int:
-    installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        return min(installed, int(_CGROUP.read_text()))
-    except (OSError, ValueError):  # no such file, or "max"
-        return installed
+def available_memory(membership: Path = MEMBERSHIP, mount: Path = MOUNT) -> int:
+    """The bytes of memory that this process may use: the machine's, less what its groups forbid."""
+    least = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for version, folder in folders("memory", membership, mount):
+        with suppress(OSError, ValueError):  # no such file, or "max"
+            least = min(least, max(0, int((folder / _FILES[version]).read_text())))
+    return least
 
 
 @contextmanager
@@ -56,7 +61,8 @@ def ran_out(error: MemoryError) -> BudgetError:
     """The typed error."""
     return BudgetError(
         f"memory ran out before the budget did: {error}\n  to fix: give a smaller "
-        "max_bytes=, which refuses before memory is taken, or smaller inputs"
+        "max_bytes= (--max-bytes on the command line), which refuses before memory is taken, or "
+        "smaller inputs"
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
@@ -11,6 +10,8 @@ from libdesc.registry import registry
 from ptensor.layout import Layout
 from vtensor.dims import dim_names
 from vtensor.errors import DimError, InputError
+from vtensor.exact import exact
+from vtensor.forks import process_lock
 from vtensor.frontends.arrays import from_array
 from vtensor.graph import Graph
 from vtensor.operators import OperatorInfo, info_of
@@ -22,7 +23,7 @@ from vtensor.tensor import VTensor
 SESSIONS_KEPT = 32
 
 _sessions: OrderedDict[Hashable, Session] = OrderedDict()
-_lock = threading.Lock()
+_lock = process_lock()
 
 Names = str | Sequence[str]
 
@@ -172,7 +173,7 @@ def _session(
     shapes = tuple((role, one.dtype, tuple(one.dims.items())) for role, one in tensors.items())
     try:
         among = None if libraries is None else tuple(libraries)
-        key = (op, type(op), threads, registry().version, among, pin, shapes, as_tensors)
+        key = (exact(op), threads, registry().version, among, pin, shapes, as_tensors)
         with _lock:
             if key in _sessions:
                 _sessions.move_to_end(key)

@@ -75,14 +75,51 @@ class Delivery:
         seen = array.transpose([dims.index(dim) for dim in layout.dims])
         return seen.reshape(-1).view(np.uint8) if seen.flags.c_contiguous else None
 
+    def elements(self, bindings: Sequence[Array]) -> Array:
+        """The output's elements as they are now, in presentation order."""
+        return self.part(bindings).logical(list(self.value.dims), self.value.dtype)
+
+    def overwritten(self, bindings: Sequence[Array], into: Mapping[str, Array]) -> bool:
+        """Whether writing other outputs to these arrays would change this one."""
+        mine = self.part(bindings).array
+        return any(np.may_share_memory(mine, into[name]) for name in into if name != self.name)
+
     def result(self, bindings: Sequence[Array], placed: bool, into: Array | None) -> Result:
         """What is handed over: memory that was made for it, or a copy."""
         part = self.part(bindings)
-        if into is not None and not placed:
-            np.copyto(into, part.logical(list(self.value.dims), self.value.dtype))
-        elif not placed:
+        if into is None and not placed:
             part = replace(part, array=part.array.copy())
         return Result(self.name, self.value.dtype, part, into, copied=not placed)
+
+
+def deliver(
+    wanted: Sequence[Delivery],
+    bindings: Sequence[Array],
+    placed: frozenset[str],
+    into: Mapping[str, Array],
+) -> list[Result]:
+    """Hand over the outputs of a run.
+
+    All that writing to the caller's arrays could change is read before any of them is written.
+
+    Args:
+        wanted: the outputs, in order; one may be asked for twice.
+        bindings: the memory of the run.
+        placed: the outputs that were made where they are to be.
+        into: the caller's arrays, by name.
+    """
+    here, results, writes = set(placed), list[Result](), list[tuple[Array, Array]]()
+    for one in wanted:
+        name = one.name
+        results.append(one.result(bindings, name in here, into.get(name)))
+        if name in into and name not in here:
+            elements = one.elements(bindings)
+            again = one.overwritten(bindings, into)
+            writes.append((into[name], elements.copy() if again else elements))
+        here.discard(name)  # asked for again, it is a copy
+    for target, elements in writes:
+        np.copyto(target, elements)
+    return results
 
 
 @dataclass(frozen=True)

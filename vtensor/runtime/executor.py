@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextvars
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from vtensor.errors import InputError, SessionClosedError
+from vtensor.forks import process_lock
 from vtensor.runtime.processors import available_threads
 
 if TYPE_CHECKING:
@@ -25,15 +27,24 @@ T = TypeVar("T")
 LIMIT = 1024
 
 
+#: ``executor``: the one whose thread this is; not there on other threads.
+_own = threading.local()
+
+
 class Executor:
     """One thread with a budget of kernel threads; one object a budget and process.
+
+    A call-back step may run sessions of other budgets: then its thread waits for theirs. Where that
+    would close a circle of threads that wait for one another, a spare thread runs the work.
 
     Attributes:
         team: the thread; for programs, which need no Python around them.
     """
 
-    _lock = threading.Lock()
+    _lock = process_lock()
     _by_budget: dict[tuple[int, int], Executor] = {}  # noqa: RUF012  # shared on purpose
+    _spare: dict[tuple[int, int], list[Executor]] = {}  # noqa: RUF012  # idle, by the same key
+    _awaited: dict[Executor, Executor] = {}  # noqa: RUF012  # whose thread waits for whose
 
     def __init__(self, threads: int) -> None:
         from vtensor.runtime import _replay
@@ -63,11 +74,6 @@ class Executor:
                 cls._by_budget[key] = cls(budget)
             return cls._by_budget[key]
 
-    @classmethod
-    def _forked(cls) -> None:
-        """In a child: whoever held the lock at the fork is not there."""
-        cls._lock = threading.Lock()
-
     def run(self, function: Callable[[], T]) -> T:
         """Run a function on the executor's thread, in the caller's context, and wait for it.
 
@@ -76,11 +82,53 @@ class Executor:
         """
         if os.getpid() != self._process:  # forked: this one's thread stayed in the parent
             return Executor.of(self.threads).run(function)
+        if (here := getattr(_own, "executor", None)) is None:
+            return self._call(function)
+        with self._from(here) as server:
+            return server._call(function)
+
+    def _call(self, function: Callable[[], T]) -> T:
         context = contextvars.copy_context()
+
+        def work() -> T:
+            _own.executor = self
+            return context.run(function)
+
         try:
-            return self.team.call(lambda: context.run(function))
+            return self.team.call(work)
         except self._stopped as error:
             raise _over(error) from error
+
+    @contextmanager
+    def _from(self, here: Executor) -> Iterator[Executor]:
+        """Who runs work that the thread of an executor wants from this one, while it waits."""
+        key = (os.getpid(), self.threads)
+        with Executor._lock:
+            server = self._able(here, key)
+            if server is not here:
+                Executor._awaited[here] = server
+        try:
+            yield server
+        finally:
+            with Executor._lock:
+                Executor._awaited.pop(here, None)
+                if server is not here and server is not self:
+                    Executor._spare.setdefault(key, []).append(server)
+
+    def _able(self, here: Executor, key: tuple[int, int]) -> Executor:
+        """This executor where ``here`` can wait for it; else one of the same budget that is free.
+
+        Two executors are in a circle if one waits for the other, whoever stands between them.
+        """
+        one: Executor | None = self
+        while one is not None and one is not here:
+            one = Executor._awaited.get(one)
+        if one is None:
+            return self
+        if here.threads == self.threads:
+            return here
+        spare = Executor._spare.get(key)
+        return spare.pop() if spare else Executor(self.threads)
 
     def replay(
         self, program: Program, bindings: Sequence[object], times: object | None = None
@@ -98,14 +146,14 @@ class Executor:
         """
         if os.getpid() != self._process:  # forked, as in ``run``
             return Executor.of(self.threads).replay(program, bindings, times)
+        here = getattr(_own, "executor", None)
         try:
-            return self.team.run(program, bindings, times)
+            if here is None or here is self:
+                return self.team.run(program, bindings, times)
+            with self._from(here) as server:
+                return server.team.run(program, bindings, times)
         except self._stopped as error:
             raise _over(error) from error
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=Executor._forked)
 
 
 def _over(error: Exception) -> SessionClosedError:

@@ -24,7 +24,7 @@ from resolver.extended import (
 )
 from vtensor.errors import InputError, NativeError, NestedRunError
 from vtensor.operators import info_of
-from vtensor.runtime.delivery import Delivery, Result, places
+from vtensor.runtime.delivery import Delivery, Result, deliver, places
 from vtensor.runtime.feeds import check_fits
 from vtensor.runtime.placement import place
 from vtensor.runtime.record import RecordedStep, Recorder, run_native
@@ -259,9 +259,7 @@ class Plan:
         memory = places(self.own, wanted, given, fed)
         bindings = [*fed, *memory.memory]
         self.replay(bindings, **how)
-        return [
-            one.result(bindings, one.name in memory.names, given.get(one.name)) for one in wanted
-        ]
+        return deliver(wanted, bindings, memory.names, given)
 
     def replay(
         self, bindings: Sequence[Array], times: Array | None = None, one_by_one: bool = False

@@ -23,7 +23,13 @@ from resolver.check import check
 from resolver.evaluate import resolve
 from resolver.extend import extend
 from vtensor.dtype import numpy_dtype
-from vtensor.errors import InputError, SessionClosedError, ValuesNeededError
+from vtensor.errors import (
+    InputError,
+    NestedRunError,
+    SessionClosedError,
+    ValuesNeededError,
+    VTensorError,
+)
 from vtensor.frontends.values import LIMIT_ELEMENTS
 from vtensor.graph import Graph
 from vtensor.runtime.binding import Binding, bind
@@ -54,6 +60,11 @@ if TYPE_CHECKING:
     import onnx
 
     from vtensor.frontends.onnx import Model
+
+NESTED = (
+    "a session makes a plan, and its progress callback runs it with what needs another plan\n"
+    "  to fix: give the callback a Session of its own, or run this one after the plan is made"
+)
 
 #: What is said where measuring has not helped.
 KEPT = "%s: without measured times the plan takes %.2f ms, with them %.2f ms: it stays without"
@@ -95,7 +106,8 @@ class Session:
             computed at load may take; None is three quarters of the machine's.
         external_data_root: a folder in which the model's files of external data may lie, links
             among them (a model hub's cache); None is the model's own, which no link may leave.
-        progress: called with each node's name while the plan is made.
+        progress: called with each node's name while the plan is made. It may not run this session
+            with what needs another plan (NestedRunError).
 
     Raises:
         ModelError: the file is missing, no ONNX, or uses what VTensor does not have.
@@ -137,7 +149,8 @@ class Session:
         names = pass_names(optimize)  # a wrong level is an error before anything is loaded
         if tune and not (objective == "shared" and MEASURED in names):
             raise InputError(
-                f"tune=True needs the pass {MEASURED!r}, and sets the objective itself"
+                f"tune=True (--tune on the command line) needs the pass {MEASURED!r}, and sets the "
+                "objective itself"
             )
         if not (progress is None or callable(progress)):
             raise InputError(f"progress={progress!r} must take a node's name, or be None")
@@ -152,6 +165,7 @@ class Session:
             )
         self._progress = progress
         self._closed = False
+        self._making = 0  # the process in which a plan is being made
         self._plans: OrderedDict[tuple[Key, Names], Plan] = OrderedDict()
         self._last: Plan | None = None
         self._ready: Ready | None = None
@@ -495,6 +509,16 @@ class Session:
         return plan
 
     def _make(self, key: Key, inner: Names) -> Plan:
+        """A plan, made once at a time: ``progress`` may not ask for another one."""
+        if self._making == os.getpid():  # a forked child has none of its parent's threads
+            raise NestedRunError(NESTED)
+        self._making = os.getpid()
+        try:
+            return self._made(key, inner)
+        finally:
+            self._making = 0
+
+    def _made(self, key: Key, inner: Names) -> Plan:
         graph, model = self._graph, self._model
         self._open()  # so that one of them is there
         if graph is None:
@@ -529,7 +553,12 @@ class Session:
         made = plan(self._settings)
         if self._settings.clock is None:
             return made
-        best, (tuned, plain) = fastest([made, plan(Settings())])
+        untuned = plan(Settings())
+        try:
+            best, (tuned, plain) = fastest([made, untuned])
+        except VTensorError as error:
+            _log.warning("%s: plans cannot be timed, so it stays without: %s", graph.name, error)
+            return untuned
         if best is not made:
             _log.warning(KEPT, graph.name, plain / 1e6, tuned / 1e6)
         return best

@@ -45,6 +45,7 @@ class Tuner:
         self._progress = progress
         self._timings = Timings(environment(executor.threads))
         self._spent: dict[str, float] = {}
+        self._failed: set[tuple[str, str]] = set()
 
     def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
         """Nanoseconds of a node as it is decided; None where it fails, or its call's time is up."""
@@ -52,18 +53,20 @@ class Tuner:
         found = self._timings.get(signature(node, values), way)
         return self._measured(node, values, way) if found is None else found
 
-    def transform(self, value: VTensor, change: LayoutChange) -> int:
-        """Nanoseconds of a Transform.
-
-        Raises:
-            NoInvokerError: no library runs it.
-        """
+    def transform(self, value: VTensor, change: LayoutChange) -> int | None:
+        """Nanoseconds of a Transform; None where it fails, or no library runs it."""
         call, way = f"Transform: {value.summary()}", f"{change.source} -> {change.target}"
         found = self._timings.get(call, way)
-        if found is None:
-            self._say(f"{call} {way}")
+        if found is not None or (call, way) in self._failed:
+            return found
+        self._say(f"{call} {way}")
+        try:
             found = transform_ns(value, change, self._preferences, self._executor)
-            self._timings.put(call, way, found)
+        except VTensorError as error:
+            _log.info("%s does not run as %s: %s", call, way, error)
+            self._failed.add((call, way))
+            return None
+        self._timings.put(call, way, found)
         return found
 
     def _measured(self, node: OpNode, values: Mapping[str, VTensor], way: str) -> int | None:

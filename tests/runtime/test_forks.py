@@ -1,0 +1,127 @@
+"""Forks while another thread holds a lock: the child works."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+SETUP = """
+import os, signal, sys, threading, time, warnings
+warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+import numpy as np
+
+def child(check):
+    "Fork; the child checks, and is ended where it hangs."
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(20)
+        check()
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+
+def uses():
+    from ops import Relu
+    from vtensor import call
+    np.testing.assert_array_equal(call(Relu(), np.float32([-1, 2])), [0, 2])
+"""
+
+FORKS = {
+    "the registry is filled": """
+import libdesc.registry as registries
+begun, fill = threading.Event(), registries._fill
+def slow():
+    begun.set()
+    time.sleep(0.2)
+    fill()
+registries._fill = slow
+filling = threading.Thread(target=registries.registry)
+filling.start()
+begun.wait()
+child(uses)
+filling.join()
+uses()
+""",
+    "modules are imported": """
+from libdesc.registry import registry
+filling = threading.Thread(target=registry)
+filling.start()
+for _ in range(3):
+    time.sleep(0.02)
+    child(uses)
+filling.join()
+""",
+    "the thread that forks fills the registry": """
+import libdesc.registry as registries
+fill = registries._fill
+def forks():
+    registries._fill = fill
+    fill()
+    child(lambda: registries.registry().candidates("Relu", "cpu"))
+registries._fill = forks
+uses()
+child(uses)
+""",
+    "every lock is taken": """
+from vtensor import forks
+from vtensor.runtime import call, executor
+uses()
+done, held = threading.Event(), threading.Barrier(len(forks._locks) + 1)
+def hold(lock):
+    with lock:
+        held.wait()
+        done.wait(0.2)
+holders = [threading.Thread(target=hold, args=[lock]) for _, lock in forks._locks]
+for thread in holders: thread.start()
+held.wait()
+child(uses)
+done.set()
+for thread in holders: thread.join()
+uses()
+""",
+    "a lock is never free": """
+from vtensor import forks
+from vtensor.runtime import call, executor
+forks.PATIENCE = 0.1
+uses()
+done, held = threading.Event(), threading.Barrier(len(forks._locks) + 1)
+def hold(lock):
+    with lock:
+        held.wait()
+        done.wait()
+holders = [threading.Thread(target=hold, args=[lock]) for _, lock in forks._locks]
+for thread in holders: thread.start()
+held.wait()
+child(uses)
+done.set()
+for thread in holders: thread.join()
+uses()
+""",
+}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("code", FORKS.values(), ids=FORKS)
+def test_a_child_works(code: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SETUP + code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=ROOT,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_every_lock_of_the_process_is_one_of_them() -> None:
+    folders = ("vtensor", "ptensor", "libdesc", "resolver", "optimizer", "ops")
+    files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
+    made = [file.name for file in files if "threading.Lock(" in file.read_text(encoding="utf-8")]
+    made += [file.name for file in files if "threading.RLock(" in file.read_text(encoding="utf-8")]
+    assert made == ["forks.py"]

@@ -1,0 +1,179 @@
+"""Runs inside of runs: call-back steps and callbacks that run sessions."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+SETUP = """
+import threading
+import numpy as np
+from concurrent.futures import ThreadPoolExecutor
+from ops import Relu
+from ptensor import Layout, PTensor, lib_tagger
+from tests.libraries.bench import Bench
+from vtensor import Graph, Session
+from vtensor.errors import NestedRunError
+
+bench, does = Bench(), {}
+x = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+@bench.invoker(python=True)
+def toy(ctx, op, x, y):
+    src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
+    if lib_tagger("toy", [src], [dst]):
+        return
+    does.get(ctx.node, int)()
+    np.copyto(dst.data(), src.data())
+
+def calling(name, threads, function=None):
+    "A session of oneDNN's Relu and a node that calls a function."
+    does[name] = function or int
+    graph = Graph(name)
+    value = graph.add(Relu(), graph.input("x", {"N": 2, "C": 3}))
+    graph.output(graph.add(bench.op("Toy"), value, name=name), "y")
+    return Session(graph, threads=threads)
+
+def right(session, sign=1):
+    np.testing.assert_array_equal(session.run(None, {"x": sign * x})[0], np.maximum(sign * x, 0))
+
+def chain(*budgets):
+    "Sessions, each of which runs the next."
+    sessions = [calling(f"s{place}", threads) for place, threads in enumerate(budgets)]
+    for place, inner in enumerate(sessions[1:]):
+        does[f"s{place}"] = lambda inner=inner: ran.append(right(inner, -1))
+    return sessions
+
+ran = []
+"""
+
+CHAINS = {
+    "budgets": """
+for budgets in ((1, 2, 1), (2, 1, 2, 1, 2), (1, 2, 3, 1, 2, 3, 3, 1)):
+    first, *_ = chain(*budgets)
+    for _ in range(3):
+        right(first)
+    assert len(ran) == 3 * (len(budgets) - 1), len(ran)
+    ran.clear()
+""",
+    "each other": """
+# Two threads, each of which has the thread of a budget, and runs a session of the other.
+both = threading.Barrier(2)
+def meet(inner):
+    both.wait()
+    right(inner, -1)
+inner = {threads: calling(f"inner{threads}", threads) for threads in (1, 2)}
+outer = [calling(f"outer{a}", a, lambda b=b: meet(inner[b])) for a, b in ((1, 2), (2, 1))]
+with ThreadPoolExecutor(2) as pool:
+    for _ in range(20):
+        list(pool.map(right, outer))
+""",
+    "its own session, further down": """
+first, second = chain(1, 2)
+does["s1"] = lambda: first.run(None, {"x": x})
+for _ in range(2):
+    try:
+        first.run(None, {"x": x})
+    except NestedRunError as error:
+        assert "its own session" in str(error)
+    else:
+        raise AssertionError
+does["s1"] = int
+right(first)
+""",
+    "a new session, further down": """
+first, second = chain(1, 2)
+def fresh():
+    with calling("fresh", 1) as session:
+        right(session)
+does["s1"] = fresh
+right(first)
+""",
+    "others meanwhile": """
+first, *others = chain(1, 2, 1, 2)
+alone = [calling(f"alone{threads}", threads) for threads in (1, 2)]
+with ThreadPoolExecutor(3) as pool:
+    list(pool.map(right, [first, *alone] * 20))
+""",
+    "what is raised": """
+first, second, third = chain(1, 2, 1)
+does["s2"] = lambda: 1 / 0
+for _ in range(2):
+    try:
+        first.run(None, {"x": x})
+    except Exception as error:
+        assert "division by zero" in str(error), error
+    else:
+        raise AssertionError
+does["s2"] = int
+right(first)
+""",
+}
+
+PROGRESS = {
+    "its own session": """
+def again(name):
+    session.run(None, {"x": x})
+graph = Graph("open")
+graph.output(graph.add(Relu(), graph.input("x", {"N": None, "C": 3})), "y")
+session = Session(graph, progress=lambda name: hook(name))
+for hook in (again, again):
+    try:
+        session.run(None, {"x": x})
+    except NestedRunError as error:
+        assert "progress" in str(error)
+    else:
+        raise AssertionError
+hook = lambda name: None
+right(session)
+""",
+    "a plan that is there": """
+def other(name):
+    ran.append(right(session, -1))
+graph = Graph("open")
+graph.output(graph.add(Relu(), graph.input("x", {"N": None, "C": 3})), "y")
+hook = lambda name: None
+session = Session(graph, progress=lambda name: hook(name))
+right(session)
+hook = other
+np.testing.assert_array_equal(session.run(None, {"x": x[:1]})[0], x[:1])
+assert len(ran) == 1
+""",
+    "it raises": """
+def fails(name):
+    raise KeyError("of its own")
+graph = Graph("open")
+graph.output(graph.add(Relu(), graph.input("x", {"N": None, "C": 3})), "y")
+hook = fails
+session = Session(graph, progress=lambda name: hook(name))
+for _ in range(2):
+    try:
+        session.run(None, {"x": x})
+    except KeyError:
+        pass
+    else:
+        raise AssertionError
+hook = lambda name: None
+right(session)
+hook = fails
+right(session, -1)
+""",
+}
+
+
+@pytest.mark.parametrize("code", [*CHAINS.values(), *PROGRESS.values()], ids=[*CHAINS, *PROGRESS])
+def test_runs_inside_of_runs(code: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", SETUP + code],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+        cwd=ROOT,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,21 @@
+"""Parts of messages."""
+
+from __future__ import annotations
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "step"), counted(0, "step"), counted(1234, "step")
+    ('1 step', '0 steps', '1,234 steps')
+    """
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def reason(error: BaseException) -> str:
+    """Why something failed, without the file's name that the system's errors repeat.
+
+    >>> reason(FileNotFoundError(2, "No such file or directory", "x.onnx"))
+    'No such file or directory'
+    """
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
