@@ -135,7 +135,7 @@ def _declared(name: str, value: VTensor) -> ValueInfoProto:
 
 @contextmanager
 def _replaced(file: Path) -> Iterator[BinaryIO]:
-    """A file that takes another's place once it is whole: the graph may lie on that one's pages."""
+    """A file that takes another's place once it is whole: what fails leaves that one."""
     part = file.with_name(f"{file.name}.part")
     try:
         with part.open("wb") as stream:

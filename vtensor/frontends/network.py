@@ -22,7 +22,7 @@ from onnx import (
     TypeProto,
 )
 
-from vtensor.errors import InputError, ModelError
+from vtensor.errors import BudgetError, InputError, ModelError
 from vtensor.frontends.calls import FunctionKey, check_functions, domain_of
 from vtensor.frontends.external import DataFiles
 from vtensor.frontends.stored import Stored, stored_text
@@ -179,12 +179,14 @@ def read_network(
     """
     proto, label, folder = _proto(model)
     root = None if external_data_root is None else _path(external_data_root)
-    files = None if folder is None else DataFiles(folder, root)
     budget = max_bytes_of(max_bytes)
+    files = None if folder is None else DataFiles(folder, root, budget)
     try:
         return _network(proto, label, files, budget)
     except MemoryError:
         raise
+    except BudgetError as error:
+        raise BudgetError(f"{label}: {error}") from None
     except ModelError as error:
         raise ModelError(f"{label}: {error}") from error.__cause__
     except Exception as error:  # names that are no text, numbers out of range, ...: foreign bytes
