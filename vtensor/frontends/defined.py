@@ -1,7 +1,7 @@
 """The outputs of a node whose inputs are all known, as VTensor's own operators define them.
 
-ONNX's reference evaluator has them too, but is wrong about some: its GatherElements takes 64 elements
-along an axis at most, and its LRN normalizes over other channels than ONNX's own formula.
+ONNX's reference evaluator has them too, but is wrong about some: its GatherElements takes at most
+64 elements along an axis, and its LRN normalizes over other channels than ONNX's own formula.
 """
 
 from __future__ import annotations
@@ -111,8 +111,10 @@ def _fits(name: str, array: Array, facts: Facts) -> bool:
     made, sizes = type_of_array(array).tensor_type, facts.sizes(name)
     return kind.tensor_type.elem_type in (0, made.elem_type) and (
         sizes is None
-        or len(sizes) == array.ndim
-        and all(want in (None, have) for want, have in zip(sizes, array.shape, strict=True))
+        or (
+            len(sizes) == array.ndim
+            and all(want in (None, have) for want, have in zip(sizes, array.shape, strict=True))
+        )
     )
 
 

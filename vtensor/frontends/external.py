@@ -45,9 +45,7 @@ class DataFiles:
     #: By path without links, the state in which a file was first met: all data is of one state.
     _states: dict[Path, tuple[int, ...]] = field(default_factory=dict, init=False, repr=False)
     #: By path, offset and length: tensors that lie in one place share their memory.
-    _parts: dict[tuple[Path, int, int], Bytes] = field(
-        default_factory=dict, init=False, repr=False
-    )
+    _parts: dict[tuple[Path, int, int], Bytes] = field(default_factory=dict, init=False, repr=False)
     _taken: int = field(default=0, init=False)
 
     def read(self, location: str, offset: int, nbytes: int) -> Bytes:

@@ -136,7 +136,8 @@ def has_graphs(node: NetworkNode) -> bool:
 def infer_node(network: Network, node: NetworkNode, facts: Facts, define: Define) -> None:
     """Note the types of a node's outputs, and their values where these are known before a run.
 
-    ``define`` computes values; where it has none, ONNX's reference evaluator does. What was folded from initializers alone is kept in ``network.arrays`` for the next time.
+    ``define`` computes values; where it has none, ONNX's reference evaluator does. What was folded
+    from initializers alone is kept in ``network.arrays`` for the next time.
 
     Raises:
         ModelError: the node is not as ONNX defines it, or its inputs do not fit.
@@ -333,9 +334,7 @@ def check_budget(network: Network, what: str, name: str, facts: Facts, held: int
         )
 
 
-def _evaluate(
-    network: Network, node: NetworkNode, facts: Facts, define: Define
-) -> list[Array]:
+def _evaluate(network: Network, node: NetworkNode, facts: Facts, define: Define) -> list[Array]:
     """The outputs of a node whose inputs are known."""
     attributes = {a.name: a for a in node.proto.attribute}
     op_type = "" if node.domain else node.proto.op_type
