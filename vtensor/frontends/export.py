@@ -108,11 +108,11 @@ def _model(graph: Graph, opset: int) -> tuple[ModelProto, dict[str, Array]]:
         raise InputError(f"opset {opset!r} is not among {OPSET} to {newest}")
     registry()  # the operators' spellings
     written = write(graph, opset)
-    opsets = [helper.make_opsetid("", opset)]
+    opsets = [helper.make_opsetid(domain, version) for domain, version in written.opsets.items()]
     model = helper.make_model(
         skeleton(graph, written),
         opset_imports=opsets,
-        ir_version=helper.find_min_ir_version_for(opsets),
+        ir_version=helper.find_min_ir_version_for(opsets[:1]),
         producer_name="vtensor",
     )
     helper.set_model_props(model, {TEXT: str(graph)})
