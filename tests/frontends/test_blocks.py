@@ -171,7 +171,7 @@ BLOCKS: dict[str, Block] = {
         {
             "ax": np.array([-1]),
             "one": np.array([1]),
-            "eps": np.float32([1e-9]),
+            "eps": np.array([1e-9], "f4"),
             "s2": np.array([1, 8]),
         },
         lambda n, t: {"x": f32(n, t, 8), "mask": np.tril(np.ones((n, t), np.int64), t - 2)},

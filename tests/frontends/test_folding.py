@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,7 +102,11 @@ def test_places_among_many_as_exporters_write_token_types(axis: int) -> None:
         y = Add(ids, picked)
     }"""
     buffer = np.arange(512).reshape(1, 512) % 7
-    weights = {"buffer": buffer, "positions": np.array([[2, 0, 1]]), "long": np.array([512])}
+    weights: dict[str, Any] = {
+        "buffer": buffer,
+        "positions": np.array([[2, 0, 1]]),
+        "long": np.array([512]),
+    }
     if axis == 0:
         weights |= {"buffer": buffer[:, :3], "positions": np.array([[0] * 3])}
         weights["long"] = np.array([3])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -368,14 +369,14 @@ def test_a_name_is_one_size(name: str) -> None:
     assert load_onnx(proto, shapes={"x": (2, 3)}).values["z"].size("D0") == 2
 
 
-ROWS_OF_ONE = {
-    "Clip": ("y = Clip(x, a, b)", {"a": np.float32([-0.5]), "b": np.float32([0.5])}),
-    "Clip from below": ("y = Clip(x, a)", {"a": np.float32([-0.5])}),
-    "Clip as Relu6": ("y = Clip(x, a, b)", {"a": np.float32([0]), "b": np.float32([6])}),
-    "Pad": ("y = Pad(x, p, v)", {"p": np.array([1, 0, 0, 1]), "v": np.float32([2])}),
+ROWS_OF_ONE: dict[str, tuple[str, dict[str, Any]]] = {
+    "Clip": ("y = Clip(x, a, b)", {"a": np.array([-0.5], "f4"), "b": np.array([0.5], "f4")}),
+    "Clip from below": ("y = Clip(x, a)", {"a": np.array([-0.5], "f4")}),
+    "Clip as Relu6": ("y = Clip(x, a, b)", {"a": np.array([0], "f4"), "b": np.array([6], "f4")}),
+    "Pad": ("y = Pad(x, p, v)", {"p": np.array([1, 0, 0, 1]), "v": np.array([2], "f4")}),
     "OneHot": (
         "t = Cast<to=7>(x) y = OneHot(t, d, v)",
-        {"d": np.array([4]), "v": np.float32([0, 1])},
+        {"d": np.array([4]), "v": np.array([0, 1], "f4")},
     ),
     "CumSum": ("y = CumSum(x, k)", {"k": np.array([1])}),
     "Trilu": ("y = Trilu(x, k)", {"k": np.array([1])}),
@@ -386,7 +387,7 @@ ROWS_OF_ONE = {
     ),
     "QuantizeLinear": (
         "q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, s, z)",
-        {"s": np.float32([0.1]), "z": np.uint8([3])},
+        {"s": np.array([0.1], "f4"), "z": np.array([3], "u1")},
     ),
     "Unsqueeze, whose axes are a number": ("y = Unsqueeze(x, k)", {"k": np.array(1)}),
 }
@@ -410,7 +411,7 @@ def test_rows_of_one_that_stand_for_numbers(name: str, fed: bool) -> None:
 def test_ranges_between_rows_of_one() -> None:
     text = "g (float[1] a, float[1] b, float[1] c) => (float[n] y) { y = Range(a, b, c) }"
     with Session(model(text)) as session:
-        given = {"a": np.float32([1]), "b": np.float32([7]), "c": np.float32([2])}
+        given = {"a": np.array([1], "f4"), "b": np.array([7], "f4"), "c": np.array([2], "f4")}
         np.testing.assert_array_equal(session.run(None, given)[0], [1, 3, 5])
 
 

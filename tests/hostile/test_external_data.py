@@ -120,7 +120,7 @@ def test_no_file_stays_open(folder: Path) -> None:
     onnx.save(proto, net, save_as_external_data=True, location="w.bin", size_threshold=0)
     before = descriptors()
     constants = load_onnx(net).constants
-    assert descriptors() == before
+    assert descriptors() <= before  # what other tests had open may have been closed since
     for name, values in weights.items():
         np.testing.assert_array_equal(constants[name], values)
         assert not constants[name].flags.writeable

@@ -90,8 +90,8 @@ class DataFiles:
                 f"taken: the budget is {self.max_bytes}\n  to fix: {REMEDY}"
             )
         data = np.empty(nbytes, np.uint8)
-        done = 0
-        while done < nbytes and (more := os.preadv(descriptor, [data[done:]], offset + done)):
+        view, done = memoryview(data), 0
+        while done < nbytes and (more := os.preadv(descriptor, [view[done:]], offset + done)):
             done += more
         if done < nbytes or _state(os.fstat(descriptor)) != state:
             raise _changed(location)
