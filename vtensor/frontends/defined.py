@@ -12,8 +12,8 @@ from typing import NoReturn
 
 import numpy as np
 
-from libdesc.choice import Choice
 from libdesc.dispatcher import DispatchContext, dispatcher
+from libdesc.preferences import Preferences
 from libdesc.registry import registry
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.evaluation import installed
@@ -74,18 +74,18 @@ def _computed(reader: Reader, values: Sequence[VTensor]) -> dict[str, Array]:
 
 def _run(node: str, op: object, operands: Sequence[tuple[VTensor, Array]]) -> list[Array]:
     """An operator on arrays, by the library that defines it."""
-    deciding = DispatchContext(node, choice=Choice(nodes={node: info_of(op).definition}))
+    deciding = DispatchContext(node, preferences=Preferences(nodes={node: info_of(op).definition}))
     with installed(PartialEvaluation()):
         run_compute(deciding, op, [_tensor(v, a, Layout.plain(v.dims)) for v, a in operands])
-    decision = deciding.decision
-    if decision is None:
+    variant = deciding.variant
+    if variant is None:
         raise ModelError(f"{node}: nothing was decided")
     tensors = [
         _tensor(value, array, layout)
-        for (value, array), layout in zip(operands, decision.layouts, strict=False)
+        for (value, array), layout in zip(operands, variant.layouts, strict=False)
     ]
     with installed(NormalEvaluation()), np.errstate(all="ignore"):
-        outputs = run_compute(_Running(node, decision=decision), op, tensors)
+        outputs = run_compute(_Running(node, variant=variant), op, tensors)
     return [_array(output) for output in outputs]
 
 
@@ -123,8 +123,8 @@ class _Running(DispatchContext):
 
     def dispatch(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> None:
         """Take the memory, then dispatch."""
-        assert self.decision is not None
-        layouts = self.decision.layouts[-len(outputs) :]
+        assert self.variant is not None
+        layouts = self.variant.layouts[-len(outputs) :]
         for value, layout in zip(outputs, layouts, strict=True):
             buffer = Buffer.allocate(layout.nbytes(value.dims, value.dtype))
             value.storage = TensorStorage(value.dtype, value.dims, layout, buffer)

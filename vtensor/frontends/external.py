@@ -90,7 +90,7 @@ class DataFiles:
                 f"taken: the budget is {self.max_bytes}\n  to fix: {REMEDY}"
             )
         data = np.empty(nbytes, np.uint8)
-        view, done = memoryview(data), 0
+        view, done = data.data, 0
         while done < nbytes and (more := os.preadv(descriptor, [view[done:]], offset + done)):
             done += more
         if done < nbytes or _state(os.fstat(descriptor)) != state:
