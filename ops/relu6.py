@@ -31,7 +31,16 @@ def _bound(node: NodeReader, index: int, name: str) -> float | None:
     if node.opset < 11:
         value = node.attribute(name)
         return None if value is None else float(value)
-    return float(node.constant(index)) if node.has(index) else None
+    return float(_number(node, index)) if node.has(index) else None
+
+
+def _number(node: NodeReader, index: int) -> float:
+    """A bound that is known: a scalar, or a row of one, which ONNX Runtime takes too."""
+    bound = node.constant(index)
+    if bound.shape not in ((), (1,)):
+        raise node.refuse(f"a bound of shape {bound.shape}, which is to be one number")
+    number: float = bound.item()
+    return number
 
 
 def _read(node: NodeReader) -> VTensor:
@@ -48,10 +57,10 @@ def _read_clip(node: NodeReader) -> VTensor:
         low, high = node.attribute("min", -math.inf), node.attribute("max", math.inf)
         return node.add(Clip(float(low), float(high)), x)
     try:
-        known = [node.constant(i).reshape(()).item() if node.has(i) else None for i in (1, 2)]
+        known = [_number(node, i) if node.has(i) else None for i in (1, 2)]
     except VTensorError:
-        x = node.add(Max(), x, node.input(1)) if node.has(1) else x
-        return node.add(Min(), x, node.input(2)) if node.has(2) else x
+        x = node.add(Max(), x, node.reshape(node.input(1), {})) if node.has(1) else x
+        return node.add(Min(), x, node.reshape(node.input(2), {})) if node.has(2) else x
     low, high = known
     return node.add(Clip(-math.inf if low is None else low, math.inf if high is None else high), x)
 

@@ -64,7 +64,7 @@ def _axes(node: NodeReader) -> Sequence[int] | None:
     if node.opset < 13:
         given: Sequence[int] | None = node.attribute("axes")
         return given
-    return [int(axis) for axis in node.constant(1)] if node.has(1) else None
+    return node.constant(1).reshape(-1).tolist() if node.has(1) else None
 
 
 def _read_squeeze(node: NodeReader) -> VTensor:

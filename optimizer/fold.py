@@ -22,7 +22,7 @@ import numpy as np
 from libdesc.preferences import EVERY, Preferences
 from optimizer.computed import Computed, Made
 from optimizer.readers import Readers
-from ptensor.pages import give_back, passing
+from ptensor.pages import passing
 from vtensor.dtype import numpy_dtype
 from vtensor.graph import Graph, Node
 from vtensor.operators import info_of, label_of, structural_operator
@@ -109,7 +109,6 @@ class Chain:
         made = passing(weights.shape, weights.dtype)
         with np.errstate(all="ignore"):  # what is not finite is not folded
             np.multiply(weights, factor.reshape(shape), made, dtype="f8", casting="same_kind")
-        give_back(weights)
         return made
 
     def bias(self) -> Array:

@@ -137,7 +137,7 @@ class NodeWriter(Protocol):
         """Add the node that makes the outputs.
 
         Args:
-            op_type: ONNX's operator.
+            op_type: ONNX's operator; behind its domain, ``domain::name``, where that is not ONNX's.
             inputs: names of its inputs, "" where an optional one is left out.
             order: the dims at the positions of what ONNX makes, as for ``operand``; None is as the
                 outputs are presented.

@@ -55,6 +55,8 @@ _UNREADABLE = (
     RecursionError,
     MemoryError,
 )
+#: The largest integer that a product may be, which is that of an s64.
+_MOST = (1 << 63) - 1
 _RESERVED = {"graph", "input", "constant", "output", "as", ":", "=", "@"}
 #: What may stand between the parentheses of an operator: text in quotes, and all else.
 _PIECE = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[()]|[^'"()]+""")
@@ -224,9 +226,24 @@ def _evaluated(node: ast.expr) -> Any:
         case ast.Name(id=name):
             return OpenSize.of(name)
         case ast.BinOp(left=left, op=ast.Mult(), right=right):
-            product = _evaluated(left) * _evaluated(right)
-            return product if product == product else math.nan  # which has one sign everywhere
+            return _product(_evaluated(left), _evaluated(right))
     raise GraphError(f"{ast.unparse(node)} is no literal")
+
+
+def _product(left: Any, right: Any) -> int | float:
+    """A number times another.
+
+    Python would repeat text and tuples, and its integers have no end: a short line could take any
+    memory.
+    """
+    kinds = {type(left), type(right)}
+    if not kinds <= {int, float, OpenSize} or kinds == {float, OpenSize}:
+        raise GraphError(f"{type(left).__name__} * {type(right).__name__}: only numbers multiply")
+    product: int | float = left * right
+    size = product.factor if isinstance(product, OpenSize) else product
+    if isinstance(size, int) and abs(size) > _MOST:
+        raise GraphError(f"a product is larger than {_MOST}")
+    return product if product == product else math.nan  # which has one sign everywhere
 
 
 def _type(text: str) -> tuple[str, dict[str, int]]:

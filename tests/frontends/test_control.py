@@ -9,7 +9,7 @@ import pytest
 
 from tests.frontends.support import Array, agree, f32, model, runtime
 from vtensor import Session, load_onnx
-from vtensor.errors import ModelError, UnsupportedOperatorError, VTensorError
+from vtensor.errors import BudgetError, ModelError, UnsupportedOperatorError, VTensorError
 from vtensor.frontends import expansion
 
 BRANCHES = """If(c) <
@@ -148,11 +148,29 @@ def test_a_loop_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
                 session.run(None, feeds)
 
 
-def test_a_weight_of_a_body_is_held_once() -> None:
+WEIGHTS_OF_A_BODY = {
+    "initializer": "<float[5] w = {1, 2, 3, 4, 5}> { t = Add(s, w) }",
+    "node": "{ w = Constant<value = float[5] {1, 2, 3, 4, 5}>() t = Add(s, w) }",
+    "attribute": "{ w = Constant<value_floats = [1.0, 2.0, 3.0, 4.0, 5.0]>() t = Add(s, w) }",
+}
+
+
+@pytest.mark.parametrize("how", WEIGHTS_OF_A_BODY)
+def test_a_weight_of_a_body_is_held_once(how: str) -> None:
+    text = """g (float[5] x) => (float[5] y) {
+        y = Loop(n, , x) < body = b(int64 i, bool d, float[5] s) => (bool d, float[5] t) BODY >
+    }"""
+    proto = model(text.replace("BODY", WEIGHTS_OF_A_BODY[how]), n=np.array(7))
+    agree(proto, {"x": f32(5)})
+    assert [array.shape for array in load_onnx(proto, max_bytes=30).constants.values()] == [(5,)]
+
+
+def test_what_every_turn_computes_is_counted() -> None:
     text = """g (float[5] x) => (float[5] y) {
         y = Loop(n, , x) < body = b(int64 i, bool d, float[5] s) => (bool d, float[5] t)
-            <float[5] w = {1, 2, 3, 4, 5}> { t = Add(s, w) } >
+            <float[5] w = {1, 2, 3, 4, 5}> { v = Neg(w) t = Add(s, v) } >
     }"""
     proto = model(text, n=np.array(7))
-    agree(proto, {"x": f32(5)})
-    assert [array.shape for array in load_onnx(proto).constants.values()] == [(5,)]
+    load_onnx(proto, max_bytes=20 * 8 + 8 * 8 + 8)
+    with pytest.raises(BudgetError, match="beside"):
+        load_onnx(proto, max_bytes=20 * 7)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -343,6 +345,74 @@ def test_symbols_are_shared_between_inputs() -> None:
             session.run(None, {"x": f32(4, 3), "z": f32(5, 3)})
         [y] = session.run(None, {"x": f32(4, 3), "z": f32(4, 3)})
         np.testing.assert_array_equal(y, 2 * f32(4, 3))
+
+
+@pytest.mark.parametrize("name", ["?", "*", "-1", "None", "none", "unknown", "UNK", "__", ""])
+def test_sizes_without_a_name_are_each_their_own(name: str) -> None:
+    proto = model(
+        "g (float[a, 3] x, float[b, 3] z) => (float[c, 3] y) { y = Concat<axis=0>(x, z) }"
+    )
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = name
+    agree(proto, {"x": f32(2, 3), "z": f32(5, 3)})
+    with pytest.raises(InputError, match=r"'z' has symbolic sizes \(\?, 3\)"):
+        load_onnx(proto, shapes={"x": (2, 3)})
+
+
+@pytest.mark.parametrize("name", ["n", "unk__7", "batch_size", "None_1", "dynamic_axes_1", "a*b"])
+def test_a_name_is_one_size(name: str) -> None:
+    proto = model("g (float[n, 3] x, float[n, 3] z) => (float[n, 3] y) { y = Add(x, z) }")
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = name
+    with pytest.raises(InputError, match=re.escape(f"input 'z': {name} is 5 here and 2 in")):
+        load_onnx(proto, shapes={"x": (2, 3), "z": (5, 3)})
+    assert load_onnx(proto, shapes={"x": (2, 3)}).values["z"].size("D0") == 2
+
+
+ROWS_OF_ONE: dict[str, tuple[str, dict[str, Any]]] = {
+    "Clip": ("y = Clip(x, a, b)", {"a": np.array([-0.5], "f4"), "b": np.array([0.5], "f4")}),
+    "Clip from below": ("y = Clip(x, a)", {"a": np.array([-0.5], "f4")}),
+    "Clip as Relu6": ("y = Clip(x, a, b)", {"a": np.array([0], "f4"), "b": np.array([6], "f4")}),
+    "Pad": ("y = Pad(x, p, v)", {"p": np.array([1, 0, 0, 1]), "v": np.array([2], "f4")}),
+    "OneHot": (
+        "t = Cast<to=7>(x) y = OneHot(t, d, v)",
+        {"d": np.array([4]), "v": np.array([0, 1], "f4")},
+    ),
+    "CumSum": ("y = CumSum(x, k)", {"k": np.array([1])}),
+    "Trilu": ("y = Trilu(x, k)", {"k": np.array([1])}),
+    "If": (
+        """y = If(k) <then_branch = t() => (float[2, 3] o) { o = Neg(x) },
+            else_branch = e() => (float[2, 3] o) { o = Abs(x) }>""",
+        {"k": np.array([True])},
+    ),
+    "QuantizeLinear": (
+        "q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, s, z)",
+        {"s": np.array([0.1], "f4"), "z": np.array([3], "u1")},
+    ),
+    "Unsqueeze, whose axes are a number": ("y = Unsqueeze(x, k)", {"k": np.array(1)}),
+}
+
+
+@pytest.mark.parametrize("fed", [False, True])
+@pytest.mark.parametrize("name", ROWS_OF_ONE)
+def test_rows_of_one_that_stand_for_numbers(name: str, fed: bool) -> None:
+    body, given = ROWS_OF_ONE[name]
+    sizes = "a, b, c" if {"OneHot", "Unsqueeze"} & {name.split(",")[0]} else "a, b"
+    proto = model(f"g (float[2, 3] x) => (float[{sizes}] y) {{ {body} }}", **given)
+    feeds: dict[str, Array] = {"x": f32(2, 3)}
+    for tensor in [t for t in proto.graph.initializer if fed and given[t.name].size == 1]:
+        declared = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        proto.graph.input.append(declared)
+        proto.graph.initializer.remove(tensor)
+        feeds[tensor.name] = given[tensor.name]
+    agree(proto, feeds)
+
+
+def test_ranges_between_rows_of_one() -> None:
+    text = "g (float[1] a, float[1] b, float[1] c) => (float[n] y) { y = Range(a, b, c) }"
+    with Session(model(text)) as session:
+        given = {"a": np.array([1], "f4"), "b": np.array([7], "f4"), "c": np.array([2], "f4")}
+        np.testing.assert_array_equal(session.run(None, given)[0], [1, 3, 5])
 
 
 def test_bf16_and_integers_pass() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto
+from onnx import ModelProto, helper
 from typer.testing import CliRunner
 
 from ptensor import buffer
@@ -18,6 +19,7 @@ from tests.frontends.support import f32, model
 from vtensor import Session, load_onnx
 from vtensor.cli import app
 from vtensor.errors import BudgetError, InputError
+from vtensor.frontends.export import TEXT
 from vtensor.runtime import budget
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.workspace import Workspace
@@ -50,6 +52,21 @@ HUGE: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "Conv": ("{ y = Conv<pads=[1099511627776, 0, 0, 0]>(x, w) }", {"w": f32(1, 2, 3, 3)}),
 }
+
+
+@pytest.mark.parametrize("value", ["'a'*600000000", "(1,)*90000000", "N*'a'*600000000"])
+def test_the_text_of_a_graph_takes_no_memory_beside_its_own(value: str) -> None:
+    proto = model("g (float[3] x) => (float[3] y) { y = Relu(x) }")
+    text = f"graph g\ninput x : f32 N=3\ny = TopK(axis='N', k={value}) x : f32 N=3\noutput y"
+    helper.set_model_props(proto, {TEXT: text})
+    tracemalloc.start()
+    try:
+        graph = load_onnx(proto, max_bytes=1000)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 64 << 20
+    assert [node.op_name for node in graph.nodes.values()] == ["Relu"]
 
 
 @pytest.mark.parametrize("batch", ["1", "N"])

@@ -53,14 +53,23 @@ def attributes_of(node: NetworkNode, network: Network) -> Callable[[str, Any], A
     return read
 
 
-def name_values(network: Network, facts: Facts, pinned: Mapping[Key, Names] | None = None) -> Named:
-    """Give names to the dims of all values that a run computes or is given."""
+def name_values(
+    network: Network,
+    facts: Facts,
+    pinned: Mapping[Key, Names] | None = None,
+    *,
+    every: bool = False,
+) -> Named:
+    """Give names to the dims of all values that a run computes or is given.
+
+    ``every`` is to name those of nodes too whose outputs are known before a run.
+    """
     ranks: dict[Key, int] = {}
     for name in network.inputs:
         ranks[name] = len(facts.sizes(name) or ())
     nodes = []
     for index, node in enumerate(network.nodes):
-        if folds(node, facts):
+        if not every and folds(node, facts):
             continue
         keys: dict[str, Key] = {}
         for i, name in enumerate(node.proto.input):

@@ -32,7 +32,7 @@ class Turns(NetworkNode):
         condition: the value that says whether there is one; empty where none does.
         states: the values that the next turn is given.
         rows: what every turn has delivered so far, by output of the loop that collects it.
-        weights: what the body's own initializers are called outside; they are made once.
+        weights: what the body's own constants are called outside; they are made once.
     """
 
     number: int = 0
@@ -87,6 +87,10 @@ def _branch(node: NetworkNode, graph: GraphProto, taken: set[str]) -> list[Netwo
 def _constants(graph: GraphProto) -> list[NodeProto]:
     """The initializers of a graph as nodes."""
     return [helper.make_node("Constant", [], [t.name], value=t) for t in graph.initializer]
+
+
+def _is_constant(node: NodeProto) -> bool:
+    return node.op_type == "Constant" and not node.input
 
 
 class _Loop:
@@ -146,9 +150,12 @@ class _Loop:
         """The nodes of the next turn, and what is left of the loop behind them."""
         turns = self.turns
         splice = Splice(self.node, taken, f"{turns.number}/")
-        weights = turns.weights if turns.number else splice.add(_constants(self.body), {})
+        constant = [node for node in self.body.node if _is_constant(node)]
+        rest = [node for node in self.body.node if not _is_constant(node)]
+        own = [*_constants(self.body), *constant]
+        weights = turns.weights if turns.number else splice.add(own, {})
         given = dict(zip((v.name for v in self.body.input), self.given(splice), strict=False))
-        names = splice.add(self.body.node, {**weights, **given})
+        names = splice.add(rest, {**weights, **given})
         results = tuple(names.get(value.name, value.name) for value in self.body.output)
         behind = self.heads + len(turns.states)
         left = replace(

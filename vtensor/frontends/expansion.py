@@ -14,6 +14,7 @@ from onnx import helper
 
 from vtensor.frontends.calls import MOST_NODES
 from vtensor.frontends.control import Turns, decide
+from vtensor.frontends.defined import defined_outputs
 from vtensor.frontends.folding import Facts, check_budget, infer_node, node_error
 from vtensor.frontends.functions import call, function_of
 from vtensor.frontends.made import made_types
@@ -61,7 +62,7 @@ def infer(
             nodes.append(node)  # folded for earlier sizes, from initializers alone
             continue
         if node.key not in network.functions:
-            infer_node(network, node, facts)
+            infer_node(network, node, facts, defined_outputs)
             if _has_open_sizes(node, facts):
                 facts.know_types(made_types(network, node, facts))
         parts = _parts(node, done, facts, taken)

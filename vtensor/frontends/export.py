@@ -108,11 +108,11 @@ def _model(graph: Graph, opset: int) -> tuple[ModelProto, dict[str, Array]]:
         raise InputError(f"opset {opset!r} is not among {OPSET} to {newest}")
     registry()  # the operators' spellings
     written = write(graph, opset)
-    opsets = [helper.make_opsetid("", opset)]
+    opsets = [helper.make_opsetid(domain, version) for domain, version in written.opsets.items()]
     model = helper.make_model(
         skeleton(graph, written),
         opset_imports=opsets,
-        ir_version=helper.find_min_ir_version_for(opsets),
+        ir_version=helper.find_min_ir_version_for(opsets[:1]),
         producer_name="vtensor",
     )
     helper.set_model_props(model, {TEXT: str(graph)})
@@ -135,7 +135,7 @@ def _declared(name: str, value: VTensor) -> ValueInfoProto:
 
 @contextmanager
 def _replaced(file: Path) -> Iterator[BinaryIO]:
-    """A file that takes another's place once it is whole: the graph may lie on that one's pages."""
+    """A file that takes another's place once it is whole: what fails leaves that one."""
     part = file.with_name(f"{file.name}.part")
     try:
         with part.open("wb") as stream:

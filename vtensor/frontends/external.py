@@ -2,6 +2,9 @@
 
 A model names its files, so it must not reach files that its sender could not read: a file lies
 inside a root, links followed, and is opened such that nothing that changes meanwhile leads outside.
+
+Data is read into memory of our own, not mapped: what is written to a mapped file later changes the
+weights of a session that is in use, and a file that is cut short ends the process (SIGBUS).
 """
 
 from __future__ import annotations
@@ -16,8 +19,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ptensor.pages import mapped
-from vtensor.errors import ModelError
+from vtensor.errors import BudgetError, ModelError
+from vtensor.runtime.budget import REMEDY
 from vtensor.wording import reason
 
 Bytes = NDArray[np.uint8]
@@ -26,7 +29,7 @@ Bytes = NDArray[np.uint8]
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class DataFiles:
     """Where a model's files may be.
 
@@ -34,30 +37,26 @@ class DataFiles:
         folder: the model's; files are named relative to it.
         root: what files must lie in; None is the folder, and then files with several names (hard
             links) are refused as ONNX does: an archive can hold a second name of anybody's file.
+        max_bytes: what may be taken for the data of all files; None is any.
     """
 
     folder: Path
     root: Path | None = None
-    #: By path without links: each mapping keeps a descriptor, of which a process has few.
-    _mappings: dict[Path, Bytes] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    max_bytes: int | None = None
+    #: By path without links, the state in which a file was first met: all data is of one state.
+    _states: dict[Path, tuple[int, ...]] = field(default_factory=dict, init=False, repr=False)
+    #: By path, offset and length: tensors that lie in one place share their memory.
+    _parts: dict[tuple[Path, int, int], Bytes] = field(default_factory=dict, init=False, repr=False)
+    _taken: int = field(default=0, init=False)
 
     def read(self, location: str, offset: int, nbytes: int) -> Bytes:
-        """Bytes of a file, which is mapped once.
+        """A copy of bytes of a file, which is made once and cannot be written to.
 
         Raises:
-            ModelError: there is no such file here, it is no plain file, or it is shorter.
+            ModelError: there is no such file here, it is no plain file, it is shorter, or it is
+                not as it was when the model was loaded.
+            BudgetError: all data that was read would take more than ``max_bytes``.
         """
-        data = self._file(location)
-        if offset < 0 or data.size - offset < nbytes:
-            available = max(data.size - offset, 0)
-            raise ModelError(
-                f"{nbytes} bytes are needed, and {location!r} has {available} from byte {offset} on"
-            )
-        return data[offset : offset + nbytes]
-
-    def _file(self, location: str) -> Bytes:
         top = (self.root or self.folder).resolve()
         path = (self.folder / location).resolve() if location and "\0" not in location else top
         if Path(location).is_absolute() or not path.is_relative_to(top) or path == top:
@@ -66,18 +65,42 @@ class DataFiles:
                 f"external data {location!r} is not {where}; if it may be read, give a folder that "
                 "holds it as external_data_root= (--external-data-root on the command line)"
             )
+        place = path, offset, nbytes
         try:
-            if path not in self._mappings:
+            if place not in self._parts:
                 with _opened(top, path.relative_to(top).parts) as descriptor:
-                    self._check(facts := os.fstat(descriptor), location)
-                    self._mappings[path] = mapped(descriptor, facts.st_size)
-            return self._mappings[path]
+                    self._parts[place] = self._read(descriptor, location, *place)
+            return self._parts[place]
         except FileNotFoundError:
             raise ModelError(f"external data file {location!r} is missing") from None
         except OSError as error:
             raise ModelError(
                 f"external data file {location!r} cannot be read: {reason(error)}"
             ) from error
+
+    def _read(self, descriptor: int, location: str, path: Path, offset: int, nbytes: int) -> Bytes:
+        self._check(facts := os.fstat(descriptor), location)
+        if (state := _state(facts)) != self._states.setdefault(path, state):
+            raise _changed(location)
+        if offset < 0 or facts.st_size - offset < nbytes:
+            available = max(facts.st_size - offset, 0)
+            raise ModelError(
+                f"{nbytes} bytes are needed, and {location!r} has {available} from byte {offset} on"
+            )
+        if self.max_bytes is not None and self._taken + nbytes > self.max_bytes:
+            raise BudgetError(
+                f"{nbytes} bytes of external data {location!r} beside {self._taken} that are "
+                f"taken: the budget is {self.max_bytes}\n  to fix: {REMEDY}"
+            )
+        data = np.empty(nbytes, np.uint8)
+        view, done = data.data, 0
+        while done < nbytes and (more := os.preadv(descriptor, [view[done:]], offset + done)):
+            done += more
+        if done < nbytes or _state(os.fstat(descriptor)) != state:
+            raise _changed(location)
+        self._taken += nbytes
+        data.flags.writeable = False
+        return data
 
     def _check(self, facts: os.stat_result, location: str) -> None:
         if not stat.S_ISREG(facts.st_mode):
@@ -87,6 +110,17 @@ class DataFiles:
                 f"external data file {location!r} has {facts.st_nlink} names (hard links); copy "
                 "it, or give external_data_root= (--external-data-root on the command line)"
             )
+
+
+def _state(facts: os.stat_result) -> tuple[int, ...]:
+    """What differs once a file was written to, or is another."""
+    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
+
+
+def _changed(location: str) -> ModelError:
+    return ModelError(
+        f"external data file {location!r} was changed while it was read; load the model again"
+    )
 
 
 @contextmanager

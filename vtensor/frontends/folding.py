@@ -1,6 +1,6 @@
 """The types of a node's outputs, and their values where these are known before a run.
 
-A node whose inputs are all known is computed here, once, so that arithmetic on shapes leaves
+A node whose inputs are all known is computed, once, so that arithmetic on shapes leaves
 nothing behind in the graph. Types come from ONNX's own inference, a node at a time, with the known
 inputs' values at hand.
 """
@@ -8,7 +8,7 @@ inputs' values at hand.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from math import prod
@@ -40,7 +40,7 @@ _SHOWN_ELEMENTS = 4096
 #: Operators whose values are the sizes of their input.
 _SIZES = ("Shape", "Size")
 
-#: Operators that are computed here; all others that fold are left to ONNX's reference evaluator.
+#: Operators that are computed here; others by VTensor's definitions, or ONNX's evaluator.
 OWN = (*_SIZES, "Constant", "ConstantOfShape")
 
 #: The inputs of which operators read nothing but the type, by position.
@@ -94,6 +94,10 @@ class Facts:
         self.static.add(name)
 
 
+#: The values of the outputs of a node whose inputs are known, if it has a definition.
+Define = Callable[[Network, NetworkNode, Facts], list[Array] | None]
+
+
 def schema_of(node: NetworkNode) -> onnx.defs.OpSchema | None:
     """ONNX's definition of a node's operator; None when ONNX has none in this opset."""
     try:
@@ -129,10 +133,11 @@ def has_graphs(node: NetworkNode) -> bool:
     )
 
 
-def infer_node(network: Network, node: NetworkNode, facts: Facts) -> None:
+def infer_node(network: Network, node: NetworkNode, facts: Facts, define: Define) -> None:
     """Note the types of a node's outputs, and their values where these are known before a run.
 
-    What was folded from initializers alone is kept in ``network.arrays`` for the next time.
+    ``define`` computes values; where it has none, ONNX's reference evaluator does. What was folded
+    from initializers alone is kept in ``network.arrays`` for the next time.
 
     Raises:
         ModelError: the node is not as ONNX defines it, or its inputs do not fit.
@@ -159,7 +164,7 @@ def infer_node(network: Network, node: NetworkNode, facts: Facts) -> None:
     if schema.has_function or schema.has_context_dependent_function:  # type: ignore[attr-defined]
         facts.know_types(_infer_function(node, facts, types))
     if static:
-        _fold(network, node, facts)
+        _fold(network, node, facts, define)
 
 
 @lru_cache(maxsize=64)
@@ -272,7 +277,7 @@ def _defaults(schema: onnx.defs.OpSchema) -> Mapping[str, AttributeProto]:
     return {name: value for name, value in values.items() if value.type}
 
 
-def _fold(network: Network, node: NetworkNode, facts: Facts) -> None:
+def _fold(network: Network, node: NetworkNode, facts: Facts, define: Define) -> None:
     if node.label in _SIZES:
         sizes = facts.sizes(node.proto.input[0])
         if sizes is None or None in sizes:
@@ -280,7 +285,7 @@ def _fold(network: Network, node: NetworkNode, facts: Facts) -> None:
     elif not all(name in facts.arrays for name in _data(node)):
         return
     try:
-        results = _evaluate(network, node, facts)
+        results = _evaluate(network, node, facts, define)
     except (ModelError, MemoryError):
         raise
     except Exception as error:  # the reference evaluator's own, of any kind
@@ -329,7 +334,7 @@ def check_budget(network: Network, what: str, name: str, facts: Facts, held: int
         )
 
 
-def _evaluate(network: Network, node: NetworkNode, facts: Facts) -> list[Array]:
+def _evaluate(network: Network, node: NetworkNode, facts: Facts, define: Define) -> list[Array]:
     """The outputs of a node whose inputs are known."""
     attributes = {a.name: a for a in node.proto.attribute}
     op_type = "" if node.domain else node.proto.op_type
@@ -348,6 +353,9 @@ def _evaluate(network: Network, node: NetworkNode, facts: Facts) -> list[Array]:
         element = np.zeros(1, np.float32) if value is None else tensor_array(value.t, network.files)
         shape = [int(size) for size in np.atleast_1d(facts.arrays[node.proto.input[0]])]
         return [np.broadcast_to(element.reshape(()), shape)]
+    known = all(name in facts.arrays for name in node.inputs)
+    if known and (defined := define(network, node, facts)) is not None:
+        return defined
     given = [
         np.asarray(facts.arrays[name]) if name in facts.arrays else _example(facts.types[name])
         for name in dict.fromkeys(node.inputs)

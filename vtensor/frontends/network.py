@@ -22,7 +22,7 @@ from onnx import (
     TypeProto,
 )
 
-from vtensor.errors import InputError, ModelError
+from vtensor.errors import BudgetError, InputError, ModelError
 from vtensor.frontends.calls import FunctionKey, check_functions, domain_of
 from vtensor.frontends.external import DataFiles
 from vtensor.frontends.stored import Stored, stored_text
@@ -34,6 +34,9 @@ Source = str | os.PathLike[str] | bytes | ModelProto
 
 #: ONNX's own domain has two names.
 ONNX_DOMAINS = ("", "ai.onnx")
+
+#: What stands for the name of a size that has none, beside text without a letter or a digit.
+_NAMELESS = ("none", "null", "unk", "unknown", "-1")
 
 
 @dataclass(frozen=True)
@@ -180,12 +183,14 @@ def read_network(
     """
     proto, label, folder = _proto(model)
     root = None if external_data_root is None else _path(external_data_root)
-    files = None if folder is None else DataFiles(folder, root)
     budget = max_bytes_of(max_bytes)
+    files = None if folder is None else DataFiles(folder, root, budget)
     try:
         return _network(proto, label, files, budget)
     except MemoryError:
         raise
+    except BudgetError as error:
+        raise BudgetError(f"{label}: {error}") from None
     except ModelError as error:
         raise ModelError(f"{label}: {error}") from error.__cause__
     except Exception as error:  # names that are no text, numbers out of range, ...: foreign bytes
@@ -325,10 +330,22 @@ def _inputs(graph: GraphProto, arrays: Mapping[str, Array]) -> dict[str, InputTy
         sizes: list[int | str | None] = []
         for dim in kind.shape.dim:
             fixed = dim.HasField("dim_value") and dim.dim_value >= 0  # some write -1 for a symbol
-            sizes.append(dim.dim_value if fixed else dim.dim_param or None)
+            sizes.append(dim.dim_value if fixed else _symbol(dim.dim_param))
         dtype = element_type(kind.elem_type, what)
         inputs[value.name] = InputType(dtype, kind.elem_type, tuple(sizes))
     return inputs
+
+
+def _symbol(name: str) -> str | None:
+    """The name of a size, which is the same wherever it stands; None where it says nothing.
+
+    Exporters write one placeholder for all sizes that they do not know, which need not be equal.
+
+    >>> _symbol("batch"), _symbol("unk__7"), _symbol("?"), _symbol("None")
+    ('batch', 'unk__7', None, None)
+    """
+    nameless = name.lower() in _NAMELESS or not any(map(str.isalnum, name))
+    return None if nameless else name
 
 
 def graphs_of(attribute: AttributeProto) -> list[GraphProto]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from vtensor.dtype import bits, from_numpy, numpy_dtype
-from vtensor.errors import DTypeError, ModelError
+from vtensor.errors import BudgetError, DTypeError, ModelError
 from vtensor.frontends.arrays import from_array
 from vtensor.frontends.external import DataFiles
 from vtensor.tensor import VTensor
@@ -23,7 +23,7 @@ Sizes = tuple[int | None, ...]
 
 
 def tensor_array(tensor: TensorProto, files: DataFiles | None) -> Array:
-    """The values of a tensor; external data is mapped, not read, unless elements share bytes.
+    """The values of a tensor; external data is copied out of its file.
 
     Args:
         tensor: from a model's initializers or attributes.
@@ -31,6 +31,7 @@ def tensor_array(tensor: TensorProto, files: DataFiles | None) -> Array:
 
     Raises:
         ModelError: its data is absent, too short or too long, or lies where it must not.
+        BudgetError: the data of all files is more than these may take.
     """
     what = f"tensor {tensor.name!r}"
     try:
@@ -38,15 +39,19 @@ def tensor_array(tensor: TensorProto, files: DataFiles | None) -> Array:
         if any(size < 0 for size in shape):
             raise ModelError(f"it has a negative size: {shape}")
         if tensor.data_location == TensorProto.EXTERNAL:
-            return _mapped(tensor, shape, files)
+            return _external(tensor, shape, files)
         return numpy_helper.to_array(tensor)
     except ModelError as error:
         raise ModelError(f"{what}: {error}") from error.__cause__
+    except BudgetError as error:
+        raise BudgetError(f"{what}: {error}") from None
+    except MemoryError:
+        raise
     except Exception as error:  # whatever ONNX's reader meets in bytes that it did not write
         raise ModelError(f"{what} cannot be read: {error}") from error
 
 
-def _mapped(tensor: TensorProto, shape: tuple[int, ...], files: DataFiles | None) -> Array:
+def _external(tensor: TensorProto, shape: tuple[int, ...], files: DataFiles | None) -> Array:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     if files is None:

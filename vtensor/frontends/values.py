@@ -46,7 +46,9 @@ def shape_makers(node: NetworkNode, network: Network, facts: Facts) -> list[str]
     given = [name for name in node.inputs if name not in facts.static]
     found = [deciding_inputs(name, network, facts) for name in given]
     leaves = list(dict.fromkeys(leaf for each in found for leaf in each))
-    numbers = all(network.inputs[n].dtype in INTEGERS or facts.sizes(n) == () for n in leaves)
+    numbers = all(
+        network.inputs[n].dtype in INTEGERS or facts.sizes(n) in ((), (1,)) for n in leaves
+    )
     return leaves if all(found) and numbers else []
 
 

@@ -22,7 +22,7 @@ from vtensor.dtype import numpy_dtype
 from vtensor.errors import UnsupportedOperatorError
 from vtensor.frontends.tensors import Array
 from vtensor.graph import Graph, Node
-from vtensor.operators import info_of, structural_operator
+from vtensor.operators import OPERATORS, info_of, structural_operator
 from vtensor.sizes import OpenSize
 from vtensor.tensor import VTensor
 
@@ -33,9 +33,11 @@ class Written:
 
     Attributes:
         nodes: in running order.
+        opsets: version by domain of the nodes' operators.
         arrays: the initializers; constants of the graph are there without a copy.
     """
 
+    opsets: dict[str, int]
     nodes: list[NodeProto] = field(default_factory=list)
     arrays: dict[str, Array] = field(default_factory=dict)
 
@@ -93,7 +95,7 @@ class _GraphWriter:
         #: Values in other orders and sizes, by how they were made.
         self._forms: dict[tuple[str, str, tuple[int, ...]], str] = {}
         arrays = {self.names[name]: array for name, array in graph.constants.items()}
-        self.written = Written(arrays=arrays)
+        self.written = Written({"": opset}, arrays=arrays)
 
     def _name(self, value: str) -> str:
         """What ONNX calls a value: as the graph does, or as it is delivered if it is made here."""
@@ -189,18 +191,26 @@ class _GraphWriter:
     ) -> None:
         """Add a node; attributes that are None or () are left out.
 
+        Of domains that are not ONNX's own nothing is checked: their operators' spellings know them.
+
         Raises:
             UnsupportedOperatorError: ONNX has not the operator, or an attribute, in this opset.
         """
-        known = schema(op_type, self.opset).attributes
+        domain, kind = domain_and_type(op_type)
+        declared = None if domain else schema(op_type, self.opset).attributes
         given: dict[str, Any] = {}
         for key, value in attributes.items():
-            if key in known and value is not None and value != ():
+            if declared is not None and key not in declared:
+                if value and not _ones(value):
+                    since = f"in opset {self.opset} ONNX's {op_type} has no {key}"
+                    raise UnsupportedOperatorError(f"{key} {value}: {since}")
+            elif value is not None and value != ():
                 given[key] = int(value) if isinstance(value, bool) else value
-            elif key not in known and value and not _ones(value):
-                since = f"in opset {self.opset} ONNX's {op_type} has no {key}"
-                raise UnsupportedOperatorError(f"{key} {value}: {since}")
-        self.written.nodes.append(helper.make_node(op_type, inputs, outputs, name=name, **given))
+        if domain:
+            versions = self.written.opsets
+            versions[domain] = max(versions.get(domain, 1), since_of(op_type))
+            given["domain"] = domain
+        self.written.nodes.append(helper.make_node(kind, inputs, outputs, name=name, **given))
 
     def free(self, stem: str) -> str:
         """A name that nothing else has."""
@@ -265,7 +275,7 @@ class _Writer:
         for value in self.outputs:
             name, rows = whole.names[value.name], _rows(value, order)
             if rows != _rows(value, None):
-                name = whole.free(f"{name}:{op_type.lower()}")
+                name = whole.free(f"{name}:{domain_and_type(op_type)[1].lower()}")
                 moves[name] = value, rows
             made.append(name)
         whole.add(self._node.name, op_type, inputs, made, **attributes)
@@ -274,6 +284,8 @@ class _Writer:
 
     def _check_types(self, op_type: str) -> None:
         """See that ONNX takes the element types of the first operand and makes those of outputs."""
+        if domain_and_type(op_type)[0]:
+            return
         known = schema(op_type, self.opset)
         for value, formal in (
             *zip(self.inputs[:1], known.inputs, strict=False),
@@ -297,6 +309,22 @@ class _Writer:
     def refuse(self, reason: str) -> UnsupportedOperatorError:
         """The error that says why ONNX cannot say what this node does."""
         return UnsupportedOperatorError(reason)
+
+
+def domain_and_type(op_type: str) -> tuple[str, str]:
+    """An operator's domain, empty for ONNX's own, and its name there.
+
+    >>> domain_and_type("my.domain::Twice"), domain_and_type("Relu")
+    (('my.domain', 'Twice'), ('', 'Relu'))
+    """
+    domain, _, kind = op_type.rpartition("::")
+    return domain, kind
+
+
+def since_of(op_type: str) -> int:
+    """The newest version of its domain in which an operator was spelled anew."""
+    rows = (spelling for info in OPERATORS.values() for spelling in info.onnx)
+    return max((row.since for row in rows if row.op_type == op_type), default=1)
 
 
 @cache

@@ -17,7 +17,6 @@ from libdesc.routine import reference_kernel
 from libdesc.transforms import LayoutChange, run_transform
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.evaluation import Call, Decline, Evaluation, Mode, Step, installed
-from ptensor.pages import give_back
 from resolver.extended import ExtendedGraph, OpNode, TransformNode, Value
 from vtensor.errors import (
     ContractError,
@@ -317,4 +316,3 @@ class Recorder:
             self._transform(node, evaluation)
         self.storages[node.output].constant = True
         self.shelf.keep(self.graph.values[node.output], self.storages[node.output])
-        give_back(self._storage(self.graph.values[node.input]).buffer.memory)

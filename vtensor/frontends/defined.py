@@ -1,0 +1,153 @@
+"""The outputs of a node whose inputs are all known, as VTensor's own operators define them.
+
+ONNX's reference evaluator has them too, but is wrong about some: its GatherElements takes at most
+64 elements along an axis, and its LRN normalizes over other channels than ONNX's own formula.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+import numpy as np
+
+from libdesc.dispatcher import DispatchContext, dispatcher
+from libdesc.preferences import Preferences
+from libdesc.registry import registry
+from ptensor.buffer import Buffer, TensorStorage
+from ptensor.evaluation import installed
+from ptensor.layout import Layout
+from ptensor.transform import unpack
+from resolver.evaluate import PartialEvaluation
+from vtensor.errors import ModelError
+from vtensor.frontends.builder import attributes_of, name_values
+from vtensor.frontends.folding import Facts
+from vtensor.frontends.functions import spellings_of
+from vtensor.frontends.naming import Names, local_names
+from vtensor.frontends.network import Network, NetworkNode
+from vtensor.frontends.reader import Reader
+from vtensor.frontends.tensors import Array, type_of_array
+from vtensor.operators import info_of, run_compute
+from vtensor.runtime.record import NormalEvaluation
+from vtensor.tensor import VTensor
+
+
+def defined_outputs(network: Network, node: NetworkNode, facts: Facts) -> list[Array] | None:
+    """The values of a node's outputs; None where no operator here takes the node."""
+    registry()  # the operators' spellings
+    spellings = spellings_of(node)
+    if not spellings:
+        return None
+    try:
+        named = name_values(replace(network, nodes=[node], inputs={}), facts, every=True)
+    except ModelError:
+        return None
+    local = local_names(named.nodes[0][1], named.names)
+    for spelling in spellings:
+        reader = Reader(node, node.opset, local, _Known(facts), attributes_of(node, network))
+        try:
+            given = spelling.read(reader)
+            values = [given] if isinstance(given, VTensor) else list(given)
+            found = _computed(reader, values)
+        except Exception:  # it does not take the node, or not these values: another may
+            continue
+        if all(name in found and _fits(name, found[name], facts) for name in node.outputs):
+            return [found[name] for name in node.outputs]
+    return None
+
+
+def _computed(reader: Reader, values: Sequence[VTensor]) -> dict[str, Array]:
+    """The outputs by name: what a spelling has added, run an operator at a time."""
+    results = {}
+    for index, (name, value) in enumerate(zip(reader.node.proto.output, values, strict=False)):
+        if name:
+            order = reader.output_names(index)
+            results[name] = reader.ordered(value, order, order)
+    arrays = {key: constant.array for key, constant in reader.constants.items()}
+    for added in reader.added:
+        operands = [(value, arrays[id(value)]) for value in added.inputs]
+        made = _run(reader.name, added.op, operands)
+        arrays.update(zip(map(id, added.outputs), made, strict=True))
+    return {name: arrays[id(value)] for name, value in results.items()}
+
+
+def _run(node: str, op: object, operands: Sequence[tuple[VTensor, Array]]) -> list[Array]:
+    """An operator on arrays, by the library that defines it."""
+    deciding = DispatchContext(node, preferences=Preferences(nodes={node: info_of(op).definition}))
+    with installed(PartialEvaluation()):
+        run_compute(deciding, op, [_tensor(v, a, Layout.plain(v.dims)) for v, a in operands])
+    variant = deciding.variant
+    if variant is None:
+        raise ModelError(f"{node}: nothing was decided")
+    tensors = [
+        _tensor(value, array, layout)
+        for (value, array), layout in zip(operands, variant.layouts, strict=False)
+    ]
+    with installed(NormalEvaluation()), np.errstate(all="ignore"):
+        outputs = run_compute(_Running(node, variant=variant), op, tensors)
+    return [_array(output) for output in outputs]
+
+
+def _tensor(value: VTensor, array: Array, layout: Layout) -> VTensor:
+    """A value of this description in a layout, its data there."""
+    tensor = VTensor(value.dtype, value.dims)
+    tensor.storage = TensorStorage.of_array(array, tensor, layout, constant=True)
+    tensor.produced_layout = layout
+    return tensor
+
+
+def _array(value: VTensor) -> Array:
+    storage = value.storage
+    assert isinstance(storage, TensorStorage)
+    return unpack(storage.data(), storage.layout, list(value.dims), value.dims, value.dtype)
+
+
+def _fits(name: str, array: Array, facts: Facts) -> bool:
+    """True when a value is of the type that ONNX's inference has, so far as it has one."""
+    kind = facts.types.get(name)
+    if kind is None:
+        return True
+    made, sizes = type_of_array(array).tensor_type, facts.sizes(name)
+    return kind.tensor_type.elem_type in (0, made.elem_type) and (
+        sizes is None
+        or (
+            len(sizes) == array.ndim
+            and all(want in (None, have) for want, have in zip(sizes, array.shape, strict=True))
+        )
+    )
+
+
+class _Running(DispatchContext):
+    """The context of an operator that runs now: outputs get memory in their decided layouts."""
+
+    def dispatch(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> None:
+        """Take the memory, then dispatch."""
+        assert self.variant is not None
+        layouts = self.variant.layouts[-len(outputs) :]
+        for value, layout in zip(outputs, layouts, strict=True):
+            buffer = Buffer.allocate(layout.nbytes(value.dims, value.dtype))
+            value.storage = TensorStorage(value.dtype, value.dims, layout, buffer)
+        dispatcher(info_of(op).name, self.device)(self, op, inputs, outputs)
+
+
+@dataclass(eq=False)
+class _Known:
+    """The inputs of a node, all of which are known (``Values``)."""
+
+    facts: Facts
+
+    def array(self, name: str) -> Array | None:
+        """The values of a constant."""
+        return self.facts.arrays.get(name)
+
+    def data(self, name: str) -> NoReturn:
+        """Nothing is computed from data here."""
+        raise ModelError(f"value {name!r} is not known")
+
+    def need(self, _name: str) -> None:
+        """Nobody can be asked here."""
+
+    def renamed(self, _value: VTensor, _names: Names) -> VTensor | None:
+        """Nothing was renamed before."""
+        return None
