@@ -37,7 +37,7 @@ class Cell:
         declined: how many the library did not take, by reason.
         failed: what is wrong, by the command that repeats it.
         met: how many of those taken had what: an element type, a kind of extent, blocks.
-        lacking: the element types that the library refused because the processor lacks their kernel.
+        lacking: the element types that the library refused for want of instructions.
     """
 
     operator: str

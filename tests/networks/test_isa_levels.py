@@ -39,6 +39,7 @@ def check(cap: str, name: str) -> None:
         capture_output=True,
         text=True,
         cwd=Path(__file__).parents[2],
+        timeout=240,
     )
     assert ran.returncode == 0, ran.stderr
     rows = [json.loads(line) for line in ran.stdout.splitlines()]

@@ -17,7 +17,7 @@ from tests.operators.levels import CAPS
 def test_followers(cap: str) -> None:
     command = [sys.executable, "-m", "tests.operators.fused", cap]
     root = Path(__file__).parents[2]
-    ran = subprocess.run(command, capture_output=True, text=True, cwd=root)
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=root, timeout=240)
     assert ran.returncode == 0, ran.stderr
     *faults, last = ran.stdout.splitlines()
     assert faults == []

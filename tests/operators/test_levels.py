@@ -43,6 +43,7 @@ def faultless_cases(cap: str, library: str) -> int:
         capture_output=True,
         text=True,
         cwd=Path(__file__).parents[2],
+        timeout=240,
     )
     assert ran.returncode == 0, ran.stderr
     *faults, count = ran.stdout.splitlines()

@@ -23,7 +23,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="pages are counted in
 def measured(case: str) -> dict[str, int]:
     """What ``tests.runtime.resident`` says of a case."""
     command = [sys.executable, "-m", "tests.runtime.resident", case]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
     found: dict[str, int] = json.loads(done.stdout)
     return found
 
