@@ -1,15 +1,18 @@
-"""What all tests share: golden files, and a registry that a test may change."""
+"""What all tests share: options, golden files, and a registry that a test may change."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from tests.libraries.bench import Bench
 from tests.libraries.golden import Golden
 from tests.libraries.scratch import scratch_registry
+from vtensor.isa import CAPS, limit_isa
 
 #: A distribution of its own: ``test_plugin.py`` builds and installs it.
 collect_ignore = ["plugin"]
@@ -18,6 +21,35 @@ collect_ignore = ["plugin"]
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--update-golden`` writes golden files anew: look at the difference before it is kept."""
     parser.addoption("--update-golden", action="store_true", help="write golden files anew")
+    parser.addoption(
+        "--isa", choices=CAPS, default="max", help="cap on the instruction set of this process"
+    )
+    parser.addoption(
+        "--draw", type=int, metavar="N", help="at most N cases of each test, the same every time"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The cap, before any test uses a library."""
+    if (cap := config.getoption("--isa")) != "max":
+        limit_isa(cap)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Draw cases: of each test function by itself, so that none goes without."""
+    count = config.getoption("--draw")
+    if count is None:
+        return
+    functions: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    kept = {
+        item
+        for name, cases in functions.items()
+        for item in Random(name).sample(cases, min(count, len(cases)))
+    }
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
 
 
 @pytest.fixture
@@ -39,3 +71,11 @@ def scratch() -> Iterator[None]:
 def bench(scratch: None) -> Bench:
     """The library ``toy`` and the operators ``Toy``, ``Pair``, ``Mix``, for a test's invokers."""
     return Bench()
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT interrupts the test, also where the shell started pytest with the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

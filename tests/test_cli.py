@@ -357,7 +357,7 @@ def test_values_that_it_has(dtype: str, text: str, values: list[Any]) -> None:
 def test_a_cap_on_instruction_sets(squeezenet: Path) -> None:
     # a process of its own: a library fixes its cap at its first use
     command = [sys.executable, "-m", "vtensor.cli", "plan", str(squeezenet), "--json"]
-    ran = subprocess.run([*command, "--isa", "sse41"], capture_output=True, text=True)
+    ran = subprocess.run([*command, "--isa", "sse41"], capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
     assert "sse41" in ran.stdout
     assert "avx" not in ran.stdout

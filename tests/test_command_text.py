@@ -41,7 +41,7 @@ def plain(text: str) -> str:
 def printed(*arguments: object) -> str:
     """What a command prints; a process of its own, since a library fixes its cap at first use."""
     command = [sys.executable, "-m", "vtensor.cli", *map(str, arguments)]
-    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
     assert ran.returncode == 0, ran.stderr
     return plain(ran.stdout)
 

@@ -33,7 +33,9 @@ except vtensor.errors.LibraryError as error:
 
 def run(cap: str) -> str:
     """Run the program under a cap; "" is none."""
-    ran = subprocess.run([sys.executable, "-c", PROGRAM, cap], capture_output=True, text=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM, cap], capture_output=True, text=True, timeout=120
+    )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
 

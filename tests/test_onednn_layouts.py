@@ -351,7 +351,9 @@ def test_importing_the_handlers_loads_nothing_native() -> None:
         "import sys; import libdesc.onednn.handlers, libdesc.onednn; "
         "print([m for m in sys.modules if m.endswith('_onednn')])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
     assert done.stdout.strip() == "[]"
 
 

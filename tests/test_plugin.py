@@ -62,7 +62,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(PLUGIN, folder / "source", ignore=shutil.ignore_patterns("build", "*.egg-info"))
     offline = ["--no-build-isolation", "--no-deps", "--no-index"]
     command = [sys.executable, "-m", "pip", "install", "--quiet", *offline]
-    subprocess.run([*command, "--target", folder / "site", folder / "source"], check=True)
+    subprocess.run(
+        [*command, "--target", folder / "site", folder / "source"], check=True, timeout=480
+    )
     return folder / "site"
 
 

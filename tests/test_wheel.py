@@ -17,6 +17,9 @@ from eval.models import light_model, seeded
 
 ROOT = Path(__file__).parent.parent
 
+#: Building takes minutes of both processors.
+pytestmark = pytest.mark.timeout(1200)
+
 PROGRAM = """
 import sys, pathlib
 import numpy as np
@@ -41,7 +44,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
     command += ["--wheel-dir", str(out), f"--config-settings=build-dir={out / 'build'}", str(ROOT)]
-    subprocess.run(command, check=True, cwd=out)
+    subprocess.run(command, check=True, cwd=out, timeout=900)
     return only_wheel(out)
 
 
@@ -61,7 +64,9 @@ def only_wheel(folder: Path) -> Path:
 def repair(*command: str) -> None:
     """Run a command that finds this environment's tools."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    subprocess.run(command, check=True, env={**os.environ, "PATH": path}, capture_output=True)
+    subprocess.run(
+        command, check=True, env={**os.environ, "PATH": path}, capture_output=True, timeout=900
+    )
 
 
 def grafted(wheel: Path) -> list[str]:
@@ -104,12 +109,17 @@ def test_the_wheel_runs_squeezenet_elsewhere(wheel: Path, tmp_path: Path) -> Non
     python = environment / "bin" / "python"
     install = [sys.executable, "-m", "pip", "--python", str(python), "install"]
     options = ["--quiet", "--no-deps", "--ignore-installed", str(wheel)]
-    subprocess.run([*install, *options], check=True)
+    subprocess.run([*install, *options], check=True, timeout=900)
     model = tmp_path / "squeezenet.onnx"
     onnx.save(seeded(light_model("squeezenet"), seed=0), str(model))
     clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     ran = subprocess.run(
-        [python, "-c", PROGRAM, model], cwd=tmp_path, env=clean, capture_output=True, text=True
+        [python, "-c", PROGRAM, model],
+        cwd=tmp_path,
+        env=clean,
+        capture_output=True,
+        text=True,
+        timeout=900,
     )
     assert ran.returncode == 0, ran.stderr
     assert "ran " in ran.stdout

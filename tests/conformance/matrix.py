@@ -37,6 +37,7 @@ class Cell:
         declined: how many the library did not take, by reason.
         failed: what is wrong, by the command that repeats it.
         met: how many of those taken had what: an element type, a kind of extent, blocks.
+        lacking: the element types that the library refused for want of instructions.
     """
 
     operator: str
@@ -45,6 +46,7 @@ class Cell:
     declined: Counter[str] = field(default_factory=Counter)
     failed: dict[str, str] = field(default_factory=dict)
     met: Counter[str] = field(default_factory=Counter)
+    lacking: Counter[str] = field(default_factory=Counter)
 
     @property
     def taken(self) -> int:
@@ -59,7 +61,9 @@ class Cell:
         try:
             conform(self.library, case, types[0], inputs)
         except NoInvokerError as error:
-            self.declined[reason(error, self.library)] += 1
+            why = reason(error, self.library)
+            self.declined[why] += 1
+            self.lacking.update(dtype for dtype in {*types} if f"kernel for {dtype} on" in why)
             return
         except Exception as error:  # whatever a library's invoker raises is a finding
             layouts = " ".join(str(one.layout) for one in inputs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from random import Random
@@ -75,8 +76,27 @@ def test_the_matrix_is_as_large_as_it_says() -> None:
 
 @pytest.mark.parametrize("operator", EVERYWHERE)
 def test_every_kind_of_case_is_met(operator: str) -> None:
-    met = sum((found(operator, lib).met for op, lib in CELLS if op == operator), Counter[str]())
-    assert set(KINDS) | {"blocked", "f32", "bf16"} <= met.keys()
+    check_every_kind([found(operator, library) for op, library in CELLS if op == operator])
+
+
+def check_every_kind(row: Sequence[Cell]) -> None:
+    """Every kind was met; a narrow type was met, or refused for want of instructions."""
+    met = sum((cell.met for cell in row), Counter[str]())
+    lacking = sum((cell.lacking for cell in row), Counter[str]())
+    assert set(KINDS) | {"blocked", "f32"} <= met.keys()
+    assert "bf16" in met or "bf16" in lacking
+
+
+def test_a_kind_that_is_never_met_is_seen() -> None:
+    """The twin: without bf16 and without a refusal, and without extents of 1."""
+    cell = found("Relu", "onednn")
+    whole = replace(cell, met=Counter(dict.fromkeys((*KINDS, "blocked", "f32"), 1)))
+    for lacking in ({}, {"f16": 1}):
+        with pytest.raises(AssertionError, match="bf16"):
+            check_every_kind([replace(whole, lacking=Counter(lacking))])
+    check_every_kind([replace(whole, lacking=Counter({"bf16": 1}))])
+    with pytest.raises(AssertionError, match="one"):
+        check_every_kind([replace(whole, met=whole.met - Counter({"one": 1}))])
 
 
 def test_a_number_is_a_case() -> None:

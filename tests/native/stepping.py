@@ -16,7 +16,7 @@ def compiled(source: str, folder: Path) -> Path:
     library = folder / f"{source}.so"
     flags = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-shared", "-fPIC", f"-I{INCLUDE}"]
     command = [*STANDARDS[Path(source).suffix], *flags, str(FOLDER / source), "-o", str(library)]
-    subprocess.run(command, check=True)
+    subprocess.run(command, check=True, timeout=120)
     return library
 
 

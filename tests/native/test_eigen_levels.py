@@ -45,7 +45,7 @@ except vtensor.errors.LibraryError as error:
 def python(program: str, *arguments: str) -> list[str]:
     """The lines that a fresh process prints."""
     done = subprocess.run(
-        [sys.executable, "-c", program, *arguments], capture_output=True, text=True
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -92,7 +92,7 @@ def output(*command: str) -> str:
     """What a program of binutils prints; skips where it is not there."""
     if shutil.which(command[0]) is None:
         pytest.skip(f"{command[0]} is not there: it comes with g++")
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
 
 
 @pytest.mark.parametrize("level", BUILT)

@@ -24,6 +24,7 @@ def python(code: str, **environment: str) -> str:
         text=True,
         env=os.environ | environment,
         check=False,
+        timeout=240,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -130,5 +131,7 @@ from libdesc.onednn import native
 native.preload(native.find_in_distribution())
 print(load_copy().version()[:2])
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240
+    )
     assert done.stdout.split() == ["True", "3."]

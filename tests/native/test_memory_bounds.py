@@ -18,7 +18,12 @@ ROOT = Path(__file__).parents[2]
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, check=False, cwd=ROOT
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        timeout=120,
     )
 
 

@@ -30,7 +30,7 @@ for level in ("none", "all"):
 def said(mode: str) -> bytes:
     """Kernels and outputs of a process whose oneDNN may compute f32 like that."""
     environment = os.environ | {"ONEDNN_DEFAULT_FPMATH_MODE": mode}
-    return subprocess.check_output([sys.executable, "-c", PROGRAM], env=environment)
+    return subprocess.check_output([sys.executable, "-c", PROGRAM], env=environment, timeout=120)
 
 
 def test_the_variable_changes_no_kernel_and_no_bit() -> None:

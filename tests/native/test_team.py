@@ -159,6 +159,7 @@ def interrupting(begun: Begun) -> threading.Thread:
     return thread
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("inside", [False, True])
 def test_an_interrupt_ends_a_run_after_its_step(team: Team, c_steps: Path, inside: bool) -> None:
     later: list[int] = []
@@ -174,6 +175,7 @@ def test_an_interrupt_ends_a_run_after_its_step(team: Team, c_steps: Path, insid
     assert later == [2]
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_python(team: Team) -> None:
     def forever() -> None:
         threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
@@ -185,6 +187,7 @@ def test_an_interrupt_ends_python(team: Team) -> None:
     assert team.call(lambda: sum(range(1000))) == 499500
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_that_comes_too_late_is_forgotten(team: Team) -> None:
     threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
@@ -192,6 +195,7 @@ def test_an_interrupt_that_comes_too_late_is_forgotten(team: Team) -> None:
     assert team.call(lambda: sum(range(1000))) == 499500
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_takes_back_what_has_not_begun(team: Team, c_steps: Path) -> None:
     """Another thread's run goes on."""
     later: list[int] = []

@@ -55,7 +55,9 @@ ELSEWHERE = """from vtensor.runtime import _replay
 def beside(extra: str) -> str:
     """How many threads there are beside the callers and the first, and what went wrong."""
     command = [sys.executable, "-c", CALLERS.replace("EXTRA", extra)]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        command, check=True, capture_output=True, text=True, timeout=120
+    ).stdout.strip()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")

@@ -204,6 +204,7 @@ def test_the_command() -> None:
         text=True,
         check=True,
         cwd=ROOT,
+        timeout=240,
     )
     rows = json.loads(ran.stdout)["networks"]
     assert {row["network"]: row["parameters"]["ours"] for row in rows} == PARAMETERS
@@ -238,6 +239,7 @@ def loading(source: str) -> float:
         text=True,
         check=True,
         cwd=ROOT,
+        timeout=240,
     )
     weights, taken = map(int, ran.stdout.split())
     return taken / weights

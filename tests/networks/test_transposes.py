@@ -124,7 +124,7 @@ def plan_text(file: Path) -> list[str]:
     """
     command = [sys.executable, "-m", "vtensor.cli", "plan", str(file)]
     options = ["--isa", "sse41", "--optimize", "none", "--threads", "1"]
-    ran = subprocess.run([*command, *options], capture_output=True, text=True)
+    ran = subprocess.run([*command, *options], capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
     table = ran.stdout.split("\n\n")[1]
     return re.sub(r"(\.py):\d+", r"\1", table).rstrip().splitlines()

@@ -1,15 +1,17 @@
 """A program: every case on a native library under a cap on instruction sets.
 
-``python -m tests.operators.levels CAP [LIBRARY]`` prints a line for each fault: on oneDNN a
+``python -m tests.operators.levels CAP [LIBRARY [COUNT]]`` prints a line for each fault: on oneDNN a
 reference kernel where other layouts have a real one; on any a NaN or an infinity that is lost or
-made. It is a process of its own because libraries fix their cap at their first use.
+made. With a count it draws so many cases of each operator; each cap draws its own. It is a process
+of its own because libraries fix their cap at their first use.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import product
+from itertools import groupby, product
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -180,12 +182,20 @@ def faults(case: Case, library: str) -> Iterator[str]:
     yield from special_faults(case, library)
 
 
-def main(cap: str, library: str = LIBRARY) -> None:
+def drawn(cap: str, library: str, count: int) -> Iterator[Case]:
+    """So many cases of each operator, or all that there are."""
+    for kind, group in groupby(cases(library), lambda case: type(case.op)):
+        rows = list(group)
+        random = Random(f"{cap} {library} {kind.__name__}")
+        yield from random.sample(rows, min(count, len(rows)))
+
+
+def main(cap: str, library: str = LIBRARY, most: str = "1000") -> None:
     """Print all faults, then the number of cases."""
     if cap != "max":
         limit_isa(cap)
     count = 0
-    for case in cases(library):
+    for case in drawn(cap, library, int(most)):
         count += 1
         try:
             for fault in faults(case, library):

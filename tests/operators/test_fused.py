@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,9 +16,10 @@ from tests.operators.levels import CAPS
 
 @pytest.mark.parametrize("cap", CAPS)
 def test_followers(cap: str) -> None:
-    command = [sys.executable, "-m", "tests.operators.fused", cap]
+    share = "1" if os.environ.get("VTENSOR_TEST_ALL") else "4"
+    command = [sys.executable, "-m", "tests.operators.fused", cap, share]
     root = Path(__file__).parents[2]
-    ran = subprocess.run(command, capture_output=True, text=True, cwd=root)
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=root, timeout=240)
     assert ran.returncode == 0, ran.stderr
     *faults, last = ran.stdout.splitlines()
     assert faults == []

@@ -104,7 +104,9 @@ def test_a_session_has_the_certificate(bench: Bench) -> None:
 
 def test_importing_loads_no_solver() -> None:
     code = "import vtensor, sys, optimizer.pipeline; print({'pulp', 'highspy'} & set(sys.modules))"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
     assert ran.stdout.strip() == "set()"
 
 

@@ -103,6 +103,7 @@ def test_a_session_closed_during_a_run(first: bool, bench: Bench, c_steps: Path)
     assert plan() is None
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_a_run_and_the_session_goes_on(bench: Bench, c_steps: Path) -> None:
     waiting = Waiting(bench, c_steps)
 

@@ -17,13 +17,15 @@ from vtensor import Session
 from vtensor.runtime.session import PLANS_KEPT
 
 MIB = 1 << 20
+#: Of columns of a matrix, as oneDNN packs it: 64 with AVX-512, 24 with AVX2.
+LARGEST_BLOCK = 64
 linux = pytest.mark.skipif(sys.platform != "linux", reason="pages are counted in /proc")
 
 
 def measured(case: str) -> dict[str, int]:
     """What ``tests.runtime.resident`` says of a case."""
     command = [sys.executable, "-m", "tests.runtime.resident", case]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
     found: dict[str, int] = json.loads(done.stdout)
     return found
 
@@ -53,7 +55,8 @@ def test_two_hundred_shapes_take_as_much_as_a_few() -> None:
     assert found["grown"] <= 4 * MIB  # a plan's outputs alone are up to 1.6 MB
     assert found["plans"] == PLANS_KEPT
     assert found["arena"] == found["largest"]
-    assert found["weights"] <= 2 * 4 * 64 * 2048  # packed in no more than two ways
+    # Packed in no more than two ways; the last block of columns need not be full.
+    assert found["weights"] <= 2 * 4 * 64 * (2048 + LARGEST_BLOCK)
 
 
 def test_what_a_session_says() -> None:
