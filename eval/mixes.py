@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from libdesc.registry import registry
 from vtensor.commands.shared import Mix
-from vtensor.operators import OPERATORS
+from vtensor.language.operators import OPERATORS
 
 #: What a session does when nothing is said.
 BY_PRIORITY = Mix(None, {})

@@ -13,7 +13,7 @@ from libdesc.registry import registry
 from tests.onnx_suite.cases import load
 from tests.onnx_suite.engines import at_load, judge
 from vtensor.frontends.functions import has_body
-from vtensor.operators import OPERATORS, OperatorInfo, Spelling, spellings
+from vtensor.language.operators import OPERATORS, OperatorInfo, Spelling, spellings
 
 FILE = Path(__file__).parents[1] / "docs" / "operators.md"
 

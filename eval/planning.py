@@ -19,7 +19,7 @@ from eval.networks import NAMES, build
 from optimizer.pipeline import optimise
 from resolver import extend, resolve
 from vtensor.commands.shared import print_json, progress
-from vtensor.graph import Graph
+from vtensor.language.graph import Graph
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from eval.networks import build
 from resolver.extended import OpNode
-from vtensor.operators import info_of
+from vtensor.language.operators import info_of
 from vtensor.runtime.plan import PlanStep
 from vtensor.runtime.profile import Profile
 from vtensor.runtime.session import Session

@@ -16,9 +16,9 @@ from libdesc.registry import import_own_operators, known_invokers, known_names, 
 from libdesc.schema import ARGUMENTS, Description
 from libdesc.source import Defined, InvokerLine, find_function, invoker_lines, module_file
 from libdesc.unused import why_unused
-from vtensor.dtype import ITEMSIZE
 from vtensor.errors import VTensorError, did_you_mean
-from vtensor.operators import OPERATORS
+from vtensor.language.dtype import ITEMSIZE
+from vtensor.language.operators import OPERATORS
 
 
 @dataclass

@@ -29,7 +29,6 @@ from ptensor.evaluation import (
     lib_tagger,
 )
 from ptensor.tensor import PTensor
-from vtensor.checks import check_names, check_source, compile_text
 from vtensor.errors import (
     DimError,
     GraphError,
@@ -38,9 +37,10 @@ from vtensor.errors import (
     VTensorError,
     describe,
 )
-from vtensor.failures import place_of, raised
-from vtensor.operators import OPERATORS, Context, OperatorInfo, info_of, label_of
-from vtensor.tensor import VTensor
+from vtensor.language.checks import check_names, check_source, compile_text
+from vtensor.language.failures import place_of, raised
+from vtensor.language.operators import OPERATORS, Context, OperatorInfo, info_of, label_of
+from vtensor.language.tensor import VTensor
 
 Dispatch = Callable[["DispatchContext", object, Sequence[VTensor], Sequence[VTensor]], None]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ptensor.layout import Layout
-from vtensor.tensor import VTensor
+from vtensor.language.tensor import VTensor
 
 
 class Groups(NamedTuple):

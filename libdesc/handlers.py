@@ -16,7 +16,7 @@ from libdesc.load import import_module
 from libdesc.schema import ARGUMENTS, Description
 from ptensor.evaluation import Decline, current_call
 from vtensor.errors import DescriptionError, InvokerError, LibraryError, VTensorError
-from vtensor.failures import place_of, raised
+from vtensor.language.failures import place_of, raised
 
 #: What a handler may raise that says enough as it is.
 PASSED = (VTensorError, Decline, MemoryError)

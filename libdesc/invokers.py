@@ -6,10 +6,10 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from vtensor.dtype import ITEMSIZE
 from vtensor.errors import DTypeError, LibraryError
-from vtensor.failures import place_of
-from vtensor.operators import OPERATORS, OperatorInfo
+from vtensor.language.dtype import ITEMSIZE
+from vtensor.language.failures import place_of
+from vtensor.language.operators import OPERATORS, OperatorInfo
 
 #: Returns what it would call, a Routine or several in order; None where it does all itself.
 InvokerFunction = Callable[..., object]

@@ -11,9 +11,9 @@ from libdesc.schema import HANDLERS, Description
 from ptensor.evaluation import lib_tagger
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
-from vtensor.checks import compile_text
 from vtensor.errors import DescriptionError, LayoutNotSupported, VTensorError
-from vtensor.failures import place_of, raised
+from vtensor.language.checks import compile_text
+from vtensor.language.failures import place_of, raised
 
 if TYPE_CHECKING:
     from ptensor.evaluation import Call, Step

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from libdesc.registry import registry
 from vtensor.errors import InputError
-from vtensor.operators import OPERATORS, info_of
+from vtensor.language.operators import OPERATORS, info_of
 
 if TYPE_CHECKING:
-    from vtensor.graph import Graph
+    from vtensor.language.graph import Graph
 
 #: The library that defines every operator: where no listed library takes a call, it does.
 DEFINITION = "numpy"

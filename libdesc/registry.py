@@ -32,8 +32,8 @@ from libdesc.schema import Description
 from libdesc.unused import why_unused
 from ptensor.libraries import LIBRARIES
 from vtensor.errors import DescriptionError, LibraryError, VTensorError, did_you_mean
-from vtensor.forks import process_lock
-from vtensor.operators import OPERATORS
+from vtensor.language.forks import process_lock
+from vtensor.language.operators import OPERATORS
 
 _log = logging.getLogger("vtensor.libraries")
 

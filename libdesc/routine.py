@@ -13,8 +13,8 @@ from ptensor.evaluation import Call, Variant, caller, current_call
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from vtensor.errors import ContractError
-from vtensor.operators import Follower
-from vtensor.tensor import VTensor
+from vtensor.language.operators import Follower
+from vtensor.language.tensor import VTensor
 
 #: What a routine asks of an operand: a layout, several in order of preference, ANY; None leaves it
 #: to the library's guideline.

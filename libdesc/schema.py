@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vtensor.errors import DescriptionError
-from vtensor.wording import reason
+from vtensor.language.wording import reason
 
 #: Keys of ``[library]``: the type of each, and whether it must be there.
 KEYS: dict[str, tuple[tuple[type, ...], bool, str]] = {

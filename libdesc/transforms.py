@@ -16,7 +16,7 @@ from libdesc.registry import registry
 from ptensor.evaluation import Call, Decline, Evaluation, Requirement, Variant
 from ptensor.layout import Layout
 from vtensor.errors import LayoutError, NoInvokerError
-from vtensor.tensor import VTensor
+from vtensor.language.tensor import VTensor
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ def __getattr__(name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(name)
     from libdesc.registry import registry
-    from vtensor.operators import OPERATORS
+    from vtensor.language.operators import OPERATORS
 
     registry()
     if name not in OPERATORS:
@@ -25,7 +25,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     from libdesc.registry import registry
-    from vtensor.operators import OPERATORS
+    from vtensor.language.operators import OPERATORS
 
     registry()
     return sorted(OPERATORS)

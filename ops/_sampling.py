@@ -11,7 +11,7 @@ import numpy as np
 
 from libdesc.numpy.arrays import wide
 from ptensor.encoding import Encoding, convert
-from vtensor.dtype import from_numpy, numpy_dtype
+from vtensor.language.dtype import from_numpy, numpy_dtype
 
 Array = np.ndarray[Any, Any]
 

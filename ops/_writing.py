@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ops._normalizations import positions
-from vtensor.dims import broadcast
+from vtensor.language.dims import broadcast
 from vtensor.operators import NodeWriter, Write
 
 

@@ -17,7 +17,7 @@ from ops._names import (
 from ops._writing import write_aligned
 from ops.identity import Identity
 from ptensor import Layout, PTensor, lib_tagger
-from vtensor.dims import broadcast
+from vtensor.language.dims import broadcast
 from vtensor.operators import Context, NodeReader, Plus, Spelling, operator
 from vtensor.tensor import VTensor
 

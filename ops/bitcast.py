@@ -5,8 +5,8 @@ from __future__ import annotations
 from libdesc import invoker
 from ops._names import same_names
 from ptensor import Layout, PTensor, lib_tagger
-from vtensor.dtype import ITEMSIZE, bits, numpy_dtype
 from vtensor.errors import DTypeError
+from vtensor.language.dtype import ITEMSIZE, bits, numpy_dtype
 from vtensor.operators import Context, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 

@@ -8,7 +8,15 @@ from libdesc import invoker
 from ops._windows import write_image
 from ptensor import PTensor, lib_tagger
 from vtensor.errors import DimError
-from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
+from vtensor.operators import (
+    Context,
+    Naming,
+    NodeReader,
+    NodeWriter,
+    Spelling,
+    operator,
+    param,
+)
 from vtensor.tensor import VTensor
 
 

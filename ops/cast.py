@@ -6,7 +6,7 @@ from libdesc.numpy.casts import cast
 from ops._elementwise import numpy_unary
 from ops._names import same_names
 from ops.identity import Identity
-from vtensor.dtype import ITEMSIZE
+from vtensor.language.dtype import ITEMSIZE
 from vtensor.operators import Context, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 

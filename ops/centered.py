@@ -17,9 +17,9 @@ from ops.matmul import MatMul, product_names, read_factors
 from ops.mul import Mul
 from ops.quantizelinear import DequantizeLinear, QuantizeLinear
 from ptensor import Layout, PTensor, lib_tagger
-from vtensor.dims import broadcast
-from vtensor.dtype import NARROW_FLOATS
 from vtensor.errors import DimError
+from vtensor.language.dims import broadcast
+from vtensor.language.dtype import NARROW_FLOATS
 from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 

@@ -16,7 +16,7 @@ from ops._elementwise import (
     numpy_unary,
     unary,
 )
-from vtensor.dtype import NARROW_FLOATS
+from vtensor.language.dtype import NARROW_FLOATS
 from vtensor.operators import NodeReader, operator, param
 
 

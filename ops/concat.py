@@ -8,7 +8,15 @@ from libdesc import eigen, invoker, onednn
 from libdesc.routine import Routine
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
-from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
+from vtensor.operators import (
+    Context,
+    Naming,
+    NodeReader,
+    NodeWriter,
+    Spelling,
+    operator,
+    param,
+)
 from vtensor.tensor import VTensor
 
 

@@ -20,7 +20,16 @@ from ops.conv1d import Conv1D
 from ops.conv3d import Conv3D
 from ops.depthwiseconv2d import DepthwiseConv2D
 from ptensor import PTensor, lib_tagger
-from vtensor.operators import Context, Naming, NodeReader, Pads, Pair, Spelling, operator, param
+from vtensor.operators import (
+    Context,
+    Naming,
+    NodeReader,
+    Pads,
+    Pair,
+    Spelling,
+    operator,
+    param,
+)
 from vtensor.tensor import VTensor
 
 #: How ONNX's positions of a convolution's weights are called, by rank.

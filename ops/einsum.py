@@ -12,9 +12,17 @@ from libdesc.numpy.arrays import NUMBERS, wide
 from ops._writing import write_sum
 from ops.gather import fresh
 from ptensor import Layout, PTensor, lib_tagger
-from vtensor.dims import broadcast
 from vtensor.errors import DimError
-from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
+from vtensor.language.dims import broadcast
+from vtensor.operators import (
+    Context,
+    Naming,
+    NodeReader,
+    NodeWriter,
+    Spelling,
+    operator,
+    param,
+)
 from vtensor.tensor import VTensor
 
 

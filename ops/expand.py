@@ -8,9 +8,17 @@ from libdesc import invoker
 from libdesc.numpy.arrays import aligned, finish
 from ops._names import broadcast_input, same_names
 from ptensor import Layout, PTensor, lib_tagger
-from vtensor.dims import broadcast
 from vtensor.errors import DimError
-from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
+from vtensor.language.dims import broadcast
+from vtensor.operators import (
+    Context,
+    Naming,
+    NodeReader,
+    NodeWriter,
+    Spelling,
+    operator,
+    param,
+)
 from vtensor.tensor import VTensor
 
 

@@ -9,7 +9,15 @@ import numpy as np
 from libdesc import invoker
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError, InputError
-from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
+from vtensor.operators import (
+    Context,
+    Naming,
+    NodeReader,
+    NodeWriter,
+    Spelling,
+    operator,
+    param,
+)
 from vtensor.tensor import VTensor
 
 Array = np.ndarray[Any, Any]

@@ -14,9 +14,17 @@ from ops.add import Add
 from ops.biasadd import BiasAdd
 from ops.times import Times
 from ptensor import Layout, PTensor, lib_tagger
-from vtensor.dims import broadcast
 from vtensor.errors import DimError
-from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
+from vtensor.language.dims import broadcast
+from vtensor.operators import (
+    Context,
+    Naming,
+    NodeReader,
+    NodeWriter,
+    Spelling,
+    operator,
+    param,
+)
 from vtensor.tensor import VTensor
 
 

@@ -15,7 +15,7 @@ from ops._names import (
 )
 from ops._writing import write_aligned
 from ptensor import Layout, PTensor, lib_tagger
-from vtensor.dims import broadcast
+from vtensor.language.dims import broadcast
 from vtensor.operators import Context, NodeReader, Spelling, operator
 from vtensor.tensor import VTensor
 

@@ -13,9 +13,9 @@ from ops.expand import Expand
 from ops.slice import Slice
 from ptensor import Layout, PTensor, lib_tagger
 from ptensor.encoding import Encoding, convert
-from vtensor.dims import broadcast
-from vtensor.dtype import NARROW_FLOATS, NARROW_INTEGERS
 from vtensor.errors import DimError
+from vtensor.language.dims import broadcast
+from vtensor.language.dtype import NARROW_FLOATS, NARROW_INTEGERS
 from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 

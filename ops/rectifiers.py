@@ -20,7 +20,15 @@ from ops._elementwise import (
 from ops._names import broadcast_input, broadcast_names, same_names
 from ops._writing import write_aligned
 from vtensor.errors import VTensorError
-from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
+from vtensor.operators import (
+    Context,
+    Naming,
+    NodeReader,
+    NodeWriter,
+    Spelling,
+    operator,
+    param,
+)
 from vtensor.tensor import VTensor
 
 

@@ -6,7 +6,15 @@ from libdesc import invoker
 from ops._normalizations import positions
 from ptensor import Layout, PTensor, lib_tagger, share
 from vtensor.errors import DimError
-from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
+from vtensor.operators import (
+    Context,
+    Naming,
+    NodeReader,
+    NodeWriter,
+    Spelling,
+    operator,
+    param,
+)
 from vtensor.tensor import VTensor
 
 

@@ -11,7 +11,15 @@ from libdesc.numpy.arrays import wide
 from ops.gather import checked, fresh, within
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
-from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
+from vtensor.operators import (
+    Context,
+    Naming,
+    NodeReader,
+    NodeWriter,
+    Spelling,
+    operator,
+    param,
+)
 from vtensor.tensor import VTensor
 
 Array = np.ndarray[Any, Any]

@@ -9,7 +9,7 @@ from libdesc.numpy.arrays import aligned, finish
 from ops._names import broadcast_input, broadcast_names
 from ops._writing import write_aligned
 from ptensor import Layout, PTensor, lib_tagger
-from vtensor.dims import broadcast
+from vtensor.language.dims import broadcast
 from vtensor.operators import Context, NodeReader, Spelling, operator
 from vtensor.tensor import VTensor
 

@@ -21,7 +21,7 @@ from optimizer.trim import extra, owes, trimmed
 from ptensor.evaluation import Requirement, Variant
 from ptensor.layout import Layout
 from resolver.extended import ExtendedGraph, OpNode, TransformNode
-from vtensor.operators import info_of
+from vtensor.language.operators import info_of
 
 
 @dataclass(frozen=True)

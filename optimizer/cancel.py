@@ -12,7 +12,7 @@ from ptensor.encoding import lossless, preserves
 from ptensor.evaluation import installed
 from resolver.evaluate import PartialEvaluation
 from resolver.extended import ExtendedGraph, TransformNode, Value
-from vtensor.tensor import VTensor
+from vtensor.language.tensor import VTensor
 
 
 def cancel(graph: ExtendedGraph, settings: Settings) -> ExtendedGraph:  # noqa: ARG001

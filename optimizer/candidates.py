@@ -17,8 +17,8 @@ from resolver.evaluate import Resolution
 from resolver.extended import OpNode
 from resolver.modes import channels_last
 from resolver.probe import Prober
-from vtensor.operators import info_of
-from vtensor.tensor import VTensor
+from vtensor.language.operators import info_of
+from vtensor.language.tensor import VTensor
 
 Variants = dict[str, list[Variant]]
 

@@ -23,10 +23,10 @@ from libdesc.preferences import EVERY, Preferences
 from optimizer.computed import Computed, Made
 from optimizer.readers import Readers
 from ptensor.pages import passing
-from vtensor.dtype import numpy_dtype
-from vtensor.graph import Graph, Node
-from vtensor.operators import info_of, label_of, structural_operator
-from vtensor.tensor import Option, VTensor
+from vtensor.language.dtype import numpy_dtype
+from vtensor.language.graph import Graph, Node
+from vtensor.language.operators import info_of, label_of, structural_operator
+from vtensor.language.tensor import Option, VTensor
 
 Array = np.ndarray[Any, Any]
 

@@ -15,8 +15,8 @@ from dataclasses import replace
 
 from libdesc.preferences import EVERY, Preferences
 from optimizer.readers import Readers
-from vtensor.graph import Graph, Node
-from vtensor.operators import info_of
+from vtensor.language.graph import Graph, Node
+from vtensor.language.operators import info_of
 
 
 def fuse(graph: Graph, preferences: Preferences = EVERY) -> Graph:

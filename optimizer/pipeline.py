@@ -24,7 +24,7 @@ from optimizer.thin import thin
 from resolver.extended import ExtendedGraph, Origin
 from resolver.modes import aware, held
 from vtensor.errors import InputError
-from vtensor.graph import Graph
+from vtensor.language.graph import Graph
 
 Pass = Callable[[ExtendedGraph, Settings], ExtendedGraph]
 

@@ -18,7 +18,7 @@ from ptensor.evaluation import Variant
 from ptensor.layout import Layout
 from resolver.evaluate import Resolution
 from resolver.extended import OpNode, Origin
-from vtensor.tensor import VTensor
+from vtensor.language.tensor import VTensor
 
 if TYPE_CHECKING:
     from optimizer.timed import Clock

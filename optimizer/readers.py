@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from vtensor.graph import Graph, Node
+from vtensor.language.graph import Graph, Node
 
 
 class Readers:

@@ -17,9 +17,9 @@ from libdesc.preferences import EVERY, Preferences
 from libdesc.registry import registry
 from optimizer.readers import Readers
 from vtensor.errors import VTensorError
-from vtensor.graph import Graph, Node
-from vtensor.operators import Context, info_of, label_of, run_compute, structural_operator
-from vtensor.tensor import Option, VTensor
+from vtensor.language.graph import Graph, Node
+from vtensor.language.operators import Context, info_of, label_of, run_compute, structural_operator
+from vtensor.language.tensor import Option, VTensor
 
 Steps = Mapping[str, int]
 

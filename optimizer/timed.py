@@ -14,7 +14,7 @@ from ptensor.layout import Layout
 from resolver.evaluate import Resolution
 from resolver.extended import OpNode
 from resolver.probe import Prober
-from vtensor.tensor import VTensor
+from vtensor.language.tensor import VTensor
 
 if TYPE_CHECKING:
     from libdesc.transforms import LayoutChange

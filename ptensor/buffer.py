@@ -15,11 +15,11 @@ from ptensor.dlpack import export
 from ptensor.layout import Layout
 from ptensor.parts import Part
 from ptensor.transform import pack
-from vtensor.dtype import numpy_dtype
 from vtensor.errors import ContractError, LayoutError
+from vtensor.language.dtype import numpy_dtype
 
 if TYPE_CHECKING:
-    from vtensor.tensor import VTensor
+    from vtensor.language.tensor import VTensor
 
 #: Bytes on which every buffer of ours begins: a cache line, and the widest vector register.
 ALIGNMENT = 64

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from vtensor.dtype import bits, from_numpy, numpy_dtype
 from vtensor.errors import DLPackError, VTensorError
+from vtensor.language.dtype import bits, from_numpy, numpy_dtype
 
 Array = np.ndarray[Any, Any]
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from vtensor.dtype import ITEMSIZE, NARROW_FLOATS, NARROW_INTEGERS, bits, numpy_dtype
 from vtensor.errors import DTypeError, LayoutError
+from vtensor.language.dtype import ITEMSIZE, NARROW_FLOATS, NARROW_INTEGERS, bits, numpy_dtype
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

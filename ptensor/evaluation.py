@@ -25,12 +25,12 @@ from ptensor.layout import Layout
 from ptensor.libraries import LIBRARIES, library
 from ptensor.rows import candidate_rows
 from vtensor.errors import ContractError, LayoutError, describe
-from vtensor.operators import info_of
+from vtensor.language.operators import info_of
 
 if TYPE_CHECKING:
     from ptensor.tensor import PTensor
-    from vtensor.operators import Follower
-    from vtensor.tensor import VTensor
+    from vtensor.language.operators import Follower
+    from vtensor.language.tensor import VTensor
 
 
 class Mode(Enum):

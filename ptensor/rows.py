@@ -19,7 +19,7 @@ from vtensor.errors import LayoutError
 
 if TYPE_CHECKING:
     from ptensor.evaluation import Call, Requirement
-    from vtensor.tensor import VTensor
+    from vtensor.language.tensor import VTensor
 
 Row = tuple[Layout, ...]
 

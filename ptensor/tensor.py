@@ -22,7 +22,7 @@ from ptensor.layout import Layout
 from ptensor.libraries import LIBRARIES, library
 from ptensor.views import from_base, to_base
 from vtensor.errors import ContractError, LayoutError
-from vtensor.tensor import VTensor
+from vtensor.language.tensor import VTensor
 
 if TYPE_CHECKING:
     import numpy as np

@@ -18,8 +18,8 @@ import numpy as np
 
 from ptensor.encoding import Array, convert, lossless, preserves
 from ptensor.layout import Layout
-from vtensor.dtype import from_numpy, numpy_dtype
 from vtensor.errors import DimError, DTypeError, LayoutError
+from vtensor.language.dtype import from_numpy, numpy_dtype
 
 __all__ = [
     "Transform",

@@ -8,7 +8,7 @@ from ptensor.layout import Axis, Layout
 from vtensor.errors import LayoutError
 
 if TYPE_CHECKING:
-    from vtensor.tensor import VTensor
+    from vtensor.language.tensor import VTensor
 
 
 def to_base(layout: Layout, tensor: VTensor) -> Layout:

@@ -17,7 +17,7 @@ from vtensor.errors import UnsoundPlanError
 
 if TYPE_CHECKING:
     from ptensor.layout import Layout
-    from vtensor.graph import Graph, Node
+    from vtensor.language.graph import Graph, Node
 
 Parts = list[tuple[str, int]]
 

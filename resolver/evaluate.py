@@ -20,11 +20,11 @@ from ptensor.evaluation import Call, Evaluation, Mode, Step, installed
 from ptensor.layout import Layout
 from resolver.extended import OpNode, split
 from vtensor.errors import ContractError, NoInvokerError, ResolutionError
-from vtensor.operators import Context, info_of, run_compute
-from vtensor.tensor import Option, VTensor
+from vtensor.language.operators import Context, info_of, run_compute
+from vtensor.language.tensor import Option, VTensor
 
 if TYPE_CHECKING:
-    from vtensor.graph import Graph, Node
+    from vtensor.language.graph import Graph, Node
 
 _resolutions = 0
 

@@ -16,7 +16,7 @@ from ptensor.layout import Layout
 from resolver.evaluate import PartialEvaluation, Resolution
 from resolver.extended import ExtendedGraph, OpNode, Origin, Reason, TransformNode, Value
 from vtensor.errors import ResolutionError
-from vtensor.tensor import VTensor
+from vtensor.language.tensor import VTensor
 
 #: In which layout a value passes from its maker (None: an input, a constant) to a node; None is as
 #: it lies.

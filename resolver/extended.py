@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from ptensor.evaluation import Requirement, Variant
 from ptensor.layout import Layout
-from vtensor.operators import Follower
+from vtensor.language.operators import Follower
 
 if TYPE_CHECKING:
     from libdesc.preferences import Preferences
     from resolver.evaluate import Resolution
-    from vtensor.graph import Node
-    from vtensor.tensor import VTensor
+    from vtensor.language.graph import Node
+    from vtensor.language.tensor import VTensor
 
 
 @dataclass(frozen=True)

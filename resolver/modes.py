@@ -13,8 +13,8 @@ from resolver.extend import Passing, extend
 from resolver.extended import ExtendedGraph, OpNode, Origin
 from resolver.probe import Prober
 from resolver.revise import revised
-from vtensor.operators import info_of
-from vtensor.tensor import VTensor
+from vtensor.language.operators import info_of
+from vtensor.language.tensor import VTensor
 
 #: The dim that the paper's NHWC has last.
 CHANNELS = "C"

@@ -16,9 +16,9 @@ from ptensor.layout import Layout
 from resolver.evaluate import PartialEvaluation, Resolution
 from resolver.extended import OpNode
 from vtensor.errors import VTensorError
-from vtensor.exact import exact
-from vtensor.operators import run_compute
-from vtensor.tensor import VTensor
+from vtensor.language.exact import exact
+from vtensor.language.operators import run_compute
+from vtensor.language.tensor import VTensor
 
 
 class Prober:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ptensor.evaluation import Variant
 from resolver.evaluate import Resolution
-from vtensor.tensor import VTensor
+from vtensor.language.tensor import VTensor
 
 
 def revised(resolution: Resolution, variants: Mapping[str, Variant]) -> Resolution:

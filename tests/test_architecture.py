@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from libdesc.registry import registry
-from vtensor.operators import OPERATORS
+from vtensor.language.operators import OPERATORS
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted(

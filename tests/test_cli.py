@@ -20,8 +20,8 @@ from eval.models import light_model, seeded
 from vtensor.cli import app, top_classes
 from vtensor.commands.given import make_feeds, read_arrays
 from vtensor.commands.shared import parse_shapes
-from vtensor.dtype import from_numpy
 from vtensor.errors import InputError
+from vtensor.language.dtype import from_numpy
 from vtensor.runtime.feeds import Port
 
 PHOTOGRAPH = cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)

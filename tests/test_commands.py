@@ -17,7 +17,7 @@ from libdesc.dispatcher import dispatcher_source
 from libdesc.registry import registry
 from tests.libraries.scratch import scratch_registry
 from vtensor.cli import app
-from vtensor.operators import OPERATORS
+from vtensor.language.operators import OPERATORS
 
 TOY = Path(__file__).parent / "libraries" / "toy"
 

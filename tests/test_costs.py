@@ -25,8 +25,8 @@ from ops import (
     Relu,
     Softmax,
 )
-from vtensor.operators import OPERATORS, Context, info_of, operator, run_compute
-from vtensor.tensor import VTensor
+from vtensor.language.operators import OPERATORS, Context, info_of, operator, run_compute
+from vtensor.language.tensor import VTensor
 
 #: Neither element-wise nor with a cost: they move elements, look them up or sort them; those of the
 #: last two lines compute, but how much depends on how, or on more than dims.

@@ -20,8 +20,8 @@ from tests.libraries.bench import Bench
 from tests.libraries.scratch import scratch_registry
 from tests.test_session import Dlpack
 from vtensor import VTensor, from_array, from_dlpack
-from vtensor.dtype import ITEMSIZE, bits, numpy_dtype
 from vtensor.errors import ContractError, DimError, DLPackError, InputError
+from vtensor.language.dtype import ITEMSIZE, bits, numpy_dtype
 
 Array = np.ndarray[Any, Any]
 

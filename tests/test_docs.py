@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eval import operator_table
-from vtensor.operators import OPERATORS
+from vtensor.language.operators import OPERATORS
 
 
 def test_operators_are_those_that_are_registered() -> None:

@@ -19,9 +19,9 @@ from libdesc.numpy.casts import cast
 from ops import Add, Resize
 from tests.property.strategies import LAWS, bits, seeds, values
 from vtensor import Session, call, from_array, from_proto
-from vtensor.dtype import ITEMSIZE, NARROW_FLOATS, numpy_dtype
-from vtensor.dtype import bits as bits_of
 from vtensor.errors import ModelError, NoInvokerError
+from vtensor.language.dtype import ITEMSIZE, NARROW_FLOATS, numpy_dtype
+from vtensor.language.dtype import bits as bits_of
 
 Array = np.ndarray[Any, Any]
 

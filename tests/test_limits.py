@@ -13,11 +13,11 @@ from ptensor.evaluation import Variant
 from resolver.extended import OpNode
 from tests.operators.test_variants import SEVERAL
 from vtensor.errors import NativeError
-from vtensor.graph import Graph
+from vtensor.language.graph import Graph
+from vtensor.language.tensor import VTensor
 from vtensor.runtime import limits as module
 from vtensor.runtime.limits import Limits, limits
 from vtensor.runtime.session import Session
-from vtensor.tensor import VTensor
 
 
 def network(convolutions: int) -> Graph:

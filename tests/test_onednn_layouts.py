@@ -21,8 +21,8 @@ from ptensor.buffer import Buffer
 from ptensor.layout import Layout
 from ptensor.transform import pack, pads_are_zero, transform
 from tests.property.strategies import LAWS, bits, values
-from vtensor.dtype import numpy_dtype
 from vtensor.errors import LayoutNotSupported
+from vtensor.language.dtype import numpy_dtype
 from vtensor.runtime import _replay
 
 Array = np.ndarray[Any, Any]

@@ -16,7 +16,7 @@ from ops import AvgPool, BiasAdd, Concat, Conv2D, MatMul, Relu, Reshape
 from tests.frontends.support import f32
 from vtensor import Graph, Session
 from vtensor.errors import DimError, InputError
-from vtensor.sizes import OpenSize
+from vtensor.language.sizes import OpenSize
 
 
 def network() -> Graph:

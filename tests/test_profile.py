@@ -22,7 +22,7 @@ from tests.pictures.support import HOSTILE
 from vtensor.cli import app
 from vtensor.commands.profile import profile_lines
 from vtensor.errors import InputError, SessionClosedError
-from vtensor.graph import Graph
+from vtensor.language.graph import Graph
 from vtensor.pictures.timeline import profile_picture
 from vtensor.runtime import profile as profiles
 from vtensor.runtime.feeds import Array

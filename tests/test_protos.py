@@ -13,8 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 from ptensor.buffer import TensorStorage
 from ptensor.layout import Layout
 from vtensor import VTensor, from_array, from_proto
-from vtensor.dtype import ITEMSIZE, numpy_dtype
 from vtensor.errors import ContractError, DimError, DTypeError, ModelError
+from vtensor.language.dtype import ITEMSIZE, numpy_dtype
 
 
 @pytest.mark.parametrize("dtype", list(ITEMSIZE))

@@ -21,12 +21,12 @@ from tests.optimizer.clocks import Drawn
 from vtensor import save_onnx
 from vtensor.cli import app
 from vtensor.errors import InputError, NativeError
-from vtensor.graph import Graph
+from vtensor.language.graph import Graph
+from vtensor.language.tensor import VTensor
 from vtensor.runtime import measure, tuning
 from vtensor.runtime import session as sessions
 from vtensor.runtime.measure import signature
 from vtensor.runtime.session import Session
-from vtensor.tensor import VTensor
 
 
 @pytest.fixture(autouse=True)

@@ -44,9 +44,9 @@ from vtensor.commands.shared import (
 )
 from vtensor.errors import InputError
 from vtensor.image import PREPROCESS
+from vtensor.language.wording import counted
 from vtensor.pictures.files import write_pictures
 from vtensor.report import notes, plan_dict, plan_lines
-from vtensor.wording import counted
 
 if TYPE_CHECKING:
     from vtensor.runtime.feeds import Array

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vtensor.errors import InputError
-from vtensor.wording import reason
+from vtensor.language.wording import reason
 
 Array = np.ndarray[Any, Any]
 

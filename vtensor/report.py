@@ -13,7 +13,7 @@ from libdesc.preferences import DEFINITION
 from libdesc.registry import registry
 from libdesc.routine import reference_kernel
 from resolver.extended import Certificate, OpNode, Reason, TransformNode
-from vtensor.wording import counted
+from vtensor.language.wording import counted
 
 if TYPE_CHECKING:
     from ptensor.evaluation import Requirement

@@ -23,8 +23,8 @@ from eval.networks.mobilenet_v2 import mobilenet_v2
 from eval.networks.nasnet import nasnet_large
 from eval.networks.resnet import resnet50, resnet101, resnet152
 from eval.networks.vgg19 import vgg19
-from vtensor.graph import Graph
-from vtensor.tensor import VTensor
+from vtensor.language.graph import Graph
+from vtensor.language.tensor import VTensor
 
 
 class Network(NamedTuple):

@@ -7,7 +7,7 @@ Applications' DenseNet169.
 from __future__ import annotations
 
 from eval.networks.layers import Net
-from vtensor.tensor import VTensor
+from vtensor.language.tensor import VTensor
 
 BLOCKS = (6, 12, 32, 32)
 GROWTH = 32

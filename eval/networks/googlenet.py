@@ -13,7 +13,7 @@ from __future__ import annotations
 from eval.networks.inception import branches, chain, halved, max3
 from eval.networks.layers import Net
 from ops.lrn import LRN
-from vtensor.tensor import VTensor
+from vtensor.language.tensor import VTensor
 
 #: Filters: 1 by 1; in front of 3 by 3, and those; in front of 5 by 5, and those; behind the pool.
 MODULES = {

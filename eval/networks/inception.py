@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from eval.networks.layers import Net
-from vtensor.tensor import VTensor
+from vtensor.language.tensor import VTensor
 
 #: A convolution (filters, kernel, then stride and pad where they are not 1 and "same"), or a
 #: function of the net and a value.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from eval.networks.inception import avg3, branches, chain, halved, max3
 from eval.networks.layers import Net
-from vtensor.tensor import VTensor
+from vtensor.language.tensor import VTensor
 
 #: Filters: 1 by 1; in front of 3 by 3, and those; in front of twice 3 by 3, and those; behind the
 #: pool. Four: a module that halves the image, without 1 by 1, and without a convolution behind the

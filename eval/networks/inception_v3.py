@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from eval.networks.inception import avg3, branches, chain, halved_inside, module_a, stem
 from eval.networks.layers import Net
-from vtensor.tensor import VTensor
+from vtensor.language.tensor import VTensor
 
 
 def inception_v3(net: Net) -> VTensor:

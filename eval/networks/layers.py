@@ -21,8 +21,8 @@ from ops.mean import Mean
 from ops.relu import Relu
 from ops.relu6 import Relu6
 from ops.softmax import Softmax
-from vtensor.graph import Graph
-from vtensor.tensor import VTensor
+from vtensor.language.graph import Graph
+from vtensor.language.tensor import VTensor
 
 Kernel = int | tuple[int, int]
 Pad = int | Literal["same", "valid"]

@@ -8,7 +8,7 @@ is a matrix product here.
 from __future__ import annotations
 
 from eval.networks.layers import Net
-from vtensor.tensor import VTensor
+from vtensor.language.tensor import VTensor
 
 #: Filters and stride of each pair of a depthwise convolution and one of 1 by 1.
 PAIRS = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from eval.networks.layers import Net
 from eval.networks.mobilenet_v1 import bn_relu6
-from vtensor.tensor import VTensor
+from vtensor.language.tensor import VTensor
 
 WIDTH = 1.4
 

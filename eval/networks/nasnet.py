@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from eval.networks.layers import Net, pads
 from ops.pad import Pad
-from vtensor.tensor import VTensor
+from vtensor.language.tensor import VTensor
 
 FILTERS = 168  # 4032 penultimate channels are 24 times as many
 REPEATS = 6

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 
 from eval.networks.layers import Net
-from vtensor.tensor import VTensor
+from vtensor.language.tensor import VTensor
 
 EPSILON = 1.001e-5
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from eval.networks import NETWORKS, build, parameters
 from eval.networks.layers import CLASSES
-from vtensor.graph import Graph
+from vtensor.language.graph import Graph
 
 
 class Row(NamedTuple):

@@ -11,7 +11,7 @@ from math import prod
 
 from eval.networks.layers import Net
 from ops.reshape import Reshape
-from vtensor.tensor import VTensor
+from vtensor.language.tensor import VTensor
 
 #: Filters and convolutions of each block.
 BLOCKS = ((64, 2), (128, 2), (256, 4), (512, 4), (512, 4))

@@ -15,7 +15,7 @@ from torch.nn import functional
 from eval.peers import alike
 from eval.peers.walk import Call, Framework, Placed, Tensor, walk
 from eval.peers.windows import Sliding, counted, sliding
-from vtensor.graph import Graph
+from vtensor.language.graph import Graph
 
 FRAMEWORK = Framework("PyTorch", "first", torch.tensor, torch.permute, torch.reshape)
 _POINTWISE = {

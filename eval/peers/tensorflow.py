@@ -13,7 +13,7 @@ import tensorflow as tf
 from eval.peers import alike
 from eval.peers.walk import Call, Framework, Placed, Tensor, walk
 from eval.peers.windows import Sliding, counted, is_same, sliding
-from vtensor.graph import Graph
+from vtensor.language.graph import Graph
 
 FRAMEWORK = Framework("TensorFlow", "last", tf.constant, tf.transpose, tf.reshape)
 _POINTWISE = {

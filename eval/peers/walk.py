@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from eval.peers import CannotBuild
 from ops._windows import spatial
-from vtensor.graph import Graph, Node
-from vtensor.tensor import VTensor
+from vtensor.language.graph import Graph, Node
+from vtensor.language.tensor import VTensor
 
 Array = NDArray[Any]
 Tensor = Any  # a framework's

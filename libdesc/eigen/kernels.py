@@ -22,7 +22,7 @@ from libdesc.routine import Routine
 from ptensor.evaluation import emit
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
-from vtensor.tensor import VTensor
+from vtensor.language.tensor import VTensor
 
 #: The element type that all kernels have, and the sizes of elements that can be copied.
 DTYPES = ("f32",)

@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from ptensor.tensor import PTensor
 from ptensor.transform import zero_pads
-from vtensor.dtype import NARROW_FLOATS, NARROW_INTEGERS, from_numpy
+from vtensor.language.dtype import NARROW_FLOATS, NARROW_INTEGERS, from_numpy
 
 Array = np.ndarray[Any, Any]
 

@@ -19,8 +19,8 @@ from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from ptensor.views import from_base, produced, to_base
 from vtensor.errors import LayoutError
-from vtensor.operators import Follower
-from vtensor.tensor import VTensor
+from vtensor.language.operators import Follower
+from vtensor.language.tensor import VTensor
 
 if TYPE_CHECKING:
     from types import ModuleType

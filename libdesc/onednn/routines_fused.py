@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from libdesc.onednn.routines import OneDnnRoutine, Operand, Row, layouts_of, within
 from ptensor.evaluation import Decline
 from ptensor.layout import Layout
-from vtensor.operators import Clamp, Follower, Plus, info_of
-from vtensor.tensor import VTensor
+from vtensor.language.operators import Clamp, Follower, Plus, info_of
+from vtensor.language.tensor import VTensor
 
 if TYPE_CHECKING:
     from libdesc.onednn._onednn import Attr, Desc, Primitive

@@ -19,8 +19,8 @@ from libdesc.onednn.routines_fused import FusingRoutine
 from ptensor.evaluation import Decline
 from ptensor.layout import Layout
 from vtensor.errors import LayoutError
-from vtensor.operators import Follower
-from vtensor.tensor import VTensor
+from vtensor.language.operators import Follower
+from vtensor.language.tensor import VTensor
 
 if TYPE_CHECKING:
     from libdesc.onednn._onednn import Attr, Desc, Primitive

@@ -12,8 +12,8 @@ from libdesc.onednn.routines import OneDnnRoutine, Operand, emit_on, is_referenc
 from ptensor.evaluation import Decline
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
-from vtensor.dtype import numpy_dtype
-from vtensor.tensor import VTensor
+from vtensor.language.dtype import numpy_dtype
+from vtensor.language.tensor import VTensor
 
 if TYPE_CHECKING:
     from libdesc.onednn._onednn import Desc, Primitive

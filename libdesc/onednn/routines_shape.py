@@ -21,7 +21,7 @@ from ptensor.evaluation import Decline
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from ptensor.views import produced
-from vtensor.tensor import VTensor
+from vtensor.language.tensor import VTensor
 
 if TYPE_CHECKING:
     from libdesc.onednn._onednn import Desc, Primitive

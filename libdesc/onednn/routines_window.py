@@ -12,8 +12,8 @@ from libdesc.onednn.products import PRODUCTS, is_product, product, product_layou
 from libdesc.onednn.routines import FollowingRoutine, Operand, Row, compiled, followed
 from libdesc.onednn.routines_fused import FusingRoutine
 from ptensor.layout import Layout
-from vtensor.operators import Follower
-from vtensor.tensor import VTensor
+from vtensor.language.operators import Follower
+from vtensor.language.tensor import VTensor
 
 if TYPE_CHECKING:
     from libdesc.onednn._onednn import Attr, Desc, Primitive

@@ -18,8 +18,8 @@ from ptensor.evaluation import lib_tagger
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from vtensor.errors import NativeError
-from vtensor.operators import Context, operator, param
-from vtensor.tensor import VTensor
+from vtensor.language.operators import Context, operator, param
+from vtensor.language.tensor import VTensor
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

@@ -15,10 +15,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.operators.cases import CASES, FLAGS, Case, dims_of
-from vtensor.dims import DimSpec, product_source
 from vtensor.errors import VTensorError
-from vtensor.operators import Context, OperatorInfo, run_compute
-from vtensor.tensor import VTensor
+from vtensor.language.dims import DimSpec, product_source
+from vtensor.language.operators import Context, OperatorInfo, run_compute
+from vtensor.language.tensor import VTensor
 
 Extents = dict[str, int]
 

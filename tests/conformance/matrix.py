@@ -20,7 +20,7 @@ from tests.conformance.draw import draw
 from tests.operators.cases import IMAGES, SERIES, VOLUMES, Case, bound, input_of
 from tests.operators.harness import Given, check_outcome, definition, run
 from vtensor.errors import NoInvokerError
-from vtensor.operators import OPERATORS
+from vtensor.language.operators import OPERATORS
 
 #: What an invoker that takes every element type is tried on.
 TYPES = ("f32", "f64", "f16", "bf16", "s64", "s32", "s8", "u8", "bool")

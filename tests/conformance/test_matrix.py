@@ -20,7 +20,7 @@ from libdesc.registry import registry
 from tests.conformance import __main__ as command
 from tests.conformance.draw import Undrawable, draw
 from tests.conformance.matrix import KINDS, Cell, case_of, cells, operands, run_all
-from vtensor.operators import OPERATORS
+from vtensor.language.operators import OPERATORS
 
 ALL = bool(os.environ.get("VTENSOR_TEST_ALL"))
 SEED = 1

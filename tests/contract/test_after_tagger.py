@@ -12,7 +12,7 @@ from resolver import resolve
 from tests.libraries.bench import Bench, message, where
 from tests.libraries.steps import READ, WRITE, FloatStep
 from vtensor.errors import ContractError, NativeError
-from vtensor.graph import Graph
+from vtensor.language.graph import Graph
 from vtensor.runtime.session import Session
 
 TOY = "Toy 'toy', toy invoker: "

@@ -23,10 +23,10 @@ from vtensor.errors import (
     LibraryError,
     NoInvokerError,
 )
-from vtensor.graph import Graph
-from vtensor.operators import OPERATORS, operator
+from vtensor.language.graph import Graph
+from vtensor.language.operators import OPERATORS, operator
+from vtensor.language.tensor import VTensor
 from vtensor.runtime.session import Session
-from vtensor.tensor import VTensor
 
 DIMS = {"x": "*", "y": "*"}
 

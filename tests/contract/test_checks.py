@@ -9,11 +9,19 @@ from typing import Any
 import pytest
 
 from tests.libraries.bench import message
-from vtensor.checks import check_source, compile_check
 from vtensor.errors import DimError, GraphError, ParameterError
-from vtensor.graph import Graph
-from vtensor.operators import OPERATORS, Context, Pair, info_of, operator, param, run_compute
-from vtensor.tensor import VTensor
+from vtensor.language.checks import check_source, compile_check
+from vtensor.language.graph import Graph
+from vtensor.language.operators import (
+    OPERATORS,
+    Context,
+    Pair,
+    info_of,
+    operator,
+    param,
+    run_compute,
+)
+from vtensor.language.tensor import VTensor
 
 pytestmark = pytest.mark.usefixtures("scratch")
 
@@ -195,7 +203,7 @@ def test_the_text_is_what_runs(ruled: Any) -> None:
 
 @pytest.mark.parametrize("text", ["N N", "N C-1", "1N", "N C?? H"])
 def test_rows_of_dims_that_do_not_parse(text: str) -> None:
-    from vtensor.dims import DimSpec
+    from vtensor.language.dims import DimSpec
 
     assert message(DimError, lambda: DimSpec.parse(text)) == (
         f"{text!r} is no row of dim names: each once, each an identifier"

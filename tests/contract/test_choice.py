@@ -15,7 +15,7 @@ from resolver import resolve
 from resolver.evaluate import resolutions
 from tests.libraries.bench import HERE, SIZES, Bench, message, unused
 from vtensor.errors import InputError, NoInvokerError
-from vtensor.graph import Graph
+from vtensor.language.graph import Graph
 from vtensor.report import notes, plan_dict, plan_lines
 from vtensor.runtime.session import Session
 

@@ -14,7 +14,7 @@ from tests.libraries.bench import Bench, message, where
 from tests.libraries.steps import READ, WRITE, FloatStep
 from tests.libraries.toy import handlers
 from vtensor.errors import ContractError, LayoutNotSupported
-from vtensor.graph import Graph
+from vtensor.language.graph import Graph
 from vtensor.runtime.session import Session
 
 TOY = "Toy 'toy', toy invoker: "

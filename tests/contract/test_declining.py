@@ -14,7 +14,7 @@ from resolver import resolve
 from tests.libraries.bench import HERE, SIZES, Bench, message, unused, where
 from tests.libraries.toy import handlers
 from vtensor.errors import ContractError, NoInvokerError
-from vtensor.graph import Graph
+from vtensor.language.graph import Graph
 
 TOY = "Toy 'toy', toy invoker: "
 

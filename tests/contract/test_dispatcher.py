@@ -15,8 +15,8 @@ from ptensor import PTensor, lib_tagger
 from tests.libraries.bench import HERE, Bench, message, unused
 from tests.libraries.golden import Golden
 from vtensor.errors import GraphError, InvokerError, LibraryError, NoInvokerError
-from vtensor.operators import Context, operator, param
-from vtensor.tensor import VTensor
+from vtensor.language.operators import Context, operator, param
+from vtensor.language.tensor import VTensor
 
 FILE = "<generated dispatcher of Toy on cpu>"
 

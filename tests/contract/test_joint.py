@@ -16,7 +16,7 @@ from tests.libraries.bench import Bench, message, where
 from tests.libraries.operators import logical, write
 from tests.libraries.toy import handlers
 from vtensor.errors import ContractError, LayoutError, NoInvokerError
-from vtensor.graph import Graph
+from vtensor.language.graph import Graph
 from vtensor.runtime.session import Session
 
 NCHW = {"N": 2, "C": 8, "H": 3, "W": 5}

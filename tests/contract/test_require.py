@@ -11,7 +11,7 @@ from libdesc import guideline
 from ptensor import Layout, PTensor, lib_tagger
 from tests.libraries.bench import Bench, message, where
 from vtensor.errors import ContractError, LayoutError
-from vtensor.tensor import VTensor
+from vtensor.language.tensor import VTensor
 
 TOY = "Toy 'toy', toy invoker: "
 
@@ -272,7 +272,7 @@ def test_a_new_thread_sees_an_empty_context(bench: Bench) -> None:
 
 
 def test_compute_that_forgets_to_dispatch(bench: Bench) -> None:
-    from vtensor.operators import Context, operator
+    from vtensor.language.operators import Context, operator
 
     @operator("Idle", dims={"x": "*", "y": "*"})
     class Idle:

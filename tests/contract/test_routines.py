@@ -20,8 +20,8 @@ from resolver.evaluate import PartialEvaluation
 from tests.libraries.bench import HERE, Bench, message, where
 from tests.libraries.toy import handlers
 from vtensor.errors import ContractError, InvokerError, NoInvokerError
-from vtensor.operators import Follower
-from vtensor.tensor import VTensor
+from vtensor.language.operators import Follower
+from vtensor.language.tensor import VTensor
 
 
 def copy(src: PTensor, dst: PTensor) -> None:

@@ -11,8 +11,8 @@ import onnxruntime
 
 from tests.operators.cases import Case
 from vtensor import Graph
-from vtensor.dtype import from_numpy
 from vtensor.frontends.onnx import export
+from vtensor.language.dtype import from_numpy
 
 Array = np.ndarray[Any, Any]
 

@@ -34,7 +34,7 @@ from tests.operators.harness import check_close
 from vtensor import Graph, Session, VTensor, load_onnx, save_onnx
 from vtensor.errors import InputError, UnsupportedOperatorError
 from vtensor.frontends.onnx import export
-from vtensor.operators import (
+from vtensor.language.operators import (
     Context,
     Naming,
     NodeReader,

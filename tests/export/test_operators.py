@@ -13,10 +13,10 @@ from tests.export.support import NEWEST, RUNTIME, bare, checked, graph_of, runti
 from tests.operators.cases import CASES, Case
 from tests.operators.harness import check_close
 from vtensor import Graph, Session, load_onnx
-from vtensor.dtype import NARROW_FLOATS, NARROW_INTEGERS
 from vtensor.errors import UnsupportedOperatorError
 from vtensor.frontends.onnx import export
-from vtensor.operators import OPERATORS
+from vtensor.language.dtype import NARROW_FLOATS, NARROW_INTEGERS
+from vtensor.language.operators import OPERATORS
 
 registry()
 WRITTEN = sorted(name for name in CASES if OPERATORS[name].write)

@@ -22,7 +22,7 @@ from vtensor.errors import (
     UnsupportedOperatorError,
     VTensorError,
 )
-from vtensor.operators import OPERATORS
+from vtensor.language.operators import OPERATORS
 
 TINY = "tiny (float[2, 3] x) => (float[2, 3] y) { y = Relu(x) }"
 

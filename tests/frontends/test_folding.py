@@ -17,7 +17,7 @@ from tests.operators.cases import CASES
 from vtensor import Graph, Session, load_onnx
 from vtensor.errors import UnsupportedOperatorError
 from vtensor.frontends.onnx import export
-from vtensor.operators import OPERATORS
+from vtensor.language.operators import OPERATORS
 
 registry()
 Way = Callable[[Array, str, ModelProto], Array]

@@ -13,8 +13,8 @@ from numpy.random import Generator
 
 from tests.fuzz.mutate import pick
 from vtensor import Session
-from vtensor.dtype import numpy_dtype
 from vtensor.errors import VTensorError
+from vtensor.language.dtype import numpy_dtype
 from vtensor.runtime.feeds import Port
 
 #: What a session may take: little, so that an attempt is short.

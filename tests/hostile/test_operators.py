@@ -10,7 +10,7 @@ import pytest
 from tests.frontends.support import f32, model
 from vtensor import Session
 from vtensor.errors import DimError, InputError, InvokerError, VTensorError
-from vtensor.tensor import VTensor
+from vtensor.language.tensor import VTensor
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 

@@ -17,8 +17,8 @@ from resolver import Resolution, resolve
 from tests.libraries.operators import declare_operators
 from tests.libraries.toy import handlers
 from vtensor.errors import VTensorError
-from vtensor.graph import Graph
-from vtensor.operators import OPERATORS
+from vtensor.language.graph import Graph
+from vtensor.language.operators import OPERATORS
 from vtensor.runtime.session import Session
 
 HERE = Path(__file__).parent

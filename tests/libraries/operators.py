@@ -10,9 +10,9 @@ import numpy as np
 from libdesc import invoker
 from ptensor import Layout, PTensor, lib_tagger
 from ptensor.transform import pack, unpack
-from vtensor.dims import broadcast
-from vtensor.operators import Context, operator, param
-from vtensor.tensor import VTensor
+from vtensor.language.dims import broadcast
+from vtensor.language.operators import Context, operator, param
+from vtensor.language.tensor import VTensor
 
 Array = np.ndarray[Any, Any]
 

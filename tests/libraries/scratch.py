@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from libdesc.registry import registry
 from ptensor.libraries import LIBRARIES
-from vtensor.operators import OPERATORS
+from vtensor.language.operators import OPERATORS
 
 
 @contextmanager

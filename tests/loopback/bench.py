@@ -19,9 +19,9 @@ from tests.loopback.invokers import declare_invokers, definitions, ran
 from tests.operators.cases import Case
 from tests.operators.harness import Given, run
 from tests.property.strategies import bits
-from vtensor.dtype import from_numpy
-from vtensor.graph import Graph
-from vtensor.operators import info_of
+from vtensor.language.dtype import from_numpy
+from vtensor.language.graph import Graph
+from vtensor.language.operators import info_of
 from vtensor.runtime.session import Session
 
 _allocate = Buffer.allocate

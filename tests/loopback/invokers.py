@@ -13,8 +13,8 @@ from ptensor import PTensor, lib_tagger
 from ptensor.layout import Layout
 from ptensor.transform import pack, unpack
 from tests.operators.harness import Given, check_pads, run, storage_of
-from vtensor.operators import Context
-from vtensor.tensor import VTensor
+from vtensor.language.operators import Context
+from vtensor.language.tensor import VTensor
 
 #: How often each operator has run.
 ran: Counter[str] = Counter()

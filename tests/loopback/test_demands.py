@@ -19,7 +19,7 @@ from tests.loopback.bench import check_case
 from tests.loopback.handlers import demanded, scrambles
 from tests.operators.cases import Case
 from vtensor.errors import BudgetError, InvokerError
-from vtensor.graph import Graph
+from vtensor.language.graph import Graph
 from vtensor.runtime.offsets import Piece
 from vtensor.runtime.session import Session
 

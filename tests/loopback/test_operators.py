@@ -16,7 +16,7 @@ from tests.loopback.invokers import ran
 from tests.operators.cases import BOUNDS, CASES, Case
 from tests.operators.harness import check_close, check_pads, definition, run
 from tests.operators.test_libraries import ROWS
-from vtensor.operators import OPERATORS
+from vtensor.language.operators import OPERATORS
 
 TRANSFORMERS = [
     name for name, one in registry().libraries.items() if one.transforms and name != DEFINITION

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from libdesc.onednn import _onednn as dnn
-from vtensor.dtype import numpy_dtype
+from vtensor.language.dtype import numpy_dtype
 from vtensor.runtime import _replay
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -15,8 +15,8 @@ from ptensor.layout import Layout
 from ptensor.transform import transform
 from tests.operators.harness import Deciding, Running, poisoned
 from tests.property.strategies import LAWS, Array, bits, by_definition, pairs, poison, seeds, values
-from vtensor.dtype import ITEMSIZE
-from vtensor.tensor import VTensor
+from vtensor.language.dtype import ITEMSIZE
+from vtensor.language.tensor import VTensor
 
 COPIED = sorted(dtype for dtype, size in ITEMSIZE.items() if size <= 8)
 SIZES = {"N": 2, "C": 53, "H": 5, "W": 3}

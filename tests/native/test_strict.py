@@ -11,7 +11,7 @@ import sys
 import numpy as np
 from ops import Conv2D, Relu
 from vtensor import Session
-from vtensor.graph import Graph
+from vtensor.language.graph import Graph
 
 random = np.random.default_rng(0)
 g = Graph("net")

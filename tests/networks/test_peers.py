@@ -19,7 +19,7 @@ from eval.compare import TOLERANCE, difference, photograph
 from eval.models import light_model
 from eval.networks import build, parameters
 from vtensor import Graph, Session, load_onnx
-from vtensor.graph import Node
+from vtensor.language.graph import Node
 
 Array = NDArray[Any]
 

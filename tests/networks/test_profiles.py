@@ -10,7 +10,7 @@ from rich.console import Console
 from eval.networks import build
 from eval.profiled import HEAVY, row
 from eval.profiles import KINDS, table
-from vtensor.operators import OPERATORS
+from vtensor.language.operators import OPERATORS
 from vtensor.runtime.session import Session
 
 

@@ -17,7 +17,7 @@ from libdesc.registry import registry
 from vtensor.frontends.control import DECIDING
 from vtensor.frontends.folding import OWN
 from vtensor.frontends.functions import has_body
-from vtensor.operators import spellings
+from vtensor.language.operators import spellings
 
 #: Kinds of cases, by the suite's own names; its "real" networks are tests/networks'.
 CATEGORIES = ("node", "simple", "pytorch-converted", "pytorch-operator")

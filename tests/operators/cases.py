@@ -47,7 +47,7 @@ from ops import (
 from ptensor.layout import Layout
 from tests.operators.elementwise import ELEMENTWISE, ELEMENTWISE_BOUNDS, flagged
 from tests.operators.harness import Given
-from vtensor.dtype import numpy_dtype
+from vtensor.language.dtype import numpy_dtype
 
 #: What may stand in front of an input.
 FLAGS = "!+~>#?"

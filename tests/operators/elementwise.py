@@ -15,7 +15,7 @@ import numpy as np
 
 import ops
 from libdesc.registry import registry
-from vtensor.operators import OPERATORS
+from vtensor.language.operators import OPERATORS
 
 Row = tuple[Any, tuple[str, ...], tuple[str, ...]]
 

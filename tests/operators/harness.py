@@ -21,10 +21,10 @@ from ptensor.transform import pads_are_zero, unpack
 from resolver.evaluate import Resolution
 from resolver.extended import OpNode
 from resolver.probe import Prober
-from vtensor.dtype import from_numpy
-from vtensor.operators import Follower, info_of, run_compute
+from vtensor.language.dtype import from_numpy
+from vtensor.language.operators import Follower, info_of, run_compute
+from vtensor.language.tensor import VTensor
 from vtensor.runtime import _replay
-from vtensor.tensor import VTensor
 
 Array = np.ndarray[Any, Any]
 

@@ -28,8 +28,8 @@ from tests.operators.cases import BOUNDS, CASES, Case
 from tests.operators.harness import Deciding, Given, check_close, check_pads, definition, run
 from vtensor import limit_isa
 from vtensor.errors import LayoutError, NoInvokerError
-from vtensor.operators import run_compute
-from vtensor.tensor import VTensor
+from vtensor.language.operators import run_compute
+from vtensor.language.tensor import VTensor
 
 LIBRARY = "onednn"
 CAPS = ("sse41", "avx2", "avx512", "max")

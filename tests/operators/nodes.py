@@ -26,7 +26,7 @@ from tests.operators.test_spellings import (
     steps,
     weights,
 )
-from vtensor.dtype import ITEMSIZE, bits, numpy_dtype
+from vtensor.language.dtype import ITEMSIZE, bits, numpy_dtype
 
 PLAIN = {"hidden_size": 6}
 WINDOW = {"kernel_shape": [2, 3], "dilations": [2, 1], "group": 2}

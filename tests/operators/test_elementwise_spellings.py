@@ -23,7 +23,7 @@ from ptensor.layout import Layout
 from tests.operators.cases import CASES
 from tests.operators.elementwise import EVERYWHERE
 from tests.operators.harness import Given, check_close, run
-from vtensor.operators import info_of
+from vtensor.language.operators import info_of
 from vtensor.runtime.session import Session
 
 Array = np.ndarray[Any, Any]

@@ -23,7 +23,7 @@ from tests.operators.harness import (
     run,
 )
 from vtensor.errors import NoInvokerError
-from vtensor.operators import OPERATORS
+from vtensor.language.operators import OPERATORS
 
 OURS = ours()
 ROWS = [

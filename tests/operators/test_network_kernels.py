@@ -19,8 +19,8 @@ from ptensor.layout import Layout
 from tests.operators.cases import IMAGES
 from tests.operators.harness import Deciding
 from vtensor.frontends.onnx import load_onnx
-from vtensor.operators import run_compute
-from vtensor.tensor import VTensor
+from vtensor.language.operators import run_compute
+from vtensor.language.tensor import VTensor
 
 NETWORKS = ("squeezenet", "resnet50", "vgg19")
 Signature = tuple[Any, tuple[tuple[tuple[tuple[str, int], ...], bool], ...]]

@@ -24,7 +24,7 @@ from tests.operators.test_spellings import IMAGE, NODES, SERIES, STATISTICS, Nod
 from tests.operators.test_spellings import integers as ints
 from tests.operators.versions import FIRST, TYPES, Version, versions
 from vtensor.errors import ModelError
-from vtensor.operators import OPERATORS
+from vtensor.language.operators import OPERATORS
 from vtensor.runtime.session import Session
 
 Array = np.ndarray[Any, Any]

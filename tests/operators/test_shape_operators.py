@@ -19,9 +19,9 @@ from vtensor.errors import (
     VTensorError,
 )
 from vtensor.frontends.onnx import load_onnx
-from vtensor.operators import Context, run_compute
+from vtensor.language.operators import Context, run_compute
+from vtensor.language.tensor import VTensor
 from vtensor.runtime.session import Session
-from vtensor.tensor import VTensor
 
 Array = np.ndarray[Any, Any]
 

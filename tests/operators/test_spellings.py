@@ -22,7 +22,7 @@ from tests.operators.harness import check_close
 from tests.operators.test_elementwise_spellings import NODES as ELEMENTWISE
 from tests.operators.test_elementwise_spellings import OLD
 from vtensor.errors import UnsupportedOperatorError
-from vtensor.operators import OPERATORS
+from vtensor.language.operators import OPERATORS
 from vtensor.runtime.session import Session
 
 Array = np.ndarray[Any, Any]

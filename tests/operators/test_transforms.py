@@ -16,8 +16,8 @@ from ptensor.transform import transform
 from tests.operators.harness import Deciding, Given, Running, check_pads, poisoned, run, storage_of
 from tests.property.strategies import values
 from vtensor.errors import NoInvokerError
-from vtensor.operators import Follower, run_compute
-from vtensor.tensor import VTensor
+from vtensor.language.operators import Follower, run_compute
+from vtensor.language.tensor import VTensor
 
 SIZES = {"N": 2, "C": 17, "H": 5, "W": 3}
 

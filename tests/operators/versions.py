@@ -13,7 +13,7 @@ import onnxruntime
 from onnx import ModelProto, NodeProto, TensorProto, defs, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from vtensor.dtype import ITEMSIZE, numpy_dtype
+from vtensor.language.dtype import ITEMSIZE, numpy_dtype
 
 Array = np.ndarray[Any, Any]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from libdesc.transforms import LayoutChange
 from resolver.check import addresses
 from resolver.extended import OpNode
-from vtensor.tensor import VTensor
+from vtensor.language.tensor import VTensor
 
 
 @dataclass(frozen=True)

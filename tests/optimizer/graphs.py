@@ -14,10 +14,10 @@ from optimizer.problem import Cost, Problem
 from ptensor.layout import Layout
 from resolver import ExtendedGraph, extend, resolve
 from resolver.extended import Origin, Value
-from vtensor.graph import Graph
-from vtensor.operators import OPERATORS
+from vtensor.language.graph import Graph
+from vtensor.language.operators import OPERATORS
+from vtensor.language.tensor import VTensor
 from vtensor.runtime.session import Session
-from vtensor.tensor import VTensor
 
 IMAGE = ("NCHW", "NHWC", "NCHW4c", "NCHW8c")
 ROW = ("NC", "CN", "NC4c")

@@ -38,9 +38,9 @@ from tests.optimizer.graphs import (
 )
 from tests.resolver.networks import IMAGE, mix
 from vtensor.commands.alternatives import alternative_dict, alternative_lines
-from vtensor.graph import Graph
-from vtensor.operators import Context
-from vtensor.tensor import VTensor
+from vtensor.language.graph import Graph
+from vtensor.language.operators import Context
+from vtensor.language.tensor import VTensor
 
 #: Random graphs, and the most assignments of variants that are tried one by one for a Transform.
 SEEDS, MOST = range(30), 300

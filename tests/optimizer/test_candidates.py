@@ -10,7 +10,7 @@ from resolver import resolve
 from tests.libraries.bench import Bench
 from tests.libraries.toy import handlers
 from tests.resolver.networks import IMAGE, mix
-from vtensor.graph import Graph
+from vtensor.language.graph import Graph
 
 
 def texts(variants: object) -> dict[str, list[str]]:

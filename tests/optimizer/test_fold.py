@@ -29,8 +29,8 @@ from ops import (
 from optimizer.fold import Chain, fold
 from tests.property.strategies import LAWS
 from vtensor import Session
-from vtensor.graph import Graph
-from vtensor.tensor import VTensor
+from vtensor.language.graph import Graph
+from vtensor.language.tensor import VTensor
 
 Array = np.ndarray[Any, Any]
 Affine = Callable[[Graph, VTensor, Callable[..., VTensor]], VTensor]

@@ -17,8 +17,8 @@ from resolver.extended import ExtendedGraph, OpNode
 from tests.libraries.bench import Bench
 from vtensor import Session
 from vtensor.errors import UnsoundPlanError
-from vtensor.graph import Graph
-from vtensor.tensor import VTensor
+from vtensor.language.graph import Graph
+from vtensor.language.tensor import VTensor
 
 Array = np.ndarray[Any, Any]
 IMAGE = {"N": 1, "C": 16, "H": 6, "W": 6}

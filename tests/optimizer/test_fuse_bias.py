@@ -8,7 +8,7 @@ import pytest
 from ops import BiasAdd, Conv1D, Conv2D, Conv3D, ConvTranspose, DepthwiseConv2D, MatMul
 from tests.optimizer.graphs import check_same_values
 from vtensor import Session
-from vtensor.graph import Graph
+from vtensor.language.graph import Graph
 
 SIZE = 8
 IMAGE = "N C H W"

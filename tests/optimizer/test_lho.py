@@ -13,7 +13,7 @@ from tests.libraries.bench import Bench
 from tests.libraries.golden import Golden
 from tests.optimizer.graphs import extended_of, moved
 from tests.resolver.networks import IMAGE, declare_convolution, inception, mix
-from vtensor.graph import Graph
+from vtensor.language.graph import Graph
 
 
 def hoisted(graph: Graph) -> ExtendedGraph:

@@ -22,9 +22,9 @@ from tests.libraries.golden import Golden
 from tests.libraries.toy import handlers
 from tests.optimizer.graphs import check_same_values, origin_of, random_graph
 from tests.resolver.networks import IMAGE, mix
-from vtensor.graph import Graph
-from vtensor.operators import Context
-from vtensor.tensor import VTensor
+from vtensor.language.graph import Graph
+from vtensor.language.operators import Context
+from vtensor.language.tensor import VTensor
 
 SEEDS = range(24)
 MODES = ("aware", "held")

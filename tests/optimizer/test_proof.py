@@ -26,8 +26,8 @@ from tests.optimizer.graphs import (
     origin_of,
     random_graph,
 )
-from vtensor.graph import Graph, Node
-from vtensor.tensor import VTensor
+from vtensor.language.graph import Graph, Node
+from vtensor.language.tensor import VTensor
 
 COUNT = 540 if os.environ.get("VTENSOR_TEST_ALL") else 60
 BATCH = 20

@@ -14,7 +14,7 @@ from resolver.extended import OpNode, TransformNode
 from tests.libraries.bench import Bench
 from tests.optimizer.graphs import chained, extended_of, moved, random_graph
 from tests.resolver.networks import IMAGE, mix
-from vtensor.graph import Graph
+from vtensor.language.graph import Graph
 
 
 def sound(found: ExtendedGraph, graph: Graph) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from optimizer.solver import Solved, SolverError, solve, solver_name
 from tests.libraries.bench import Bench, unused
 from tests.optimizer.graphs import extended_of, moved, random_graph
 from tests.resolver.networks import IMAGE, mix
-from vtensor.graph import Graph
+from vtensor.language.graph import Graph
 from vtensor.report import certificate_lines
 from vtensor.runtime.session import Session
 

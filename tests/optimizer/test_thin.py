@@ -21,7 +21,7 @@ from resolver.extended import OpNode
 from tests.frontends.support import f32
 from tests.networks.test_built import SMALL
 from vtensor import Graph, Session
-from vtensor.tensor import VTensor
+from vtensor.language.tensor import VTensor
 
 LEVEL = ["thin"]
 

@@ -16,7 +16,7 @@ from tests.operators.cases import CASES, Case, bound
 from tests.operators.harness import check_close, definition
 from tests.peers.conftest import Emitting
 from vtensor import Graph
-from vtensor.operators import info_of
+from vtensor.language.operators import info_of
 
 #: How many cases there are no words for: windows over other dims than H and W, dilations of pools,
 #: an even number of channels, pads that are no constant, several dims at once.

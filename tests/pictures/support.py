@@ -11,7 +11,7 @@ from resolver import extend, resolve
 from resolver.extended import ExtendedGraph
 from tests.libraries.bench import Bench
 from tests.resolver.networks import IMAGE, mix
-from vtensor.graph import Graph
+from vtensor.language.graph import Graph
 
 #: What a name may hold that SVG, HTML, JSON or a browser could take for its own.
 HOSTILE = (

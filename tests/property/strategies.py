@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from ptensor.encoding import Encoding
 from ptensor.layout import Axis, Layout
-from vtensor.dtype import ITEMSIZE, numpy_dtype
-from vtensor.dtype import bits as bits_of
+from vtensor.language.dtype import ITEMSIZE, numpy_dtype
+from vtensor.language.dtype import bits as bits_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from ptensor.encoding import Encoding, convert, lossless, preserves
 from tests.property.strategies import ENCODINGS, LAWS, Array, bits, encodings, seeds, values
-from vtensor.dtype import bits as bits_of
-from vtensor.dtype import numpy_dtype
+from vtensor.language.dtype import bits as bits_of
+from vtensor.language.dtype import numpy_dtype
 
 PAIRS = [(a, b) for a, b in product(ENCODINGS, ENCODINGS) if a != b]
 F32, F64, BF16 = Encoding("f32"), Encoding("f64"), Encoding("bf16")

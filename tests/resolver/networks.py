@@ -9,9 +9,9 @@ import numpy as np
 from libdesc import invoker
 from ptensor import PTensor, lib_tagger
 from tests.libraries.bench import Bench
-from vtensor.graph import Graph
-from vtensor.operators import Context, operator
-from vtensor.tensor import VTensor
+from vtensor.language.graph import Graph
+from vtensor.language.operators import Context, operator
+from vtensor.language.tensor import VTensor
 
 IMAGE = {"N": 1, "C": 16, "H": 4, "W": 6}
 

@@ -17,7 +17,7 @@ from tests.libraries.bench import Bench, message
 from tests.property.strategies import LAWS, extents, indices, layouts, pairs, placed
 from tests.resolver.networks import chain, declare_convolution
 from vtensor.errors import UnsoundPlanError
-from vtensor.graph import Graph
+from vtensor.language.graph import Graph
 
 Corrupt = Callable[[ExtendedGraph], object]
 

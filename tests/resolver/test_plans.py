@@ -14,7 +14,7 @@ from tests.libraries.bench import Bench, message
 from tests.libraries.golden import Golden
 from tests.resolver.networks import IMAGE, chain, declare_convolution, diamond, inception, mix
 from vtensor.errors import ResolutionError, UnsoundPlanError
-from vtensor.graph import Graph
+from vtensor.language.graph import Graph
 from vtensor.runtime.session import Session
 
 

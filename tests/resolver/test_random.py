@@ -18,10 +18,10 @@ from tests.libraries.bench import Bench
 from tests.libraries.operators import mixed
 from tests.libraries.scratch import scratch_registry
 from tests.property.strategies import LAWS, layouts
-from vtensor.graph import Graph
-from vtensor.operators import OPERATORS
+from vtensor.language.graph import Graph
+from vtensor.language.operators import OPERATORS
+from vtensor.language.tensor import VTensor
 from vtensor.runtime.session import Session
-from vtensor.tensor import VTensor
 
 SIZES = {"N": 2, "C": 5, "W": 3}
 DIMS = list(SIZES)

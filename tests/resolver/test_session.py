@@ -14,7 +14,7 @@ from ptensor.layout import Layout
 from resolver.evaluate import resolutions
 from tests.libraries.bench import Bench, message
 from vtensor.errors import InputError, LayoutError, SessionClosedError
-from vtensor.graph import Graph
+from vtensor.language.graph import Graph
 from vtensor.runtime.feeds import layout_of
 from vtensor.runtime.processors import available_threads
 from vtensor.runtime.session import Session

@@ -18,7 +18,7 @@ from resolver import TransformNode, extend, resolve
 from resolver.explain import explain_transforms
 from tests.libraries.bench import Bench, message, where
 from vtensor.errors import NoInvokerError
-from vtensor.graph import Graph
+from vtensor.language.graph import Graph
 from vtensor.runtime.session import Session
 
 SIX = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -56,8 +56,8 @@ def invoke(bench: Bench, op: str, name: str, layout: str) -> Any:
 
 def two_nodes(bench: Bench) -> Graph:
     """Toy in CN made by ``first``, Scale in NC run by ``second``."""
-    from vtensor.operators import Context, operator
-    from vtensor.tensor import VTensor
+    from vtensor.language.operators import Context, operator
+    from vtensor.language.tensor import VTensor
 
     @operator("After", dims={"x": "*", "y": "*"})
     class After:

@@ -24,8 +24,8 @@ from tests.runtime.waiting import Waiting
 from tests.test_session import image, network
 from vtensor import Graph, Session
 from vtensor.errors import InvokerError, NativeError, NestedRunError, SessionClosedError
-from vtensor.operators import Context
-from vtensor.tensor import VTensor
+from vtensor.language.operators import Context
+from vtensor.language.tensor import VTensor
 
 assert c_steps, cpp_steps  # fixtures
 Array = np.ndarray[Any, Any]

@@ -68,7 +68,7 @@ uses()
 child(uses)
 """,
     "every lock is taken": """
-from vtensor import forks
+from vtensor.language import forks
 from vtensor.runtime import call, executor
 uses()
 done, held = threading.Event(), threading.Barrier(len(forks._locks) + 1)
@@ -85,7 +85,7 @@ for thread in holders: thread.join()
 uses()
 """,
     "a lock is never free": """
-from vtensor import forks
+from vtensor.language import forks
 from vtensor.runtime import call, executor
 forks.PATIENCE = 0.1
 uses()

@@ -17,15 +17,15 @@ from tests.conformance.matrix import case_of, operands
 from tests.libraries.bench import Bench
 from tests.libraries.steps import READ, WRITE, FloatStep
 from tests.operators.harness import Given, decide, storage_of
-from vtensor.dtype import from_numpy
 from vtensor.errors import DimError, NoInvokerError
-from vtensor.operators import OPERATORS, info_of, run_compute
+from vtensor.language.dtype import from_numpy
+from vtensor.language.operators import OPERATORS, info_of, run_compute
+from vtensor.language.tensor import VTensor
 from vtensor.runtime._replay import Arena
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.lifetimes import tenancies
 from vtensor.runtime.placement import place
 from vtensor.runtime.record import RecordContext, RecordedStep, RecordEvaluation
-from vtensor.tensor import VTensor
 
 Array = np.ndarray[Any, Any]
 

@@ -11,8 +11,8 @@ from ptensor import Layout, PTensor, emit, lib_tagger
 from tests.libraries.bench import Bench
 from tests.native.stepping import held, step_of
 from vtensor import Session
-from vtensor.operators import Context
-from vtensor.tensor import VTensor
+from vtensor.language.operators import Context
+from vtensor.language.tensor import VTensor
 
 #: Of the input and of the output: as many bytes as the step's flags take.
 SIZES = {"N": 1, "C": 2}

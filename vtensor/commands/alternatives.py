@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from vtensor.language.wording import counted
 from vtensor.report import MEGABYTE, Line
-from vtensor.wording import counted
 
 if TYPE_CHECKING:
     from optimizer.alternatives import Alternative, Change, End

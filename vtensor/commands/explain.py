@@ -35,8 +35,8 @@ from vtensor.commands.shared import (
     print_lines,
     progress,
 )
+from vtensor.language.wording import counted
 from vtensor.report import MEGABYTE, Line, certificate_dict, certificate_lines
-from vtensor.wording import counted
 
 if TYPE_CHECKING:
     from resolver.extended import Certificate, ExtendedGraph

@@ -20,7 +20,7 @@ from vtensor.commands.shared import (
     parse_shapes,
     print_json,
 )
-from vtensor.wording import counted
+from vtensor.language.wording import counted
 
 
 def export(

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import typer
 
-from vtensor.dtype import numpy_dtype
 from vtensor.errors import InputError
 from vtensor.image import image_for
+from vtensor.language.dtype import numpy_dtype
+from vtensor.language.wording import reason
 from vtensor.runtime.feeds import drawn
-from vtensor.wording import reason
 
 if TYPE_CHECKING:
     from vtensor.runtime.feeds import Array, Port

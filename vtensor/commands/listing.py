@@ -12,9 +12,9 @@ from libdesc.check import Checked, validate
 from libdesc.dispatcher import dispatcher_source
 from libdesc.registry import registry
 from vtensor.commands.shared import DebugOption, JsonOption, errors, print_json, print_lines
-from vtensor.dims import DimSpec
 from vtensor.errors import InputError, LibraryError, VTensorError
-from vtensor.operators import OPERATORS
+from vtensor.language.dims import DimSpec
+from vtensor.language.operators import OPERATORS
 from vtensor.report import Line
 
 if TYPE_CHECKING:

@@ -33,10 +33,10 @@ from vtensor.commands.shared import (
     print_json,
     print_lines,
 )
+from vtensor.language.wording import counted
 from vtensor.pictures.files import write_file
 from vtensor.pictures.timeline import profile_picture
 from vtensor.report import Line
-from vtensor.wording import counted
 
 if TYPE_CHECKING:
     from vtensor.runtime.profile import Profile, ProfiledStep, Work

@@ -23,7 +23,7 @@ from vtensor.report import Line
 
 if TYPE_CHECKING:
     from vtensor.frontends.onnx import Model
-    from vtensor.graph import Graph
+    from vtensor.language.graph import Graph
     from vtensor.runtime.feeds import Array
     from vtensor.runtime.session import Session
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from ptensor.buffer import ArrayStorage
 from ptensor.dlpack import array_of
-from vtensor.dims import dim_names
-from vtensor.dtype import from_numpy
 from vtensor.errors import DimError, InputError
+from vtensor.language.dims import dim_names
+from vtensor.language.dtype import from_numpy
+from vtensor.language.tensor import Option, VTensor
 from vtensor.runtime.feeds import as_array
-from vtensor.tensor import Option, VTensor
 
 
 def from_array(

@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from vtensor.dtype import from_numpy
 from vtensor.errors import (
     ModelError,
     UnsupportedOperatorError,
@@ -23,9 +22,10 @@ from vtensor.frontends.reader import Added, Reader, Refusal, attribute_value
 from vtensor.frontends.reference import reference_spelling
 from vtensor.frontends.tensors import Array, element_type
 from vtensor.frontends.values import deciding_inputs, foldable, shape_makers
-from vtensor.graph import Graph
-from vtensor.operators import VIEWS, Spelling, info_of, structural_operator
-from vtensor.tensor import VTensor
+from vtensor.language.dtype import from_numpy
+from vtensor.language.graph import Graph
+from vtensor.language.operators import VIEWS, Spelling, info_of, structural_operator
+from vtensor.language.tensor import VTensor
 
 
 @dataclass(eq=False)

@@ -28,9 +28,9 @@ from vtensor.frontends.naming import Names, local_names
 from vtensor.frontends.network import Network, NetworkNode
 from vtensor.frontends.reader import Reader
 from vtensor.frontends.tensors import Array, type_of_array
-from vtensor.operators import info_of, run_compute
+from vtensor.language.operators import info_of, run_compute
+from vtensor.language.tensor import VTensor
 from vtensor.runtime.record import NormalEvaluation
-from vtensor.tensor import VTensor
 
 
 def defined_outputs(network: Network, node: NetworkNode, facts: Facts) -> list[Array] | None:

@@ -21,13 +21,13 @@ from onnx import (
 )
 
 from libdesc.registry import registry
-from vtensor.dtype import bits, from_numpy, numpy_dtype
 from vtensor.errors import InputError
 from vtensor.frontends.tensors import Array
 from vtensor.frontends.writer import Written, write
-from vtensor.graph import Graph
-from vtensor.sizes import OpenSize
-from vtensor.tensor import VTensor
+from vtensor.language.dtype import bits, from_numpy, numpy_dtype
+from vtensor.language.graph import Graph
+from vtensor.language.sizes import OpenSize
+from vtensor.language.tensor import VTensor
 
 #: The opset that is written where none is asked for, and the oldest that can be.
 OPSET = 17

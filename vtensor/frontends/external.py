@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vtensor.errors import BudgetError, ModelError
+from vtensor.language.wording import reason
 from vtensor.runtime.budget import REMEDY
-from vtensor.wording import reason
 
 Bytes = NDArray[np.uint8]
 

@@ -17,8 +17,8 @@ from vtensor.errors import ModelError
 from vtensor.frontends.folding import Facts, schema_of
 from vtensor.frontends.network import Network, NetworkNode, reads_of, versions
 from vtensor.frontends.splicing import Splice, defined
-from vtensor.operators import Spelling, spellings
-from vtensor.wording import counted
+from vtensor.language.operators import Spelling, spellings
+from vtensor.language.wording import counted
 
 
 def spellings_of(node: NetworkNode) -> list[Spelling]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from onnx import TypeProto, helper
 
-from vtensor.dtype import numpy_dtype
 from vtensor.frontends.builder import name_values
 from vtensor.frontends.folding import Facts
 from vtensor.frontends.functions import spellings_of
@@ -15,7 +14,8 @@ from vtensor.frontends.naming import Names, local_names
 from vtensor.frontends.network import Network, NetworkNode
 from vtensor.frontends.reader import Reader
 from vtensor.frontends.tensors import Array, element_type
-from vtensor.tensor import VTensor
+from vtensor.language.dtype import numpy_dtype
+from vtensor.language.tensor import VTensor
 
 
 def made_types(network: Network, node: NetworkNode, facts: Facts) -> dict[str, TypeProto]:

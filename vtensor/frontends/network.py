@@ -27,8 +27,8 @@ from vtensor.frontends.calls import FunctionKey, check_functions, domain_of
 from vtensor.frontends.external import DataFiles
 from vtensor.frontends.stored import Stored, stored_text
 from vtensor.frontends.tensors import Array, check_rank, element_type, tensor_array
+from vtensor.language.wording import reason
 from vtensor.runtime.budget import max_bytes_of
-from vtensor.wording import reason
 
 Source = str | os.PathLike[str] | bytes | ModelProto
 

@@ -17,11 +17,11 @@ from vtensor.frontends.naming import Key, Names
 from vtensor.frontends.network import Source, read_network
 from vtensor.frontends.stored import stored_graph
 from vtensor.frontends.tensors import Array, element_type, sizes_of
-from vtensor.graph import Graph
+from vtensor.language.graph import Graph
+from vtensor.language.sizes import OpenSize
+from vtensor.language.tensor import MAX_BYTES
 from vtensor.runtime.budget import memory_errors
 from vtensor.runtime.feeds import Port, as_array, check_array
-from vtensor.sizes import OpenSize
-from vtensor.tensor import MAX_BYTES
 
 Shapes = Mapping[str, Sequence[SupportsIndex]]
 Values = Mapping[str, Array]

@@ -14,14 +14,14 @@ from typing import Any, Protocol
 
 from onnx import AttributeProto, helper
 
-from vtensor.dtype import from_numpy
 from vtensor.errors import DimError, GraphError, ModelError, UnsupportedOperatorError
 from vtensor.frontends.external import DataFiles
 from vtensor.frontends.naming import Names
 from vtensor.frontends.network import NetworkNode
 from vtensor.frontends.tensors import Array, element_type, tensor_array
-from vtensor.operators import Context, run_compute, structural_operator
-from vtensor.tensor import Option, VTensor
+from vtensor.language.dtype import from_numpy
+from vtensor.language.operators import Context, run_compute, structural_operator
+from vtensor.language.tensor import Option, VTensor
 
 
 class Refusal(UnsupportedOperatorError):

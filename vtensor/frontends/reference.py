@@ -8,8 +8,8 @@ from vtensor.frontends.folding import Facts, has_graphs, one_node
 from vtensor.frontends.network import Network, NetworkNode
 from vtensor.frontends.tensors import element_type
 from vtensor.frontends.values import INTEGERS
-from vtensor.operators import NodeReader, Spelling
-from vtensor.tensor import VTensor
+from vtensor.language.operators import NodeReader, Spelling
+from vtensor.language.tensor import VTensor
 
 
 def reference_spelling(node: NetworkNode, network: Network, facts: Facts) -> Spelling | None:

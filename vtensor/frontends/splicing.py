@@ -14,7 +14,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, helper, numpy_helper
 
 from vtensor.frontends.network import NetworkNode, graphs_of, running_nodes
 from vtensor.frontends.tensors import Array
-from vtensor.operators import structural_operator
+from vtensor.language.operators import structural_operator
 
 
 @dataclass(eq=False)

@@ -10,7 +10,7 @@ from onnx import GraphProto, ModelProto
 from vtensor.frontends.export import TEXT, skeleton
 from vtensor.frontends.tensors import Array
 from vtensor.frontends.writer import write
-from vtensor.graph import Graph, same_bytes
+from vtensor.language.graph import Graph, same_bytes
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,11 +11,11 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from vtensor.dtype import bits, from_numpy, numpy_dtype
 from vtensor.errors import BudgetError, DTypeError, ModelError
 from vtensor.frontends.arrays import from_array
 from vtensor.frontends.external import DataFiles
-from vtensor.tensor import VTensor
+from vtensor.language.dtype import bits, from_numpy, numpy_dtype
+from vtensor.language.tensor import VTensor
 
 Array = NDArray[np.generic]
 #: Sizes of a tensor, None where unknown.

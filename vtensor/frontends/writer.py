@@ -18,13 +18,13 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper
 
-from vtensor.dtype import numpy_dtype
 from vtensor.errors import UnsupportedOperatorError
 from vtensor.frontends.tensors import Array
-from vtensor.graph import Graph, Node
-from vtensor.operators import OPERATORS, info_of, structural_operator
-from vtensor.sizes import OpenSize
-from vtensor.tensor import VTensor
+from vtensor.language.dtype import numpy_dtype
+from vtensor.language.graph import Graph, Node
+from vtensor.language.operators import OPERATORS, info_of, structural_operator
+from vtensor.language.sizes import OpenSize
+from vtensor.language.tensor import VTensor
 
 
 @dataclass(eq=False)

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from resolver.extended import ExtendedGraph
 from vtensor.errors import InputError
+from vtensor.language.wording import reason
 from vtensor.pictures.page import html_page
 from vtensor.pictures.scene import Scene, make_scene
 from vtensor.pictures.svg import svg_picture
 from vtensor.report import MEGABYTE
 from vtensor.runtime.plan import Plan
-from vtensor.wording import reason
 
 
 def write_pictures(

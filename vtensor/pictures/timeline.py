@@ -10,9 +10,9 @@ from xml.etree.ElementTree import Element, SubElement
 
 import numpy as np
 
+from vtensor.language.wording import counted
 from vtensor.pictures.legend import STROKES
 from vtensor.pictures.svg import MARGIN, asset, draw_text, numbers, text_of
-from vtensor.wording import counted
 
 if TYPE_CHECKING:
     from vtensor.runtime.profile import Group, Profile

@@ -8,16 +8,16 @@ from typing import Any
 
 from libdesc.registry import registry
 from ptensor.layout import Layout
-from vtensor.dims import dim_names
 from vtensor.errors import DimError, InputError
-from vtensor.exact import exact
-from vtensor.forks import process_lock
 from vtensor.frontends.arrays import from_array
-from vtensor.graph import Graph
-from vtensor.operators import OperatorInfo, info_of
+from vtensor.language.dims import dim_names
+from vtensor.language.exact import exact
+from vtensor.language.forks import process_lock
+from vtensor.language.graph import Graph
+from vtensor.language.operators import OperatorInfo, info_of
+from vtensor.language.tensor import VTensor
 from vtensor.runtime.feeds import Array, as_array, dense_part
 from vtensor.runtime.session import Session
-from vtensor.tensor import VTensor
 
 #: Sessions of calls that are kept, the last used ones.
 SESSIONS_KEPT = 32

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from vtensor.errors import InputError, SessionClosedError
-from vtensor.forks import process_lock
+from vtensor.language.forks import process_lock
 from vtensor.runtime.processors import available_threads
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ import numpy as np
 from ptensor.dlpack import array_of
 from ptensor.layout import Layout
 from ptensor.parts import Part
-from vtensor.dtype import from_numpy, numpy_dtype
 from vtensor.errors import DLPackError, InputError, VTensorError
-from vtensor.tensor import VTensor
+from vtensor.language.dtype import from_numpy, numpy_dtype
+from vtensor.language.tensor import VTensor
 
 Array = np.ndarray[Any, Any]
 

@@ -15,6 +15,7 @@ from resolver.evaluate import Resolution
 from resolver.extended import OpNode
 from resolver.probe import Prober
 from vtensor.errors import VTensorError
+from vtensor.language.tensor import VTensor
 from vtensor.runtime.budget import max_bytes_of
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.measure import alone, median_ns, node_ns, signature
@@ -22,7 +23,6 @@ from vtensor.runtime.plan import Plan
 from vtensor.runtime.record import RecordedStep
 from vtensor.runtime.session import Session
 from vtensor.runtime.workspace import Workspace
-from vtensor.tensor import VTensor
 
 if TYPE_CHECKING:
     from vtensor.runtime._replay import Program

@@ -18,13 +18,13 @@ from libdesc.transforms import LayoutChange, choose_library
 from ptensor.buffer import fresh
 from resolver.evaluate import PartialEvaluation
 from resolver.extended import ExtendedGraph, OpNode, Reason, TransformNode, Value
-from vtensor.dtype import numpy_dtype
+from vtensor.language.dtype import numpy_dtype
+from vtensor.language.tensor import VTensor
 from vtensor.runtime.budget import max_bytes_of
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.feeds import Array
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.workspace import Workspace
-from vtensor.tensor import VTensor
 
 #: A measurement is the median of at least so many runs, and of at most so many.
 LEAST, MOST = 3, 100

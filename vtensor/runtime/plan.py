@@ -23,7 +23,7 @@ from resolver.extended import (
     TransformNode,
 )
 from vtensor.errors import InputError, NativeError, NestedRunError
-from vtensor.operators import info_of
+from vtensor.language.operators import info_of
 from vtensor.runtime.delivery import Delivery, Result, deliver, places
 from vtensor.runtime.feeds import check_fits
 from vtensor.runtime.placement import place

@@ -14,12 +14,12 @@ import numpy as np
 
 from resolver.extended import ExtendedGraph, ExtendedNode, OpNode, Value
 from vtensor.errors import InputError
-from vtensor.operators import info_of
+from vtensor.language.operators import info_of
+from vtensor.language.tensor import VTensor
 from vtensor.runtime.feeds import Array
 from vtensor.runtime.peaks import Peaks, peaks_of
 from vtensor.runtime.plan import Plan, PlanStep
 from vtensor.runtime.trace import trace_of
-from vtensor.tensor import VTensor
 
 #: Runs once, and writes to an array when each step began and ended, in nanoseconds.
 Run = Callable[[Array], object]

@@ -14,7 +14,7 @@ import numpy as np
 
 from ptensor.buffer import ALIGNMENT
 from ptensor.layout import Layout
-from vtensor.dtype import numpy_dtype
+from vtensor.language.dtype import numpy_dtype
 from vtensor.runtime.delivery import Array, Delivery, Result
 from vtensor.runtime.feeds import Feed
 from vtensor.runtime.plan import Conversion, Plan

@@ -23,9 +23,9 @@ from vtensor.errors import (
     InputError,
     NativeError,
 )
-from vtensor.operators import info_of, run_compute
+from vtensor.language.operators import info_of, run_compute
+from vtensor.language.tensor import Option, VTensor
 from vtensor.runtime.weights import Shelf, Weights
-from vtensor.tensor import Option, VTensor
 
 if TYPE_CHECKING:
     import numpy as np

@@ -22,7 +22,6 @@ from ptensor.layout import Layout
 from resolver.check import check
 from resolver.evaluate import resolve
 from resolver.extend import extend
-from vtensor.dtype import numpy_dtype
 from vtensor.errors import (
     InputError,
     NestedRunError,
@@ -31,7 +30,10 @@ from vtensor.errors import (
     VTensorError,
 )
 from vtensor.frontends.values import LIMIT_ELEMENTS
-from vtensor.graph import Graph
+from vtensor.language.dtype import numpy_dtype
+from vtensor.language.graph import Graph
+from vtensor.language.sizes import OpenSize, open_names
+from vtensor.language.tensor import Option, VTensor
 from vtensor.runtime.binding import Binding, bind
 from vtensor.runtime.budget import check_plan, max_bytes_of, memory_errors, ran_out
 from vtensor.runtime.delivery import Result
@@ -53,8 +55,6 @@ from vtensor.runtime.profile import Profile, check_runs, profile_of
 from vtensor.runtime.ready import Copies, Key, Ready, Row, copies
 from vtensor.runtime.tuning import Tuner
 from vtensor.runtime.workspace import Memory, Workspace
-from vtensor.sizes import OpenSize, open_names
-from vtensor.tensor import Option, VTensor
 
 if TYPE_CHECKING:
     import onnx

@@ -14,10 +14,10 @@ from libdesc.transforms import LayoutChange
 from resolver.extended import OpNode
 from vtensor import __version__
 from vtensor.errors import VTensorError
+from vtensor.language.tensor import VTensor
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.measure import node_ns, signature, transform_ns
 from vtensor.runtime.timings import Timings
-from vtensor.tensor import VTensor
 
 #: Seconds after which no further row of a call is measured; its first always is.
 CALL_SECONDS = 1.0

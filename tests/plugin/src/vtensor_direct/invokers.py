@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from libdesc import guideline, invoker
 from ptensor import Layout, PTensor, emit, lib_tagger
-from vtensor.operators import Context
+from vtensor.language.operators import Context
 from vtensor.tensor import VTensor
 
 if TYPE_CHECKING:

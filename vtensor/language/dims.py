@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from vtensor.errors import DimError, describe
 
 if TYPE_CHECKING:
-    from vtensor.tensor import VTensor
+    from vtensor.language.tensor import VTensor
 
 
 @dataclass(frozen=True)

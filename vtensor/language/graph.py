@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from vtensor.dtype import from_numpy
 from vtensor.errors import DimError, GraphError
-from vtensor.operators import Context, info_of, label_of, run_compute
-from vtensor.sizes import OpenSize, closed, open_names
-from vtensor.tensor import Option, VTensor
-from vtensor.text import graph_lines, parse_graph
-from vtensor.wording import counted
+from vtensor.language.dtype import from_numpy
+from vtensor.language.operators import Context, info_of, label_of, run_compute
+from vtensor.language.sizes import OpenSize, closed, open_names
+from vtensor.language.tensor import Option, VTensor
+from vtensor.language.text import graph_lines, parse_graph
+from vtensor.language.wording import counted
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -298,7 +298,7 @@ class Graph:
         """The graph that a text describes, not sealed: ``Graph.parse(str(g), g.constants) == g``.
 
         Args:
-            text: as ``str(graph)`` prints it; ``vtensor/text.py`` has the grammar.
+            text: as ``str(graph)`` prints it; ``vtensor/language/text.py`` has the grammar.
             constants: the values of constants by name, their elements in the order of the dims.
                 Single numbers may stand in the text instead.
 

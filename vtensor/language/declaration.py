@@ -7,8 +7,8 @@ import re
 import typing
 from collections.abc import Mapping, Sequence
 
-from vtensor.dims import DimSpec, product_source
 from vtensor.errors import DimError, GraphError, did_you_mean
+from vtensor.language.dims import DimSpec, product_source
 
 
 def parsed_dims(name: object, dims: object, parameters: Sequence[str]) -> dict[str, DimSpec]:

@@ -27,13 +27,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from vtensor.errors import GraphError, VTensorError
-from vtensor.operators import OPERATORS
-from vtensor.sizes import OpenSize
+from vtensor.language.operators import OPERATORS
+from vtensor.language.sizes import OpenSize
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from vtensor.graph import Graph, Node
+    from vtensor.language.graph import Graph, Node
 
 _NAME = r'(?:"(?:[^"\\]|\\.)*"|[^\s,"()]+)'
 _NAMES = rf"{_NAME}(?:, {_NAME})*"
@@ -172,7 +172,7 @@ def _constant(
     """The values of a constant: those that are given, else the number in the text."""
     import numpy as np
 
-    from vtensor.dtype import from_numpy, numpy_dtype
+    from vtensor.language.dtype import from_numpy, numpy_dtype
 
     dtype, dims = _type(match["type"])
     if name not in constants and match["number"]:

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from vtensor.dims import DimSpec, dim_error, product_source
 from vtensor.errors import ParameterError
-from vtensor.sizes import OpenSize
+from vtensor.language.dims import DimSpec, dim_error, product_source
+from vtensor.language.sizes import OpenSize
 
 if TYPE_CHECKING:
-    from vtensor.tensor import VTensor
+    from vtensor.language.tensor import VTensor
 
 Check = Callable[[str, object, Sequence["VTensor"], Sequence["VTensor"]], None]
 
