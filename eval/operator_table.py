@@ -13,7 +13,8 @@ from libdesc.registry import registry
 from tests.onnx_suite.cases import load
 from tests.onnx_suite.engines import at_load, judge
 from vtensor.frontends.functions import has_body
-from vtensor.language.operators import OPERATORS, OperatorInfo, Spelling, spellings
+from vtensor.language.operators import OPERATORS, OperatorInfo
+from vtensor.language.spelling import Spelling
 
 FILE = Path(__file__).parents[1] / "docs" / "operators.md"
 
@@ -84,7 +85,7 @@ def expanded() -> dict[str, int]:
         versions = {s.since_version for s in _history() if (s.domain, s.name) == (domain, op_type)}
         since = [v for v in sorted(versions) if has_body(domain, op_type, v)]
         label = f"{domain}::{op_type}" if domain else op_type
-        spelled = not domain and spellings(op_type, since[-1]) if since else True
+        spelled = not domain and OPERATORS.spellings(op_type, since[-1]) if since else True
         passed = label not in found and not spelled and judge(case).status == "passed"
         if passed and not at_load(case):
             found[label] = since[0]

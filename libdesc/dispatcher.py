@@ -203,7 +203,7 @@ def attempt(
         evaluation,
         one.python,
         variant,
-        place=f"{one.describe.__code__.co_filename}:{one.describe.__code__.co_firstlineno}",
+        place=place_of(one.describe),
         posted=len(posted),
         followers=ctx.followers,
     )

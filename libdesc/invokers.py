@@ -71,9 +71,10 @@ def make_invoker(
         raise LibraryError(f"{who}: when={when!r} must be a function of (op, *operands) ({place})")
     if isinstance(inplace, str):
         raise LibraryError(f"{who}: inplace={inplace!r} must be roles in a list ({place})")
-    file = inspect.getsourcefile(function) or ""
+    written = inspect.unwrap(function)
+    file = inspect.getsourcefile(written) or ""
     types = _types(dtypes, who, place)
-    line = function.__code__.co_firstlineno
+    line = written.__code__.co_firstlineno
     roles = tuple(inplace)
     return InvokerInfo(
         op, library, device, function, types, when, priority, python, file, line, roles

@@ -8,14 +8,14 @@ import numpy as np
 
 from libdesc.numpy.arrays import FLOATS
 from ops._elementwise import Array, Unary, numpy_unary, onednn_unary, unary
-from vtensor.operators import operator, param
+from vtensor.operators import Elementwise, operator, param
 
 
 @operator(
     "Sigmoid",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=unary("Sigmoid", 6, lambda _: Sigmoid()),
+    traits=[Elementwise()],
 )
 class Sigmoid(Unary):
     """The logistic function: y = 1 / (1 + exp(-x)).
@@ -35,8 +35,8 @@ class Sigmoid(Unary):
 @operator(
     "Tanh",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=unary("Tanh", 6, lambda _: Tanh()),
+    traits=[Elementwise()],
 )
 class Tanh(Unary):
     """The hyperbolic tangent: y = tanh(x).
@@ -56,8 +56,8 @@ class Tanh(Unary):
 @operator(
     "Softplus",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=unary("Softplus", 1, lambda _: Softplus()),
+    traits=[Elementwise()],
 )
 class Softplus(Unary):
     """A smooth Relu: y = ln(1 + exp(x)).
@@ -77,8 +77,8 @@ class Softplus(Unary):
 @operator(
     "Softsign",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=unary("Softsign", 1, lambda _: Softsign()),
+    traits=[Elementwise()],
 )
 class Softsign(Unary):
     """A sigmoid without exponentials: y = x / (1 + |x|).
@@ -98,8 +98,8 @@ class Softsign(Unary):
 @operator(
     "Gelu",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=unary("Gelu", 20, lambda node: Gelu(node.attribute("approximate", "none"))),
+    traits=[Elementwise()],
 )
 class Gelu(Unary):
     """Scale by the chance that a normal variable is smaller: y = x * (1 + erf(x / sqrt(2))) / 2.
@@ -123,8 +123,8 @@ class Gelu(Unary):
 @operator(
     "Mish",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=unary("Mish", 18, lambda _: Mish()),
+    traits=[Elementwise()],
 )
 class Mish(Unary):
     """A smooth Relu that is below 0 for some: y = x * tanh(ln(1 + exp(x))).
@@ -144,8 +144,8 @@ class Mish(Unary):
 @operator(
     "Swish",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=unary("Swish", 24, lambda node: Swish(float(node.attribute("alpha", 1.0)))),
+    traits=[Elementwise()],
 )
 class Swish(Unary):
     """Scale by the logistic function: y = x / (1 + exp(-alpha * x)).

@@ -18,7 +18,16 @@ from ops._writing import write_aligned
 from ops.identity import Identity
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.language.dims import broadcast
-from vtensor.operators import Context, NodeReader, Plus, Spelling, operator
+from vtensor.operators import (
+    Affine,
+    Context,
+    Elementwise,
+    NodeReader,
+    Plus,
+    Post,
+    Spelling,
+    operator,
+)
 from vtensor.tensor import VTensor
 
 
@@ -39,13 +48,15 @@ def _read_sum(node: NodeReader) -> VTensor:
 @operator(
     "Add",
     dims={"a": "*", "b": "*", "y": "*"},
-    elementwise=True,
-    affine=lambda _, a, b: (1, b if a is None else a),
-    post=lambda _: Plus(),
     onnx=[
         Spelling("Add", 1, _read_old, old_broadcast_names, until=6),
         Spelling("Add", 7, _read, broadcast_names, write=write_aligned("Add")),
         Spelling("Sum", 6, _read_sum, broadcast_names),
+    ],
+    traits=[
+        Elementwise(),
+        Affine(lambda _, a, b: (1, b if a is None else a)),
+        Post(lambda _: Plus()),
     ],
 )
 class Add:

@@ -16,6 +16,7 @@ from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
 from vtensor.operators import (
     Context,
+    Cost,
     Naming,
     NodeReader,
     NodeWriter,
@@ -63,8 +64,8 @@ class _Running:
 @operator(
     "CumSum",
     dims={"x": "*", "y": "*"},
-    cost=1,
     onnx=_running("CumSum", 11, lambda *given: CumSum(*given)),
+    traits=[Cost(1)],
 )
 class CumSum(_Running):
     """The sum of an element and all before it along a dim.
@@ -89,8 +90,8 @@ class CumSum(_Running):
 @operator(
     "CumProd",
     dims={"x": "*", "y": "*"},
-    cost=1,
     onnx=_running("CumProd", 26, lambda *given: CumProd(*given)),
+    traits=[Cost(1)],
 )
 class CumProd(_Running):
     """The product of an element and all before it along a dim.

@@ -21,7 +21,7 @@ from ops._windows import (
     write_image,
 )
 from ptensor import PTensor, lib_tagger
-from vtensor.operators import Context, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Cost, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -40,11 +40,11 @@ def _read_whole(node: NodeReader) -> VTensor:
     "AvgPool",
     dims={"x": "N C D? H? W", "y": "N C D? H? W"},
     equal=[("x.N", "y.N"), ("x.C", "y.C")],
-    cost=pool_cost,
     onnx=[
         Spelling("AveragePool", 1, _read, pool_names, write=write_image("AveragePool")),
         Spelling("GlobalAveragePool", 1, _read_whole, pool_names),
     ],
+    traits=[Cost(pool_cost)],
 )
 class AvgPool:
     """Slide a window over the image and take the mean of what is in it.

@@ -18,7 +18,10 @@ from ops.mul import Mul
 from ops.times import Times
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.operators import (
+    Affine,
     Context,
+    Cost,
+    Elementwise,
     Naming,
     NodeReader,
     NodeWriter,
@@ -91,10 +94,8 @@ def _affine(op: BatchNorm, x: Array | None, *vectors: Array) -> tuple[Array, Arr
     "BatchNorm",
     dims={"x": "* C", "scale": "C", "bias": "C", "mean": "C", "var": "C", "y": "* C"},
     equal=[("x.C", f"{role}.C") for role in ("scale", "bias", "mean", "var")],
-    elementwise=True,
-    cost=2,
-    affine=_affine,
     onnx=Spelling("BatchNormalization", 1, _read, _names, write=_write),
+    traits=[Elementwise(), Cost(2), Affine(_affine)],
 )
 class BatchNorm:
     """Normalize each channel by statistics that are given.

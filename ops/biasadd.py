@@ -10,18 +10,29 @@ from libdesc.routine import Routine
 from ops._writing import write_aligned
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
-from vtensor.operators import Context, Plus, operator, written
+from vtensor.operators import (
+    Affine,
+    Context,
+    Elementwise,
+    Plus,
+    Post,
+    Structural,
+    operator,
+    written,
+)
 from vtensor.tensor import VTensor
 
 
 @operator(
     "BiasAdd",
     dims={"x": "*", "b": "*", "y": "*"},
-    elementwise=True,
-    affine=lambda _, x, b: (1, b) if x is None else (1, x),
-    structural="bias",
-    post=lambda _: Plus(),
     onnx=written("Add", 7, write_aligned("Add")),
+    traits=[
+        Elementwise(),
+        Affine(lambda _, x, b: (1, b) if x is None else (1, x)),
+        Structural("bias"),
+        Post(lambda _: Plus()),
+    ],
 )
 class BiasAdd:
     """Add to each element of ``x`` that of ``b`` in the same place along b's dims.

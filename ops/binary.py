@@ -8,7 +8,7 @@ from ops._elementwise import Array, Binary, binary, binary_from_1, numpy_binary,
 from ops._names import broadcast_names, chained
 from ops._writing import write_aligned
 from ops.identity import Identity
-from vtensor.operators import NodeReader, Spelling, operator, param
+from vtensor.operators import Affine, Elementwise, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -29,9 +29,8 @@ def _read_any_number(node: NodeReader, op: object) -> VTensor:
 @operator(
     "Sub",
     dims={"a": "*", "b": "*", "y": "*"},
-    elementwise=True,
-    affine=lambda _, a, b: (1, -b) if a is None else (-1, a),
     onnx=binary_from_1("Sub", lambda _: Sub()),
+    traits=[Elementwise(), Affine(lambda _, a, b: (1, -b) if a is None else (-1, a))],
 )
 class Sub(Binary):
     """Subtract: y = a - b.
@@ -56,8 +55,8 @@ class Sub(Binary):
 @operator(
     "Div",
     dims={"a": "*", "b": "*", "y": "*"},
-    elementwise=True,
     onnx=binary_from_1("Div", lambda _: Div()),
+    traits=[Elementwise()],
 )
 class Div(Binary):
     """Divide; integers towards 0: y = a / b.
@@ -82,8 +81,8 @@ class Div(Binary):
 @operator(
     "Pow",
     dims={"a": "*", "b": "*", "y": "*"},
-    elementwise=True,
     onnx=binary_from_1("Pow", lambda _: Pow()),
+    traits=[Elementwise()],
 )
 class Pow(Binary):
     """Raise to a power, in a's element type: y = a**b.
@@ -108,8 +107,8 @@ class Pow(Binary):
 @operator(
     "Mod",
     dims={"a": "*", "b": "*", "y": "*"},
-    elementwise=True,
     onnx=binary("Mod", 10, lambda node: Mod(bool(node.attribute("fmod", 0)))),
+    traits=[Elementwise()],
 )
 class Mod(Binary):
     """The remainder of a division: y = a - b * floor(a / b).
@@ -138,8 +137,8 @@ class Mod(Binary):
 @operator(
     "Max",
     dims={"a": "*", "b": "*", "y": "*"},
-    elementwise=True,
     onnx=Spelling("Max", 6, _read_max, broadcast_names, write=write_aligned("Max")),
+    traits=[Elementwise()],
 )
 class Max(Binary):
     """The larger of two elements: y = max(a, b); NaN if one is NaN.
@@ -164,8 +163,8 @@ class Max(Binary):
 @operator(
     "Min",
     dims={"a": "*", "b": "*", "y": "*"},
-    elementwise=True,
     onnx=Spelling("Min", 6, _read_min, broadcast_names, write=write_aligned("Min")),
+    traits=[Elementwise()],
 )
 class Min(Binary):
     """The smaller of two elements: y = min(a, b); NaN if one is NaN.

@@ -7,7 +7,7 @@ from ops._names import same_names
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DTypeError
 from vtensor.language.dtype import ITEMSIZE, bits, numpy_dtype
-from vtensor.operators import Context, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Elementwise, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -18,8 +18,8 @@ def _read(node: NodeReader) -> VTensor:
 @operator(
     "BitCast",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=Spelling("BitCast", 26, _read, same_names),
+    traits=[Elementwise()],
 )
 class BitCast:
     """The same bits in another element type of as many bits.

@@ -7,7 +7,15 @@ from ops._elementwise import numpy_unary
 from ops._names import same_names
 from ops.identity import Identity
 from vtensor.language.dtype import ITEMSIZE
-from vtensor.operators import Context, NodeReader, NodeWriter, Spelling, operator, param
+from vtensor.operators import (
+    Context,
+    Elementwise,
+    NodeReader,
+    NodeWriter,
+    Spelling,
+    operator,
+    param,
+)
 from vtensor.tensor import VTensor
 
 #: Complex numbers are not cast.
@@ -39,11 +47,11 @@ def _write(node: NodeWriter, op: Cast) -> None:
 @operator(
     "Cast",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=[
         Spelling("Cast", 6, _read, same_names, write=_write),
         Spelling("CastLike", 15, _read_like, same_names),
     ],
+    traits=[Elementwise()],
 )
 class Cast:
     """The same values in another element type.

@@ -20,7 +20,7 @@ from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
 from vtensor.language.dims import broadcast
 from vtensor.language.dtype import NARROW_FLOATS
-from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Elementwise, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -106,13 +106,13 @@ def _read_scaled_convolution(node: NodeReader) -> VTensor:
 @operator(
     "Centered",
     dims={"x": "*", "zero": "*", "y": "*"},
-    elementwise=True,
     onnx=[
         Spelling("MatMulInteger", 10, _read_product, product_names),
         Spelling("QLinearMatMul", 10, _read_scaled_product, _scaled_product_names),
         Spelling("ConvInteger", 10, _read_convolution, convolution_names),
         Spelling("QLinearConv", 10, _read_scaled_convolution, _scaled_convolution_names),
     ],
+    traits=[Elementwise()],
 )
 class Centered:
     """Steps counted from their zero point: y = x - zero, without overflow.

@@ -17,7 +17,7 @@ from ops._elementwise import (
     unary,
 )
 from vtensor.language.dtype import NARROW_FLOATS
-from vtensor.operators import NodeReader, operator, param
+from vtensor.operators import Elementwise, NodeReader, operator, param
 
 
 def _isinf(node: NodeReader) -> object:
@@ -28,8 +28,8 @@ def _isinf(node: NodeReader) -> object:
 @operator(
     "Equal",
     dims={"a": "*", "b": "*", "y": "*"},
-    elementwise=True,
     onnx=binary_from_1("Equal", lambda _: Equal()),
+    traits=[Elementwise()],
 )
 class Equal(Comparison):
     """Are two elements equal: y = a == b.
@@ -54,8 +54,8 @@ class Equal(Comparison):
 @operator(
     "Greater",
     dims={"a": "*", "b": "*", "y": "*"},
-    elementwise=True,
     onnx=binary_from_1("Greater", lambda _: Greater()),
+    traits=[Elementwise()],
 )
 class Greater(Comparison):
     """Is the first the larger: y = a > b.
@@ -80,8 +80,8 @@ class Greater(Comparison):
 @operator(
     "Less",
     dims={"a": "*", "b": "*", "y": "*"},
-    elementwise=True,
     onnx=binary_from_1("Less", lambda _: Less()),
+    traits=[Elementwise()],
 )
 class Less(Comparison):
     """Is the first the smaller: y = a < b.
@@ -106,8 +106,8 @@ class Less(Comparison):
 @operator(
     "GreaterOrEqual",
     dims={"a": "*", "b": "*", "y": "*"},
-    elementwise=True,
     onnx=binary("GreaterOrEqual", 12, lambda _: GreaterOrEqual()),
+    traits=[Elementwise()],
 )
 class GreaterOrEqual(Comparison):
     """Is the first not the smaller: y = a >= b.
@@ -132,8 +132,8 @@ class GreaterOrEqual(Comparison):
 @operator(
     "LessOrEqual",
     dims={"a": "*", "b": "*", "y": "*"},
-    elementwise=True,
     onnx=binary("LessOrEqual", 12, lambda _: LessOrEqual()),
+    traits=[Elementwise()],
 )
 class LessOrEqual(Comparison):
     """Is the first not the larger: y = a <= b.
@@ -158,8 +158,8 @@ class LessOrEqual(Comparison):
 @operator(
     "IsNaN",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=unary("IsNaN", 9, lambda _: IsNaN()),
+    traits=[Elementwise()],
 )
 class IsNaN(Question):
     """Is it no number: y = true where x is NaN.
@@ -177,10 +177,7 @@ class IsNaN(Question):
 
 
 @operator(
-    "IsInf",
-    dims={"x": "*", "y": "*"},
-    elementwise=True,
-    onnx=unary("IsInf", 10, _isinf),
+    "IsInf", dims={"x": "*", "y": "*"}, onnx=unary("IsInf", 10, _isinf), traits=[Elementwise()]
 )
 class IsInf(Question):
     """Is it infinite: y = true where x is infinite.

@@ -14,6 +14,7 @@ from vtensor.operators import (
     NodeReader,
     NodeWriter,
     Spelling,
+    Structural,
     operator,
     param,
 )
@@ -41,8 +42,8 @@ def _write(node: NodeWriter, op: Concat) -> None:
 @operator(
     "Concat",
     dims={"x": "*", "y": "*"},
-    structural="concat",
     onnx=Spelling("Concat", 1, _read, _names, write=_write),
+    traits=[Structural("concat")],
 )
 class Concat:
     """Put tensors one behind another along a dim.

@@ -22,11 +22,15 @@ from ops.depthwiseconv2d import DepthwiseConv2D
 from ptensor import PTensor, lib_tagger
 from vtensor.operators import (
     Context,
+    Cost,
+    Linear,
     Naming,
     NodeReader,
     Pads,
     Pair,
+    Picks,
     Spelling,
+    Thins,
     operator,
     param,
 )
@@ -74,11 +78,8 @@ def read_convolution(node: NodeReader, x: VTensor, w: VTensor) -> VTensor:
     "Conv2D",
     dims={"x": "N C H W", "w": "G? O I h w", "y": "N C H W"},
     equal=[("w.G", "group"), ("x.C", "w.I * group"), ("y.C", "w.O * group")],
-    cost=convolution_cost,
-    picks=picks,
-    thins=thins,
-    linear={"w": {"C": "G O"}},
     onnx=Spelling("Conv", 1, _read, convolution_names, write=write_convolution),
+    traits=[Cost(convolution_cost), Picks(picks), Thins(thins), Linear({"w": {"C": "G O"}})],
 )
 class Conv2D:
     """Slide the kernel ``w`` over the image ``x`` and sum over its window.

@@ -7,7 +7,7 @@ from libdesc.numpy.arrays import NUMBERS, convolution
 from libdesc.routine import Routine
 from ops._windows import convolution_cost, counts, image_order, picks, thins, write_convolution
 from ptensor import Layout, PTensor, lib_tagger
-from vtensor.operators import Context, operator, param, written
+from vtensor.operators import Context, Cost, Linear, Picks, Thins, operator, param, written
 from vtensor.tensor import VTensor
 
 Three = tuple[int, int, int]
@@ -18,11 +18,8 @@ Six = tuple[int, int, int, int, int, int]
     "Conv3D",
     dims={"x": "N C D H W", "w": "G? O I d h w", "y": "N C D H W"},
     equal=[("w.G", "group"), ("x.C", "w.I * group"), ("y.C", "w.O * group")],
-    cost=convolution_cost,
-    picks=picks,
-    thins=thins,
-    linear={"w": {"C": "G O"}},
     onnx=written("Conv", 1, write_convolution),
+    traits=[Cost(convolution_cost), Picks(picks), Thins(thins), Linear({"w": {"C": "G O"}})],
 )
 class Conv3D:
     """Slide the kernel ``w`` through the volume ``x`` and sum over its window.

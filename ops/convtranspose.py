@@ -15,6 +15,8 @@ from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
 from vtensor.operators import (
     Context,
+    Cost,
+    Linear,
     Naming,
     NodeReader,
     NodeWriter,
@@ -102,9 +104,8 @@ def _cost(_op: object, x: VTensor, w: VTensor, _y: VTensor) -> int:
     "ConvTranspose",
     dims={"x": "N C D? H? W", "w": "G? I O d? h? w", "y": "N C D? H? W"},
     equal=[("w.G", "group"), ("x.C", "w.I * group"), ("y.C", "w.O * group"), ("x.N", "y.N")],
-    cost=_cost,
-    linear={"w": {"C": "G O"}},
     onnx=Spelling("ConvTranspose", 1, _read, _names, write=_write),
+    traits=[Cost(_cost), Linear({"w": {"C": "G O"}})],
 )
 class ConvTranspose:
     """Lay the kernel ``w``, times each element of the image ``x``, onto an image, and add up.

@@ -27,7 +27,7 @@ from ops.biasadd import BiasAdd
 from ops.conv2d import KERNELS
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
-from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Cost, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 Array = np.ndarray[Any, Any]
@@ -67,8 +67,8 @@ def _read(node: NodeReader) -> VTensor:
         "y": "N C D? H? W",
     },
     equal=[("x.C", "w.I * group"), ("x.N", "offset.N"), ("y.C", "w.O")],
-    cost=convolution_cost,
     onnx=Spelling("DeformConv", 19, _read, _names),
+    traits=[Cost(convolution_cost)],
 )
 class DeformConv:
     """A convolution each of whose windows takes elements from places beside its own.

@@ -7,7 +7,18 @@ from libdesc.numpy.arrays import NUMBERS, convolution
 from libdesc.routine import Routine
 from ops._windows import convolution_cost, counts, picks, thins, write_convolution
 from ptensor import PTensor, lib_tagger
-from vtensor.operators import Context, Pads, Pair, operator, param, written
+from vtensor.operators import (
+    Context,
+    Cost,
+    Linear,
+    Pads,
+    Pair,
+    Picks,
+    Thins,
+    operator,
+    param,
+    written,
+)
 from vtensor.tensor import VTensor
 
 
@@ -15,11 +26,8 @@ from vtensor.tensor import VTensor
     "DepthwiseConv2D",
     dims={"x": "N C H W", "w": "G O I h w", "y": "N C H W"},
     equal=[("x.C", "w.G"), ("w.I", "1"), ("y.C", "w.G * w.O")],
-    cost=convolution_cost,
-    picks=picks,
-    thins=thins,
-    linear={"w": {"C": "G O"}},
     onnx=written("Conv", 1, write_convolution),
+    traits=[Cost(convolution_cost), Picks(picks), Thins(thins), Linear({"w": {"C": "G O"}})],
 )
 class DepthwiseConv2D:
     """Slide over each channel of ``x`` the kernels that are its own.

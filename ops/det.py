@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from libdesc import invoker
+from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, wide
 from ops._reduce import without
-from ptensor import Layout, PTensor, lib_tagger
-from vtensor.errors import DimError
+from ptensor import Layout, PTensor
 from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
@@ -23,7 +22,17 @@ def _read(node: NodeReader) -> VTensor:
     return node.add(Det(node.axis(-2, x), node.axis(-1, x)), x)
 
 
-@operator("Det", dims={"x": "*", "y": "*"}, onnx=Spelling("Det", 11, _read, _names))
+@operator(
+    "Det",
+    dims={"x": "*", "y": "*"},
+    holds=[
+        (
+            lambda op, x: x.size(op.rows) == x.size(op.columns),
+            "a matrix that has a determinant is square",
+        )
+    ],
+    onnx=Spelling("Det", 11, _read, _names),
+)
 class Det:
     """The determinant of each square matrix.
 
@@ -41,22 +50,18 @@ class Det:
     Source: ONNX operator Det, opset 22.
     """
 
-    rows: str = param()
-    columns: str = param()
+    rows: str = param(dims_of="x")
+    columns: str = param(dims_of="x")
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
         rest = without(x, (self.rows, self.columns), keepdims=False)
-        if x.size(self.rows) != x.size(self.columns):
-            raise DimError("a matrix that has a determinant is square")
         y = VTensor(x.dtype, rest, ctx.output(0))
         ctx.dispatch(self, [x], [y])
         return y
 
 
-@invoker("Det", library="numpy", dtypes=FLOATS, python=True)
-def numpy_det(ctx: Context, op: Det, x: VTensor, y: VTensor) -> None:
-    src = PTensor(x).require(Layout.plain((*y.dims, op.rows, op.columns)))
-    dst = PTensor(y).require(Layout.plain(y.dims))
-    if lib_tagger("numpy", [src], [dst]):
-        return
-    dst.data()[...] = np.linalg.det(wide(src.data()))
+@definition(
+    "Det", dtypes=FLOATS, orders=lambda op, _, y: [Layout.plain((*y.dims, op.rows, op.columns))]
+)
+def det(ctx: Context, op: Det, x: PTensor, y: PTensor) -> None:
+    y.data()[...] = np.linalg.det(wide(x.data()))

@@ -9,7 +9,7 @@ from libdesc.numpy.arrays import finish
 from ops._names import same_names
 from ops.identity import Identity
 from ptensor import Layout, PTensor, lib_tagger
-from vtensor.operators import Context, Naming, NodeReader, Spelling, operator
+from vtensor.operators import Context, Elementwise, Naming, NodeReader, Spelling, operator
 from vtensor.tensor import VTensor
 
 #: The opset from which on the mask holds truth values.
@@ -34,8 +34,8 @@ def _read(node: NodeReader) -> Sequence[VTensor]:
 @operator(
     "Kept",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=Spelling("Dropout", 7, _read, _names),
+    traits=[Elementwise()],
 )
 class Kept:
     """The mask of a dropout that drops nothing: y = True.

@@ -16,6 +16,7 @@ from vtensor.errors import DimError
 from vtensor.language.dims import broadcast
 from vtensor.operators import (
     Context,
+    Cost,
     Naming,
     NodeReader,
     NodeWriter,
@@ -101,8 +102,8 @@ def _cost(op: Einsum, *operands: VTensor) -> int:
 @operator(
     "Einsum",
     dims={"x": "*", "y": "*"},
-    cost=_cost,
     onnx=Spelling("Einsum", 12, _read, _names, write=_write),
+    traits=[Cost(_cost)],
 )
 class Einsum:
     """Multiply tensors, dims meeting by name, and sum over the dims that are not kept.

@@ -18,6 +18,7 @@ from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
 from vtensor.operators import (
     Context,
+    Cost,
     Naming,
     NodeReader,
     NodeWriter,
@@ -76,8 +77,8 @@ class _Place:
 @operator(
     "ArgMax",
     dims={"x": "*", "y": "*"},
-    cost=1,
     onnx=_spelling("ArgMax", lambda *given: ArgMax(*given)),
+    traits=[Cost(1)],
 )
 class ArgMax(_Place):
     """Where along a dim the largest element is.
@@ -102,8 +103,8 @@ class ArgMax(_Place):
 @operator(
     "ArgMin",
     dims={"x": "*", "y": "*"},
-    cost=1,
     onnx=_spelling("ArgMin", lambda *given: ArgMin(*given)),
+    traits=[Cost(1)],
 )
 class ArgMin(_Place):
     """Where along a dim the smallest element is.

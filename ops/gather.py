@@ -15,6 +15,7 @@ from vtensor.operators import (
     NodeReader,
     NodeWriter,
     Spelling,
+    Structural,
     operator,
     param,
 )
@@ -92,8 +93,8 @@ def _write_elements(node: NodeWriter, op: GatherElements) -> None:
 @operator(
     "Gather",
     dims={"x": "*", "i": "*", "y": "*"},
-    structural="gather",
     onnx=Spelling("Gather", 1, _read, _names, write=_write),
+    traits=[Structural("gather")],
 )
 class Gather:
     """Pick slices of a tensor by their places along a dim.

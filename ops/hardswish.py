@@ -9,15 +9,15 @@ from libdesc.numpy.arrays import FLOATS, wide
 from libdesc.routine import Routine
 from ops._elementwise import unary
 from ptensor import Layout, PTensor, lib_tagger
-from vtensor.operators import Context, operator
+from vtensor.operators import Context, Elementwise, operator
 from vtensor.tensor import VTensor
 
 
 @operator(
     "HardSwish",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=unary("HardSwish", 14, lambda _: HardSwish()),
+    traits=[Elementwise()],
 )
 class HardSwish:
     """Scale by a sigmoid of straight lines: y = x * max(0, min(1, x / 6 + 1 / 2)).

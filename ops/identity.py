@@ -6,7 +6,7 @@ from libdesc import invoker
 from ops._names import same_names
 from ops._writing import write_aligned
 from ptensor import Layout, PTensor, lib_tagger, share
-from vtensor.operators import Context, NodeReader, Spelling, operator
+from vtensor.operators import Context, Elementwise, NodeReader, Spelling, Structural, operator
 from vtensor.tensor import VTensor
 
 
@@ -17,9 +17,8 @@ def _read(node: NodeReader) -> VTensor:
 @operator(
     "Identity",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
-    structural="identity",
     onnx=Spelling("Identity", 1, _read, same_names, write=write_aligned("Identity")),
+    traits=[Elementwise(), Structural("identity")],
 )
 class Identity:
     """The same tensor again: y = x. Nothing moves.

@@ -22,7 +22,7 @@ from ops._normalizations import (
 from ops._windows import image_names
 from ops.biasadd import BiasAdd
 from ptensor import Layout, PTensor, lib_tagger
-from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Cost, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -100,7 +100,6 @@ def _read_group(node: NodeReader) -> VTensor:
 @operator(
     "LayerNormalization",
     dims={"x": "*", "scale": "*", "y": "*", "mean": "*", "inverse": "*"},
-    cost=6,
     onnx=[
         Spelling(
             "LayerNormalization", 17, _read, _names, write=write_normalization("LayerNormalization")
@@ -108,6 +107,7 @@ def _read_group(node: NodeReader) -> VTensor:
         Spelling("InstanceNormalization", 6, _read_instance, _instance_names),
         Spelling("GroupNormalization", 21, _read_group, _group_names),
     ],
+    traits=[Cost(6)],
 )
 class LayerNormalization:
     """Normalize over some dims, by the mean and the variance of x itself there.

@@ -15,14 +15,14 @@ from ops._elementwise import (
     numpy_unary,
     unary,
 )
-from vtensor.operators import operator, param
+from vtensor.operators import Elementwise, operator, param
 
 
 @operator(
     "And",
     dims={"a": "*", "b": "*", "y": "*"},
-    elementwise=True,
     onnx=binary_from_1("And", lambda _: And()),
+    traits=[Elementwise()],
 )
 class And(Binary):
     """Do both hold: y = a and b.
@@ -47,8 +47,8 @@ class And(Binary):
 @operator(
     "Or",
     dims={"a": "*", "b": "*", "y": "*"},
-    elementwise=True,
     onnx=binary_from_1("Or", lambda _: Or()),
+    traits=[Elementwise()],
 )
 class Or(Binary):
     """Does one hold, or both: y = a or b.
@@ -73,8 +73,8 @@ class Or(Binary):
 @operator(
     "Xor",
     dims={"a": "*", "b": "*", "y": "*"},
-    elementwise=True,
     onnx=binary_from_1("Xor", lambda _: Xor()),
+    traits=[Elementwise()],
 )
 class Xor(Binary):
     """Does one hold, not both: y = a != b.
@@ -97,10 +97,7 @@ class Xor(Binary):
 
 
 @operator(
-    "Not",
-    dims={"x": "*", "y": "*"},
-    elementwise=True,
-    onnx=unary("Not", 1, lambda _: Not()),
+    "Not", dims={"x": "*", "y": "*"}, onnx=unary("Not", 1, lambda _: Not()), traits=[Elementwise()]
 )
 class Not(Unary):
     """Does it not hold: y = not x.
@@ -120,8 +117,8 @@ class Not(Unary):
 @operator(
     "BitwiseAnd",
     dims={"a": "*", "b": "*", "y": "*"},
-    elementwise=True,
     onnx=binary("BitwiseAnd", 18, lambda _: BitwiseAnd()),
+    traits=[Elementwise()],
 )
 class BitwiseAnd(Binary):
     """The bits that both have: y = a & b.
@@ -146,8 +143,8 @@ class BitwiseAnd(Binary):
 @operator(
     "BitwiseOr",
     dims={"a": "*", "b": "*", "y": "*"},
-    elementwise=True,
     onnx=binary("BitwiseOr", 18, lambda _: BitwiseOr()),
+    traits=[Elementwise()],
 )
 class BitwiseOr(Binary):
     """The bits that one has, or both: y = a | b.
@@ -172,8 +169,8 @@ class BitwiseOr(Binary):
 @operator(
     "BitwiseXor",
     dims={"a": "*", "b": "*", "y": "*"},
-    elementwise=True,
     onnx=binary("BitwiseXor", 18, lambda _: BitwiseXor()),
+    traits=[Elementwise()],
 )
 class BitwiseXor(Binary):
     """The bits that one has, not both: y = a ^ b.
@@ -198,8 +195,8 @@ class BitwiseXor(Binary):
 @operator(
     "BitwiseNot",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=unary("BitwiseNot", 18, lambda _: BitwiseNot()),
+    traits=[Elementwise()],
 )
 class BitwiseNot(Unary):
     """The bits that it has not: y = ~x.
@@ -219,8 +216,8 @@ class BitwiseNot(Unary):
 @operator(
     "BitShift",
     dims={"a": "*", "b": "*", "y": "*"},
-    elementwise=True,
     onnx=binary("BitShift", 11, lambda node: BitShift(node.attribute("direction", ""))),
+    traits=[Elementwise()],
 )
 class BitShift(Binary):
     """Shift bits: y = a << b, or a >> b.

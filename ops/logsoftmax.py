@@ -13,7 +13,7 @@ from ops._names import same_names
 from ops._writing import write_along
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
-from vtensor.operators import Context, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Cost, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -53,8 +53,8 @@ class _Along:
 @operator(
     "LogSoftmax",
     dims={"x": "*", "y": "*"},
-    cost=5,
     onnx=_spellings("LogSoftmax", lambda axis: LogSoftmax(axis)),
+    traits=[Cost(5)],
 )
 class LogSoftmax(_Along):
     """The logarithm of Softmax.
@@ -83,8 +83,8 @@ class LogSoftmax(_Along):
 @operator(
     "Hardmax",
     dims={"x": "*", "y": "*"},
-    cost=1,
     onnx=_spellings("Hardmax", lambda axis: Hardmax(axis)),
+    traits=[Cost(1)],
 )
 class Hardmax(_Along):
     """1 for the first of the largest elements along some dims, 0 for all others.

@@ -9,7 +9,7 @@ from libdesc.numpy.arrays import FLOATS, wide
 from ops._names import same_names
 from ops._normalizations import positions, within
 from ptensor import Layout, PTensor, lib_tagger
-from vtensor.operators import Context, NodeReader, NodeWriter, Spelling, operator, param
+from vtensor.operators import Context, Cost, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -27,8 +27,8 @@ def _write(node: NodeWriter, op: LpNormalization) -> None:
 @operator(
     "LpNormalization",
     dims={"x": "*", "y": "*"},
-    cost=3,
     onnx=Spelling("LpNormalization", 1, _read, same_names, write=_write),
+    traits=[Cost(3)],
 )
 class LpNormalization:
     """Divide by the sum of absolute values, or by the root of the sum of squares, along a dim.

@@ -19,7 +19,7 @@ from ops._windows import (
     write_image,
 )
 from ptensor import PTensor, lib_tagger
-from vtensor.operators import Context, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Cost, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -37,11 +37,11 @@ def _read_whole(node: NodeReader) -> VTensor:
     "LpPool",
     dims={"x": "N C D? H? W", "y": "N C D? H? W"},
     equal=[("x.N", "y.N"), ("x.C", "y.C")],
-    cost=pool_cost,
     onnx=[
         Spelling("LpPool", 1, _read, pool_names, write=write_image("LpPool")),
         Spelling("GlobalLpPool", 1, _read_whole, pool_names),
     ],
+    traits=[Cost(pool_cost)],
 )
 class LpPool:
     """Slide a window over the image and take the norm of what is in it.

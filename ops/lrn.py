@@ -10,7 +10,7 @@ from libdesc.numpy.arrays import FLOATS, wide
 from libdesc.routine import Routine
 from ops._windows import image_order, pool_names, read_image, write_image
 from ptensor import PTensor, lib_tagger
-from vtensor.operators import Context, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Cost, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -25,8 +25,8 @@ def _read(node: NodeReader) -> VTensor:
     "LRN",
     dims={"x": "N C D? H? W", "y": "N C D? H? W"},
     equal=[(f"x.{dim}", f"y.{dim}") for dim in "NCDHW"],
-    cost=lambda op, x, _y: (op.size + 4) * x.num_elements,
     onnx=Spelling("LRN", 1, _read, pool_names, write=write_image("LRN")),
+    traits=[Cost(lambda op, x, _y: (op.size + 4) * x.num_elements)],
 )
 class LRN:
     """Divide each element by a power of the squares in the channels around it.

@@ -18,6 +18,8 @@ from vtensor.errors import DimError
 from vtensor.language.dims import broadcast
 from vtensor.operators import (
     Context,
+    Cost,
+    Linear,
     Naming,
     NodeReader,
     NodeWriter,
@@ -133,11 +135,13 @@ def _write_matrices(node: NodeWriter, over: str, row: str, column: str) -> None:
 @operator(
     "MatMul",
     dims={"a": "*", "b": "*", "y": "*"},
-    cost=lambda op, a, _b, y: 2 * y.num_elements * a.size(op.over),
-    linear={"a": {}, "b": {}},
     onnx=[
         Spelling("MatMul", 1, _read, product_names, write=_write),
         Spelling("Gemm", 1, _read_gemm, _gemm_names),
+    ],
+    traits=[
+        Cost(lambda op, a, _b, y: 2 * y.num_elements * a.size(op.over)),
+        Linear({"a": {}, "b": {}}),
     ],
 )
 class MatMul:

@@ -20,7 +20,7 @@ from ops._windows import (
 )
 from ops.maxpoolindices import MaxPoolIndices
 from ptensor import PTensor, lib_tagger
-from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Cost, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -47,11 +47,11 @@ def _read_whole(node: NodeReader) -> VTensor:
     "MaxPool",
     dims={"x": "N C D? H? W", "y": "N C D? H? W"},
     equal=[("x.N", "y.N"), ("x.C", "y.C")],
-    cost=pool_cost,
     onnx=[
         Spelling("MaxPool", 1, _read, _names, write=write_image("MaxPool")),
         Spelling("GlobalMaxPool", 1, _read_whole, pool_names),
     ],
+    traits=[Cost(pool_cost)],
 )
 class MaxPool:
     """Slide a window over the image and take the largest element in it.

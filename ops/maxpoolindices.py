@@ -11,7 +11,7 @@ from libdesc.numpy.arrays import NUMBERS, lowest, windows
 from ops._windows import Sizes, counts, geometry, image_order, pool_cost, refuse_empty
 from ops._writing import parameters
 from ptensor import PTensor, lib_tagger
-from vtensor.operators import Context, NodeWriter, operator, param, written
+from vtensor.operators import Context, Cost, NodeWriter, operator, param, written
 from vtensor.tensor import VTensor
 
 
@@ -26,8 +26,8 @@ def _write(node: NodeWriter, op: MaxPoolIndices) -> None:
     "MaxPoolIndices",
     dims={"x": "N C D? H? W", "y": "N C D? H? W", "indices": "N C D? H? W"},
     equal=[("x.N", "y.N"), ("x.C", "y.C")],
-    cost=pool_cost,
     onnx=written("MaxPool", 8, _write),
+    traits=[Cost(pool_cost)],
 )
 class MaxPoolIndices:
     """Slide a window over the image, take the largest element in it, and say which that is.

@@ -9,7 +9,7 @@ from ops._reduce import AXES_ARE_AN_INPUT, reduced_dims, reduction_names, withou
 from ops._writing import write_reduction
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
-from vtensor.operators import Context, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Cost, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -21,7 +21,6 @@ def _read(node: NodeReader) -> VTensor:
 @operator(
     "Mean",
     dims={"x": "*", "y": "*"},
-    cost=1,
     onnx=Spelling(
         "ReduceMean",
         1,
@@ -29,6 +28,7 @@ def _read(node: NodeReader) -> VTensor:
         reduction_names(),
         write=write_reduction("ReduceMean", AXES_ARE_AN_INPUT),
     ),
+    traits=[Cost(1)],
 )
 class Mean:
     """The mean over some dims; of integers, what is behind the point is cut off.

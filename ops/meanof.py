@@ -10,7 +10,7 @@ from ops._names import broadcast_input, broadcast_names
 from ops._writing import write_aligned
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.language.dims import broadcast
-from vtensor.operators import Context, NodeReader, Spelling, operator
+from vtensor.operators import Context, Elementwise, NodeReader, Spelling, operator
 from vtensor.tensor import VTensor
 
 
@@ -21,8 +21,8 @@ def _read(node: NodeReader) -> VTensor:
 @operator(
     "MeanOf",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=Spelling("Mean", 6, _read, broadcast_names, write=write_aligned("Mean")),
+    traits=[Elementwise()],
 )
 class MeanOf:
     """The mean of several tensors, dims meeting by name: y = (x0 + x1 + ...) / number of them.

@@ -9,7 +9,7 @@ from libdesc.numpy.arrays import FLOATS, wide
 from ops._names import axes_of, same_names
 from ops._normalizations import average, positions, within
 from ptensor import Layout, PTensor, lib_tagger
-from vtensor.operators import Context, NodeReader, NodeWriter, Spelling, operator, param
+from vtensor.operators import Context, Cost, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 #: What ONNX adds to the deviation.
@@ -30,8 +30,8 @@ def _write(node: NodeWriter, op: MeanVarianceNormalization) -> None:
 @operator(
     "MeanVarianceNormalization",
     dims={"x": "*", "y": "*"},
-    cost=5,
     onnx=Spelling("MeanVarianceNormalization", 9, _read, same_names, write=_write),
+    traits=[Cost(5)],
 )
 class MeanVarianceNormalization:
     """Subtract the mean and divide by the standard deviation over some dims.

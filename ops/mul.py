@@ -16,7 +16,7 @@ from ops._names import (
 from ops._writing import write_aligned
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.language.dims import broadcast
-from vtensor.operators import Context, NodeReader, Spelling, operator
+from vtensor.operators import Affine, Context, Elementwise, NodeReader, Spelling, operator
 from vtensor.tensor import VTensor
 
 
@@ -31,12 +31,11 @@ def _read_old(node: NodeReader) -> VTensor:
 @operator(
     "Mul",
     dims={"a": "*", "b": "*", "y": "*"},
-    elementwise=True,
-    affine=lambda _, a, b: (b if a is None else a, 0),
     onnx=[
         Spelling("Mul", 1, _read_old, old_broadcast_names, until=6),
         Spelling("Mul", 7, _read, broadcast_names, write=write_aligned("Mul")),
     ],
+    traits=[Elementwise(), Affine(lambda _, a, b: (b if a is None else a, 0))],
 )
 class Mul:
     """Multiply two tensors, dims meeting by name: y = a * b.

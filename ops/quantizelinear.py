@@ -16,7 +16,7 @@ from ptensor.encoding import Encoding, convert
 from vtensor.errors import DimError
 from vtensor.language.dims import broadcast
 from vtensor.language.dtype import NARROW_FLOATS, NARROW_INTEGERS
-from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Elementwise, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 Array = np.ndarray[Any, Any]
@@ -113,8 +113,8 @@ class _Linear:
 @operator(
     "QuantizeLinear",
     dims={"x": "*", "by": "*", "y": "*"},
-    elementwise=True,
     onnx=Spelling("QuantizeLinear", 10, _read, _names),
+    traits=[Elementwise()],
 )
 class QuantizeLinear(_Linear):
     """Count a tensor in steps: y = x / scale, rounded to the nearest step, plus the zero point.
@@ -148,8 +148,8 @@ class QuantizeLinear(_Linear):
 @operator(
     "DequantizeLinear",
     dims={"x": "*", "by": "*", "y": "*"},
-    elementwise=True,
     onnx=Spelling("DequantizeLinear", 10, _read_back, _names),
+    traits=[Elementwise()],
 )
 class DequantizeLinear(_Linear):
     """The numbers that steps stand for: y = (x - zero point) * scale, rounded once.

@@ -22,6 +22,7 @@ from ops._writing import write_aligned
 from vtensor.errors import VTensorError
 from vtensor.operators import (
     Context,
+    Elementwise,
     Naming,
     NodeReader,
     NodeWriter,
@@ -85,8 +86,8 @@ def _read_old_prelu(node: NodeReader) -> VTensor:
 @operator(
     "LeakyRelu",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=unary("LeakyRelu", 6, lambda node: LeakyRelu(float(node.attribute("alpha", 0.01)))),
+    traits=[Elementwise()],
 )
 class LeakyRelu(Unary):
     """Scale what is negative: y = x if x >= 0 else alpha * x.
@@ -110,8 +111,8 @@ class LeakyRelu(Unary):
 @operator(
     "Elu",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=unary("Elu", 6, lambda node: Elu(float(node.attribute("alpha", 1.0)))),
+    traits=[Elementwise()],
 )
 class Elu(Unary):
     """Exponentials below 0: y = x if x >= 0 else alpha * (exp(x) - 1).
@@ -132,12 +133,7 @@ class Elu(Unary):
     alpha: float = param(default=1.0)
 
 
-@operator(
-    "Selu",
-    dims={"x": "*", "y": "*"},
-    elementwise=True,
-    onnx=unary("Selu", 6, _selu),
-)
+@operator("Selu", dims={"x": "*", "y": "*"}, onnx=unary("Selu", 6, _selu), traits=[Elementwise()])
 class Selu(Unary):
     """A scaled Elu: y = gamma * (x if x > 0 else alpha * (exp(x) - 1)).
 
@@ -162,8 +158,8 @@ class Selu(Unary):
 @operator(
     "Celu",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=unary("Celu", 12, lambda node: Celu(float(node.attribute("alpha", 1.0)))),
+    traits=[Elementwise()],
 )
 class Celu(Unary):
     """An Elu whose slope at 0 is 1: y = max(x, 0) + min(alpha * (exp(x / alpha) - 1), 0).
@@ -187,8 +183,8 @@ class Celu(Unary):
 @operator(
     "HardSigmoid",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=unary("HardSigmoid", 6, _hardsigmoid),
+    traits=[Elementwise()],
 )
 class HardSigmoid(Unary):
     """A sigmoid of straight lines: y = max(0, min(1, alpha * x + beta)).
@@ -214,8 +210,8 @@ class HardSigmoid(Unary):
 @operator(
     "ThresholdedRelu",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=unary("ThresholdedRelu", 10, _thresholded),
+    traits=[Elementwise()],
 )
 class ThresholdedRelu(Unary):
     """Replace what is not above a threshold by 0: y = x if x > alpha else 0.
@@ -237,10 +233,7 @@ class ThresholdedRelu(Unary):
 
 
 @operator(
-    "Shrink",
-    dims={"x": "*", "y": "*"},
-    elementwise=True,
-    onnx=unary("Shrink", 9, _shrink),
+    "Shrink", dims={"x": "*", "y": "*"}, onnx=unary("Shrink", 9, _shrink), traits=[Elementwise()]
 )
 class Shrink(Unary):
     """Move towards 0 by ``bias``; what is within ``lambd`` of 0 becomes 0.
@@ -268,11 +261,11 @@ class Shrink(Unary):
 @operator(
     "PRelu",
     dims={"a": "*", "b": "*", "y": "*"},
-    elementwise=True,
     onnx=[
         Spelling("PRelu", 1, _read_old_prelu, _old_prelu_names, until=6),
         Spelling("PRelu", 7, _read_prelu, broadcast_names, write=_write_prelu),
     ],
+    traits=[Elementwise()],
 )
 class PRelu(Binary):
     """Scale what is negative by slopes of its place: y = a if a >= 0 else b * a.

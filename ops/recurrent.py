@@ -12,7 +12,7 @@ from libdesc import invoker
 from libdesc.numpy.arrays import FLOATS, wide
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
-from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Cost, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 Array = np.ndarray[Any, Any]
@@ -245,8 +245,8 @@ def _run(
     "RNN",
     dims=_dims(["hidden"]),
     equal=_equal(1),
-    cost=_cost,
     onnx=_spelling("RNN", lambda **given: RNN(**given), ["Tanh"]),
+    traits=[Cost(_cost)],
 )
 class RNN(_Recurrent):
     """Go along a sequence and carry a hidden state h.
@@ -283,8 +283,8 @@ class RNN(_Recurrent):
     "GRU",
     dims=_dims(["hidden"]),
     equal=_equal(3),
-    cost=_cost,
     onnx=_spelling("GRU", lambda **given: GRU(**given), ["Sigmoid", "Tanh"]),
+    traits=[Cost(_cost)],
 )
 class GRU(_Recurrent):
     """Go along a sequence and carry a hidden state h, which gates update (z) and reset (r).
@@ -331,8 +331,8 @@ class GRU(_Recurrent):
     "LSTM",
     dims=_dims(["hidden", "cell"]),
     equal=_equal(4),
-    cost=_cost,
     onnx=_spelling("LSTM", lambda **given: LSTM(**given), ["Sigmoid", "Tanh", "Tanh"]),
+    traits=[Cost(_cost)],
 )
 class LSTM(_Recurrent):
     """Go along a sequence and carry a hidden state h and a cell c, behind three gates.

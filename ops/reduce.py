@@ -13,7 +13,7 @@ from libdesc.routine import Routine
 from ops._reduce import AXES_ARE_AN_INPUT, Reduction, reduced_dims, reduction_names
 from ops._writing import write_reduction
 from ptensor import Layout, PTensor, lib_tagger
-from vtensor.operators import Context, NodeReader, Spelling, operator
+from vtensor.operators import Context, Cost, NodeReader, Spelling, operator
 from vtensor.tensor import VTensor
 
 Array = np.ndarray[Any, Any]
@@ -34,8 +34,8 @@ def _spelling(
 @operator(
     "ReduceSum",
     dims={"x": "*", "y": "*"},
-    cost=1,
     onnx=_spelling("ReduceSum", lambda *given: ReduceSum(*given), 13),
+    traits=[Cost(1)],
 )
 class ReduceSum(Reduction):
     """The sum over some dims; of no elements, 0.
@@ -62,8 +62,8 @@ class ReduceSum(Reduction):
 @operator(
     "ReduceMax",
     dims={"x": "*", "y": "*"},
-    cost=1,
     onnx=_spelling("ReduceMax", lambda *given: ReduceMax(*given)),
+    traits=[Cost(1)],
 )
 class ReduceMax(Reduction):
     """The largest element over some dims; of none, what no element is below.
@@ -90,8 +90,8 @@ class ReduceMax(Reduction):
 @operator(
     "ReduceMin",
     dims={"x": "*", "y": "*"},
-    cost=1,
     onnx=_spelling("ReduceMin", lambda *given: ReduceMin(*given)),
+    traits=[Cost(1)],
 )
 class ReduceMin(Reduction):
     """The smallest element over some dims; of none, what no element is above.
@@ -118,8 +118,8 @@ class ReduceMin(Reduction):
 @operator(
     "ReduceProd",
     dims={"x": "*", "y": "*"},
-    cost=1,
     onnx=_spelling("ReduceProd", lambda *given: ReduceProd(*given)),
+    traits=[Cost(1)],
 )
 class ReduceProd(Reduction):
     """The product over some dims; of no elements, 1.
@@ -146,8 +146,8 @@ class ReduceProd(Reduction):
 @operator(
     "ReduceL1",
     dims={"x": "*", "y": "*"},
-    cost=2,
     onnx=_spelling("ReduceL1", lambda *given: ReduceL1(*given)),
+    traits=[Cost(2)],
 )
 class ReduceL1(Reduction):
     """The sum of magnitudes over some dims.
@@ -174,8 +174,8 @@ class ReduceL1(Reduction):
 @operator(
     "ReduceL2",
     dims={"x": "*", "y": "*"},
-    cost=2,
     onnx=_spelling("ReduceL2", lambda *given: ReduceL2(*given)),
+    traits=[Cost(2)],
 )
 class ReduceL2(Reduction):
     """The Euclidean length over some dims.
@@ -202,8 +202,8 @@ class ReduceL2(Reduction):
 @operator(
     "ReduceSumSquare",
     dims={"x": "*", "y": "*"},
-    cost=2,
     onnx=_spelling("ReduceSumSquare", lambda *given: ReduceSumSquare(*given)),
+    traits=[Cost(2)],
 )
 class ReduceSumSquare(Reduction):
     """The sum of squares over some dims.
@@ -230,8 +230,8 @@ class ReduceSumSquare(Reduction):
 @operator(
     "ReduceLogSum",
     dims={"x": "*", "y": "*"},
-    cost=1,
     onnx=_spelling("ReduceLogSum", lambda *given: ReduceLogSum(*given)),
+    traits=[Cost(1)],
 )
 class ReduceLogSum(Reduction):
     """The logarithm of the sum over some dims.
@@ -258,8 +258,8 @@ class ReduceLogSum(Reduction):
 @operator(
     "ReduceLogSumExp",
     dims={"x": "*", "y": "*"},
-    cost=4,
     onnx=_spelling("ReduceLogSumExp", lambda *given: ReduceLogSumExp(*given)),
+    traits=[Cost(4)],
 )
 class ReduceLogSumExp(Reduction):
     """The logarithm of the sum of exponentials over some dims.

@@ -12,7 +12,7 @@ from libdesc.routine import Routine
 from ops._names import same_names
 from ops._writing import write_aligned
 from ptensor import Layout, PTensor, lib_tagger
-from vtensor.operators import Clamp, Context, NodeReader, Spelling, operator
+from vtensor.operators import Clamp, Context, Elementwise, NodeReader, Post, Spelling, operator
 from vtensor.tensor import VTensor
 
 
@@ -23,9 +23,8 @@ def _read(node: NodeReader) -> VTensor:
 @operator(
     "Relu",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
-    post=lambda _: Clamp(0, math.inf),
     onnx=Spelling("Relu", 1, _read, same_names, write=write_aligned("Relu")),
+    traits=[Elementwise(), Post(lambda _: Clamp(0, math.inf))],
 )
 class Relu:
     """Replace what is negative by 0: y = max(x, 0); NaN stays NaN.

@@ -17,8 +17,10 @@ from vtensor.errors import VTensorError
 from vtensor.operators import (
     Clamp,
     Context,
+    Elementwise,
     NodeReader,
     NodeWriter,
+    Post,
     Spelling,
     operator,
     param,
@@ -82,9 +84,8 @@ def _emit(node: NodeWriter, *bounds: float) -> None:
 @operator(
     "Relu6",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
-    post=lambda _: Clamp(0, 6),
     onnx=Spelling("Clip", 6, _read, same_names, write=_write_relu6),
+    traits=[Elementwise(), Post(lambda _: Clamp(0, 6))],
 )
 class Relu6:
     """Clip to the range from 0 to 6: y = min(max(x, 0), 6); NaN stays NaN.
@@ -126,9 +127,8 @@ def numpy_relu6(ctx: Context, op: Relu6, x: VTensor, y: VTensor) -> None:
 @operator(
     "Clip",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
-    post=lambda op: Clamp(op.low, op.high),
     onnx=Spelling("Clip", 6, _read_clip, same_names, write=_write),
+    traits=[Elementwise(), Post(lambda op: Clamp(op.low, op.high))],
 )
 class Clip(Unary):
     """Clip to a range: y = min(max(x, low), high); NaN stays NaN.

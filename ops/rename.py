@@ -12,6 +12,7 @@ from vtensor.operators import (
     NodeReader,
     NodeWriter,
     Spelling,
+    Structural,
     operator,
     param,
 )
@@ -45,8 +46,8 @@ def _write(node: NodeWriter, op: Rename) -> None:
 @operator(
     "Rename",
     dims={"x": "*", "y": "*"},
-    structural="rename",
     onnx=Spelling("Transpose", 1, _read, _names, write=_write),
+    traits=[Structural("rename")],
 )
 class Rename:
     """The same tensor under other dim names. Nothing moves.

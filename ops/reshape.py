@@ -14,6 +14,7 @@ from vtensor.operators import (
     NodeReader,
     NodeWriter,
     Spelling,
+    Structural,
     operator,
     param,
 )
@@ -104,13 +105,13 @@ def _write(node: NodeWriter, op: Reshape) -> None:
 @operator(
     "Reshape",
     dims={"x": "*", "y": "*"},
-    structural="reshape",
     onnx=[
         Spelling("Reshape", 1, _read_reshape, _no_names, write=_write),
         Spelling("Flatten", 1, _read_flatten, _flatten_names),
         Spelling("Squeeze", 1, _read_squeeze, _no_names),
         Spelling("Unsqueeze", 1, _read_unsqueeze, _no_names),
     ],
+    traits=[Structural("reshape")],
 )
 class Reshape:
     """The same elements, counted in the order of presentation, under other dims.

@@ -17,7 +17,7 @@ from ops._normalizations import (
     write_normalization,
 )
 from ptensor import Layout, PTensor, lib_tagger
-from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Cost, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -38,10 +38,10 @@ def _read(node: NodeReader) -> VTensor:
 @operator(
     "RMSNormalization",
     dims={"x": "*", "scale": "*", "y": "*"},
-    cost=4,
     onnx=Spelling(
         "RMSNormalization", 23, _read, _names, write=write_normalization("RMSNormalization")
     ),
+    traits=[Cost(4)],
 )
 class RMSNormalization:
     """Divide by the root mean square over some dims.

@@ -17,6 +17,7 @@ from vtensor.operators import (
     NodeReader,
     NodeWriter,
     Spelling,
+    Structural,
     operator,
     param,
 )
@@ -78,11 +79,11 @@ def _write(node: NodeWriter, op: Slice) -> None:
 @operator(
     "Slice",
     dims={"x": "*", "y": "*"},
-    structural="slice",
     onnx=[
         Spelling("Slice", 1, _read, same_names, write=_write),
         Spelling("Split", 2, _read_split, _split_names),
     ],
+    traits=[Structural("slice")],
 )
 class Slice:
     """Every ``step``-th element from ``start`` up to, and without, ``end``, along some dims.

@@ -11,7 +11,7 @@ from ops._names import same_names
 from ops._writing import write_along
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
-from vtensor.operators import Context, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Cost, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -33,11 +33,11 @@ def _read_flattening(node: NodeReader) -> VTensor:
 @operator(
     "Softmax",
     dims={"x": "*", "y": "*"},
-    cost=5,
     onnx=[
         Spelling("Softmax", 1, _read_flattening, same_names, until=12),
         Spelling("Softmax", 13, _read, same_names, write=write_along("Softmax")),
     ],
+    traits=[Cost(5)],
 )
 class Softmax:
     """Exponentials, divided by their sum along some dims.

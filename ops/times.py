@@ -6,7 +6,7 @@ from libdesc import invoker, onednn
 from libdesc.numpy.arrays import NUMBERS
 from libdesc.routine import Routine
 from ptensor import Layout, PTensor, lib_tagger
-from vtensor.operators import Context, NodeWriter, operator, param, written
+from vtensor.operators import Affine, Context, Elementwise, NodeWriter, operator, param, written
 from vtensor.tensor import VTensor
 
 
@@ -20,9 +20,8 @@ def _write(node: NodeWriter, op: Times) -> None:
 @operator(
     "Times",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
-    affine=lambda op, _: (op.factor, 0),
     onnx=written("Mul", 7, _write),
+    traits=[Elementwise(), Affine(lambda op, _: (op.factor, 0))],
 )
 class Times:
     """Multiply each element by a number: y = factor * x; integers are rounded towards zero.

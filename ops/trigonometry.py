@@ -6,14 +6,11 @@ import numpy as np
 
 from libdesc.numpy.arrays import FLOATS
 from ops._elementwise import Unary, numpy_unary, unary
-from vtensor.operators import operator
+from vtensor.operators import Elementwise, operator
 
 
 @operator(
-    "Sin",
-    dims={"x": "*", "y": "*"},
-    elementwise=True,
-    onnx=unary("Sin", 7, lambda _: Sin()),
+    "Sin", dims={"x": "*", "y": "*"}, onnx=unary("Sin", 7, lambda _: Sin()), traits=[Elementwise()]
 )
 class Sin(Unary):
     """The sine: y = sin(x).
@@ -31,10 +28,7 @@ class Sin(Unary):
 
 
 @operator(
-    "Cos",
-    dims={"x": "*", "y": "*"},
-    elementwise=True,
-    onnx=unary("Cos", 7, lambda _: Cos()),
+    "Cos", dims={"x": "*", "y": "*"}, onnx=unary("Cos", 7, lambda _: Cos()), traits=[Elementwise()]
 )
 class Cos(Unary):
     """The cosine: y = cos(x).
@@ -52,10 +46,7 @@ class Cos(Unary):
 
 
 @operator(
-    "Tan",
-    dims={"x": "*", "y": "*"},
-    elementwise=True,
-    onnx=unary("Tan", 7, lambda _: Tan()),
+    "Tan", dims={"x": "*", "y": "*"}, onnx=unary("Tan", 7, lambda _: Tan()), traits=[Elementwise()]
 )
 class Tan(Unary):
     """The tangent: y = tan(x).
@@ -75,8 +66,8 @@ class Tan(Unary):
 @operator(
     "Asin",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=unary("Asin", 7, lambda _: Asin()),
+    traits=[Elementwise()],
 )
 class Asin(Unary):
     """The inverse of the sine: y = arcsin(x).
@@ -96,8 +87,8 @@ class Asin(Unary):
 @operator(
     "Acos",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=unary("Acos", 7, lambda _: Acos()),
+    traits=[Elementwise()],
 )
 class Acos(Unary):
     """The inverse of the cosine: y = arccos(x).
@@ -117,8 +108,8 @@ class Acos(Unary):
 @operator(
     "Atan",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=unary("Atan", 7, lambda _: Atan()),
+    traits=[Elementwise()],
 )
 class Atan(Unary):
     """The inverse of the tangent: y = arctan(x).
@@ -138,8 +129,8 @@ class Atan(Unary):
 @operator(
     "Sinh",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=unary("Sinh", 9, lambda _: Sinh()),
+    traits=[Elementwise()],
 )
 class Sinh(Unary):
     """The hyperbolic sine: y = sinh(x).
@@ -159,8 +150,8 @@ class Sinh(Unary):
 @operator(
     "Cosh",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=unary("Cosh", 9, lambda _: Cosh()),
+    traits=[Elementwise()],
 )
 class Cosh(Unary):
     """The hyperbolic cosine: y = cosh(x).
@@ -180,8 +171,8 @@ class Cosh(Unary):
 @operator(
     "Asinh",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=unary("Asinh", 9, lambda _: Asinh()),
+    traits=[Elementwise()],
 )
 class Asinh(Unary):
     """The inverse of the hyperbolic sine: y = arcsinh(x).
@@ -201,8 +192,8 @@ class Asinh(Unary):
 @operator(
     "Acosh",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=unary("Acosh", 9, lambda _: Acosh()),
+    traits=[Elementwise()],
 )
 class Acosh(Unary):
     """The inverse of the hyperbolic cosine: y = arccosh(x).
@@ -222,8 +213,8 @@ class Acosh(Unary):
 @operator(
     "Atanh",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=unary("Atanh", 9, lambda _: Atanh()),
+    traits=[Elementwise()],
 )
 class Atanh(Unary):
     """The inverse of the hyperbolic tangent: y = arctanh(x).

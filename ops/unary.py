@@ -8,14 +8,11 @@ import numpy as np
 
 from libdesc.numpy.arrays import FLOATS
 from ops._elementwise import Unary, numpy_unary, onednn_unary, unary
-from vtensor.operators import operator
+from vtensor.operators import Elementwise, operator
 
 
 @operator(
-    "Abs",
-    dims={"x": "*", "y": "*"},
-    elementwise=True,
-    onnx=unary("Abs", 6, lambda _: Abs()),
+    "Abs", dims={"x": "*", "y": "*"}, onnx=unary("Abs", 6, lambda _: Abs()), traits=[Elementwise()]
 )
 class Abs(Unary):
     """The absolute value: y = |x|.
@@ -33,10 +30,7 @@ class Abs(Unary):
 
 
 @operator(
-    "Neg",
-    dims={"x": "*", "y": "*"},
-    elementwise=True,
-    onnx=unary("Neg", 6, lambda _: Neg()),
+    "Neg", dims={"x": "*", "y": "*"}, onnx=unary("Neg", 6, lambda _: Neg()), traits=[Elementwise()]
 )
 class Neg(Unary):
     """The negative: y = -x.
@@ -56,8 +50,8 @@ class Neg(Unary):
 @operator(
     "Sign",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=unary("Sign", 9, lambda _: Sign()),
+    traits=[Elementwise()],
 )
 class Sign(Unary):
     """-1 for what is negative, 1 for what is positive, 0 for 0: y = sign(x).
@@ -77,8 +71,8 @@ class Sign(Unary):
 @operator(
     "Reciprocal",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=unary("Reciprocal", 6, lambda _: Reciprocal()),
+    traits=[Elementwise()],
 )
 class Reciprocal(Unary):
     """The reciprocal: y = 1 / x.
@@ -98,8 +92,8 @@ class Reciprocal(Unary):
 @operator(
     "Sqrt",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=unary("Sqrt", 6, lambda _: Sqrt()),
+    traits=[Elementwise()],
 )
 class Sqrt(Unary):
     """The square root: y = sqrt(x); NaN for what is negative.
@@ -117,10 +111,7 @@ class Sqrt(Unary):
 
 
 @operator(
-    "Exp",
-    dims={"x": "*", "y": "*"},
-    elementwise=True,
-    onnx=unary("Exp", 6, lambda _: Exp()),
+    "Exp", dims={"x": "*", "y": "*"}, onnx=unary("Exp", 6, lambda _: Exp()), traits=[Elementwise()]
 )
 class Exp(Unary):
     """The exponential: y = e**x.
@@ -138,10 +129,7 @@ class Exp(Unary):
 
 
 @operator(
-    "Log",
-    dims={"x": "*", "y": "*"},
-    elementwise=True,
-    onnx=unary("Log", 6, lambda _: Log()),
+    "Log", dims={"x": "*", "y": "*"}, onnx=unary("Log", 6, lambda _: Log()), traits=[Elementwise()]
 )
 class Log(Unary):
     """The natural logarithm: y = ln(x); NaN for what is negative.
@@ -159,10 +147,7 @@ class Log(Unary):
 
 
 @operator(
-    "Erf",
-    dims={"x": "*", "y": "*"},
-    elementwise=True,
-    onnx=unary("Erf", 9, lambda _: Erf()),
+    "Erf", dims={"x": "*", "y": "*"}, onnx=unary("Erf", 9, lambda _: Erf()), traits=[Elementwise()]
 )
 class Erf(Unary):
     """The error function: y = 2 / sqrt(pi) * (the integral from 0 to x of exp(-t**2)).
@@ -182,8 +167,8 @@ class Erf(Unary):
 @operator(
     "Floor",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=unary("Floor", 6, lambda _: Floor()),
+    traits=[Elementwise()],
 )
 class Floor(Unary):
     """The largest integer that is not above: y = floor(x).
@@ -203,8 +188,8 @@ class Floor(Unary):
 @operator(
     "Ceil",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=unary("Ceil", 6, lambda _: Ceil()),
+    traits=[Elementwise()],
 )
 class Ceil(Unary):
     """The smallest integer that is not below: y = ceil(x).
@@ -224,8 +209,8 @@ class Ceil(Unary):
 @operator(
     "Round",
     dims={"x": "*", "y": "*"},
-    elementwise=True,
     onnx=unary("Round", 11, lambda _: Round()),
+    traits=[Elementwise()],
 )
 class Round(Unary):
     """The nearest integer, the even one of two: y = round(x).

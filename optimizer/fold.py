@@ -25,8 +25,9 @@ from optimizer.readers import Readers
 from ptensor.pages import passing
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.graph import Graph, Node
-from vtensor.language.operators import info_of, label_of, structural_operator
+from vtensor.language.operators import OPERATORS, info_of, label_of
 from vtensor.language.tensor import Option, VTensor
+from vtensor.language.traits import Affine, Linear
 
 Array = np.ndarray[Any, Any]
 
@@ -139,10 +140,13 @@ def _finite(chain: Chain, constants: Mapping[str, Array]) -> bool:
 def _start(graph: Graph, node: Node, readers: Readers) -> Chain | None:
     """The chain of a node that is linear in a constant of its own; None where it is not."""
     info = info_of(node.op)
+    linear = info.trait(Linear)
+    if linear is None:
+        return None
     for role, name in zip(info.roles(len(node.inputs), 0), node.inputs, strict=True):
-        if role in info.linear and name in graph.constants and readers.only(name):
+        if role in linear.inputs and name in graph.constants and readers.only(name):
             weights, out = graph.values[name], graph.values[node.outputs[0]]
-            parts = dict(_parts(weights, out, info.linear[role]))
+            parts = dict(_parts(weights, out, linear.inputs[role]))
             if parts and weights.dtype == out.dtype in FOLDED and weights.num_elements:
                 return Chain(node, weights, parts)
     return None
@@ -160,7 +164,8 @@ def _parts(
 def _longer(graph: Graph, chain: Chain, node: Node, preferences: Preferences) -> Chain | None:
     """The chain with the node that reads its value; None where that stays, or is not affine."""
     info, constants = info_of(node.op), [name for name in node.inputs if name != chain.value]
-    if info.affine is None or not all(name in graph.constants for name in constants):
+    affine = info.trait(Affine)
+    if affine is None or not all(name in graph.constants for name in constants):
         return None
     if preferences.pinned(node.name, info.name):
         return None
@@ -173,7 +178,7 @@ def _longer(graph: Graph, chain: Chain, node: Node, preferences: Preferences) ->
         return None
     given = [_vector(graph.constants[n]) if n in constants else None for n in node.inputs]
     with np.errstate(all="ignore"):
-        if (found := info.affine(node.op, *given)) is None:
+        if (found := affine.coefficients(node.op, *given)) is None:
             return None
         factor, shift = map(_vector, found)
         factor, shift = chain.factor * factor, chain.shift * factor + shift
@@ -201,6 +206,6 @@ def _replace(graph: Graph, chain: Chain) -> None:
     graph.constants[name] = bias
     dims = {chain.dim: bias.size}
     graph.values[name] = VTensor(chain.weights.dtype, dims, Option(name=name))
-    op = structural_operator("bias").cls()
+    op = OPERATORS.structural("bias").cls()
     inputs = (chain.lead.outputs[0], name)
     graph.nodes[last.name] = replace(last, op=op, op_name=label_of(op), inputs=inputs)

@@ -17,6 +17,7 @@ from libdesc.preferences import EVERY, Preferences
 from optimizer.readers import Readers
 from vtensor.language.graph import Graph, Node
 from vtensor.language.operators import info_of
+from vtensor.language.traits import Linear, Post
 
 
 def fuse(graph: Graph, preferences: Preferences = EVERY) -> Graph:
@@ -34,7 +35,7 @@ def fuse(graph: Graph, preferences: Preferences = EVERY) -> Graph:
     found = {
         lead.name: tuple(_behind(graph, lead, readers, place, preferences))
         for lead in graph.nodes.values()
-        if info_of(lead.op).linear
+        if info_of(lead.op).trait(Linear)
     }
     return replace(graph, offers={name: behind for name, behind in found.items() if behind})
 
@@ -47,7 +48,7 @@ def _behind(
     while (node := readers.only(value)) is not None:
         info, others = info_of(node.op), [name for name in node.inputs if name != value]
         known = all(place.get(name, -1) < begin for name in others)
-        if info.post is None or not known or preferences.pinned(node.name, info.name):
+        if info.trait(Post) is None or not known or preferences.pinned(node.name, info.name):
             return
         before, after = graph.values[value], graph.values[node.outputs[0]]
         if (before.dtype, [*before.dims.items()]) != (after.dtype, [*after.dims.items()]):

@@ -18,8 +18,9 @@ from libdesc.registry import registry
 from optimizer.readers import Readers
 from vtensor.errors import VTensorError
 from vtensor.language.graph import Graph, Node
-from vtensor.language.operators import Context, info_of, label_of, run_compute, structural_operator
+from vtensor.language.operators import OPERATORS, Context, info_of, label_of, run_compute
 from vtensor.language.tensor import Option, VTensor
+from vtensor.language.traits import Picks, Thins
 
 Steps = Mapping[str, int]
 
@@ -53,7 +54,7 @@ def thin(graph: Graph, preferences: Preferences = EVERY) -> Graph:
 
 def _cutting(preferences: Preferences) -> bool:
     """True where a library that may be used cuts without calling back into Python."""
-    rows = registry().candidates(structural_operator("slice").name, "cpu")
+    rows = registry().candidates(OPERATORS.structural("slice").name, "cpu")
     return any(preferences.allows(info.library) and not info.python for _, info in rows)
 
 
@@ -63,9 +64,11 @@ def _picked(graph: Graph, nodes: Sequence[Node]) -> tuple[Steps, dict[str, Node]
     """
     without, found = dict[str, Node](), list[Steps]()
     for node in nodes:
-        picks = info_of(node.op).picks
+        picks = info_of(node.op).trait(Picks)
         given = [graph.values[name] for name in node.inputs]
-        picked = picks(node.op, *given) if picks and len({*node.inputs}) == len(given) else None
+        picked = (
+            picks.steps(node.op, *given) if picks and len({*node.inputs}) == len(given) else None
+        )
         if picked is None:
             return None
         steps, op = picked
@@ -104,8 +107,8 @@ class _Change:
         if node is None or len(node.outputs) > 1 or depth > DEPTH:
             return False
         info, given = info_of(node.op), [self.graph.values[name] for name in node.inputs]
-        if info.thins is not None:
-            op = info.thins(node.op, given[0], self.steps)
+        if (thins := info.trait(Thins)) is not None:
+            op = thins.make(node.op, given[0], self.steps)
             self.nodes[node.name] = replace(node, op=op, op_name=label_of(op))
             self.windows += 1
             return self._computed(self.nodes[node.name])
@@ -140,7 +143,7 @@ class _Change:
         ends, steps = tuple(map(whole.size, axes)), tuple(self.steps[dim] for dim in axes)
         if not self.cutting or any(end % step for end, step in zip(ends, steps, strict=True)):
             return ""
-        op = structural_operator("slice").cls(axes, (0,) * len(axes), ends, steps)
+        op = OPERATORS.structural("slice").cls(axes, (0,) * len(axes), ends, steps)
         made = f"{name}:thin"
         while made in self.graph.values or made in self.values:
             made += "'"

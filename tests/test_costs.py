@@ -27,6 +27,7 @@ from ops import (
 )
 from vtensor.language.operators import OPERATORS, Context, info_of, operator, run_compute
 from vtensor.language.tensor import VTensor
+from vtensor.language.traits import Cost
 
 #: Neither element-wise nor with a cost: they move elements, look them up or sort them; those of the
 #: last two lines compute, but how much depends on how, or on more than dims.
@@ -184,7 +185,7 @@ def test_others_are_counted_by_loops(op: object, inputs: list[VTensor], count: i
 def silent() -> set[str]:
     """The operators that say nothing of their cost and are not element-wise."""
     registry()
-    return {n for n, info in OPERATORS.items() if info.cost is None and not info.elementwise}
+    return {n for n, info in OPERATORS.items() if info.trait(Cost) is None and not info.elementwise}
 
 
 def test_what_computes_says_what_it_costs() -> None:
@@ -204,6 +205,6 @@ def test_one_that_does_not_would_be_found() -> None:
 def test_what_a_docstring_counts_is_declared() -> None:
     registry()
     described = {n for n, info in OPERATORS.items() if "\n    Cost:" in (info.cls.__doc__ or "")}
-    declared = {n for n, info in OPERATORS.items() if info.cost is not None}
+    declared = {n for n, info in OPERATORS.items() if info.trait(Cost) is not None}
     assert described - declared == set()
     assert {"Conv2D", "MatMul", "MaxPool", "Softmax", "LRN", "BatchNorm"} <= described

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from libdesc.onednn.routines import OneDnnRoutine, Operand, Row, layouts_of, within
 from ptensor.evaluation import Decline
 from ptensor.layout import Layout
-from vtensor.language.operators import Clamp, Follower, Plus, info_of
+from vtensor.language.operators import Follower, info_of
 from vtensor.language.tensor import VTensor
+from vtensor.language.traits import Clamp, Plus
 
 if TYPE_CHECKING:
     from libdesc.onednn._onednn import Attr, Desc, Primitive

@@ -20,6 +20,7 @@ from ptensor.tensor import PTensor
 from vtensor.errors import NativeError
 from vtensor.language.operators import Context, operator, param
 from vtensor.language.tensor import VTensor
+from vtensor.operators import DefinedBy
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -87,7 +88,7 @@ class OneNode:
         return f"<{self.label} {short}>" if short else f"<{self.label}>"
 
 
-@operator("OnnxNode", dims={"x": "*", "*y": "*"}, definition=LIBRARY)
+@operator("OnnxNode", dims={"x": "*", "*y": "*"}, traits=[DefinedBy(LIBRARY)])
 class OnnxNode:
     """Do what an ONNX operator does, whichever it is.
 

@@ -142,7 +142,7 @@ def _settle(info: OperatorInfo, op: object, inputs: Sequence[Extents]) -> None:
     """Make the inputs' side of each declared equality true."""
     rows = dict(zip(info.inputs, inputs, strict=False))
     known: dict[str, Any] = {role: SimpleNamespace(dims=dims) for role, dims in rows.items()}
-    for left, right in info.equal:
+    for left, right in info.check.equal:
         role, _, dim = left.partition(".")
         inner = all(factor.split(".")[0].strip() not in info.outputs for factor in right.split("*"))
         if inner and dim in rows.get(role, ()):

@@ -148,7 +148,7 @@ def test_open_dims_and_variadic_inputs() -> None:
         "  x1 : W=2       f32"
     )
     assert message(GraphError, lambda: made.add(Gathering(), name="none")) == (
-        "Gathering 'none' takes at least 1 inputs, 0 were given"
+        "Gathering 'none' takes at least 1 input, 0 given"
     )
 
 
@@ -174,7 +174,7 @@ def test_any_number_of_outputs() -> None:
 def test_number_of_inputs(ruled: Any) -> None:
     made, [x] = graph(x=GOOD_X)
     assert message(GraphError, lambda: made.add(ruled(), x, name="conv1")) == (
-        "Ruled 'conv1' takes 2 inputs, 1 were given"
+        "Ruled 'conv1' takes 2 inputs, 1 given"
     )
 
 

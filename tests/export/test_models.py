@@ -34,15 +34,9 @@ from tests.operators.harness import check_close
 from vtensor import Graph, Session, VTensor, load_onnx, save_onnx
 from vtensor.errors import InputError, UnsupportedOperatorError
 from vtensor.frontends.onnx import export
-from vtensor.language.operators import (
-    Context,
-    Naming,
-    NodeReader,
-    NodeWriter,
-    Spelling,
-    operator,
-    param,
-)
+from vtensor.language.operators import Context, operator, param
+from vtensor.language.spelling import Naming, NodeReader, NodeWriter, Spelling
+from vtensor.language.traits import Elementwise
 
 
 def normal(*shape: int) -> Array:
@@ -243,8 +237,8 @@ def twice() -> type:
     @operator(
         "Twice",
         dims={"x": "*", "y": "*"},
-        elementwise=True,
         onnx=Spelling("my.domain::Twice", 3, read, names, write=write),
+        traits=[Elementwise()],
     )
     @dataclass(frozen=True)
     class Twice:

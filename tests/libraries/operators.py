@@ -13,6 +13,7 @@ from ptensor.transform import pack, unpack
 from vtensor.language.dims import broadcast
 from vtensor.language.operators import Context, operator, param
 from vtensor.language.tensor import VTensor
+from vtensor.language.traits import Elementwise
 
 Array = np.ndarray[Any, Any]
 
@@ -20,7 +21,7 @@ Array = np.ndarray[Any, Any]
 def declare_operators() -> None:
     """Register ``Toy`` (x to y), ``Pair`` (a, b to y) and ``Mix`` (any number to y)."""
 
-    @operator("Toy", dims={"x": "*", "y": "*"}, elementwise=True)
+    @operator("Toy", dims={"x": "*", "y": "*"}, traits=[Elementwise()])
     class Toy:
         """One input."""
 
@@ -29,7 +30,7 @@ def declare_operators() -> None:
             ctx.dispatch(self, [x], [y])
             return y
 
-    @operator("Pair", dims={"a": "*", "b": "*", "y": "*"}, elementwise=True)
+    @operator("Pair", dims={"a": "*", "b": "*", "y": "*"}, traits=[Elementwise()])
     class Pair:
         """Two inputs, broadcast."""
 
@@ -38,7 +39,7 @@ def declare_operators() -> None:
             ctx.dispatch(self, [a, b], [y])
             return y
 
-    @operator("Mix", dims={"x": "*", "y": "*"}, elementwise=True)
+    @operator("Mix", dims={"x": "*", "y": "*"}, traits=[Elementwise()])
     class Mix:
         """Inputs, broadcast, weighted by their number; each operand in the layout that is asked.
 

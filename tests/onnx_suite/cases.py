@@ -17,7 +17,7 @@ from libdesc.registry import registry
 from vtensor.frontends.control import DECIDING
 from vtensor.frontends.folding import OWN
 from vtensor.frontends.functions import has_body
-from vtensor.language.operators import spellings
+from vtensor.language.operators import OPERATORS
 
 #: Kinds of cases, by the suite's own names; its "real" networks are tests/networks'.
 CATEGORIES = ("node", "simple", "pytorch-converted", "pytorch-operator")
@@ -91,7 +91,7 @@ class Case:
 def _has(domain: str, op: str, opset: int) -> bool:
     own = not domain and op in (*DECIDING, *OWN)
     label = f"{domain}::{op}" if domain else op
-    return own or bool(spellings(label, opset)) or has_body(domain, op, opset)
+    return own or bool(OPERATORS.spellings(label, opset)) or has_body(domain, op, opset)
 
 
 def _array(given: Value) -> Value:

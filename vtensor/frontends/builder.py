@@ -24,8 +24,10 @@ from vtensor.frontends.tensors import Array, element_type
 from vtensor.frontends.values import deciding_inputs, foldable, shape_makers
 from vtensor.language.dtype import from_numpy
 from vtensor.language.graph import Graph
-from vtensor.language.operators import VIEWS, Spelling, info_of, structural_operator
+from vtensor.language.operators import OPERATORS, info_of
+from vtensor.language.spelling import Spelling
 from vtensor.language.tensor import VTensor
+from vtensor.language.traits import VIEWS
 
 
 @dataclass(eq=False)
@@ -423,7 +425,7 @@ class Builder:
             return
         value = self.data(name)
         if names and tuple(value.dims) != names:
-            rename = structural_operator("rename").cls(tuple(zip(value.dims, names, strict=True)))
+            rename = OPERATORS.structural("rename").cls(tuple(zip(value.dims, names, strict=True)))
             stem = self._free(f"{name}:rename")
             value = self._graph.add(rename, value, name=stem)
         self._graph.output(value, name)

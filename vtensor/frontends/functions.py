@@ -17,13 +17,14 @@ from vtensor.errors import ModelError
 from vtensor.frontends.folding import Facts, schema_of
 from vtensor.frontends.network import Network, NetworkNode, reads_of, versions
 from vtensor.frontends.splicing import Splice, defined
-from vtensor.language.operators import Spelling, spellings
+from vtensor.language.operators import OPERATORS
+from vtensor.language.spelling import Spelling
 from vtensor.language.wording import counted
 
 
 def spellings_of(node: NetworkNode) -> list[Spelling]:
     """The spellings of a node; those of foreign domains have the domain in front."""
-    return spellings(node.label, node.opsets[node.domain])
+    return OPERATORS.spellings(node.label, node.opsets[node.domain])
 
 
 def has_body(domain: str, op_type: str, opset: int) -> bool:

@@ -20,7 +20,7 @@ from vtensor.frontends.naming import Names
 from vtensor.frontends.network import NetworkNode
 from vtensor.frontends.tensors import Array, element_type, tensor_array
 from vtensor.language.dtype import from_numpy
-from vtensor.language.operators import Context, run_compute, structural_operator
+from vtensor.language.operators import OPERATORS, Context, run_compute
 from vtensor.language.tensor import Option, VTensor
 
 
@@ -177,7 +177,7 @@ class Reader:
             return self._constant(constant.name, array, tuple(dims))
         if list(x.dims.values()) == list(dims.values()):
             return self._under(x, tuple(dims))
-        info = structural_operator("reshape")
+        info = OPERATORS.structural("reshape")
         value = self._add(info.cls(tuple(dims.items())), (x,))
         return self.ordered(value, tuple(dims), tuple(dims))
 
@@ -220,7 +220,7 @@ class Reader:
         for earlier in self.added:
             if earlier.names == names and earlier.inputs[0] is value:
                 return earlier.outputs[0]
-        result: VTensor = self._add(structural_operator("rename").cls(pairs), (value,), names)
+        result: VTensor = self._add(OPERATORS.structural("rename").cls(pairs), (value,), names)
         if tuple(result.dims) != names:
             raise GraphError(f"{self.name}: {value!r} renamed by {pairs} became {result!r}")
         return result

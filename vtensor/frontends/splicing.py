@@ -14,7 +14,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, helper, numpy_helper
 
 from vtensor.frontends.network import NetworkNode, graphs_of, running_nodes
 from vtensor.frontends.tensors import Array
-from vtensor.language.operators import structural_operator
+from vtensor.language.operators import OPERATORS
 
 
 @dataclass(eq=False)
@@ -122,7 +122,7 @@ class Splice:
 
 def op_type(kind: str) -> str:
     """How ONNX calls a structural operator."""
-    return structural_operator(kind).onnx[0].op_type
+    return OPERATORS.structural(kind).onnx[0].op_type
 
 
 def defined(protos: Iterable[NodeProto]) -> dict[str, None]:

@@ -22,7 +22,7 @@ from vtensor.errors import UnsupportedOperatorError
 from vtensor.frontends.tensors import Array
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.graph import Graph, Node
-from vtensor.language.operators import OPERATORS, info_of, structural_operator
+from vtensor.language.operators import OPERATORS, info_of
 from vtensor.language.sizes import OpenSize
 from vtensor.language.tensor import VTensor
 
@@ -70,7 +70,7 @@ def write(graph: Graph, opset: int) -> Written:
 
 def _spelled(kind: str) -> str:
     """ONNX's name of the operator for such a thing."""
-    return structural_operator(kind).onnx[0].op_type
+    return OPERATORS.structural(kind).onnx[0].op_type
 
 
 class _GraphWriter:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from vtensor.errors import ParameterError
+from vtensor.errors import DimError, ParameterError
 from vtensor.language.dims import DimSpec, dim_error, product_source
 from vtensor.language.sizes import OpenSize
 
@@ -37,6 +37,7 @@ class CheckSource:
     many: frozenset[str]
     dims: Mapping[str, DimSpec]
     equal: tuple[tuple[str, str], ...]
+    holds: tuple[tuple[Callable[..., bool], str], ...] = ()
 
 
 def parameter_error(name: str, field: str, value: object, rule: str) -> ParameterError:
@@ -174,6 +175,34 @@ def compile_check(source: CheckSource) -> Check:
     text = check_source(source)
     namespace = compile_text(text, f"<generated check of {source.name}>", check_names(source))
     check: Check = namespace[f"check_{source.name}"]
+    return check
+
+
+@cache
+def input_check(source: CheckSource) -> Callable[[object, Sequence[VTensor]], None] | None:
+    """What is checked of parameters and inputs together, before ``compute``; None for nothing."""
+    named = [
+        (field.name, field.metadata["dims_of"])
+        for field in dataclasses.fields(source.cls)
+        if field.metadata.get("dims_of")
+    ]
+    if not (named or source.holds):
+        return None
+
+    def check(op: object, inputs: Sequence[VTensor]) -> None:
+        for parameter, role in named:
+            value = getattr(op, parameter)
+            names = (value,) if isinstance(value, str) else value
+            dims = inputs[source.inputs.index(role)].dims
+            if len(set(names)) < len(names) or not dims.keys() >= set(names):
+                rule = "a dim" if isinstance(value, str) else "dims"
+                each = "" if isinstance(value, str) else ", each once"
+                raise DimError(f"{parameter} {' '.join(names)} must be {rule} of {role}{each}")
+        for condition, rule in source.holds:
+            if not condition(op, *inputs):
+                roles = dict(zip(source.inputs, inputs, strict=False))
+                raise DimError(rule.format(op=op, **roles))
+
     return check
 
 

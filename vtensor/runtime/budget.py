@@ -9,7 +9,8 @@ from pathlib import Path
 
 from resolver.extended import ExtendedGraph, OpNode
 from vtensor.errors import BudgetError, InputError, describe
-from vtensor.language.operators import VIEWS, info_of
+from vtensor.language.operators import info_of
+from vtensor.language.traits import VIEWS
 from vtensor.runtime.cgroups import MEMBERSHIP, MOUNT, folders
 from vtensor.runtime.offsets import Piece, live_bytes
 

@@ -31,7 +31,7 @@ class Work:
 
     Attributes:
         ns: nanoseconds of a run, a median.
-        operations: on numbers, as operators declare them (``@operator(cost=...)``).
+        operations: on numbers, as operators declare them (the trait ``Cost``).
         bytes: of operands and results, pads included, each counted once.
         least_ns: what it would take at the machine's peaks; None where they are not known.
     """
