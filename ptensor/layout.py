@@ -13,7 +13,7 @@ from math import prod
 from operator import index as as_int
 from typing import ClassVar, NoReturn, final
 
-from ptensor.encoding import Encoding
+from ptensor.encoding import Encoding, preserves
 from ptensor.parse import Axis, check_axes, parse, spell
 from vtensor.errors import DimError, LayoutError
 
@@ -331,6 +331,23 @@ class Layout:
         Layout('NHWC:s8(scale=0.5)')
         """
         return _build(self._axes, _encoding(encoding))
+
+    def normalized(self, dtype: str) -> Layout:
+        """This layout for a tensor of an element type: that type itself is no encoding.
+
+        >>> Layout("NHWC:f32").normalized("f32"), Layout("NHWC:bf16").normalized("f32")
+        (Layout('NHWC'), Layout('NHWC:bf16'))
+        """
+        own = self._encoding is not None and self._encoding == Encoding(dtype)
+        return _build(self._axes, None) if own else self
+
+    def rounds(self, dtype: str) -> bool:
+        """True when a tensor of an element type loses something by being stored so.
+
+        >>> Layout("NC:bf16").rounds("f32"), Layout("NC:f64").rounds("f32")
+        (True, False)
+        """
+        return self._encoding is not None and not preserves(Encoding(dtype), self._encoding)
 
     def _order(self) -> tuple[Axis, ...]:
         if self._axes is None:

@@ -131,7 +131,8 @@ class PTensor:
                 raise self.call.misuse(
                     f"layout {one} is not one of {self.role}, whose dims are {have}"
                 )
-        return Requirement(tuple(to_base(one, self.tensor) for one in layouts), file, line)
+        layouts = [to_base(one, self.tensor).normalized(self.dtype) for one in layouts]
+        return Requirement(tuple(layouts), file, line)
 
     def requirement_or_guideline(self) -> Requirement:
         """What was asked; a PTensor never required takes the library's guideline, else ANY."""
@@ -143,7 +144,8 @@ class PTensor:
             elif self.call.library in LIBRARIES:
                 answer = guideline_of(self.call, self.call.library).get(self.index, Layout.ANY)
             several = (answer,) if isinstance(answer, Layout) else tuple(answer)
-            layouts = () if any(one.is_any for one in several) else several
+            layouts = tuple(one.normalized(self.dtype) for one in several if not one.is_any)
+            layouts = layouts if len(layouts) == len(several) else ()
             self._asked = Requirement(layouts, file, line)
         return self._asked
 
