@@ -25,7 +25,7 @@ from vtensor.language.checks import CheckSource, compile_check, parameter_check
 from vtensor.language.declaration import check_annotations, check_equal, parsed_dims
 from vtensor.language.dims import DimSpec
 from vtensor.language.failures import place_of, raised
-from vtensor.language.tensor import Option, VTensor
+from vtensor.language.tensor import CPU, Option, VTensor
 
 T = TypeVar("T")
 
@@ -515,7 +515,7 @@ class Context:
     """
 
     node: str = ""
-    device: str = "cpu"
+    device: str = CPU
     op: str = ""
     names: tuple[str, ...] = ()
     followers: tuple[Follower, ...] = ()
