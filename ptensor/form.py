@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from ptensor.encoding import Encoding
 from ptensor.layout import Layout
-from vtensor.dtype import ITEMSIZE
 from vtensor.errors import LayoutError
-from vtensor.tensor import CPU
+from vtensor.language.dtype import ITEMSIZE
+from vtensor.language.tensor import CPU
 
 
 @dataclass(frozen=True, slots=True)

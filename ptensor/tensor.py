@@ -21,8 +21,8 @@ from ptensor.evaluation import (
 from ptensor.layout import Layout
 from ptensor.libraries import LIBRARIES, library
 from ptensor.views import from_base, to_base
-from vtensor.errors import ContractError, LayoutError
-from vtensor.language.tensor import VTensor
+from vtensor.errors import ContractError, DLPackError, LayoutError
+from vtensor.tensor import VTensor
 
 if TYPE_CHECKING:
     import numpy as np
@@ -196,8 +196,14 @@ class PTensor:
 
         Raises:
             ContractError: as ``data()``.
-            DLPackError: as for a VTensor.
+            DLPackError: as for a VTensor; or the layout has several planes, which are no one array.
         """
+        encoding = self.required_layout.encoding
+        if encoding is not None and encoding.rest is not None:
+            raise DLPackError(
+                f"{self.role} in {self.required_layout} is several planes, which are no one array; "
+                "export the VTensor, whose values they are"
+            )
         return export(
             self.data(), stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
         )
@@ -208,6 +214,8 @@ class PTensor:
 
     def data(self) -> np.ndarray[Any, Any]:
         """The elements in the required layout, one axis an axis of the layout; pads included.
+
+        Of several planes it is the bytes, one plane after another.
 
         Raises:
             ContractError: in partial evaluation or before the tagger; while recording, outside an

@@ -12,7 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from vtensor.dtype import numpy_dtype
+from vtensor.language.dtype import numpy_dtype
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -14,7 +14,7 @@ from ptensor.form import Form
 from ptensor.layout import Layout
 from tests.property.strategies import LAWS, encodings, layouts
 from vtensor.errors import DimError, LayoutError
-from vtensor.tensor import CPU
+from vtensor.language.tensor import CPU
 
 ROOT = Path(__file__).parents[1]
 
@@ -61,4 +61,7 @@ def test_the_cpu_is_named_in_one_place() -> None:
             tree = ast.parse(file.read_text("utf-8"))
             texts = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
             found += [file.relative_to(ROOT).as_posix()] * (CPU in texts)
-    assert found == ["vtensor/runtime/processors.py", "vtensor/tensor.py"]  # first: a cgroup's name
+    assert found == [
+        "vtensor/runtime/processors.py",
+        "vtensor/language/tensor.py",
+    ]  # first: a cgroup's name

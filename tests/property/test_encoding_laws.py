@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptensor.encoding import Encoding, convert, lossless, preserves
+from ptensor.convert import convert, lossless, preserves
+from ptensor.encoding import Encoding
 from tests.property.strategies import ENCODINGS, LAWS, Array, bits, encodings, seeds, values
 from vtensor.language.dtype import bits as bits_of
 from vtensor.language.dtype import numpy_dtype

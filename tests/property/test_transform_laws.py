@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptensor.encoding import Encoding, convert, preserves
+from ptensor.convert import convert, preserves
+from ptensor.encoding import Encoding
 from ptensor.layout import Layout
 from ptensor.transform import (
     Transform,

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 
 from libdesc.registry import registry
-from ptensor.encoding import Encoding, preserves
+from ptensor.convert import preserves
+from ptensor.encoding import Encoding
 from ptensor.layout import Layout
 from resolver import ExtendedGraph, OpNode, TransformNode, check, extend, resolve
 from resolver.check import addresses
@@ -18,8 +19,8 @@ from resolver.exactness import holds
 from tests.libraries.bench import Bench, message
 from tests.property.strategies import ENCODINGS, LAWS, extents, indices, layouts, pairs, placed
 from tests.resolver.networks import chain, declare_convolution
-from vtensor.dtype import ITEMSIZE
 from vtensor.errors import UnsoundPlanError
+from vtensor.language.dtype import ITEMSIZE
 from vtensor.language.graph import Graph
 
 Corrupt = Callable[[ExtendedGraph], object]

@@ -15,8 +15,8 @@ from vtensor.commands.shared import DebugOption, JsonOption, errors, print_json,
 from vtensor.errors import InputError, LibraryError, VTensorError
 from vtensor.language.dims import DimSpec
 from vtensor.language.operators import OPERATORS
+from vtensor.language.tensor import CPU
 from vtensor.report import Line
-from vtensor.tensor import CPU
 
 if TYPE_CHECKING:
     from libdesc.library import RegisteredLibrary
