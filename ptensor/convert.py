@@ -43,11 +43,12 @@ def preserves(source: Encoding, target: Encoding) -> bool:
         return all(preserves(a, b) for a, b in _pairs(source, target))
     if source.stands_alone or target.stands_alone or source.rest is not None:
         return False
-    if target.rest is not None and preserves(source, target.planes[0]):
+    floats = all(plane.is_float for plane in target.planes)
+    alone = target.rest is not None and (floats or not source.is_float)  # integers have no -0
+    if alone and preserves(source, target.planes[0]):
         return True
     if any(plane.dtype in ODD for plane in (source, *target.planes)):
         return target.rest is None and lossless(source, target) and _keeps_values(source, target)
-    floats = all(plane.is_float for plane in target.planes)
     if source.is_float:
         return floats and _digits_fit(source, target)
     if not floats:
@@ -116,33 +117,38 @@ def _keeps_bits(source: Encoding, target: Encoding) -> bool:
     return np.array_equal(back.view(np.uint8), elements.view(np.uint8))
 
 
-def _room(real: Encoding) -> tuple[int, int]:
-    """Digits and exponent bits of a float, or of planes of floats.
+def _digits(real: Encoding) -> int:
+    """Digits of a float, or of planes of floats.
 
     A further plane adds a digit beside its own: what is left may have either sign.
     """
-    rows = [FLOATS[plane.dtype] for plane in real.planes]
-    return sum(digits for digits, _ in rows) + len(rows) - 1, min(wide for _, wide in rows)
+    return sum(FLOATS[plane.dtype][0] for plane in real.planes) + len(real.planes) - 1
 
 
 def _digits_fit(source: Encoding, target: Encoding) -> bool:
-    """Whether planes of floats have every value of a float."""
+    """Whether a float, or planes of floats, have every value of a float."""
     digits, exponent = FLOATS[source.dtype]
-    room, wide = _room(target)
+    wide = min(FLOATS[plane.dtype][1] for plane in target.planes)
     if target.rest is None:
-        return digits <= room and exponent <= wide
+        return digits <= _digits(target) and exponent <= wide
     # a plane of as many exponent bits and fewer digits lacks the smallest numbers
-    return digits <= room and exponent < wide
+    return digits <= _digits(target) and exponent < wide
 
 
 def _fits(integer: Encoding, real: Encoding, spare: int) -> bool:
-    """Whether a float has digits for every integer, ``spare`` more, and range for its scale."""
-    room, exponent_bits = _room(real)
+    """Whether floats have digits for every integer, ``spare`` more, and range for its scale."""
     low, high = steps(integer)
     digits = max(high.bit_length(), (-low - 1).bit_length())  # a power of two needs one digit
-    largest = 2 ** (exponent_bits - 1) - 1
-    step = math.frexp(_number(integer.scale))[1] - 1  # 2**step <= scale < 2**(step + 1)
-    return digits + spare <= room and 1 - largest <= step and step + 1 + digits <= largest
+    part, power = math.frexp(_number(integer.scale))
+    step = power - 1  # 2**step <= scale < 2**(step + 1)
+    end = digits + (step if part == 0.5 else power)  # no value is above 2**end
+    for plane in real.planes:
+        room, exponent_bits = FLOATS[plane.dtype]
+        largest = 2 ** (exponent_bits - 1) - 1
+        if end > largest or step < 1 - largest:
+            return False
+        end -= room  # what the plane leaves
+    return digits + spare <= _digits(real)
 
 
 def convert(values: Array, source: Encoding, target: Encoding) -> Array:

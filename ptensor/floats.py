@@ -50,7 +50,8 @@ def grid(name: str) -> Grid:
     """
     import ml_dtypes  # as in vtensor/dtype.py: only who asks pays for it
 
-    info = ml_dtypes.finfo(numpy_dtype(name))
+    finfo: Any = ml_dtypes.finfo  # it has no annotations
+    info = finfo(numpy_dtype(name))
     return Grid(int(info.nmant) + 1, float(info.smallest_subnormal), float(info.max))
 
 

@@ -9,7 +9,6 @@ import re
 from functools import cache
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from vtensor.language.dtype import numpy_dtype
@@ -34,7 +33,11 @@ def holds(encoding: str, dtype: str) -> bool:
     """
     if encoding == dtype:
         return True
-    planes = [_PLANE.fullmatch(text) for text in encoding.split("+")]
+    first, *others = encoding.split("+")
+    signed = dtype[0] == "f" or dtype == "bf16"  # integers have no -0 to lose
+    if others and holds(first, dtype) and not (signed and any(one[0] in "su" for one in others)):
+        return True
+    planes = [_PLANE.fullmatch(text) for text in (first, *others)]
     if None in planes or dtype in _ALONE or encoding in _ALONE:
         return False
     names = [plane[1] for plane in planes if plane]
@@ -52,12 +55,16 @@ def _within(dtype: str, integer: str, zero: int) -> bool:
     """All values of an integer type, moved by the zero point, are in another's range."""
     if dtype != "bool" and dtype[0] not in "su":
         return False
-    room = ml_dtypes.iinfo(numpy_dtype(integer))
-    low, high = 0, 1
-    if dtype != "bool":
-        own = ml_dtypes.iinfo(numpy_dtype(dtype))
-        low, high = int(own.min), int(own.max)
-    return bool(low + zero >= room.min and high + zero <= room.max)
+    (least, most), (low, high) = _range(integer), _range(dtype)
+    return low + zero >= least and high + zero <= most
+
+
+def _range(integer: str) -> tuple[int, int]:
+    """The smallest and the largest value of an integer type, by its name."""
+    if integer == "bool":
+        return 0, 1
+    values = 1 << int(integer[1:])
+    return (-values // 2, values // 2 - 1) if integer[0] == "s" else (0, values - 1)
 
 
 def _values(dtype: str) -> Array:
@@ -85,6 +92,8 @@ def _sums(values: Array, planes: list[str]) -> bool:
     with np.errstate(all="ignore"):
         for name in planes:
             held = rest.astype(numpy_dtype(name)).astype(np.float64)
+            if (np.isinf(held) > np.isinf(rest)).any():
+                return False
             if rest is values and not np.array_equal(np.signbit(held), np.signbit(values)):
                 return False
             rest = np.where(rest == held, 0, rest - held)

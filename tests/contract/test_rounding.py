@@ -112,8 +112,8 @@ def test_the_own_type_of_an_entry(bench: Bench) -> None:
 
 def test_the_own_type_of_what_goes_in_and_out(bench: Bench) -> None:
     copies(bench, "toy", "ANY", "ANY")
-    layouts = {"input_layouts": {"x0": "CN:f32"}, "output_layouts": {"y": "CN:f32"}}
-    with Session(bench.graph(), **layouts) as session:
+    there, here = {"x0": "CN:f32"}, {"y": "CN:f32"}
+    with Session(bench.graph(), input_layouts=there, output_layouts=here) as session:
         [result] = session.run(None, {"x0": np.asfortranarray(NUMBERS)})
         assert session.conversions == []
     assert np.array_equal(result, NUMBERS)

@@ -20,6 +20,7 @@ from ptensor.parts import Part
 from ptensor.transform import Transform, pack, pads_are_zero, transform, unpack, zero_pads
 from tests.property.strategies import (
     LAWS,
+    PLANES,
     Array,
     bits,
     by_definition,
@@ -36,18 +37,6 @@ from vtensor.language.dtype import numpy_dtype
 Sizes = Mapping[str, int]
 Case = tuple[list[Layout], dict[str, int]]
 
-PLANES = [
-    Encoding.parse(text)
-    for text in (
-        "bf16+bf16",
-        "bf16+bf16+bf16",
-        "f16+f16",
-        "f32+f16",
-        "s8(scale=0.5)+s8(scale=0.004)",
-        "u8(scale=0.5,zero=128)+bf16",
-        "f8e5m2+s16(scale=0.001)",
-    )
-]
 SPLIT = Encoding.parse("bf16+bf16")
 
 scales = st.floats(2.0**-10, 2.0**10)
@@ -85,9 +74,8 @@ def encoded(draw: st.DrawFn, count: int = 1) -> tuple[list[Layout], dict[str, in
 def numbers(sizes: Sizes, seed: int) -> Array:
     """f32 of the order of what the encodings hold; some exactly 0, some far outside."""
     rng = np.random.default_rng(seed)
-    made = rng.normal(0, 30, list(sizes.values())) * rng.choice(
-        [0, 1, 1, 1, 1000], list(sizes.values())
-    )
+    shape = list(sizes.values())
+    made: Array = rng.normal(0, 30, shape) * rng.choice([0, 1, 1, 1, 1000], shape)
     return made.astype(np.float32)
 
 
@@ -127,9 +115,12 @@ def taken(plane: Encoding, real: Array, dims: Sequence[str]) -> Array:
         else one
         for one in (plane.scale, plane.zero)
     )
-    info = ml_dtypes.iinfo(numpy_dtype(plane.dtype))
+    width = int(plane.dtype[1:])
+    low, high = (
+        (-1 << width - 1, (1 << width - 1) - 1) if plane.dtype[0] == "s" else (0, (1 << width) - 1)
+    )
     steps = np.rint(real.astype(np.float64) / scale) + zero
-    return np.clip(steps, int(info.min), int(info.max)).astype(numpy_dtype(plane.dtype))
+    return np.clip(steps, low, high).astype(numpy_dtype(plane.dtype))
 
 
 def value(stored: Array, plane: Encoding, dims: Sequence[str]) -> Array:

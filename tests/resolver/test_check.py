@@ -17,7 +17,16 @@ from resolver import ExtendedGraph, OpNode, TransformNode, check, extend, resolv
 from resolver.check import addresses
 from resolver.exactness import holds
 from tests.libraries.bench import Bench, message
-from tests.property.strategies import ENCODINGS, LAWS, extents, indices, layouts, pairs, placed
+from tests.property.strategies import (
+    ENCODINGS,
+    LAWS,
+    PLANES,
+    extents,
+    indices,
+    layouts,
+    pairs,
+    placed,
+)
 from tests.resolver.networks import chain, declare_convolution
 from vtensor.errors import UnsoundPlanError
 from vtensor.language.dtype import ITEMSIZE
@@ -248,7 +257,7 @@ def test_above_tolerance_0_a_plan_may_round(
 @pytest.mark.parametrize("dtype", ITEMSIZE)
 def test_which_encoding_holds_a_type(dtype: str) -> None:
     """The checker's trials, against the algebra of encodings."""
-    for encoding in ENCODINGS:
+    for encoding in [*ENCODINGS, *PLANES]:
         found = holds(str(encoding), dtype)
         assert found == preserves(Encoding(dtype), encoding), (dtype, encoding)
 
