@@ -117,7 +117,7 @@ def rounding_transform(extended: ExtendedGraph) -> None:
     value(extended, X4, layout=Layout("NCHW4c:bf16"))
     conv1 = extended.nodes[node(extended, "conv1")]
     assert isinstance(conv1, OpNode)
-    _, *others = (str(layout) for layout in conv1.decision.layouts)
+    _, *others = (str(layout) for layout in conv1.variant.layouts)
     decide(extended, "conv1", "NCHW4c:bf16", *others)
 
 
