@@ -13,7 +13,7 @@ from typing import Any
 
 from libdesc.load import file_beside
 from vtensor.errors import DescriptionError
-from vtensor.tensor import CPU
+from vtensor.language.tensor import CPU
 
 #: How many ``from ... import`` lines are followed to a function's definition.
 HOPS = 8

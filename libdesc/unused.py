@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from vtensor.tensor import CPU
+from vtensor.language.tensor import CPU
 
 #: The kinds of devices that nodes are placed on.
 KINDS = (CPU,)

@@ -61,7 +61,5 @@ def test_the_cpu_is_named_in_one_place() -> None:
             tree = ast.parse(file.read_text("utf-8"))
             texts = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
             found += [file.relative_to(ROOT).as_posix()] * (CPU in texts)
-    assert found == [
-        "vtensor/runtime/processors.py",
-        "vtensor/language/tensor.py",
-    ]  # first: a cgroup's name
+    # the second one: the name of a control group
+    assert found == ["vtensor/language/tensor.py", "vtensor/runtime/processors.py"]
