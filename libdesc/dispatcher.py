@@ -40,7 +40,7 @@ from vtensor.errors import (
 from vtensor.language.checks import check_names, check_source, compile_text
 from vtensor.language.failures import place_of, raised
 from vtensor.language.operators import OPERATORS, Context, OperatorInfo, info_of, label_of
-from vtensor.language.tensor import VTensor
+from vtensor.language.tensor import CPU, VTensor
 
 Dispatch = Callable[["DispatchContext", object, Sequence[VTensor], Sequence[VTensor]], None]
 
@@ -65,7 +65,7 @@ class DispatchContext(Context):
 _compiled: dict[tuple[str, str], tuple[int, Dispatch]] = {}
 
 
-def dispatcher(op: str, device: str = "cpu") -> Dispatch:
+def dispatcher(op: str, device: str = CPU) -> Dispatch:
     """The compiled dispatcher of an operator; generated again when the registry has changed."""
     found = registry()
     have = _compiled.get((op, device))
@@ -79,7 +79,7 @@ def dispatcher(op: str, device: str = "cpu") -> Dispatch:
     return function
 
 
-def dispatcher_source(op: str, device: str = "cpu") -> str:
+def dispatcher_source(op: str, device: str = CPU) -> str:
     """The text of an operator's dispatcher, exactly as it is compiled.
 
     Raises:

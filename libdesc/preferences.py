@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from libdesc.registry import registry
 from vtensor.errors import InputError
 from vtensor.language.operators import OPERATORS, info_of
+from vtensor.language.tensor import CPU
 
 if TYPE_CHECKING:
     from vtensor.language.graph import Graph
@@ -76,7 +77,8 @@ class Preferences:
                     f"\n  operators there: {_listed(set(operators.values()))}"
                     f"\n  nodes there: {', '.join(operators) or 'none'}"
                 )
-            _check_invoker(name, operators[name], library)
+            device = graph.values[graph.nodes[name].outputs[0]].device
+            _check_invoker(name, operators[name], library, device)
 
     def allows(self, library: str) -> bool:
         """True where a library may be used without a pin; the definition always may."""
@@ -153,11 +155,12 @@ def _check_library(what: str, name: object) -> None:
         )
 
 
-def _check_invoker(key: str, op: str, library: str) -> None:
-    able = [row.library for _, row in registry().candidates(op, "cpu")]
+def _check_invoker(key: str, op: str, library: str, device: str = CPU) -> None:
+    able = [row.library for _, row in registry().candidates(op, device)]
     if library not in able:
         raise InputError(
-            f"pin {key!r}: {library} has no invoker of {op} on cpu; these have one: {_listed(able)}"
+            f"pin {key!r}: {library} has no invoker of {op} on {device}; these have one: "
+            f"{_listed(able)}"
         )
 
 

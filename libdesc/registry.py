@@ -34,6 +34,7 @@ from ptensor.libraries import LIBRARIES
 from vtensor.errors import DescriptionError, LibraryError, VTensorError, did_you_mean
 from vtensor.language.forks import process_lock
 from vtensor.language.operators import OPERATORS
+from vtensor.language.tensor import CPU
 
 _log = logging.getLogger("vtensor.libraries")
 
@@ -294,7 +295,7 @@ def invoker(
     op: str,
     *,
     library: str,
-    device: str = "cpu",
+    device: str = CPU,
     dtypes: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
     when: When | None = None,
     priority: int | None = None,
@@ -342,7 +343,7 @@ def invoker(
 
 
 @contextmanager
-def without_invoker(op: str, library: str, device: str = "cpu") -> Iterator[None]:
+def without_invoker(op: str, library: str, device: str = CPU) -> Iterator[None]:
     """Take one invoker out inside the block.
 
     Raises:

@@ -13,6 +13,7 @@ from typing import Any
 
 from libdesc.load import file_beside
 from vtensor.errors import DescriptionError
+from vtensor.language.tensor import CPU
 
 #: How many ``from ... import`` lines are followed to a function's definition.
 HOPS = 8
@@ -215,7 +216,7 @@ def _invoker_line(
 ) -> InvokerLine:
     given = {one.arg: one.value for one in node.keywords if one.arg}
     named = node.args[0] if node.args else given.get("op")
-    device = _text(given["device"], texts) if "device" in given else "cpu"
+    device = _text(given["device"], texts) if "device" in given else CPU
     place = f"{file}:{node.lineno}"
     op, library = _text(named, texts), _text(given.get("library"), texts)
     return InvokerLine(place, op, library, device, _dtypes(given.get("dtypes")), function)

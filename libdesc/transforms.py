@@ -63,6 +63,7 @@ def run_transform(
         evaluation,
         found.description.python,
         variant,
+        converts=True,
     )
     body = found.code["transform"]
     run_call(call, lambda: body(x, y, change.source, change.target, change.permutation))

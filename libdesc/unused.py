@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from vtensor.language.tensor import CPU
+
 #: The kinds of devices that nodes are placed on.
-KINDS = ("cpu",)
+KINDS = (CPU,)
 
 
 def why_unused(

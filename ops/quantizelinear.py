@@ -12,7 +12,8 @@ from libdesc.numpy.casts import cast
 from ops.expand import Expand
 from ops.slice import Slice
 from ptensor import Layout, PTensor, lib_tagger
-from ptensor.encoding import Encoding, convert
+from ptensor.convert import convert
+from ptensor.encoding import Encoding
 from vtensor.errors import DimError
 from vtensor.language.dims import broadcast
 from vtensor.language.dtype import NARROW_FLOATS, NARROW_INTEGERS

@@ -178,7 +178,8 @@ class _Search:
     def _libraries(self, node: OpNode) -> list[str]:
         """Other libraries that the session allows; no call-back in place of native code."""
         op = info_of(node.op).name
-        able = {invoker.library: invoker for _, invoker in registry().candidates(op, "cpu")}
+        device = self.problem.resolution.values[node.outputs[0]].device
+        able = {invoker.library: invoker for _, invoker in registry().candidates(op, device)}
         own = able[node.variant.library]
         return [
             name

@@ -8,7 +8,7 @@ from libdesc.preferences import EVERY
 from libdesc.transforms import LayoutChange, choose_library
 from optimizer.edges import rewired, users
 from optimizer.settings import Settings
-from ptensor.encoding import lossless, preserves
+from ptensor.convert import lossless, preserves
 from ptensor.evaluation import installed
 from resolver.evaluate import PartialEvaluation
 from resolver.extended import ExtendedGraph, TransformNode, Value

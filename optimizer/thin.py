@@ -40,10 +40,11 @@ def thin(graph: Graph, preferences: Preferences = EVERY) -> Graph:
             that is pinned to one stays there.
     """
     made = replace(graph, values=dict(graph.values), nodes=dict(graph.nodes))
-    readers, cutting = Readers(made), _cutting(preferences)
+    readers = Readers(made)
     for value in reversed([name for node in graph.nodes.values() for name in node.outputs]):
         if (picked := _picked(made, readers.of(value))) is not None:
             steps, without = picked
+            cutting = _cutting(preferences, graph.values[value].device)
             change = _Change(made, readers, steps, cutting)
             if change.made(value) and 0 < change.windows >= len(change.cuts):
                 made.values.update(change.values)
@@ -52,9 +53,9 @@ def thin(graph: Graph, preferences: Preferences = EVERY) -> Graph:
     return made
 
 
-def _cutting(preferences: Preferences) -> bool:
+def _cutting(preferences: Preferences, device: str) -> bool:
     """True where a library that may be used cuts without calling back into Python."""
-    rows = registry().candidates(OPERATORS.structural("slice").name, "cpu")
+    rows = registry().candidates(OPERATORS.structural("slice").name, device)
     return any(preferences.allows(info.library) and not info.python for _, info in rows)
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from ptensor.dlpack import export
 from ptensor.layout import Layout
 from ptensor.parts import Part
+from ptensor.planes import memory_shape
 from ptensor.transform import pack
 from vtensor.errors import ContractError, LayoutError
-from vtensor.language.dtype import numpy_dtype
 
 if TYPE_CHECKING:
     from vtensor.language.tensor import VTensor
@@ -242,13 +242,12 @@ class TensorStorage(_InMemory):
         self._array = None
 
     def data(self) -> np.ndarray[Any, Any]:
-        """The elements, one axis an axis of the layout; pads included."""
+        """The elements, one axis an axis of the layout, pads included; several planes as bytes."""
         if self._owner is None and self._array is not None:
             return self._array
-        encoding = self.layout.encoding
-        dtype = numpy_dtype(self.dtype if encoding is None else encoding.dtype)
-        flat = self.buffer.memory[: self.nbytes].view(dtype)
-        array = flat.reshape(self.layout.physical_shape(self.extents))
+        stored = self.layout.stored(self.dtype)
+        flat = self.buffer.memory[: self.nbytes].view(stored.numpy)
+        array = flat.reshape(memory_shape(stored, self.layout.physical_shape(self.extents)))
         if self._owner is None:
             self._array = array
         return array

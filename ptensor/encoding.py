@@ -1,79 +1,114 @@
-"""Element encodings: how one value of a tensor is stored, and conversion between two ways.
+"""Element encodings: how one value of a tensor is stored.
 
 An encoding may differ from the tensor's own element type: precision is a part of the layout,
-resolved like the order of the dims.
+resolved like the order of the dims. ``ptensor/convert.py`` changes one into another,
+``ptensor/error.py`` says how much one rounds.
+
+    encoding = plane { "+" plane }
+    plane    = element type [ "(" [ "scale=" numbers ] [ "," ] [ "zero=" numbers ] ")" ]
+    numbers  = number | "[" number { "," number } "]@" dim
 """
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
+from operator import index as as_int
 from typing import Any
 
 import numpy as np
 
-from vtensor.errors import DTypeError, LayoutError
-from vtensor.language.dtype import ITEMSIZE, NARROW_FLOATS, NARROW_INTEGERS, bits, numpy_dtype
+from ptensor.floats import FLOATS, ODD
+from vtensor.errors import DimError, DTypeError, LayoutError
+from vtensor.language.dtype import ITEMSIZE, bits, numpy_dtype
 
-Array = np.ndarray[Any, np.dtype[Any]]
+#: Bytes on a multiple of which each plane begins, counted from the first: a cache line.
+ALIGNMENT = 64
 
-#: Bits of the significand (the implicit one included) and of the exponent.
-_FLOATS: dict[str, tuple[int, int]] = {
-    "f8e5m2": (3, 5),
-    "bf16": (8, 8),
-    "f16": (11, 5),
-    "f32": (24, 8),
-    "f64": (53, 11),
-}
-
-#: The floats to which NumPy itself rounds, and once.
-_IEEE = ("f64", "f32", "f16")
-
-#: Floats that are not as IEEE 754 has them: without infinity, one NaN or none.
-_ODD = frozenset(NARROW_FLOATS) - _FLOATS.keys() - {"f8e8m0"}
-
-#: Elements converted at once: the f64 intermediates of quantisation then stay in cache.
-_CHUNK = 1 << 17
+_PLANE = re.compile(r"(?a:\s*(\w+)\s*(?:\(([^()]*)\))?\s*(\+|$))")
+_ITEM = re.compile(
+    r"(?a:\s*(scale|zero)\s*=\s*(?:\[([^\[\]]*)\]\s*@\s*(\w+)|([^\s,\[\]]+))\s*(,|$))"
+)
+_FORM = "'bf16', 's8(scale=0.5,zero=3)', 's8(scale=[0.5,2.0]@C)' or 'bf16+bf16'"
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How one element is stored: an element type, and for integers the value of one step.
+    """How one value is stored: a plane of elements, and what it leaves in further planes.
 
-    The value of a stored integer ``q`` is ``q * scale``. What needs more than one stored element
-    per value (f32 as two bf16 planes, say) is a further class with the same members: users of an
-    encoding ask it for ``itemsize`` and ``numpy`` and let ``convert`` do the arithmetic.
+    The value of a stored integer ``q`` is ``(q - zero) * scale``, of anything else it is itself.
+    Where one element does not say enough, ``rest`` encodes what this plane leaves: f32 as two bf16,
+    whose sum it is, ``bf16+bf16``. A buffer holds the planes one after another, each beginning at a
+    multiple of 64 bytes from the first. Padded lanes have the value 0: they store the zero point,
+    or 0 past the end of ``axis``.
 
     Args:
         dtype: the stored element type, ``"bf16"``, ``"s8"``, ...
-        scale: value of one integer step, finite and above 0; 1 for whatever is no integer.
+        scale: value of one integer step, finite and above 0; 1 for whatever is no integer. A tuple
+            has one for each index of ``axis``.
+        zero: the integer that stands for 0, of the element type; likewise.
+        axis: the dim along which scale or zero is a tuple.
+        rest: how the difference of value and plane is stored; None where there is one plane.
 
     Raises:
-        DTypeError: unknown element type, or a scale that it cannot have.
+        DTypeError: unknown element type, or a scale or zero point that it cannot have.
 
     >>> Encoding("s8", scale=0.5), Encoding("s8", scale=0.5).itemsize
     (Encoding('s8(scale=0.5)'), 1)
+    >>> Encoding("u8", (0.5, 2.0), 128, axis="C")
+    Encoding('u8(scale=[0.5,2.0]@C,zero=128)')
+    >>> Encoding("bf16", rest=Encoding("bf16")).nbytes(10)
+    84
     """
 
     dtype: str
-    scale: float = 1.0
+    scale: float | tuple[float, ...] = 1.0
+    zero: int | tuple[int, ...] = 0
+    axis: str = ""
+    rest: Encoding | None = None
 
     def __post_init__(self) -> None:
         if self.dtype not in ITEMSIZE:
             known = ", ".join(ITEMSIZE)
             raise DTypeError(f"unknown element type {self.dtype!r}; one of {known}")
-        scale = float(self.scale)
+        scale: Any = self.scale
+        zero: Any = self.zero
+        scale = tuple(map(self._scale, scale)) if isinstance(scale, tuple) else self._scale(scale)
+        zero = tuple(map(self._zero, zero)) if isinstance(zero, tuple) else self._zero(zero)
+        lengths = {len(one) for one in (scale, zero) if isinstance(one, tuple)}
+        if len(lengths) > 1 or 0 in lengths or bool(lengths) != bool(self.axis):
+            raise DTypeError(
+                f"{self.dtype}: scales and zero points along a dim name it, axis={self.axis!r}, "
+                "and are tuples of one length"
+            )
+        if self.rest is not None and (self.stands_alone or self.dtype == "bool"):
+            raise DTypeError(f"{self.dtype} is the only plane of an encoding")
+        object.__setattr__(self, "scale", scale)
+        object.__setattr__(self, "zero", zero)
+
+    def _scale(self, value: float) -> float:
+        scale = float(value)
         if not (math.isfinite(scale) and scale > 0):
-            raise DTypeError(f"scale {self.scale!r} of {self.dtype}: a finite number above 0")
+            raise DTypeError(f"scale {value!r} of {self.dtype}: a finite number above 0")
         if scale != 1 and self.dtype[0] not in "su":
             raise DTypeError(f"{self.dtype} takes no scale (got {scale!r}): only integers do")
-        object.__setattr__(self, "scale", scale)
+        return scale
+
+    def _zero(self, value: int) -> int:
+        zero = as_int(value)
+        if zero and self.dtype[0] not in "su":
+            raise DTypeError(f"{self.dtype} takes no zero point (got {zero}): only integers do")
+        if zero and not integer_range(self.dtype)[0] <= zero <= integer_range(self.dtype)[1]:
+            raise DTypeError(f"zero point {zero} is no {self.dtype}")
+        return zero
 
     @classmethod
     def parse(cls, text: str) -> Encoding:
-        """Read what ``str`` prints: ``"bf16"``, ``"s8(scale=0.5)"``.
+        """Read what ``str`` prints: ``"bf16"``, ``"s8(scale=0.5)"``, ``"bf16+bf16"``.
 
         Raises:
             LayoutError: the text is no encoding; the message names it.
@@ -81,34 +116,126 @@ class Encoding:
         >>> Encoding.parse("u8(scale=0.25)").scale
         0.25
         """
-        match = re.fullmatch(r"(?a:(\w+)\s*(?:\(\s*scale\s*=\s*([^()\s]+)\s*\))?)", text.strip())
-        if match is None:
-            raise LayoutError(f"encoding {text!r} is not of the form 'bf16' or 's8(scale=0.5)'")
+        match = _PLANE.match(text)
+        if match is None or (match[3] == "+" and not text[match.end() :].strip()):
+            raise LayoutError(f"encoding {text!r} is not of the form {_FORM}")
+        rest = cls.parse(text[match.end() :]) if match[3] == "+" else None
         try:
-            return cls(match[1], float(match[2] or 1))
+            return cls(match[1], **_items(match[2] or ""), rest=rest)
         except (ValueError, DTypeError) as error:
             raise LayoutError(f"encoding {text!r}: {error}") from None
 
     def __str__(self) -> str:
-        return self.dtype if self.scale == 1 else f"{self.dtype}(scale={self.scale!r})"
+        items = [
+            f"{name}={_spelled(value, self.axis)}"
+            for name, value, usual in (("scale", self.scale, 1.0), ("zero", self.zero, 0))
+            if value != usual
+        ]
+        plane = f"{self.dtype}({','.join(items)})" if items else self.dtype
+        return plane if self.rest is None else f"{plane}+{self.rest}"
 
     def __repr__(self) -> str:
         return f"Encoding({str(self)!r})"
 
     @property
+    def planes(self) -> tuple[Encoding, ...]:
+        """One encoding a plane, the coarsest first."""
+        if self.rest is None:
+            return (self,)
+        return (replace(self, rest=None), *self.rest.planes)
+
+    @property
+    def axes(self) -> dict[str, int]:
+        """The dims along which scales or zero points differ, and how many indices each has."""
+        found = {} if self.rest is None else self.rest.axes
+        for along in (self.scale, self.zero):
+            if isinstance(along, tuple):
+                found[self.axis] = len(along)
+        return found
+
+    @property
+    def simple(self) -> bool:
+        """True for an element type and nothing else: one plane, no scale, no zero point."""
+        return self == of_type(self.dtype)
+
+    @property
+    def uniform(self) -> bool:
+        """True for one plane that is the same everywhere: no dim has scales of its own."""
+        return self.rest is None and not self.axis
+
+    def at(self, index: Mapping[str, int]) -> Encoding:
+        """The encoding of the elements with these indices, which name every dim of ``axes``.
+
+        >>> Encoding("s8", (0.5, 2.0), axis="C").at({"C": 1})
+        Encoding('s8(scale=2.0)')
+        """
+        if not self.axes:
+            return self
+        rest = self.rest.at(index) if self.rest is not None else None
+        scale = self.scale[index[self.axis]] if isinstance(self.scale, tuple) else self.scale
+        zero = self.zero[index[self.axis]] if isinstance(self.zero, tuple) else self.zero
+        return Encoding(self.dtype, scale, zero, rest=rest)
+
+    def sliced(self, dim: str, begin: int, end: int) -> Encoding:
+        """The encoding of the indices of a dim from begin up to, without, end."""
+        if dim not in self.axes:
+            return self
+        rest = self.rest.sliced(dim, begin, end) if self.rest is not None else None
+        if self.axis != dim:
+            return replace(self, rest=rest)
+        scale = self.scale[begin:end] if isinstance(self.scale, tuple) else self.scale
+        zero = self.zero[begin:end] if isinstance(self.zero, tuple) else self.zero
+        return replace(self, scale=scale, zero=zero, rest=rest)
+
+    def renamed(self, names: Mapping[str, str]) -> Encoding:
+        """The same encoding where dims have other names."""
+        rest = self.rest.renamed(names) if self.rest is not None else None
+        return replace(self, axis=names.get(self.axis, self.axis), rest=rest)
+
+    def check(self, extents: Mapping[str, int]) -> None:
+        """See that each dim of ``axes`` has as many indices as scales or zero points.
+
+        Raises:
+            DimError: it has not.
+        """
+        for dim, count in self.axes.items():
+            if extents[dim] != count:
+                what = f"{self.dtype} has scales or zero points for {count} indices of {dim}"
+                raise DimError(f"{what}, which has {extents[dim]}")
+
+    def offsets(self, count: int) -> list[int]:
+        """Where each plane of this many elements begins, in bytes; then the number of all bytes."""
+        ends = [0]
+        for plane in self.planes:
+            begin = -(-ends[-1] // ALIGNMENT) * ALIGNMENT
+            ends[-1] = begin
+            ends.append(begin + count * ITEMSIZE[plane.dtype])
+        return ends
+
+    def nbytes(self, count: int) -> int:
+        """Bytes of this many elements in all planes, and between them."""
+        if self.rest is None:
+            return count * ITEMSIZE[self.dtype]
+        return self.offsets(count)[-1]
+
+    @property
     def itemsize(self) -> int:
-        """Bytes of one stored element."""
-        return ITEMSIZE[self.dtype]
+        """Bytes of one stored element, in all planes together."""
+        return sum(ITEMSIZE[plane.dtype] for plane in self.planes)
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """NumPy's type of one stored element."""
-        return numpy_dtype(self.dtype)
+        """NumPy's type of an array in memory: of the elements, or bytes where planes are several.
+
+        >>> Encoding("f16").numpy, Encoding.parse("bf16+bf16").numpy
+        (dtype('float16'), dtype('uint8'))
+        """
+        return numpy_dtype(self.dtype if self.rest is None else "u8")
 
     @property
     def is_float(self) -> bool:
-        """True for the floating-point types."""
-        return self.dtype in _FLOATS or self.dtype in _ODD
+        """True where the first plane is of a floating-point type."""
+        return self.dtype in FLOATS or self.dtype in ODD
 
     @property
     def stands_alone(self) -> bool:
@@ -117,202 +244,57 @@ class Encoding:
 
 
 @cache
-def _range(name: str) -> tuple[int, int]:
-    """Smallest and largest stored value of an integer type or bool."""
+def of_type(dtype: str) -> Encoding:
+    """The encoding that is an element type and nothing else; one object a type.
+
+    >>> of_type("f32") is of_type("f32")
+    True
+    """
+    return Encoding(dtype)
+
+
+def _items(text: str) -> dict[str, Any]:
+    """What stands in the brackets of a plane, as arguments of an Encoding."""
+    found: dict[str, Any] = {}
+    place = 0
+    while place < len(text) or text[-1:] == ",":
+        match = _ITEM.match(text, place)
+        if match is None or match[1] in found:
+            raise ValueError(f"({text}) is not of the form {_FORM}")
+        number = float if match[1] == "scale" else int
+        if match[4] is not None:
+            found[match[1]] = number(match[4])
+        else:
+            found[match[1]] = tuple(number(one) for one in match[2].split(","))
+            if found.setdefault("axis", match[3]) != match[3]:
+                raise ValueError(f"scales along {found['axis']}, zero points along {match[3]}")
+        place = match.end()
+        if match[5] != ",":
+            break
+    return found
+
+
+def _spelled(value: object, axis: str) -> str:
+    if not isinstance(value, tuple):
+        return repr(value)
+    return f"[{','.join(map(repr, value))}]@{axis}"
+
+
+@cache
+def integer_range(name: str) -> tuple[int, int]:
+    """Smallest and largest stored value of an integer type or bool.
+
+    >>> integer_range("s4")
+    (-8, 7)
+    """
     width = 1 if name == "bool" else bits(name)
     return (-1 << width - 1, (1 << width - 1) - 1) if name[0] == "s" else (0, (1 << width) - 1)
 
 
-@cache
-def preserves(source: Encoding, target: Encoding) -> bool:
-    """True when ``target`` can hold every value of ``source`` as it is: widening.
-
-    Then a later rounding gives the same from either.
-
-    >>> preserves(Encoding("bf16"), Encoding("f32")), preserves(Encoding("f32"), Encoding("bf16"))
-    (True, False)
-    """
-    if source == target:
-        return True
-    if source.stands_alone or target.stands_alone:
-        return False
-    if source.dtype in _ODD or target.dtype in _ODD:
-        return lossless(source, target) and _keeps_values(source, target)
-    if source.is_float:
-        if not target.is_float:
-            return False
-        (digits, exponent), (room, wide) = _FLOATS[source.dtype], _FLOATS[target.dtype]
-        return digits <= room and exponent <= wide
-    if not target.is_float:
-        (low, high), (floor, ceiling) = _range(source.dtype), _range(target.dtype)
-        return source.scale == target.scale and floor <= low and high <= ceiling
-    is_power_of_two = math.frexp(source.scale)[0] == 0.5
-    return is_power_of_two and _fits(source, target, spare=0)
-
-
-@cache
-def lossless(source: Encoding, target: Encoding) -> bool:
-    """True when converting to ``target`` and back gives every stored element bit for bit.
-
-    Besides widening, these are scaled integers in a float that is finer than a quarter of their
-    step.
-
-    >>> lossless(Encoding("s8", scale=0.1), Encoding("f32"))
-    True
-    >>> lossless(Encoding("s8", scale=0.1), Encoding("bf16"))
-    False
-    """
-    if source == target:
-        return True
-    if source.stands_alone or target.stands_alone:
-        return False
-    if source.dtype in _ODD or target.dtype in _ODD:
-        return source.itemsize == 1 and _keeps_bits(source, target)
-    if preserves(source, target):
-        return True
-    return not source.is_float and target.is_float and _fits(source, target, spare=2)
-
-
-def _elements(name: str) -> Array:
-    """Every element of a type of one byte."""
-    codes = np.arange(2 if name == "bool" else 1 << bits(name), dtype=np.uint8)
-    return codes.view(numpy_dtype(name))
-
-
-def _keeps_values(source: Encoding, target: Encoding) -> bool:
-    """Whether another type has the value of each element of a type of one byte."""
-    elements = _elements(source.dtype)
-    real = Encoding("f64")
-    there = convert(convert(elements, source, target), target, real)
-    return np.array_equal(there, convert(elements, source, real), equal_nan=True)
-
-
-def _keeps_bits(source: Encoding, target: Encoding) -> bool:
-    """Whether each element of a type of one byte comes back from another bit for bit."""
-    elements = _elements(source.dtype)
-    back = convert(convert(elements, source, target), target, source)
-    return np.array_equal(back.view(np.uint8), elements.view(np.uint8))
-
-
-def _fits(integer: Encoding, real: Encoding, spare: int) -> bool:
-    """Whether a float has digits for every integer, ``spare`` more, and range for its scale."""
-    room, exponent_bits = _FLOATS[real.dtype]
-    digits = _range(integer.dtype)[1].bit_length()
-    largest = 2 ** (exponent_bits - 1) - 1
-    step = math.frexp(integer.scale)[1] - 1  # 2**step <= scale < 2**(step + 1)
-    return digits + spare <= room and 1 - largest <= step and step + 1 + digits <= largest
-
-
-def convert(values: Array, source: Encoding, target: Encoding) -> Array:
-    """The same values in another encoding.
-
-    Widening is exact, NaN payloads included. A float narrows to the nearest, ties to even; a NaN
-    keeps the upper bits of its payload. Integers saturate; a float becomes the nearest integer
-    step, ties to even, NaN becomes 0. To bool, whatever is not 0 is true. 64-bit integers pass
-    through f64 on their way to bf16 or through a scale. What is too large for a float of a byte
-    or less becomes its infinity, else its NaN, else (f6, f4) its largest; there NaN becomes -0.
-
-    Args:
-        values: an array of ``source.numpy``, of any shape and strides.
-        source: what it is in.
-        target: what the result is in.
-
-    Returns:
-        An array of ``target.numpy`` of the same shape; ``values`` itself where nothing changes.
-
-    Raises:
-        DTypeError: one of them stands alone.
-
-    >>> convert(np.array([0.24, 0.26, 99.0], "f4"), Encoding("f32"), Encoding("s8", scale=0.5))
-    array([  0,   1, 127], dtype=int8)
-    """
-    if source == target:
-        return values
-    if source.stands_alone or target.stands_alone:
-        raise DTypeError(f"{source} is not stored as {target}: one of them stands alone")
-    flat = values.reshape(-1)
-    result = np.empty(flat.shape, target.numpy)
-    with np.errstate(all="ignore"):  # overflow to infinity and NaN to integer are defined above
-        for start in range(0, flat.size, _CHUNK):
-            part = slice(start, start + _CHUNK)
-            result[part] = _convert(flat[part], source, target)
-    return result.reshape(values.shape)
-
-
-def _convert(values: Array, source: Encoding, target: Encoding) -> Array:
-    if source.dtype == "bool":
-        values, source = values.view(np.uint8), Encoding("u8")
-    elif source.dtype in _ODD:
-        values, source = values.astype(np.float32), Encoding("f32")
-    elif source.dtype in NARROW_INTEGERS:
-        values, source = values.astype(np.int8), Encoding("s8", source.scale)
-    if target.dtype == "bool":
-        return np.asarray(values != 0)
-    if source.is_float:
-        return (
-            _float_to_float(values, source.dtype, target.dtype)
-            if target.is_float
-            else _quantise(values.astype(np.float64), target)
-        )
-    if target.is_float:
-        if source.scale == 1 and target.dtype in _IEEE:
-            return values.astype(target.numpy)
-        return _from_f64(values.astype(np.float64) * source.scale, target.dtype)
-    if source.scale != target.scale:
-        return _quantise(values.astype(np.float64) * source.scale, target)
-    (low, high), (floor, ceiling) = _range(source.dtype), _range(target.dtype)
-    return np.clip(values, max(low, floor), min(high, ceiling)).astype(target.numpy)
-
-
-def _quantise(values: Array, target: Encoding) -> Array:
-    """f64 to integer steps: nearest, ties to even, saturating, NaN to 0."""
-    low, high = _range(target.dtype)
-    steps = np.rint(values / target.scale)
-    steps[np.isnan(steps)] = 0
-    result = steps.astype(target.numpy)
-    result[steps >= high] = high  # by mask: the largest 64-bit integers are no f64
-    result[steps <= low] = low
-    return result
-
-
-def _from_f64(values: Array, name: str) -> Array:
-    """f64 to another float, rounded once."""
-    if name in _IEEE:
-        return values.astype(numpy_dtype(name))
-    # ml_dtypes goes through f32, which would round twice. Rounding to odd first is exact: the last
-    # bit of the f32 then stands for everything below it.
-    near = values.astype(np.float32)
-    bits = near.view(np.uint32)
-    wide = near.astype(np.float64)
-    bits -= (np.abs(wide) > np.abs(values)).astype(np.uint32)
-    bits |= (wide != values) & ~np.isnan(values)
-    return near.astype(numpy_dtype(name))
-
-
-def _float_to_float(values: Array, source: str, target: str) -> Array:
-    plain = source != "f64"
-    if plain and target in _ODD:
-        values = values.astype(np.float32)  # exact, and ml_dtypes does not know every pair
-    result = values.astype(numpy_dtype(target)) if plain else _from_f64(values, target)
-    nan = np.isnan(values)
-    if target in _FLOATS and nan.any():
-        result.view(f"u{result.itemsize}")[nan] = _nan_bits(values[nan], source, target)
-    return result
-
-
-def _nan_bits(values: Array, source: str, target: str) -> Array:
-    """The bits of NaNs in another float type: sign and top of the payload kept, never infinity.
-
-    The processor's conversions set the quiet bit and ml_dtypes drops the payload; kept, a NaN
-    survives widening and narrowing back.
-    """
-    have, (room, exponent_bits) = _FLOATS[source][0] - 1, _FLOATS[target]
-    room -= 1
-    bits = values.view(f"u{values.itemsize}").astype(np.uint64)
-    payload = bits & np.uint64((1 << have) - 1)
-    payload = (
-        payload << np.uint64(room - have) if room >= have else payload >> np.uint64(have - room)
-    )
-    payload[payload == 0] = 1 << (room - 1)
-    sign = bits >> np.uint64(8 * values.itemsize - 1) << np.uint64(room + exponent_bits)
-    return sign | np.uint64(((1 << exponent_bits) - 1) << room) | payload
+def indices(*encodings: Encoding) -> Iterator[dict[str, int]]:
+    """Every index of the dims along which scales or zero points of these encodings differ."""
+    axes: dict[str, int] = {}
+    for one in encodings:
+        axes |= one.axes
+    for place in product(*(range(count) for count in axes.values())):
+        yield dict(zip(axes, place, strict=True))

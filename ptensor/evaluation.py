@@ -131,6 +131,8 @@ class Evaluation(ABC):
     """One way to evaluate invokers; the resolver and the runtime install theirs."""
 
     mode: Mode
+    #: The rounding error that the plan may have; at 0 nothing is stored in a type that rounds.
+    tolerance: float = 0.0
 
     def decided(self, call: Call) -> None:  # noqa: B027  # only who probes wants to know
         """The call has just been decided; its routine, if it has one, is still there."""
@@ -153,6 +155,8 @@ class Call:
     """One attempt to run an operator with one library's invoker.
 
     The last ``posted`` inputs are operands of what is fused behind it; its routine sees to them.
+    ``converts`` says that it is a Transform: it may be asked to change the encoding, also to one
+    that rounds.
     """
 
     node: str
@@ -175,6 +179,7 @@ class Call:
     posted: int = 0
     #: The operators that are fused behind it, which its invoker takes along or declines.
     followers: tuple[Follower, ...] = ()
+    converts: bool = False
 
     @property
     def operands(self) -> tuple[VTensor, ...]:
@@ -409,6 +414,10 @@ def _resolve(call: Call) -> tuple[Layout, ...]:
 
 def _refusal(call: Call, row: tuple[Layout, ...]) -> str | None:
     """Why the library does not take a row; None where it does."""
+    if not call.evaluation.tolerance and not call.converts:
+        for role, tensor, layout in zip(call.roles, call.operands, row, strict=True):
+            if layout.rounds(tensor.dtype):
+                return f"{role} in {layout} rounds {tensor.dtype}; the session's tolerance is 0"
     taken = LIBRARIES.get(call.library)
     return taken.confirm(call, row) if taken is not None else None
 

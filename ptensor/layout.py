@@ -13,7 +13,8 @@ from math import prod
 from operator import index as as_int
 from typing import ClassVar, NoReturn, final
 
-from ptensor.encoding import Encoding
+from ptensor.convert import preserves
+from ptensor.encoding import Encoding, of_type
 from ptensor.parse import Axis, check_axes, parse, spell
 from vtensor.errors import DimError, LayoutError
 
@@ -152,7 +153,7 @@ class Layout:
 
     def stored(self, dtype: str) -> Encoding:
         """The encoding of an element of a tensor of this type: the layout's, else that type."""
-        return self._encoding or Encoding(dtype)
+        return self._encoding or of_type(dtype)
 
     def padded(self, extents: Mapping[str, int]) -> dict[str, int]:
         """The extents, each rounded up to a multiple of its dim's blocks, in the order of ``dims``.
@@ -170,13 +171,16 @@ class Layout:
             extents: the size of exactly the dims of this layout, each at least 0.
 
         Raises:
-            DimError: a dim is missing, unknown to the layout, or its size no size.
+            DimError: a dim is missing, unknown to the layout, or its size no size; the encoding has
+                another number of scales or zero points along a dim.
             LayoutError: ANY has no shape.
 
         >>> Layout("C8c").physical_shape({"C": 9})
         (2, 8)
         """
         sizes = self._sizes(extents)
+        if self._encoding is not None:
+            self._encoding.check(sizes)
         return tuple(
             axis.block or -(-sizes[axis.dim] // unit)
             for axis, unit in zip(self._order(), self._units, strict=True)
@@ -187,12 +191,12 @@ class Layout:
         return prod(self.physical_shape(extents))
 
     def nbytes(self, extents: Mapping[str, int], dtype: str) -> int:
-        """Bytes in memory, pads included; the layout's encoding goes before ``dtype``.
+        """Bytes in memory, pads and planes included; the layout's encoding goes before ``dtype``.
 
         >>> Layout("NHWC:bf16").nbytes({"N": 1, "H": 2, "W": 2, "C": 3}, "f32")
         24
         """
-        return self.num_elements(extents) * self.stored(dtype).itemsize
+        return self.stored(dtype).nbytes(self.num_elements(extents))
 
     def strides(self, extents: Mapping[str, int]) -> tuple[int, ...]:
         """Distance in elements from one position of each axis to the next; the last is 1.
@@ -297,7 +301,8 @@ class Layout:
         if self._axes is None:
             return self
         self._known(mapping)
-        return Layout.of_axes(((mapping.get(d, d), b) for d, b in self._axes), self._encoding)
+        encoding = self._encoding.renamed(mapping) if self._encoding is not None else None
+        return Layout.of_axes(((mapping.get(d, d), b) for d, b in self._axes), encoding)
 
     def restrict(self, dims: Iterable[str]) -> Layout:
         """This layout without every axis of a dim not in ``dims``. ANY stays ANY.
@@ -310,7 +315,10 @@ class Layout:
         keep = set(dims)
         if keep.issuperset(self._dims):
             return self
-        return _build(tuple(axis for axis in self._axes if axis.dim in keep), self._encoding)
+        encoding = self._encoding
+        if encoding is not None and not keep.issuperset(encoding.axes):
+            encoding = None
+        return _build(tuple(axis for axis in self._axes if axis.dim in keep), encoding)
 
     def unblock(self, dim: str) -> Layout:
         """This layout without the blocks of one dim. ANY stays ANY.
@@ -331,6 +339,23 @@ class Layout:
         Layout('NHWC:s8(scale=0.5)')
         """
         return _build(self._axes, _encoding(encoding))
+
+    def normalized(self, dtype: str) -> Layout:
+        """This layout for a tensor of an element type: that type itself is no encoding.
+
+        >>> Layout("NHWC:f32").normalized("f32"), Layout("NHWC:bf16").normalized("f32")
+        (Layout('NHWC'), Layout('NHWC:bf16'))
+        """
+        own = self._encoding is not None and self._encoding == of_type(dtype)
+        return _build(self._axes, None) if own else self
+
+    def rounds(self, dtype: str) -> bool:
+        """True when a tensor of an element type loses something by being stored so.
+
+        >>> Layout("NC:bf16").rounds("f32"), Layout("NC:f64").rounds("f32")
+        (True, False)
+        """
+        return self._encoding is not None and not preserves(of_type(dtype), self._encoding)
 
     def _order(self) -> tuple[Axis, ...]:
         if self._axes is None:
@@ -416,6 +441,13 @@ def _build(axes: tuple[Axis, ...] | None, encoding: Encoding | None) -> Layout:
 @lru_cache(maxsize=4096)
 def _make(axes: tuple[Axis, ...] | None, encoding: Encoding | None) -> Layout:
     """One object per layout, as far as the cache reaches."""
+    if axes is not None and encoding is not None and encoding.axes:
+        dims = {axis.dim for axis in axes}
+        for dim in encoding.axes:
+            if dim not in dims:
+                raise DimError(
+                    f"{encoding.dtype} has scales or zero points along {dim}, no dim here"
+                )
     layout = object.__new__(Layout)
     blocks: dict[str, tuple[int, ...]] = {}
     units: list[int] = []

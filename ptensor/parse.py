@@ -4,7 +4,7 @@
     compact  = { letter | number lower }        one letter a dim; "16c" is a block of 16 of c or C
     spaced   = word { " " word }                used as soon as there is a space, "/" or "%"
     word     = dim [ "/" number ] | dim "%" number
-    encoding = element type [ "(scale=" number ")" ]
+    encoding = as in ``ptensor/encoding.py``: "bf16", "s8(scale=0.5,zero=3)", "bf16+bf16", ...
 
 ``seq%64`` is an inner block of 64 of seq, ``seq/64`` its outer part: the number behind "/" is the
 product of all the dim's blocks and must be there when it has any. Several blocks of one dim stand

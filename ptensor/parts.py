@@ -51,20 +51,25 @@ class Part:
 
         A slice that ends within a block would have elements where pads are promised to be zero.
         """
+        if self._several:
+            return None
+        layout = self.layout
         places: list[Any] = [slice(None)] * self.array.ndim
         for dim, (begin, end) in ranges.items():
             block = self.layout.block(dim)
             if begin % block or (end % block and end != self.extents[dim]):
                 return None
             places[self._outer(dim)] = slice(begin // block, -(-end // block))
+            if layout.encoding is not None:
+                layout = layout.with_encoding(layout.encoding.sliced(dim, begin, end))
         sizes = {dim: end - begin for dim, (begin, end) in ranges.items()}
-        return Part(self.array[(*places, ...)], self.layout, {**self.extents, **sizes})
+        return Part(self.array[(*places, ...)], layout, {**self.extents, **sizes})
 
     def split(self, dim: str, into: Mapping[str, int]) -> Part | None:
         """A dim as several, slowest first; blocks stay with the last, which has whole ones."""
         *_, last = into
         block = self.layout.block(dim)
-        if len(into) > 1 and into[last] % block:
+        if (len(into) > 1 and into[last] % block) or not self._free([dim]):
             return None
         at = self._outer(dim)
         shape, sizes = self.array.shape, {**into, last: -(-into[last] // block)}
@@ -76,6 +81,8 @@ class Part:
 
     def merged(self, dims: Sequence[str], into: str) -> Part | None:
         """Several dims, slowest first, as one: neighbours, of which only the last has blocks."""
+        if not self._free(dims):
+            return None
         tidy = self._ones_first(dims)
         array, axes, at = tidy.array, tidy.layout.axes, tidy._outer(dims[0])
         block = self.layout.block(dims[-1])
@@ -113,6 +120,16 @@ class Part:
         order += rest
         layout = Layout.of_axes([axes[i] for i in order], self.layout.encoding)
         return Part(self.array.transpose(order), layout, self.extents)
+
+    @property
+    def _several(self) -> bool:
+        """True when the array is the bytes of several planes."""
+        return self.layout.encoding is not None and self.layout.encoding.rest is not None
+
+    def _free(self, dims: Sequence[str]) -> bool:
+        """True when the array has axes, and no scale or zero point belongs to one of these dims."""
+        encoding = self.layout.encoding
+        return encoding is None or not (self._several or set(dims) & encoding.axes.keys())
 
     def _outer(self, dim: str) -> int:
         """The axis that steps over all blocks of a dim."""

@@ -60,7 +60,9 @@ def _completed(call: Call, views: Sequence[VTensor], fixed: Mapping[int, Layout]
     for joint in _joint_layouts(call, views, fixed):
         with suppress(LayoutError):  # it tears apart what a view splits: no layout of the operand
             yield tuple(
-                fixed[i] if i in fixed else to_base(restricted(joint, view, out), view)
+                fixed[i]
+                if i in fixed
+                else to_base(restricted(joint, view, out), view).normalized(view.dtype)
                 for i, view in enumerate(views)
             )
 

@@ -21,8 +21,8 @@ from ptensor.evaluation import (
 from ptensor.layout import Layout
 from ptensor.libraries import LIBRARIES, library
 from ptensor.views import from_base, to_base
-from vtensor.errors import ContractError, LayoutError
-from vtensor.language.tensor import VTensor
+from vtensor.errors import ContractError, DLPackError, LayoutError
+from vtensor.tensor import VTensor
 
 if TYPE_CHECKING:
     import numpy as np
@@ -131,7 +131,8 @@ class PTensor:
                 raise self.call.misuse(
                     f"layout {one} is not one of {self.role}, whose dims are {have}"
                 )
-        return Requirement(tuple(to_base(one, self.tensor) for one in layouts), file, line)
+        layouts = [to_base(one, self.tensor).normalized(self.dtype) for one in layouts]
+        return Requirement(tuple(layouts), file, line)
 
     def requirement_or_guideline(self) -> Requirement:
         """What was asked; a PTensor never required takes the library's guideline, else ANY."""
@@ -143,7 +144,8 @@ class PTensor:
             elif self.call.library in LIBRARIES:
                 answer = guideline_of(self.call, self.call.library).get(self.index, Layout.ANY)
             several = (answer,) if isinstance(answer, Layout) else tuple(answer)
-            layouts = () if any(one.is_any for one in several) else several
+            layouts = tuple(one.normalized(self.dtype) for one in several if not one.is_any)
+            layouts = layouts if len(layouts) == len(several) else ()
             self._asked = Requirement(layouts, file, line)
         return self._asked
 
@@ -194,8 +196,14 @@ class PTensor:
 
         Raises:
             ContractError: as ``data()``.
-            DLPackError: as for a VTensor.
+            DLPackError: as for a VTensor; or the layout has several planes, which are no one array.
         """
+        encoding = self.required_layout.encoding
+        if encoding is not None and encoding.rest is not None:
+            raise DLPackError(
+                f"{self.role} in {self.required_layout} is several planes, which are no one array; "
+                "export the VTensor, whose values they are"
+            )
         return export(
             self.data(), stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
         )
@@ -206,6 +214,8 @@ class PTensor:
 
     def data(self) -> np.ndarray[Any, Any]:
         """The elements in the required layout, one axis an axis of the layout; pads included.
+
+        Of several planes it is the bytes, one plane after another.
 
         Raises:
             ContractError: in partial evaluation or before the tagger; while recording, outside an

@@ -1,9 +1,10 @@
 """Moving a tensor from one layout to another: the definition, in NumPy.
 
 Every library's own transformer must agree with what stands here. A physical array has one axis per
-axis of its layout, ``layout.physical_shape(extents)``, and may have any strides. Lanes past the
-true extents are pads: what they hold in a source is never read into a result, and in a result they
-are +0.
+axis of its layout, ``layout.physical_shape(extents)``, and may have any strides; where the encoding
+has several planes, it is their bytes, one after another. Lanes past the true extents are pads: what
+they hold in a source is never read into a result, and in a result they have the value 0, which is
++0 in floats and the zero point in integers.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from ptensor.encoding import Array, convert, lossless, preserves
+from ptensor.convert import Array, convert, lossless, preserves
+from ptensor.encoding import Encoding
 from ptensor.layout import Layout
+from ptensor.planes import between, memory_shape, planes_of, recode
 from vtensor.errors import DimError, DTypeError, LayoutError
 from vtensor.language.dtype import from_numpy, numpy_dtype
 
@@ -136,7 +139,7 @@ class Transform:
 def transform(
     src: Array, source: Layout, target: Layout, extents: Extents, dtype: str = "f32"
 ) -> Array:
-    """The same tensor in another layout: a new C-contiguous array, pads +0.
+    """The same tensor in another layout: a new C-contiguous array, pads 0.
 
     Args:
         src: the tensor in ``source``; of its pads nothing reaches the result, be it NaN.
@@ -158,7 +161,8 @@ def transform(
            [[4., 0.],
             [5., 0.]]], dtype=float32)
     """
-    dst = np.empty(target.physical_shape(extents), target.stored(dtype).numpy)
+    want = target.stored(dtype)
+    dst = np.empty(memory_shape(want, target.physical_shape(extents)), want.numpy)
     transform_into(src, dst, source, target, extents, dtype)
     return dst
 
@@ -166,28 +170,35 @@ def transform(
 def transform_into(
     src: Array, dst: Array, source: Layout, target: Layout, extents: Extents, dtype: str = "f32"
 ) -> None:
-    """``transform`` into memory that is there: every byte of ``dst`` is written, pads with +0.
+    """``transform`` into memory that is there: every byte of ``dst`` is written, pads with 0.
 
     Raises:
         As ``transform``, likewise for ``dst``; LayoutError also when ``dst`` is read-only or the
         two overlap.
     """
     have, want = source.stored(dtype), target.stored(dtype)
-    _check(src, source, extents, "source", have.numpy)
-    _check(dst, target, extents, "target", want.numpy, writable=True)
+    _check(src, source, extents, "source", have)
+    _check(dst, target, extents, "target", want, writable=True)
     if np.may_share_memory(src, dst):
         raise LayoutError(f"source and target of {source} -> {target} share memory")
+    reads, writes = _planes(src, source, extents, have), _planes(dst, target, extents, want)
     if have == want:
-        _move(src, source, dst, target, extents)
+        for read, write in zip(reads, writes, strict=True):
+            _move(read, source, write, target, extents)
+    elif not (have.uniform and want.uniform):  # by index: one axis a dim
+        whole = [_logical(read, source, source.dims, extents) for read in reads]
+        plain = Layout.plain(source.dims)
+        for made, write in zip(recode(whole, have, want, source.dims), writes, strict=True):
+            _move(made, plain, write, target, extents)
     elif have.itemsize > want.itemsize:  # move the fewer bytes
         _move(convert(src, have, want), source, dst, target, extents)
     else:
         moved = np.empty(dst.shape, have.numpy)
         _move(src, source, moved, target, extents)
-        _zero(moved, target, extents)
+        _zero(moved, target, extents, have)
         dst[...] = convert(moved, have, want)
         return
-    _zero(dst, target, extents)
+    _zero(dst, target, extents, want)
 
 
 def pack(logical: Array, dims: Sequence[str], layout: Layout) -> Array:
@@ -217,6 +228,8 @@ def pack(logical: Array, dims: Sequence[str], layout: Layout) -> Array:
     if not layout.is_plain:
         return transform(logical, Layout.plain(dims), layout, extents, dtype)
     have, want = Layout.plain(dims).stored(dtype), layout.stored(dtype)
+    if not want.uniform:
+        return transform(logical, Layout.plain(dims), layout, extents, dtype)
     view = logical.transpose([dims.index(dim) for dim in layout.dims])
     return np.asarray(convert(view, have, want), order="C")
 
@@ -236,7 +249,7 @@ def unpack(
         dims: the order of the result's axes.
         extents: the true sizes of the dims.
         dtype: the tensor's own element type, which the result has; by default what is stored. An
-            encoding with a scale needs it.
+            encoding that is more than an element type needs it.
 
     Returns:
         A view of ``physical`` where its strides allow, as they do in a plain layout and no
@@ -251,21 +264,29 @@ def unpack(
     """
     _same_dims(dims, layout, len(dims))
     stored = layout.stored(dtype or from_numpy(physical.dtype))
-    if dtype is None and stored.scale != 1:
-        raise DTypeError(f"{layout} stores scaled integers: name the tensor's own element type")
-    _check(physical, layout, extents, "source", stored.numpy)
+    if dtype is None and not stored.simple:
+        raise DTypeError(
+            f"{layout} stores scaled integers or planes: name the tensor's own element type"
+        )
+    _check(physical, layout, extents, "source", stored)
+    planes = _planes(physical, layout, extents, stored)
+    logical = [_logical(plane, layout, dims, extents) for plane in planes]
+    own = Layout.plain(dims).stored(dtype or stored.dtype)
+    return recode(logical, stored, own, dims)[0]
+
+
+def _logical(physical: Array, layout: Layout, dims: Sequence[str], extents: Extents) -> Array:
+    """A plane with one axis a dim, without pads; a view where its strides allow."""
     axes = layout.axes
     order = sorted(range(len(axes)), key=lambda i: (dims.index(axes[i].dim), -layout.units[i]))
     padded = layout.padded(extents)
     whole = physical.transpose(order).reshape([padded[dim] for dim in dims])
     true: list[Any] = [slice(extents[dim]) for dim in dims]
-    logical = whole[(*true, ...)]
-    own = Layout.plain(dims).stored(dtype or stored.dtype)
-    return convert(logical, stored, own)
+    return whole[(*true, ...)]
 
 
 def zero_pads(physical: Array, layout: Layout, extents: Extents) -> None:
-    """Write 0 to every lane past the true extents, in place, touching nothing else.
+    """Give every lane past the true extents the value 0, in place, touching no other lane.
 
     Raises:
         DimError: extents and layout disagree on the dims.
@@ -276,12 +297,12 @@ def zero_pads(physical: Array, layout: Layout, extents: Extents) -> None:
     >>> array[1]
     array([1., 0., 0., 0.], dtype=float32)
     """
-    _check(physical, layout, extents, "tensor", writable=True)
-    _zero(physical, layout, extents)
+    _check(physical, layout, extents, "tensor", layout.encoding, writable=True)
+    _zero(physical, layout, extents, layout.encoding)
 
 
 def pads_are_zero(physical: Array, layout: Layout, extents: Extents) -> bool:
-    """True when every lane past the true extents is 0 (of either sign: both are harmless to a sum).
+    """True when every lane past the true extents has the value 0, of either sign: neither harms.
 
     Raises:
         DimError, LayoutError: as ``zero_pads``.
@@ -289,10 +310,13 @@ def pads_are_zero(physical: Array, layout: Layout, extents: Extents) -> bool:
     >>> pads_are_zero(np.ones((2, 4), "f4"), Layout("C4c"), {"C": 5})
     False
     """
-    _check(physical, layout, extents, "tensor")
+    _check(physical, layout, extents, "tensor", layout.encoding)
     with np.errstate(invalid="ignore"):  # a signalling NaN is not 0 either
-        zero = np.zeros((), physical.dtype)
-        return not any((physical[slab] != zero).any() for slab in pad_slabs(layout, extents))
+        return not any(
+            (plane[slab] != zeros[slab]).any()
+            for plane, zeros in _zeros(physical, layout, extents, layout.encoding)
+            for slab in pad_slabs(layout, extents)
+        )
 
 
 def _same_dims(dims: Sequence[str], layout: Layout, rank: int) -> None:
@@ -306,22 +330,64 @@ def _check(
     layout: Layout,
     extents: Extents,
     role: str,
-    dtype: np.dtype[Any] | None = None,
+    stored: Encoding | None = None,
     writable: bool = False,
 ) -> None:
     shape = layout.physical_shape(extents)
+    shape = shape if stored is None else memory_shape(stored, shape)
     if array.shape != shape:
         sizes = " ".join(f"{dim}={size}" for dim, size in extents.items())
         raise LayoutError(f"the {role} has shape {array.shape}, but {layout} of {sizes} is {shape}")
-    if dtype is not None and array.dtype != dtype:
-        raise DTypeError(f"the {role} is an array of {array.dtype}, but {layout} stores {dtype}")
+    if stored is not None and array.dtype != stored.numpy:
+        have, want = array.dtype, stored.numpy
+        raise DTypeError(f"the {role} is an array of {have}, but {layout} stores {want}")
+    if stored is not None and stored.rest is not None and not array.flags.c_contiguous:
+        raise LayoutError(f"the {role} has gaps: the planes of {layout} are one run of bytes")
     if writable and not array.flags.writeable:
         raise LayoutError(f"the {role} is read-only")
 
 
-def _zero(array: Array, layout: Layout, extents: Extents) -> None:
-    for slab in pad_slabs(layout, extents):
-        array[slab] = np.zeros((), array.dtype)  # f8e8m0 has no 0: its zero bits
+def _planes(array: Array, layout: Layout, extents: Extents, stored: Encoding | None) -> list[Array]:
+    """The planes of a physical array, each of the layout's shape."""
+    shape = layout.physical_shape(extents)
+    return [array] if stored is None else planes_of(array, stored, shape)
+
+
+def _zero(array: Array, layout: Layout, extents: Extents, stored: Encoding | None = None) -> None:
+    """Give pads the value 0, and bytes between planes, too."""
+    for plane, zeros in _zeros(array, layout, extents, stored):
+        for slab in pad_slabs(layout, extents):
+            plane[slab] = zeros[slab]
+    if stored is not None and stored.rest is not None:
+        for gap in between(array, stored, layout.num_elements(extents)):
+            gap[...] = 0
+
+
+def _zeros(
+    array: Array, layout: Layout, extents: Extents, stored: Encoding | None
+) -> Iterator[tuple[Array, Array]]:
+    """Each plane, and what stands for 0 in each of its lanes, as an array of its shape."""
+    planes = [None] if stored is None else stored.planes
+    for one, plane in zip(planes, _planes(array, layout, extents, stored), strict=True):
+        zero = np.zeros((), plane.dtype)  # f8e8m0 has no 0: its zero bits
+        if one is not None and isinstance(one.zero, tuple):
+            zero = _by_lane(one.zero, one.axis, layout, extents).astype(plane.dtype)
+        elif one is not None and one.zero:
+            zero = np.array(one.zero, plane.dtype)
+        yield plane, np.broadcast_to(zero, plane.shape)
+
+
+def _by_lane(numbers: Sequence[int], dim: str, layout: Layout, extents: Extents) -> Array:
+    """A number for each index of a dim, in the lanes of the layout; 0 past the end of the dim."""
+    along = np.zeros(layout.padded(extents)[dim], np.int64)
+    along[: len(numbers)] = numbers
+    index = np.zeros((), np.intp)
+    shape = layout.physical_shape(extents)
+    for axis, (size, unit) in enumerate(zip(shape, layout.units, strict=True)):
+        if layout.axes[axis].dim == dim:
+            digits = np.arange(size).reshape([-1 if i == axis else 1 for i in range(len(shape))])
+            index = index + digits * unit
+    return along[index]
 
 
 def pad_slabs(layout: Layout, extents: Extents) -> Iterator[tuple[slice, ...]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from ptensor.encoding import Encoding
 from ptensor.layout import Axis, Layout
 from vtensor.errors import LayoutError
 
@@ -34,7 +36,8 @@ def to_base(layout: Layout, tensor: VTensor) -> Layout:
             axes.append(Axis(owner[part], 0))
         elif block:
             raise LayoutError(f"layout {layout} of a view blocks {part}, a part of {owner[part]}")
-    return Layout.of_axes(axes, layout.encoding)
+    names = {parts[0]: dim for dim, parts in tensor.view.names.items() if len(parts) == 1}
+    return Layout.of_axes(axes, _renamed(layout, names))
 
 
 def from_base(layout: Layout, tensor: VTensor) -> Layout:
@@ -54,7 +57,22 @@ def from_base(layout: Layout, tensor: VTensor) -> Layout:
             raise LayoutError(f"layout {layout} blocks {axis.dim}, which the view splits")
         else:
             axes += [Axis(part, 0) for part in parts]
-    return Layout.of_axes(axes, layout.encoding)
+    names = {dim: parts[0] for dim, parts in tensor.view.names.items() if len(parts) == 1}
+    return Layout.of_axes(axes, _renamed(layout, names))
+
+
+def _renamed(layout: Layout, names: Mapping[str, str]) -> Encoding | None:
+    """The layout's encoding under other names.
+
+    Raises:
+        LayoutError: it has scales or zero points along a dim that the view splits.
+    """
+    if layout.encoding is None:
+        return None
+    for dim in layout.encoding.axes:
+        if dim not in names:
+            raise LayoutError(f"layout {layout} has scales along {dim}, which the view splits")
+    return layout.encoding.renamed(names)
 
 
 def produced(tensor: VTensor) -> Layout | None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
+from resolver.exactness import holds
 from resolver.extended import ExtendedGraph, OpNode, TransformNode, Value
 from vtensor.errors import UnsoundPlanError
 
@@ -28,6 +29,7 @@ def check(
     transformers: Iterable[str],
     entry_layouts: Mapping[str, Layout] | None = None,
     output_layouts: Mapping[str, Layout] | None = None,
+    tolerance: float = 0.0,
 ) -> None:
     """Prove an extended graph sound.
 
@@ -37,11 +39,13 @@ def check(
         transformers: libraries that have a transformer.
         entry_layouts, output_layouts: how inputs lie and how outputs are promised, by name;
             declared order where nothing is said.
+        tolerance: the rounding error that the plan may have; at 0 nothing in it rounds.
 
     Raises:
         UnsoundPlanError: a value is used before it is made, an edge's layouts disagree, a Transform
             changes more than the layout or has nobody to run it, an output is delivered elsewhere
-            or otherwise than promised, or the network is not the one that was given.
+            or otherwise than promised, the network is not the one that was given, or a node rounds
+            what it makes and the tolerance is 0.
     """
     _values(extended, graph)
     able = set(transformers)
@@ -57,6 +61,8 @@ def check(
         else:
             _operator(extended, node, graph, origin)
             origin.update({name: name for name in node.outputs})
+        if not tolerance:
+            _exact(node.name, [extended.values[name] for name in node.outputs])
         again = made & set(node.outputs)
         if again:
             raise UnsoundPlanError(f"{node.name}: makes {sorted(again)} a second time")
@@ -85,10 +91,21 @@ def _values(extended: ExtendedGraph, graph: Graph) -> None:
             raise UnsoundPlanError(f"{name!r}: only the network's constants are constant")
 
 
+def _exact(node: str, made: Iterable[Value]) -> None:
+    """What a node makes is stored in a type that has every value of its own."""
+    for value in made:
+        encoding = str(value.layout).partition(":")[2]
+        if encoding and not holds(encoding, value.dtype):
+            raise UnsoundPlanError(
+                f"{node}: makes {value.name} in {value.layout}, which rounds {value.dtype}, and "
+                "the session's tolerance is 0"
+            )
+
+
 def _promised(what: str, value: Value, layouts: Mapping[str, Layout] | None, name: str) -> None:
     declared = " ".join(f"{dim}/1" for dim in value.dims) or "()"
     want = str(layouts[name]) if layouts and name in layouts else declared
-    if addresses(str(value.layout), value.dims) != addresses(want, value.dims):
+    if not _alike(value, str(value.layout), want):
         raise UnsoundPlanError(f"{what}: is in {value.layout}, promised is {want}")
 
 
@@ -145,8 +162,15 @@ def _follows(graph: Graph, follower: Node, values: tuple[str, ...]) -> None:
 
 def _agree(node: str, value: Value, layout: Layout) -> None:
     have, want = str(value.layout), str(layout)
-    if have != want and addresses(have, value.dims) != addresses(want, value.dims):
+    if not _alike(value, have, want):
         raise UnsoundPlanError(f"{node}: {value.name} is in {have}, {want} is required")
+
+
+def _alike(value: Value, *layouts: str) -> bool:
+    """Both layouts put this value's elements at the same places, in the same encoding."""
+    own = f":{value.dtype}"  # the tensor's own type says nothing
+    have, want = (layout.removesuffix(own) for layout in layouts)
+    return have == want or addresses(have, value.dims) == addresses(want, value.dims)
 
 
 def _whole(

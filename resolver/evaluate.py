@@ -151,7 +151,7 @@ def _entry(
                 f"name each of its dims once"
             )
         fresh = VTensor(value.dtype, value.dims, Option(name=name))
-        fresh.produced_layout = layout
+        fresh.produced_layout = layout.normalized(value.dtype)
         state.values[name] = fresh
     for name in graph.constants:
         if name in needed:

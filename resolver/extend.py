@@ -39,7 +39,8 @@ def extend(
         passing: an edge has a Transform to this layout first, where it is another.
 
     Raises:
-        ResolutionError: an output layout does not fit its output, or there is no such output.
+        ResolutionError: an output layout does not fit its output, or rounds its values, or there is
+            no such output.
         NoInvokerError: no library can change one layout into another.
     """
     unknown = [alias for alias in output_layouts or () if alias not in resolution.outputs]
@@ -120,6 +121,11 @@ class _Inserter:
             raise ResolutionError(
                 f"output {alias!r}: layout {layout} does not hold its dims {' '.join(value.dims)}"
             )
+        if not self.evaluation.tolerance and layout.rounds(value.dtype):
+            raise ResolutionError(
+                f"output {alias!r}: layout {layout} rounds its {value.dtype}, and the session's "
+                "tolerance is 0; deliver it in its own element type"
+            )
         maker = self.makers.get(name)
         reason = Reason(alias, name, producer_op=maker.op_name if maker else "")
         return self._transform(name, layout, reason)
@@ -127,6 +133,7 @@ class _Inserter:
     def _transform(self, name: str, required: Layout, reason: Reason) -> str:
         """The value itself if it lies as required, else a Transform's of it."""
         value = self.graph.values[name]
+        required = required.normalized(value.dtype)
         if value.layout.same(required, value.dims):
             return name
         maker = self.makers.get(reason.producer)

@@ -12,15 +12,18 @@ import numpy as np
 import pytest
 
 import vtensor
+import vtensor.runtime.session as session_module
 from ptensor import PTensor, lib_tagger
 from ptensor.buffer import TensorStorage
 from ptensor.dlpack import _COPIED, _PADDED, _READ_ONLY, CPU, _Managed, array_of, export
+from ptensor.evaluation import Evaluation
 from ptensor.layout import Layout
+from resolver import extend, resolve
 from tests.libraries.bench import Bench
 from tests.libraries.scratch import scratch_registry
 from tests.test_session import Dlpack
 from vtensor import VTensor, from_array, from_dlpack
-from vtensor.errors import ContractError, DimError, DLPackError, InputError
+from vtensor.errors import ContractError, DimError, DLPackError, InputError, LayoutError
 from vtensor.language.dtype import ITEMSIZE, bits, numpy_dtype
 
 Array = np.ndarray[Any, Any]
@@ -197,6 +200,48 @@ def test_blocks_never_leak() -> None:
     plain.storage = TensorStorage.of_array(array, plain, Layout("NHWC"), False)
     np.testing.assert_array_equal(np.from_dlpack(plain), array)  # type: ignore[arg-type]
     assert from_dlpack(plain, "N C H W", copy=False).produced_layout == Layout("NHWC")
+
+
+@pytest.mark.parametrize(
+    "encoding", ["bf16+bf16", "u8(scale=0.5,zero=3)", "s8(scale=[0.5,1,0.25,1,0.25]@C)"]
+)
+def test_encodings_never_leak(encoding: str) -> None:
+    """A VTensor hands over values in its own element type, however they are stored."""
+    array = values(2, 5, 3, 1)
+    x = VTensor("f32", {"N": 2, "C": 5, "H": 3, "W": 1})
+    x.storage = TensorStorage.of_array(array, x, Layout(f"NCHW4c:{encoding}"), False)
+    capsule = x.__dlpack__(max_version=(1, 0))
+    assert _Managed(capsule).flags & _COPIED
+    np.testing.assert_array_equal(array_of(Capsule(capsule)), array)
+    np.testing.assert_array_equal(x.numpy(), array)
+    np.testing.assert_array_equal(x.slice(C=(1, 3)).numpy(), array[:, 1:3])
+    with pytest.raises(DLPackError, match="copy is due"):
+        x.__dlpack__(copy=False)
+    with pytest.raises(LayoutError):
+        x.numpy(copy=False)
+
+
+def test_planes_are_no_array(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An invoker has them as bytes, which mean nothing to another framework."""
+    monkeypatch.setattr(Evaluation, "tolerance", 0.01)
+    seen: list[Array] = []
+
+    @bench.invoker()
+    def exporting(ctx: Any, op: Any, x: Any, y: Any) -> None:
+        src, dst = PTensor(x).require("NC:bf16+bf16"), PTensor(y).require("NC")
+        if lib_tagger("toy", [src], [dst]):
+            return
+        seen.append(src.data().copy())
+        dst.data()[...] = 0
+        with pytest.raises(DLPackError, match=r"x in NC:bf16\+bf16 is several planes"):
+            src.__dlpack__()
+
+    graph = bench.graph()
+    layouts = extend(resolve(graph)).values
+    assert [str(one.layout) for one in layouts.values()] == ["NC", "NC", "NC:bf16+bf16"]
+    monkeypatch.setattr(session_module, "check", lambda *_: None)  # which has tolerance 0 still
+    bench.run()
+    assert [(one.dtype, one.nbytes) for one in seen] == [(np.uint8, 76)]
 
 
 def test_odd_memory_is_copied_or_refused() -> None:

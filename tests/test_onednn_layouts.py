@@ -169,6 +169,8 @@ def test_a_scalar_has_one_dim() -> None:
         ("NCHW", "f64", "element type f64"),
         ("NCHW", "bool", "element type bool"),
         ("NCHW:s8(scale=0.5)", "f32", "scale=0.5"),
+        ("NCHW:s8(zero=3)", "f32", "zero=3"),
+        ("NCHW:bf16+bf16", "f32", "bf16+bf16"),
     ],
 )
 def test_refuses_what_has_no_word(layout: str, dtype: str, what: str) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from libdesc.numpy.arrays import wide
-from ptensor.encoding import Encoding, convert
+from ptensor.convert import convert
+from ptensor.encoding import Encoding
 from vtensor.language.dtype import NARROW_FLOATS, from_numpy, numpy_dtype
 
 Array = np.ndarray[Any, Any]

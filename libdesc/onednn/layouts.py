@@ -66,7 +66,7 @@ def to_desc(layout: Layout, order: Order, extents: Mapping[str, int], dtype: str
 @lru_cache(maxsize=4096)
 def _to_desc(layout: Layout, order: Order, sizes: tuple[int, ...], dtype: str) -> Desc:
     encoding = layout.encoding or Encoding(dtype)
-    if encoding.dtype not in DTYPES or encoding.scale != 1:
+    if encoding.dtype not in DTYPES or not encoding.simple:
         raise LayoutNotSupported(f"oneDNN has no element type {encoding}; layout {layout}")
     if len(order) > 12:
         raise LayoutNotSupported(f"oneDNN has at most 12 dims, layout {layout} has more")

@@ -96,7 +96,13 @@ def test_elements_of_any_type_move(dtype: str) -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "source", "target"),
-    [("f32", "NCHW:s8", "NCHW:u8"), ("f32", "NCHW", "NHWC:bf16"), ("c128", "NCHW", "NHWC")],
+    [
+        ("f32", "NCHW:s8", "NCHW:u8"),
+        ("f32", "NCHW", "NHWC:bf16"),
+        ("c128", "NCHW", "NHWC"),
+        ("f32", "NCHW:bf16+bf16", "NHWC:bf16+bf16"),
+        ("f32", "NCHW:u8(zero=3)", "NCHW8c:u8(zero=3)"),
+    ],
 )
 def test_what_is_more_than_a_move_is_declined(dtype: str, source: str, target: str) -> None:
     assert chosen(dtype, source, target) != "eigen"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -10,9 +12,10 @@ from libdesc.preferences import Preferences
 from libdesc.transforms import LayoutChange, choose_library, run_transform
 from ops import Clip, Identity, MatMul, Relu, Rename, Reshape, Softmax
 from ptensor.buffer import TensorStorage
+from ptensor.error import storing_error
 from ptensor.evaluation import installed
 from ptensor.layout import Layout
-from ptensor.transform import transform
+from ptensor.transform import pads_are_zero, transform
 from tests.operators.harness import Deciding, Given, Running, check_pads, poisoned, run, storage_of
 from tests.property.strategies import values
 from vtensor.errors import NoInvokerError
@@ -20,6 +23,14 @@ from vtensor.language.operators import Follower, run_compute
 from vtensor.language.tensor import VTensor
 
 SIZES = {"N": 2, "C": 17, "H": 5, "W": 3}
+
+#: Encodings that only the definition knows.
+FORMS = [
+    "bf16+bf16",
+    "u8(scale=0.5,zero=128)",
+    f"s8(scale=[{','.join(str(0.25 + i / 64) for i in range(17))}]@C)",
+    f"u8(scale=0.5,zero=[{','.join(str(120 + i) for i in range(17))}]@C)+bf16",
+]
 
 
 def chosen(dtype: str, source: str, target: str) -> str:
@@ -56,12 +67,44 @@ def test_a_transform_on_onednn_is_one_step(source: str, target: str) -> None:
         ("c128", "NCHW", "NHWC"),  # no such element type
         ("f32", "NCHW", "NCHW:s8"),  # a quantization
         ("f32", "NCHW", "NCHW:s8(scale=0.5)"),
+        *(("f32", "NCHW", f"NCHW16c:{encoding}") for encoding in FORMS),
+        *(("f32", f"NCHW16c:{one}", f"NHWC:{one}") for one in FORMS if "zero" in one or "+" in one),
     ],
 )
 def test_the_definition_takes_what_no_library_has_a_word_for(
     dtype: str, source: str, target: str
 ) -> None:
     assert chosen(dtype, source, target) == "numpy"
+
+
+@pytest.mark.parametrize("encoding", FORMS)
+def test_the_definition_goes_to_every_encoding_and_back(encoding: str) -> None:
+    """As a step of a plan would: from storage to storage, pads included."""
+    logical = np.random.default_rng(0).normal(0, 9, tuple(SIZES.values())).astype(np.float32)
+    way = [
+        Layout("NCHW"),
+        Layout(f"NCHW16c:{encoding}"),
+        Layout(f"HWNC:{encoding}"),
+        Layout("NHWC"),
+    ]
+    x = VTensor("f32", SIZES)
+    x.storage = TensorStorage.of_array(logical, x, way[0], False)
+    for source, target in pairwise(way):
+        y = VTensor("f32", SIZES)
+        buffer = poisoned(target.nbytes(SIZES, "f32"))
+        y.storage = TensorStorage("f32", SIZES, target, buffer)
+        running = Running()
+        with installed(running):
+            run_transform("t", "numpy", x, y, LayoutChange(source, target), running)
+        assert pads_are_zero(storage_of(y).data(), target, SIZES)
+        assert np.array_equal(y.data(), transform(x.data(), source, target, SIZES))
+        x = y
+    worst = storing_error("f32", Layout(f"N:{encoding}".replace("@C", "@N")).stored("f32"))
+    back = x.data().transpose(0, 3, 1, 2)
+    inside = (logical >= worst.low) & (logical <= worst.high)
+    bound = np.maximum(worst.relative * np.abs(logical), worst.absolute)
+    assert inside.mean() > 0.8
+    assert (np.abs(back - logical)[inside] <= (bound + 2.0**-23 * np.abs(logical))[inside]).all()
 
 
 def image(layout: str) -> Given:

@@ -55,6 +55,23 @@ ENCODINGS = [
     Encoding("u8", 0.1),
     Encoding("s16", 0.1),
     Encoding("s32", 0.25),
+    Encoding("s8", zero=3),
+    Encoding("u8", 0.1, 128),
+    Encoding("s16", 0.5, -7),
+]
+
+#: Those of several planes.
+PLANES = [
+    Encoding.parse(text)
+    for text in (
+        "bf16+bf16",
+        "bf16+bf16+bf16",
+        "f16+f16",
+        "f32+f16",
+        "s8(scale=0.5)+s8(scale=0.004)",
+        "u8(scale=0.5,zero=128)+bf16",
+        "f8e5m2+s16(scale=0.001)",
+    )
 ]
 
 dtypes = st.sampled_from(sorted(ITEMSIZE))
@@ -137,10 +154,12 @@ def offsets(layout: Layout, sizes: Mapping[str, int]) -> list[int]:
     return [layout.offset(index, sizes) for index in indices(sizes)]
 
 
-def by_definition(logical: Array, over: Sequence[str], layout: Layout) -> Array:
-    """What ``pack`` must give: element by element to its offset, 0 elsewhere."""
+def by_definition(logical: Array, over: Sequence[str], layout: Layout, zero: int = 0) -> Array:
+    """What ``pack`` must give: element by element to its offset, what stands for 0 elsewhere."""
     sizes = dict(zip(over, logical.shape, strict=True))
     flat = np.zeros(layout.num_elements(sizes), logical.dtype)
+    if zero:  # f8e8m0 has no 0
+        flat[...] = zero
     flat[np.array(offsets(layout, sizes), dtype=np.intp)] = logical.reshape(-1)
     return flat.reshape(layout.physical_shape(sizes))
 

@@ -10,13 +10,26 @@ import pytest
 from hypothesis import given
 
 from libdesc.registry import registry
+from ptensor.convert import preserves
+from ptensor.encoding import Encoding
 from ptensor.layout import Layout
 from resolver import ExtendedGraph, OpNode, TransformNode, check, extend, resolve
 from resolver.check import addresses
+from resolver.exactness import holds
 from tests.libraries.bench import Bench, message
-from tests.property.strategies import LAWS, extents, indices, layouts, pairs, placed
+from tests.property.strategies import (
+    ENCODINGS,
+    LAWS,
+    PLANES,
+    extents,
+    indices,
+    layouts,
+    pairs,
+    placed,
+)
 from tests.resolver.networks import chain, declare_convolution
 from vtensor.errors import UnsoundPlanError
+from vtensor.language.dtype import ITEMSIZE
 from vtensor.language.graph import Graph
 
 Corrupt = Callable[[ExtendedGraph], object]
@@ -99,6 +112,21 @@ def other_operator(extended: ExtendedGraph) -> None:
     change(extended, "relu", op=replace(relu.op, asks=("NCHW", "NCHW")))  # type: ignore[type-var]
 
 
+def rounding_transform(extended: ExtendedGraph) -> None:
+    """A Transform to bf16, and a reader that wants it so: all layouts agree."""
+    value(extended, X4, layout=Layout("NCHW4c:bf16"))
+    conv1 = extended.nodes[node(extended, "conv1")]
+    assert isinstance(conv1, OpNode)
+    _, *others = (str(layout) for layout in conv1.variant.layouts)
+    decide(extended, "conv1", "NCHW4c:bf16", *others)
+
+
+def rounding_operator(extended: ExtendedGraph) -> None:
+    """An operator that stores its result in f16, and a Transform that reads it so."""
+    value(extended, "relu", layout=Layout("NCHW8c:f16"))
+    decide(extended, "relu", "NCHW8c", "NCHW8c:f16")
+
+
 X4, W1 = "x@0", "w1@ahead:0"
 FAULTS: dict[str, tuple[Corrupt, str]] = {
     "used before it is made": (swap, f"conv1: uses '{X4}' before anything makes it"),
@@ -119,6 +147,15 @@ FAULTS: dict[str, tuple[Corrupt, str]] = {
     "an encoding": (
         lambda e: decide(e, "relu", "NCHW8c:bf16", "NCHW8c"),
         "relu: conv1 is in NCHW8c, NCHW8c:bf16 is required",
+    ),
+    "a transform that rounds": (
+        rounding_transform,
+        f"transform:0: makes {X4} in NCHW4c:bf16, which rounds f32, and the session's tolerance "
+        "is 0",
+    ),
+    "an operator that rounds": (
+        rounding_operator,
+        "relu: makes relu in NCHW8c:f16, which rounds f32, and the session's tolerance is 0",
     ),
     "too few layouts": (
         lambda e: decide(e, "relu", "NCHW8c"),
@@ -206,6 +243,23 @@ def test_faults(sound: tuple[ExtendedGraph, Graph], fault: str) -> None:
     corrupt, text = FAULTS[fault]
     corrupt(extended)
     assert message(UnsoundPlanError, lambda: proven(extended, graph)) == text
+
+
+@pytest.mark.parametrize("corrupt", [rounding_transform, rounding_operator])
+def test_above_tolerance_0_a_plan_may_round(
+    sound: tuple[ExtendedGraph, Graph], corrupt: Corrupt
+) -> None:
+    extended, graph = sound
+    corrupt(extended)
+    check(extended, graph, ["numpy", "toy"], tolerance=0.01)
+
+
+@pytest.mark.parametrize("dtype", ITEMSIZE)
+def test_which_encoding_holds_a_type(dtype: str) -> None:
+    """The checker's trials, against the algebra of encodings."""
+    for encoding in [*ENCODINGS, *PLANES]:
+        found = holds(str(encoding), dtype)
+        assert found == preserves(Encoding(dtype), encoding), (dtype, encoding)
 
 
 def test_entry_and_output_layouts_are_promises(sound: tuple[ExtendedGraph, Graph]) -> None:

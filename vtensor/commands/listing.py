@@ -15,6 +15,7 @@ from vtensor.commands.shared import DebugOption, JsonOption, errors, print_json,
 from vtensor.errors import InputError, LibraryError, VTensorError
 from vtensor.language.dims import DimSpec
 from vtensor.language.operators import OPERATORS
+from vtensor.language.tensor import CPU
 from vtensor.report import Line
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def libs(
 
 def ops(
     name: Annotated[str, typer.Argument(help="Only this operator.", metavar="OP")] = "",
-    device: DeviceOption = "cpu",
+    device: DeviceOption = CPU,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -75,7 +76,7 @@ def dispatcher(
     library: Annotated[
         str, typer.Option(help="Also what is generated from this library's description.")
     ] = "",
-    device: DeviceOption = "cpu",
+    device: DeviceOption = CPU,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:

@@ -26,7 +26,7 @@ from vtensor.language.declaration import check_annotations, check_equal, parsed_
 from vtensor.language.dims import DimSpec
 from vtensor.language.failures import place_of, raised
 from vtensor.language.spelling import Spelling, Write, read_elsewhere
-from vtensor.language.tensor import Option, VTensor
+from vtensor.language.tensor import CPU, Option, VTensor
 from vtensor.language.traits import (
     Clamp,
     Cost,
@@ -319,7 +319,7 @@ class Context:
     """
 
     node: str = ""
-    device: str = "cpu"
+    device: str = CPU
     op: str = ""
     names: tuple[str, ...] = ()
     followers: tuple[Follower, ...] = ()

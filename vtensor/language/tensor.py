@@ -64,6 +64,10 @@ class Storage(Protocol):
         """A DLPack capsule of ``logical``; options as for ``VTensor.__dlpack__``."""
 
 
+#: The name of the device that everything runs on unless it is placed elsewhere.
+CPU = "cpu"
+
+
 @dataclass(frozen=True)
 class Option:
     """Where a VTensor comes from: the output ``index`` of ``node`` (the paper's third argument)."""
@@ -71,7 +75,7 @@ class Option:
     node: str = ""
     op: str = ""
     index: int = 0
-    device: str = "cpu"
+    device: str = CPU
     name: str = ""
 
 

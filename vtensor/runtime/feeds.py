@@ -323,7 +323,7 @@ def parse_layouts(
     for name, layout in (given or {}).items():
         if name not in known:
             raise InputError(f"{what}: no {name!r} here; there are {', '.join(known) or 'none'}")
-        parsed = Layout(layout)
+        parsed = Layout(layout).normalized(known[name].dtype)
         fits = any_too if parsed.is_any else set(parsed.dims) == set(known[name].dims)
         if not fits or parsed.encoding:
             raise InputError(

@@ -1,0 +1,232 @@
+"""Conversion from one element encoding to another, and what survives it."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ptensor.encoding import Encoding, indices, integer_range
+from ptensor.floats import FLOATS, IEEE, ODD, float_to_float, from_f64
+from vtensor.errors import DTypeError
+from vtensor.language.dtype import NARROW_INTEGERS, bits, numpy_dtype
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+#: Elements converted at once: the f64 intermediates of quantisation then stay in cache.
+_CHUNK = 1 << 17
+
+
+def steps(plane: Encoding) -> tuple[int, int]:
+    """Smallest and largest number of steps, counted from the zero point, of a uniform integer."""
+    assert isinstance(plane.zero, int)
+    low, high = integer_range(plane.dtype)
+    return low - plane.zero, high - plane.zero
+
+
+@cache
+def preserves(source: Encoding, target: Encoding) -> bool:
+    """True when ``target`` can hold every value of ``source`` as it is: widening.
+
+    Then a later rounding gives the same from either.
+
+    >>> preserves(Encoding("bf16"), Encoding("f32")), preserves(Encoding("f32"), Encoding("bf16"))
+    (True, False)
+    >>> preserves(Encoding("f16"), Encoding.parse("bf16+bf16"))
+    True
+    """
+    if source == target:
+        return True
+    if source.axes or target.axes:
+        return all(preserves(a, b) for a, b in _pairs(source, target))
+    if source.stands_alone or target.stands_alone or source.rest is not None:
+        return False
+    floats = all(plane.is_float for plane in target.planes)
+    alone = target.rest is not None and (floats or not source.is_float)  # integers have no -0
+    if alone and preserves(source, target.planes[0]):
+        return True
+    if any(plane.dtype in ODD for plane in (source, *target.planes)):
+        return target.rest is None and lossless(source, target) and _keeps_values(source, target)
+    if source.is_float:
+        return floats and _digits_fit(source, target)
+    if not floats:
+        if target.rest is not None or target.is_float:
+            return False
+        (low, high), (floor, ceiling) = steps(source), steps(target)
+        return source.scale == target.scale and floor <= low and high <= ceiling
+    is_power_of_two = math.frexp(_number(source.scale))[0] == 0.5
+    return is_power_of_two and _fits(source, target, spare=0)
+
+
+@cache
+def lossless(source: Encoding, target: Encoding) -> bool:
+    """True when converting to ``target`` and back gives every stored element bit for bit.
+
+    Besides widening, these are scaled integers in a float that is finer than a quarter of their
+    step.
+
+    >>> lossless(Encoding("s8", scale=0.1), Encoding("f32"))
+    True
+    >>> lossless(Encoding("s8", scale=0.1), Encoding("bf16"))
+    False
+    """
+    if source == target:
+        return True
+    if source.axes or target.axes:
+        return all(lossless(a, b) for a, b in _pairs(source, target))
+    if source.stands_alone or target.stands_alone or source.rest is not None:
+        return False
+    if target.rest is None and (source.dtype in ODD or target.dtype in ODD):
+        return source.itemsize == 1 and _keeps_bits(source, target)
+    if preserves(source, target):
+        return True
+    floats = all(plane.dtype in FLOATS for plane in target.planes)
+    return not source.is_float and floats and _fits(source, target, spare=2)
+
+
+def _pairs(source: Encoding, target: Encoding) -> set[tuple[Encoding, Encoding]]:
+    """The encodings of all elements, before and after, each pair once."""
+    return {(source.at(index), target.at(index)) for index in indices(source, target)}
+
+
+def _number(value: float | tuple[float, ...]) -> float:
+    assert not isinstance(value, tuple), "taken apart by index before"
+    return value
+
+
+def _elements(name: str) -> Array:
+    """Every element of a type of one byte."""
+    codes = np.arange(2 if name == "bool" else 1 << bits(name), dtype=np.uint8)
+    return codes.view(numpy_dtype(name))
+
+
+def _keeps_values(source: Encoding, target: Encoding) -> bool:
+    """Whether another type has the value of each element of a type of one byte."""
+    elements = _elements(source.dtype)
+    real = Encoding("f64")
+    there = convert(convert(elements, source, target), target, real)
+    return np.array_equal(there, convert(elements, source, real), equal_nan=True)
+
+
+def _keeps_bits(source: Encoding, target: Encoding) -> bool:
+    """Whether each element of a type of one byte comes back from another bit for bit."""
+    elements = _elements(source.dtype)
+    back = convert(convert(elements, source, target), target, source)
+    return np.array_equal(back.view(np.uint8), elements.view(np.uint8))
+
+
+def _digits(real: Encoding) -> int:
+    """Digits of a float, or of planes of floats.
+
+    A further plane adds a digit beside its own: what is left may have either sign.
+    """
+    return sum(FLOATS[plane.dtype][0] for plane in real.planes) + len(real.planes) - 1
+
+
+def _digits_fit(source: Encoding, target: Encoding) -> bool:
+    """Whether a float, or planes of floats, have every value of a float."""
+    digits, exponent = FLOATS[source.dtype]
+    wide = min(FLOATS[plane.dtype][1] for plane in target.planes)
+    if target.rest is None:
+        return digits <= _digits(target) and exponent <= wide
+    # a plane of as many exponent bits and fewer digits lacks the smallest numbers
+    return digits <= _digits(target) and exponent < wide
+
+
+def _fits(integer: Encoding, real: Encoding, spare: int) -> bool:
+    """Whether floats have digits for every integer, ``spare`` more, and range for its scale."""
+    low, high = steps(integer)
+    digits = max(high.bit_length(), (-low - 1).bit_length())  # a power of two needs one digit
+    part, power = math.frexp(_number(integer.scale))
+    step = power - 1  # 2**step <= scale < 2**(step + 1)
+    end = digits + (step if part == 0.5 else power)  # no value is above 2**end
+    for plane in real.planes:
+        room, exponent_bits = FLOATS[plane.dtype]
+        largest = 2 ** (exponent_bits - 1) - 1
+        if end > largest or step < 1 - largest:
+            return False
+        end -= room  # what the plane leaves
+    return digits + spare <= _digits(real)
+
+
+def convert(values: Array, source: Encoding, target: Encoding) -> Array:
+    """The same values in another encoding, both of one plane and alike for all elements.
+
+    Widening is exact, NaN payloads included. A float narrows to the nearest, ties to even; a NaN
+    keeps the upper bits of its payload. Integers saturate; a float becomes the nearest integer
+    step, ties to even, NaN becomes 0. To bool, whatever is not 0 is true. 64-bit integers pass
+    through f64 on their way to bf16 or through a scale or zero point. What is too large for a float
+    of a byte or less becomes its infinity, else its NaN, else (f6, f4) its largest; there NaN
+    becomes -0.
+
+    Args:
+        values: an array of ``source.numpy``, of any shape and strides.
+        source: what it is in.
+        target: what the result is in.
+
+    Returns:
+        An array of ``target.numpy`` of the same shape; ``values`` itself where nothing changes.
+
+    Raises:
+        DTypeError: one of them stands alone, or is not uniform: ``recode`` is for those.
+
+    >>> convert(np.array([0.24, 0.26, 99.0], "f4"), Encoding("f32"), Encoding("s8", scale=0.5))
+    array([  0,   1, 127], dtype=int8)
+    """
+    if source == target:
+        return values
+    if source.stands_alone or target.stands_alone:
+        raise DTypeError(f"{source} is not stored as {target}: one of them stands alone")
+    if not (source.uniform and target.uniform):
+        raise DTypeError(f"{source} to {target}: not element by element; see ptensor/planes.py")
+    flat = values.reshape(-1)
+    result = np.empty(flat.shape, target.numpy)
+    with np.errstate(all="ignore"):  # overflow to infinity and NaN to integer are defined above
+        for start in range(0, flat.size, _CHUNK):
+            part = slice(start, start + _CHUNK)
+            result[part] = _convert(flat[part], source, target)
+    return result.reshape(values.shape)
+
+
+def _convert(values: Array, source: Encoding, target: Encoding) -> Array:
+    if source.dtype == "bool":
+        values, source = values.view(np.uint8), Encoding("u8")
+    elif source.dtype in ODD:
+        values, source = values.astype(np.float32), Encoding("f32")
+    elif source.dtype in NARROW_INTEGERS:
+        values, source = values.astype(np.int8), Encoding("s8", source.scale, source.zero)
+    if target.dtype == "bool":
+        return np.asarray(values != source.zero)
+    if source.is_float:
+        return (
+            float_to_float(values, source.dtype, target.dtype)
+            if target.is_float
+            else _quantise(values.astype(np.float64), target)
+        )
+    if target.is_float:
+        if source.scale == 1 and source.zero == 0 and target.dtype in IEEE:
+            return values.astype(target.numpy)
+        return from_f64(_real(values, source), target.dtype)
+    if source.scale != target.scale or source.zero != target.zero:
+        return _quantise(_real(values, source), target)
+    (low, high), (floor, ceiling) = integer_range(source.dtype), integer_range(target.dtype)
+    return np.clip(values, max(low, floor), min(high, ceiling)).astype(target.numpy)
+
+
+def _real(values: Array, source: Encoding) -> Array:
+    """The values of integer steps, in f64."""
+    return (values.astype(np.float64) - source.zero) * source.scale
+
+
+def _quantise(values: Array, target: Encoding) -> Array:
+    """f64 to integer steps: nearest, ties to even, saturating, NaN to the zero point."""
+    low, high = integer_range(target.dtype)
+    counts = np.rint(values / target.scale)
+    counts[np.isnan(counts)] = 0
+    counts += target.zero
+    result = counts.astype(target.numpy)
+    result[counts >= high] = high  # by mask: the largest 64-bit integers are no f64
+    result[counts <= low] = low
+    return result
