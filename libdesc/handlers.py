@@ -88,9 +88,10 @@ def find_handler(description: Description, key: str) -> Handler | None:
         module = import_module(module_name, description.file)
         found = getattr(module, function)
     except (Exception, SystemExit) as error:  # whatever a module raises while it is imported
+        why = str(error).removeprefix(f"{description.file}: ")
+        why = why if isinstance(error, DescriptionError) else f"{type(error).__name__}: {why}"
         raise DescriptionError(
-            f"{description.file}: library.{key} = {text!r} does not import: "
-            f"{type(error).__name__}: {error}"
+            f"{description.file}: library.{key} = {text!r} does not import: {why}"
         ) from error
     if not callable(found):
         raise DescriptionError(f"{description.file}: library.{key} = {text!r} is no function")

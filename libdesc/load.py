@@ -54,7 +54,7 @@ def file_beside(name: str, description: Path) -> Path:
             f"{description}: {name} leads out of the description's folder, to {file}"
         )
     if not file.is_file():
-        raise DescriptionError(f"{description}: {name} names no file beside it: {file}")
+        raise DescriptionError(f"{description}: {name} names no file beside it, {file.name}")
     return file
 
 

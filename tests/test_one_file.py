@@ -55,6 +55,6 @@ def test_its_text_is_an_operator_wherever_it_lies(tmp_path: Path) -> None:
     """Under another name and in another distribution it runs on each library."""
     text = FILE.read_text(encoding="utf-8").replace(NAME, "Theirs")
     (tmp_path / "theirs.py").write_text(text, encoding="utf-8")
-    distribution(tmp_path, "[vtensor.language.operators]\ntheirs = theirs\n")
+    distribution(tmp_path, "[vtensor.operators]\ntheirs = theirs\n")
     lines = python(RUN, path=str(tmp_path)).splitlines()
     assert lines == [f"{library} NCHW8c NCHW8c" for library in ("onednn", "eigen", "numpy")]

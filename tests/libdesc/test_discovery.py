@@ -145,8 +145,8 @@ def test_entry_points(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     (tmp_path / "thirdops.py").write_text(
-        "from vtensor.language.operators import operator\n"
-        "from vtensor.language.tensor import VTensor\n"
+        "from vtensor.operators import operator\n"
+        "from vtensor.tensor import VTensor\n"
         "@operator('Third', dims={'x': '*', 'y': '*'})\n"
         "class Third:\n"
         "    def compute(self, ctx, x):\n"
@@ -158,7 +158,7 @@ def test_entry_points(tmp_path: Path) -> None:
     distribution(
         tmp_path,
         "[vtensor.libraries]\ngoodlib = thirdparty:folder\nabsent = thirdparty:nothing\n"
-        "[vtensor.language.operators]\nthird = thirdops\nmissing = no_such_module_of_theirs\n",
+        "[vtensor.operators]\nthird = thirdops\nmissing = no_such_module_of_theirs\n",
     )
     lines = python(
         RUN + "from ops import Third\nprint(Third())\n",

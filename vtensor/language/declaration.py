@@ -23,7 +23,7 @@ def parsed_dims(name: object, dims: object, parameters: Sequence[str]) -> dict[s
         DimError: a row is none.
     """
     if not isinstance(name, str) or not name.isidentifier():
-        raise GraphError(f"operator {name!r}: its name must be an identifier, such as 'HardSwish'")
+        raise GraphError(f"operator {name!r}: its name must be an identifier, such as 'Scale'")
     if not isinstance(dims, Mapping) or not all(isinstance(row, str) for row in dims.values()):
         raise GraphError(
             f"operator {name}: dims={dims!r} must be a row of names by role: {{'x': 'N C', ...}}"
