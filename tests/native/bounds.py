@@ -17,7 +17,7 @@ import numpy as np
 
 from libdesc.onednn import _onednn as dnn
 from tests.native.packing import FORMS, Array, buffers, offsets, pads, plain, random, unpack
-from vtensor.dtype import numpy_dtype
+from vtensor.language.dtype import numpy_dtype
 from vtensor.runtime import _replay
 
 Form = Callable[..., dnn.Desc]
