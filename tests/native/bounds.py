@@ -51,8 +51,8 @@ def window(what: str, src: tuple[int, ...], weights: tuple[int, ...], dst: tuple
 
 def inner_product(form: Form, dtype: str, attr: dnn.Attr) -> dnn.Primitive:
     """Of matrices, whatever the form."""
-    descs = [plain((70, 40), dtype), dnn.Desc.any((70, 40), dtype), None, plain((70, 70), dtype)]
-    return dnn.inner_product(*descs, attr)  # type: ignore[arg-type]
+    src, weights = plain((70, 40), dtype), dnn.Desc.any((70, 40), dtype)
+    return dnn.inner_product(src, weights, None, plain((70, 70), dtype), attr)
 
 
 def matmul(form: Form, dtype: str, attr: dnn.Attr) -> dnn.Primitive:
