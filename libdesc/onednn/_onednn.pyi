@@ -126,6 +126,13 @@ class Attr:
         ValueError: alg or src1.
         """
 
+    def bounds(self, high: float) -> Attr:
+        """
+        dst = min(max(result, 0), high), and NaN of NaN; nothing can follow it.
+
+        ValueError: high is negative or NaN; the chain holds a sum.
+        """
+
     @property
     def fpmath(self) -> str: ...
     def __len__(self) -> int: ...
@@ -346,6 +353,14 @@ def reduction(
     alg (of reduction_algs()) over the dims where dst has 1 and src more; arguments src, dst.
 
     ``p`` (at least 1) and ``eps`` are those of the norms.
+    """
+
+def bounds_info() -> dict[str, int]:
+    """
+    What Attr.bounds has cost so far, which is nothing on ordinary numbers.
+
+    ``searches``: results that were searched for a NaN since a flag of the processor said that there
+    may be one; ``repeats``: runs that were made again, without their bounds.
     """
 
 def cache_info() -> dict[str, int]:

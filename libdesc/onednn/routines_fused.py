@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import inf
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -17,15 +16,6 @@ from vtensor.language.traits import Clamp, Plus
 if TYPE_CHECKING:
     from libdesc.onednn._onednn import Attr, Desc, Primitive
 
-#: oneDNN's name of a function of one element and its two numbers; None adds an operand.
-Effect = tuple[str, float, float] | None
-
-#: x * min(max(x * steep, 0), 1) is x above 0, -0 below, and NaN of NaN, where oneDNN's own relu has
-#: 0; it costs the same. Of -infinity it has NaN, be that an operand's or an overflow: what makes it
-#: finite is a bound, which makes the same of NaN, or an exponential, which costs. ("linear", 1, 0)
-#: behind it would make 0 of -0, for half a percent of ResNet-50.
-RECTIFIED: Effect = ("hardswish", 2.0**127, 0.0)
-
 
 class FusingRoutine(OneDnnRoutine):
     """A product of src and weights, plus a bias, whatever of the followers it can take.
@@ -33,7 +23,8 @@ class FusingRoutine(OneDnnRoutine):
     Args:
         operands: src, weights, dst.
         follow: a bias along dst's dim ``columns``, which must come first; operands with all of
-            dst's dims, which lie as dst does; bounds of which the lower is 0.
+            dst's dims, which lie as dst does; bounds of which the lower is 0, which must come last:
+            only there are they exact.
 
     Raises:
         Decline: as OneDnnRoutine, or it cannot take a follower.
@@ -45,7 +36,8 @@ class FusingRoutine(OneDnnRoutine):
     def __init__(self, operands: Sequence[Operand], follow: Sequence[Follower]) -> None:
         self.own = tuple(operands)
         self.behind: dict[str, VTensor] = {}
-        self.effects: list[Effect] = []
+        self.added = 0
+        self.bound: float | None = None
         for follower in follow:
             self._take(follower)
         super().__init__(self.all(self.own), follow=follow)
@@ -53,22 +45,27 @@ class FusingRoutine(OneDnnRoutine):
     def _take(self, follower: Follower) -> None:
         """Add a follower to the chain."""
         does, (_, out, order) = follower.does, self.own[-1]
+        if self.bound is not None:
+            raise Decline(f"{self.family} takes nothing behind bounds")
         if isinstance(does, Plus):
             [tensor] = follower.operands
             if dict(tensor.dims) == dict(out.dims):
-                self.behind[f"post{len(self.effects)}_src1"] = tensor
-                self.effects.append(None)
+                self.behind[f"post{self.added}_src1"] = tensor
+                self.added += 1
                 return
-            dim, first = order[self.columns], not self.effects and not self.behind
+            dim, first = order[self.columns], not self.behind
             if first and dict(tensor.dims) == {dim: out.dims.get(dim)}:
                 self.behind["bias"] = tensor
                 return
         elif isinstance(does, Clamp) and does.low == 0 <= does.high:
-            # the upper bound makes -infinity of NaN, and RECTIFIED NaN of that
-            self.effects += [("clip", -inf, does.high)] if does.high < inf else []
-            self.effects.append(RECTIFIED)
+            self.bound = does.high
             return
         raise Decline(f"{self.family} does not take {info_of(follower.op).name} behind it so")
+
+    @property
+    def follows(self) -> bool:
+        """Whether anything is fused behind it."""
+        return bool(self.behind) or self.bound is not None
 
     def all(self, own: Sequence[Operand], matrix: bool = False) -> tuple[Operand, ...]:
         """The operands, those of followers as dst numbers its dims; a bias has its own dim alone.
@@ -114,7 +111,7 @@ class FusingRoutine(OneDnnRoutine):
             return make(dnnl, src, weights, named.get("bias"), dst, attr=attr)
 
         plain = self.build(own, row[:3], lambda dnnl, s, w, d: make(dnnl, s, w, None, d))
-        if not (self.behind or self.effects):
+        if not self.follows:
             return plain
         operands, dst = self.all(own, matrix), layouts_of(plain, own)[-1]
         asked = [*row[:2], dst, *(row[3:] or self._beside(dst))]
@@ -132,7 +129,11 @@ class FusingRoutine(OneDnnRoutine):
 
     def _attr(self, dnnl: ModuleType, named: Mapping[str, Desc]) -> Attr:
         attr: Attr = dnnl.Attr()
-        for place, effect in enumerate(self.effects):
-            operand = named.get(f"post{place}_src1")
-            attr = attr.binary("add", operand) if operand else attr.eltwise(*(effect or ()))
-        return attr
+        for place in range(self.added):
+            attr = attr.binary("add", named[f"post{place}_src1"])
+        return attr if self.bound is None else bounded(attr, self.bound)
+
+
+def bounded(attr: Attr, high: float) -> Attr:
+    """An attribute with the bounds 0 and ``high`` behind it."""
+    return attr.bounds(high)

@@ -71,7 +71,7 @@ class Convolution(Sliding):
         yield from super().kernels(row)
         strides, _, *pads = self.window
         dense = set(strides) == {1} and not any(map(any, pads))
-        if dense and not (self.behind or self.effects) and is_product(self.own, row):
+        if dense and not self.follows and is_product(self.own, row):
             for kind in PRODUCTS:
                 make = partial(product, kind, self.own, row)
                 yield from compiled(lambda: self.build((), (), make))  # noqa: B023  # used at once

@@ -7,6 +7,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <limits>
 #include <sstream>
 
 #include "check.h"
@@ -16,13 +17,24 @@ namespace vtensor::onednn {
 
 namespace {
 
-constexpr std::size_t kMostPostOps = 32;
+constexpr std::size_t kMostPostOps = 32, kBoundsPostOps = 2;
 constexpr std::array kComparisons{"ge", "gt", "le", "lt", "eq", "ne"};
 
 template <typename... Cases>
 struct Overloaded : Cases... {
     using Cases::operator()...;
 };
+
+// x * min(max(x * steep, 0), 1) is x from 2^-126 up, -0 below 0, and NaN of NaN, where oneDNN's own
+// relu and clip have a bound; it costs the same. Between, it is off by less than 2^-126. Of -inf it
+// makes NaN: what would make -inf finite first is a bound, which loses NaN, or an exponential,
+// which costs. The upper bound makes -inf of NaN, which so becomes NaN again.
+void append_bounds(dnnl_post_ops_t chain, float high, const std::string &what) {
+    constexpr float kSteep = 0x1p127F, kInfinity = std::numeric_limits<float>::infinity();
+    if (high < kInfinity)
+        check(dnnl_post_ops_append_eltwise(chain, dnnl_eltwise_clip, -kInfinity, high), what);
+    check(dnnl_post_ops_append_eltwise(chain, dnnl_eltwise_hardswish, kSteep, 0), what);
+}
 
 std::string bits(float value) { return std::to_string(std::bit_cast<std::uint32_t>(value)); }
 
@@ -31,7 +43,10 @@ std::string bits(float value) { return std::to_string(std::bit_cast<std::uint32_
 Attr::Attr(const std::string &fpmath) : fpmath_(fpmath) { fpmath_mode(fpmath); }
 
 Attr Attr::with(PostOp op) const {
-    if (post_ops_.size() == kMostPostOps) refuse("Attr: more than ", kMostPostOps, " followers");
+    if (bound()) refuse("Attr: nothing can follow bounds");
+    const bool is_bounds = std::holds_alternative<BoundsPostOp>(op);
+    if (post_ops_.size() + (is_bounds ? kBoundsPostOps : 1) > kMostPostOps)
+        refuse("Attr: more than ", kMostPostOps, " followers");
     Attr longer = *this;
     longer.post_ops_.push_back(std::move(op));
     return longer;
@@ -55,6 +70,26 @@ Attr Attr::binary(const std::string &alg, const Desc &src1) const {
     return with(BinaryPostOp{alg, src1});
 }
 
+// What is exact runs the primitive again, on a dst that must not matter.
+Attr Attr::bounds(double high) const {
+    const float bound = checked_float("Attr.bounds", "high", high, false);
+    if (bound < 0) refuse("Attr.bounds: high must be at least 0, not ", high);
+    if (reads_dst()) refuse("Attr.bounds: cannot follow a sum");
+    return with(BoundsPostOp{bound});
+}
+
+std::optional<float> Attr::bound() const {
+    if (post_ops_.empty()) return {};
+    const auto *bounds = std::get_if<BoundsPostOp>(&post_ops_.back());
+    return bounds == nullptr ? std::nullopt : std::optional(bounds->high);
+}
+
+Attr Attr::without_bounds() const {
+    Attr shorter = *this;
+    if (bound()) shorter.post_ops_.pop_back();
+    return shorter;
+}
+
 bool Attr::reads_dst() const {
     return std::ranges::any_of(
         post_ops_, [](const PostOp &op) { return std::holds_alternative<SumPostOp>(op); });
@@ -66,6 +101,7 @@ std::string Attr::key() const {
         [](const SumPostOp &op) { return "sum " + bits(op.scale); },
         [](const EltwisePostOp &op) { return op.alg + ' ' + bits(op.alpha) + ' ' + bits(op.beta); },
         [](const BinaryPostOp &op) { return "binary " + op.alg + ' ' + op.src1.key(); },
+        [](const BoundsPostOp &op) { return "bounds " + bits(op.high); },
     };
     for (const PostOp &op : post_ops_) {
         const std::string text = std::visit(part, op);
@@ -83,6 +119,7 @@ std::string Attr::text() const {
             out << ", " << op.alg << ' ' << op.alpha << ' ' << op.beta;
         },
         [&](const BinaryPostOp &op) { out << ", " << op.alg << ' ' << op.src1.text(); },
+        [&](const BoundsPostOp &op) { out << ", bounds " << op.high; },
     };
     for (const PostOp &op : post_ops_) std::visit(part, op);
     out << ')';
@@ -106,6 +143,7 @@ AttrHandle Attr::build() const {
             const auto alg = algorithm(binary_algorithms(), op.alg, what);
             check(dnnl_post_ops_append_binary(chain.get(), alg, op.src1.get()), what);
         },
+        [&](const BoundsPostOp &op) { append_bounds(chain.get(), op.high, what); },
     };
     for (const PostOp &op : post_ops_) std::visit(append, op);
 

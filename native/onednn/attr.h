@@ -1,6 +1,7 @@
 // native/onednn/attr.h: what follows a primitive and how exactly it computes, as a value.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -27,26 +28,35 @@ struct BinaryPostOp {
     Desc src1;
 };
 
-using PostOp = std::variant<SumPostOp, EltwisePostOp, BinaryPostOp>;
+// dst = min(max(result, 0), high), NaN of NaN; nothing follows it
+struct BoundsPostOp {
+    float high;
+};
+
+using PostOp = std::variant<SumPostOp, EltwisePostOp, BinaryPostOp, BoundsPostOp>;
 
 class Attr {
 public:
     // Throws std::invalid_argument for an unknown mode, an unknown algorithm, a number that is no
-    // float, or a chain longer than oneDNN's 32.
+    // float, a chain longer than oneDNN's 32, anything behind bounds, or bounds behind a sum.
     explicit Attr(const std::string &fpmath = "strict");
     Attr sum(double scale) const;
     Attr eltwise(const std::string &alg, double alpha, double beta) const;
     Attr binary(const std::string &alg, const Desc &src1) const;
+    Attr bounds(double high) const;
 
     const std::string &fpmath() const { return fpmath_; }
     const std::vector<PostOp> &post_ops() const { return post_ops_; }
     bool reads_dst() const;
+    // The upper one of the bounds that the chain ends in; none where it does not.
+    std::optional<float> bound() const;
+    Attr without_bounds() const;
     // Equal keys if and only if equal attributes.
     std::string key() const;
     bool operator==(const Attr &other) const { return key() == other.key(); }
     std::string text() const;
 
-    // oneDNN's own object; scratch is always the caller's.
+    // oneDNN's own object; scratch is always the caller's. Its bounds make NaN of -inf.
     AttrHandle build() const;
 
 private:

@@ -9,85 +9,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "floats.h"
+#include "places.h"
+
 namespace vtensor::onednn {
 
 namespace {
-
-// A floating-point type by its bits: a sign, then a magnitude that grows as a whole number does.
-template <typename Bits, Bits kInfinity>
-struct Float {
-    using Type = Bits;
-    static constexpr Bits kSign = static_cast<Bits>(Bits{1} << (8 * sizeof(Bits) - 1));
-    static constexpr Bits kLowest = kSign | kInfinity;
-
-    static bool is_nan(Bits bits) { return static_cast<Bits>(bits & ~kSign) > kInfinity; }
-    static std::int64_t order(Bits bits) {
-        const auto magnitude = static_cast<std::int64_t>(bits & static_cast<Bits>(~kSign));
-        return (bits & kSign) != 0 ? -magnitude : magnitude;
-    }
-};
-
-template <typename F>
-bool is_odd(typename F::Type bits) {
-    return F::is_nan(bits) || bits == F::kLowest;
-}
-
-// True where there is a NaN or -inf. In integers as wide as the elements, so that it is vectors all
-// the way.
-template <typename F>
-[[gnu::always_inline]] inline bool holds_odd(const typename F::Type *values, std::int64_t count) {
-    typename F::Type found = 0;
-#pragma omp simd reduction(| : found)
-    for (std::int64_t i = 0; i < count; ++i) {
-        const auto one = values[i];
-        found = static_cast<typename F::Type>(found | (F::is_nan(one) | (one == F::kLowest)));
-    }
-    return found != 0;
-}
-
-template <typename F>
-bool holds_odd_baseline(const typename F::Type *values, std::int64_t count) {
-    return holds_odd<F>(values, count);
-}
-
-#if defined(__x86_64__)
-template <typename F>
-[[gnu::target("avx2")]] bool holds_odd_avx2(const typename F::Type *values, std::int64_t count) {
-    return holds_odd<F>(values, count);
-}
-
-template <typename F>
-auto scanner() {
-    return __builtin_cpu_supports("avx2") ? &holds_odd_avx2<F> : &holds_odd_baseline<F>;
-}
-#else
-template <typename F>
-auto scanner() {
-    return &holds_odd_baseline<F>;
-}
-#endif
-
-// Elements that one thread looks at at a time.
-constexpr std::int64_t kBlock = 4096;
-
-// The blocks that hold a NaN or -inf, by number.
-template <typename F>
-std::vector<std::int64_t> odd_blocks(const typename F::Type *values, std::int64_t count) {
-    const auto scan = scanner<F>();
-    const std::int64_t blocks = (count + kBlock - 1) / kBlock;
-    std::vector<std::uint8_t> odd(static_cast<std::size_t>(blocks));
-    int any = 0;
-#pragma omp parallel for reduction(| : any)
-    for (std::int64_t b = 0; b < blocks; ++b) {
-        const bool here = scan(values + b * kBlock, std::min(kBlock, count - b * kBlock));
-        odd[static_cast<std::size_t>(b)] = here;
-        any |= here;
-    }
-    std::vector<std::int64_t> found;
-    for (std::int64_t b = 0; any != 0 && b < blocks; ++b)
-        if (odd[static_cast<std::size_t>(b)] != 0) found.push_back(b);
-    return found;
-}
 
 // From the place of an element in memory to its index in each dim.
 class Finder {
@@ -145,24 +72,6 @@ private:
     dnnl_dim_t inside_ = 1;
     bool unique_ = true;
 };
-
-// Where the elements of a dim lie, in elements; the place of an element is a sum over its dims.
-Ints places(const Desc &desc, int dim) {
-    Ints found;
-    for (dnnl_dim_t i = 0; i < desc.dims()[static_cast<std::size_t>(dim)]; ++i) {
-        dnnl_dim_t place = 0, index = i, inside = 1;
-        for (std::size_t b = desc.blocks().size(); b-- > 0;) {
-            const auto &[size, blocked] = desc.blocks()[b];
-            if (blocked == dim) {
-                place += index % size * inside;
-                index /= size;
-            }
-            inside *= size;
-        }
-        found.push_back(place + index * desc.strides()[static_cast<std::size_t>(dim)]);
-    }
-    return found;
-}
 
 // For each position along a spatial dim of dst, the places in src that its window sees.
 std::vector<Ints> windows(const Window &window, std::size_t d, const Ints &along, dnnl_dim_t count) {
@@ -325,11 +234,11 @@ void restore_maxima(const Window &window, const Desc &src_desc, const Desc &dst_
                     const void *src, void *dst) {
     if (src_desc.type() != dst_desc.type()) return;
     if (src_desc.type() == dnnl_f32)
-        restore<Float<std::uint32_t, 0x7f800000>>(window, src_desc, dst_desc, src, dst);
+        restore<F32>(window, src_desc, dst_desc, src, dst);
     if (src_desc.type() == dnnl_bf16)
-        restore<Float<std::uint16_t, 0x7f80>>(window, src_desc, dst_desc, src, dst);
+        restore<Bf16>(window, src_desc, dst_desc, src, dst);
     if (src_desc.type() == dnnl_f16)
-        restore<Float<std::uint16_t, 0x7c00>>(window, src_desc, dst_desc, src, dst);
+        restore<F16>(window, src_desc, dst_desc, src, dst);
 }
 
 }  // namespace vtensor::onednn

@@ -123,6 +123,10 @@ order to the primitive's result.)")
 
 The follower at position n of the chain adds the argument "postn_src1".
 ValueError: alg or src1.)")
+        .def("bounds", &Attr::bounds, "high"_a,
+             R"(dst = min(max(result, 0), high), and NaN of NaN; nothing can follow it.
+
+ValueError: high is negative or NaN; the chain holds a sum.)")
         .def_prop_ro("fpmath", &Attr::fpmath)
         .def("__len__", [](const Attr &a) { return a.post_ops().size(); })
         .def(nb::self == nb::self, nb::sig("def __eq__(self, arg: object, /) -> bool"))

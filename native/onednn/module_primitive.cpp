@@ -6,6 +6,7 @@
 #include "cache.h"
 #include "module.h"
 #include "operators.h"
+#include "rectify.h"
 
 using namespace nanobind::literals;
 
@@ -242,6 +243,20 @@ of spatial dims); an odd size. Arguments src, dst.)");
 }
 
 void bind_cache(nb::module_ &m) {
+    m.def(
+        "bounds_info",
+        [] {
+            const BoundsInfo info = bounds_info();
+            nb::dict answer;
+            answer["searches"] = info.searches;
+            answer["repeats"] = info.repeats;
+            return answer;
+        },
+        nb::sig("def bounds_info() -> dict[str, int]"),
+        R"(What Attr.bounds has cost so far, which is nothing on ordinary numbers.
+
+``searches``: results that were searched for a NaN since a flag of the processor said that there
+may be one; ``repeats``: runs that were made again, without their bounds.)");
     m.def(
         "cache_info",
         [] {

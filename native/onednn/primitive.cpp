@@ -9,6 +9,7 @@
 
 #include "cache.h"
 #include "check.h"
+#include "rectify.h"
 #include "sound.h"
 
 namespace vtensor::onednn {
@@ -91,7 +92,11 @@ std::shared_ptr<Primitive> Primitive::next_kernel() const {
 
 const vtensor_step *Primitive::retained_step() {
     std::call_once(compiled_, [this] {
-        executable_ = new Executable(pd_.get(), kernel_, threads_, arguments_, descs_, spec_.afterwards);
+        Afterwards afterwards = spec_.afterwards;
+        if (spec_.attr.bound())
+            afterwards = exact_bounds(spec_, kernel_, threads_, arguments_, descs_);
+        executable_ = new Executable(pd_.get(), kernel_, threads_, arguments_, descs_,
+                                     std::move(afterwards));
     });
     executable_->retain();
     return executable_->step();

@@ -93,7 +93,7 @@ class Affine(Trait):
 
 @dataclass(frozen=True)
 class Clamp:
-    """What a follower does: min(max(x, low), high); NaN stays NaN, and -infinity may become NaN."""
+    """What a follower does: min(max(x, low), high); NaN stays NaN."""
 
     low: float
     high: float

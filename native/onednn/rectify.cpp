@@ -1,0 +1,204 @@
+// native/onednn/rectify.cpp: what makes a primitive's bounds exact.
+#include "rectify.h"
+
+#include <oneapi/dnnl/dnnl.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cfenv>
+#include <cmath>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "cache.h"
+#include "floats.h"
+#include "names.h"
+#include "places.h"
+
+namespace vtensor::onednn {
+
+namespace {
+
+std::atomic<std::uint64_t> searches{0}, repeats{0};
+
+// The calling thread's flag "invalid", which is lowered. Kernels compute in vectors, whose flags
+// are those of MXCSR; <cfenv> would look after another unit's as well.
+int take_invalid() {
+#if defined(__x86_64__)
+    const unsigned state = _mm_getcsr();
+    if ((state & _MM_EXCEPT_INVALID) == 0) return 0;
+    _mm_setcsr(state & ~static_cast<unsigned>(_MM_EXCEPT_INVALID));
+    return 1;
+#else
+    if (std::fetestexcept(FE_INVALID) == 0) return 0;
+    std::feclearexcept(FE_INVALID);
+    return 1;
+#endif
+}
+
+// The same of the team that ran the kernel: libgomp gives a thread the same one again.
+bool team_takes_invalid() {
+    int found = 0;
+#pragma omp parallel reduction(| : found)
+    found |= take_invalid();
+    return found != 0;
+}
+
+// A number of at least 0, rounded to even, as a type has it.
+template <typename F>
+typename F::Type bits_of(float value) {
+    using Bits = typename F::Type;
+    constexpr int kExponentBits = 8 * sizeof(Bits) - 1 - F::kFraction;
+    constexpr int kBias = (1 << (kExponentBits - 1)) - 1;
+    if (std::isinf(value)) return F::kInfinity;
+    // below the least normal number all have its exponent
+    const int exponent = value == 0 ? 1 - kBias : std::max(std::ilogb(value), 1 - kBias);
+    const auto fraction = static_cast<std::int64_t>(
+        std::nearbyint(std::scalbn(static_cast<double>(value), F::kFraction - exponent)));
+    // the leading bit, where there is one, counts the exponent up by one
+    const std::int64_t below = static_cast<std::int64_t>(exponent + kBias - 1) << F::kFraction;
+    return static_cast<Bits>(std::min<std::int64_t>(below + fraction, F::kInfinity));
+}
+
+template <typename F>
+typename F::Type bounded(typename F::Type bits, typename F::Type high) {
+    if (F::is_nan(bits)) return bits;
+    return (bits & F::kSign) != 0 ? typename F::Type{0} : std::min(bits, high);
+}
+
+// Elements only: pads, and what lies between rows, stay as they are.
+template <typename F>
+void apply_bounds(const Desc &desc, void *memory, float bound) {
+    const auto high = bits_of<F>(bound);
+    auto *const values = static_cast<typename F::Type *>(memory) + desc.offset();
+    std::vector<Ints> along;
+    std::int64_t rows = 1;
+    for (int d = 0; d < desc.rank(); ++d) along.push_back(places(desc, d));
+    const Ints row = std::move(along.back());
+    along.pop_back();
+    for (const Ints &dim : along) rows *= static_cast<std::int64_t>(dim.size());
+#pragma omp parallel for
+    for (std::int64_t r = 0; r < rows; ++r) {
+        auto *start = values;
+        auto rest = static_cast<std::size_t>(r);
+        for (auto dim = along.rbegin(); dim != along.rend(); ++dim) {
+            start += (*dim)[rest % dim->size()];
+            rest /= dim->size();
+        }
+        for (const dnnl_dim_t place : row) start[place] = bounded<F>(start[place], high);
+    }
+}
+
+template <typename F>
+bool holds_odd(const Desc &desc, const void *memory) {
+    const auto count = static_cast<std::int64_t>(desc.bytes() / sizeof(typename F::Type));
+    return !odd_blocks<F>(static_cast<const typename F::Type *>(memory), count).empty();
+}
+
+struct FloatFunctions {
+    bool (*holds_odd)(const Desc &desc, const void *memory);
+    void (*apply_bounds)(const Desc &desc, void *memory, float bound);
+};
+
+template <typename F>
+constexpr FloatFunctions kFunctions{&holds_odd<F>, &apply_bounds<F>};
+
+// Null for a type without NaN.
+const FloatFunctions *functions_of(dnnl_data_type_t type) {
+    if (type == dnnl_f32) return &kFunctions<F32>;
+    if (type == dnnl_bf16) return &kFunctions<Bf16>;
+    if (type == dnnl_f16) return &kFunctions<F16>;
+    return nullptr;
+}
+
+// A primitive without its bounds, on the same memory; made at its first run, for few ever need it.
+class Unbounded {
+public:
+    // count: the number of arguments, without scratch.
+    Unbounded(const Spec &spec, std::string kernel, int threads, const std::vector<Desc> &descs,
+              std::size_t count)
+        : spec_(spec), kernel_(std::move(kernel)), threads_(threads), count_(count) {
+        spec_.attr = spec.attr.without_bounds();
+        descs_.assign(descs.begin(), descs.begin() + static_cast<std::ptrdiff_t>(count));
+    }
+    ~Unbounded() {
+        if (step_ != nullptr) step_->release(step_->context);
+    }
+    Unbounded(const Unbounded &) = delete;
+    Unbounded &operator=(const Unbounded &) = delete;
+
+    void run(void *const *slots) {
+        std::call_once(made_, [this] { make(); });
+        std::vector<void *> all(slots, slots + count_);
+        const std::unique_ptr<void, Freeing> scratch(
+            scratch_bytes_ == 0 ? nullptr : ::operator new(scratch_bytes_, kAlignment));
+        if (scratch != nullptr) all.push_back(scratch.get());
+        std::array<char, 256> error{};
+        if (step_->run(step_->context, all.data(), error.data(), error.size()) != 0)
+            throw std::runtime_error(error.data());
+    }
+
+private:
+    static constexpr std::align_val_t kAlignment{64};
+    struct Freeing {
+        void operator()(void *memory) const { ::operator delete(memory, kAlignment); }
+    };
+
+    // The same kernel if it is offered, else any that works on the same memory.
+    void make() {
+        std::shared_ptr<Primitive> found;
+        for (int rank = 0;; ++rank) {
+            const auto offered = find_or_make(spec_, rank, threads_);
+            if (offered == nullptr) break;
+            if (!std::equal(descs_.begin(), descs_.end(), offered->descs().begin())) continue;
+            if (found == nullptr || offered->kernel() == kernel_) found = offered;
+            if (found->kernel() == kernel_) break;
+        }
+        if (found == nullptr)
+            throw std::runtime_error(spec_.kind + ": no kernel without the bounds behind it");
+        scratch_bytes_ = found->scratch_bytes();
+        step_ = found->retained_step();
+    }
+
+    Spec spec_;
+    std::string kernel_;
+    int threads_;
+    std::size_t count_;
+    std::vector<Desc> descs_;
+    std::once_flag made_;
+    std::size_t scratch_bytes_ = 0;
+    const vtensor_step *step_ = nullptr;
+};
+
+}  // namespace
+
+Afterwards exact_bounds(const Spec &spec, const std::string &kernel, int threads,
+                        const std::vector<Argument> &arguments, const std::vector<Desc> &descs) {
+    const auto at = std::ranges::find(arguments, "dst", &Argument::name) - arguments.begin();
+    const auto dst = static_cast<std::size_t>(at);
+    const FloatFunctions *functions = functions_of(descs[dst].type());
+    if (functions == nullptr) return {};
+    const float bound = *spec.attr.bound();
+    const auto unbounded = std::make_shared<Unbounded>(spec, kernel, threads, descs, dst + 1);
+    return [=](const std::vector<Desc> &all, void *const *slots) {
+        // one block is searched sooner than the team is asked for its flags
+        const bool few = all[dst].bytes() <= kBlock * item_bytes(all[dst].type());
+        if (!few && !team_takes_invalid()) return;
+        if (!few) searches.fetch_add(1, std::memory_order_relaxed);
+        if (!functions->holds_odd(all[dst], slots[dst])) return;
+        repeats.fetch_add(1, std::memory_order_relaxed);
+        unbounded->run(slots);
+        functions->apply_bounds(all[dst], slots[dst], bound);
+    };
+}
+
+BoundsInfo bounds_info() { return {searches.load(), repeats.load()}; }
+
+}  // namespace vtensor::onednn
