@@ -22,7 +22,7 @@ from libdesc.registry import registry
 from optimizer.pipeline import optimise
 from optimizer.settings import Settings
 from ptensor.buffer import fresh
-from resolver import ExtendedGraph, TransformNode, check, extend, resolve
+from resolver import LoweredGraph, TransformNode, check, extend, resolve
 from resolver.explain import explain_transforms
 from vtensor import limit_isa
 from vtensor.runtime.budget import max_bytes_of
@@ -53,11 +53,11 @@ class Clock:
     threads: int
     known: dict[object, float] = field(default_factory=dict)
 
-    def seconds(self, graph: ExtendedGraph) -> float | None:
+    def seconds(self, graph: LoweredGraph) -> float | None:
         """All Transforms of a graph; None if nothing is to be timed."""
         return sum(self._one(graph, node) for node in graph.transforms()) if self.repeats else None
 
-    def _one(self, graph: ExtendedGraph, node: TransformNode) -> float:
+    def _one(self, graph: LoweredGraph, node: TransformNode) -> float:
         source, target = graph.values[node.input], graph.values[node.output]
         sizes = tuple(source.dims.items())
         key = (node.library, source.dtype, sizes, source.layout, target.layout)
@@ -65,9 +65,9 @@ class Clock:
             self.known[key] = Executor.of(self.threads).run(lambda: median(self._runs(graph, node)))
         return self.known[key]
 
-    def _runs(self, graph: ExtendedGraph, node: TransformNode) -> list[float]:
+    def _runs(self, graph: LoweredGraph, node: TransformNode) -> list[float]:
         values = {name: graph.values[name] for name in (node.input, node.output)}
-        alone = ExtendedGraph(node.name, values, [node], node.inputs, {node.output: node.output})
+        alone = LoweredGraph(node.name, values, [node], node.inputs, {node.output: node.output})
         plan = Plan(alone, {}, Workspace(Executor.of(self.threads), max_bytes_of(None)))
         memory = [fresh(value.nbytes) for value in values.values()]
         for one in memory:
@@ -86,7 +86,7 @@ def rows(
     able = [library.name for library in registry().libraries.values() if library.transforms]
     for mix in sharing:
         preferences = Preferences.of(*known[mix])
-        resolved = extend(resolve(graph, preferences=preferences), preferences=preferences)
+        resolved = extend(resolve(graph, preferences=preferences))
         for level, passes in LEVELS.items():
             found = optimise(resolved, passes, settings)
             check(found, graph, able)

@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from eval.networks import build
-from resolver.extended import OpNode
+from resolver.lowered import OpNode
 from vtensor.language.operators import info_of
 from vtensor.runtime.plan import PlanStep
 from vtensor.runtime.profile import Profile

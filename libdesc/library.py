@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from libdesc.handlers import Handler, find_handler
-from libdesc.schema import HANDLERS, Description
+from libdesc.schema import HANDLERS, Description, Rates
 from ptensor.evaluation import lib_tagger
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
@@ -51,6 +51,11 @@ class RegisteredLibrary:
     def devices(self) -> tuple[str, ...]:
         """Where its invokers may run."""
         return self.description.devices
+
+    @property
+    def rates(self) -> Rates:
+        """What one of its threads reaches, roughly."""
+        return self.description.rates
 
     def version(self) -> str:
         """What the library says of itself: its version and where it was found; may be empty."""

@@ -44,9 +44,11 @@ class Routine:
 
     Attributes:
         heavy: arithmetic outweighs the memory that it touches, as in a product of matrices.
+        reference: the library has nothing but reference code for the layouts confirmed last.
     """
 
     heavy: bool = False
+    reference: bool = False
 
     def __init__(
         self,
@@ -108,7 +110,9 @@ class InOrder(Routine):
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
         """The first reason that one of them has."""
-        return next(filter(None, (one.confirm(call, row) for one in self.routines)), None)
+        refused = next(filter(None, (one.confirm(call, row) for one in self.routines)), None)
+        self.reference = any(one.reference for one in self.routines)
+        return refused
 
     def __call__(self, *tensors: PTensor) -> None:
         """Make the calls."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,29 @@ HANDLERS = tuple(ARGUMENTS)
 
 
 @dataclass(frozen=True)
+class Rates:
+    """What one thread of a library reaches, roughly: what its kernels are estimated by.
+
+    Attributes:
+        gflops: 10^9 operations a second, in a product of f32 matrices.
+        gbytes: 10^9 bytes a second, read and written.
+        call_us: microseconds of a call that has nothing to do.
+    """
+
+    gflops: float = 20.0
+    gbytes: float = 10.0
+    call_us: float = 2.0
+
+    def ns(self, operations: int, nbytes: int) -> int:
+        """Nanoseconds for so much: what takes longer, arithmetic or memory, and the call.
+
+        >>> Rates(gflops=100, gbytes=10, call_us=1).ns(operations=100_000, nbytes=200)
+        2000
+        """
+        return round(max(operations / self.gflops, nbytes / self.gbytes) + self.call_us * 1e3)
+
+
+@dataclass(frozen=True)
 class Description:
     """A library as its file describes it; handlers are still text.
 
@@ -54,6 +78,7 @@ class Description:
         python: its transformer computes in Python.
         invokers: modules to import for its invokers.
         file: where it was read.
+        rates: how fast it is.
 
     Source: the paper, section 4.2.
     """
@@ -66,6 +91,7 @@ class Description:
     python: bool = False
     invokers: tuple[str, ...] = ()
     file: Path = Path()
+    rates: Rates = field(default_factory=Rates)
 
     @classmethod
     def read(cls, file: Path) -> Description:
@@ -85,7 +111,7 @@ class Description:
     @classmethod
     def from_table(cls, table: dict[str, Any], file: Path) -> Description:
         """Check a parsed file, key by key."""
-        _only(file, "", table, ("library", "layout_names"))
+        _only(file, "", table, ("library", "layout_names", "rates"))
         if not isinstance(table.get("library"), dict):
             raise DescriptionError(f"{file}: a table [library] is missing")
         library = table["library"]
@@ -118,7 +144,20 @@ class Description:
             library.get("python", False),
             _modules(file, library.get("invokers", [])),
             file,
+            _rates(file, table.get("rates", {})),
         )
+
+
+def _rates(file: Path, table: object) -> Rates:
+    """A table ``[rates]``; what it does not say is as for any library."""
+    known = [one.name for one in fields(Rates)]
+    if not isinstance(table, dict):
+        raise DescriptionError(f"{file}: rates = {table!r} must be a table [rates]")
+    _only(file, "rates.", table, tuple(known))
+    for key, value in table.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf:
+            raise DescriptionError(f"{file}: rates.{key} = {value!r} must be a number above 0")
+    return Rates(**table)
 
 
 def _only(file: Path, prefix: str, table: dict[str, Any], allowed: tuple[str, ...]) -> None:

@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from libdesc.preferences import Preferences
-from libdesc.registry import registry
-from optimizer.candidates import shared_variants, variants_on
+from optimizer.candidates import Candidates, other_libraries, shared_variants
 from optimizer.ilp import choose
 from optimizer.problem import Cost, Edge, Problem
 from optimizer.settings import Settings
@@ -20,8 +18,7 @@ from optimizer.solver import SolverError
 from optimizer.trim import extra, owes, trimmed
 from ptensor.evaluation import Requirement, Variant
 from ptensor.layout import Layout
-from resolver.extended import ExtendedGraph, OpNode, TransformNode
-from vtensor.language.operators import info_of
+from resolver.lowered import LoweredGraph, OpNode, TransformNode
 
 
 @dataclass(frozen=True)
@@ -81,20 +78,18 @@ class Alternative:
     failed: str = ""
 
 
-def alternatives(graph: ExtendedGraph, settings: Settings | None = None) -> Iterator[Alternative]:
+def alternatives(graph: LoweredGraph, settings: Settings | None = None) -> Iterator[Alternative]:
     """The alternative of each Transform that runs each time; sought when it is asked for.
 
     A Transform of a chain, which no level leaves, stands for no pair of ends and has none.
     """
-    origin = graph.origin
-    assert origin is not None, "a graph that extend made has an origin"
-    problem = Problem.of(origin, shared_variants(origin.resolution))
+    problem = Problem.of(graph, shared_variants(graph))
     for node in graph.transforms():
         edge = _edge(graph, problem, node)
         if edge is None:
             continue
         ends = tuple(_ends(problem, edge))
-        search = _Search(problem, edge, origin.preferences, settings or Settings())
+        search = _Search(problem, edge, settings or Settings())
         change, failed = None, ""
         try:
             change = search.cheapest(ends)
@@ -103,7 +98,7 @@ def alternatives(graph: ExtendedGraph, settings: Settings | None = None) -> Iter
         yield Alternative(node, ends, change, failed)
 
 
-def _edge(graph: ExtendedGraph, problem: Problem, node: TransformNode) -> Edge | None:
+def _edge(graph: LoweredGraph, problem: Problem, node: TransformNode) -> Edge | None:
     """What a Transform changes; None where it does not stand between a maker and a user."""
     if node.input not in problem.uses:
         return None
@@ -136,7 +131,6 @@ class _Search:
 
     problem: Problem
     edge: Edge
-    preferences: Preferences
     settings: Settings
 
     def cheapest(self, ends: tuple[End, ...]) -> Change | None:
@@ -168,23 +162,9 @@ class _Search:
         node, problem = self.problem.nodes[name], self.problem
         others = [
             variant
-            for library in self._libraries(node)
-            for variant in variants_on(problem.resolution, node, library)
+            for library in other_libraries(self.problem.graph, node)
+            for variant in Candidates(problem.graph).on(node, library)
         ]
         variants = {**problem.variants, name: (*problem.variants_of(name), *others)}
         in_order = {node: variants[node] for node in problem.nodes if node in variants}
         return replace(problem, variants=in_order) if others else None
-
-    def _libraries(self, node: OpNode) -> list[str]:
-        """Other libraries that the session allows; no call-back in place of native code."""
-        op = info_of(node.op).name
-        device = self.problem.resolution.values[node.outputs[0]].device
-        able = {invoker.library: invoker for _, invoker in registry().candidates(op, device)}
-        own = able[node.variant.library]
-        return [
-            name
-            for name, invoker in able.items()
-            if invoker is not own
-            and invoker.python <= own.python
-            and not self.preferences.refusal(node.name, op, name)
-        ]

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from libdesc.preferences import EVERY
 from libdesc.transforms import LayoutChange, choose_library
 from optimizer.edges import rewired, users
 from optimizer.settings import Settings
 from ptensor.convert import lossless, preserves
 from ptensor.evaluation import installed
 from resolver.evaluate import PartialEvaluation
-from resolver.extended import ExtendedGraph, TransformNode, Value
-from vtensor.language.tensor import VTensor
+from resolver.lowered import LoweredGraph, TransformNode, Value
 
 
-def cancel(graph: ExtendedGraph, settings: Settings) -> ExtendedGraph:  # noqa: ARG001
+def cancel(graph: LoweredGraph, settings: Settings) -> LoweredGraph:  # noqa: ARG001
     """T_BC(T_AB(v)) = T_AC(v), and v where A = C, if T_AB is exact: then nothing was lost in B.
 
     Each rewriting shortens a chain of Transforms, so it ends.
@@ -25,7 +23,7 @@ def cancel(graph: ExtendedGraph, settings: Settings) -> ExtendedGraph:  # noqa: 
     return graph
 
 
-def _chain(graph: ExtendedGraph) -> tuple[TransformNode, TransformNode] | None:
+def _chain(graph: LoweredGraph) -> tuple[TransformNode, TransformNode] | None:
     makers = {node.output: node for node in graph.nodes if isinstance(node, TransformNode)}
     for second in makers.values():
         first = makers.get(second.input)
@@ -34,14 +32,14 @@ def _chain(graph: ExtendedGraph) -> tuple[TransformNode, TransformNode] | None:
     return None
 
 
-def _exact(graph: ExtendedGraph, first: TransformNode, second: TransformNode) -> bool:
+def _exact(graph: LoweredGraph, first: TransformNode, second: TransformNode) -> bool:
     a, b, c = (graph.values[name] for name in (first.input, first.output, second.output))
     there, back = a.layout.stored(a.dtype), b.layout.stored(b.dtype)
     same = a.layout.same(c.layout, a.dims)
     return lossless(there, back) if same else preserves(there, back)
 
 
-def _shortened(graph: ExtendedGraph, first: TransformNode, second: TransformNode) -> ExtendedGraph:
+def _shortened(graph: LoweredGraph, first: TransformNode, second: TransformNode) -> LoweredGraph:
     source, target = graph.values[first.input], graph.values[second.output]
     if source.layout.same(target.layout, source.dims):
         nodes = [node for node in graph.nodes if node is not second]
@@ -52,16 +50,14 @@ def _shortened(graph: ExtendedGraph, first: TransformNode, second: TransformNode
     return replace(graph, nodes=nodes)
 
 
-def _library(graph: ExtendedGraph, source: Value, target: Value, preferred: str) -> str:
+def _library(graph: LoweredGraph, source: Value, target: Value, preferred: str) -> str:
     change = LayoutChange(source.layout, target.layout)
-    preferences = graph.origin.preferences if graph.origin else EVERY
     evaluation = PartialEvaluation()
     with installed(evaluation):
-        tensor = VTensor(source.dtype, source.dims)
-        return choose_library(tensor, change, [preferred], evaluation, preferences)
+        return choose_library(source.tensor(), change, [preferred], evaluation, graph.preferences)
 
 
-def _without(graph: ExtendedGraph) -> ExtendedGraph:
+def _without(graph: LoweredGraph) -> LoweredGraph:
     """The graph without Transforms that nobody reads."""
     reading = users(graph)
     idle = {n.output for n in graph.nodes if isinstance(n, TransformNode) and not reading[n.output]}

@@ -6,15 +6,16 @@ nothing is forced on an invoker, and reference kernels lose where the library it
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from types import MappingProxyType
 
+from libdesc.registry import registry
 from ptensor.evaluation import Variant
 from ptensor.layout import Layout
-from resolver.evaluate import Resolution
-from resolver.extended import OpNode
+from resolver.lowered import LoweredGraph, OpNode, Value
 from resolver.modes import channels_last
 from resolver.probe import Prober
 from vtensor.language.operators import info_of
@@ -24,7 +25,7 @@ Variants = dict[str, list[Variant]]
 
 
 def shared_variants(
-    resolution: Resolution, others: Mapping[str, Sequence[Variant]] = MappingProxyType({})
+    graph: LoweredGraph, others: Mapping[str, Sequence[Variant]] = MappingProxyType({})
 ) -> Variants:
     """The variants of every node, for the objective ``shared``; the resolver's is the first.
 
@@ -34,21 +35,22 @@ def shared_variants(
     Args:
         others: more variants, by node, which are admissible as they are.
     """
-    probe = _Candidates(resolution)
-    variants: Variants = {n.name: [n.variant, *others.get(n.name, ())] for n in resolution.nodes}
+    graph = graph.bare
+    probe = Candidates(graph)
+    variants: Variants = {n.name: [n.variant, *others.get(n.name, ())] for n in graph.operators}
     known: dict[frozenset[str], dict[Layout, None]] = {}
-    for node in resolution.nodes:
+    for node in graph.operators:
         for name, layout in chain.from_iterable(
             _operands(node, variant) for variant in variants[node.name]
         ):
-            value = resolution.values[name]
+            value = graph.values[name]
             if not value.constant:
                 known.setdefault(frozenset(value.dims), {})[layout] = None
     tried: set[tuple[str, Layout]] = set()
     fresh = True
     while fresh:  # a variant may bring a layout of other names: those, too, are tried, each once
         fresh = False
-        for node in resolution.nodes:
+        for node in graph.operators:
             lead = probe.lead(node)
             if lead is None:
                 continue
@@ -59,45 +61,47 @@ def shared_variants(
                     continue
                 tried.add((node.name, layout))
                 for name, made in probe.add(variants[node.name], node, layout):
-                    known.setdefault(frozenset(resolution.values[name].dims), {})[made] = None
+                    known.setdefault(frozenset(graph.values[name].dims), {})[made] = None
                     fresh = True
     return variants
 
 
-def paper_variants(resolution: Resolution) -> Variants:
+def paper_variants(graph: LoweredGraph) -> Variants:
     """The variants of element-wise nodes, for the objective ``paper``; all others are fixed.
 
     Source: the paper, section 5.2: the layouts of the inputs, unless a smaller operand cannot be
     represented in them, and NHWC and NCHW, which here are channels last and declared order.
     The resolver's own variant stays first: it is known to work.
     """
-    probe = _Candidates(resolution)
+    graph = graph.bare
+    probe = Candidates(graph)
     variants: Variants = {}
-    for node in resolution.nodes:
+    for node in graph.operators:
         lead = probe.lead(node)
         if lead is not None and info_of(node.op).elementwise:
             variants[node.name] = [node.variant]
-            for layout in [*_inherited(resolution, node, lead), *usual(lead)]:
+            for layout in [*_inherited(graph, node, lead), *usual(lead)]:
                 probe.add(variants[node.name], node, layout)
     return variants
 
 
-def variants_on(resolution: Resolution, node: OpNode, library: str) -> list[Variant]:
-    """The variants in which another library takes a node; none where it declines.
+def other_libraries(graph: LoweredGraph, node: OpNode) -> list[str]:
+    """Libraries that may take a node, and have invokers of it; no call-back instead of native code.
 
-    Tried are the layouts of ``shared_variants``, as far as the resolution itself has them.
+    Who may take it may take what is fused behind it, too.
     """
-    probe = _Candidates(resolution)
-    lead = probe.lead(node)
-    if lead is None:
-        return []
-    there = replace(node, variant=replace(node.variant, library=library))
-    values = resolution.values.values()
-    known = (value.produced_layout for value in values if value.dims.keys() == lead.dims.keys())
-    variants: list[Variant] = []
-    for layout in dict.fromkeys([*filter(None, known), *usual(lead)]):
-        probe.add(variants, there, layout)
-    return variants
+    ops = {node.name: node.op, **{one.name: one.op for one in node.followers}}
+    names = {name: info_of(op).name for name, op in ops.items()}
+    device = graph.bare.tensors[node.outputs[0]].device
+    able = {one.library: one for _, one in registry().candidates(names[node.name], device)}
+    own = able.get(node.variant.library)
+    return [
+        library
+        for library, one in able.items()
+        if one is not own
+        and (own is None or one.python <= own.python)
+        and not any(graph.preferences.refusal(name, op, library) for name, op in names.items())
+    ]
 
 
 def usual(value: VTensor) -> list[Layout]:
@@ -105,31 +109,54 @@ def usual(value: VTensor) -> list[Layout]:
     return [Layout.plain(value.dims), channels_last(value.dims)]
 
 
-def _inherited(resolution: Resolution, node: OpNode, lead: VTensor) -> Iterator[Layout]:
+def _inherited(graph: LoweredGraph, node: OpNode, lead: VTensor) -> Iterator[Layout]:
     """The layouts in which whole inputs come, where the others can be represented in them."""
-    inputs = [resolution.values[name] for name in node.inputs]
+    inputs = [graph.values[name] for name in node.inputs]
     for value in inputs:
-        layout = value.produced_layout
         whole = value.dims == lead.dims and not value.constant
-        if whole and layout is not None and all(_representable(other, layout) for other in inputs):
-            yield layout
+        if whole and all(_representable(other, value.layout) for other in inputs):
+            yield value.layout
 
 
-def _representable(value: VTensor, layout: Layout) -> bool:
+def _representable(value: Value, layout: Layout) -> bool:
     """Each extent is a multiple of the layout's block of its dim."""
-    return all(value.size(dim) % layout.block(dim) == 0 for dim in value.dims if dim in layout.dims)
+    return all(value.dims[dim] % layout.block(dim) == 0 for dim in value.dims if dim in layout.dims)
 
 
-class _Candidates:
-    """Probes nodes of one resolution."""
+class Candidates:
+    """Probes nodes of one graph, each equal question once."""
 
-    def __init__(self, resolution: Resolution) -> None:
-        self._resolution = resolution
-        self._prober = Prober(resolution)
+    def __init__(self, graph: LoweredGraph) -> None:
+        self._graph = graph.bare
+        self._values = self._graph.tensors
+        self._prober = Prober(graph)
+        self._layouts: dict[frozenset[str], dict[Layout, None]] = defaultdict(dict)
+        for value in self._graph.values.values():
+            self._layouts[frozenset(value.dims)][value.layout] = None
+
+    def on(self, node: OpNode, library: str) -> list[Variant]:
+        """The variants in which a library takes a node; none where it declines.
+
+        Tried are the layouts of ``shared_variants``, as far as the graph itself has them.
+        """
+        lead = self.lead(node)
+        if lead is None:
+            return []
+        there = replace(node, variant=replace(node.variant, library=library))
+        variants: list[Variant] = []
+        for layout in dict.fromkeys([*self._layouts[frozenset(lead.dims)], *usual(lead)]):
+            self.add(variants, there, layout)
+        return variants
+
+    def after(self, node: OpNode, library: str, given: Mapping[str, Layout]) -> Variant | None:
+        """What a library decides for a node whose inputs come in these layouts, or as they do."""
+        there = replace(node, variant=replace(node.variant, library=library))
+        layouts = [given.get(n) or self._graph.values[n].layout for n in node.inputs]
+        return self._prober.decide(there, layouts)
 
     def lead(self, node: OpNode) -> VTensor | None:
         """The operand whose layout the others follow: a whole input, or the first non-constant."""
-        values = self._resolution.values
+        values = self._values
         inputs = [values[name] for name in node.inputs if not values[name].constant]
         out = values[node.outputs[0]].dims if node.outputs else {}
         return next((v for v in inputs if v.dims == out), inputs[0] if inputs else None)
@@ -138,7 +165,7 @@ class _Candidates:
         self, node: OpNode, lead: VTensor, known: Mapping[frozenset[str], Iterable[Layout]]
     ) -> list[Layout]:
         """Layouts known of an output that is the lead under other names, in the lead's names."""
-        own = {name: self._resolution.values[name] for name in (*node.inputs, *node.outputs)}
+        own = {name: self._values[name] for name in (*node.inputs, *node.outputs)}
         layouts = {own[name].name: layout for name, layout in _operands(node, node.variant)}
         before, after = layouts[lead.name], layouts[node.outputs[0]]
         output = own[node.outputs[0]]
@@ -156,7 +183,7 @@ class _Candidates:
         """Add the variant for inputs that come in a layout, if it is another; its operands then."""
         lead = self.lead(node)
         assert lead is not None, "a node of constants alone has no lead"
-        values = [self._resolution.values[name] for name in node.inputs]
+        values = [self._values[name] for name in node.inputs]
         made = self._prober.decide(node, [_as(value, layout, lead) for value in values])
         if made is None or any(self._alike(node, made, variant) for variant in variants):
             return []
@@ -164,12 +191,14 @@ class _Candidates:
         return [
             (name, layout)
             for name, layout in _operands(node, made)
-            if not self._resolution.values[name].constant
+            if not self._values[name].constant
         ]
 
     def _alike(self, node: OpNode, one: Variant, other: Variant) -> bool:
-        """True when two variants differ at most in how constants lie."""
-        values = self._resolution.values
+        """True when two variants of a library differ at most in how constants lie."""
+        if one.library != other.library or other.apart:
+            return False
+        values = self._values
         pairs = zip(_operands(node, one), other.layouts, strict=True)
         return all(
             values[name].constant or layout.same(twin, values[name].dims)
@@ -191,6 +220,3 @@ def _as(value: VTensor, layout: Layout, lead: VTensor) -> Layout:
 def _operands(node: OpNode, variant: Variant) -> Sequence[tuple[str, Layout]]:
     names = (*node.inputs, *node.outputs)
     return list(zip(names, variant.layouts, strict=True))
-
-
-__all__ = ["Variants", "paper_variants", "shared_variants", "usual", "variants_on"]

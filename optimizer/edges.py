@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from resolver.extended import ExtendedGraph, ExtendedNode, TransformNode
+from resolver.lowered import LoweredGraph, LoweredNode, TransformNode
 
 #: A node that reads a value, or the name under which the value is delivered.
-User = ExtendedNode | str
+User = LoweredNode | str
 
 
-def users(graph: ExtendedGraph) -> dict[str, list[User]]:
+def users(graph: LoweredGraph) -> dict[str, list[User]]:
     """Of each value: the nodes that read it, once for each time, and the outputs that it is."""
     found: dict[str, list[User]] = {name: [] for name in graph.values}
     for node in graph.nodes:
@@ -22,7 +22,7 @@ def users(graph: ExtendedGraph) -> dict[str, list[User]]:
     return found
 
 
-def transforms_of(graph: ExtendedGraph) -> dict[str, list[TransformNode]]:
+def transforms_of(graph: LoweredGraph) -> dict[str, list[TransformNode]]:
     """Of each value: the Transforms that read it."""
     found: dict[str, list[TransformNode]] = {}
     for node in graph.nodes:
@@ -31,7 +31,7 @@ def transforms_of(graph: ExtendedGraph) -> dict[str, list[TransformNode]]:
     return found
 
 
-def merged(graph: ExtendedGraph, groups: Iterable[Sequence[TransformNode]]) -> ExtendedGraph:
+def merged(graph: LoweredGraph, groups: Iterable[Sequence[TransformNode]]) -> LoweredGraph:
     """Of each group of equal Transforms of one value, the first, directly after its producer."""
     first: dict[str, TransformNode] = {}  # by value: what is to stand behind its producer
     placed: dict[str, list[TransformNode]] = {}
@@ -45,7 +45,7 @@ def merged(graph: ExtendedGraph, groups: Iterable[Sequence[TransformNode]]) -> E
         renamed |= {other.output: kept.output for other in others}
         gone |= {node.name for node in group}
     made = {name for node in graph.nodes for name in node.outputs}
-    nodes: list[ExtendedNode] = [t for name in placed if name not in made for t in placed[name]]
+    nodes: list[LoweredNode] = [t for name in placed if name not in made for t in placed[name]]
     for node in graph.nodes:
         if node.name not in gone:
             nodes.append(node)
@@ -53,7 +53,7 @@ def merged(graph: ExtendedGraph, groups: Iterable[Sequence[TransformNode]]) -> E
     return rewired(replace(graph, nodes=nodes), renamed)
 
 
-def rewired(graph: ExtendedGraph, renamed: Mapping[str, str]) -> ExtendedGraph:
+def rewired(graph: LoweredGraph, renamed: Mapping[str, str]) -> LoweredGraph:
     """Every use of a value that is gone reads another instead; values that nobody makes go."""
 
     def name_of(name: str) -> str:
@@ -61,7 +61,7 @@ def rewired(graph: ExtendedGraph, renamed: Mapping[str, str]) -> ExtendedGraph:
             name = renamed[name]
         return name
 
-    nodes: list[ExtendedNode] = []
+    nodes: list[LoweredNode] = []
     for node in graph.nodes:
         if isinstance(node, TransformNode):
             nodes.append(replace(node, input=name_of(node.input)))

@@ -8,54 +8,67 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from optimizer.candidates import Variants, paper_variants, shared_variants
+from optimizer.candidates import paper_variants, shared_variants
 from optimizer.ilp import Solution, choose
 from optimizer.problem import Cost, Problem
 from optimizer.remake import remade
 from optimizer.settings import Settings
 from optimizer.share import share
 from optimizer.solver import SolverError, solver_name
-from optimizer.timed import timed_variants
-from resolver.evaluate import Resolution
-from resolver.extended import Certificate, ExtendedGraph
+from resolver.lowered import Certificate, LoweredGraph
 
 
-def reconcile(graph: ExtendedGraph, settings: Settings) -> ExtendedGraph:
+def reconcile(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
     """The variants that make the objective least; the graph as it was where that is no gain.
+
+    Each node stays on its library.
+    """
+    objective = "paper" if settings.objective == "paper" else "shared"
+    if not any(graph.transforms()):
+        return nothing_to_gain(graph, objective)
+    variants = paper_variants(graph) if objective == "paper" else shared_variants(graph)
+    return chosen_by(graph, Problem.of(graph, variants), objective, settings)
+
+
+def nothing_to_gain(graph: LoweredGraph, objective: str) -> LoweredGraph:
+    """The graph as it is: no choice could make it better."""
+    ns = 0 if objective == "time" else None
+    proved = Certificate(
+        objective, "none", "optimal", 0, 0, 0, 0, 0, 0, 0.0, ns_before=ns, ns_after=ns
+    )
+    return replace(graph, certificate=proved)
+
+
+def chosen_by(
+    graph: LoweredGraph, problem: Problem, objective: str, settings: Settings
+) -> LoweredGraph:
+    """The graph in the best choice of a problem.
 
     The certificate says what the solver proved. Where it fails, the graph stays, and that is said.
     """
-    origin = graph.origin
-    assert origin is not None, "a graph that extend made has an origin"
-    before = _moved(graph)
-    if not before.transforms and settings.clock is None:  # nothing is to be gained
-        nothing = Certificate(
-            settings.objective, "none", "optimal", 0, 0, 0, 0, 0, bound=0, gap=0.0
-        )
-        return replace(graph, certificate=nothing)
-    problem = Problem.of(origin, _variants(origin.resolution, settings), settings.clock)
+    before, measured = _moved(graph), problem.clock is not None and problem.clock.measured
     try:
-        solution = choose(problem, settings.objective, settings.solver, settings.time_limit)
+        solution = choose(problem, objective, settings.solver, settings.time_limit)
     except SolverError as error:
         name = settings.solver or solver_name()
         failed = Certificate(
-            settings.objective, name, f"failed: {error}", len(problem.variants), *before, *before
+            objective,
+            name,
+            f"failed: {error}",
+            len(problem.variants),
+            *before,
+            *before,
+            measured=measured,
         )
         return replace(graph, certificate=failed)
-    chosen = solution.chosen if _better(problem, settings.objective, solution.chosen) else {}
-    if settings.clock is not None:  # the resolver's own variants, too, say what they take
+    chosen = solution.chosen if _better(problem, objective, solution.chosen) else {}
+    if problem.margin:  # estimates do not tell apart what takes as long
+        chosen = problem.returned(chosen)
+    certificate = _certificate(problem, objective, solution, before, chosen)
+    if measured:  # the resolver's own variants, too, say what they take
         chosen = dict.fromkeys(problem.variants, 0) | chosen
     graph = remade(graph, problem, chosen) if chosen else share(graph, settings)
-    certificate = _certificate(problem, settings.objective, solution, before, chosen)
-    return replace(graph, certificate=certificate)
-
-
-def _variants(resolution: Resolution, settings: Settings) -> Variants:
-    if settings.clock is not None:
-        return timed_variants(resolution, settings.clock)
-    return (
-        paper_variants(resolution) if settings.objective == "paper" else shared_variants(resolution)
-    )
+    return replace(graph, certificate=replace(certificate, measured=measured))
 
 
 def _better(problem: Problem, objective: str, chosen: Mapping[str, int]) -> bool:
@@ -66,7 +79,7 @@ def _better(problem: Problem, objective: str, chosen: Mapping[str, int]) -> bool
     return cost(chosen) < cost({})
 
 
-def _moved(graph: ExtendedGraph) -> Cost:
+def _moved(graph: LoweredGraph) -> Cost:
     """What the Transforms that a graph has move, and how many they are."""
     pairs = [(graph.values[node.input], graph.values[node.output]) for node in graph.transforms()]
     return Cost(sum(source.nbytes + target.nbytes for source, target in pairs), len(pairs))

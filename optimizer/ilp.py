@@ -50,7 +50,7 @@ def choose(
 
     ``shared``: minimise sum of bytes[e] * z[e] over e = (value, s, t), z[e] >= every y of e; of all
     that do, sum of z. ``paper``: minimise the sum of y[s, t] with s != t over all edges. ``time``:
-    minimise sum of ns[e] * z[e] plus sum of ns[variant] * x[variant].
+    minimise sum of ns[e] * z[e] plus sum of ns[variant] * x[variant], ``Problem.charged``.
 
     Args:
         forbidden: a Transform that ``shared`` may not need: y[s, t] = 0; it is to be avoidable.
@@ -65,7 +65,8 @@ def choose(
         program = _Program(problem, {})
         return program.solve(program.differing(), cost, solver, time_limit)
     if objective == "time":
-        program = _Program(problem, {})
+        measured = problem.clock is None or problem.clock.measured
+        program = _Program(problem, {} if measured else ties(problem))
         return program.solve(program.nanoseconds(), cost, solver, time_limit)
     program = _Program(problem, ties(problem, forbidden[0] if forbidden else ""))
     return program.solve(program.transforms(forbidden), cost, solver, time_limit)
@@ -97,9 +98,9 @@ class _Program:
     def nanoseconds(self) -> Any:
         """What the open nodes take, and the Transforms that must exist."""
         kernels = (
-            (variant.ns or 0) * x
-            for node, variants in self.problem.variants.items()
-            for variant, x in zip(variants, self.x[node], strict=True)
+            self.problem.charged(node, number) * x
+            for node in self.problem.variants
+            for number, x in enumerate(self.x[node])
         )
         changes = (self.problem.ns(*edge) * self._any_of(ys) for edge, ys in self._owed().items())
         return self.pulp.lpSum([*kernels, *changes])

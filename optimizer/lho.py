@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 from optimizer.edges import merged, users
 from optimizer.settings import Settings
-from resolver.extended import ExtendedGraph, TransformNode
+from resolver.lowered import LoweredGraph, TransformNode
 
 
-def hoist(graph: ExtendedGraph, settings: Settings) -> ExtendedGraph:  # noqa: ARG001
+def hoist(graph: LoweredGraph, settings: Settings) -> LoweredGraph:  # noqa: ARG001
     """f1(T(v)), ..., fn(T(v)) = f1(u), ..., fn(u) with u = T(v), where no one else uses the branch.
 
     A branch node is one whose immediate successors (1) are all Transforms, (2) of one value of it,
@@ -21,7 +21,7 @@ def hoist(graph: ExtendedGraph, settings: Settings) -> ExtendedGraph:  # noqa: A
     return merged(graph, list(_branches(graph)))
 
 
-def _branches(graph: ExtendedGraph) -> Iterator[list[TransformNode]]:
+def _branches(graph: LoweredGraph) -> Iterator[list[TransformNode]]:
     reading = users(graph)
     branches = [(name,) for name in graph.inputs] + [node.outputs for node in graph.nodes]
     for outputs in branches:

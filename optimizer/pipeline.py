@@ -16,17 +16,18 @@ from optimizer.cancel import cancel
 from optimizer.ewo import reconcile
 from optimizer.fold import fold
 from optimizer.fuse import fuse
+from optimizer.joint import joint
 from optimizer.lho import hoist
 from optimizer.settings import Settings
 from optimizer.share import share
 from optimizer.sink import rise, sink
 from optimizer.thin import thin
-from resolver.extended import ExtendedGraph, Origin
+from resolver.lowered import LoweredGraph
 from resolver.modes import aware, held
 from vtensor.errors import InputError
 from vtensor.language.graph import Graph
 
-Pass = Callable[[ExtendedGraph, Settings], ExtendedGraph]
+Pass = Callable[[LoweredGraph, Settings], LoweredGraph]
 
 #: Every simplification that there is, by name, in the order in which they run.
 SIMPLIFICATIONS: dict[str, Callable[[Graph, Preferences], Graph]] = {
@@ -36,12 +37,11 @@ SIMPLIFICATIONS: dict[str, Callable[[Graph, Preferences], Graph]] = {
 }
 
 
-def _instead(mode: Callable[[Origin], ExtendedGraph]) -> Pass:
+def _instead(mode: Callable[[LoweredGraph], LoweredGraph]) -> Pass:
     """A pass that makes the graph anew, not as the resolver does."""
 
-    def extended(graph: ExtendedGraph, settings: Settings) -> ExtendedGraph:  # noqa: ARG001
-        assert graph.origin is not None, "a graph that extend made has an origin"
-        return mode(graph.origin)
+    def extended(graph: LoweredGraph, settings: Settings) -> LoweredGraph:  # noqa: ARG001
+        return mode(graph)
 
     return extended
 
@@ -51,6 +51,7 @@ def _instead(mode: Callable[[Origin], ExtendedGraph]) -> Pass:
 PASSES: dict[str, Pass] = {
     "lho": hoist,
     "ewo": reconcile,
+    "joint": joint,
     "share": share,
     "sink": sink,
     "rise": rise,
@@ -60,7 +61,7 @@ PASSES: dict[str, Pass] = {
 }
 
 #: The pass that goes by time where times are measured.
-MEASURED = "ewo"
+MEASURED = "joint"
 
 #: The passes of each level. The rules behind EWO find nothing where its objective is ``shared`` and
 #: its solver ended; they are for what else may be.
@@ -68,7 +69,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
     "none": (),
     "lho": ("lho",),
     "ewo": ("lho", "ewo", "lho"),
-    "all": ("fold", "thin", "fuse", "lho", "ewo", "lho", "sink", "rise", "share", "cancel"),
+    "all": ("fold", "thin", "fuse", "lho", "joint", "lho", "sink", "rise", "share", "cancel"),
 }
 
 
@@ -115,10 +116,10 @@ def simplify(
 
 
 def optimise(
-    graph: ExtendedGraph,
+    graph: LoweredGraph,
     optimize: str | Sequence[str] = "all",
     settings: Settings | None = None,
-) -> ExtendedGraph:
+) -> LoweredGraph:
     """Run the other passes of a level, in order; the graph notes their names.
 
     Raises:

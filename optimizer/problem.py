@@ -11,17 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from math import ceil
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from libdesc.transforms import LayoutChange
 from ptensor.evaluation import Variant
 from ptensor.layout import Layout
-from resolver.evaluate import Resolution
-from resolver.extended import OpNode, Origin
-from vtensor.language.tensor import VTensor
+from resolver.lowered import LoweredGraph, OpNode, Value
 
 if TYPE_CHECKING:
-    from optimizer.timed import Clock
+    from vtensor.language.tensor import VTensor
 
 #: The price of a Transform that has no time: more than any plan gains, so that a plan has one only
 #: where the resolver's own variants need it.
@@ -29,6 +28,19 @@ UNTIMED_NS = 10**9
 
 #: What may need a Transform: a value, the layout in which it is made, and the one that is wanted.
 Edge = tuple[str, Layout, Layout]
+
+
+class Clock(Protocol):
+    """What nodes and Transforms take on this machine, in nanoseconds."""
+
+    #: They are measured; else estimated.
+    measured: bool
+
+    def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
+        """Of a node in its variant; None where that is not known."""
+
+    def transform(self, value: VTensor, change: LayoutChange) -> int | None:
+        """Of a value from one layout to the other; None where that is not known."""
 
 
 class Cost(NamedTuple):
@@ -51,56 +63,58 @@ class Problem:
     """Variants, and the edges between them.
 
     Attributes:
-        resolution: whose nodes and values these are.
-        output_layouts: how outputs are delivered, as for ``extend``.
+        graph: whose nodes and values these are, without Transforms.
         variants: the variants of each open node, the resolver's first; nodes in topological order.
         clock: what the objective ``time`` takes Transforms' nanoseconds from.
+        margin: what ``time`` charges for another library than the first variant's, and for fewer
+            followers, as a part of what the first takes.
     """
 
-    resolution: Resolution
-    output_layouts: Mapping[str, Layout]
+    graph: LoweredGraph
     variants: Mapping[str, Sequence[Variant]]
     clock: Clock | None = None
+    margin: float = 0.0
     _known: dict[object, dict[Layout, Layout]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
         cls,
-        origin: Origin,
+        graph: LoweredGraph,
         variants: Mapping[str, Sequence[Variant]],
         clock: Clock | None = None,
+        margin: float = 0.0,
     ) -> Problem:
-        """The problem of a graph's origin; nodes with one variant are left out."""
+        """The problem of a graph; nodes with one variant are left out."""
         several = {name: tuple(found) for name, found in variants.items() if len(found) > 1}
-        return cls(origin.resolution, origin.output_layouts, several, clock)
+        return cls(graph.bare, several, clock, margin)
 
     @cached_property
     def nodes(self) -> dict[str, OpNode]:
         """The nodes by name."""
-        return {node.name: node for node in self.resolution.nodes}
+        return {node.name: node for node in self.graph.operators}
 
     @cached_property
     def makers(self) -> dict[str, str]:
         """The node that makes a value."""
-        return {name: node.name for node in self.resolution.nodes for name in node.outputs}
+        return {name: node.name for node in self.graph.operators for name in node.outputs}
 
     @cached_property
     def uses(self) -> dict[str, list[Use]]:
         """Who wants each value that is no constant; nobody who takes it in whatever layout."""
         found: dict[str, list[Use]] = {}
-        for node in self.resolution.nodes:
+        for node in self.graph.operators:
             for index, name in enumerate(node.inputs):
                 if not self.value(name).constant:
                     found.setdefault(name, []).append(Use(node.name, index))
-        for alias, name in self.resolution.outputs.items():
-            layout = self.output_layouts.get(alias, Layout.plain(self.value(name).dims))
+        for alias, name in self.graph.outputs.items():
+            layout = self.graph.delivery.get(alias, Layout.plain(self.value(name).dims))
             if not layout.is_any and not self.value(name).constant:
                 found.setdefault(name, []).append(Use("", 0, layout))
         return found
 
-    def value(self, name: str) -> VTensor:
+    def value(self, name: str) -> Value:
         """A value of the network."""
-        return self.resolution.values[name]
+        return self.graph.values[name]
 
     def variants_of(self, node: str) -> Sequence[Variant]:
         """All variants of a node."""
@@ -118,7 +132,7 @@ class Problem:
     def made(self, value: str, number: int) -> Layout:
         """The layout in which a value is made when its maker runs in a variant."""
         if value not in self.makers:
-            return self.same(value, self.resolution.layout(value))
+            return self.same(value, self.value(value).layout)
         node = self.nodes[self.makers[value]]
         place = len(node.inputs) + node.outputs.index(value)
         return self.same(value, self.variants_of(node.name)[number].layouts[place])
@@ -137,8 +151,14 @@ class Problem:
     def ns(self, value: str, source: Layout, target: Layout) -> int:
         """What a Transform of a value takes on this machine; ``UNTIMED_NS`` if it has no time."""
         assert self.clock is not None, "the objective time has a clock"
-        found = self.clock.transform(self.value(value), LayoutChange(source, target))
+        found = self.clock.transform(self.graph.tensors[value], LayoutChange(source, target))
         return UNTIMED_NS if found is None else found
+
+    def charged(self, node: str, number: int) -> int:
+        """What the objective ``time`` charges for an open node in a variant, in nanoseconds."""
+        first, variant = self.variants[node][0], self.variants[node][number]
+        other = variant.library != first.library or bool(variant.apart)
+        return (variant.ns or 0) + other * ceil((first.ns or 0) * self.margin)
 
     def edges(
         self, chosen: Mapping[str, int], values: Iterable[str] | None = None
@@ -177,10 +197,23 @@ class Problem:
 
     def time_cost(self, chosen: Mapping[str, int]) -> int:
         """The objective ``time``: nanoseconds of open nodes, and of Transforms as in ``shared``."""
-        kernels = (
-            variants[chosen.get(node, 0)].ns or 0 for node, variants in self.variants.items()
-        )
+        kernels = (self.charged(node, chosen.get(node, 0)) for node in self.variants)
         return sum(kernels) + sum(self.ns(*edge) for edge in self._owed(chosen))
+
+    def returned(self, chosen: Mapping[str, int]) -> dict[str, int]:
+        """A choice without what gains no time: such nodes keep the variant that they had."""
+        kept = {node: number for node, number in chosen.items() if number}
+        for name in reversed(list(kept)):
+            back = {node: number for node, number in kept.items() if node != name}
+            node = self.nodes[name]
+            around = self.uses.keys() & {*node.inputs, *node.outputs}
+            then, now = (
+                self.charged(name, one.get(name, 0))
+                + sum(self.ns(*edge) for edge in self._owed(one, around))
+                for one in (back, kept)
+            )
+            kept = back if then <= now else kept
+        return kept
 
     def objective(self, name: str) -> Callable[[Mapping[str, int]], int]:
         """A cost function by the name of what it is the objective of."""

@@ -9,7 +9,7 @@ from optimizer.solver import TIME_LIMIT
 from vtensor.errors import InputError
 
 if TYPE_CHECKING:
-    from optimizer.timed import Clock
+    from optimizer.problem import Clock
 
 #: What the integer program may minimise.
 OBJECTIVES = ("shared", "paper", "time")
@@ -21,8 +21,9 @@ class Settings:
 
     Attributes:
         objective: ``shared`` (bytes that Transforms move, identical ones once), ``paper`` (edges
-            whose ends differ) or ``time`` (nanoseconds of kernels and Transforms).
-        clock: where the nanoseconds come from.
+            whose ends differ) or ``time`` (nanoseconds of kernels and Transforms, as measured);
+            empty is the pass's own: bytes for EWO, estimated nanoseconds for the joint choice.
+        clock: where measured nanoseconds come from.
         solver: ``HiGHS`` or ``CBC``; empty is the first that is installed.
         time_limit: seconds for the solver.
 
@@ -30,13 +31,13 @@ class Settings:
         InputError: there is no such objective, or a clock is missing, or given for another one.
     """
 
-    objective: str = "shared"
+    objective: str = ""
     solver: str = ""
     time_limit: float = TIME_LIMIT
     clock: Clock | None = None
 
     def __post_init__(self) -> None:
-        if self.objective not in OBJECTIVES:
+        if self.objective not in ("", *OBJECTIVES):
             known = ", ".join(OBJECTIVES)
             raise InputError(
                 f"objective={self.objective!r} (--objective) is none; objectives are {known}"

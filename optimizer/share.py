@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from optimizer.edges import merged, transforms_of
 from optimizer.settings import Settings
-from resolver.extended import ExtendedGraph, TransformNode
+from resolver.lowered import LoweredGraph, TransformNode
 
 
-def share(graph: ExtendedGraph, settings: Settings) -> ExtendedGraph:  # noqa: ARG001
+def share(graph: LoweredGraph, settings: Settings) -> LoweredGraph:  # noqa: ARG001
     """f(T(v)), g(T(v)), h(v) = f(u), g(u), h(v) with u = T(v); constants' Transforms too.
 
     Each rewriting removes a Transform, so it ends.

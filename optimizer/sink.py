@@ -11,22 +11,22 @@ from optimizer.candidates import shared_variants
 from optimizer.problem import Problem
 from optimizer.remake import remade
 from optimizer.settings import Settings
-from resolver.extended import ExtendedGraph, OpNode
+from resolver.lowered import LoweredGraph, OpNode
 
 Fits = Callable[[Problem, OpNode, dict[str, int], int], bool]
 
 
-def sink(graph: ExtendedGraph, settings: Settings) -> ExtendedGraph:  # noqa: ARG001
+def sink(graph: LoweredGraph, settings: Settings) -> LoweredGraph:  # noqa: ARG001
     """f(T(v)) = T(f(v)), where that is cheaper: from top to bottom."""
     return _moved(graph, _takes_what_comes, downwards=True)
 
 
-def rise(graph: ExtendedGraph, settings: Settings) -> ExtendedGraph:  # noqa: ARG001
+def rise(graph: LoweredGraph, settings: Settings) -> LoweredGraph:  # noqa: ARG001
     """T(f(v, w)) = f(T(v), T(w)), where that is cheaper: from bottom to top."""
     return _moved(graph, _makes_what_is_wanted, downwards=False)
 
 
-def _moved(graph: ExtendedGraph, fits: Fits, downwards: bool) -> ExtendedGraph:
+def _moved(graph: LoweredGraph, fits: Fits, downwards: bool) -> LoweredGraph:
     """Change one node's variant after another while the cost falls.
 
     Cost is a pair of whole numbers of at least 0 that each rewriting lowers, so it ends.
@@ -34,10 +34,8 @@ def _moved(graph: ExtendedGraph, fits: Fits, downwards: bool) -> ExtendedGraph:
     settled = graph.certificate is not None and graph.certificate.settled
     if settled or not any(graph.transforms()):
         return graph
-    origin = graph.origin
-    assert origin is not None, "a graph that extend made has an origin"
-    problem = Problem.of(origin, shared_variants(origin.resolution))
-    nodes = [node for node in origin.resolution.nodes if node.name in problem.variants]
+    problem = Problem.of(graph, shared_variants(graph))
+    nodes = [node for name, node in problem.nodes.items() if name in problem.variants]
     order = nodes if downwards else nodes[::-1]
     chosen: dict[str, int] = {}
     while sum(_improved(problem, node, chosen, fits) for node in order):

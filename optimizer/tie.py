@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from optimizer.problem import Problem
-from resolver.extended import OpNode
+from resolver.lowered import OpNode
 
 #: Of a node: the node that it follows, and for each of its variants the other's.
 Tie = tuple[str, list[int]]
@@ -15,7 +15,8 @@ def ties(problem: Problem, apart: str = "") -> dict[str, Tie]:
     Let v's one input be made by u alone for v, and let each variant of the one be in the layout of
     just one variant of the other. If on u's and on v's output all layouts have the same bytes, v's
     no more than u's, then a choice with a Transform between the two is no cheaper than the same
-    with v in u's layout: that saves the Transform, and costs at most one of v's output.
+    with v in u's layout: that saves the Transform, and costs at most one of v's output. Where time
+    is minimised, v takes as long in each of its variants, and a Transform as long as its bytes.
 
     Nodes that make or read the value ``apart`` follow nobody: not each of its Transforms may be.
     """
@@ -41,6 +42,8 @@ def _tie(problem: Problem, node: OpNode) -> Tie | None:
     numbers = range(len(problem.variants[node.name]))
     wanted = [problem.wanted(value, use, number) for number in numbers]
     if len(set(made)) < len(made) or len(set(wanted)) < len(wanted) or set(made) != set(wanted):
+        return None
+    if problem.clock and len({problem.charged(node.name, number) for number in numbers}) > 1:
         return None
     before, after = _sizes(problem, value), _sizes(problem, node.outputs[0])
     if len(before) > 1 or len(after) > 1 or max(after) > max(before):

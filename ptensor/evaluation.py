@@ -90,6 +90,9 @@ class Variant:
         measured: they were measured on this machine; else estimated.
         error: what it adds to the error of a result, relative to the largest element.
         followers: names of the nodes behind the node that it runs too, in order.
+        reference: the library has nothing but reference code for it.
+        apart: where nodes behind the node run by themselves: the variants of the node and of each
+            of those, in order. ``layouts`` and ``ns`` are then of all of them together.
     """
 
     library: str
@@ -101,6 +104,8 @@ class Variant:
     measured: bool = False
     error: float = 0.0
     followers: tuple[str, ...] = ()
+    reference: bool = False
+    apart: tuple[Variant, ...] = ()
 
 
 class Step(Protocol):
@@ -116,6 +121,10 @@ class Routine(Protocol):
     @property
     def heavy(self) -> bool:
         """Arithmetic outweighs the memory that it touches."""
+
+    @property
+    def reference(self) -> bool:
+        """The library has nothing but reference code for the layouts confirmed last."""
 
     def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
         """The layouts that the library would like, by operand index."""
@@ -367,7 +376,9 @@ def lib_tagger(
             raise Decline(reason)
         call.tagged = True
         return call.partial
-    call.variant = Variant(name, _resolve(call), _requirements(call))
+    layouts = _resolve(call)
+    reference = call.routine is not None and call.routine.reference
+    call.variant = Variant(name, layouts, _requirements(call), reference=reference)
     call.tagged = True
     call.evaluation.decided(call)
     return True

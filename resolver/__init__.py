@@ -1,15 +1,14 @@
 """The dynamic layout resolver: partial evaluation, Transform insertion, the soundness check."""
 
 from resolver.check import check
-from resolver.evaluate import Resolution, resolve
+from resolver.evaluate import resolve
 from resolver.extend import extend
-from resolver.extended import ExtendedGraph, OpNode, Reason, TransformNode, Value
+from resolver.lowered import LoweredGraph, OpNode, Reason, TransformNode, Value
 
 __all__ = [
-    "ExtendedGraph",
+    "LoweredGraph",
     "OpNode",
     "Reason",
-    "Resolution",
     "TransformNode",
     "Value",
     "check",

@@ -13,7 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from resolver.exactness import holds
-from resolver.extended import ExtendedGraph, OpNode, TransformNode, Value
+from resolver.lowered import LoweredGraph, OpNode, TransformNode, Value
 from vtensor.errors import UnsoundPlanError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ Parts = list[tuple[str, int]]
 
 
 def check(
-    extended: ExtendedGraph,
+    extended: LoweredGraph,
     graph: Graph,
     transformers: Iterable[str],
     entry_layouts: Mapping[str, Layout] | None = None,
@@ -75,7 +75,7 @@ def check(
             _promised(f"output {alias}", extended.values[name], output_layouts, alias)
 
 
-def _values(extended: ExtendedGraph, graph: Graph) -> None:
+def _values(extended: LoweredGraph, graph: Graph) -> None:
     """Every name that is used has a value; the network's own are as the network has them."""
     used = {name for node in extended.nodes for name in (*node.inputs, *node.outputs)}
     changed = {node.output for node in extended.nodes if isinstance(node, TransformNode)}
@@ -115,7 +115,7 @@ def _known(node: str, names: Iterable[str], made: set[str]) -> None:
             raise UnsoundPlanError(f"{node}: uses {name!r} before anything makes it")
 
 
-def _transform(extended: ExtendedGraph, node: TransformNode, able: set[str]) -> None:
+def _transform(extended: LoweredGraph, node: TransformNode, able: set[str]) -> None:
     source, target = extended.values[node.input], extended.values[node.output]
     if dict(source.dims) != dict(target.dims) or source.dtype != target.dtype:
         raise UnsoundPlanError(f"{node.name}: changes more than the layout of {source.name}")
@@ -128,7 +128,7 @@ def _transform(extended: ExtendedGraph, node: TransformNode, able: set[str]) -> 
 
 
 def _operator(
-    extended: ExtendedGraph, node: OpNode, graph: Graph, origin: Mapping[str, str]
+    extended: LoweredGraph, node: OpNode, graph: Graph, origin: Mapping[str, str]
 ) -> None:
     given = graph.nodes.get(node.name)
     if given is None or given.op is not node.op:
@@ -173,9 +173,7 @@ def _alike(value: Value, *layouts: str) -> bool:
     return have == want or addresses(have, value.dims) == addresses(want, value.dims)
 
 
-def _whole(
-    extended: ExtendedGraph, graph: Graph, origin: Mapping[str, str], made: set[str]
-) -> None:
+def _whole(extended: LoweredGraph, graph: Graph, origin: Mapping[str, str], made: set[str]) -> None:
     if tuple(extended.inputs) != tuple(graph.inputs):
         raise UnsoundPlanError("the plan has other inputs than the network")
     if extended.outputs.keys() != graph.outputs.keys():

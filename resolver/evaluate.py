@@ -18,7 +18,7 @@ from libdesc.registry import registry
 from ptensor.buffer import TensorStorage
 from ptensor.evaluation import Call, Evaluation, Mode, Step, installed
 from ptensor.layout import Layout
-from resolver.extended import OpNode, split
+from resolver.lowered import LoweredGraph, OpNode, Value, split
 from vtensor.errors import ContractError, NoInvokerError, ResolutionError
 from vtensor.language.operators import Context, info_of, run_compute
 from vtensor.language.tensor import Option, VTensor
@@ -53,33 +53,18 @@ class PartialEvaluation(Evaluation):
 
 
 @dataclass
-class Resolution:
-    """Every value with its produced layout, every node with its variant, topologically ordered.
+class _Resolving:
+    """What is known so far: values with their produced layouts, and nodes with their variants."""
 
-    ``merged`` are nodes that are not there, each with the node that does their work, and ``passes``
-    the simplifications that took them away.
-    """
-
-    name: str
     values: dict[str, VTensor] = field(default_factory=dict)
     nodes: list[OpNode] = field(default_factory=list)
-    inputs: tuple[str, ...] = ()
-    outputs: dict[str, str] = field(default_factory=dict)
-    merged: dict[str, str] = field(default_factory=dict)
-    passes: tuple[str, ...] = ()
-
-    def layout(self, value: str) -> Layout:
-        """The layout in which a value is produced."""
-        layout = self.values[value].produced_layout
-        assert layout is not None, "the resolver gives every value a layout"
-        return layout
 
 
 def resolve(
     graph: Graph,
     entry_layouts: Mapping[str, Layout] | None = None,
     preferences: Preferences = EVERY,
-) -> Resolution:
+) -> LoweredGraph:
     """Resolve a sealed graph.
 
     The library that takes a node takes with it as many as it can of those that are offered behind
@@ -91,7 +76,7 @@ def resolve(
         preferences: which libraries may take which nodes, and their order.
 
     Returns:
-        The layout that each value is produced in and that each node requires.
+        The layout that each value is produced in and that each node requires; no Transforms yet.
 
     Raises:
         InputError: a node is pinned that is not there, or to a library without its operator.
@@ -105,23 +90,30 @@ def resolve(
     preferences.check_nodes(graph)
     _resolutions += 1
     needed, order = _order(graph)
-    state = Resolution(
-        graph.name,
-        inputs=tuple(graph.inputs),
-        outputs=dict(graph.outputs),
-        merged=dict(graph.merged),
-        passes=graph.passes,
-    )
+    state = _Resolving()
     _entry(graph, state, entry_layouts or {}, needed)
-    fused: set[str] = set()
+    fused: dict[str, str] = {}
     with installed(PartialEvaluation()):
         for node in order:
             if node.name not in fused:
                 made = _decided(state, node, preferences, graph.offers.get(node.name, ()))
                 state.nodes.append(made)
-                fused.update(follower.name for follower in made.followers)
-                state.merged.update(dict.fromkeys((f.name for f in made.followers), node.name))
-    return state
+                fused |= dict.fromkeys(made.variant.followers, node.name)
+    return LoweredGraph(
+        graph.name,
+        values={name: Value.of(tensor) for name, tensor in state.values.items()},
+        nodes=state.nodes,
+        inputs=tuple(graph.inputs),
+        outputs=graph.outputs,
+        merged={**graph.merged, **fused},
+        passes=graph.passes,
+        constants={
+            name: tensor.storage
+            for name, tensor in state.values.items()
+            if isinstance(tensor.storage, TensorStorage)
+        },
+        preferences=preferences,
+    )
 
 
 def _order(graph: Graph) -> tuple[set[str], list[Node]]:
@@ -135,7 +127,7 @@ def _order(graph: Graph) -> tuple[set[str], list[Node]]:
 
 
 def _entry(
-    graph: Graph, state: Resolution, entry_layouts: Mapping[str, Layout], needed: set[str]
+    graph: Graph, state: _Resolving, entry_layouts: Mapping[str, Layout], needed: set[str]
 ) -> None:
     """Give inputs and constants their produced layouts (Algorithm 1, line 1)."""
     unknown = [name for name in entry_layouts if name not in graph.inputs]
@@ -162,7 +154,7 @@ def _entry(
             state.values[name] = fresh
 
 
-def _operands(state: Resolution, names: Sequence[str]) -> list[VTensor]:
+def _operands(state: _Resolving, names: Sequence[str]) -> list[VTensor]:
     """A node's inputs, each a VTensor of its own: a value given twice is two operands."""
     operands: list[VTensor] = []
     for name in names:
@@ -178,7 +170,7 @@ def _operands(state: Resolution, names: Sequence[str]) -> list[VTensor]:
 
 
 def _decided(
-    state: Resolution, node: Node, preferences: Preferences, offered: Sequence[Node]
+    state: _Resolving, node: Node, preferences: Preferences, offered: Sequence[Node]
 ) -> OpNode:
     """A node with as much behind it as its library takes; its values are spread."""
     made, values = _partially(state, node, preferences)
@@ -197,7 +189,7 @@ def _decided(
 
 
 def _taken_along(
-    state: Resolution,
+    state: _Resolving,
     values: Iterable[VTensor],
     preferences: Preferences,
     offered: Sequence[Node],
@@ -237,7 +229,7 @@ def _allows(preferences: Preferences, node: Node, library: str) -> bool:
 
 
 def _partially(
-    state: Resolution, node: Node, preferences: Preferences, behind: Sequence[Node] = ()
+    state: _Resolving, node: Node, preferences: Preferences, behind: Sequence[Node] = ()
 ) -> tuple[OpNode, tuple[VTensor, ...]]:
     """Evaluate one node, and what is fused behind it, up to its tagger; what it makes, too."""
     names, outputs = list(node.inputs), node.outputs

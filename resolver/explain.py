@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ptensor.evaluation import Requirement
-from resolver.extended import ExtendedGraph, ExtendedNode, OpNode, TransformNode
+from resolver.lowered import LoweredGraph, LoweredNode, OpNode, TransformNode
 from vtensor.errors import GraphError
 
 
-def explain_transforms(graph: ExtendedGraph) -> list[dict[str, Any]]:
+def explain_transforms(graph: LoweredGraph) -> list[dict[str, Any]]:
     """The Transforms that run each time, the largest first.
 
     ``share`` is the part of all bytes that the run's nodes read and write, pads included.
@@ -23,13 +23,13 @@ def explain_transforms(graph: ExtendedGraph) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: -int(row["bytes"]))
 
 
-def bytes_of_a_run(graph: ExtendedGraph) -> int:
+def bytes_of_a_run(graph: LoweredGraph) -> int:
     """What all nodes that run each time read and write, in bytes, pads included."""
     ahead = {node.name for node in graph.ahead()}
     return sum(_moved(graph, node) for node in graph.nodes if node.name not in ahead)
 
 
-def explain_node(graph: ExtendedGraph, name: str) -> dict[str, Any]:
+def explain_node(graph: LoweredGraph, name: str) -> dict[str, Any]:
     """One node: its library and layouts, what each operand had to be, and who declined it and why.
 
     Args:
@@ -48,7 +48,7 @@ def explain_node(graph: ExtendedGraph, name: str) -> dict[str, Any]:
     raise GraphError(f"{graph.name} has no node {name!r}; its nodes are {names}")
 
 
-def explain_nodes(graph: ExtendedGraph) -> list[dict[str, Any]]:
+def explain_nodes(graph: LoweredGraph) -> list[dict[str, Any]]:
     """Every node, as ``explain_node`` has it, in the graph's order."""
     total = bytes_of_a_run(graph)
     makers = {name: node.name for node in graph.nodes for name in node.outputs}
@@ -60,7 +60,7 @@ def explain_nodes(graph: ExtendedGraph) -> list[dict[str, Any]]:
     ]
 
 
-def refusals(graph: ExtendedGraph) -> list[dict[str, Any]]:
+def refusals(graph: LoweredGraph) -> list[dict[str, Any]]:
     """Each reason for which a library declined, with the nodes: the most frequent first."""
     nodes: dict[tuple[str, str, str], list[str]] = {}
     for node in graph.nodes:
@@ -75,11 +75,11 @@ def refusals(graph: ExtendedGraph) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: -len(row["nodes"]))
 
 
-def _moved(graph: ExtendedGraph, node: ExtendedNode) -> int:
+def _moved(graph: LoweredGraph, node: LoweredNode) -> int:
     return sum(graph.values[name].nbytes for name in (*node.inputs, *node.outputs))
 
 
-def _transform(graph: ExtendedGraph, node: TransformNode, total: int) -> dict[str, Any]:
+def _transform(graph: LoweredGraph, node: TransformNode, total: int) -> dict[str, Any]:
     source, target, reason = graph.values[node.input], graph.values[node.output], node.reason
     moved = _moved(graph, node)
     return {
@@ -110,7 +110,7 @@ def _transform(graph: ExtendedGraph, node: TransformNode, total: int) -> dict[st
     }
 
 
-def _operator(graph: ExtendedGraph, node: OpNode, makers: Mapping[str, str]) -> dict[str, Any]:
+def _operator(graph: LoweredGraph, node: OpNode, makers: Mapping[str, str]) -> dict[str, Any]:
     variant = node.variant
     names = (*node.inputs, *node.outputs)
     return {
@@ -120,6 +120,7 @@ def _operator(graph: ExtendedGraph, node: OpNode, makers: Mapping[str, str]) -> 
         "merged": [one for one, into in graph.merged.items() if into == node.name],
         "kernel": variant.kernel or None,
         "ns": variant.ns,
+        "measured": variant.measured,
         "operands": [
             {
                 "role": role,

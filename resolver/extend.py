@@ -8,89 +8,72 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
-from libdesc.preferences import EVERY, Preferences
 from libdesc.transforms import LayoutChange, choose_library
 from ptensor.evaluation import installed
 from ptensor.layout import Layout
-from resolver.evaluate import PartialEvaluation, Resolution
-from resolver.extended import ExtendedGraph, OpNode, Origin, Reason, TransformNode, Value
+from resolver.evaluate import PartialEvaluation
+from resolver.lowered import LoweredGraph, LoweredNode, OpNode, Reason, TransformNode, Value
 from vtensor.errors import ResolutionError
-from vtensor.language.tensor import VTensor
 
 #: In which layout a value passes from its maker (None: an input, a constant) to a node; None is as
 #: it lies.
-Passing = Callable[[OpNode | None, OpNode, VTensor], Layout | None]
+Passing = Callable[[OpNode | None, OpNode, Value], Layout | None]
+
+#: A Transform that exists already: why, and what it changes.
+Known = tuple[Reason, LayoutChange]
 
 
 def extend(
-    resolution: Resolution,
+    graph: LoweredGraph,
     output_layouts: Mapping[str, Layout] | None = None,
-    preferences: Preferences = EVERY,
     passing: Passing = lambda *_: None,
-) -> ExtendedGraph:
-    """Make the extended graph of a resolution: one Transform an edge that needs one.
+    known: Mapping[Known, str] = MappingProxyType({}),
+) -> LoweredGraph:
+    """Put a Transform on each edge that needs one.
 
     Args:
-        resolution: what the resolver decided.
-        output_layouts: how outputs are delivered, by name; declared order where nothing is said, as
-            their producers leave them where ANY is.
-        preferences: which libraries may run Transforms, and their order.
+        graph: what the resolver decided; it has no Transforms.
+        output_layouts: how outputs are delivered, by name, where the graph does not say it yet.
         passing: an edge has a Transform to this layout first, where it is another.
+        known: libraries that are known to run Transforms.
 
     Raises:
         ResolutionError: an output layout does not fit its output, or rounds its values, or there is
             no such output.
         NoInvokerError: no library can change one layout into another.
     """
-    unknown = [alias for alias in output_layouts or () if alias not in resolution.outputs]
+    delivery = graph.delivery if output_layouts is None else output_layouts
+    unknown = [alias for alias in delivery if alias not in graph.outputs]
     if unknown:
-        known = ", ".join(resolution.outputs)
-        raise ResolutionError(
-            f"output layouts are given for {', '.join(unknown)}; outputs are {known}"
-        )
-    graph = ExtendedGraph(
-        resolution.name,
-        inputs=resolution.inputs,
-        outputs=dict(resolution.outputs),
-        merged=resolution.merged,
-        passes=resolution.passes,
-        origin=Origin(resolution, dict(output_layouts or {}), preferences),
-    )
-    for value in resolution.values.values():
-        layout = resolution.layout(value.name)
-        graph.values[value.name] = Value(
-            value.name, value.dtype, value.dims, layout, value.constant
-        )
-    makers = {name: node for node in resolution.nodes for name in node.outputs}
-    insert = _Inserter(graph, resolution, makers, preferences, passing)
+        text = f"output layouts are given for {', '.join(unknown)}"
+        raise ResolutionError(f"{text}; outputs are {', '.join(graph.outputs)}")
+    insert = _Inserter(graph, passing, known)
     with installed(insert.evaluation):
-        for node in resolution.nodes:
+        for node in graph.operators:
             inputs = tuple(insert.input(node, index) for index in range(len(node.inputs)))
-            graph.nodes.append(replace(node, inputs=inputs))
-        for alias, name in resolution.outputs.items():
-            layout = (output_layouts or {}).get(alias, Layout.plain(graph.values[name].dims))
-            graph.outputs[alias] = insert.output(alias, name, layout)
-    return graph
+            insert.nodes.append(replace(node, inputs=inputs))
+        outputs = {
+            alias: insert.output(alias, name, delivery.get(alias))
+            for alias, name in graph.outputs.items()
+        }
+    return replace(
+        graph, values=insert.values, nodes=insert.nodes, outputs=outputs, delivery=delivery
+    )
 
 
 class _Inserter:
-    """Adds Transforms to a graph that is being made."""
+    """Collects the nodes and values of a graph that is being extended."""
 
-    def __init__(
-        self,
-        graph: ExtendedGraph,
-        resolution: Resolution,
-        makers: Mapping[str, OpNode],
-        preferences: Preferences,
-        passing: Passing,
-    ) -> None:
+    def __init__(self, graph: LoweredGraph, passing: Passing, known: Mapping[Known, str]) -> None:
         self.graph = graph
-        self.resolution = resolution
-        self.makers = makers
-        self.preferences = preferences
         self.passing = passing
-        self.taken = {*resolution.values, *(node.name for node in resolution.nodes)}
+        self.known = known
+        self.values = dict(graph.values)
+        self.nodes: list[LoweredNode] = []
+        self.makers = {name: node for node in graph.operators for name in node.outputs}
+        self.taken = {*graph.values, *(node.name for node in graph.nodes)}
         self.evaluation = PartialEvaluation()
         self.counts: Counter[str] = Counter()
 
@@ -107,14 +90,15 @@ class _Inserter:
             maker.op_name if maker else "",
             node.variant.requirements[index],
         )
-        passed = self.passing(maker, node, self.resolution.values[name])
+        passed = self.passing(maker, node, self.values[name])
         if passed is not None:
             name = self._transform(name, passed, reason)
         return self._transform(name, required, reason)
 
-    def output(self, alias: str, name: str, layout: Layout) -> str:
+    def output(self, alias: str, name: str, layout: Layout | None) -> str:
         """The value that is delivered under a name."""
-        value = self.graph.values[name]
+        value = self.values[name]
+        layout = layout or Layout.plain(value.dims)
         if layout.is_any:
             return name
         if set(layout.dims) != value.dims.keys():
@@ -132,24 +116,23 @@ class _Inserter:
 
     def _transform(self, name: str, required: Layout, reason: Reason) -> str:
         """The value itself if it lies as required, else a Transform's of it."""
-        value = self.graph.values[name]
+        value = self.values[name]
         required = required.normalized(value.dtype)
         if value.layout.same(required, value.dims):
             return name
-        maker = self.makers.get(reason.producer)
-        preferred = [reason.library, maker.variant.library if maker else ""]
         change = LayoutChange(value.layout, required)
-        library = choose_library(
-            self.resolution.values[reason.producer],
-            change,
-            filter(None, preferred),
-            self.evaluation,
-            self.preferences,
-        )
+        library = self.known.get((reason, change)) or self._library(change, reason)
         node, target = self._names(value)
-        self.graph.values[target] = Value(target, value.dtype, value.dims, required, value.constant)
-        self.graph.nodes.append(TransformNode(node, value.name, target, library, reason))
+        self.values[target] = replace(value, name=target, layout=required)
+        self.nodes.append(TransformNode(node, value.name, target, library, reason))
         return target
+
+    def _library(self, change: LayoutChange, reason: Reason) -> str:
+        """Who runs a Transform: the consumer's library, the producer's, or another that can."""
+        maker = self.makers.get(reason.producer)
+        preferred = filter(None, [reason.library, maker.variant.library if maker else ""])
+        tensor = self.graph.tensors[reason.producer]
+        return choose_library(tensor, change, preferred, self.evaluation, self.graph.preferences)
 
     def _names(self, value: Value) -> tuple[str, str]:
         """Names of a new Transform and its output; a model may use such names itself."""

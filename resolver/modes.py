@@ -1,4 +1,4 @@
-"""What the resolver is compared with: two ways of extending a resolution that are not its own.
+"""What the resolver is compared with: two ways of extending a graph that are not its own.
 
 Nodes stay on the libraries that the resolver chose; each decides again for how its inputs come now.
 """
@@ -8,19 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ptensor.layout import Layout
-from resolver.evaluate import Resolution
+from resolver.change import revised
 from resolver.extend import Passing, extend
-from resolver.extended import ExtendedGraph, OpNode, Origin
+from resolver.lowered import LoweredGraph, OpNode, Value
 from resolver.probe import Prober
-from resolver.revise import revised
 from vtensor.language.operators import info_of
-from vtensor.language.tensor import VTensor
 
 #: The dim that the paper's NHWC has last.
 CHANNELS = "C"
 
 
-def aware(origin: Origin) -> ExtendedGraph:
+def aware(graph: LoweredGraph) -> LoweredGraph:
     """Layout-aware operators: each takes what comes, and converts inside itself what it must.
 
     From one library to another a value passes with channels last, converted behind its producer
@@ -32,12 +30,10 @@ def aware(origin: Origin) -> ExtendedGraph:
 
     Source: the paper, sections 2.1 and 2.2, Fig. 1.
     """
-    return extend(
-        _again(origin.resolution, _between), origin.output_layouts, origin.preferences, _between
-    )
+    return extend(_again(graph.bare, _between), passing=_between)
 
 
-def held(origin: Origin) -> ExtendedGraph:
+def held(graph: LoweredGraph) -> LoweredGraph:
     """The resolver, with element-wise operators held at channels last; who declines stays.
 
     Raises:
@@ -45,9 +41,7 @@ def held(origin: Origin) -> ExtendedGraph:
 
     Source: the paper, section 5.2, Fig. 9(a).
     """
-    return extend(
-        _again(origin.resolution, _elementwise), origin.output_layouts, origin.preferences
-    )
+    return extend(_again(graph.bare, _elementwise))
 
 
 def channels_last(dims: Iterable[str]) -> Layout:
@@ -59,28 +53,28 @@ def channels_last(dims: Iterable[str]) -> Layout:
     return Layout.plain(sorted(dims, key=CHANNELS.__eq__))
 
 
-def _between(maker: OpNode | None, node: OpNode, value: VTensor) -> Layout | None:
+def _between(maker: OpNode | None, node: OpNode, value: Value) -> Layout | None:
     """From one library to another."""
     own = maker is None or maker.variant.library == node.variant.library
     return None if own else channels_last(value.dims)
 
 
-def _elementwise(maker: OpNode | None, node: OpNode, value: VTensor) -> Layout | None:  # noqa: ARG001
+def _elementwise(maker: OpNode | None, node: OpNode, value: Value) -> Layout | None:  # noqa: ARG001
     """To an element-wise operator; constants lie ready in any layout."""
     free = value.constant or not info_of(node.op).elementwise
     return None if free else channels_last(value.dims)
 
 
-def _again(resolution: Resolution, passes: Passing) -> Resolution:
+def _again(graph: LoweredGraph, passes: Passing) -> LoweredGraph:
     """Every node's variant for inputs that come as they pass, else as they were made."""
-    prober, variants = Prober(resolution), {}
+    prober, variants = Prober(graph), {}
     makers: dict[str, OpNode] = {}
-    made = {name: resolution.layout(name) for name in resolution.values}
-    for node in resolution.nodes:
-        values = [resolution.values[name] for name in node.inputs]
+    made = {name: value.layout for name, value in graph.values.items()}
+    for node in graph.operators:
+        values = [graph.values[name] for name in node.inputs]
         given = [passes(makers.get(v.name), node, v) or made[v.name] for v in values]
         variant = prober.decide(node, given) or node.variant
         variants[node.name] = variant
         for name, layout in zip(node.outputs, variant.layouts[len(values) :], strict=True):
             makers[name], made[name] = node, layout
-    return revised(resolution, variants)
+    return revised(graph, variants)

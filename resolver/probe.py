@@ -13,8 +13,8 @@ from libdesc.dispatcher import DispatchContext
 from libdesc.preferences import Preferences
 from ptensor.evaluation import Call, Variant, installed
 from ptensor.layout import Layout
-from resolver.evaluate import PartialEvaluation, Resolution
-from resolver.extended import OpNode
+from resolver.evaluate import PartialEvaluation
+from resolver.lowered import LoweredGraph, OpNode
 from vtensor.errors import VTensorError
 from vtensor.language.exact import exact
 from vtensor.language.operators import run_compute
@@ -22,10 +22,10 @@ from vtensor.language.tensor import VTensor
 
 
 class Prober:
-    """Asks the nodes of a resolution again, each on its own library; equal questions once."""
+    """Asks the nodes of a graph again, each on its own library; equal questions once."""
 
-    def __init__(self, resolution: Resolution) -> None:
-        self._values = resolution.values
+    def __init__(self, graph: LoweredGraph) -> None:
+        self._values = graph.bare.tensors
         self._answers: dict[object, Variant | None] = {}
 
     def decide(self, node: OpNode, given: Sequence[Layout]) -> Variant | None:

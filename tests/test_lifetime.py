@@ -78,7 +78,7 @@ with Session(build("resnet50", size=32), threads=1) as session:
     plan, shelf = weakref.ref(session.plan), weakref.ref(session.plan.shelf)
     assert session.memory.arena > 0
 gc.collect()
-print("pulp" in sys.modules, plan(), shelf(), session._workspace.arena.nbytes)
+print("pulp" in sys.modules, plan(), shelf(), session._runner.workspace.arena.nbytes)
 """
 
 

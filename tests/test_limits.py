@@ -10,7 +10,7 @@ import pytest
 
 from ops import Conv2D, Relu
 from ptensor.evaluation import Variant
-from resolver.extended import OpNode
+from resolver.lowered import OpNode
 from tests.operators.test_variants import SEVERAL
 from vtensor.errors import NativeError
 from vtensor.language.graph import Graph

@@ -16,15 +16,14 @@ from typer.testing import CliRunner
 
 from libdesc.transforms import LayoutChange
 from ops import Add, Conv2D, MaxPool, Relu
-from resolver.extended import OpNode
+from resolver.lowered import OpNode
 from tests.optimizer.clocks import Drawn
 from vtensor import save_onnx
 from vtensor.cli import app
 from vtensor.errors import InputError, NativeError
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
-from vtensor.runtime import measure, tuning
-from vtensor.runtime import session as sessions
+from vtensor.runtime import measure, planning, tuning
 from vtensor.runtime.measure import signature
 from vtensor.runtime.session import Session
 
@@ -33,7 +32,7 @@ from vtensor.runtime.session import Session
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cache of the test's own; and a plan that was tuned is taken, whatever it takes."""
     monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(sessions, "fastest", lambda plans: (plans[0], [0, 0]))
+    monkeypatch.setattr(planning, "fastest", lambda plans: (plans[0], [0, 0]))
 
 
 class Planned:
@@ -67,7 +66,7 @@ def test_whole_plans_are_compared(
 def test_a_tuned_plan_that_is_slower_is_not_taken(
     asked: Counter[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(sessions, "fastest", lambda plans: (plans[1], [3_000_000, 2_000_000]))
+    monkeypatch.setattr(planning, "fastest", lambda plans: (plans[1], [3_000_000, 2_000_000]))
     with Session(network(), threads=1, tune=True) as session:
         assert not any(step.tuned for step in session.plan.steps)
     said = "net: without measured times the plan takes 2.00 ms, with them 3.00 ms: it stays without"
@@ -142,7 +141,7 @@ def test_what_is_measured_shows_and_is_kept() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_is_fastest_computes_the_same(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    monkeypatch.setattr(sessions, "Tuner", lambda *_: Drawn(seed))
+    monkeypatch.setattr(planning, "Tuner", lambda *_: Drawn(seed))
     check_same(answer(network()), answer(network(), tune=True))
 
 
@@ -220,7 +219,7 @@ def test_plans_that_cannot_be_timed(
     def fail(_: object) -> None:
         raise NativeError("out of luck")
 
-    monkeypatch.setattr(sessions, "fastest", fail)
+    monkeypatch.setattr(planning, "fastest", fail)
     with Session(network(), threads=1, tune=True) as session:
         assert not any(step.tuned for step in session.plan.steps)
     assert "net: plans cannot be timed, so it stays without: out of luck" in caplog.messages

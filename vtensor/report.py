@@ -12,7 +12,7 @@ from libdesc.onnx_reference.node import LIBRARY as REFERENCE
 from libdesc.preferences import DEFINITION
 from libdesc.registry import registry
 from libdesc.routine import reference_kernel
-from resolver.extended import Certificate, OpNode, Reason, TransformNode
+from resolver.lowered import Certificate, OpNode, Reason, TransformNode
 from vtensor.language.wording import counted
 
 if TYPE_CHECKING:
@@ -176,7 +176,8 @@ def certificate_lines(certificate: Certificate | None) -> Iterator[Line]:
     if certificate.ns_before is not None and certificate.ns_after is not None:
         before += f" ({certificate.ns_before / 1e6:.3f} ms with what open nodes take)"
         after += f" ({certificate.ns_after / 1e6:.3f} ms)"
-    what = f"{certificate.objective}, {certificate.open_nodes} nodes open"
+    costs = "" if certificate.objective != "time" else f", {certificate.costs}"
+    what = f"{certificate.objective}{costs}, {certificate.open_nodes} nodes open"
     if certificate.bound is None:
         text = f"  not optimised ({what}): {certificate.solver} {certificate.status}"
         yield Line("ref", text)

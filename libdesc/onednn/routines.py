@@ -113,7 +113,8 @@ class OneDnnRoutine(Routine):
             kernel = self.chosen(own, call)
         except (LayoutError, Decline) as why:
             return str(why)
-        if not is_reference(kernel):
+        self.reference = is_reference(kernel)
+        if not self.reference:
             return None
         for other in self.better_rows(own):
             try:

@@ -78,9 +78,8 @@ def test_the_sessions_order_is_the_order_of_trial(three: Bench, libraries: Any, 
 def test_the_order_goes_before_an_invokers_own_priority(three: Bench) -> None:
     three.invoker("Pair", priority=99)(unused)
     three.invoker("Pair", library="other")(_pair)
-    variant = (
-        resolve(three.graph("Pair"), preferences=Preferences.of(["other", "toy"])).nodes[0].variant
-    )
+    preferences = Preferences.of(["other", "toy"])
+    variant = resolve(three.graph("Pair"), preferences=preferences).operators[0].variant
     assert (variant.library, variant.refused) == ("other", ())
 
 
@@ -142,7 +141,7 @@ def test_a_key_that_is_an_operator_and_a_node_is_the_operator(three: Bench) -> N
     resolution = resolve(
         graph.seal(), preferences=Preferences.of(pin={"Mix": "toy", "Toy": "other"})
     )
-    assert [node.variant.library for node in resolution.nodes] == ["other", "toy"]
+    assert [node.variant.library for node in resolution.operators] == ["other", "toy"]
 
 
 def test_a_pinned_library_that_declines(bench: Bench) -> None:

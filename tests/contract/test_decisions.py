@@ -132,7 +132,7 @@ def test_resolution_is_pure(bench: Bench) -> None:
     resolution = resolve(graph)
     assert (allocations(), step.runs, runs, str(graph)) == (before, 0, [], text)
     assert all(value.produced_layout is None for value in graph.values.values())
-    assert [node.variant.library for node in resolution.nodes] == ["toy", "toy"]
+    assert [node.variant.library for node in resolution.operators] == ["toy", "toy"]
     with Session(graph) as session:
         session.run(None, {"x": np.zeros((2, 3), np.float32)})
     assert allocations() > before  # the count does see what a run allocates

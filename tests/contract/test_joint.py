@@ -11,7 +11,7 @@ import pytest
 
 from libdesc import guideline
 from ptensor import Layout, PTensor, lib_tagger
-from resolver import Resolution, resolve
+from resolver import LoweredGraph, resolve
 from tests.libraries.bench import Bench, message, where
 from tests.libraries.operators import logical, write
 from tests.libraries.toy import handlers
@@ -24,7 +24,7 @@ ROW = {"C": 8}
 TOY = "Toy 'toy', toy invoker: "
 
 
-def mix(bench: Bench, asks: Sequence[str], *inputs: tuple[dict[str, int], str]) -> Resolution:
+def mix(bench: Bench, asks: Sequence[str], *inputs: tuple[dict[str, int], str]) -> LoweredGraph:
     """One Mix node on inputs of these sizes and entry layouts; ``const`` makes a constant."""
     graph, values, entry = Graph("mix"), [], {}
     for index, (dims, layout) in enumerate(inputs):
@@ -38,9 +38,9 @@ def mix(bench: Bench, asks: Sequence[str], *inputs: tuple[dict[str, int], str]) 
     return resolve(graph.seal(), entry)
 
 
-def decided(resolution: Resolution) -> list[str]:
+def decided(resolution: LoweredGraph) -> list[str]:
     """The layouts of the only node."""
-    return [str(layout) for layout in resolution.nodes[0].variant.layouts]
+    return [str(layout) for layout in resolution.operators[0].variant.layouts]
 
 
 def test_one_any_input_hands_its_layout_on(bench: Bench) -> None:

@@ -86,7 +86,13 @@ MODULES = "modules that hold the library's own invokers"
             for text in ("nocolon", ":function", "module:", "module:a b", "module:a:b")
         ),
         (GOOD + "probe = 3\n", f"library.probe = 3 must be {HANDLER_TEXTS['probe']}"),
-        (GOOD + "[speed]\n", "unknown key speed; allowed are layout_names, library"),
+        (GOOD + "[speed]\n", "unknown key speed; allowed are layout_names, library, rates"),
+        (
+            GOOD + "[rates]\nspeed = 1\n",
+            "unknown key rates.speed; allowed are call_us, gbytes, gflops",
+        ),
+        (GOOD + "[rates]\ngflops = 0\n", "rates.gflops = 0 must be a number above 0"),
+        (GOOD + "[rates]\ngbytes = true\n", "rates.gbytes = True must be a number above 0"),
         (GOOD + "[layout_names]\nNCHW = 3\n", "[layout_names] must map layouts to strings"),
         (
             GOOD + 'layout_mapper = "m:f"\n[layout_names]\nNCHW = "nchw"\n',

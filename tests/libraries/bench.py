@@ -13,7 +13,7 @@ import pytest
 from libdesc import invoker, register
 from ptensor.evaluation import Variant
 from ptensor.layout import Layout
-from resolver import Resolution, resolve
+from resolver import LoweredGraph, resolve
 from tests.libraries.operators import declare_operators
 from tests.libraries.toy import handlers
 from vtensor.errors import VTensorError
@@ -54,14 +54,14 @@ class Bench:
         graph.output(graph.add(self.op(op), *inputs, name=op.lower()), "y")
         return graph.seal()
 
-    def resolve(self, op: str = "Toy", *sizes: Sizes, **entry: str) -> Resolution:
+    def resolve(self, op: str = "Toy", *sizes: Sizes, **entry: str) -> LoweredGraph:
         """The graph, resolved with these entry layouts."""
         layouts = {name: Layout(text) for name, text in entry.items()}
         return resolve(self.graph(op, *sizes), layouts)
 
     def decide(self, op: str = "Toy", *sizes: Sizes, **entry: str) -> Variant:
         """What was decided for the one node."""
-        return self.resolve(op, *sizes, **entry).nodes[0].variant
+        return self.resolve(op, *sizes, **entry).operators[0].variant
 
     def layouts(self, op: str = "Toy", *sizes: Sizes, **entry: str) -> list[str]:
         """The layouts that were decided, inputs first."""

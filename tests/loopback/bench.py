@@ -12,7 +12,7 @@ import numpy as np
 
 from libdesc import register
 from ptensor.buffer import Buffer
-from resolver.extended import ExtendedGraph, OpNode, TransformNode
+from resolver.lowered import LoweredGraph, OpNode, TransformNode
 from tests.libraries.scratch import scratch_registry
 from tests.loopback.handlers import has_one_layout
 from tests.loopback.invokers import declare_invokers, definitions, ran
@@ -44,7 +44,7 @@ def loopback() -> Iterator[None]:
         yield
 
 
-def check_scrambled(graph: ExtendedGraph) -> None:
+def check_scrambled(graph: LoweredGraph) -> None:
     """No two arguments of an operator are alike, and a Transform stands at each.
 
     It stands before each input, constant or not, and behind each output that is delivered, but for
@@ -54,7 +54,7 @@ def check_scrambled(graph: ExtendedGraph) -> None:
     assert not faults, "\n".join(faults)
 
 
-def _faults(graph: ExtendedGraph) -> Iterator[str]:
+def _faults(graph: LoweredGraph) -> Iterator[str]:
     changed = {node.output for node in graph.nodes if isinstance(node, TransformNode)}
     operators = [node for node in graph.nodes if isinstance(node, OpNode)]
     for node in operators:
@@ -76,7 +76,7 @@ def _faults(graph: ExtendedGraph) -> Iterator[str]:
             yield f"output {alias} is delivered as it lies"
 
 
-def check_case(case: Case, dtype: str = "f32", libraries: tuple[str, ...] = ()) -> ExtendedGraph:
+def check_case(case: Case, dtype: str = "f32", libraries: tuple[str, ...] = ()) -> LoweredGraph:
     """A case gives the bits that its definition gives, and its plan is scrambled.
 
     Args:

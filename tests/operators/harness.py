@@ -6,7 +6,7 @@ Outputs and scratch memory are full of NaN before the library sees them, pads in
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -18,8 +18,7 @@ from ptensor.buffer import Buffer, TensorStorage
 from ptensor.evaluation import Call, Evaluation, Mode, Step, Variant, installed
 from ptensor.layout import Layout
 from ptensor.transform import pads_are_zero, unpack
-from resolver.evaluate import Resolution
-from resolver.extended import OpNode
+from resolver.lowered import LoweredGraph, OpNode, Value
 from resolver.probe import Prober
 from vtensor.language.dtype import from_numpy
 from vtensor.language.operators import Follower, info_of, run_compute
@@ -170,7 +169,12 @@ def prober(library: str, op: object, inputs: Sequence[Given]) -> tuple[Prober, O
     info = info_of(op)
     outputs = ("y",) * (len(variant.layouts) - len(names))
     node = OpNode("case", op, info.name, names, outputs, (), variant)
-    return Prober(Resolution("case", values)), node
+    graph = LoweredGraph(
+        "case",
+        {name: replace(Value.of(tensor), name=name) for name, tensor in values.items()},
+        constants={n: t.storage for n, t in values.items() if isinstance(t.storage, TensorStorage)},
+    )
+    return Prober(graph), node
 
 
 def variants(library: str, op: object, inputs: Sequence[Given]) -> list[Variant]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from libdesc.transforms import LayoutChange
 from resolver.check import addresses
-from resolver.extended import OpNode
+from resolver.lowered import OpNode
 from vtensor.language.tensor import VTensor
 
 
@@ -23,6 +23,7 @@ class Drawn:
 
     seed: int
     unknown: float = 0.1
+    measured = True
 
     def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
         """Of a node as it is decided."""

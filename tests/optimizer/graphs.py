@@ -12,8 +12,8 @@ import numpy as np
 
 from optimizer.problem import Cost, Problem
 from ptensor.layout import Layout
-from resolver import ExtendedGraph, extend, resolve
-from resolver.extended import Origin, Value
+from resolver import LoweredGraph, extend, resolve
+from resolver.lowered import Value
 from vtensor.language.graph import Graph
 from vtensor.language.operators import OPERATORS
 from vtensor.language.tensor import VTensor
@@ -72,15 +72,9 @@ def asked(
     )
 
 
-def extended_of(graph: Graph) -> ExtendedGraph:
+def extended_of(graph: Graph) -> LoweredGraph:
     """The resolver's graph, every output delivered in declared order."""
     return extend(resolve(graph))
-
-
-def origin_of(extended: ExtendedGraph) -> Origin:
-    """What a graph was made from."""
-    assert extended.origin is not None
-    return extended.origin
 
 
 def check_same_values(graph: Graph, seed: int, options: Iterable[Mapping[str, Any]]) -> None:
@@ -99,14 +93,14 @@ def check_same_values(graph: Graph, seed: int, options: Iterable[Mapping[str, An
             np.testing.assert_array_equal(one, other)
 
 
-def moved(extended: ExtendedGraph) -> Cost:
+def moved(extended: LoweredGraph) -> Cost:
     """What the Transforms of a graph really move, and how many there are."""
     values = extended.values
     sizes = [values[t.input].nbytes + values[t.output].nbytes for t in extended.transforms()]
     return Cost(sum(sizes), len(sizes))
 
 
-def chained(graph: ExtendedGraph, *layouts: str) -> ExtendedGraph:
+def chained(graph: LoweredGraph, *layouts: str) -> LoweredGraph:
     """The first Transform replaced by a chain that ends in the same layout."""
     first = next(graph.transforms())
     source, target = graph.values[first.input], graph.values[first.output]

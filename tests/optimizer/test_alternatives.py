@@ -24,8 +24,8 @@ from optimizer.settings import Settings
 from optimizer.share import share
 from optimizer.solver import SolverError
 from ptensor import PTensor, lib_tagger
-from resolver import ExtendedGraph, TransformNode, check, extend, resolve
-from resolver.revise import revised
+from resolver import LoweredGraph, TransformNode, check, extend, resolve
+from resolver.change import changed
 from tests.libraries.bench import HERE, Bench
 from tests.libraries.golden import Golden
 from tests.optimizer.graphs import (
@@ -33,7 +33,6 @@ from tests.optimizer.graphs import (
     combinations,
     extended_of,
     moved,
-    origin_of,
     random_graph,
 )
 from tests.resolver.networks import IMAGE, mix
@@ -62,18 +61,16 @@ def two(bench: Bench) -> Bench:
     return bench
 
 
-def edge_of(graph: ExtendedGraph, transform: TransformNode) -> Edge:
+def edge_of(graph: LoweredGraph, transform: TransformNode) -> Edge:
     """What a Transform changes."""
     source, target = graph.values[transform.input], graph.values[transform.output]
     return source.name, source.layout, target.layout
 
 
-def check_change(graph: ExtendedGraph, found: Alternative, source: Graph) -> None:
+def check_change(graph: LoweredGraph, found: Alternative, source: Graph) -> None:
     """Made, the change is sound, removes the Transform, and costs what it says."""
     assert found.change is not None
-    origin = origin_of(graph)
-    fresh = extend(revised(origin.resolution, found.change.variants), origin.output_layouts)
-    fresh = share(fresh, Settings())
+    fresh = share(changed(graph, found.change.variants), Settings())
     able = [library.name for library in registry().libraries.values() if library.transforms]
     check(fresh, source, able)
     value, made, wanted = edge_of(graph, found.transform)
@@ -103,7 +100,7 @@ def problems(problem: Problem, found: Alternative, source: Graph) -> Iterator[Pr
         if end.node is not None and end.fixed:
             name = end.node.name
             pinned = resolve(source, preferences=Preferences(nodes={name: "other"}))
-            [there] = [node.variant for node in pinned.nodes if node.name == name]
+            [there] = [node.variant for node in pinned.operators if node.name == name]
             variants = {**problem.variants, name: (*problem.variants_of(name), there)}
             yield replace(problem, variants=variants)
 
@@ -134,11 +131,10 @@ def test_the_change_removes_it_and_none_is_cheaper(two: Bench) -> None:
     assert min(seen[kind] for kind in ("none", "library", "variants", "tried")) >= 10, seen
 
 
-def solved(source: Graph) -> tuple[ExtendedGraph, Problem]:
+def solved(source: Graph) -> tuple[LoweredGraph, Problem]:
     """The optimised graph, and its problem."""
-    graph = optimise(extended_of(source), "all")
-    origin = origin_of(graph)
-    return graph, Problem.of(origin, shared_variants(origin.resolution))
+    graph = optimise(extended_of(source), "all", Settings("shared"))
+    return graph, Problem.of(graph, shared_variants(graph))
 
 
 def test_a_change_that_is_none_is_seen(two: Bench) -> None:
@@ -167,13 +163,13 @@ def held(bench: Bench, *between: str) -> Graph:
     return g.seal()
 
 
-def lines(found: Alternative, graph: ExtendedGraph) -> str:
+def lines(found: Alternative, graph: LoweredGraph) -> str:
     """What ``vtensor explain`` says of it."""
-    nodes = {node.name: node for node in origin_of(graph).resolution.nodes}
+    nodes = {node.name: node for node in graph.operators}
     return "\n".join(line.text for line in alternative_lines(alternative_dict(found, nodes)))
 
 
-def only(source: Graph) -> tuple[ExtendedGraph, Alternative]:
+def only(source: Graph) -> tuple[LoweredGraph, Alternative]:
     """The optimised graph and the alternative of its one Transform."""
     graph, _ = solved(source)
     [found] = alternatives(graph)
@@ -201,16 +197,12 @@ def test_another_library_at_a_fixed_end(two: Bench) -> None:
     graph, found = only(source)
     assert found.change is not None
     preferences = Preferences(nodes={found.change.moved: "other"})
-    pinned = optimise(
-        extend(resolve(source, preferences=preferences), preferences=preferences), "all"
-    )
+    pinned = optimise(extend(resolve(source, preferences=preferences)), "all")
     assert moved(pinned) == Cost(*map(sum, zip(moved(graph), found.change.cost, strict=True)))
     edges = [edge_of(pinned, transform) for transform in pinned.transforms()]
     assert edge_of(graph, found.transform) not in edges
     for preferences in (Preferences(order=("toy",)), Preferences(operators={"Mix": "toy"})):
-        same = optimise(
-            extend(resolve(source, preferences=preferences), preferences=preferences), "all"
-        )
+        same = optimise(extend(resolve(source, preferences=preferences)), "all")
         assert next(alternatives(same)).change is None, "the session does not allow it"
 
 

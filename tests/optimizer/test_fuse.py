@@ -13,7 +13,7 @@ from ops import Add, BiasAdd, Clip, Conv2D, MatMul, Relu, Relu6, Softmax
 from optimizer.fuse import fuse
 from ptensor import Layout, PTensor, lib_tagger
 from resolver import check, extend, resolve
-from resolver.extended import ExtendedGraph, OpNode
+from resolver.lowered import LoweredGraph, OpNode
 from tests.libraries.bench import Bench
 from vtensor import Session
 from vtensor.errors import UnsoundPlanError
@@ -260,11 +260,11 @@ def test_inner_values_can_be_asked_for() -> None:
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def extended(graph: Graph) -> ExtendedGraph:
+def extended(graph: Graph) -> LoweredGraph:
     return extend(resolve(fuse(graph)))
 
 
-def changed(graph: ExtendedGraph, **fields: Any) -> ExtendedGraph:
+def changed(graph: LoweredGraph, **fields: Any) -> LoweredGraph:
     """The same, the last operator's node with other fields."""
     [*_, last] = (node for node in graph.nodes if isinstance(node, OpNode))
     nodes = [replace(node, **fields) if node is last else node for node in graph.nodes]

@@ -58,6 +58,6 @@ def network(lead: str, dim: str) -> Graph:
 def test_a_bias_along_any_dim(lead: str, dim: str) -> None:
     graph = network(lead, dim)
     check_same_values(graph, 1, [{"optimize": "none"}, {"optimize": "all"}])
-    with Session(graph, threads=1) as session:
+    with Session(graph, threads=1, objective="shared") as session:
         fused = bool(session.plan.graph.merged)
     assert fused == (dim == LEADS[lead][-1])

@@ -8,7 +8,7 @@ import pytest
 
 from libdesc.registry import registry
 from optimizer.pipeline import optimise
-from resolver import ExtendedGraph, check
+from resolver import LoweredGraph, check
 from tests.libraries.bench import Bench
 from tests.libraries.golden import Golden
 from tests.optimizer.graphs import extended_of, moved
@@ -16,7 +16,7 @@ from tests.resolver.networks import IMAGE, declare_convolution, inception, mix
 from vtensor.language.graph import Graph
 
 
-def hoisted(graph: Graph) -> ExtendedGraph:
+def hoisted(graph: Graph) -> LoweredGraph:
     """After LHO alone, checked."""
     found = optimise(extended_of(graph), "lho")
     able = [library.name for library in registry().libraries.values() if library.transforms]
@@ -24,7 +24,7 @@ def hoisted(graph: Graph) -> ExtendedGraph:
     return found
 
 
-def sources(extended: ExtendedGraph) -> Counter[str]:
+def sources(extended: LoweredGraph) -> Counter[str]:
     """How many Transforms each value has."""
     return Counter(node.input for node in extended.transforms())
 

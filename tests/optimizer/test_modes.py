@@ -14,13 +14,13 @@ from optimizer.pipeline import optimise
 from optimizer.problem import Problem
 from optimizer.settings import Settings
 from ptensor import Layout, lib_tagger
-from resolver import ExtendedGraph, OpNode, TransformNode, check, extend, resolve
+from resolver import LoweredGraph, OpNode, TransformNode, check, extend, resolve
 from resolver.modes import channels_last
 from tests.libraries import operators
 from tests.libraries.bench import Bench
 from tests.libraries.golden import Golden
 from tests.libraries.toy import handlers
-from tests.optimizer.graphs import check_same_values, origin_of, random_graph
+from tests.optimizer.graphs import check_same_values, random_graph
 from tests.resolver.networks import IMAGE, mix
 from vtensor.language.graph import Graph
 from vtensor.language.operators import Context
@@ -50,17 +50,17 @@ def pins(graph: Graph) -> dict[str, str]:
     return dict.fromkeys(list(graph.nodes)[1::2], "numpy")
 
 
-def made(graph: Graph, *passes: str, objective: str = "shared") -> ExtendedGraph:
+def made(graph: Graph, *passes: str, objective: str = "shared") -> LoweredGraph:
     """The graph of a list of passes, checked."""
     preferences = Preferences(nodes=pins(graph))
-    extended = extend(resolve(graph, preferences=preferences), preferences=preferences)
+    extended = extend(resolve(graph, preferences=preferences))
     extended = optimise(extended, passes, Settings(objective))
     able = [library.name for library in registry().libraries.values() if library.transforms]
     check(extended, graph, able)
     return extended
 
 
-def ways(graph: ExtendedGraph) -> Iterator[tuple[OpNode | None, OpNode, list[str]]]:
+def ways(graph: LoweredGraph) -> Iterator[tuple[OpNode | None, OpNode, list[str]]]:
     """Of each edge between operators: its ends, and the values that lie along it."""
     makers = {name: node for node in graph.nodes for name in node.outputs}
     for node in graph.nodes:
@@ -72,7 +72,7 @@ def ways(graph: ExtendedGraph) -> Iterator[tuple[OpNode | None, OpNode, list[str
             yield maker, node, way
 
 
-def misled(graph: ExtendedGraph) -> list[str]:
+def misled(graph: LoweredGraph) -> list[str]:
     """The values that pass between two libraries, but nowhere with channels last."""
     return [
         way[0]
@@ -82,7 +82,7 @@ def misled(graph: ExtendedGraph) -> list[str]:
     ]
 
 
-def _last(graph: ExtendedGraph, name: str) -> bool:
+def _last(graph: LoweredGraph, name: str) -> bool:
     value = graph.values[name]
     return value.layout.same(channels_last(value.dims), value.dims)
 
@@ -162,10 +162,10 @@ def test_fig_9a_element_wise_operators_are_held_at_nhwc(two: Bench, golden: Gold
 
 
 def test_fig_9b_candidate_sets_and_cost_matrices(two: Bench, golden: Golden) -> None:
-    origin = origin_of(made(fig_9(two), "held"))
+    graph = made(fig_9(two), "held")
     lines = []
     for name, candidates in (("paper", paper_variants), ("shared", shared_variants)):
-        problem = Problem.of(origin, candidates(origin.resolution))
+        problem = Problem.of(graph, candidates(graph))
         lines += [f"objective {name}", *costs(problem, name == "shared"), ""]
     golden.check("\n".join(lines[:-1]))
 

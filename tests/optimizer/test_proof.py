@@ -14,7 +14,7 @@ from optimizer.ilp import choose
 from optimizer.pipeline import optimise
 from optimizer.problem import Problem
 from optimizer.settings import Settings
-from resolver import ExtendedGraph, check
+from resolver import LoweredGraph, check
 from tests.libraries.bench import Bench
 from tests.optimizer.graphs import (
     MOST,
@@ -23,7 +23,6 @@ from tests.optimizer.graphs import (
     combinations,
     extended_of,
     moved,
-    origin_of,
     random_graph,
 )
 from vtensor.language.graph import Graph, Node
@@ -34,12 +33,11 @@ BATCH = 20
 LEVELS = ("none", "lho", "ewo", "all")
 
 
-def problems(seed: int) -> tuple[ExtendedGraph, Problem, Problem]:
+def problems(seed: int) -> tuple[LoweredGraph, Problem, Problem]:
     """The resolver's graph, and its problems for ``shared`` and ``paper``."""
     extended = extended_of(random_graph(seed))
-    origin = origin_of(extended)
-    variants = shared_variants(origin.resolution), paper_variants(origin.resolution)
-    return extended, Problem.of(origin, variants[0]), Problem.of(origin, variants[1])
+    variants = shared_variants(extended), paper_variants(extended)
+    return extended, Problem.of(extended, variants[0]), Problem.of(extended, variants[1])
 
 
 @pytest.mark.parametrize("first", range(0, COUNT, BATCH))
@@ -57,7 +55,7 @@ def test_the_program_finds_what_brute_force_finds(bench: Bench, first: int) -> N
 def check_minimal(problem: Problem, chosen: Mapping[str, int]) -> None:
     """No assignment costs less."""
     least = by_brute_force(problem).shared
-    assert problem.shared_cost(chosen) == least, problem.resolution.name
+    assert problem.shared_cost(chosen) == least, problem.graph.name
 
 
 def test_most_graphs_are_small_enough_and_most_have_a_choice(bench: Bench) -> None:

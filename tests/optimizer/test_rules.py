@@ -9,15 +9,15 @@ import pytest
 from libdesc.registry import registry
 from optimizer.pipeline import optimise
 from ptensor.layout import Layout
-from resolver import ExtendedGraph, check
-from resolver.extended import OpNode, TransformNode
+from resolver import LoweredGraph, check
+from resolver.lowered import OpNode, TransformNode
 from tests.libraries.bench import Bench
 from tests.optimizer.graphs import chained, extended_of, moved, random_graph
 from tests.resolver.networks import IMAGE, mix
 from vtensor.language.graph import Graph
 
 
-def sound(found: ExtendedGraph, graph: Graph) -> list[tuple[str, str]]:
+def sound(found: LoweredGraph, graph: Graph) -> list[tuple[str, str]]:
     """What is transformed and to which layout, after the independent check."""
     able = [library.name for library in registry().libraries.values() if library.transforms]
     check(found, graph, able)

@@ -92,7 +92,7 @@ def test_without_highs_it_is_cbc(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_session_has_the_certificate(bench: Bench) -> None:
-    with Session(random_graph(SEED), threads=1) as session:
+    with Session(random_graph(SEED), threads=1, objective="shared") as session:
         feeds = {p.name: np.zeros([s or 1 for s in p.shape], np.float32) for p in session.inputs}
         session.run(None, feeds)
         certificate, conversions = session.plan.certificate, session.conversions
@@ -114,7 +114,7 @@ def test_without_a_choice_no_solver_is_asked(bench: Bench, monkeypatch: pytest.M
     g = Graph("fixed")
     g.output(mix(bench, "NHWC NHWC", g.input("x", IMAGE), graph=g, name="only"))
     monkeypatch.setattr(ilp, "_Program", unused)
-    found = optimise(extended_of(g.seal()), "all")
+    found = optimise(extended_of(g.seal()), "all", Settings("shared"))
     assert found.certificate is not None
     assert found.certificate.minimal
     assert found.certificate.count_after == 2

@@ -17,7 +17,7 @@ from libdesc.preferences import Preferences
 from ops import Add, Conv1D, Conv2D, Conv3D, DepthwiseConv2D, MaxPool, Relu
 from optimizer.pipeline import simplify
 from optimizer.thin import thin
-from resolver.extended import OpNode
+from resolver.lowered import OpNode
 from tests.frontends.support import f32
 from tests.networks.test_built import SMALL
 from vtensor import Graph, Session

@@ -9,10 +9,10 @@ import pytest
 
 from libdesc.registry import registry
 from optimizer.ilp import choose
+from optimizer.joint import timed_variants
 from optimizer.pipeline import optimise
 from optimizer.problem import Problem
 from optimizer.settings import Settings
-from optimizer.timed import timed_variants
 from resolver import check
 from tests.libraries.bench import Bench
 from tests.optimizer.clocks import Drawn
@@ -22,24 +22,23 @@ from tests.optimizer.graphs import (
     check_same_values,
     combinations,
     extended_of,
-    origin_of,
     random_graph,
 )
 from tests.optimizer.test_proof import BATCH, COUNT
 from vtensor.errors import InputError
 from vtensor.report import certificate_lines
-from vtensor.runtime import session
+from vtensor.runtime import planning
 
 
 def problem_of(seed: int) -> Problem:
     """A random graph's problem, on a clock of its own."""
-    origin, clock = origin_of(extended_of(random_graph(seed))), Drawn(seed)
-    return Problem.of(origin, timed_variants(origin.resolution, clock), clock)
+    graph, clock = extended_of(random_graph(seed)), Drawn(seed)
+    return Problem.of(graph, timed_variants(graph, clock), clock)
 
 
 def check_fastest(problem: Problem, chosen: Mapping[str, int]) -> None:
     """No assignment takes less."""
-    assert problem.time_cost(chosen) == by_brute_force(problem).time, problem.resolution.name
+    assert problem.time_cost(chosen) == by_brute_force(problem).time, problem.graph.name
 
 
 @pytest.mark.parametrize("first", range(0, COUNT, BATCH))
@@ -94,16 +93,16 @@ def test_plans_are_sound_and_say_what_they_take(bench: Bench, first: int) -> Non
 
 @pytest.mark.parametrize("seed", range(0, COUNT, 6))
 def test_values_stay(bench: Bench, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    monkeypatch.setattr(session, "Tuner", lambda *_: Drawn(seed))
+    monkeypatch.setattr(planning, "Tuner", lambda *_: Drawn(seed))
     check_same_values(random_graph(seed), seed, [{"optimize": "none"}, {"tune": True}])
 
 
 def test_a_row_without_a_time_is_none(bench: Bench) -> None:
     for seed in range(10):
-        origin = origin_of(extended_of(random_graph(seed)))
-        variants = timed_variants(origin.resolution, Drawn(seed, unknown=1.0))
+        graph = extended_of(random_graph(seed))
+        variants = timed_variants(graph, Drawn(seed, unknown=1.0))
         assert all(len(variant) == 1 for variant in variants.values())
-        known = timed_variants(origin.resolution, Drawn(seed, unknown=0.5))
+        known = timed_variants(graph, Drawn(seed, unknown=0.5))
         assert all(
             variant.ns is not None for one in known.values() if len(one) > 1 for variant in one
         )

@@ -8,7 +8,7 @@ import numpy as np
 
 from ptensor.layout import Layout
 from resolver import extend, resolve
-from resolver.extended import ExtendedGraph
+from resolver.lowered import LoweredGraph
 from tests.libraries.bench import Bench
 from tests.resolver.networks import IMAGE, mix
 from vtensor.language.graph import Graph
@@ -39,7 +39,7 @@ def scoped(bench: Bench, names: tuple[str, ...] = ()) -> Graph:
     return g.seal()
 
 
-def extended(graph: Graph, delivery: str = "") -> ExtendedGraph:
+def extended(graph: Graph, delivery: str = "") -> LoweredGraph:
     """Resolved and with its Transforms; the output ``y`` may be delivered otherwise."""
     return extend(resolve(graph), {"y": Layout(delivery)} if delivery else None)
 

@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from eval.models import light_model, seeded
-from resolver.extended import ExtendedGraph
+from resolver.lowered import LoweredGraph
 from tests.libraries.bench import Bench
 from tests.pictures.support import HOSTILE, Page, extended, scoped
 from vtensor.cli import app
@@ -62,7 +62,7 @@ def titles(svg: str) -> Counter[str | None]:
     return Counter(one.findtext(f"{SVG}text[@class='name']") for one in boxes(svg))
 
 
-def drawn(graph: ExtendedGraph) -> str:
+def drawn(graph: LoweredGraph) -> str:
     """The picture of one graph."""
     return svg_picture([make_scene("a graph", graph)])
 

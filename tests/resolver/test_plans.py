@@ -9,7 +9,7 @@ import pytest
 
 from libdesc.registry import registry
 from ptensor.layout import Layout
-from resolver import ExtendedGraph, Resolution, check, extend, resolve
+from resolver import LoweredGraph, check, extend, resolve
 from tests.libraries.bench import Bench, message
 from tests.libraries.golden import Golden
 from tests.resolver.networks import IMAGE, chain, declare_convolution, diamond, inception, mix
@@ -25,7 +25,7 @@ def layouts(texts: Mapping[str, str]) -> dict[str, Layout]:
 
 def plan(
     graph: Graph, entry: Mapping[str, str] | None = None, outputs: Mapping[str, str] | None = None
-) -> ExtendedGraph:
+) -> LoweredGraph:
     """The extended graph, checked."""
     given, wanted = layouts(entry or {}), layouts(outputs or {})
     extended = extend(resolve(graph, given), wanted)
@@ -34,14 +34,14 @@ def plan(
     return extended
 
 
-def resolved(resolution: Resolution) -> str:
+def resolved(resolution: LoweredGraph) -> str:
     """A resolution as text: for each operand, produced against required."""
     lines = [f"resolved {resolution.name}"]
-    for node in resolution.nodes:
+    for node in resolution.operators:
         names, roles = (*node.inputs, *node.outputs), node.roles
         rows = zip(roles, names, node.variant.layouts, strict=True)
         operands = ", ".join(
-            f"{role} = {name}: {resolution.values[name].produced_layout} -> {required}"
+            f"{role} = {name}: {resolution.values[name].layout} -> {required}"
             if name in node.inputs
             else f"{role} = {name}: {required}"
             for role, name, required in rows
@@ -113,7 +113,7 @@ def test_dead_nodes_are_left_out(bench: Bench) -> None:
     mix(bench, "K K K", unused, w, graph=g, name="dead")
     g.output(mix(bench, "NHWC NHWC", x, graph=g, name="alive"))
     resolution = resolve(g.seal())
-    assert [node.name for node in resolution.nodes] == ["alive"]
+    assert [node.name for node in resolution.operators] == ["alive"]
     assert set(resolution.values) == {"x", "unused", "alive"}  # inputs stay: a run is given them
     extended = plan(g)
     assert extended.inputs == ("x", "unused")

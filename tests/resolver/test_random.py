@@ -13,7 +13,7 @@ from libdesc.registry import registry
 from ptensor import PTensor
 from ptensor.layout import Layout
 from resolver import check, extend, resolve
-from resolver.extended import OpNode
+from resolver.lowered import OpNode
 from tests.libraries.bench import Bench
 from tests.libraries.operators import mixed
 from tests.libraries.scratch import scratch_registry

@@ -106,7 +106,7 @@ def test_arrays_that_lie_oddly(graph: Graph, feeds: dict[str, Any]) -> None:
     frozen.flags.writeable = False
     plain = ARRAY[:, :, ::-1].copy()
     with Session(graph) as session:
-        plans = session._plans
+        plans = session._runner.open()
         for odd in (wide[..., ::2], plain[:, :, ::-1], unaligned, frozen, ARRAY.astype(">f4")):
             [y, _] = session.run(None, feeds | {"x": odd})
             np.testing.assert_array_equal(y, ARRAY + 1)

@@ -74,9 +74,7 @@ def two_nodes(bench: Bench) -> Graph:
 
 def between(graph: Graph, libraries: Sequence[str] | None = None) -> TransformNode:
     """The Transform between the two nodes."""
-    extended = extend(
-        resolve(graph, preferences=Preferences.of(libraries)), None, Preferences.of(libraries)
-    )
+    extended = extend(resolve(graph, preferences=Preferences.of(libraries)))
     [node] = [n for n in extended.transforms() if n.input == "toy"]
     return node
 
@@ -198,7 +196,7 @@ def test_what_nobody_required_is_not_said_to_be_required(bench: Bench) -> None:
     invoke(bench, "Toy", "toy", "CN")
     after = invoke(bench, "After", "toy", "ANY")
     resolution = resolve(graph)
-    [first, second] = resolution.nodes
+    [first, second] = resolution.operators
     row = (Layout("NC"), Layout("NC"))
     moved = replace(second, variant=replace(second.variant, layouts=row))
     extended = extend(replace(resolution, nodes=[first, moved]))

@@ -91,7 +91,7 @@ def shapes() -> dict[str, int]:
             "weights": max(memory.weights for memory in seen),
             "arena": max(memory.arena for memory in seen),
             "largest": max(memory.planned for memory in seen),
-            "plans": len(session._plans),
+            "plans": len(session._runner.open()),
         }
 
 

@@ -14,7 +14,7 @@ from eval.networks import NAMES
 from tests.frontends.support import f32, model
 from tests.test_session import image, network
 from vtensor import Session
-from vtensor.runtime.session import PLANS_KEPT
+from vtensor.runtime.plans import PLANS_KEPT
 
 MIB = 1 << 20
 #: Of columns of a matrix, as oneDNN packs it: 64 with AVX-512, 24 with AVX2.

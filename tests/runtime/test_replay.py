@@ -17,6 +17,8 @@ from tests.test_session import network
 from vtensor import Session
 from vtensor.runtime.feeds import drawn, feed_of
 from vtensor.runtime.plan import Plan
+from vtensor.runtime.plans import PlanKey
+from vtensor.runtime.request import Request
 
 
 def differing(session: Session, plan: Plan, seed: int) -> list[str]:
@@ -24,10 +26,12 @@ def differing(session: Session, plan: Plan, seed: int) -> list[str]:
     generator = np.random.default_rng(seed)
     parts = {p.name: feed_of(drawn(p, generator), p).part for p in session.inputs}
     names = [port.name for port in session.outputs]
-    replayed, stepped = (plan.run(parts, names, one_by_one=how) for how in (False, True))
+    request = Request.of(plan, PlanKey(()), names, True)
+    fed = [parts[name].array for name in plan.graph.inputs]
+    replayed, stepped = (request.run(fed, one_by_one=how) for how in (False, True))
     return [
         one.name
-        for one, other in zip(replayed, stepped, strict=True)
+        for one, other in zip(request.results(replayed), request.results(stepped), strict=True)
         if one.array().tobytes() != other.array().tobytes()
     ]
 
@@ -58,7 +62,7 @@ def test_random_graphs(seed: int, bench: Bench) -> None:
 
 def test_what_a_misplaced_value_does_is_seen() -> None:
     with Session(build("mobilenet_v1", size=32), threads=1) as session:
-        plan, arena = session.plan, session._workspace.arena
+        plan, arena = session.plan, session._runner.workspace.arena
         assert differing(session, plan, 1) == []
         for placement in wrong(plan.placement):
             with suppress(ValueError):  # some are refused

@@ -41,7 +41,7 @@ def test_a_run_with_plain_arrays_enters_few_functions() -> None:
         assert len(entered(lambda: session.run(None, {"x": image()}))) > MOST  # the long way
         feeds = {"x": image()}
         short = entered(lambda: session.run(None, feeds))
-        assert "Ready.run" in short
+        assert "Request.run" in short
         assert len(short) <= MOST
         assert len(entered(binding.run)) <= MOST
 
@@ -56,7 +56,7 @@ def test_other_lists_of_names_take_the_long_way() -> None:
 
 def inside(session: Session, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """The Python functions that a run enters between entry to and return from the native one."""
-    honest, seen = session._executor.team, set[str]()
+    honest, seen = session._runner.executor.team, set[str]()
 
     class Watching:
         call = honest.call
@@ -67,7 +67,7 @@ def inside(session: Session, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     feeds = {"x": image()}
     want = session.run(None, feeds)
     with monkeypatch.context() as patched:
-        patched.setattr(session._executor, "team", Watching())
+        patched.setattr(session._runner.executor, "team", Watching())
         got = session.run(None, feeds)
     for one, other in zip(got, want, strict=True):
         np.testing.assert_array_equal(one, other)

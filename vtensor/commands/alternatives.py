@@ -10,7 +10,7 @@ from vtensor.report import MEGABYTE, Line
 
 if TYPE_CHECKING:
     from optimizer.alternatives import Alternative, Change, End
-    from resolver.extended import OpNode
+    from resolver.lowered import OpNode
 
 
 def alternative_dict(found: Alternative, nodes: Mapping[str, OpNode]) -> dict[str, Any]:

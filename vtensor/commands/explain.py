@@ -39,7 +39,7 @@ from vtensor.language.wording import counted
 from vtensor.report import MEGABYTE, Line, certificate_dict, certificate_lines
 
 if TYPE_CHECKING:
-    from resolver.extended import Certificate, ExtendedGraph
+    from resolver.lowered import Certificate, LoweredGraph
 
 
 def explain(
@@ -51,7 +51,7 @@ def explain(
     value: ValueOption = None,
     threads: ThreadsOption = None,
     optimize: OptimizeOption = "all",
-    objective: ObjectiveOption = "shared",
+    objective: ObjectiveOption = "",
     tune: TuneOption = False,
     isa: IsaOption = "max",
     libraries: LibrariesOption = None,
@@ -92,7 +92,7 @@ def explain(
             print_lines(_lines(data, graph.certificate))
 
 
-def explain_dict(graph: ExtendedGraph, name: str, others: bool) -> dict[str, Any]:
+def explain_dict(graph: LoweredGraph, name: str, others: bool) -> dict[str, Any]:
     """All Transforms of a run, what they add up to, and why libraries declined nodes.
 
     ``others`` asks for the alternative of each, with a progress display on standard error.
@@ -115,9 +115,8 @@ def explain_dict(graph: ExtendedGraph, name: str, others: bool) -> dict[str, Any
     }
 
 
-def _alternatives(graph: ExtendedGraph, count: int) -> dict[str, dict[str, Any]]:
-    assert graph.origin is not None, "a graph that extend made has an origin"
-    nodes = {node.name: node for node in graph.origin.resolution.nodes}
+def _alternatives(graph: LoweredGraph, count: int) -> dict[str, dict[str, Any]]:
+    nodes = {node.name: node for node in graph.operators}
     found = {}
     with progress("seeking alternatives") as advance:
         for number, one in enumerate(alternatives(graph), 1):
@@ -172,8 +171,9 @@ def _node_lines(row: dict[str, Any]) -> Iterator[Line]:
     if row["merged"]:
         yield Line("note", f"  it does the work of {', '.join(row['merged'])}, too")
     if row["ns"] is not None:
+        how = "measured" if row["measured"] else "estimated"
         kernel = row["kernel"] or "its library decides"
-        yield Line("note", f"  measured: {row['ns'] / 1e3:.1f} us as {kernel}")
+        yield Line("note", f"  {how}: {row['ns'] / 1e3:.1f} us as {kernel}")
     for one in row["operands"]:
         sizes = " ".join(f"{dim}={size}" for dim, size in one["sizes"].items())
         yield Line("", f"  {one['role']} = {one['value']} : {one['dtype']} {sizes}")

@@ -61,7 +61,7 @@ def profile(
     shape: ShapeOption = None,
     threads: ThreadsOption = None,
     optimize: OptimizeOption = "all",
-    objective: ObjectiveOption = "shared",
+    objective: ObjectiveOption = "",
     tune: TuneOption = False,
     isa: IsaOption = "max",
     libraries: LibrariesOption = None,

@@ -39,7 +39,10 @@ OptimizeOption = Annotated[
     str, typer.Option(help="Level (none, lho, ewo, all) or pass names with commas.")
 ]
 ObjectiveOption = Annotated[
-    str, typer.Option(help="What ewo minimises: shared (bytes moved) or paper (unlike edges).")
+    str,
+    typer.Option(
+        help="What is minimised: shared (bytes moved) or paper (unlike edges); each level's own."
+    ),
 ]
 TuneOption = Annotated[
     bool, typer.Option("--tune", help="Measure kernels and conversions, and minimise their time.")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from resolver.extended import ExtendedGraph
+from resolver.lowered import LoweredGraph
 from vtensor.errors import InputError
 from vtensor.language.wording import reason
 from vtensor.pictures.page import html_page
@@ -59,7 +59,7 @@ def plan_scenes(plan: Plan) -> tuple[Scene, ...]:
     return before, after
 
 
-def _title(text: str, graph: ExtendedGraph) -> str:
+def _title(text: str, graph: LoweredGraph) -> str:
     transforms = list(graph.transforms())
     values = graph.values
     moved = sum(values[one.input].nbytes + values[one.output].nbytes for one in transforms)

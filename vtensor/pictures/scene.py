@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from resolver.explain import explain_nodes
-from resolver.extended import ExtendedGraph, ExtendedNode, TransformNode, Value
+from resolver.lowered import LoweredGraph, LoweredNode, TransformNode, Value
 from vtensor.pictures.layered import Wire, arrange
 from vtensor.report import MEGABYTE, why
 
@@ -81,7 +81,7 @@ class Scene:
 
 
 def make_scene(
-    title: str, graph: ExtendedGraph, kernels: Mapping[str, Sequence[str]] | None = None
+    title: str, graph: LoweredGraph, kernels: Mapping[str, Sequence[str]] | None = None
 ) -> Scene:
     """Draw an extended graph. Constants, and what is done to them while loading, are left out.
 
@@ -132,21 +132,21 @@ def describe(value: Value) -> str:
     return f"{value.name}: {value.dtype} {sizes or 'scalar'}, {value.layout}"
 
 
-def _inputs(graph: ExtendedGraph) -> Iterator[Box]:
+def _inputs(graph: LoweredGraph) -> Iterator[Box]:
     for name in graph.inputs:
         value = graph.values[name]
         note = f"input, {value.layout}"
         yield Box("input", name, name, note, "", "", describe(value), (), (name,), {})
 
 
-def _outputs(graph: ExtendedGraph) -> Iterator[Box]:
+def _outputs(graph: LoweredGraph) -> Iterator[Box]:
     for alias, name in graph.outputs.items():
         value = graph.values[name]
         note = f"output, {value.layout}"
         yield Box("output", alias, alias, note, "", "", describe(value), (name,), (), {})
 
 
-def _nodes(graph: ExtendedGraph, kernels: Mapping[str, Sequence[str]]) -> Iterator[Box]:
+def _nodes(graph: LoweredGraph, kernels: Mapping[str, Sequence[str]]) -> Iterator[Box]:
     ahead = {node.name for node in graph.ahead()}
     scopes = _scopes(graph)
     for node, row in zip(graph.nodes, explain_nodes(graph), strict=True):
@@ -156,7 +156,7 @@ def _nodes(graph: ExtendedGraph, kernels: Mapping[str, Sequence[str]]) -> Iterat
             )
 
 
-def _box(graph: ExtendedGraph, node: ExtendedNode, scope: str, row: Mapping[str, Any]) -> Box:
+def _box(graph: LoweredGraph, node: LoweredNode, scope: str, row: Mapping[str, Any]) -> Box:
     if isinstance(node, TransformNode):
         kind, title, hint = (
             "transform",
@@ -191,7 +191,7 @@ def _details(row: Mapping[str, Any]) -> dict[str, Any]:
     return {key: row[key] for key in kept if key in row} | {"operands": operands}
 
 
-def _scopes(graph: ExtendedGraph) -> dict[str, str]:
+def _scopes(graph: LoweredGraph) -> dict[str, str]:
     """The scope of each node: by its name, its outputs', its constants', else its last input's."""
     found: dict[str, str] = {}
     made: dict[str, tuple[int, str]] = {}

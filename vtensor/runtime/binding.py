@@ -31,6 +31,20 @@ class Binding:
             takes or delivers them, or overlap.
 
     ``Session.bind`` makes it.
+
+    >>> from ops import Relu
+    >>> from vtensor import Graph, Session
+    >>> g = Graph("tiny")
+    >>> g.output(g.add(Relu(), g.input("x", {"N": 1, "C": 2})), "y")
+    >>> x = np.array([[-1, 2]], np.float32)
+    >>> with Session(g, libraries=["numpy"]) as session:
+    ...     binding = session.bind({"x": x})
+    ...     for value in (3, 4):
+    ...         x[0, 1] = value
+    ...         binding.run()
+    ...         print(binding.outputs["y"])
+    [[0. 3.]]
+    [[0. 4.]]
     """
 
     plan: Plan

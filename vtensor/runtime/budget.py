@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from resolver.extended import ExtendedGraph, OpNode
+from resolver.lowered import LoweredGraph, OpNode
 from vtensor.errors import BudgetError, InputError, describe
 from vtensor.language.operators import info_of
 from vtensor.language.traits import VIEWS
@@ -67,7 +67,7 @@ def ran_out(error: MemoryError) -> BudgetError:
     )
 
 
-def check_plan(graph: ExtendedGraph, max_bytes: int) -> None:
+def check_plan(graph: LoweredGraph, max_bytes: int) -> None:
     """See that what a plan needs at once fits into a budget, before any of it is taken.
 
     These are its inputs and outputs, constants as they come and as they are packed, and, at the
@@ -92,7 +92,7 @@ def check_plan(graph: ExtendedGraph, max_bytes: int) -> None:
         )
 
 
-def _pieces(graph: ExtendedGraph) -> Iterator[Piece]:
+def _pieces(graph: LoweredGraph) -> Iterator[Piece]:
     """The memory of what nodes make, from the node that makes it to the last that reads it; that
     of outputs is not among it.
     """
@@ -111,7 +111,7 @@ def _pieces(graph: ExtendedGraph) -> Iterator[Piece]:
             yield Piece(graph.values[name].nbytes, first, last[name])
 
 
-def _maker(graph: ExtendedGraph, value: str) -> str:
+def _maker(graph: LoweredGraph, value: str) -> str:
     """Who makes a value."""
     for node in graph.nodes:
         if value in node.outputs:

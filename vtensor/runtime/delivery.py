@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ptensor.buffer import Buffer, TensorStorage, fresh
+from ptensor.buffer import ArrayStorage, Buffer, TensorStorage, fresh
 from ptensor.layout import Layout
 from ptensor.parts import Part
-from resolver.extended import Value
+from resolver.lowered import Value
+from vtensor.language.tensor import Option, VTensor
 
 Array = np.ndarray[Any, Any]
 
@@ -40,6 +41,13 @@ class Result:
         if self.into is not None:
             return self.into
         return self.part.logical(list(self.part.extents), self.dtype)
+
+    def tensor(self) -> VTensor:
+        """A VTensor on the same memory."""
+        part = self.part
+        tensor = VTensor(self.dtype, part.extents, Option(name=self.name))
+        tensor.storage = ArrayStorage(part.array, part.extents, part.layout)
+        return tensor
 
 
 @dataclass(frozen=True)

@@ -206,6 +206,17 @@ def feed_of(given: object, port: Port) -> Feed:
     return Feed(part, owner, port.dims, elements)
 
 
+def memory_of(given: object, port: Port) -> Feed:
+    """An input that stays where it is: what is given is memory, or is refused.
+
+    Raises:
+        InputError: as ``feed_of``, or it has no memory to be read.
+    """
+    if not isinstance(given, VTensor):
+        given = as_array(f"input {port.name!r}", given, written=True)
+    return feed_of(given, port)
+
+
 def dense_part(tensor: VTensor) -> Part | None:
     """A tensor's elements as they lie; None when they have gaps or need another form."""
     part = tensor.part()

@@ -11,8 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from resolver.evaluate import Resolution
-from resolver.extended import OpNode
+from resolver.lowered import LoweredGraph, OpNode
 from resolver.probe import Prober
 from vtensor.errors import VTensorError
 from vtensor.language.tensor import VTensor
@@ -54,17 +53,15 @@ def limits(session: Session) -> Limits:
         InputError: there is no plan yet.
         VTensorError: a heavy node does not run alone in any variant.
     """
-    origin = session.plan.graph.origin
-    assert origin is not None, "a plan's graph has an origin"
-    executor, resolution = Executor.of(session.threads), origin.resolution
-    return executor.run(lambda: _limits(resolution, executor))
+    executor, graph = Executor.of(session.threads), session.plan.graph.bare
+    return executor.run(lambda: _limits(graph, executor))
 
 
-def _limits(resolution: Resolution, executor: Executor) -> Limits:
-    prober, values = Prober(resolution), resolution.values
+def _limits(graph: LoweredGraph, executor: Executor) -> Limits:
+    prober, values = Prober(graph), graph.tensors
     warm: dict[str, int] = {}
     heavy: list[OpNode] = []
-    for node in resolution.nodes:
+    for node in graph.operators:
         if prober.heavy(node):
             heavy.append(node)
             key = signature(node, values)

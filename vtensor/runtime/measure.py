@@ -17,7 +17,7 @@ from libdesc.preferences import Preferences
 from libdesc.transforms import LayoutChange, choose_library
 from ptensor.buffer import fresh
 from resolver.evaluate import PartialEvaluation
-from resolver.extended import ExtendedGraph, OpNode, Reason, TransformNode, Value
+from resolver.lowered import LoweredGraph, OpNode, Reason, TransformNode, Value
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.budget import max_bytes_of
@@ -57,9 +57,8 @@ def transform_ns(
     library = choose_library(value, change, (), PartialEvaluation(), preferences)
     node = TransformNode("t", "x", "y", library, Reason("y", "x"))
     ends = {"x": change.source, "y": change.target}
-    graph = ExtendedGraph("t", inputs=("x",), outputs={"y": "y"}, nodes=[node])
-    graph.values = {name: Value(name, value.dtype, value.dims, at) for name, at in ends.items()}
-    return run_ns(graph, {}, executor)
+    values = {name: Value(name, value.dtype, value.dims, at) for name, at in ends.items()}
+    return run_ns(LoweredGraph("t", values, [node], ("x",), {"y": "y"}), {}, executor)
 
 
 def signature(node: OpNode, values: Mapping[str, VTensor]) -> str:
@@ -72,27 +71,28 @@ def signature(node: OpNode, values: Mapping[str, VTensor]) -> str:
 
 def alone(
     nodes: Iterable[OpNode], values: Mapping[str, VTensor]
-) -> tuple[ExtendedGraph, dict[str, Array]]:
+) -> tuple[LoweredGraph, dict[str, Array]]:
     """A graph of nodes that have nothing to do with one another, and its constants.
 
     Each has inputs of its own, in the layouts in which it wants them.
     """
-    graph, constants = ExtendedGraph("alone"), {}
+    own_values, own_nodes, constants = dict[str, Value](), list[OpNode](), dict[str, Array]()
+    names: list[str] = []
     for node in nodes:
         inputs = tuple(f"{node.name}/{place}" for place in range(len(node.inputs)))
         own, given = (*inputs, *node.outputs), (*node.inputs, *node.outputs)
         for name, source, layout in zip(own, given, node.variant.layouts, strict=True):
             value = values[source]
-            graph.values[name] = Value(name, value.dtype, value.dims, layout, value.constant)
+            own_values[name] = Value(name, value.dtype, value.dims, layout, value.constant)
             if value.storage is not None and value.constant:
                 constants[name] = value.storage.logical(value)
-        graph.nodes.append(replace(node, inputs=inputs))
-        graph.inputs += tuple(name for name in inputs if name not in constants)
-        graph.outputs |= {name: name for name in node.outputs}
-    return graph, constants
+        own_nodes.append(replace(node, inputs=inputs))
+        names += [name for name in inputs if name not in constants]
+    outputs = {name: name for node in own_nodes for name in node.outputs}
+    return LoweredGraph("alone", own_values, own_nodes, tuple(names), outputs), constants
 
 
-def run_ns(graph: ExtendedGraph, constants: Mapping[str, Array], executor: Executor) -> int:
+def run_ns(graph: LoweredGraph, constants: Mapping[str, Array], executor: Executor) -> int:
     """Nanoseconds of a run of a graph whose inputs hold ones."""
     plan = Plan(graph, constants, Workspace(executor, max_bytes_of(None)))
     return median_ns(partial(plan.replay, _memory(plan)), len(plan.recorded))

@@ -14,17 +14,17 @@ from libdesc.routine import reference_kernel
 from ptensor.buffer import Buffer
 from ptensor.layout import Layout
 from ptensor.parts import Part
-from resolver.extended import (
+from resolver.lowered import (
     Certificate,
-    ExtendedGraph,
-    ExtendedNode,
+    LoweredGraph,
+    LoweredNode,
     OpNode,
     Reason,
     TransformNode,
 )
 from vtensor.errors import InputError, NativeError, NestedRunError
 from vtensor.language.operators import info_of
-from vtensor.runtime.delivery import Delivery, Result, deliver, places
+from vtensor.runtime.delivery import Delivery
 from vtensor.runtime.feeds import check_fits
 from vtensor.runtime.placement import place
 from vtensor.runtime.record import RecordedStep, Recorder, run_native
@@ -75,7 +75,7 @@ class PlanStep:
     since none of the session's libraries does.
     """
 
-    node: ExtendedNode
+    node: LoweredNode
     kernels: tuple[str, ...]
     library: str
     unlisted: bool = False
@@ -93,7 +93,8 @@ class PlanStep:
     @property
     def ns(self) -> int | None:
         """What was measured of it, alone, when the plan was made; None where nothing was."""
-        return self.node.variant.ns if isinstance(self.node, OpNode) else None
+        variant = self.node.variant if isinstance(self.node, OpNode) else None
+        return variant.ns if variant is not None and variant.measured else None
 
     @property
     def tuned(self) -> bool:
@@ -128,12 +129,12 @@ class Plan:
 
     def __init__(
         self,
-        graph: ExtendedGraph,
+        graph: LoweredGraph,
         constants: Mapping[str, np.ndarray[Any, Any]],
         workspace: Workspace,
         progress: Callable[[str], None] | None = None,
         preferences: Preferences = EVERY,
-        resolved: ExtendedGraph | None = None,
+        resolved: LoweredGraph | None = None,
     ) -> None:
         recorder = Recorder(graph, constants, workspace.weights)
         recorder.record(progress)
@@ -190,7 +191,7 @@ class Plan:
             if node.name not in ahead
         ]
 
-    def _step(self, node: ExtendedNode, kernels: tuple[str, ...]) -> PlanStep:
+    def _step(self, node: LoweredNode, kernels: tuple[str, ...]) -> PlanStep:
         op = info_of(node.op).name if isinstance(node, OpNode) else ""
         library = node.variant.library if isinstance(node, OpNode) else node.library
         unlisted = bool(kernels) and self._preferences.unlisted(node.name, op, library)
@@ -234,32 +235,6 @@ class Plan:
             check_fits(name, array, self.sizes(name))
             if any(np.may_share_memory(array, one) for one in self._held):
                 raise InputError(f"out {name!r}: its memory is a constant's of the network")
-
-    def run(
-        self,
-        inputs: Mapping[str, Part],
-        outputs: Sequence[str],
-        into: Mapping[str, Array] | None = None,
-        **how: Any,
-    ) -> list[Result]:
-        """Execute every step.
-
-        Args:
-            inputs: dense, in the plan's entry layouts.
-            outputs: names to return, under which the plan delivers.
-            into: arrays to write outputs to, by name; they fit. The last step writes there where
-                the array lies as the plan delivers and overlaps no input, else a copy does.
-            how: as for ``replay``.
-
-        Raises:
-            NativeError: a library failed; what ``into`` holds then is unspecified.
-        """
-        given, wanted = into or {}, [self.deliveries[name] for name in outputs]
-        fed = [inputs[name].array for name in self.graph.inputs]
-        memory = places(self.own, wanted, given, fed)
-        bindings = [*fed, *memory.memory]
-        self.replay(bindings, **how)
-        return deliver(wanted, bindings, memory.names, given)
 
     def replay(
         self, bindings: Sequence[Array], times: Array | None = None, one_by_one: bool = False

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from resolver.extended import ExtendedGraph, ExtendedNode, OpNode, Value
+from resolver.lowered import LoweredGraph, LoweredNode, OpNode, Value
 from vtensor.errors import InputError
 from vtensor.language.operators import info_of
 from vtensor.language.tensor import VTensor
@@ -254,7 +254,7 @@ def profile_of(plan: Plan, threads: int, run: Run, runs: int) -> Profile:
     return Profile(plan.graph.name, threads, peaks, steps, calls, walls, times)
 
 
-def _step(graph: ExtendedGraph, step: PlanStep, ns: float, peaks: Peaks | None) -> ProfiledStep:
+def _step(graph: LoweredGraph, step: PlanStep, ns: float, peaks: Peaks | None) -> ProfiledStep:
     names = dict.fromkeys((*step.node.inputs, *step.node.outputs))
     moved = sum(graph.values[name].nbytes for name in names)
     done = sum(_operations(graph, step.node))
@@ -262,7 +262,7 @@ def _step(graph: ExtendedGraph, step: PlanStep, ns: float, peaks: Peaks | None) 
     return ProfiledStep(ns, done, moved, least, step, _layouts(graph, step.node))
 
 
-def _operations(graph: ExtendedGraph, node: ExtendedNode) -> Iterator[int]:
+def _operations(graph: LoweredGraph, node: LoweredNode) -> Iterator[int]:
     """Of each operator that a node applies."""
     if isinstance(node, OpNode):
         inputs, outputs = (
@@ -278,7 +278,7 @@ def _tensor(value: Value) -> VTensor:
     return VTensor(value.dtype, value.dims)
 
 
-def _layouts(graph: ExtendedGraph, node: ExtendedNode) -> str:
+def _layouts(graph: LoweredGraph, node: LoweredNode) -> str:
     sides = (
         ", ".join(str(graph.values[name].layout) for name in names)
         for names in (node.inputs, node.outputs)

@@ -17,7 +17,7 @@ from libdesc.routine import reference_kernel
 from libdesc.transforms import LayoutChange, run_transform
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.evaluation import Call, Decline, Evaluation, Mode, Step, installed
-from resolver.extended import ExtendedGraph, OpNode, TransformNode, Value
+from resolver.lowered import LoweredGraph, OpNode, TransformNode, Value
 from vtensor.errors import (
     ContractError,
     InputError,
@@ -201,7 +201,7 @@ class Recorder:
 
     def __init__(
         self,
-        graph: ExtendedGraph,
+        graph: LoweredGraph,
         constants: Mapping[str, np.ndarray[Any, Any]],
         weights: Weights,
     ) -> None:

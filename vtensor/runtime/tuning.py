@@ -11,7 +11,7 @@ from pathlib import Path
 from libdesc.preferences import Preferences
 from libdesc.registry import registry
 from libdesc.transforms import LayoutChange
-from resolver.extended import OpNode
+from resolver.lowered import OpNode
 from vtensor import __version__
 from vtensor.errors import VTensorError
 from vtensor.language.tensor import VTensor
@@ -26,13 +26,15 @@ _log = logging.getLogger(__name__)
 
 
 class Tuner:
-    """Measures what is asked for and not yet known; to be asked on the thread that runs plans.
+    """A clock that measures what is asked for and not yet known; to be asked where plans run.
 
     Args:
         executor: what measures, and has a budget of kernel threads.
         preferences: which libraries may run Transforms.
         progress: called with what is being measured.
     """
+
+    measured = True
 
     def __init__(
         self,
@@ -73,7 +75,7 @@ class Tuner:
         call = signature(node, values)
         if self._spent.get(call, 0.0) > CALL_SECONDS:
             return None
-        self._say(f"{node.name}: {way}")
+        self._say(f"{node.op_name} {node.name} on {node.variant.library}: {way}")
         begin = time.monotonic()
         try:
             ns = node_ns(node, values, self._executor)

@@ -15,7 +15,7 @@ import numpy as np
 from optimizer.computed import origin
 from ptensor.buffer import ALIGNMENT, Buffer, TensorStorage
 from ptensor.transform import pack
-from resolver.extended import ExtendedGraph, OpNode, Value
+from resolver.lowered import LoweredGraph, OpNode, Value
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -53,7 +53,7 @@ class Weights:
         have = [packed for one in self._packed.valuerefs() if (packed := one()) is not None]
         return sum({id(one.shelf): one.shelf.nbytes for one in have}.values())
 
-    def shelf(self, graph: ExtendedGraph, constants: Mapping[str, Array]) -> Shelf:
+    def shelf(self, graph: LoweredGraph, constants: Mapping[str, Array]) -> Shelf:
         """Room for the constants of a plan that no other plan has packed."""
         return Shelf(graph, constants, self._packed)
 
@@ -69,7 +69,7 @@ class Shelf:
 
     def __init__(
         self,
-        graph: ExtendedGraph,
+        graph: LoweredGraph,
         constants: Mapping[str, Array],
         packed: WeakValueDictionary[Hashable, Packed],
     ) -> None:
@@ -89,7 +89,7 @@ class Shelf:
 
         self._memory = _replay.Arena(self.nbytes).memory()
 
-    def _read(self, graph: ExtendedGraph) -> Iterator[Value]:
+    def _read(self, graph: LoweredGraph) -> Iterator[Value]:
         """The constants that go on a shelf, as operators read them."""
         for node in graph.nodes:
             if isinstance(node, OpNode):

@@ -12,6 +12,7 @@ from vtensor.runtime.weights import Weights
 
 if TYPE_CHECKING:
     from vtensor.runtime._replay import Arena
+    from vtensor.runtime.plan import Plan
 
 
 def _arena() -> Arena:
@@ -73,6 +74,14 @@ class Memory:
     live: int
     weights: int
     outputs: int
+
+    @classmethod
+    def of(cls, plan: Plan, workspace: Workspace) -> Memory:
+        """What is taken for a plan."""
+        place = plan.placement
+        weights = workspace.weights.nbytes
+        outputs = sum(plan.own_sizes)
+        return cls(workspace.arena.nbytes, place.nbytes, place.live, weights, outputs)
 
     @property
     def peak(self) -> int:

@@ -1,4 +1,8 @@
-"""The extended dataflow graph: operators with decided layouts, and Transform nodes between them.
+"""The lowered graph: a model's nodes, each in a variant, and the Transforms between them.
+
+Algorithm 1 makes it of a ``Graph`` without Transforms, and extending it puts one on each edge that
+needs one: the paper's extended dataflow graph. Passes make other lowered graphs of it; none is ever
+changed.
 
 Source: the paper, sections 3 and 5.1, Fig. 5(a).
 """
@@ -6,20 +10,21 @@ Source: the paper, sections 3 and 5.1, Fig. 5(a).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from libdesc.preferences import EVERY, Preferences
+from ptensor.buffer import TensorStorage
 from ptensor.evaluation import Requirement, Variant
 from ptensor.layout import Layout
-from vtensor.language.operators import Follower
+from vtensor.language.operators import Follower, info_of, label_of
+from vtensor.language.tensor import Option, VTensor
 
 if TYPE_CHECKING:
-    from libdesc.preferences import Preferences
-    from resolver.evaluate import Resolution
     from vtensor.language.graph import Node
-    from vtensor.language.tensor import VTensor
 
 
 @dataclass(frozen=True)
@@ -32,10 +37,25 @@ class Value:
     layout: Layout
     constant: bool = False
 
+    @classmethod
+    def of(cls, tensor: VTensor) -> Value:
+        """What a tensor in its produced layout is."""
+        layout = tensor.produced_layout
+        assert layout is not None, "the resolver gives every value a layout"
+        return cls(tensor.name, tensor.dtype, tensor.dims, layout, tensor.constant)
+
     @cached_property
     def nbytes(self) -> int:
         """Bytes in memory, pads included."""
         return self.layout.nbytes(self.dims, self.dtype)
+
+    def tensor(self, storage: TensorStorage | None = None) -> VTensor:
+        """An operand of this kind, made in this layout."""
+        tensor = VTensor(self.dtype, self.dims, Option(name=self.name))
+        if storage is not None:
+            tensor.storage = storage
+        tensor.produced_layout = self.layout
+        return tensor
 
 
 @dataclass(frozen=True)
@@ -70,8 +90,7 @@ class Reason:
 class OpNode:
     """An operator on its library, as it was decided; values go by name.
 
-    In a resolution the inputs are the network's values; in the extended graph they may be outputs
-    of Transforms.
+    Its inputs are the model's values, or outputs of Transforms.
 
     Attributes:
         followers: the network's nodes that are fused behind it. Its last inputs are theirs, and
@@ -90,6 +109,56 @@ class OpNode:
     def split(self, inputs: Sequence[VTensor]) -> tuple[Sequence[VTensor], tuple[Follower, ...]]:
         """The operator's own operands, and its followers with theirs."""
         return split(inputs, self.followers)
+
+
+def pieces(node: OpNode, count: int) -> list[OpNode]:
+    """A node with its first followers only, and each of the others as a node of its own.
+
+    Variants are still to be found. What passes between them is not among the graph's values.
+    """
+    kept, others = node.followers[:count], node.followers[count:]
+    behind = sum(len(one.inputs) - 1 for one in node.followers)
+    own = len(node.inputs) - behind
+    taken = own + sum(len(one.inputs) - 1 for one in kept)
+    outputs = kept[-1].outputs if kept else node.outputs
+    if others:
+        outputs = tuple(name for name in others[0].inputs if name not in node.inputs)
+    posts = (role for role in node.roles[own : len(node.inputs)][: taken - own])
+    lead = replace(
+        node,
+        op_name=" + ".join([label_of(node.op), *(one.op_name for one in kept)]),
+        inputs=node.inputs[:taken],
+        outputs=outputs,
+        roles=(*node.roles[:own], *posts, *node.roles[len(node.inputs) :]),
+        followers=kept,
+        variant=replace(node.variant, followers=tuple(one.name for one in kept)),
+    )
+    apart = replace(node.variant, followers=())
+    return [
+        lead,
+        *(
+            OpNode(
+                one.name,
+                one.op,
+                one.op_name,
+                one.inputs,
+                one.outputs,
+                info_of(one.op).roles(len(one.inputs), len(one.outputs)),
+                apart,
+            )
+            for one in others
+        ),
+    ]
+
+
+def in_variant(node: OpNode, variant: Variant) -> list[OpNode]:
+    """A node in another variant; several where nodes behind it run by themselves."""
+    if not variant.apart:
+        return [replace(node, variant=variant)]
+    several = pieces(node, len(variant.followers))
+    lead, *others = variant.apart
+    given = [replace(lead, refused=variant.refused), *others]
+    return [replace(one, variant=own) for one, own in zip(several, given, strict=True)]
 
 
 def split(
@@ -139,16 +208,7 @@ class TransformNode:
         return (self.output,)
 
 
-ExtendedNode = OpNode | TransformNode
-
-
-@dataclass(frozen=True)
-class Origin:
-    """What an extended graph was made from, so that it can be made again with other rows."""
-
-    resolution: Resolution
-    output_layouts: Mapping[str, Layout]
-    preferences: Preferences
+LoweredNode = OpNode | TransformNode
 
 
 @dataclass(frozen=True)
@@ -167,7 +227,8 @@ class Certificate:
         gap: how far the objective may be from the bound, relative to the objective.
         seconds: what the solver took.
         ns_before, ns_after: for the objective ``time``, nanoseconds of the open nodes and of all
-            Transforms, as measured.
+            Transforms.
+        measured: those were measured; else estimated.
     """
 
     objective: str
@@ -183,11 +244,18 @@ class Certificate:
     seconds: float = 0.0
     ns_before: int | None = None
     ns_after: int | None = None
+    measured: bool = False
 
     @property
     def unit(self) -> str:
         """Of the objective and its bound."""
         return {"shared": "bytes", "paper": "edges", "time": "ns"}[self.objective]
+
+    @property
+    def costs(self) -> str:
+        """What it is a proof for: ``bytes``, ``edges``, ``estimated ns`` or ``measured ns``."""
+        kind = ("estimated ", "measured ")[self.measured] if self.objective == "time" else ""
+        return kind + self.unit
 
     @property
     def settled(self) -> bool:
@@ -200,27 +268,80 @@ class Certificate:
         return self.objective == "shared" and self.status == "optimal"
 
 
-@dataclass
-class ExtendedGraph:
+@dataclass(frozen=True)
+class LoweredGraph:
     """Values and nodes in topological order.
 
     Attributes:
+        values: by name, each in the layout in which it is made.
         outputs: for each name that is delivered, the value that is delivered under it.
         merged: nodes that a simplification took away, each with the node that does their work.
         passes: the optimisations that have been here.
-        origin: what it was made from.
         certificate: what the last optimisation proved, if one could.
+        constants: the memory of the model's constants, which invokers may look at.
+        delivery: how outputs are to lie, by name; declared order where nothing is said, as their
+            producers leave them where ANY is.
+        preferences: which libraries may take which nodes and Transforms.
     """
 
     name: str
-    values: dict[str, Value] = field(default_factory=dict)
-    nodes: list[ExtendedNode] = field(default_factory=list)
+    values: Mapping[str, Value] = field(default_factory=dict)
+    nodes: Sequence[LoweredNode] = ()
     inputs: tuple[str, ...] = ()
-    outputs: dict[str, str] = field(default_factory=dict)
+    outputs: Mapping[str, str] = field(default_factory=dict)
     merged: Mapping[str, str] = field(default_factory=dict)
     passes: tuple[str, ...] = ()
-    origin: Origin | None = None
     certificate: Certificate | None = None
+    constants: Mapping[str, TensorStorage] = field(default_factory=dict, repr=False)
+    delivery: Mapping[str, Layout] = field(default_factory=dict)
+    preferences: Preferences = EVERY
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "nodes", tuple(self.nodes))
+        for name in ("values", "outputs", "merged", "constants", "delivery"):
+            given = getattr(self, name)
+            if not isinstance(given, MappingProxyType):
+                object.__setattr__(self, name, MappingProxyType(dict(given)))
+
+    @cached_property
+    def operators(self) -> tuple[OpNode, ...]:
+        """The nodes that are no Transforms."""
+        return tuple(node for node in self.nodes if isinstance(node, OpNode))
+
+    @cached_property
+    def sources(self) -> Mapping[str, str]:
+        """Of each value the model's own that it is, perhaps in another layout."""
+        found = {name: name for name in self.values}
+        for node in self.nodes:
+            if isinstance(node, TransformNode):
+                found[node.output] = found[node.input]
+        return found
+
+    @property
+    def bare(self) -> LoweredGraph:
+        """The same without Transforms: nodes read the model's values, in whatever layouts."""
+        changes = any(isinstance(node, TransformNode) for node in self.nodes)
+        return self._bare if changes else self  # which must not keep itself
+
+    @cached_property
+    def _bare(self) -> LoweredGraph:
+        own = {name for name, source in self.sources.items() if name == source}
+        nodes = [
+            replace(node, inputs=tuple(self.sources[name] for name in node.inputs))
+            for node in self.operators
+        ]
+        return replace(
+            self,
+            nodes=nodes,
+            values={name: value for name, value in self.values.items() if name in own},
+            outputs={alias: self.sources[name] for alias, name in self.outputs.items()},
+        )
+
+    @cached_property
+    def tensors(self) -> Mapping[str, VTensor]:
+        """The values as operands, with the layouts in which they are made."""
+        known = self.constants
+        return {name: value.tensor(known.get(name)) for name, value in self.values.items()}
 
     def transforms(self) -> Iterator[TransformNode]:
         """Transforms that run each time; those of constants are done ahead of time."""

@@ -1,0 +1,164 @@
+"""The variants of all nodes at once, on whatever libraries: least time of kernels and Transforms.
+
+Times are measured where the session measures, else estimated. Without measurements priority still
+decides between libraries, except where the plan gains clearly.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import compress
+from operator import attrgetter
+
+from libdesc.transforms import LayoutChange
+from optimizer.candidates import Variants, shared_variants
+from optimizer.elsewhere import Elsewhere
+from optimizer.estimate import Estimate
+from optimizer.ewo import chosen_by, nothing_to_gain, reconcile
+from optimizer.problem import Clock, Problem
+from optimizer.settings import Settings
+from ptensor.evaluation import Variant
+from ptensor.layout import Layout
+from resolver.lowered import LoweredGraph, OpNode, in_variant
+from resolver.probe import Prober
+from vtensor.language.tensor import VTensor
+
+#: What another library has to gain by estimate, as a part of what the node takes.
+MARGIN = 0.1
+
+#: How far above a node's estimate another may be whose time is worth to be measured.
+FAR = 2.0
+
+
+def joint(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
+    """Minimise sum of ns[variant] * x[variant] + sum of ns[e] * z[e] over all nodes.
+
+    Where nothing is gained the graph stays as it was. An estimate charges a variant on another
+    library than the resolver's a tenth of the node's time. Where the settings ask for bytes or
+    edges, those are minimised as EWO does.
+    """
+    if settings.objective not in ("", "time"):
+        return reconcile(graph, settings)
+    clock = settings.clock or Estimate(graph.preferences)
+    if not clock.measured and not _improvable(graph):
+        return nothing_to_gain(graph, "time")
+    margin = 0.0 if clock.measured else MARGIN
+    problem = Problem.of(graph, timed_variants(graph, clock), clock, margin)
+    return chosen_by(graph, problem, "time", settings)
+
+
+def _improvable(graph: LoweredGraph) -> bool:
+    """There is a Transform, or a kernel that its own library would rather not use."""
+    return any(graph.transforms()) or any(node.variant.reference for node in graph.operators)
+
+
+def timed_variants(graph: LoweredGraph, clock: Clock) -> Variants:
+    """The variants of every node with what they take; the resolver's is the first.
+
+    Tried are those of ``shared_variants``, those of other libraries and with fewer followers, and
+    where times are measured all kernels that libraries have. Of those that differ at most in how
+    constants lie the fastest is left; one whose time is not known is none.
+    """
+    spares = dict(_spares(graph, clock))
+    graph = graph.bare
+    prober, elsewhere = Prober(graph), Elsewhere(graph, clock, spares)
+    more: Variants = {}
+    for node in graph.operators:
+        more[node.name] = [*elsewhere.variants(node)]
+        if clock.measured:
+            more[node.name] += prober.variants(node)
+    variants = shared_variants(graph, more)
+    tensors = elsewhere.graph.tensors
+    return {
+        node.name: _fastest(tensors, node, variants[node.name], clock) for node in graph.operators
+    }
+
+
+def _spares(graph: LoweredGraph, clock: Clock) -> Iterator[tuple[str, int]]:
+    """By node, what a plan could save with another variant of it.
+
+    Estimated: the Transforms at its ends, or at those of the nodes around it that are on the same
+    library where most are on another; and what reference code takes. Measured: any node could be
+    faster, unless its estimate is far from it.
+    """
+    bare, estimate = graph.bare, Estimate(graph.preferences)
+    saved = Counter[str]()
+    for names, ns in _transforms(graph, clock):
+        for island in {frozenset(_island(bare, name)) for name in names}:
+            saved.update(dict.fromkeys(island, ns))
+    for node in bare.operators:
+        if clock.measured or node.variant.reference:
+            saved[node.name] += round(FAR * estimate.node(node, bare.tensors))
+    yield from saved.items()
+
+
+def _transforms(graph: LoweredGraph, clock: Clock) -> Iterator[tuple[set[str], int]]:
+    """The nodes at the ends of each Transform, and what it takes."""
+    makers = {name: node.name for node in graph.operators for name in node.outputs}
+    for node in graph.transforms():
+        source, target = graph.values[node.input], graph.values[node.output]
+        change = LayoutChange(source.layout, target.layout)
+        ends = {makers.get(source.name, ""), *(one.consumer for one in node.reasons if one.op)}
+        yield ends - {""}, clock.transform(source.tensor(), change) or 0
+
+
+def _island(bare: LoweredGraph, name: str) -> set[str]:
+    """A node, and those around it that are on its library if most nodes are on another."""
+    nodes = {node.name: node for node in bare.operators}
+    [(most, _)] = Counter(node.variant.library for node in bare.operators).most_common(1)
+    library, found, left = nodes[name].variant.library, {name}, [name]
+    while left and library != most:
+        here = nodes[left.pop()]
+        values = {v for v in (*here.inputs, *here.outputs) if not bare.values[v].constant}
+        for node in bare.operators:
+            touches = not values.isdisjoint((*node.inputs, *node.outputs))
+            if touches and node.variant.library == library and node.name not in found:
+                found.add(node.name)
+                left.append(node.name)
+    return found
+
+
+def _fastest(
+    values: Mapping[str, VTensor], node: OpNode, variants: Sequence[Variant], clock: Clock
+) -> list[Variant]:
+    """The resolver's variant, and for each that its neighbours may see the fastest."""
+    if len(variants) == 1:
+        return [*variants]
+    timed = [
+        replace(one, ns=ns_of(node, one, values, clock), measured=clock.measured)
+        for one in variants
+    ]
+    if timed[0].ns is None:  # then there is nothing to compare with
+        return [variants[0]]
+    seen = [not values[name].constant for name in (*node.inputs, *node.outputs)]
+    best: dict[tuple[object, ...], Variant] = {}
+    known = (variant for variant in timed if variant.ns is not None)
+    for variant in sorted(known, key=attrgetter("ns")):
+        library = "" if clock.measured else variant.library
+        best.setdefault((library, *compress(variant.layouts, seen)), variant)
+    return [timed[0], *(variant for variant in best.values() if variant is not timed[0])]
+
+
+def ns_of(
+    node: OpNode, variant: Variant, values: Mapping[str, VTensor], clock: Clock
+) -> int | None:
+    """What a node takes in a variant; with Transforms where it runs as several nodes."""
+    if not variant.apart:
+        return clock.node(replace(node, variant=variant), values)
+    total, made = 0, dict[str, Layout]()
+    for piece in in_variant(node, variant):
+        ns = clock.node(piece, values)
+        if ns is None:
+            return None
+        total += ns
+        for name, layout in zip(piece.inputs, piece.variant.layouts, strict=False):
+            before = made.get(name)
+            if before is not None and not layout.same(before, values[name].dims):
+                changed = clock.transform(values[name], LayoutChange(before, layout))
+                if changed is None:
+                    return None
+                total += changed
+        made[piece.outputs[0]] = piece.variant.layouts[-1]
+    return total

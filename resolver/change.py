@@ -1,0 +1,52 @@
+"""A lowered graph with some nodes in other variants: what an optimisation makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from libdesc.transforms import LayoutChange
+from ptensor.evaluation import Variant
+from resolver.extend import extend
+from resolver.lowered import LoweredGraph, OpNode, TransformNode, in_variant
+
+
+def changed(graph: LoweredGraph, variants: Mapping[str, Variant]) -> LoweredGraph:
+    """The graph with some nodes in other variants, and one Transform an edge that needs one.
+
+    Only Transforms around those nodes are derived anew; the others stay on their libraries.
+
+    Args:
+        graph: it is not changed.
+        variants: the new ones by node; what was refused before stays on record.
+    """
+    makers = {name: node.name for node in graph.operators for name in node.outputs}
+    layouts = {value.name: value.layout for value in graph.values.values()}
+    known = {
+        (node.reason, LayoutChange(layouts[node.input], layouts[node.output])): node.library
+        for node in graph.nodes
+        if isinstance(node, TransformNode)
+        and variants.keys().isdisjoint((node.reason.consumer, makers.get(node.reason.producer)))
+    }
+    return extend(revised(graph.bare, variants), known=known)
+
+
+def revised(graph: LoweredGraph, variants: Mapping[str, Variant]) -> LoweredGraph:
+    """A graph without Transforms with some nodes in other variants."""
+    nodes: list[OpNode] = []
+    values, merged = dict(graph.values), dict(graph.merged)
+    for node in graph.operators:
+        made = variants.get(node.name)
+        if made is None:
+            nodes.append(node)
+            continue
+        if made.library == node.variant.library:
+            made = replace(made, refused=node.variant.refused)
+        for piece in in_variant(node, made):
+            nodes.append(piece)
+            merged.pop(piece.name, None)
+            produced = piece.variant.layouts[len(piece.inputs) :]
+            for name, layout in zip(piece.outputs, produced, strict=True):
+                like = values.get(name) or values[node.outputs[0]]
+                values[name] = replace(like, name=name, layout=layout)
+    return replace(graph, nodes=nodes, values=values, merged=merged)

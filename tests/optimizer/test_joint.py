@@ -1,0 +1,182 @@
+"""The joint choice: which library has a node, with how many followers, and what is proved."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from libdesc.preferences import Preferences
+from libdesc.registry import registry
+from ops import BiasAdd, Conv2D, Mean, Relu, Softmax
+from optimizer.elsewhere import Elsewhere
+from optimizer.estimate import REFERENCE, Estimate
+from optimizer.ilp import choose
+from optimizer.joint import MARGIN, joint, timed_variants
+from optimizer.pipeline import optimise, simplify
+from optimizer.problem import Problem
+from optimizer.settings import Settings
+from ptensor.evaluation import Variant
+from resolver import LoweredGraph, check, extend, resolve
+from resolver.change import changed
+from resolver.explain import explain_node
+from tests.optimizer.clocks import Drawn
+from vtensor import Session
+from vtensor.language.graph import Graph
+
+
+def tail() -> Graph:
+    """What ends a network: channels last, means of images, a softmax."""
+    random = np.random.default_rng(1)
+    g = Graph("tail")
+    x = g.input("x", {"N": 1, "C": 32, "H": 32, "W": 32})
+    w = g.constant(random.normal(size=(256, 32, 3, 3)).astype(np.float32), "O I h w")
+    y = g.add(Conv2D(pads=(1, 1, 1, 1)), x, w, name="conv")
+    b = g.constant(random.normal(size=256).astype(np.float32), "C")
+    y = g.add(Relu(), g.add(BiasAdd(), y, b, name="bias"), name="relu")
+    g.output(g.add(Softmax(("C",)), g.add(Mean(("H", "W")), y, name="mean")), "y")
+    return g.seal()
+
+
+def lowered(graph: Graph, preferences: Preferences | None = None) -> tuple[LoweredGraph, Graph]:
+    """The resolver's graph, with what may be fused, and the network that it is of."""
+    simple = simplify(graph, "all", preferences or Preferences())
+    return extend(resolve(simple, preferences=preferences or Preferences())), simple
+
+
+def sound(graph: LoweredGraph, source: Graph) -> LoweredGraph:
+    """Checked."""
+    able = [library.name for library in registry().libraries.values() if library.transforms]
+    check(graph, source, able)
+    return graph
+
+
+def libraries(graph: LoweredGraph) -> dict[str, str]:
+    """The library of each node."""
+    return {node.name: node.variant.library for node in graph.operators}
+
+
+def test_another_library_saves_a_transform() -> None:
+    """Means of images that lie channels last: the first library would have them converted."""
+    resolved, source = lowered(tail())
+    if not any(resolved.transforms()):
+        pytest.skip("the first library takes them as they lie here")
+    assert set(libraries(resolved).values()) == {"onednn"}
+    found = sound(joint(resolved, Settings()), source)
+    assert libraries(found) == libraries(resolved) | {"mean": "eigen"}
+    assert sum(1 for _ in found.transforms()) < sum(1 for _ in resolved.transforms())
+    declined = explain_node(found, "mean")["declined"]
+    assert "the plan takes less time with eigen, by estimate" in declined[-1]["reason"]
+    certificate = found.certificate
+    assert certificate is not None
+    assert (certificate.costs, certificate.status) == ("estimated ns", "optimal")
+    assert certificate.ns_after < certificate.ns_before  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    "preferences",
+    [Preferences(order=("onednn", "eigen")), Preferences(operators={"Mean": "onednn"})],
+    ids=["order", "pin"],
+)
+def test_what_is_prescribed_binds(preferences: Preferences) -> None:
+    resolved, source = lowered(tail(), preferences)
+    assert libraries(sound(joint(resolved, Settings()), source)) == libraries(resolved)
+
+
+@pytest.mark.parametrize(("objective", "costs"), [("shared", "bytes"), ("paper", "edges")])
+def test_bytes_and_edges_are_minimised_where_they_are_asked_for(objective: str, costs: str) -> None:
+    resolved, source = lowered(tail())
+    found = sound(joint(resolved, Settings(objective)), source)
+    assert libraries(found) == libraries(resolved)
+    assert found.certificate is not None
+    assert found.certificate.costs == costs
+
+
+def test_nothing_is_sought_where_nothing_is_to_be_gained(monkeypatch: pytest.MonkeyPatch) -> None:
+    g = Graph("one")
+    g.output(g.add(Relu(), g.input("x", {"N": 1, "C": 8})), "y")
+    resolved, _ = lowered(g.seal())
+    monkeypatch.setattr("optimizer.joint.timed_variants", None)
+    found = joint(resolved, Settings())
+    assert (str(found), found.certificate.solver) == (str(resolved), "none")  # type: ignore[union-attr]
+
+
+def test_reference_code_is_left_for_another_library() -> None:
+    """Told that a kernel is reference code, the plan has the node elsewhere; else it stays."""
+    g = Graph("one")
+    g.output(g.add(Relu(), g.input("x", {"N": 64, "C": 800}), name="relu"), "y")
+    resolved, source = lowered(g.seal())
+    [node] = resolved.operators
+    slow = replace(node, variant=replace(node.variant, reference=True))
+    spoilt = replace(resolved, nodes=[slow])
+    clock = Estimate()
+    assert clock.node(slow, spoilt.tensors) == REFERENCE * clock.node(node, resolved.tensors)
+    found = sound(joint(spoilt, Settings()), source)
+    assert libraries(found) == {"relu": "eigen"}
+
+
+@pytest.mark.parametrize(("ns", "number"), [(95, 0), (90, 0), (89, 1)])
+def test_a_tenth_is_not_clear(ns: int, number: int) -> None:
+    """Another library has to gain more by estimate than a tenth of what the node takes."""
+    g = Graph("one")
+    g.output(g.add(Relu(), g.input("x", {"N": 1, "C": 8}), name="relu"), "y")
+    resolved, _ = lowered(g.seal())
+    own = replace(resolved.operators[0].variant, ns=100)
+    rows = {"relu": [own, replace(own, library="eigen", ns=ns)]}
+    problem = Problem.of(resolved, rows, Estimate(), MARGIN)
+    chosen = problem.returned(choose(problem, "time").chosen)
+    assert chosen.get("relu", 0) == number
+
+
+def apart(graph: LoweredGraph) -> list[Variant]:
+    """The variants of the convolution with fewer followers than it has."""
+    spares = dict.fromkeys(libraries(graph), 10**9)
+    found = Elsewhere(graph.bare, Estimate(), spares)
+    [conv] = [node for node in graph.bare.operators if node.followers]
+    return [one for one in found.variants(conv) if one.apart]
+
+
+def test_followers_may_run_by_themselves() -> None:
+    resolved, source = lowered(tail())
+    [conv] = [node for node in resolved.operators if node.followers]
+    assert conv.variant.followers == ("bias", "relu")
+    found = apart(resolved)
+    assert {one.followers for one in found} == {(), ("bias",)}
+    for one in found:
+        split = sound(changed(resolved, {"conv": one}), source)
+        names = [node.name for node in split.operators][: 3 - len(one.followers)]
+        assert names == ["conv", "bias", "relu"][:1] + ["bias", "relu"][len(one.followers) :]
+        assert not split.merged.keys() & set(names)
+
+
+def test_a_split_that_leaves_a_follower_out_is_seen() -> None:
+    """The twin."""
+    resolved, source = lowered(tail())
+    one = apart(resolved)[0]
+    split = changed(resolved, {"conv": one})
+    nodes = [node for node in split.nodes if node.name != "relu"]
+    with pytest.raises(Exception, match="relu"):
+        sound(replace(split, nodes=nodes), source)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_is_chosen_is_sound_and_the_least(seed: int) -> None:
+    """Of drawn times; each row of variants has the resolver's first."""
+    resolved, source = lowered(tail())
+    clock = Drawn(seed, unknown=0.0)
+    variants = timed_variants(resolved, clock)
+    assert all(found[0].library == "onednn" for found in variants.values())
+    found = sound(optimise(resolved, "all", Settings("time", clock=clock)), source)
+    assert found.certificate is not None
+    assert found.certificate.costs == "measured ns"
+    assert found.certificate.ns_after <= found.certificate.ns_before  # type: ignore[operator]
+
+
+def test_values_stay() -> None:
+    x = np.random.default_rng(2).normal(size=(1, 32, 32, 32)).astype(np.float32)
+    answers = []
+    for level in ("none", "all"):
+        with Session(tail(), threads=1, optimize=level) as session:
+            answers += session.run(None, {"x": x})
+    np.testing.assert_allclose(answers[0], answers[1], rtol=0, atol=1e-5)

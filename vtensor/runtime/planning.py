@@ -1,0 +1,130 @@
+"""Planning: one function from a graph and options to a plan.
+
+Simplify, resolve, extend, optimise, check, record: each step takes what the one before made and
+changes nothing. What a plan shares with others (memory, packed weights) is the workspace's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from libdesc.onnx_reference.node import LIBRARY as REFERENCE
+from libdesc.preferences import Preferences
+from libdesc.registry import registry
+from optimizer.pipeline import MEASURED, optimise, pass_names, simplify
+from optimizer.settings import Settings
+from ptensor.layout import Layout
+from resolver.check import check
+from resolver.evaluate import resolve
+from resolver.extend import extend
+from resolver.lowered import LoweredGraph
+from vtensor.errors import InputError, VTensorError
+from vtensor.language.graph import Graph
+from vtensor.runtime.budget import check_plan
+from vtensor.runtime.executor import Executor
+from vtensor.runtime.measure import fastest
+from vtensor.runtime.plan import Plan
+from vtensor.runtime.tuning import Tuner
+from vtensor.runtime.workspace import Workspace
+
+#: What is said where measuring has not helped.
+KEPT = "%s: without measured times the plan takes %.2f ms, with them %.2f ms: it stays without"
+
+_log = logging.getLogger(__name__)
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How plans are made.
+
+    Attributes:
+        passes: their names, in order.
+        settings: what passes are told.
+        preferences: which libraries may take what.
+        entry: how inputs lie, by name; declared order where nothing is said.
+        delivery: how outputs are to lie, by name; declared order where nothing is said.
+        progress: called with each node's name while it is recorded.
+    """
+
+    passes: tuple[str, ...] = ()
+    settings: Settings = field(default_factory=Settings)
+    preferences: Preferences = field(default_factory=Preferences)
+    entry: Mapping[str, Layout] = field(default_factory=dict)
+    delivery: Mapping[str, Layout] = field(default_factory=dict)
+    progress: Progress | None = None
+
+    @classmethod
+    def of(
+        cls,
+        executor: Executor,
+        *,
+        optimize: str | Sequence[str],
+        objective: str,
+        tune: bool,
+        libraries: Sequence[str] | None,
+        pin: Mapping[str, str] | None,
+        reference: bool,
+        progress: Progress | None,
+    ) -> Options:
+        """What a session was told, checked; the arguments are its own.
+
+        Raises:
+            InputError: an option is wrong.
+        """
+        passes = pass_names(optimize)
+        if tune and (objective or MEASURED not in passes):
+            raise InputError(
+                f"tune=True (--tune on the command line) needs the pass {MEASURED!r}, and sets the "
+                "objective itself"
+            )
+        if not (progress is None or callable(progress)):
+            raise InputError(f"progress={progress!r} must take a node's name, or be None")
+        preferences = Preferences.of(libraries, pin, barred=() if reference else (REFERENCE,))
+        settings = Settings(objective)
+        if tune:
+            settings = Settings("time", clock=Tuner(executor, preferences, progress))
+        return cls(passes, settings, preferences, progress=progress)
+
+
+def plan_of(graph: Graph, options: Options, workspace: Workspace) -> Plan:
+    """The plan of a graph whose sizes are known; where times are measured, the faster of two.
+
+    Raises:
+        NoInvokerError: no library takes a node, or not the one that it is pinned to.
+        BudgetError: it needs more memory than the workspace may have.
+    """
+    graph = simplify(graph, options.passes, options.preferences)
+    resolved = extend(resolve(graph, options.entry, options.preferences), options.delivery)
+    made = _recorded(graph, resolved, options, options.settings, workspace)
+    if options.settings.clock is None:
+        return made
+    plain = _recorded(graph, resolved, options, Settings(), workspace)
+    try:
+        best, (tuned_ns, plain_ns) = fastest([made, plain])
+    except VTensorError as error:
+        _log.warning("%s: plans cannot be timed, so it stays without: %s", graph.name, error)
+        return plain
+    if best is not made:
+        _log.warning(KEPT, graph.name, plain_ns / 1e6, tuned_ns / 1e6)
+    return best
+
+
+def _recorded(
+    graph: Graph,
+    resolved: LoweredGraph,
+    options: Options,
+    settings: Settings,
+    workspace: Workspace,
+) -> Plan:
+    """Optimise a resolved graph, prove it sound, and record it."""
+    able = [library.name for library in registry().libraries.values() if library.transforms]
+    lowered = optimise(resolved, options.passes, settings)
+    check(lowered, graph, able, options.entry, options.delivery)
+    check_plan(lowered, workspace.max_bytes)
+    return Plan(
+        lowered, graph.constants, workspace, options.progress, options.preferences, resolved
+    )

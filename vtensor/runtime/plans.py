@@ -1,0 +1,153 @@
+"""The plans of a session: what each was made for, and the last used ones."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ptensor.layout import Layout
+from vtensor.errors import InputError, NestedRunError, ValuesNeededError
+from vtensor.frontends.values import LIMIT_ELEMENTS
+from vtensor.language.dtype import numpy_dtype
+from vtensor.runtime.feeds import Array, Feed, Port
+from vtensor.runtime.plan import Plan
+from vtensor.runtime.planning import Options, plan_of
+from vtensor.runtime.source import Source
+from vtensor.runtime.workspace import Workspace
+
+NESTED = (
+    "a session makes a plan, and its progress callback runs it with what needs another plan\n"
+    "  to fix: give the callback a Session of its own, or run this one after the plan is made"
+)
+
+#: Plans that a session keeps, the last used ones: each has its own copy of packed weights.
+PLANS_KEPT = 8
+
+
+@dataclass(frozen=True)
+class InputKey:
+    """An input as plans tell it apart.
+
+    Attributes:
+        value: its bytes, where its value decides shapes; it is then no input of the plan.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    layout: Layout
+    value: bytes | None = None
+
+    def array(self) -> Array:
+        """The value that decides shapes."""
+        assert self.value is not None, "only of what decides shapes a plan has the value"
+        return np.frombuffer(self.value, numpy_dtype(self.dtype)).reshape(self.shape)
+
+
+@dataclass(frozen=True)
+class PlanKey:
+    """What a plan is made for.
+
+    Attributes:
+        inputs: in the network's order.
+        inner: values that it delivers beside the network's outputs.
+    """
+
+    inputs: tuple[InputKey, ...]
+    inner: tuple[str, ...] = ()
+
+    @property
+    def entry(self) -> dict[str, Layout]:
+        """How the plan's inputs lie."""
+        return {one.name: one.layout for one in self.inputs if one.value is None}
+
+
+class PlanCache:
+    """Makes plans when they are first asked for, and keeps the last used ones.
+
+    Args:
+        source: what graphs are made from.
+        options: how plans are made; its entry layouts are what is expected of inputs.
+        workspace: what plans share.
+    """
+
+    def __init__(self, source: Source, options: Options, workspace: Workspace) -> None:
+        self.source = source
+        self._options = options
+        self._workspace = workspace
+        self._kept: OrderedDict[PlanKey, Plan] = OrderedDict()
+        self._making = 0  # the process in which a plan is being made
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def declared(self) -> Plan:
+        """The plan for the shapes that are declared, which are all known."""
+        rows = (
+            InputKey(p.name, tuple(size or 0 for size in p.shape), p.dtype, self._expected(p))
+            for p in self.source.inputs
+        )
+        return self.get(PlanKey(tuple(rows)))
+
+    def find(self, feeds: Mapping[str, Feed], wanted: Sequence[str]) -> tuple[Plan, PlanKey]:
+        """The plan for what is given and wanted, and its key."""
+        known = {port.name for port in self.source.outputs}
+        inner = tuple(dict.fromkeys(name for name in wanted if name not in known))
+        while True:
+            deciding = self.source.deciding
+            rows = (self._row(port, feeds[port.name], deciding) for port in self.source.inputs)
+            key = PlanKey(tuple(rows), inner)
+            try:
+                return self.get(key), key
+            except ValuesNeededError:
+                if self.source.deciding == deciding:
+                    raise
+
+    def get(self, key: PlanKey) -> Plan:
+        """The plan that is made for this."""
+        plan = self._kept.get(key)
+        if plan is None:
+            plan = self._kept[key] = self._made(key)
+            if len(self._kept) > PLANS_KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        return plan
+
+    def _made(self, key: PlanKey) -> Plan:
+        """A plan, made once at a time: ``progress`` may not ask for another one."""
+        if self._making == os.getpid():  # a forked child has none of its parent's threads
+            raise NestedRunError(NESTED)
+        self._making = os.getpid()
+        try:
+            return self._planned(key)
+        finally:
+            self._making = 0
+
+    def _planned(self, key: PlanKey) -> Plan:
+        shapes = {one.name: one.shape for one in key.inputs}
+        known = {one.name: one.array() for one in key.inputs if one.value is not None}
+        graph = self.source.graph(shapes, known, key.inner)
+        return plan_of(graph, replace(self._options, entry=key.entry), self._workspace)
+
+    def _row(self, port: Port, feed: Feed, deciding: Sequence[str]) -> InputKey:
+        """What is given for an input; its bytes too, if its value decides shapes."""
+        sizes, layout, expected = feed.part.extents, feed.part.layout, self._expected(port)
+        shape = tuple(sizes[dim] for dim in port.dims)
+        if port.name not in deciding:
+            same = expected.same(layout, sizes)
+            return InputKey(port.name, shape, port.dtype, expected if same else layout)
+        values = feed.values(port.dims)
+        if values.size > LIMIT_ELEMENTS:
+            raise InputError(
+                f"input {port.name!r}: its value decides shapes, and {values.size} "
+                f"elements were given; {LIMIT_ELEMENTS} are the most"
+            )
+        plain = Layout.plain(port.dims)
+        return InputKey(port.name, shape, port.dtype, plain, values.tobytes())
+
+    def _expected(self, port: Port) -> Layout:
+        return self._options.entry.get(port.name, Layout.plain(port.dims))

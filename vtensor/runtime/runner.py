@@ -1,0 +1,159 @@
+"""What runs: the plans of one session, and the request that it had last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from vtensor.errors import InputError, SessionClosedError
+from vtensor.runtime.binding import Binding, bind
+from vtensor.runtime.budget import memory_errors, ran_out
+from vtensor.runtime.delivery import Result
+from vtensor.runtime.feeds import Array, check_names, check_out, feed_of, memory_of
+from vtensor.runtime.plan import Plan
+from vtensor.runtime.planning import Options
+from vtensor.runtime.plans import PlanCache
+from vtensor.runtime.request import Copies, Request, copies
+from vtensor.runtime.source import Source
+from vtensor.runtime.workspace import Workspace
+
+T = TypeVar("T")
+
+
+class Runner:
+    """Runs a network until it is closed.
+
+    Args:
+        source: what graphs are made from.
+        options: how plans are made.
+        workspace: the thread that plans run on, and what they share.
+
+    Attributes:
+        plans: those that are kept; None once it is closed.
+        copied: what the last run had to copy.
+    """
+
+    def __init__(self, source: Source, options: Options, workspace: Workspace) -> None:
+        self.inputs, self.outputs = source.inputs, source.outputs
+        self.executor, self.workspace = workspace.executor, workspace
+        self.plans: PlanCache | None = PlanCache(source, options, workspace)
+        self.copied: Copies = {}
+        self._request: Request | None = None
+        self._last: Plan | None = None
+        if source.static:
+            self._last = self._here(self.plans.declared)
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the last run, or the one made at construction.
+
+        Raises:
+            InputError: sizes are open and nothing has run yet.
+        """
+        self.open()
+        if self._last is None:
+            raise InputError(
+                "there is no plan yet: sizes are symbolic, or values decide them, so the first run "
+                "makes it; "
+                "or load the model with shapes= (--shape on the command line)"
+            )
+        return self._last
+
+    def run(
+        self,
+        outputs: Sequence[str] | None,
+        inputs: Mapping[str, object],
+        out: Mapping[str, object] | None = None,
+        times: Array | None = None,
+    ) -> list[Array]:
+        """Run what was asked last on other arrays of the same kinds; look at all others first."""
+        request = self._request
+        if request is not None and out is None and self.plans is not None:
+            fed = request.fed(outputs, inputs)
+            if fed is not None:
+                try:
+                    ran = request.run(fed, None, times)
+                except MemoryError as error:
+                    raise ran_out(error) from error
+                self._has_run(request.plan, {})
+                return request.arrays(ran)
+        return [result.array() for result in self.results(outputs, inputs, out, times)]
+
+    @memory_errors()
+    def results(
+        self,
+        outputs: Sequence[str] | None,
+        inputs: Mapping[str, object],
+        out: Mapping[str, object] | None = None,
+        times: Array | None = None,
+    ) -> list[Result]:
+        """Look at what is given, find the plan for it, and run that."""
+        wanted = self.open().source.wanted(outputs)
+        check_names(inputs, self.inputs)
+        feeds = {port.name: feed_of(inputs[port.name], port) for port in self.inputs}
+        into = check_out(out, self.outputs, wanted)
+
+        def work() -> list[Result]:
+            plans = self.open()  # it may have been closed while this run was queued
+            plan, key = plans.find(feeds, wanted)
+            self._last = plan
+            plan.check_out(into)
+            every = list(wanted) == [port.name for port in self.outputs]
+            request = Request.of(plan, key, wanted, every)
+            fed = [feeds[name].part.array for name in plan.graph.inputs]
+            results = request.results(request.run(fed, into, times), into)
+            self.copied, self._request = copies(feeds, results), request
+            return results
+
+        return self._here(work)
+
+    @memory_errors()
+    def bind(
+        self, inputs: Mapping[str, object], outputs: Mapping[str, object] | None = None
+    ) -> Binding:
+        """Fix where inputs and outputs lie."""
+        plans = self.open()
+        check_names(inputs, self.inputs)
+        feeds = {port.name: memory_of(inputs[port.name], port) for port in self.inputs}
+        wanted = [port.name for port in self.outputs]
+        into = check_out(outputs, self.outputs, wanted)
+        plan, _ = self._here(lambda: plans.find(feeds, wanted))
+        plan.check_out(into)
+        return bind(plan, feeds, wanted, into, self._entered)
+
+    def open(self) -> PlanCache:
+        """The plans.
+
+        Raises:
+            SessionClosedError: after ``close``.
+        """
+        plans = self.plans
+        if plans is None:
+            raise SessionClosedError("this session is closed: make a new one")
+        return plans
+
+    def close(self) -> None:
+        """Let go of plans, weights and memory."""
+        self.plans = None
+        self.workspace = Workspace(self.executor, self.workspace.max_bytes)
+        self._request = None
+        self._last = None
+
+    def _here(self, work: Callable[[], T]) -> T:
+        """Run on the executor; where it was closed meanwhile, nothing of it is kept."""
+        try:
+            return self.executor.run(work)
+        finally:
+            if self.plans is None:
+                self.close()
+
+    def _entered(self, binding: Binding) -> None:
+        """A binding is about to run."""
+        self.open()
+        self._has_run(binding.plan, dict(binding.copies))
+
+    def _has_run(self, plan: Plan, copied: Copies) -> None:
+        """Keep what there is to say of a run; nothing if it was closed meanwhile."""
+        self._last, self.copied = plan, copied
+        if self.plans is None:
+            self.close()

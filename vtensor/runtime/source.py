@@ -1,0 +1,167 @@
+"""What a session was given: a graph, or a model whose sizes are still open."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from vtensor.errors import InputError, ValuesNeededError
+from vtensor.language.graph import Graph
+from vtensor.language.sizes import OpenSize, open_names
+from vtensor.runtime.feeds import Array, Port
+
+if TYPE_CHECKING:
+    import onnx
+
+    from vtensor.frontends.onnx import Model
+
+    Given = str | os.PathLike[str] | bytes | onnx.ModelProto | Graph
+
+
+class Source:
+    """What graphs are made from, one for each row of sizes.
+
+    Args:
+        model: as a session is given it.
+        reference: nodes may run on ONNX's reference evaluator.
+        max_bytes: the most that constants computed at load may take.
+        external_data_root: where files of external data may lie.
+
+    Attributes:
+        inputs, outputs: what a run is given and returns.
+        values: names of all values; of a model of open sizes none before its first graph.
+
+    Raises:
+        ModelError: the file is missing, no ONNX, or uses what VTensor does not have.
+    """
+
+    def __init__(
+        self,
+        model: Given,
+        reference: bool,
+        max_bytes: int,
+        external_data_root: str | os.PathLike[str] | None,
+    ) -> None:
+        self._model, self._graph = _load(model, reference, max_bytes, external_data_root)
+        self.inputs, self.outputs = self._ports()
+        self.values: tuple[str, ...] = tuple(self._graph.values) if self._graph else ()
+
+    @property
+    def static(self) -> bool:
+        """All sizes are known before any run."""
+        return self._graph is not None and not self._graph.open_sizes
+
+    @property
+    def deciding(self) -> tuple[str, ...]:
+        """Inputs whose values decide shapes, as far as it is known."""
+        return self._model.deciding if self._model is not None else ()
+
+    def graph(
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        known: Mapping[str, Array],
+        inner: Iterable[str] = (),
+    ) -> Graph:
+        """The graph for inputs of these shapes.
+
+        Args:
+            shapes: by input.
+            known: values of inputs that decide shapes.
+            inner: values that are delivered beside the outputs.
+
+        Raises:
+            InputError: shapes do not fit together, or there is no such value.
+            ValuesNeededError: the value of another input decides shapes.
+        """
+        graph = self._graph
+        if graph is None:
+            assert self._model is not None, "a source has a model or a graph"
+            graph = self._model.graph(dict(shapes), dict(known))
+        elif graph.open_sizes:
+            graph = graph.with_sizes(_decided(graph, shapes))
+        self.values = tuple(graph.values)
+        names = tuple(inner)
+        self.check_values(names)
+        return graph.delivering(names) if names else graph
+
+    def check_values(self, wanted: Iterable[object]) -> None:
+        """See that there are values of these names; any may be where none are known yet.
+
+        Raises:
+            InputError: there is none of such a name.
+        """
+        known, values = [port.name for port in self.outputs], self.values
+        have = {*known, *values}
+        unknown = [str(n) for n in wanted if not isinstance(n, str) or (values and n not in have)]
+        if unknown:
+            text = f"no output {', '.join(unknown)}; outputs are {', '.join(known)}"
+            raise InputError(f"{text}, and session.values lists what else can be asked for")
+
+    def wanted(self, outputs: Iterable[str] | None) -> list[str]:
+        """Names of what a run is to return; None is all outputs.
+
+        Raises:
+            InputError: it is no list of names, or there is no value of such a name.
+        """
+        known = [port.name for port in self.outputs]
+        if outputs is None:
+            return known
+        if isinstance(outputs, str):
+            raise InputError(f"outputs are given as a list of names: [{outputs!r}]")
+        if not isinstance(outputs, Iterable):
+            raise InputError(f"outputs={outputs!r} is no list of names; outputs are {known}")
+        wanted = list(outputs)
+        self.check_values(wanted)
+        return wanted
+
+    def _ports(self) -> tuple[list[Port], list[Port]]:
+        if self._graph is None:
+            assert self._model is not None, "a source has a model or a graph"
+            return self._model.ports()
+        values = self._graph.values
+        return (
+            [_port(name, values[name]) for name in self._graph.inputs],
+            [_port(alias, values[name]) for alias, name in self._graph.outputs.items()],
+        )
+
+
+def _port(name: str, value: Any) -> Port:
+    sizes = (None if isinstance(size, OpenSize) else size for size in value.dims.values())
+    return Port(name, value.dtype, tuple(sizes), tuple(value.dims))
+
+
+def _decided(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """The open sizes of a graph, from the shapes of its inputs.
+
+    Raises:
+        InputError: two inputs bring different sizes for one name; names both.
+    """
+    found: dict[str, tuple[int, str]] = {}
+    for name, shape in shapes.items():
+        for declared, size in zip(graph.values[name].dims.values(), shape, strict=True):
+            for unknown in open_names([declared]):
+                have, by = found.setdefault(unknown, (size, name))
+                if have != size:
+                    raise InputError(f"{unknown} is {have} in input {by!r} and {size} in {name!r}")
+    return {unknown: size for unknown, (size, _) in found.items()}
+
+
+def _load(
+    model: Given,
+    reference: bool,
+    max_bytes: int,
+    external_data_root: str | os.PathLike[str] | None,
+) -> tuple[Model | None, Graph | None]:
+    """A model that is still to be given sizes, or a graph whose sizes are known."""
+    if isinstance(model, Graph):
+        return None, model if model.sealed else model.seal()
+    from vtensor.frontends.onnx import Model
+
+    loaded = Model(model, reference, max_bytes=max_bytes, external_data_root=external_data_root)
+    if loaded.stored:
+        return None, loaded.stored
+    with suppress(ValuesNeededError):  # then plans are made by runs, which give the values
+        return (None, loaded.graph({})) if loaded.static else (loaded, None)
+    return loaded, None
