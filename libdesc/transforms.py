@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from libdesc.dispatcher import run_call
 from libdesc.preferences import DEFINITION, EVERY, Preferences
 from libdesc.registry import registry
-from ptensor.evaluation import Call, Decline, Evaluation, Requirement, Variant
+from ptensor.evaluation import Call, Decline, Evaluation, Requirement, Variant, forms_on
 from ptensor.layout import Layout
 from vtensor.errors import LayoutError, NoInvokerError
 from vtensor.language.tensor import VTensor
@@ -49,7 +49,7 @@ def run_transform(
     found = registry().libraries[library]
     requirements = tuple(Requirement((one,), __file__, 0) for one in (change.source, change.target))
     layouts = (change.source, change.target)
-    variant = Variant(library, layouts, requirements) if decided else None
+    variant = Variant(library, forms_on(x.device, layouts), requirements) if decided else None
     roles = ("x", "y")
     call = Call(
         node,

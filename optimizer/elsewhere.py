@@ -85,7 +85,7 @@ class Elsewhere:
         own = node.variant
         layouts = tuple(self.graph.values[n].layout for n in (*node.inputs, *node.outputs))
         reference = own.reference and library == own.library and len(layouts) == len(own.layouts)
-        variant = replace(own, library=library, layouts=layouts, reference=reference)
+        variant = replace(own.lying(layouts), library=library, reference=reference)
         return replace(node, variant=variant)
 
     def _ns(self, nodes: Iterable[OpNode]) -> int:
@@ -116,8 +116,7 @@ def _together(nodes: Sequence[OpNode]) -> Variant:
                 asked.append(one)
     last = nodes[-1].variant
     return replace(
-        first,
-        layouts=(*layouts, last.layouts[-1]),
+        first.lying([*layouts, last.layouts[-1]]),
         requirements=(*asked, last.requirements[-1]),
         apart=(first, *others),
     )

@@ -15,12 +15,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ptensor.form import Form
 from ptensor.layout import Layout
 from ptensor.libraries import LIBRARIES, library
 from ptensor.rows import candidate_rows
@@ -81,7 +82,7 @@ class Variant:
 
     Attributes:
         library: whose code runs.
-        layouts: how each operand lies, inputs first.
+        forms: how each operand lies, and where, inputs first.
         requirements: what was asked, operand by operand; empty as long as no invoker was asked.
         refused: the libraries that came first and declined.
         kernel: the library's own word for the code, which comes back to it with the variant; empty
@@ -92,11 +93,11 @@ class Variant:
         followers: names of the nodes behind the node that it runs too, in order.
         reference: the library has nothing but reference code for it.
         apart: where nodes behind the node run by themselves: the variants of the node and of each
-            of those, in order. ``layouts`` and ``ns`` are then of all of them together.
+            of those, in order. ``forms`` and ``ns`` are then of all of them together.
     """
 
     library: str
-    layouts: tuple[Layout, ...]
+    forms: tuple[Form, ...]
     requirements: tuple[Requirement, ...] = ()
     refused: tuple[Refusal, ...] = ()
     kernel: str = ""
@@ -106,6 +107,20 @@ class Variant:
     followers: tuple[str, ...] = ()
     reference: bool = False
     apart: tuple[Variant, ...] = ()
+
+    @cached_property
+    def layouts(self) -> tuple[Layout, ...]:
+        """The layout of each operand, inputs first."""
+        return tuple(form.layout for form in self.forms)
+
+    def lying(self, layouts: Sequence[Layout]) -> Variant:
+        """The same with operands in other layouts, on the same device."""
+        return replace(self, forms=forms_on(self.forms[0].device, layouts))
+
+
+def forms_on(device: str, layouts: Iterable[Layout]) -> tuple[Form, ...]:
+    """Each of some layouts as a form on one device."""
+    return tuple(Form(layout, device) for layout in layouts)
 
 
 class Step(Protocol):
@@ -378,7 +393,9 @@ def lib_tagger(
         return call.partial
     layouts = _resolve(call)
     reference = call.routine is not None and call.routine.reference
-    call.variant = Variant(name, layouts, _requirements(call), reference=reference)
+    call.variant = Variant(
+        name, forms_on(call.device, layouts), _requirements(call), reference=reference
+    )
     call.tagged = True
     call.evaluation.decided(call)
     return True

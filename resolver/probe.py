@@ -126,4 +126,4 @@ def _asked_for(made: Variant, one: Variant) -> Variant:
     """A variant of a library's, as if its invoker had asked for it where it was free."""
     pairs = zip(made.requirements, one.layouts, strict=True)
     asked = tuple(replace(one, layouts=(layout,)) if one.layouts else one for one, layout in pairs)
-    return replace(made, layouts=one.layouts, requirements=asked, kernel=one.kernel)
+    return replace(made, forms=one.forms, requirements=asked, kernel=one.kernel)

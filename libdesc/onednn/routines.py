@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from libdesc.onednn import native
 from libdesc.onednn.layouts import Order, from_desc, to_desc
 from libdesc.routine import Routine, Wanted, reference_kernel
-from ptensor.evaluation import Call, Decline, Variant, emit
+from ptensor.evaluation import Call, Decline, Variant, emit, forms_on
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from ptensor.views import from_base, produced, to_base
@@ -156,7 +156,7 @@ class OneDnnRoutine(Routine):
         row = [Layout.ANY] * len(call.operands)
         for tensor, layout in zip(self.tensors, self.layouts(kernel), strict=True):
             row[call.index(tensor)] = to_base(layout, tensor)
-        return Variant(call.library, tuple(row), kernel=word_of(kernel))
+        return Variant(call.library, forms_on(call.device, row), kernel=word_of(kernel))
 
     def kernels(self, row: Row) -> Iterator[Primitive]:
         """oneDNN's kernels for a row, its favourite first, reference code left out."""

@@ -83,7 +83,7 @@ def decide(extended: Draft, name: str, *texts: str) -> None:
     """Change what was decided for a node."""
     op = extended.nodes[node(extended, name)]
     assert isinstance(op, OpNode)
-    variant = replace(op.variant, layouts=tuple(Layout(text) for text in texts))
+    variant = op.variant.lying([Layout(text) for text in texts])
     change(extended, name, variant=variant)
 
 

@@ -198,7 +198,7 @@ def test_what_nobody_required_is_not_said_to_be_required(bench: Bench) -> None:
     resolution = resolve(graph)
     [first, second] = resolution.operators
     row = (Layout("NC"), Layout("NC"))
-    moved = replace(second, variant=replace(second.variant, layouts=row))
+    moved = replace(second, variant=second.variant.lying(row))
     extended = extend(replace(resolution, nodes=[first, moved]))
     _, transform, _ = extended.transforms()
     assert str(transform.reason) == (
