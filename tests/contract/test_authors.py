@@ -328,7 +328,7 @@ def odd(name: Any = "Odd", compute: Any = None, **options: Any) -> Any:
 @pytest.mark.parametrize(
     ("options", "fault"),
     [
-        ({"name": "My Op"}, " 'My Op': its name must be an identifier, such as 'HardSwish'"),
+        ({"name": "My Op"}, " 'My Op': its name must be an identifier, such as 'Scale'"),
         ({"dims": {"X": "N", "y": "N"}}, " Odd: dims say nothing of {'x'}; did you mean 'X'?"),
         ({"dims": {"x": "N"}}, " Odd: dims name no output, only x, which compute takes"),
         ({"dims": "N C"}, " Odd: dims='N C' must be a row of names by role: {'x': 'N C', ...}"),
