@@ -16,6 +16,7 @@ constexpr std::uint32_t kCacheLine = 64;
 
 Step::Step(const std::string &kernel) : kernel_("eigen:" VTENSOR_EIGEN_LEVEL ":" + kernel) {
     step_.abi = VTENSOR_STEP_ABI;
+    step_.struct_bytes = sizeof step_;
     step_.kernel = kernel_.c_str();
     step_.context = this;
     step_.run = &run_step;
@@ -36,19 +37,24 @@ void Step::add_scratch(Index elements) {
 
 void Step::add(const char *name, std::uint32_t access, Index bytes, std::uint32_t alignment) {
     demand(bytes >= 0, "a size is negative");
-    slots_.push_back({static_cast<std::size_t>(bytes), access, alignment, name});
+    slots_.push_back({.bytes = static_cast<std::size_t>(bytes),
+                      .access = access,
+                      .alignment = alignment,
+                      .name = name,
+                      .planes = 1,
+                      .further_bytes = nullptr});
     step_.slots = slots_.data();
     step_.slot_count = static_cast<std::uint32_t>(slots_.size());
 }
 
-int Step::run_step(void *context, void *const *slots, char *error, std::size_t error_bytes) {
+int Step::run_step(void *context, void *const *slots, const vtensor_run *run) {
     try {
         static_cast<const Step *>(context)->run(slots);
         return 0;
     } catch (const std::exception &failure) {
-        std::snprintf(error, error_bytes, "%s", failure.what());
+        std::snprintf(run->error, run->error_bytes, "%s", failure.what());
     } catch (...) {
-        std::snprintf(error, error_bytes, "unknown failure");
+        std::snprintf(run->error, run->error_bytes, "unknown failure");
     }
     return 1;
 }

@@ -44,7 +44,7 @@ protected:
 private:
     // Called by any number of threads at once, on different memory.
     virtual void run(void *const *slots) const = 0;
-    static int run_step(void *context, void *const *slots, char *error, std::size_t error_bytes);
+    static int run_step(void *context, void *const *slots, const vtensor_run *run);
     void add(const char *name, std::uint32_t access, Index bytes, std::uint32_t alignment);
 
     std::string kernel_;

@@ -40,8 +40,12 @@ Executable::Executable(const_dnnl_primitive_desc_t pd, std::string kernel, int t
     for (std::size_t i = 0; i < arguments_.size(); ++i) {
         // Kernels take any address that its elements can have; they align scratch themselves.
         const auto alignment = static_cast<std::uint32_t>(item_bytes(descs_[i].type()));
-        slots_.push_back({descs_[i].bytes(), arguments_[i].access, alignment,
-                          arguments_[i].name.c_str()});
+        slots_.push_back({.bytes = descs_[i].bytes(),
+                          .access = arguments_[i].access,
+                          .alignment = alignment,
+                          .name = arguments_[i].name.c_str(),
+                          .planes = 1,
+                          .further_bytes = nullptr});
     }
     // Some kernels divide by the extents of an empty tensor; without a result there is no work.
     for (std::size_t i = 0; i < arguments_.size(); ++i) {
@@ -49,6 +53,7 @@ Executable::Executable(const_dnnl_primitive_desc_t pd, std::string kernel, int t
     }
     if (!nothing_to_do_) primitive_.reset(compile(pd, threads_, "compiling " + kernel_));
     step_.abi = VTENSOR_STEP_ABI;
+    step_.struct_bytes = sizeof step_;
     step_.slot_count = static_cast<std::uint32_t>(slots_.size());
     step_.slots = slots_.data();
     step_.kernel = kernel_.c_str();
@@ -107,15 +112,14 @@ void Executable::run(void *const *slots) {
     if (afterwards_) afterwards_(descs_, slots);
 }
 
-int Executable::run_step(void *context, void *const *slots, char *error,
-                         std::size_t error_bytes) {
+int Executable::run_step(void *context, void *const *slots, const vtensor_run *run) {
     try {
         static_cast<Executable *>(context)->run(slots);
         return 0;
     } catch (const std::exception &failure) {
-        std::snprintf(error, error_bytes, "%s", failure.what());
+        std::snprintf(run->error, run->error_bytes, "%s", failure.what());
     } catch (...) {
-        std::snprintf(error, error_bytes, "unknown failure");
+        std::snprintf(run->error, run->error_bytes, "unknown failure");
     }
     return 1;
 }

@@ -54,7 +54,7 @@ private:
     std::unique_ptr<CallArguments> take_call();
     void give_back(std::unique_ptr<CallArguments> call);
     void run(void *const *slots);
-    static int run_step(void *context, void *const *slots, char *error, std::size_t error_bytes);
+    static int run_step(void *context, void *const *slots, const vtensor_run *run);
 
     std::string kernel_;
     int threads_;

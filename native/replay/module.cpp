@@ -4,6 +4,7 @@
 
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 #include <omp.h>
 
 #include <algorithm>
@@ -30,6 +31,13 @@ HeldStep hold(nb::handle object) {
     return {std::move(capsule), step};
 }
 
+void *queue_in(nb::handle object) {
+    if (object.is_none()) return nullptr;
+    if (!PyCapsule_IsValid(object.ptr(), VTENSOR_QUEUE_CAPSULE))
+        throw nb::type_error("a queue comes as a PyCapsule named \"" VTENSOR_QUEUE_CAPSULE "\"");
+    return PyCapsule_GetPointer(object.ptr(), VTENSOR_QUEUE_CAPSULE);
+}
+
 Buffers::~Buffers() {
     for (Py_buffer &view : views_) PyBuffer_Release(&view);
 }
@@ -53,19 +61,22 @@ void Buffers::add(nb::handle object, bool writable, const std::string &label) {
 
 namespace {
 
-void execute(nb::handle object, nb::sequence slots, int threads) {
+void execute(nb::handle object, nb::sequence slots, int threads, const Sizes &sizes,
+             nb::object queue) {
     const HeldStep held = hold(object);
+    void *const queued = queue_in(queue);
     if (threads != 0) check_threads(threads);
     // A tuple of its own: another thread may change the caller's sequence meanwhile.
     const nb::tuple given(slots);
-    check_slot_count(held.step, given.size());
+    check_plane_count(held.step, given.size());
+    const std::vector<Plane> planes = planes_of(held.step);
     Buffers buffers(given.size());
     for (std::size_t i = 0; i < given.size(); ++i) {
-        const bool writable = held.step.slots[i].access != VTENSOR_READ;
-        buffers.add(given[i], writable, slot_label(held.step, i));
+        const bool writable = held.step.slots[planes[i].slot].access != VTENSOR_READ;
+        buffers.add(given[i], writable, plane_label(held.step, planes[i]));
     }
     const nb::gil_scoped_release unlocked;
-    run_once(held.step, buffers.memory(), threads);
+    run_once(held.step, {buffers.memory(), sizes, queued}, threads);
 }
 
 // Adds an exception to the module; the reference is the translator's, for ever.
@@ -115,18 +126,28 @@ const char *access_name(std::uint32_t access) {
 
 nb::dict describe(nb::handle object) {
     const HeldStep held = hold(object);
+    const vtensor_step &step = held.step;
+    std::vector<nb::list> planes(step.slot_count);
+    std::vector<std::size_t> total(step.slot_count);
+    for (const Plane &plane : planes_of(step)) {
+        planes[plane.slot].append(plane.bytes);
+        total[plane.slot] += plane.bytes;
+    }
     nb::list slots;
     std::uint32_t alignment = 1;
-    for (std::size_t i = 0; i < held.step.slot_count; ++i) {
-        const vtensor_slot &slot = held.step.slots[i];
-        slots.append(nb::make_tuple(slot.name == nullptr ? "" : slot.name, slot.bytes,
+    for (std::size_t i = 0; i < step.slot_count; ++i) {
+        const vtensor_slot &slot = step.slots[i];
+        slots.append(nb::make_tuple(slot.name == nullptr ? "" : slot.name, total[i],
                                     access_name(slot.access)));
         alignment = std::max(alignment, slot.alignment);
     }
     nb::dict answer;
-    answer["kernel"] = nb::str(held.step.kernel);
+    answer["kernel"] = nb::str(step.kernel);
     answer["slots"] = slots;
+    answer["planes"] = nb::cast(planes);
     answer["alignment"] = alignment;
+    answer["sizes"] = step.size_count;
+    answer["device"] = step.device == nullptr ? nb::none() : nb::object(nb::str(step.device));
     return answer;
 }
 
@@ -145,29 +166,34 @@ NB_MODULE(_replay, m) {
     nb::set_leak_warnings(false);
     m.doc() = "Runs the steps of native/include/vtensor/step.h.";
     bind_failures(m);
-    m.def("execute", &execute, "step"_a, "slots"_a, "threads"_a = 0,
+    m.def("execute", &execute, "step"_a, "slots"_a, "threads"_a = 0, "sizes"_a = Sizes(),
+          "queue"_a = nb::none(),
           nb::sig("def execute(step: object, slots: collections.abc.Sequence[object], "
-                  "threads: int = 0) -> None"),
+                  "threads: int = 0, sizes: collections.abc.Sequence[int] = (), "
+                  "queue: object | None = None) -> None"),
           R"(Run a step once.
 
 ``step`` has a method ``__vtensor_step__`` (or is the capsule that it returns); ``slots``
-holds one object with a buffer for each slot, in order. ``threads`` is the number of OpenMP
-threads that the step finds (0: what this thread has). The interpreter's lock is released
-meanwhile.
+holds one object with a buffer for each plane of each slot, in order. ``threads`` is the
+number of OpenMP threads that the step finds (0: what this thread has). ``sizes`` are those
+that the step takes. ``queue`` is a capsule named "vtensor.queue", for a step that is for a
+device; whoever made the queue waits for it. The interpreter's lock is released meanwhile.
 
 Raises:
-    TypeError: not a step, or not a buffer.
+    TypeError: not a step, not a buffer, or not a queue.
     ValueError: the step is of another ABI version or malformed; a buffer is missing, too
         small, not contiguous in C order, read-only where the step writes, misaligned, or is
-        scratch that overlaps another; ``threads`` is out of range (1 to 1024).
+        scratch that overlaps another; the step takes other sizes, or a queue that is missing;
+        ``threads`` is out of range (1 to 1024).
     StepFailed: the step failed.)");
     m.def("describe", &describe, "step"_a,
           nb::sig("def describe(step: object) -> dict[str, typing.Any]"),
           R"(What a step says of itself.
 
 ``kernel``: its name; ``slots``: (name, bytes, access) each, access being "read", "write",
-"read write" or "scratch"; ``alignment``: in bytes, enough for every slot's address. Raises as
-``execute``.)");
+"read write" or "scratch"; ``planes``: the bytes of each plane of each slot; ``alignment``: in
+bytes, enough for every address; ``sizes``: how many it takes; ``device``: in whose queue it
+works, or None for the CPU. Raises as ``execute``.)");
     m.def("set_threads", &set_threads, "threads"_a,
           "Set the number of OpenMP threads of the calling thread. ValueError outside 1 to 1024.");
     m.def("threads", &omp_get_max_threads, "The number of OpenMP threads of the calling thread.");

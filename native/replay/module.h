@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,6 +24,12 @@ struct HeldStep {
 bool offers_step(nb::handle object);
 // The checked step of an object; TypeError or ValueError.
 HeldStep hold(nb::handle object);
+
+// A run's sizes as Python gives them.
+using Sizes = std::vector<std::int64_t>;
+
+// What is in a capsule of a queue, null for None; TypeError.
+void *queue_in(nb::handle object);
 
 // Memory of Python objects, which neither moves nor shrinks while it is in here.
 class Buffers {

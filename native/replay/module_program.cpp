@@ -2,6 +2,7 @@
 #include "module_program.h"
 
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/vector.h>
@@ -48,8 +49,10 @@ PyType_Slot slots[] = {
 
 }  // namespace
 
-PyProgram::PyProgram(const std::vector<nb::object> &regions, const Steps &steps)
-    : constants_(regions.size()), program_(sources(regions), recorded(steps)) {}
+PyProgram::PyProgram(const std::vector<nb::object> &regions, const Steps &steps,
+                     std::size_t size_count, const StepSizes &step_sizes)
+    : constants_(regions.size()),
+      program_(sources(regions), recorded(steps, step_sizes), size_count) {}
 
 std::vector<Source> PyProgram::sources(const std::vector<nb::object> &regions) {
     std::vector<Source> found;
@@ -69,7 +72,7 @@ std::vector<Source> PyProgram::sources(const std::vector<nb::object> &regions) {
     return found;
 }
 
-std::vector<RecordedStep> PyProgram::recorded(const Steps &steps) {
+std::vector<RecordedStep> PyProgram::recorded(const Steps &steps, const StepSizes &step_sizes) {
     std::vector<RecordedStep> found;
     for (const auto &[object, slots] : steps) {
         RecordedStep &step = found.emplace_back();
@@ -83,6 +86,13 @@ std::vector<RecordedStep> PyProgram::recorded(const Steps &steps) {
             callables_[index]();
         };
         callables_.push_back(object);
+    }
+    for (const auto &[step, sizes] : step_sizes) {
+        if (step >= found.size())
+            throw nb::value_error(("sizes are for step " + std::to_string(step) + ", of " +
+                                   std::to_string(found.size()))
+                                      .c_str());
+        found[step].sizes = sizes;
     }
     return found;
 }
@@ -141,21 +151,33 @@ The old pages live as long as a view of them, or a run.)")
 
 ``regions``: an object with a buffer is a constant, which is held; an Arena, as large as it
 is now, stands for the pages that it has when a run starts; a number is that of the bytes that a
-run binds. ``steps``: a native step with (region, byte offset) for each slot, or a callable,
-which has no slots and is called with the interpreter's lock.
+run binds. ``steps``: a native step with (region, byte offset) for each plane of each slot, or a
+callable, which has no slots and is called with the interpreter's lock. ``size_count``: how many
+sizes each run is given; ``step_sizes``: by the index of a step that takes sizes, which of the
+run's they are. Places are for the largest sizes; what a run binds may be as small as its sizes
+need.
 
 Raises:
     TypeError: neither a step nor a callable, or no buffer.
     ValueError: a step is malformed, or a slot lies outside of its region or misaligned in it,
-        writes a constant, or is scratch that overlaps another slot.)")
-        .def(nb::init<const std::vector<nb::object> &, const PyProgram::Steps &>(), "regions"_a,
-             "steps"_a)
+        writes a constant, or is scratch that overlaps another slot; a step takes another number
+        of sizes, or a size that no run is given; steps are for several devices.)")
+        .def(nb::init<const std::vector<nb::object> &, const PyProgram::Steps &, std::size_t,
+                      const PyProgram::StepSizes &>(),
+             "regions"_a, "steps"_a, "size_count"_a = 0, "step_sizes"_a = PyProgram::StepSizes(),
+             nb::sig("def __init__(self, regions: collections.abc.Sequence[object], "
+                     "steps: collections.abc.Sequence[tuple[object, "
+                     "collections.abc.Sequence[tuple[int, int]]]], size_count: int = 0, "
+                     "step_sizes: collections.abc.Mapping[int, collections.abc.Sequence[int]] "
+                     "= {}) -> None"))
         .def("__len__", [](PyProgram &program) { return program.program().step_count(); },
              "The number of steps.");
 
-    static vtensor_step nothing = {
-        VTENSOR_STEP_ABI, 0, nullptr, "nothing", nullptr,
-        [](void *, void *const *, char *, std::size_t) { return 0; }, nullptr, nullptr};
+    static vtensor_step nothing{};
+    nothing.abi = VTENSOR_STEP_ABI;
+    nothing.struct_bytes = sizeof nothing;
+    nothing.kernel = "nothing";
+    nothing.run = [](void *, void *const *, const vtensor_run *) { return 0; };
     m.def("empty_step", [] { return nb::capsule(&nothing, VTENSOR_STEP_CAPSULE); },
           nb::sig("def empty_step() -> object"),
           "A native step that does nothing, to measure what any step costs.");

@@ -1,6 +1,7 @@
 // native/replay/module_program.h: Program as Python sees it.
 #pragma once
 
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -14,8 +15,10 @@ class PyProgram {
 public:
     using Slots = std::vector<std::pair<std::size_t, std::size_t>>;
     using Steps = std::vector<std::pair<nb::object, Slots>>;
+    using StepSizes = std::map<std::size_t, std::vector<std::size_t>>;
 
-    PyProgram(const std::vector<nb::object> &regions, const Steps &steps);
+    PyProgram(const std::vector<nb::object> &regions, const Steps &steps, std::size_t size_count,
+              const StepSizes &step_sizes);
     PyProgram(const PyProgram &) = delete;
     PyProgram &operator=(const PyProgram &) = delete;
 
@@ -26,7 +29,7 @@ public:
 
 private:
     std::vector<Source> sources(const std::vector<nb::object> &regions);
-    std::vector<RecordedStep> recorded(const Steps &steps);
+    std::vector<RecordedStep> recorded(const Steps &steps, const StepSizes &step_sizes);
 
     Buffers constants_;
     std::vector<nb::object> callables_;

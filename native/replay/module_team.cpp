@@ -1,5 +1,6 @@
 // native/replay/module_team.cpp: Team as Python sees it: a thread with a queue and an OpenMP team.
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 #include <nanobind/typing.h>
 #include <omp.h>
 #include <pthread.h>
@@ -182,11 +183,13 @@ public:
         return answer;
     }
 
-    void run(PyProgram &program, nb::sequence bindings, nb::object times) {
+    void run(PyProgram &program, nb::sequence bindings, nb::object times, const Sizes &sizes,
+             nb::object queue) {
         Crew &crew = own();
         const Bindings bound(program.program(), bindings, times);
+        const Given given{bound.memory(), sizes, queue_in(queue)};
         const auto work = [&](const std::atomic<bool> &stop) {
-            program.program().run(bound.memory(), stop, bound.times());
+            program.program().run(given, stop, bound.times());
         };
         if (crew.team.serves_here()) {
             const nb::gil_scoped_release unlocked;
@@ -233,16 +236,21 @@ Raises:
 Raises:
     Stopped: the team is closed, or was before the function began.)")
         .def("run", &PyTeam::run, "program"_a, "bindings"_a, "times"_a = nb::none(),
+             "sizes"_a = Sizes(), "queue"_a = nb::none(),
              nb::sig("def run(self, program: Program, bindings: collections.abc.Sequence[object], "
-                     "times: object | None = None) -> None"),
+                     "times: object | None = None, sizes: collections.abc.Sequence[int] = (), "
+                     "queue: object | None = None) -> None"),
              R"(Run a program's steps, without the interpreter's lock, and wait.
 
 ``bindings``: a buffer for each region that is a number, in order. ``times``: int64, two for
-each step, which get its begin and its end in nanoseconds of the steady clock.
+each step, which get its begin and its end in nanoseconds of the steady clock. ``sizes``: as
+many as the program is made for. ``queue``: a capsule named "vtensor.queue" for steps that are
+for a device; whoever made the queue waits for it.
 
 Raises:
     TypeError, ValueError: a binding or ``times`` is no buffer, not contiguous, too small,
-        misaligned, or read-only where a step writes, or is written and overlaps a region.
+        misaligned, or read-only where a step writes, or is written and overlaps a region; a
+        step does not take its sizes; a queue is missing, or none.
     StepFailed: a native step failed; ``index`` says which. A callable's own exception comes
         as it is.
     Stopped: the team was closed before the last step.

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace vtensor::replay {
@@ -29,67 +30,122 @@ std::int64_t now() {
 
 }  // namespace
 
-Program::Program(std::vector<Source> sources, std::vector<RecordedStep> steps)
-    : steps_(std::move(steps)) {
+Program::Program(std::vector<Source> sources, std::vector<RecordedStep> steps,
+                 std::size_t size_count)
+    : steps_(std::move(steps)), sizes_(size_count) {
     for (Source &source : sources) {
         if (std::holds_alternative<std::size_t>(source)) bound_.push_back(regions_.size());
         const std::size_t bytes = size_of(source);
-        regions_.push_back({std::move(source), bytes});
+        regions_.push_back({.source = std::move(source), .bytes = bytes, .needed = bytes});
     }
-    std::size_t slots = 0;
+    std::size_t planes = 0, sizes = 0;
     for (std::size_t i = 0; i < steps_.size(); ++i) {
         try {
             take(steps_[i]);
         } catch (const std::invalid_argument &wrong) {
             fail("step " + std::to_string(i) + ": " + wrong.what());
         }
-        slots += steps_[i].places.size();
+        planes += steps_[i].places.size();
+        sizes += steps_[i].sizes.size();
     }
-    table_.resize(slots);
+    table_.resize(planes);
+    size_table_.resize(sizes);
+    resized_ = sizes == 0;
 }
 
 void Program::take(const RecordedStep &step) {
     if (std::holds_alternative<Callback>(step.action)) {
         if (!step.places.empty()) fail("what is called has no slots");
+        if (!step.sizes.empty()) fail("what is called takes no sizes");
         return;
     }
     const vtensor_step &native = *std::get<OwnedStep>(step.action);
-    check_slot_count(native, step.places.size());
-    for (std::size_t slot = 0; slot < step.places.size(); ++slot)
-        take_place(native, slot, step.places[slot]);
-    check_scratch(native, step.places);
+    check_plane_count(native, step.places.size());
+    check_size_count(native, step.sizes.size());
+    for (const std::size_t size : step.sizes)
+        if (size >= sizes_.size())
+            fail("it takes size " + std::to_string(size) + ", of " +
+                 std::to_string(sizes_.size()));
+    std::vector<std::size_t> bytes;
+    for (const Plane &plane : planes_of(native)) {
+        take_place(native, plane, step.places[bytes.size()]);
+        bytes.push_back(plane.bytes);
+    }
+    check_scratch(native, step.places, bytes);
+    if (native.device == nullptr) return;
+    if (queued_ != nullptr && std::string_view(queued_->device) != native.device)
+        fail(std::string("it is for ") + native.device + ", a step before it for " +
+             queued_->device + ": a run has one queue");
+    queued_ = &native;
 }
 
-void Program::take_place(const vtensor_step &step, std::size_t slot, const Place &place) {
+void Program::take_place(const vtensor_step &step, const Plane &plane, const Place &place) {
     if (place.region >= regions_.size())
-        fail(slot_label(step, slot) + " lies in " + label(place.region) + ", of " +
+        fail(plane_label(step, plane) + " lies in " + label(place.region) + ", of " +
              std::to_string(regions_.size()));
     Region &region = regions_[place.region];
-    const vtensor_slot &wanted = step.slots[slot];
-    if (place.offset > region.bytes || wanted.bytes > region.bytes - place.offset)
-        fail(slot_label(step, slot) + " needs " + std::to_string(wanted.bytes) + " bytes at " +
+    if (place.offset > region.bytes || plane.bytes > region.bytes - place.offset)
+        fail(plane_label(step, plane) + " needs " + std::to_string(plane.bytes) + " bytes at " +
              std::to_string(place.offset) + ", " + label(place.region) + " has " +
              std::to_string(region.bytes));
-    if (wanted.bytes == 0) return;
-    check_alignment(step, slot, place.offset);
-    region.alignment = std::max(region.alignment, wanted.alignment);
-    if (wanted.access == VTENSOR_READ) return;
+    if (plane.bytes == 0) return;
+    const vtensor_slot &slot = step.slots[plane.slot];
+    check_alignment(step, plane, place.offset);
+    region.alignment = std::max(region.alignment, slot.alignment);
+    if (step.size_count > 0)
+        region.sized = true;
+    else
+        region.fixed = std::max(region.fixed, place.offset + plane.bytes);
+    if (slot.access == VTENSOR_READ) return;
     if (std::holds_alternative<Memory>(region.source))
-        fail(slot_label(step, slot) + " is written, and " + label(place.region) +
+        fail(plane_label(step, plane) + " is written, and " + label(place.region) +
              " is a constant");
     region.written = true;
 }
 
-void Program::run(std::span<const Memory> bindings, const std::atomic<bool> &stop,
-                  std::int64_t *times) {
-    check_bindings(bindings);
+void Program::run(const Given &given, const std::atomic<bool> &stop, std::int64_t *times) {
     const Turn turn = take_turn(running_, "the program is running: it cannot inside of itself");
+    if (queued_ != nullptr) check_queue(*queued_, given.queue);
+    resize(given.sizes);
+    check_bindings(given.memory);
     std::vector<Lease> leases;
     for (const Region &region : regions_)
         if (const auto *arena = std::get_if<std::shared_ptr<Arena>>(&region.source))
             leases.push_back((*arena)->lease());
-    settle(bindings, leases);
-    run_steps(stop, times);
+    settle(given.memory, leases);
+    run_steps(given.queue, stop, times);
+}
+
+void Program::resize(std::span<const std::int64_t> sizes) {
+    if (sizes.size() != sizes_.size())
+        fail("a run is given " + std::to_string(sizes_.size()) + " sizes, not " +
+             std::to_string(sizes.size()));
+    if (resized_ && std::ranges::equal(sizes, sizes_)) return;
+    resized_ = settled_ = false;
+    std::ranges::copy(sizes, sizes_.begin());
+    for (Region &region : regions_)
+        if (region.sized) region.needed = region.fixed;
+    std::size_t first = 0;
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+        const std::span own(size_table_.data() + first, steps_[i].sizes.size());
+        first += own.size();
+        try {
+            if (!own.empty()) resize(steps_[i], own);
+        } catch (const std::invalid_argument &wrong) {
+            fail("step " + std::to_string(i) + ": " + wrong.what());
+        }
+    }
+    resized_ = true;
+}
+
+void Program::resize(const RecordedStep &step, std::span<std::int64_t> own) {
+    for (std::size_t i = 0; i < own.size(); ++i) own[i] = sizes_[step.sizes[i]];
+    auto place = step.places.begin();
+    for (const std::size_t bytes : bytes_for(*std::get<OwnedStep>(step.action), own)) {
+        Region &region = regions_[place->region];
+        if (bytes > 0) region.needed = std::max(region.needed, place->offset + bytes);
+        ++place;
+    }
 }
 
 void Program::check_bindings(std::span<const Memory> bindings) const {
@@ -97,7 +153,7 @@ void Program::check_bindings(std::span<const Memory> bindings) const {
         fail("a run binds " + std::to_string(bound_.size()) + " regions, " +
              std::to_string(bindings.size()) + " buffers were given");
     for (std::size_t i = 0; i < bindings.size(); ++i) {
-        const std::size_t needed = regions_[bound_[i]].bytes;
+        const std::size_t needed = regions_[bound_[i]].needed;
         if (bindings[i].bytes < needed)
             fail(label(bound_[i]) + " needs " + std::to_string(needed) + " bytes, its buffer has " +
                  std::to_string(bindings[i].bytes));
@@ -136,14 +192,16 @@ void Program::check_bases() const {
                  " bytes");
         if (!region.written) continue;
         for (std::size_t j = 0; j < regions_.size(); ++j)
-            if (j != i && overlap(absolute(region.base), region.bytes, absolute(regions_[j].base),
-                                  regions_[j].bytes))
+            if (j != i && overlap(absolute(region.base), region.needed, absolute(regions_[j].base),
+                                  regions_[j].needed))
                 fail(label(i) + " is written and overlaps " + label(j));
     }
 }
 
-void Program::run_steps(const std::atomic<bool> &stop, std::int64_t *times) const {
+void Program::run_steps(void *queue, const std::atomic<bool> &stop, std::int64_t *times) const {
+    Runner runner(queue);
     void *const *addresses = table_.data();
+    const std::int64_t *sizes = size_table_.data();
     std::size_t at = 0;
     try {
         for (; at < steps_.size(); ++at) {
@@ -151,11 +209,12 @@ void Program::run_steps(const std::atomic<bool> &stop, std::int64_t *times) cons
             const RecordedStep &step = steps_[at];
             if (times != nullptr) times[2 * at] = now();
             if (const auto *native = std::get_if<OwnedStep>(&step.action))
-                run_step(**native, addresses);
+                runner.run(**native, addresses, sizes);
             else
                 std::get<Callback>(step.action)();
             if (times != nullptr) times[2 * at + 1] = now();
             addresses += step.places.size();
+            sizes += step.sizes.size();
         }
     } catch (StepFailed &failure) {
         failure.index = at;

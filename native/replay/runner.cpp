@@ -35,8 +35,43 @@ private:
     int before_;
 };
 
-[[noreturn]] void failed(const vtensor_step &step, const std::string &reason) {
-    throw StepFailed{std::string(step.kernel) + ": " + reason};
+// The reason for which a function of a step failed, or nothing. It may throw, against the contract:
+// all the same no end of us.
+std::string failure(char *error, std::size_t error_bytes, const auto &call) {
+    error[0] = '\0';
+    int status = 0;
+    try {
+        status = call();
+    } catch (const std::exception &thrown) {
+        return std::string("threw an exception: ") + thrown.what();
+    } catch (...) {
+        return "threw something that is no exception";
+    }
+    if (status == 0) return {};
+    error[error_bytes - 1] = '\0';
+    if (error[0] != '\0') return error;
+    return "status " + std::to_string(status) + ", without a reason";
+}
+
+void check_slot(const vtensor_step &step, std::size_t index) {
+    const vtensor_slot &slot = step.slots[index];
+    const std::string label = slot_label(step, index);
+    if (!known_access(slot.access))
+        fail(label + " has unknown access " + std::to_string(slot.access));
+    if (!std::has_single_bit(slot.alignment))
+        fail(label + " has alignment " + std::to_string(slot.alignment) +
+             ", which is no power of two");
+    if (slot.planes < 1 || slot.planes > VTENSOR_MAX_PLANES)
+        fail(label + " has " + std::to_string(slot.planes) + " planes, not 1 to " +
+             std::to_string(VTENSOR_MAX_PLANES));
+    if (slot.planes > 1 && slot.further_bytes == nullptr)
+        fail(label + " has " + std::to_string(slot.planes) + " planes and describes one");
+}
+
+std::string shown(std::span<const std::int64_t> sizes) {
+    std::string text;
+    for (const std::int64_t size : sizes) text += (text.empty() ? "" : ", ") + std::to_string(size);
+    return "(" + text + ")";
 }
 
 }  // namespace
@@ -51,18 +86,17 @@ Place absolute(const void *address) { return {0, reinterpret_cast<std::uintptr_t
 void check_step(const vtensor_step &step) {
     if (step.abi != VTENSOR_STEP_ABI)
         fail("the step has ABI version " + std::to_string(step.abi) +
-             ", this build takes version " + std::to_string(VTENSOR_STEP_ABI));
+             ", this build takes version " + std::to_string(VTENSOR_STEP_ABI) +
+             ": rebuild its library with the vtensor/step.h of vtensor.get_include()");
+    if (step.struct_bytes < sizeof(vtensor_step))
+        fail("the step's struct has " + std::to_string(step.struct_bytes) + " bytes, not the " +
+             std::to_string(sizeof(vtensor_step)) + " of its ABI version");
     if (step.run == nullptr) fail("the step has no function");
     if (step.kernel == nullptr) fail("the step has no kernel name");
     if (step.slot_count > 0 && step.slots == nullptr) fail("the step describes none of its slots");
-    for (std::size_t i = 0; i < step.slot_count; ++i) {
-        if (!known_access(step.slots[i].access))
-            fail(slot_label(step, i) + " has unknown access " +
-                 std::to_string(step.slots[i].access));
-        if (!std::has_single_bit(step.slots[i].alignment))
-            fail(slot_label(step, i) + " has alignment " +
-                 std::to_string(step.slots[i].alignment) + ", which is no power of two");
-    }
+    if (step.size_count > 0 && step.bytes_for == nullptr)
+        fail("the step takes sizes and has no function that says their bytes");
+    for (std::size_t i = 0; i < step.slot_count; ++i) check_slot(step, i);
 }
 
 void Release::operator()(const vtensor_step *step) const {
@@ -74,27 +108,78 @@ OwnedStep own(const vtensor_step &step) {
     return OwnedStep(&step);
 }
 
-void check_slot_count(const vtensor_step &step, std::size_t given) {
-    if (given != step.slot_count)
-        fail("the step has " + std::to_string(step.slot_count) + " slots, " +
-             std::to_string(given) + " buffers were given");
-}
-
-void check_alignment(const vtensor_step &step, std::size_t slot, std::uintptr_t offset) {
-    if (offset % step.slots[slot].alignment != 0)
-        fail(slot_label(step, slot) + " must start at a multiple of " +
-             std::to_string(step.slots[slot].alignment) + " bytes");
-}
-
-void check_scratch(const vtensor_step &step, std::span<const Place> places) {
-    for (std::size_t scratch = 0; scratch < places.size(); ++scratch) {
-        if (step.slots[scratch].access != VTENSOR_SCRATCH) continue;
-        for (std::size_t other = 0; other < places.size(); ++other)
-            if (other != scratch && overlap(places[scratch], step.slots[scratch].bytes,
-                                            places[other], step.slots[other].bytes))
-                fail(slot_label(step, scratch) + " is scratch and overlaps " +
-                     slot_label(step, other));
+std::vector<Plane> planes_of(const vtensor_step &step) {
+    std::vector<Plane> found;
+    for (std::size_t slot = 0; slot < step.slot_count; ++slot) {
+        const vtensor_slot &of = step.slots[slot];
+        found.push_back({slot, 0, of.bytes});
+        for (std::size_t number = 1; number < of.planes; ++number)
+            found.push_back({slot, number, of.further_bytes[number - 1]});
     }
+    return found;
+}
+
+std::vector<std::size_t> bytes_for(const vtensor_step &step,
+                                   std::span<const std::int64_t> sizes) {
+    const std::vector<Plane> planes = planes_of(step);
+    std::vector<std::size_t> bytes;
+    for (const Plane &plane : planes) bytes.push_back(plane.bytes);
+    if (sizes.empty()) return bytes;
+    const std::string what = std::string(step.kernel) + " with sizes " + shown(sizes);
+    for (const std::int64_t size : sizes)
+        if (size < 0) fail(what + ": none may be negative");
+    bytes.assign(planes.size(), SIZE_MAX);  // what it does not write is too much
+    char error[512];
+    const std::string reason = failure(error, sizeof error, [&] {
+        return step.bytes_for(step.context, sizes.data(), bytes.data(), error, sizeof error);
+    });
+    if (!reason.empty()) fail(what + ": " + reason);
+    for (std::size_t i = 0; i < planes.size(); ++i)
+        if (bytes[i] > planes[i].bytes)
+            fail(what + ": " + plane_label(step, planes[i]) + " needs " + std::to_string(bytes[i]) +
+                 " bytes, and said " + std::to_string(planes[i].bytes) + " at most");
+    return bytes;
+}
+
+void check_plane_count(const vtensor_step &step, std::size_t given) {
+    const std::size_t planes = planes_of(step).size();
+    if (given == planes) return;
+    const bool several = planes != step.slot_count;
+    fail("the step has " + std::to_string(step.slot_count) + " slots" +
+         (several ? " with " + std::to_string(planes) + " planes in all, " : ", ") +
+         std::to_string(given) + " buffers were given");
+}
+
+void check_size_count(const vtensor_step &step, std::size_t given) {
+    if (given != step.size_count)
+        fail("the step takes " + std::to_string(step.size_count) + " sizes, " +
+             std::to_string(given) + " were given");
+}
+
+void check_alignment(const vtensor_step &step, const Plane &plane, std::uintptr_t offset) {
+    const std::uint32_t alignment = step.slots[plane.slot].alignment;
+    if (offset % alignment != 0)
+        fail(plane_label(step, plane) + " must start at a multiple of " +
+             std::to_string(alignment) + " bytes");
+}
+
+void check_scratch(const vtensor_step &step, std::span<const Place> places,
+                   std::span<const std::size_t> bytes) {
+    const std::vector<Plane> planes = planes_of(step);
+    for (std::size_t scratch = 0; scratch < places.size(); ++scratch) {
+        if (step.slots[planes[scratch].slot].access != VTENSOR_SCRATCH) continue;
+        for (std::size_t other = 0; other < places.size(); ++other)
+            if (other != scratch &&
+                overlap(places[scratch], bytes[scratch], places[other], bytes[other]))
+                fail(plane_label(step, planes[scratch]) + " is scratch and overlaps " +
+                     plane_label(step, planes[other]));
+    }
+}
+
+void check_queue(const vtensor_step &step, const void *queue) {
+    if (step.device != nullptr && queue == nullptr)
+        fail(std::string(step.kernel) + " works in a queue of " + step.device +
+             ", and none was given");
 }
 
 void check_threads(int threads) {
@@ -110,39 +195,41 @@ std::string slot_label(const vtensor_step &step, std::size_t index) {
     return label;
 }
 
-void run_step(const vtensor_step &step, void *const *addresses) {
-    char error[512];
-    error[0] = '\0';
-    int status = 0;
-    try {
-        status = step.run(step.context, addresses, error, sizeof error);
-    } catch (const std::exception &thrown) {  // against the contract; all the same no end of us
-        failed(step, std::string("threw an exception: ") + thrown.what());
-    } catch (...) {
-        failed(step, "threw something that is no exception");
-    }
-    if (status == 0) return;
-    error[sizeof error - 1] = '\0';
-    failed(step, error[0] != '\0' ? error
-                                  : "status " + std::to_string(status) + ", without a reason");
+std::string plane_label(const vtensor_step &step, const Plane &plane) {
+    const std::string label = slot_label(step, plane.slot);
+    if (step.slots[plane.slot].planes == 1) return label;
+    return label + ", plane " + std::to_string(plane.number);
 }
 
-void run_once(const vtensor_step &step, std::span<const Memory> memory, int threads) {
-    check_slot_count(step, memory.size());
+void Runner::run(const vtensor_step &step, void *const *addresses, const std::int64_t *sizes) {
+    told_.queue = step.device == nullptr ? nullptr : queue_;
+    told_.sizes = step.size_count == 0 ? nullptr : sizes;
+    const std::string reason = failure(error_, sizeof error_, [&] {
+        return step.run(step.context, addresses, &told_);
+    });
+    if (!reason.empty()) throw StepFailed{std::string(step.kernel) + ": " + reason};
+}
+
+void run_once(const vtensor_step &step, const Given &given, int threads) {
+    check_plane_count(step, given.memory.size());
+    check_size_count(step, given.sizes.size());
+    check_queue(step, given.queue);
+    const std::vector<Plane> planes = planes_of(step);
+    const std::vector<std::size_t> bytes = bytes_for(step, given.sizes);
     std::vector<Place> places;
     std::vector<void *> addresses;
-    for (std::size_t i = 0; i < memory.size(); ++i) {
-        const std::size_t needed = step.slots[i].bytes;
-        if (memory[i].bytes < needed)
-            fail(slot_label(step, i) + " needs " + std::to_string(needed) +
-                 " bytes, its buffer has " + std::to_string(memory[i].bytes));
-        places.push_back(absolute(memory[i].address));
-        addresses.push_back(memory[i].address);
-        if (needed != 0) check_alignment(step, i, places[i].offset);
+    for (std::size_t i = 0; i < planes.size(); ++i) {
+        const Memory &memory = given.memory[i];
+        if (memory.bytes < bytes[i])
+            fail(plane_label(step, planes[i]) + " needs " + std::to_string(bytes[i]) +
+                 " bytes, its buffer has " + std::to_string(memory.bytes));
+        places.push_back(absolute(memory.address));
+        addresses.push_back(memory.address);
+        if (bytes[i] != 0) check_alignment(step, planes[i], places[i].offset);
     }
-    check_scratch(step, places);
+    check_scratch(step, places, bytes);
     const ThreadScope scope(threads);
-    run_step(step, addresses.data());
+    Runner(given.queue).run(step, addresses.data(), given.sizes.data());
 }
 
 }  // namespace vtensor::replay

@@ -7,6 +7,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "vtensor/step.h"
 
@@ -23,13 +24,13 @@ struct Stopped : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// Memory offered for a slot, or for a region.
+// Memory offered for a plane of a slot, or for a region.
 struct Memory {
     void *address;
     std::size_t bytes;
 };
 
-// Where a slot lies: bytes from the beginning of a region.
+// Where a plane lies: bytes from the beginning of a region.
 struct Place {
     std::size_t region;
     std::uintptr_t offset;
@@ -43,6 +44,21 @@ bool overlap(const Place &a, std::size_t a_bytes, const Place &b, std::size_t b_
 // More threads than any machine has use for; libgomp ends the process when it cannot start one.
 inline constexpr int kMaxThreads = 1024;
 
+// What a run is given. The queue is that of the device on which steps run that are not for the CPU;
+// null: there is none.
+struct Given {
+    std::span<const Memory> memory;
+    std::span<const std::int64_t> sizes;
+    void *queue = nullptr;
+};
+
+// One of a step's addresses, and what it needs at most.
+struct Plane {
+    std::size_t slot;
+    std::size_t number;  // in its slot
+    std::size_t bytes;
+};
+
 // Throws std::invalid_argument unless the step is well formed and of our ABI version.
 void check_step(const vtensor_step &step);
 
@@ -53,26 +69,55 @@ struct Release {
 using OwnedStep = std::unique_ptr<const vtensor_step, Release>;
 OwnedStep own(const vtensor_step &step);
 
-// Throws std::invalid_argument unless the step has that many slots.
-void check_slot_count(const vtensor_step &step, std::size_t given);
+// In the order of addresses.
+std::vector<Plane> planes_of(const vtensor_step &step);
 
-// Throws std::invalid_argument unless the slot may start at that offset.
-void check_alignment(const vtensor_step &step, std::size_t slot, std::uintptr_t offset);
+// The bytes of each plane with so many sizes as the step takes; throws std::invalid_argument if it
+// does not take these, or then needs more than it said.
+std::vector<std::size_t> bytes_for(const vtensor_step &step, std::span<const std::int64_t> sizes);
 
-// Throws std::invalid_argument if scratch overlaps another slot; one place a slot.
-void check_scratch(const vtensor_step &step, std::span<const Place> places);
+// Throws std::invalid_argument unless the step has that many planes.
+void check_plane_count(const vtensor_step &step, std::size_t given);
+
+// Throws std::invalid_argument unless the step takes that many sizes.
+void check_size_count(const vtensor_step &step, std::size_t given);
+
+// Throws std::invalid_argument unless the plane may start at that offset.
+void check_alignment(const vtensor_step &step, const Plane &plane, std::uintptr_t offset);
+
+// Throws std::invalid_argument if scratch overlaps another plane; a place and bytes for each.
+void check_scratch(const vtensor_step &step, std::span<const Place> places,
+                   std::span<const std::size_t> bytes);
+
+// Throws std::invalid_argument if the step is for a device's queue, and there is none.
+void check_queue(const vtensor_step &step, const void *queue);
 
 // Throws std::invalid_argument unless 1 <= threads <= kMaxThreads.
 void check_threads(int threads);
 
 // "slot 2 (dst)".
 std::string slot_label(const vtensor_step &step, std::size_t index);
+// "slot 2 (dst), plane 1" where there are several.
+std::string plane_label(const vtensor_step &step, const Plane &plane);
 
-// Runs the step on checked addresses; throws StepFailed, and nothing else.
-void run_step(const vtensor_step &step, void *const *addresses);
+// Runs the steps of one run, one after the other.
+class Runner {
+public:
+    explicit Runner(void *queue) : queue_(queue) {}
+    Runner(const Runner &) = delete;
+    Runner &operator=(const Runner &) = delete;
 
-// Checks the memory, one for each slot (std::invalid_argument), and runs the step with that many
-// OpenMP threads (0: as the calling thread has).
-void run_once(const vtensor_step &step, std::span<const Memory> memory, int threads);
+    // On checked addresses, and sizes where the step has some; throws StepFailed, and nothing else.
+    void run(const vtensor_step &step, void *const *addresses, const std::int64_t *sizes);
+
+private:
+    void *queue_;
+    char error_[512];
+    vtensor_run told_{sizeof(vtensor_run), nullptr, nullptr, error_, sizeof error_};
+};
+
+// Checks what is given, memory for each plane (std::invalid_argument), and runs the step with that
+// many OpenMP threads (0: as the calling thread has).
+void run_once(const vtensor_step &step, const Given &given, int threads);
 
 }  // namespace vtensor::replay

@@ -8,41 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from tests.native.stepping import ABI, RunStruct, SlotStruct, StepStruct, capsule
+
 Array = np.ndarray[Any, Any]
 
-_ABI, READ, WRITE, SCRATCH = 1, 1, 2, 4
-_NAME = b"vtensor.step"
-
-
-class _Slot(ctypes.Structure):
-    _fields_ = (
-        ("bytes", ctypes.c_size_t),
-        ("access", ctypes.c_uint32),
-        ("alignment", ctypes.c_uint32),
-        ("name", ctypes.c_char_p),
-    )
-
+READ, WRITE, SCRATCH = 1, 2, 4
 
 _Run = ctypes.CFUNCTYPE(
-    ctypes.c_int,
-    ctypes.c_void_p,
-    ctypes.POINTER(ctypes.c_void_p),
-    ctypes.POINTER(ctypes.c_char),
-    ctypes.c_size_t,
+    ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(RunStruct)
 )
-
-
-class _Step(ctypes.Structure):
-    _fields_ = (
-        ("abi", ctypes.c_uint32),
-        ("slot_count", ctypes.c_uint32),
-        ("slots", ctypes.POINTER(_Slot)),
-        ("kernel", ctypes.c_char_p),
-        ("context", ctypes.c_void_p),
-        ("run", _Run),
-        ("retain", ctypes.c_void_p),
-        ("release", ctypes.c_void_p),
-    )
 
 
 class FloatStep:
@@ -65,19 +39,25 @@ class FloatStep:
         self.runs = 0
         self._sizes = [size for size, _ in slots]
         self._function = function
-        self._slots = (_Slot * len(slots))(*(_Slot(4 * n, how, 4, None) for n, how in slots))
+        self._slots = (SlotStruct * len(slots))(
+            *(SlotStruct(4 * size, access, 4, None, 1) for size, access in slots)
+        )
         self._run = _Run(self._execute)
-        self._kernel = kernel.encode()
-        self._step = _Step(_ABI, len(slots), self._slots, self._kernel, None, self._run, None, None)
+        self._kernel = ctypes.create_string_buffer(kernel.encode())
+        self._step = StepStruct(
+            abi=ABI,
+            struct_bytes=ctypes.sizeof(StepStruct),
+            slot_count=len(slots),
+            slots=ctypes.addressof(self._slots),
+            kernel=ctypes.addressof(self._kernel),
+            run=ctypes.cast(self._run, ctypes.c_void_p),
+        )
 
     def __vtensor_step__(self) -> object:
         """The capsule; this object owns what is in it and must outlive it."""
-        make = ctypes.pythonapi.PyCapsule_New
-        make.restype = ctypes.py_object
-        make.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-        return make(ctypes.addressof(self._step), _NAME, None)
+        return capsule(ctypes.addressof(self._step), b"vtensor.step")
 
-    def _execute(self, _: Any, slots: Any, error: Any, room: int) -> int:
+    def _execute(self, _: Any, slots: Any, told: Any) -> int:
         self.runs += 1
         arrays = [
             np.ctypeslib.as_array(ctypes.cast(slots[i], ctypes.POINTER(ctypes.c_float)), (size,))
@@ -86,6 +66,6 @@ class FloatStep:
         reason = self._function(arrays)
         if reason is None:
             return 0
-        text = reason.encode()[: room - 1] + b"\0"
-        ctypes.memmove(error, text, len(text))
+        text = reason.encode()[: told.contents.error_bytes - 1] + b"\0"
+        ctypes.memmove(told.contents.error, text, len(text))
         return 1

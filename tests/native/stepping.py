@@ -20,13 +20,20 @@ def compiled(source: str, folder: Path) -> Path:
     return library
 
 
+#: VTENSOR_STEP_ABI.
+ABI = 2
+
 STEP_FIELDS: list[tuple[str, type]] = [
     ("abi", ctypes.c_uint32),
+    ("struct_bytes", ctypes.c_uint32),
     ("slot_count", ctypes.c_uint32),
+    ("size_count", ctypes.c_uint32),
     ("slots", ctypes.c_void_p),
     ("kernel", ctypes.c_void_p),
+    ("device", ctypes.c_void_p),
     ("context", ctypes.c_void_p),
     ("run", ctypes.c_void_p),
+    ("bytes_for", ctypes.c_void_p),
     ("retain", ctypes.c_void_p),
     ("release", ctypes.c_void_p),
 ]
@@ -46,12 +53,35 @@ class SlotStruct(ctypes.Structure):
         ("access", ctypes.c_uint32),
         ("alignment", ctypes.c_uint32),
         ("name", ctypes.c_char_p),
+        ("planes", ctypes.c_uint32),
+        ("further_bytes", ctypes.c_void_p),
+    ]
+
+
+class RunStruct(ctypes.Structure):
+    """vtensor_run."""
+
+    _fields_ = [
+        ("struct_bytes", ctypes.c_size_t),
+        ("queue", ctypes.c_void_p),
+        ("sizes", ctypes.c_void_p),
+        ("error", ctypes.c_void_p),
+        ("error_bytes", ctypes.c_size_t),
     ]
 
 
 def step_of(library: Path, name: str) -> StepStruct:
     """A step that a library defines under a name."""
     return StepStruct.in_dll(ctypes.CDLL(str(library)), name)
+
+
+def copied(library: Path, name: str) -> tuple[StepStruct, ctypes.Array[SlotStruct]]:
+    """A copy of a step and its slots, for a test to spoil."""
+    step = StepStruct.from_buffer_copy(step_of(library, name))
+    slots = (SlotStruct * step.slot_count).from_address(step.slots)
+    own = (SlotStruct * step.slot_count).from_buffer_copy(slots)
+    step.slots = ctypes.addressof(own)
+    return step, own
 
 
 class Returns:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.native.stepping import held, step_of
+from tests.native.stepping import RunStruct, held, step_of
 from vtensor.runtime import _replay
 
 
@@ -45,13 +45,14 @@ def test_another_thread_runs_during_a_step(c_steps: Path) -> None:
 def test_the_same_function_with_the_lock_held_gets_no_answer(c_steps: Path) -> None:
     """The twin: called without letting go of the lock, nobody can answer."""
     function = ctypes.PyDLL(str(c_steps)).wait_for_answer
-    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
+    function.argtypes = [ctypes.c_void_p] * 3
 
     def run(flags: Any) -> bool:
         slots = (ctypes.c_void_p * 1)(flags.ctypes.data)
         brief = ctypes.c_int(0)
         room = ctypes.create_string_buffer(64)
-        status = function(ctypes.addressof(brief), ctypes.addressof(slots), room, 64)
+        told = RunStruct(ctypes.sizeof(RunStruct), None, None, ctypes.addressof(room), 64)
+        status = function(*map(ctypes.addressof, (brief, slots, told)))
         return bool(status == 0)
 
     assert not answered(run)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.native.stepping import Returns, SlotStruct, StepStruct, held, step_of
+from tests.native.stepping import Returns, copied, held, step_of
 from vtensor.runtime._replay import Arena, Program, StepFailed, Team, empty_step
 
 Array = np.ndarray[Any, Any]
@@ -157,9 +157,9 @@ def test_refuses_slots_of_a_callable() -> None:
 
 
 def test_refuses_a_malformed_step(c_steps: Path) -> None:
-    step = StepStruct.from_buffer_copy(step_of(c_steps, "scale"))
-    step.abi = 2
-    with pytest.raises(ValueError, match="version 2, this build takes version 1"):
+    step, _ = copied(c_steps, "scale")
+    step.abi = 1
+    with pytest.raises(ValueError, match="version 1, this build takes version 2: rebuild"):
         Program([64], [(held(step), [(0, 0), (0, 16)])])
 
 
@@ -341,10 +341,8 @@ def test_a_circle_through_a_callable_is_collected() -> None:
 
 
 def test_slots_without_bytes_may_lie_anywhere(c_steps: Path, team: Team) -> None:
-    step = StepStruct.from_buffer_copy(step_of(c_steps, "waiting"))
-    slot = SlotStruct.from_buffer_copy(SlotStruct.from_address(step.slots))
-    slot.bytes = 0
-    step.slots = ctypes.addressof(slot)
+    step, slots = copied(c_steps, "waiting")
+    slots[0].bytes = 0
     program = Program([b"", b"constant"], [(held(step), [(0, 0)]), (held(step), [(1, 3)])])
     with pytest.raises(ValueError, match="at 9, region 1 has 8"):
         Program([b"", b"constant"], [(held(step), [(1, 9)])])

@@ -12,9 +12,9 @@ from libdesc.onednn import _onednn as dnn
 from tests.native.packing import plain
 from tests.native.stepping import (
     Returns,
-    SlotStruct,
     StepStruct,
     capsule,
+    copied,
     held,
     step_of,
 )
@@ -120,7 +120,10 @@ def test_a_step_in_c(c_step: StepStruct) -> None:
     assert _replay.describe(held(c_step)) == {
         "kernel": "scale by three",
         "slots": [("src", 16, "read"), ("", 16, "write")],
+        "planes": [[16], [16]],
         "alignment": 4,
+        "sizes": 0,
+        "device": None,
     }
 
 
@@ -143,8 +146,11 @@ def test_a_failing_step_gives_its_reason(c_step: StepStruct) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("abi", 2, "version 2, this build takes version 1"),
+        ("abi", 1, r"version 1, this build takes version 2: rebuild .* vtensor.get_include\(\)"),
+        ("abi", 3, "version 3"),
         ("abi", 0, "version 0"),
+        ("struct_bytes", 79, "struct has 79 bytes, not the 80 of its ABI version"),
+        ("size_count", 1, "takes sizes and has no function that says their bytes"),
         ("run", None, "no function"),
         ("kernel", None, "no kernel name"),
         ("slots", None, "describes none"),
@@ -167,14 +173,26 @@ def test_refuses_a_malformed_step(
         ("access", 5, "unknown access 5"),
         ("alignment", 0, "no power of two"),
         ("alignment", 12, "no power of two"),
+        ("planes", 0, "slot 1 has 0 planes, not 1 to 16"),
+        ("planes", 17, "slot 1 has 17 planes, not 1 to 16"),
+        ("planes", 2, "slot 1 has 2 planes and describes one"),
     ],
 )
-def test_refuses_a_malformed_slot(c_step: StepStruct, field: str, value: int, message: str) -> None:
-    slots = (SlotStruct * 2).from_buffer_copy((SlotStruct * 2).from_address(c_step.slots))
+def test_refuses_a_malformed_slot(c_steps: Path, field: str, value: int, message: str) -> None:
+    step, slots = copied(c_steps, "scale")
     setattr(slots[1], field, value)
-    c_step.slots = ctypes.addressof(slots)
     with pytest.raises(ValueError, match=message):
-        _replay.execute(held(c_step), [X, X.copy()])
+        _replay.execute(held(step), [X, X.copy()])
+
+
+def test_takes_a_struct_with_later_members(c_step: StepStruct) -> None:
+    class Larger(ctypes.Structure):
+        _fields_ = (("step", StepStruct), ("later", ctypes.c_void_p))
+
+    larger = Larger(c_step, 1)
+    larger.step.struct_bytes = ctypes.sizeof(Larger)
+    _replay.execute(held(larger.step), [X, dst := X.copy()])
+    np.testing.assert_array_equal(dst, X * 3)
 
 
 def test_a_step_that_raises_in_python_first() -> None:

@@ -1,6 +1,6 @@
 """Runs the steps of native/include/vtensor/step.h."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy
@@ -20,22 +20,32 @@ class Stopped(RuntimeError):
     """A run ended between two steps, or never began: its team is closed."""
 
 class Busy(RuntimeError):
-    """A run cannot begin inside of another of its program, or of one that shares an arena."""
+    """
+    A run cannot begin inside of another of its program, or of one that shares an arena.
+    """
 
-def execute(step: object, slots: Sequence[object], threads: int = 0) -> None:
+def execute(
+    step: object,
+    slots: Sequence[object],
+    threads: int = 0,
+    sizes: Sequence[int] = (),
+    queue: object | None = None,
+) -> None:
     """
     Run a step once.
 
     ``step`` has a method ``__vtensor_step__`` (or is the capsule that it returns); ``slots``
-    holds one object with a buffer for each slot, in order. ``threads`` is the number of OpenMP
-    threads that the step finds (0: what this thread has). The interpreter's lock is released
-    meanwhile.
+    holds one object with a buffer for each plane of each slot, in order. ``threads`` is the
+    number of OpenMP threads that the step finds (0: what this thread has). ``sizes`` are those
+    that the step takes. ``queue`` is a capsule named "vtensor.queue", for a step that is for a
+    device; whoever made the queue waits for it. The interpreter's lock is released meanwhile.
 
     Raises:
-        TypeError: not a step, or not a buffer.
+        TypeError: not a step, not a buffer, or not a queue.
         ValueError: the step is of another ABI version or malformed; a buffer is missing, too
             small, not contiguous in C order, read-only where the step writes, misaligned, or is
-            scratch that overlaps another; ``threads`` is out of range (1 to 1024).
+            scratch that overlaps another; the step takes other sizes, or a queue that is missing;
+            ``threads`` is out of range (1 to 1024).
         StepFailed: the step failed.
     """
 
@@ -44,8 +54,9 @@ def describe(step: object) -> dict[str, Any]:
     What a step says of itself.
 
     ``kernel``: its name; ``slots``: (name, bytes, access) each, access being "read", "write",
-    "read write" or "scratch"; ``alignment``: in bytes, enough for every slot's address. Raises as
-    ``execute``.
+    "read write" or "scratch"; ``planes``: the bytes of each plane of each slot; ``alignment``: in
+    bytes, enough for every address; ``sizes``: how many it takes; ``device``: in whose queue it
+    works, or None for the CPU. Raises as ``execute``.
     """
 
 def set_threads(threads: int) -> None:
@@ -88,17 +99,25 @@ class Program:
 
     ``regions``: an object with a buffer is a constant, which is held; an Arena, as large as it
     is now, stands for the pages that it has when a run starts; a number is that of the bytes that a
-    run binds. ``steps``: a native step with (region, byte offset) for each slot, or a callable,
-    which has no slots and is called with the interpreter's lock.
+    run binds. ``steps``: a native step with (region, byte offset) for each plane of each slot, or a
+    callable, which has no slots and is called with the interpreter's lock. ``size_count``: how many
+    sizes each run is given; ``step_sizes``: by the index of a step that takes sizes, which of the
+    run's they are. Places are for the largest sizes; what a run binds may be as small as its sizes
+    need.
 
     Raises:
         TypeError: neither a step nor a callable, or no buffer.
         ValueError: a step is malformed, or a slot lies outside of its region or misaligned in it,
-            writes a constant, or is scratch that overlaps another slot.
+            writes a constant, or is scratch that overlaps another slot; a step takes another number
+            of sizes, or a size that no run is given; steps are for several devices.
     """
 
     def __init__(
-        self, regions: Sequence[object], steps: Sequence[tuple[object, Sequence[tuple[int, int]]]]
+        self,
+        regions: Sequence[object],
+        steps: Sequence[tuple[object, Sequence[tuple[int, int]]]],
+        size_count: int = 0,
+        step_sizes: Mapping[int, Sequence[int]] = {},
     ) -> None: ...
     def __len__(self) -> int:
         """The number of steps."""
@@ -131,17 +150,25 @@ class Team:
         """
 
     def run(
-        self, program: Program, bindings: Sequence[object], times: object | None = None
+        self,
+        program: Program,
+        bindings: Sequence[object],
+        times: object | None = None,
+        sizes: Sequence[int] = (),
+        queue: object | None = None,
     ) -> None:
         """
         Run a program's steps, without the interpreter's lock, and wait.
 
         ``bindings``: a buffer for each region that is a number, in order. ``times``: int64, two for
-        each step, which get its begin and its end in nanoseconds of the steady clock.
+        each step, which get its begin and its end in nanoseconds of the steady clock. ``sizes``: as
+        many as the program is made for. ``queue``: a capsule named "vtensor.queue" for steps that are for
+        a device; whoever made the queue waits for it.
 
         Raises:
             TypeError, ValueError: a binding or ``times`` is no buffer, not contiguous, too small,
-                misaligned, or read-only where a step writes, or is written and overlaps a region.
+                misaligned, or read-only where a step writes, or is written and overlaps a region; a step
+                does not take its sizes; a queue is missing, or none.
             StepFailed: a native step failed; ``index`` says which. A callable's own exception comes
                 as it is.
             Stopped: the team was closed before the last step.

@@ -131,7 +131,12 @@ class Executor:
         return spare.pop() if spare else Executor(self.threads)
 
     def replay(
-        self, program: Program, bindings: Sequence[object], times: object | None = None
+        self,
+        program: Program,
+        bindings: Sequence[object],
+        times: object | None = None,
+        sizes: Sequence[int] = (),
+        queue: object | None = None,
     ) -> None:
         """Run a program on the executor's thread, without Python, and wait for it.
 
@@ -139,19 +144,21 @@ class Executor:
             program: recorded steps.
             bindings: what each run of it binds.
             times: gets the begin and the end of each step, in nanoseconds of the steady clock.
+            sizes: as many as the program is made for; no plan makes such a program yet.
+            queue: the queue of a device, for steps that work there; no plan has such steps yet.
 
         Raises:
             StepFailed: a native step failed.
             SessionClosedError: the interpreter is shutting down.
         """
         if os.getpid() != self._process:  # forked, as in ``run``
-            return Executor.of(self.threads).replay(program, bindings, times)
+            return Executor.of(self.threads).replay(program, bindings, times, sizes, queue)
         here = getattr(_own, "executor", None)
         try:
             if here is None or here is self:
-                return self.team.run(program, bindings, times)
+                return self.team.run(program, bindings, times, sizes, queue)
             with self._from(here) as server:
-                return server.team.run(program, bindings, times)
+                return server.team.run(program, bindings, times, sizes, queue)
         except self._stopped as error:
             raise _over(error) from error
 

@@ -11,6 +11,8 @@
  * release(context) when done.
  *
  * Plain C99, no dependency. Every member is set by the supplier unless its comment says otherwise.
+ * A member that is not needed is 0 or null. Three things are needed by few kernels: several planes,
+ * sizes, a queue. VTensor's own plans use none of them yet; its runner takes all three.
  */
 #ifndef VTENSOR_STEP_H
 #define VTENSOR_STEP_H
@@ -24,10 +26,16 @@ extern "C" {
 
 /* The version of this header. It grows with every change of meaning or of layout; VTensor refuses
  * a step of another version by a typed error. */
-#define VTENSOR_STEP_ABI 1u
+#define VTENSOR_STEP_ABI 2u
 
 /* The name of the capsule. */
 #define VTENSOR_STEP_CAPSULE "vtensor.step"
+
+/* The name of a capsule around the queue of a device: see vtensor_run. */
+#define VTENSOR_QUEUE_CAPSULE "vtensor.queue"
+
+/* The most planes that a slot may have. */
+#define VTENSOR_MAX_PLANES 16u
 
 /* What run() does with a slot: a non-empty combination of the first two, or SCRATCH alone. */
 enum vtensor_access {
@@ -40,36 +48,82 @@ enum vtensor_access {
     VTENSOR_SCRATCH = 4
 };
 
-/* One argument of a step. */
+/* One argument of a step: a tensor, or scratch. A plane is one piece of its memory. Nearly every
+ * slot has one; numbers that are a high and a low part, or numbers with their scales, have more,
+ * each at an address of its own. */
 typedef struct vtensor_slot {
-    /* The bytes that run() may touch, counted from the slot's address. 0: run() touches nothing,
-     * and the address may be null. */
+    /* The bytes that run() may touch, counted from the address of the first plane. 0: run() touches
+     * nothing, and the address may be null. In a step with sizes: the most, whatever they are. */
     size_t bytes;
     /* Of enum vtensor_access. */
     uint32_t access;
-    /* The address is a multiple of this: a power of two, at least 1. */
+    /* Every plane's address is a multiple of this: a power of two, at least 1. */
     uint32_t alignment;
     /* For messages, UTF-8; or null. */
     const char *name;
+    /* The number of planes: 1 to VTENSOR_MAX_PLANES. */
+    uint32_t planes;
+    /* What `bytes` is for the first plane, for each plane behind it: planes - 1 numbers. Null where
+     * there is one plane. */
+    const size_t *further_bytes;
 } vtensor_slot;
+
+/* What run() is told besides its memory. VTensor's own, and valid until run() returns. */
+typedef struct vtensor_run {
+    /* sizeof(vtensor_run) as VTensor was compiled. New members stand at the end: look here whether
+     * there are any. */
+    size_t struct_bytes;
+    /* Null exactly where the step's device is null: do the work on the calling thread and its
+     * OpenMP threads, and return when it is done. Else the queue of that device, in the form that
+     * its steps agree on (a pointer to a stream, say): add the work and return without waiting for
+     * it. That work keeps copies of the addresses and sizes, and is an owner of the context if it
+     * needs it. What is in one queue is done in the order in which it was added. A step that copies
+     * to the CPU's memory waits for the queue before it returns; whoever made the queue waits for
+     * it before looking at results. */
+    void *queue;
+    /* size_count numbers, none negative, which the step's bytes_for() took; null where there are
+     * none. */
+    const int64_t *sizes;
+    /* Where run() writes why it failed: zero-terminated UTF-8 in error_bytes bytes. */
+    char *error;
+    size_t error_bytes;
+} vtensor_run;
 
 typedef struct vtensor_step {
     /* VTENSOR_STEP_ABI, as the supplier was compiled. First in every version. */
     uint32_t abi;
+    /* sizeof(vtensor_step), as the supplier was compiled. Second in every version from 2 on. */
+    uint32_t struct_bytes;
     /* The number of slots. */
     uint32_t slot_count;
+    /* How many sizes each run has of its own. 0: the step is for the sizes that it was made with.
+     * What each of them is (rows, say) is for the supplier to say to whoever asks for the step. */
+    uint32_t size_count;
     /* slot_count of them; null only where there are none. */
     const vtensor_slot *slots;
     /* What will run, in the library's own words, for plans and profiles; UTF-8; not null. */
     const char *kernel;
+    /* The device in whose queue run() puts its work, by the name that library descriptions give it;
+     * or null: run() works on the CPU, and is given no queue. */
+    const char *device;
     /* Handed to the functions below. May be null. */
     void *context;
-    /* Runs the step on slot_count addresses. Returns 0, or another number after writing a
-     * zero-terminated UTF-8 reason of at most error_bytes bytes into error. Must be re-entrant (two
-     * threads may run one step on different memory at the same time), must not touch Python, must
-     * let no C++ exception out, and must leave the calling thread's state (number of OpenMP
+    /* Runs the step. `addresses` holds one address a plane: those of the first slot in their order,
+     * then those of the second, and so on; where every slot has one plane, addresses[i] is slot
+     * i's. Returns 0, or another number after writing a reason into run->error. Must be re-entrant
+     * (two threads may run one step on different memory at the same time), must not touch Python,
+     * must let no C++ exception out, and must leave the calling thread's state (number of OpenMP
      * threads, floating-point modes) as it was. Outputs are undefined after a failure. */
-    int (*run)(void *context, void *const *slots, char *error, size_t error_bytes);
+    int (*run)(void *context, void *const *addresses, const vtensor_run *run);
+    /* Null where size_count is 0. Else it says what a run with these sizes (size_count numbers,
+     * none negative) may touch: it writes the bytes of each plane, in the order of addresses, none
+     * of them more than its slot says. Returns 0, or another number if the step does not take the
+     * sizes, after writing a reason into error. VTensor calls it before a run with sizes that the
+     * last run did not have. It changes nothing in the context: two threads may run one step with
+     * different sizes at the same time. As run(), it touches no Python and lets no exception out.
+     */
+    int (*bytes_for)(void *context, const int64_t *sizes, size_t *bytes, char *error,
+                     size_t error_bytes);
     /* One owner of context more, and one less; the last release frees it, and this struct with it.
      * Callable from any thread. Both may be null if nothing is ever freed. */
     void (*retain)(void *context);

@@ -32,8 +32,8 @@ static void pixel(const direct_sizes *sizes, const float *image, const float *we
     }
 }
 
-static int run_convolution(void *context, void *const *slots, char *error, size_t error_bytes) {
-    (void)error, (void)error_bytes;
+static int run_convolution(void *context, void *const *slots, const vtensor_run *run) {
+    (void)run;
     const direct_sizes *sizes = &((const owned_step *)context)->sizes;
     const long long step = sizes->src[1] * sizes->src[2] * sizes->src[3];
     const float *image = slots[0];
@@ -46,8 +46,8 @@ static int run_convolution(void *context, void *const *slots, char *error, size_
     return 0;
 }
 
-static int run_relu(void *context, void *const *slots, char *error, size_t error_bytes) {
-    (void)error, (void)error_bytes;
+static int run_relu(void *context, void *const *slots, const vtensor_run *run) {
+    (void)run;
     const size_t elements = ((const owned_step *)context)->elements;
     const float *src = slots[0];
     float *dst = slots[1];
@@ -62,17 +62,22 @@ static void release(void *context) {
 }
 
 /* A step that reads floats and writes its last slot. */
-static owned_step *make(const char *kernel, int (*run)(void *, void *const *, char *, size_t),
+static owned_step *make(const char *kernel,
+                        int (*run)(void *, void *const *, const vtensor_run *),
                         uint32_t slot_count, const size_t *bytes) {
     owned_step *made = calloc(1, sizeof *made);
     if (made == NULL) return NULL;
     for (uint32_t i = 0; i < slot_count; ++i) {
         const int last = i + 1 == slot_count;
-        made->slots[i] = (vtensor_slot){bytes[i], last ? VTENSOR_WRITE : VTENSOR_READ, sizeof(float),
-                                        last ? "dst" : i == 0 ? "src" : "weights"};
+        made->slots[i] = (vtensor_slot){
+            .bytes = bytes[i], .access = last ? VTENSOR_WRITE : VTENSOR_READ,
+            .alignment = sizeof(float), .name = last ? "dst" : i == 0 ? "src" : "weights",
+            .planes = 1};
     }
     made->step = (vtensor_step){
-        VTENSOR_STEP_ABI, slot_count, made->slots, kernel, made, run, retain, release};
+        .abi = VTENSOR_STEP_ABI, .struct_bytes = sizeof(vtensor_step),
+        .slot_count = slot_count, .slots = made->slots, .kernel = kernel,
+        .context = made, .run = run, .retain = retain, .release = release};
     atomic_init(&made->owners, 1);
     return made;
 }
