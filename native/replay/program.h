@@ -65,7 +65,7 @@ private:
     // Checks a step, and notes what it needs of its regions.
     void take(const RecordedStep &step);
     void take_place(const vtensor_step &step, const Plane &plane, const Place &place);
-    // Fills the table of sizes, and finds what steps need, if a size is another than in the last run.
+    // Fills the table of sizes and finds what steps need, if a size is not that of the last run.
     void resize(std::span<const std::int64_t> sizes);
     void resize(const RecordedStep &step, std::span<std::int64_t> own);  // its part of the table
     void check_bindings(std::span<const Memory> bindings) const;
