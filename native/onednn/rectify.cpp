@@ -141,7 +141,8 @@ public:
             scratch_bytes_ == 0 ? nullptr : ::operator new(scratch_bytes_, kAlignment));
         if (scratch != nullptr) all.push_back(scratch.get());
         std::array<char, 256> error{};
-        if (step_->run(step_->context, all.data(), error.data(), error.size()) != 0)
+        const vtensor_run told{sizeof told, nullptr, nullptr, error.data(), error.size()};
+        if (step_->run(step_->context, all.data(), &told) != 0)
             throw std::runtime_error(error.data());
     }
 

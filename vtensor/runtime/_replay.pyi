@@ -162,8 +162,8 @@ class Team:
 
         ``bindings``: a buffer for each region that is a number, in order. ``times``: int64, two for
         each step, which get its begin and its end in nanoseconds of the steady clock. ``sizes``: as
-        many as the program is made for. ``queue``: a capsule named "vtensor.queue" for steps that are
-        for a device; whoever made the queue waits for it.
+        many as the program is made for. ``queue``: a capsule named "vtensor.queue", for steps that
+        are for a device; whoever made the queue waits for it.
 
         Raises:
             TypeError, ValueError: a binding or ``times`` is no buffer, not contiguous, too small,
