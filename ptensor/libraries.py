@@ -7,6 +7,7 @@ protocol.
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -42,8 +43,8 @@ class Library(Protocol):
         """The library's own description of a PTensor in its layout."""
 
 
-#: Every registered library by name.
-LIBRARIES: dict[str, Library] = {}
+#: The libraries by name of the registry that is installed, whose dict is its ``data``.
+LIBRARIES: UserDict[str, Library] = UserDict()
 
 
 def library(name: str) -> Library:
