@@ -66,9 +66,9 @@ def dispatcher(op: str, device: str = CPU) -> Dispatch:
     """The compiled dispatcher of an operator; generated again when the registry has changed."""
     found = registry()
     version = found.version
-    made_for, function = found.dispatchers.get((op, device), (None, None))
-    if function is not None and made_for == version:
-        return function
+    have = found.dispatchers.get((op, device))
+    if have is not None and have[0] == version:
+        return have[1]
     text, names = _generate(found, _operator(op), device)
     code = compile_text(text, f"<generated dispatcher of {op} on {device}>", names)
     function: Dispatch = code[f"dispatch_{op}"]

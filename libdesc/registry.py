@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import cast
 
 from libdesc.invokers import InvokerFunction, InvokerInfo, When, fault_of, make_invoker
 from libdesc.library import RegisteredLibrary, build_library
@@ -31,13 +31,16 @@ from libdesc.load import (
 )
 from libdesc.schema import Description
 from libdesc.unused import why_unused
-from ptensor.libraries import LIBRARIES
+from ptensor.libraries import LIBRARIES, Library
 from vtensor.errors import LibraryError, VTensorError, did_you_mean
 from vtensor.language.forks import process_lock
 from vtensor.language.operators import OPERATORS, OperatorInfo
 from vtensor.language.tensor import CPU
 
 _log = logging.getLogger("vtensor.libraries")
+
+#: A compiled dispatcher.
+Dispatcher = Callable[..., None]
 
 #: No two registries of a process ever have the same version: what is kept by version, such as
 #: dispatchers and sessions, is never taken for another registry's.
@@ -59,7 +62,9 @@ class Registry:
     libraries: dict[str, RegisteredLibrary] = field(default_factory=dict)
     invokers: dict[tuple[str, str, str], InvokerInfo] = field(default_factory=dict)
     problems: list[tuple[str, str]] = field(default_factory=list)
-    dispatchers: dict[tuple[str, str], tuple[int, Any]] = field(default_factory=dict)
+    dispatchers: dict[tuple[str, str], tuple[int, Callable[..., None]]] = field(
+        default_factory=dict
+    )
     version: int = field(default_factory=lambda: next(_versions))
     filled: bool = True
 
@@ -247,7 +252,8 @@ def installed(one: Registry) -> Iterator[Registry]:
 
 def _install(one: Registry) -> None:
     global _installed
-    _installed, OPERATORS.data, LIBRARIES.data = one, one.operators, one.libraries
+    _installed, OPERATORS.data = one, one.operators
+    LIBRARIES.data = cast("dict[str, Library]", one.libraries)
 
 
 _install(_installed)

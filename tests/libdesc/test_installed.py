@@ -100,8 +100,13 @@ def test_versions_are_never_shared() -> None:
 
 def test_what_an_error_leaves_is_what_was_there() -> None:
     before = content(registry())
-    with pytest.raises(ZeroDivisionError), installed(registry().copy()):
-        declare()
-        raise ZeroDivisionError
+
+    def fail() -> None:
+        with installed(registry().copy()):
+            declare()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert content(registry()) == before
     assert OPERATORS.data is registry().operators
