@@ -56,6 +56,7 @@ class Registry:
         dispatchers: compiled, by operator and device, each with the version that it was made for.
         version: another one after each change of libraries and invokers.
         filled: the modules that register themselves have been imported.
+        filler: the thread that imports them now; in a forked child one that may not be there.
     """
 
     operators: dict[str, OperatorInfo] = field(default_factory=dict)
@@ -67,6 +68,7 @@ class Registry:
     )
     version: int = field(default_factory=lambda: next(_versions))
     filled: bool = True
+    filler: int = 0
 
     def copy(self) -> Registry:
         """Another registry with the same content."""
@@ -166,16 +168,15 @@ class Registry:
 
     def fill(self) -> None:
         """Import all that registers itself; another thread waits, this one sees it half full."""
-        global _filler
         with _filling:
-            if self.filled or _filler == threading.get_ident():
+            if self.filled or self.filler == threading.get_ident():
                 return
-            _filler = threading.get_ident()
+            self.filler = threading.get_ident()
             try:
                 self._fill()
                 self.filled = True
             finally:
-                _filler = 0
+                self.filler = 0
 
     def _fill(self) -> None:
         for file in own_descriptions():
@@ -216,9 +217,6 @@ class Registry:
 #: the registry: the first is never taken while the second is held. They are the process's, since
 #: imports are, and a fork waits for them.
 _filling, _changing = process_lock(0), process_lock()
-
-#: The thread that fills the registry; in a forked child it may be one that is not there.
-_filler = 0
 
 #: The registry that is installed. Modules are imported once a process, and ``@operator`` and
 #: ``@invoker`` register with it; so the process has one, in whose place a test installs its own.

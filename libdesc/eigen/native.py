@@ -12,6 +12,7 @@ from vtensor.errors import LibraryError
 LEVELS = ("baseline", "avx2", "avx512")
 CAPS = {"sse41": "baseline", "avx2": "avx2", "avx512": "avx512", "amx": "avx512", "max": "avx512"}
 
+#: Of the process, whose kernels are of one instruction set: results do not depend on the session.
 _cap = "max"
 _loaded: Kernels | None = None
 

@@ -29,7 +29,9 @@ Pattern = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]
 _ACTIVATIONS: Order = ("N", "C", "D", "H", "W")
 _WEIGHTS: Order = ("G", "O", "I", "d", "h", "w")
 
-#: Descriptors that only a primitive could give: no tag has their pattern.
+#: Descriptors that only a primitive could give: no tag has their pattern, and oneDNN makes them of
+#: nothing else. The process keeps them, for any plan may have their layout: they say what the
+#: library answers, and nothing of who asked.
 _given: dict[tuple[Layout, Order, tuple[int, ...], str], Desc] = {}
 
 
