@@ -85,11 +85,7 @@ class FusingRoutine(OneDnnRoutine):
         yield [Layout.ANY] * len(self.own)
 
     def fused(
-        self,
-        own: Sequence[Operand],
-        row: Row,
-        make: Callable[..., Primitive],
-        matrix: bool = False,
+        self, own: Sequence[Operand], row: Row, make: Callable[..., Primitive], matrix: bool = False
     ) -> Primitive:
         """The primitive on its operands and those of its followers.
 

@@ -7,14 +7,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from libdesc.onednn.layouts import Order
-from libdesc.onednn.routines import (
-    Operand,
-    Row,
-    compiled,
-    followed,
-    is_reference,
-    layouts_of,
-)
+from libdesc.onednn.routines import Operand, Row, compiled, followed, is_reference, layouts_of
 from libdesc.onednn.routines_fused import FusingRoutine
 from ptensor.evaluation import Decline
 from ptensor.layout import Layout

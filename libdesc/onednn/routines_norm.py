@@ -36,11 +36,7 @@ class BatchNormalization(OneDnnRoutine):
     """
 
     def __init__(
-        self,
-        src: VTensor,
-        statistics: Sequence[VTensor],
-        dst: VTensor,
-        epsilon: float,
+        self, src: VTensor, statistics: Sequence[VTensor], dst: VTensor, epsilon: float
     ) -> None:
         order = channels_second(src.dims)
         operands = [Operand("src", src, order), Operand("dst", dst, order)]
@@ -68,12 +64,7 @@ class LayerNormalization(FollowingRoutine):
     """
 
     def __init__(
-        self,
-        src: VTensor,
-        scale: VTensor,
-        results: Sequence[VTensor],
-        axis: str,
-        epsilon: float,
+        self, src: VTensor, scale: VTensor, results: Sequence[VTensor], axis: str, epsilon: float
     ) -> None:
         others = [dim for dim in canonical_order(src.dims) if dim != axis]
         order = (*(others or [""]), axis)
@@ -125,14 +116,7 @@ class Softmax(FollowingRoutine):
         logarithm: of the result.
     """
 
-    def __init__(
-        self,
-        src: VTensor,
-        dst: VTensor,
-        axis: str,
-        *,
-        logarithm: bool = False,
-    ) -> None:
+    def __init__(self, src: VTensor, dst: VTensor, axis: str, *, logarithm: bool = False) -> None:
         order = canonical_order(src.dims)
         super().__init__([Operand("src", src, order), Operand("dst", dst, order)])
         self.axis, self.logarithm = order.index(axis), logarithm
@@ -159,13 +143,7 @@ class Lrn(FollowingRoutine):
     """
 
     def __init__(
-        self,
-        src: VTensor,
-        dst: VTensor,
-        size: int,
-        alpha: float,
-        beta: float,
-        k: float,
+        self, src: VTensor, dst: VTensor, size: int, alpha: float, beta: float, k: float
     ) -> None:
         order = channels_second(src.dims)
         if len(order) == 3:  # the kernels are for images: a series is one of height 1

@@ -166,13 +166,7 @@ class Binary(OneDnnRoutine):
         Decline: the first operand would have to be repeated.
     """
 
-    def __init__(
-        self,
-        alg: str,
-        left: VTensor,
-        right: VTensor,
-        dst: VTensor,
-    ) -> None:
+    def __init__(self, alg: str, left: VTensor, right: VTensor, dst: VTensor) -> None:
         if alg in ("add", "mul", "max", "min") and not _whole(left, dst):
             left, right = right, left
         order = canonical_order(dst.dims)

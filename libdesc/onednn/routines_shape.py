@@ -36,12 +36,7 @@ class Concat(FollowingRoutine):
         axis: the dim.
     """
 
-    def __init__(
-        self,
-        sources: Sequence[VTensor],
-        dst: VTensor,
-        axis: str,
-    ) -> None:
+    def __init__(self, sources: Sequence[VTensor], dst: VTensor, axis: str) -> None:
         order = canonical_order(dst.dims)
         operands = [Operand(f"src{i}", tensor, order) for i, tensor in enumerate(sources)]
         super().__init__([*operands, Operand("dst", dst, order)])
@@ -120,12 +115,7 @@ class Slice(FollowingRoutine):
         places: by dim, those elements of src that dst has, none running backwards.
     """
 
-    def __init__(
-        self,
-        src: VTensor,
-        dst: VTensor,
-        places: Mapping[str, range],
-    ) -> None:
+    def __init__(self, src: VTensor, dst: VTensor, places: Mapping[str, range]) -> None:
         order = canonical_order(src.dims)
         super().__init__([Operand("src", src, order), Operand("dst", dst, order)])
         self.places = [places.get(dim, range(src.dims.get(dim, 1))) for dim in order or ("",)]
