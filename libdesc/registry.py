@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from types import TracebackType
 from typing import cast
 
 from libdesc.invokers import InvokerFunction, InvokerInfo, When, fault_of, make_invoker
@@ -277,12 +276,7 @@ class Registration:
     def __enter__(self) -> RegisteredLibrary:
         return self.library
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.undo()
 
 

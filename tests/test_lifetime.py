@@ -78,11 +78,7 @@ with Session(build("resnet50", size=32), threads=1) as session:
     plan, packed = weakref.ref(session.plan), weakref.ref(session.plan.packed)
     assert session.memory.arena > 0
 gc.collect()
-<<<<<<< HEAD
-print("pulp" in sys.modules, plan(), shelf(), session._runner.workspace.arena.nbytes)
-=======
-print("pulp" in sys.modules, plan(), packed(), session._workspace.arena.nbytes)
->>>>>>> 823d53d (Sessions of calls go with their registry; names say what a thing is)
+print("pulp" in sys.modules, plan(), packed(), session._runner.workspace.arena.nbytes)
 """
 
 

@@ -41,7 +41,7 @@ def window(
 
 
 def residual(side: int = 8, step: int | tuple[int, int] = 2) -> Graph:
-    """A block, and the two convolutions that alone read what it makes, every second element of it."""
+    """A block, and two convolutions, its only readers, that read every second element."""
     g = Graph("residual")
     x = g.add(Relu(), image(g, side), name="first")
     y = window(g, g.add(Relu(), window(g, x, "left"), name="relu"), "right", kernel=3)
