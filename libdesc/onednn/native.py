@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from vtensor.errors import LibraryError
 
 if TYPE_CHECKING:
-    from libdesc.onednn import _onednn as dnnl
+    import libdesc.onednn._onednn as dnnl
 else:
 
     class _AtFirstUse:
