@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from math import prod
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from libdesc.eigen import native
 from libdesc.eigen.expression import Expression, compiled
-from libdesc.eigen.interface import Box, Sizes, Window
 from libdesc.eigen.memory import Region, copied, filled, pads, region
 from libdesc.groups import Groups
 from libdesc.routine import Routine
@@ -23,6 +22,9 @@ from ptensor.evaluation import emit
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from vtensor.language.tensor import VTensor
+
+if TYPE_CHECKING:
+    from libdesc.eigen._eigen import Box, Sizes, Window
 
 #: The element type that all kernels have, and the sizes of elements that can be copied.
 DTYPES = ("f32",)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import islice, pairwise, product
 from math import lcm, prod
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from libdesc.eigen.interface import Box
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from ptensor.transform import pad_slabs
+
+if TYPE_CHECKING:
+    from libdesc.eigen._eigen import Box
 
 #: A change of layout in more than these is not worth a native step.
 MOST_BOXES = 4096

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from eval.networks import build
-from libdesc.preferences import Preferences
 from ops import Add, Conv1D, Conv2D, Conv3D, DepthwiseConv2D, MaxPool, Relu
 from optimizer.pipeline import simplify
 from optimizer.thin import thin
@@ -22,6 +21,7 @@ from tests.frontends.support import f32
 from tests.networks.test_built import SMALL
 from vtensor import Graph, Session
 from vtensor.language.tensor import VTensor
+from vtensor.runtime.library_options import preferences_of
 
 LEVEL = ["thin"]
 
@@ -243,7 +243,7 @@ def test_operators_that_nobody_has_named_are_added_too() -> None:
 def test_sealed_graphs_stay_and_a_second_time_changes_nothing() -> None:
     graph = residual().seal()
     before = str(graph)
-    once = thin(graph, Preferences.of(None, None))
+    once = thin(graph, preferences_of(None, None))
     assert str(graph) == before
     assert str(thin(once)) == str(once)
 
