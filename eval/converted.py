@@ -17,7 +17,6 @@ import numpy as np
 
 from eval.mixes import mixes
 from eval.networks import build
-from libdesc.preferences import Preferences
 from libdesc.registry import registry
 from optimizer.pipeline import optimise
 from optimizer.settings import Settings
@@ -27,6 +26,7 @@ from resolver.explain import explain_transforms
 from vtensor import limit_isa
 from vtensor.runtime.budget import max_bytes_of
 from vtensor.runtime.executor import Executor
+from vtensor.runtime.library_options import preferences_of
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.workspace import Workspace
 
@@ -85,7 +85,7 @@ def rows(
     graph, known = build(name), mixes()
     able = [library.name for library in registry().libraries.values() if library.transforms]
     for mix in sharing:
-        preferences = Preferences.of(*known[mix])
+        preferences = preferences_of(*known[mix])
         resolved = extend(resolve(graph, preferences=preferences))
         for level, passes in LEVELS.items():
             found = optimise(resolved, passes, settings)

@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
@@ -27,13 +27,15 @@ from rich.table import Table
 
 from eval.models import light_model
 from libdesc.eigen import native as eigen
-from libdesc.eigen.interface import Window
 from libdesc.onednn import native as onednn
 from ptensor.buffer import Buffer
 from vtensor import limit_isa, load_onnx
 from vtensor.commands.shared import progress
 from vtensor.runtime import _replay
 from vtensor.runtime.executor import Executor
+
+if TYPE_CHECKING:
+    from libdesc.eigen._eigen import Window
 
 CAPS = ("sse41", "avx2", "avx512")
 #: The least share of the product's rate that a convolution is to reach.

@@ -62,20 +62,17 @@ class DispatchContext(Context):
         dispatcher(info_of(op).name, self.device)(self, op, inputs, outputs)
 
 
-_compiled: dict[tuple[str, str], tuple[int, Dispatch]] = {}
-
-
 def dispatcher(op: str, device: str = CPU) -> Dispatch:
     """The compiled dispatcher of an operator; generated again when the registry has changed."""
     found = registry()
-    have = _compiled.get((op, device))
-    if have is not None and have[0] == found.version:
-        return have[1]
     version = found.version
+    have = found.dispatchers.get((op, device))
+    if have is not None and have[0] == version:
+        return have[1]
     text, names = _generate(found, _operator(op), device)
     code = compile_text(text, f"<generated dispatcher of {op} on {device}>", names)
     function: Dispatch = code[f"dispatch_{op}"]
-    _compiled[op, device] = (version, function)
+    found.dispatchers[op, device] = (version, function)
     return function
 
 

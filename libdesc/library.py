@@ -16,7 +16,7 @@ from vtensor.language.checks import compile_text
 from vtensor.language.failures import place_of, raised
 
 if TYPE_CHECKING:
-    from ptensor.evaluation import Call, Step
+    from ptensor.call import Call, CallOperand, Step
 
 
 @dataclass(eq=False)
@@ -107,7 +107,7 @@ class RegisteredLibrary:
             )
         return reason
 
-    def library_desc(self, tensor: PTensor) -> Any:
+    def library_desc(self, tensor: CallOperand) -> Any:
         """The library's own description of a PTensor."""
         return self.code["library_desc"](tensor)
 

@@ -11,7 +11,7 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -19,13 +19,16 @@ from typing import Any
 
 from vtensor.errors import DescriptionError
 
+#: How the names begin under which Python knows modules that lie beside a description.
+BESIDE = "vtensor_library_"
+
 
 def import_module(name: str, beside: Path) -> Any:
     """Import a module by name; one that begins with a dot lies beside the description."""
     if not name.startswith("."):
         return importlib.import_module(name)
     file = file_beside(name, beside)
-    unique = f"vtensor_library_{beside.stem}_{abs(hash(str(file))):x}"
+    unique = f"{BESIDE}{beside.stem}_{abs(hash(str(file))):x}"
     if unique in sys.modules:
         return sys.modules[unique]
     spec = importlib.util.spec_from_file_location(unique, file)
@@ -39,6 +42,13 @@ def import_module(name: str, beside: Path) -> Any:
         del sys.modules[unique]
         raise
     return module
+
+
+def forget_modules(kept: Collection[str], names: Collection[str]) -> None:
+    """Have modules imported anew: these, and all beside a description, but those that are kept."""
+    for name in set(sys.modules).difference(kept):
+        if name in names or name.startswith(BESIDE):
+            del sys.modules[name]
 
 
 def file_beside(name: str, description: Path) -> Path:

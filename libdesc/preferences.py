@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from libdesc.registry import registry
 from vtensor.errors import InputError
-from vtensor.language.operators import OPERATORS, info_of
+from vtensor.language.operators import info_of
 from vtensor.language.tensor import CPU
 
 if TYPE_CHECKING:
@@ -34,35 +34,6 @@ class Preferences:
     operators: Mapping[str, str] = field(default_factory=dict)
     nodes: Mapping[str, str] = field(default_factory=dict)
 
-    @classmethod
-    def of(
-        cls,
-        libraries: Sequence[str] | None = None,
-        pin: Mapping[str, str] | None = None,
-        barred: tuple[str, ...] = (),
-    ) -> Preferences:
-        """What a session was given, checked as far as can be without its graph.
-
-        Args:
-            libraries: names in the order of trial; one text is one name.
-            pin: a library by operator or node. A key that is an operator's name is the operator,
-                also where a node has that name.
-            barred: libraries that are not used.
-
-        Raises:
-            InputError: a library is not registered or cannot be used here, or has no invoker of
-                the operator that is pinned to it; lists those that there are.
-
-        >>> Preferences.of(["numpy"], {"Relu": "numpy", "conv1": "numpy"}).nodes
-        {'conv1': 'numpy'}
-        """
-        order, pins = _order(libraries, barred), _pins(pin, barred)
-        operators = {key: library for key, library in pins.items() if key in OPERATORS}
-        for op, library in operators.items():
-            _check_invoker(op, op, library)
-        nodes = {key: library for key, library in pins.items() if key not in OPERATORS}
-        return cls(order, barred, operators, nodes)
-
     def check_nodes(self, graph: Graph) -> None:
         """See that each pinned node is in the graph, and that its library has an invoker of it.
 
@@ -74,11 +45,11 @@ class Preferences:
             if name not in operators:
                 raise InputError(
                     f"pin {name!r}: neither an operator nor a node of {graph.name!r}"
-                    f"\n  operators there: {_listed(set(operators.values()))}"
+                    f"\n  operators there: {listed(set(operators.values()))}"
                     f"\n  nodes there: {', '.join(operators) or 'none'}"
                 )
             device = graph.values[graph.nodes[name].outputs[0]].device
-            _check_invoker(name, operators[name], library, device)
+            check_invoker(name, operators[name], library, device)
 
     def allows(self, library: str) -> bool:
         """True where a library may be used without a pin; the definition always may."""
@@ -115,54 +86,20 @@ class Preferences:
 EVERY = Preferences()
 
 
-def _order(libraries: Sequence[str] | None, barred: tuple[str, ...]) -> tuple[str, ...] | None:
-    if libraries is None:
-        return None
-    listed = f"registered are {_listed(registry().libraries)}"
-    if not isinstance(libraries, Sequence):
-        raise InputError(f"libraries={libraries!r} is no list of names; {listed}")
-    names = (libraries,) if isinstance(libraries, str) else tuple(libraries)
-    if not names:
-        raise InputError(f"libraries= (--libraries on the command line) is empty; {listed}")
-    for name in names:
-        _check_library("libraries:", name)
-        if name in barred:
-            raise InputError(f"libraries: {name} is barred from this session")
-    return names
+def check_invoker(key: str, op: str, library: str, device: str = CPU) -> None:
+    """See that a library has an invoker of the operator that is pinned to it.
 
-
-def _pins(pin: Mapping[str, str] | None, barred: tuple[str, ...]) -> dict[str, str]:
-    if not (pin is None or isinstance(pin, Mapping)):
-        raise InputError(f"pin={pin!r} is no {{operator or node: library}}")
-    for key, library in (pin or {}).items():
-        if not isinstance(key, str):
-            raise InputError(f"pin {key!r}: no name of an operator or a node")
-        _check_library(f"pin {key!r}:", library)
-        if library in barred:
-            raise InputError(f"pin {key!r}: {library} is barred from this session")
-    return dict(pin or {})
-
-
-def _check_library(what: str, name: object) -> None:
-    """See that a library is registered, and can be used here."""
-    known = registry().libraries
-    if not isinstance(name, str) or name not in known:
-        raise InputError(f"{what} {name} is not registered; registered are {_listed(known)}")
-    if known[name].absent:
-        able = _listed(one for one, library in known.items() if not library.absent)
-        raise InputError(
-            f"{what} {name} cannot be used here ({known[name].absent}); these can: {able}"
-        )
-
-
-def _check_invoker(key: str, op: str, library: str, device: str = CPU) -> None:
+    Raises:
+        InputError: it has none; lists the libraries that have one.
+    """
     able = [row.library for _, row in registry().candidates(op, device)]
     if library not in able:
         raise InputError(
             f"pin {key!r}: {library} has no invoker of {op} on {device}; these have one: "
-            f"{_listed(able)}"
+            f"{listed(able)}"
         )
 
 
-def _listed(names: Iterable[str]) -> str:
+def listed(names: Iterable[str]) -> str:
+    """Names in a message."""
     return ", ".join(sorted(names)) or "none"

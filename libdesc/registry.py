@@ -1,76 +1,85 @@
-"""The registry: libraries and invokers; what the dispatchers are generated from.
+"""The registry: operators, libraries and invokers; what the dispatchers are generated from.
 
 It is filled when it is first asked: VTensor's own descriptions, then others', then the operators'
-files, whose ``@invoker`` lines register themselves.
+files, whose ``@operator`` and ``@invoker`` lines register themselves.
 """
 
 from __future__ import annotations
 
 import importlib
+import itertools
 import logging
 import pkgutil
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import cast
 
 from libdesc.invokers import InvokerFunction, InvokerInfo, When, fault_of, make_invoker
 from libdesc.library import RegisteredLibrary, build_library
 from libdesc.load import (
     description_file,
     foreign_descriptions,
+    forget_modules,
     import_module,
-    listed_descriptions,
     own_descriptions,
 )
 from libdesc.schema import Description
 from libdesc.unused import why_unused
-from ptensor.libraries import LIBRARIES
-from vtensor.errors import DescriptionError, LibraryError, VTensorError, did_you_mean
+from ptensor.libraries import LIBRARIES, Library
+from vtensor.errors import LibraryError, VTensorError, did_you_mean
 from vtensor.language.forks import process_lock
-from vtensor.language.operators import OPERATORS
+from vtensor.language.operators import OPERATORS, OperatorInfo
 from vtensor.language.tensor import CPU
 
 _log = logging.getLogger("vtensor.libraries")
 
+#: A compiled dispatcher.
+Dispatcher = Callable[..., None]
 
-@dataclass
+#: No two registries of a process ever have the same version: what is kept by version, such as
+#: dispatchers and sessions, is never taken for another registry's.
+_versions = itertools.count()
+
+
+@dataclass(eq=False)
 class Registry:
-    """Libraries by name and invokers by (operator, library, device); ``version`` counts changes."""
+    """Operators by name, libraries by name, and invokers by (operator, library, device).
 
+    Attributes:
+        problems: what is broken and skipped, and where it came from.
+        dispatchers: compiled, by operator and device, each with the version that it was made for.
+        version: another one after each change of libraries and invokers.
+        filled: the modules that register themselves have been imported.
+        filler: the thread that imports them now; in a forked child one that may not be there.
+    """
+
+    operators: dict[str, OperatorInfo] = field(default_factory=dict)
     libraries: dict[str, RegisteredLibrary] = field(default_factory=dict)
     invokers: dict[tuple[str, str, str], InvokerInfo] = field(default_factory=dict)
     problems: list[tuple[str, str]] = field(default_factory=list)
-    version: int = 0
-    filled: bool = False
-    lock: threading.RLock = field(default_factory=process_lock)
-    #: Held while the registry is filled, which imports modules: never taken while ``lock`` is held.
-    filling: threading.RLock = field(default_factory=lambda: process_lock(0))
+    dispatchers: dict[tuple[str, str], tuple[int, Callable[..., None]]] = field(
+        default_factory=dict
+    )
+    version: int = field(default_factory=lambda: next(_versions))
+    filled: bool = True
+    filler: int = 0
 
-    def add_library(self, library: RegisteredLibrary) -> None:
-        """Register; the name must be free."""
-        with self.lock:
-            have = self.libraries.get(library.name)
-            if have is not None:
-                raise LibraryError(
-                    f"{library.description.file}: library {library.name!r} is already registered "
-                    f"by {have.description.file}"
-                )
-            self.libraries[library.name] = library
-            LIBRARIES[library.name] = library
-            self.version += 1
+    def copy(self) -> Registry:
+        """Another registry with the same content."""
+        tables = dict(self.operators), dict(self.libraries), dict(self.invokers)
+        return Registry(*tables, list(self.problems))
 
-    def remove_library(self, name: str) -> None:
-        """Undo ``add_library``; the library's invokers stay, without effect."""
-        with self.lock:
-            self.libraries.pop(name, None)
-            LIBRARIES.pop(name, None)
-            self.version += 1
+    @contextmanager
+    def change(self) -> Iterator[None]:
+        """Change libraries or invokers inside the block; the version is another one after it."""
+        with _changing:
+            yield
+            self.version = next(_versions)
 
     def candidates(self, op: str, device: str) -> list[tuple[int, InvokerInfo]]:
         """An operator's invokers on a device with their priorities, best first; ties by name."""
@@ -91,71 +100,160 @@ class Registry:
 
     def ties(self) -> list[str]:
         """Pairs of libraries of the same priority: the name decides, which is worth a word."""
-        names = sorted(self.libraries)
         return [
-            f"{a} and {b} both have priority {self.libraries[a].priority}; the name decides"
-            for i, a in enumerate(names)
-            for b in names[i + 1 :]
-            if self.libraries[a].priority == self.libraries[b].priority
+            f"{a} and {b} both have priority {one.priority}; the name decides"
+            for (a, one), (b, other) in itertools.combinations(sorted(self.libraries.items()), 2)
+            if one.priority == other.priority
         ]
 
+    def report(self, origin: str, error: BaseException) -> None:
+        """Note that something is broken; what cannot be used is skipped."""
+        text = str(error) if isinstance(error, VTensorError) else f"{type(error).__name__}: {error}"
+        self.problems.append((origin, text))
+        _log.warning("problem with %s: %s", origin, text)
 
-_registry = Registry()
-
-
-#: The thread that fills the registry; in a forked child it may be one that is not there.
-_filler = 0
-
-
-def registry() -> Registry:
-    """The registry, filled; another thread waits until it is, what fills it sees it half full."""
-    global _filler
-    if not _registry.filled:
-        with _registry.filling:
-            if not _registry.filled and _filler != threading.get_ident():
-                _filler = threading.get_ident()
-                try:
-                    _fill()
-                    _registry.filled = True
-                finally:
-                    _filler = 0
-    return _registry
-
-
-def _fill() -> None:
-    for file in own_descriptions():
-        if file.parent.name not in _registry.libraries:
-            _add(Description.read(file), "VTensor's own")
-    for origin, locate in foreign_descriptions():
+    def add(self, description: Description, origin: str) -> RegisteredLibrary:
+        """Register a library with its invokers, or nothing of it where an error is raised."""
+        library = build_library(description, origin)
+        with self.change():
+            have = self.libraries.setdefault(library.name, library)
+            if have is not library:
+                raise LibraryError(
+                    f"{description.file}: library {library.name!r} is already registered "
+                    f"by {have.description.file}"
+                )
         try:
-            _add(Description.read(description_file(locate())), origin)
-        except (Exception, SystemExit) as error:  # whatever a stranger's module raises
-            report(origin, error)
-    import_operators()
-    _report_what_does_not_match()
+            own = {info.library for info in self.import_invokers(description)}
+        except BaseException:
+            self.remove(library)
+            raise
+        for reason in self.why_unused(library, own, owes_invokers=bool(description.invokers)):
+            _log.warning("library %s (%s): %s", library.name, description.file, reason)
+        return library
+
+    def remove(self, library: RegisteredLibrary) -> None:
+        """Undo ``add``, once or again; the library's invokers stay, without effect."""
+        with self.change():
+            if self.libraries.get(library.name) is library:
+                del self.libraries[library.name]
+
+    def import_invokers(self, description: Description) -> list[InvokerInfo]:
+        """The invokers that come with a library, newly registered; none where one is wrong.
+
+        Raises:
+            LibraryError: one is registered already, or a module does not import.
+        """
+        before, modules = dict(self.invokers), set(sys.modules)
+        try:
+            for module in description.invokers:
+                try:
+                    import_module(module, description.file)
+                except VTensorError:
+                    raise
+                except (Exception, SystemExit) as error:  # what a module raises as it is imported
+                    text = f"{module!r} does not import: {type(error).__name__}: {error}"
+                    raise LibraryError(f"{description.file}: library.invokers: {text}") from error
+        except BaseException:
+            with self.change():
+                forget_modules(modules, self.modules)
+                self.invokers = before
+            raise
+        return [info for key, info in self.invokers.items() if key not in before]
+
+    @property
+    def modules(self) -> set[str]:
+        """The names of the modules that its invokers stand in."""
+        return {info.function.__module__ for info in self.invokers.values()}
+
+    def fill(self) -> None:
+        """Import all that registers itself; another thread waits, this one sees it half full."""
+        with _filling:
+            if self.filled or self.filler == threading.get_ident():
+                return
+            self.filler = threading.get_ident()
+            try:
+                self._fill()
+                self.filled = True
+            finally:
+                self.filler = 0
+
+    def _fill(self) -> None:
+        for file in own_descriptions():
+            if file.parent.name not in self.libraries:
+                self.add(Description.read(file), "VTensor's own")
+        for origin, locate in foreign_descriptions():
+            try:
+                self.add(Description.read(description_file(locate())), origin)
+            except (Exception, SystemExit) as error:  # whatever a stranger's module raises
+                self.report(origin, error)
+        import_own_operators()
+        for entry in metadata.entry_points(group="vtensor.operators"):
+            try:
+                entry.load()
+            except (Exception, SystemExit) as error:
+                self.report(f"entry point {entry.name} = {entry.value}", error)
+        self._report_what_does_not_match()
+
+    def _report_what_does_not_match(self) -> None:
+        """Invokers without an operator, and operators without a definition."""
+        for info in self.invokers.values():
+            place = f"invoker {info.file}:{info.line}"
+            if info.op not in self.operators:
+                hint = did_you_mean(info.op, self.operators)
+                never = f"there is no operator {info.op!r}; it is never called{hint}"
+                self.report(place, LibraryError(never))
+            elif fault := fault_of(info):  # it was registered before its operator
+                self.report(place, LibraryError(fault))
+        have = {(info.op, info.library) for info in self.invokers.values()}
+        for name, operator in self.operators.items():
+            if (name, operator.definition) not in have:
+                owed = f"{name} has no invoker on {operator.definition}, which is to be its"
+                place = f"operator {operator.file}:{operator.line}"
+                self.report(place, LibraryError(f"{owed} definition"))
 
 
-def _report_what_does_not_match() -> None:
-    """Invokers without an operator, and operators without a definition."""
-    have = {(info.op, info.library) for info in _registry.invokers.values()}
-    for info in _registry.invokers.values():
-        if info.op not in OPERATORS:
-            hint = did_you_mean(info.op, OPERATORS)
-            never = LibraryError(f"there is no operator {info.op!r}; it is never called{hint}")
-            report(f"invoker {info.file}:{info.line}", never)
-        elif fault := fault_of(info):  # it was registered before its operator
-            report(f"invoker {info.file}:{info.line}", LibraryError(fault))
-    for name, operator in OPERATORS.items():
-        if (name, operator.definition) not in have:
-            owed = f"{name} has no invoker on {operator.definition}, which is to be its definition"
-            report(f"operator {operator.file}:{operator.line}", LibraryError(owed))
+#: Held while a registry is filled and while one is changed. Filling imports modules, which change
+#: the registry: the first is never taken while the second is held. They are the process's, since
+#: imports are, and a fork waits for them.
+_filling, _changing = process_lock(0), process_lock()
+
+#: The registry that is installed. Modules are imported once a process, and ``@operator`` and
+#: ``@invoker`` register with it; so the process has one, in whose place a test installs its own.
+_installed = Registry(OPERATORS.data, filled=False)
 
 
-def report(origin: str, error: BaseException) -> None:
-    """Note that something is broken; what cannot be used is skipped."""
-    text = str(error) if isinstance(error, VTensorError) else f"{type(error).__name__}: {error}"
-    _registry.problems.append((origin, text))
-    _log.warning("problem with %s: %s", origin, text)
+def registry(fill: bool = True) -> Registry:
+    """The registry that is installed, filled; with ``fill=False`` as it is by now."""
+    if fill and not _installed.filled:
+        _installed.fill()
+    return _installed
+
+
+@contextmanager
+def installed(one: Registry) -> Iterator[Registry]:
+    """Work with this registry inside the block, in all threads.
+
+    ``with installed(registry().copy()): ...`` leaves the registry as it was.
+
+    Modules that registered their invokers with it are forgotten at the end, so that whoever imports
+    them later registers them again.
+    """
+    before, modules = _installed, set(sys.modules)
+    _install(one)
+    try:
+        yield one
+    finally:
+        _install(before)
+        forget_modules(modules, one.modules - before.modules)
+
+
+def _install(one: Registry) -> None:
+    global _installed
+    _installed, OPERATORS.data = one, one.operators
+    LIBRARIES.data = cast("dict[str, Library]", one.libraries)
+
+
+_install(_installed)
 
 
 def import_own_operators() -> None:
@@ -163,93 +261,6 @@ def import_own_operators() -> None:
     ops = importlib.import_module("ops")
     for module in pkgutil.iter_modules(ops.__path__):
         importlib.import_module(f"ops.{module.name}")
-
-
-def import_operators() -> None:
-    """Import every operator file: ours, then those of the entry points ``vtensor.operators``."""
-    import_own_operators()
-    for entry in metadata.entry_points(group="vtensor.operators"):
-        try:
-            entry.load()
-        except (Exception, SystemExit) as error:
-            report(f"entry point {entry.name} = {entry.value}", error)
-
-
-def _add(description: Description, origin: str) -> RegisteredLibrary:
-    library = build_library(description, origin)
-    _registry.add_library(library)
-    invokers, modules = dict(_registry.invokers), set(sys.modules)
-    try:
-        _import_invokers(description)
-    except BaseException:
-        _registry.remove_library(library.name)
-        _forget(invokers, modules)
-        raise
-    own = {info.library for key, info in _registry.invokers.items() if key not in invokers}
-    for reason in _registry.why_unused(library, own, owes_invokers=bool(description.invokers)):
-        _log.warning("library %s (%s): %s", library.name, description.file, reason)
-    return library
-
-
-def _import_invokers(description: Description) -> None:
-    for module in description.invokers:
-        try:
-            import_module(module, description.file)
-        except VTensorError:
-            raise
-        except (Exception, SystemExit) as error:  # what a module raises while it is imported
-            text = f"{module!r} does not import: {type(error).__name__}: {error}"
-            raise LibraryError(f"{description.file}: library.invokers: {text}") from error
-
-
-def trial(description: Description) -> tuple[RegisteredLibrary, list[InvokerInfo]]:
-    """Do all that ``register`` does with a description but register it; nothing of it stays.
-
-    Returns:
-        The library, probed, and the invokers that come with it.
-
-    Raises:
-        DescriptionError: the description is wrong or a handler does not import.
-        LibraryError: an invoker is registered already, or its module does not import.
-    """
-    found = registry()
-    invokers, modules = dict(found.invokers), set(sys.modules)
-    library = build_library(description, "not registered")
-    try:
-        _import_invokers(description)
-        return library, [info for key, info in found.invokers.items() if key not in invokers]
-    finally:
-        _forget(invokers, modules)
-
-
-def known_names() -> dict[str, Path]:
-    """The descriptions of libraries by name, as far as can be told without running others' code.
-
-    Those that are registered; else VTensor's own, and those in ``VTENSOR_LIBRARIES``.
-    """
-    found = {name: library.description.file for name, library in _registry.libraries.items()}
-    for path in [*own_descriptions(), *listed_descriptions()]:
-        with suppress(DescriptionError):  # a broken one takes no name
-            read = Description.read(description_file(path))
-            found.setdefault(read.name, read.file)
-    return found
-
-
-def known_invokers() -> list[InvokerInfo]:
-    """The invokers that are registered by now; nothing is imported for it."""
-    return list(_registry.invokers.values())
-
-
-def _forget(invokers: dict[tuple[str, str, str], InvokerInfo], modules: set[str]) -> None:
-    """Take out the invokers, and the modules that hold them, which were not there before."""
-    with _registry.lock:
-        for key, info in list(_registry.invokers.items()):
-            if key not in invokers:
-                module = info.function.__module__
-                if module not in modules:
-                    sys.modules.pop(module, None)  # a later try must run its @invoker lines again
-                del _registry.invokers[key]
-        _registry.version += 1
 
 
 class Registration:
@@ -260,18 +271,12 @@ class Registration:
 
     def undo(self) -> None:
         """Take the library out again; a second call does nothing."""
-        if _registry.libraries.get(self.library.name) is self.library:
-            _registry.remove_library(self.library.name)
+        registry().remove(self.library)
 
     def __enter__(self) -> RegisteredLibrary:
         return self.library
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.undo()
 
 
@@ -285,10 +290,10 @@ def register(source: str | Path | Description) -> Registration:
 
     ``with register("mylib.toml"): ...`` takes it out again at the end.
     """
-    registry()
+    found = registry()
     if not isinstance(source, Description):
         source = Description.read(description_file(Path(source)))
-    return Registration(_add(source, "libdesc.register"))
+    return Registration(found.add(source, "libdesc.register"))
 
 
 def invoker(
@@ -325,8 +330,8 @@ def invoker(
 
     def add(function: InvokerFunction) -> InvokerFunction:
         info = make_invoker(op, library, device, function, dtypes, when, priority, python, inplace)
-        key = (op, library, device)
-        have = _registry.invokers.get(key)
+        key, found = (op, library, device), registry(fill=False)
+        have = found.invokers.get(key)
         name = function.__qualname__
         if have is not None and (have.file, have.function.__qualname__) != (info.file, name):
             raise LibraryError(
@@ -334,9 +339,8 @@ def invoker(
             )
         if fault := fault_of(info):
             raise LibraryError(f"invoker of {op} on {library} ({info.file}:{info.line}): {fault}")
-        with _registry.lock:
-            _registry.invokers[key] = info
-            _registry.version += 1
+        with found.change():
+            found.invokers[key] = info
         return function
 
     return add
@@ -353,16 +357,16 @@ def without_invoker(op: str, library: str, device: str = CPU) -> Iterator[None]:
     key = (op, library, device)
     if key not in found.invokers:
         raise LibraryError(f"{op} has no invoker on {library}, {device}")
-    info = found.invokers.pop(key)
-    found.version += 1
+    with found.change():
+        info = found.invokers.pop(key)
     try:
         yield
     finally:
-        found.invokers[key] = info
-        found.version += 1
+        with found.change():
+            found.invokers[key] = info
 
 
 def invokers_of(library: str) -> list[InvokerInfo]:
     """The invokers of one library, by operator."""
-    rows: list[Any] = [info for info in registry().invokers.values() if info.library == library]
+    rows = [info for info in registry().invokers.values() if info.library == library]
     return sorted(rows, key=lambda info: info.op)

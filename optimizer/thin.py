@@ -1,11 +1,11 @@
-"""Nothing is computed that nobody reads.
+"""If only every second column of a result is read, compute only those columns.
 
     picks(relu(x * w + r))  becomes  relu(thinned(x * w) + slice(r))
 
-Where all who read a value take every so manieth element of it along some dims, a window of one
-element that steps by two, the value has these elements alone: the windows that make it step further
-instead. Element-wise nodes between have nothing to do with it but fewer elements; another operand
-of theirs is made so too, or cut.
+``picks`` reads every second element, or every n-th, along some dims: a window of one element with
+strides of 2 does. Where all readers of a value pick the same elements, the window that computes it
+takes larger strides, and computes these alone. Element-wise nodes between the two then work on
+fewer elements; their other operands are computed with larger strides too, or sliced.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ DEPTH = 100
 
 
 def thin(graph: Graph, preferences: Preferences = EVERY) -> Graph:
-    """The same graph, with values that have no elements which nobody reads.
+    """The same graph, in which values lack the elements that nobody reads.
 
-    A value that is an output has all of them. So has one that no window makes, or for which more
-    operands would have to be cut than windows have less to do.
+    A value keeps all of them where it is an output, where no window computes it, or where more
+    operands would have to be sliced than windows compute less.
 
     Args:
         graph: sealed; it is not changed.
@@ -133,7 +133,7 @@ class _Change:
         return self._cut(name)
 
     def _cut(self, name: str) -> str:
-        """Every so manieth element of a value, by a node of its own.
+        """The elements of a value that are read, by a node of its own.
 
         Only where steps divide a dim: then libraries can see the elements as a part of the memory.
         """

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 #: Bytes on which every buffer of ours begins: a cache line, and the widest vector register.
 ALIGNMENT = 64
 
+#: It only counts, for the process: nothing goes by it.
 _allocations = 0
 
 

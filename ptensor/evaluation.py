@@ -1,364 +1,72 @@
-"""The evaluation of an invoker: modes, the call that is under way, and ``lib_tagger``.
-
-An invoker runs in one of three modes. PARTIAL stops at the tagger and yields a variant: one layout
-an operand. NORMAL runs on to the library. RECORD runs on too, but the library's steps are collected
-instead of executed. The mode and the call are context variables: each thread, and each attempt of
-the dispatcher, has its own.
+"""``lib_tagger``, and what an invoker does before and after it: guidelines, steps.
 
 Source: the paper, sections 4.3 and 5.1.
 """
 
 from __future__ import annotations
 
-import sys
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
-from enum import Enum
-from functools import cache, cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from ptensor.form import Form
+from ptensor.call import (
+    Call,
+    CallOperand,
+    Decline,
+    Evaluation,
+    Mode,
+    Refusal,
+    Requirement,
+    Routine,
+    Step,
+    Variant,
+    caller,
+    caller_place,
+    current_call,
+    current_evaluation,
+    entered,
+    forms_on,
+    installed,
+)
 from ptensor.layout import Layout
 from ptensor.libraries import LIBRARIES, library
 from ptensor.rows import candidate_rows
-from vtensor.errors import ContractError, LayoutError, describe
-from vtensor.language.operators import info_of
+from vtensor.errors import ContractError, LayoutError
 
 if TYPE_CHECKING:
-    from ptensor.tensor import PTensor
     from vtensor.language.operators import Follower
-    from vtensor.language.tensor import VTensor
 
-
-class Mode(Enum):
-    """What an evaluation does with the code after the tagger."""
-
-    PARTIAL = "partial"
-    NORMAL = "normal"
-    RECORD = "record"
-
-
-class Decline(Exception):  # it is no error: the dispatcher tries the next library
-    """An invoker, before its tagger, or a guideline does not want this call; the reason is kept."""
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """A library that did not take a call."""
-
-    priority: int
-    library: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Requirement:
-    """What an invoker asked for one operand.
-
-    ``layouts`` holds one layout, or alternatives in order of preference; empty is ANY.
-    """
-
-    layouts: tuple[Layout, ...]
-    file: str
-    line: int
-
-    @property
-    def open(self) -> bool:
-        """More than one layout would do."""
-        return len(self.layouts) != 1
-
-    def __str__(self) -> str:
-        wanted = " or ".join(str(layout) for layout in self.layouts) or "ANY"
-        return f"{wanted} ({self.file}:{self.line})"
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One way to run a node, or a node with a run of followers.
-
-    Attributes:
-        library: whose code runs.
-        forms: how each operand lies, and where, inputs first.
-        requirements: what was asked, operand by operand; empty as long as no invoker was asked.
-        refused: the libraries that came first and declined.
-        kernel: the library's own word for the code, which comes back to it with the variant; empty
-            where the library chooses.
-        ns: nanoseconds of a run; None where nothing is known.
-        measured: they were measured on this machine; else estimated.
-        error: what it adds to the error of a result, relative to the largest element.
-        followers: names of the nodes behind the node that it runs too, in order.
-        reference: the library has nothing but reference code for it.
-        apart: where nodes behind the node run by themselves: the variants of the node and of each
-            of those, in order. ``forms`` and ``ns`` are then of all of them together.
-    """
-
-    library: str
-    forms: tuple[Form, ...]
-    requirements: tuple[Requirement, ...] = ()
-    refused: tuple[Refusal, ...] = ()
-    kernel: str = ""
-    ns: int | None = None
-    measured: bool = False
-    error: float = 0.0
-    followers: tuple[str, ...] = ()
-    reference: bool = False
-    apart: tuple[Variant, ...] = ()
-
-    @cached_property
-    def layouts(self) -> tuple[Layout, ...]:
-        """The layout of each operand, inputs first."""
-        return tuple(form.layout for form in self.forms)
-
-    def lying(self, layouts: Sequence[Layout]) -> Variant:
-        """The same with operands in other layouts, on the same device."""
-        return replace(self, forms=forms_on(self.forms[0].device, layouts))
-
-
-def forms_on(device: str, layouts: Iterable[Layout]) -> tuple[Form, ...]:
-    """Each of some layouts as a form on one device."""
-    return tuple(Form(layout, device) for layout in layouts)
-
-
-class Step(Protocol):
-    """A native library call: whatever gives a ``vtensor.step`` capsule (``vtensor/step.h``)."""
-
-    def __vtensor_step__(self) -> object:
-        """The capsule."""
-
-
-class Routine(Protocol):
-    """A library call that an invoker has described before its tagger."""
-
-    @property
-    def heavy(self) -> bool:
-        """Arithmetic outweighs the memory that it touches."""
-
-    @property
-    def reference(self) -> bool:
-        """The library has nothing but reference code for the layouts confirmed last."""
-
-    def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
-        """The layouts that the library would like, by operand index."""
-
-    def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
-        """None when the library takes the call so, else why not."""
-
-    def variants(self, call: Call) -> Iterable[Variant]:
-        """The variants of it that are worth measuring."""
-
-
-class Evaluation(ABC):
-    """One way to evaluate invokers; the resolver and the runtime install theirs."""
-
-    mode: Mode
-    #: The rounding error that the plan may have; at 0 nothing is stored in a type that rounds.
-    tolerance: float = 0.0
-
-    def decided(self, call: Call) -> None:  # noqa: B027  # only who probes wants to know
-        """The call has just been decided; its routine, if it has one, is still there."""
-
-    @abstractmethod
-    def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:
-        """A native step on these operands; an integer is a scratch slot of that many bytes."""
-
-    @abstractmethod
-    def share(self, call: Call, source: VTensor, target: VTensor) -> None:
-        """The target is the same bytes as the source."""
-
-    @abstractmethod
-    def callback(self, call: Call, run: Callable[[], None]) -> None:
-        """A ``python=True`` invoker is to run here each time."""
-
-
-@dataclass(eq=False)
-class Call:
-    """One attempt to run an operator with one library's invoker.
-
-    The last ``posted`` inputs are operands of what is fused behind it; its routine sees to them.
-    ``converts`` says that it is a Transform: it may be asked to change the encoding, also to one
-    that rounds.
-    """
-
-    node: str
-    op: object
-    op_name: str
-    library: str
-    device: str
-    inputs: tuple[VTensor, ...]
-    outputs: tuple[VTensor, ...]
-    roles: tuple[str, ...]
-    evaluation: Evaluation
-    python: bool = False
-    variant: Variant | None = None
-    ptensors: dict[int, PTensor] = field(default_factory=dict)
-    routine: Routine | None = None
-    tagged: bool = False
-    answers: Mapping[int, Layout | Sequence[Layout]] | None = None
-    #: File and line of the invoker.
-    place: str = ""
-    posted: int = 0
-    #: The operators that are fused behind it, which its invoker takes along or declines.
-    followers: tuple[Follower, ...] = ()
-    converts: bool = False
-
-    @property
-    def operands(self) -> tuple[VTensor, ...]:
-        """Inputs, then outputs."""
-        return self.inputs + self.outputs
-
-    @property
-    def partial(self) -> bool:
-        """True when this attempt only decides."""
-        return self.evaluation.mode is Mode.PARTIAL
-
-    def index(self, tensor: VTensor) -> int:
-        """Which operand a tensor is, or is a view of.
-
-        Raises:
-            ContractError: it is none.
-        """
-        base = tensor.base if tensor.base is not None else tensor
-        for index, operand in enumerate(self.operands):
-            if operand is base:
-                return index
-        raise self.misuse(f"{base!r} is no operand of this call")
-
-    def place_of_request(self) -> tuple[str, int]:
-        """Who asks for a layout now: the invoker that describes a routine, else the caller."""
-        if self.routine is None:
-            return caller_place()
-        file, _, line = self.place.rpartition(":")
-        return file, int(line)
-
-    def claim(self, tensor: VTensor) -> int:
-        """The operand that a PTensor is made of; the same value given twice is two operands."""
-        base = tensor.base if tensor.base is not None else tensor
-        indices = [i for i, operand in enumerate(self.operands) if operand is base]
-        if not indices:
-            raise self.misuse(f"{base!r} is no operand of this call")
-        for index in indices:
-            if index not in self.ptensors:
-                return index
-        raise self.misuse(f"operand {self.roles[indices[0]]} already has its PTensor")
-
-    @property
-    def behind(self) -> range:
-        """The places of the operands of what is fused behind it."""
-        return range(len(self.inputs) - self.posted, len(self.inputs))
-
-    def check_posted(self) -> None:
-        """See that somebody has looked at what is fused behind it: no guideline is asked before.
-
-        Raises:
-            Decline: nobody has.
-        """
-        if not set(self.behind) <= self.ptensors.keys():
-            raise Decline("its invoker does not look at the operators fused behind it")
-
-    def check_followed(self, taken: Sequence[Follower]) -> None:
-        """See that the call does all that is fused behind it.
-
-        Raises:
-            Decline: it does not.
-        """
-        if tuple(taken) != self.followers:
-            names = ", ".join(info_of(follower.op).name for follower in self.followers)
-            raise Decline(f"its invoker does not take {names} behind it")
-
-    def finish(self) -> None:
-        """Let go of what refers back to this call: memory must not wait for the collector."""
-        self.ptensors.clear()
-        self.routine = None
-
-    def failure(self, text: str, who: str = "") -> str:
-        """What went wrong in the invoker, or in ``who``, with the node and one line an operand."""
-        rows = {role: (t.dtype, t.dims) for role, t in zip(self.roles, self.operands, strict=True)}
-        place = f" ({self.place})" if self.place else ""
-        where = f"{self.op_name} {self.node!r}, {who or f'{self.library} invoker{place}'}"
-        return describe(f"{where}: {text}", rows)
-
-    def misuse(self, what: str, at: str = "") -> ContractError:
-        """The error of an invoker that breaks the contract."""
-        where = f" ({at})" if at else f" ({caller()})"
-        return ContractError(f"{self.op_name} {self.node!r}, {self.library} invoker: {what}{where}")
-
+__all__ = [
+    "Call",
+    "Decline",
+    "Evaluation",
+    "Mode",
+    "Refusal",
+    "Requirement",
+    "Routine",
+    "Step",
+    "Variant",
+    "caller",
+    "caller_place",
+    "current_call",
+    "current_evaluation",
+    "emit",
+    "entered",
+    "forms_on",
+    "guideline_of",
+    "installed",
+    "lib_tagger",
+    "ready",
+    "share",
+]
 
 #: How many refused rows of layouts a refusal names.
 MOST_TOLD = 8
 
-_evaluation: ContextVar[Evaluation | None] = ContextVar("vtensor_evaluation", default=None)
-_call: ContextVar[Call | None] = ContextVar("vtensor_call", default=None)
-
-
-def current_evaluation() -> Evaluation:
-    """The evaluation that is installed in this context.
-
-    Raises:
-        ContractError: none is: an invoker was called by hand.
-    """
-    evaluation = _evaluation.get()
-    if evaluation is None:
-        raise ContractError("no evaluation is installed here: operators run through a Session")
-    return evaluation
-
-
-def current_call() -> Call | None:
-    """The call that is under way in this context, if any."""
-    return _call.get()
-
-
-@contextmanager
-def installed(evaluation: Evaluation) -> Iterator[None]:
-    """Evaluate in this way inside the block."""
-    token = _evaluation.set(evaluation)
-    try:
-        yield
-    finally:
-        _evaluation.reset(token)
-
-
-@contextmanager
-def entered(call: Call) -> Iterator[Call]:
-    """Make this the call that is under way inside the block."""
-    token = _call.set(call)
-    try:
-        yield call
-    finally:
-        _call.reset(token)
-
-
-_HERE = Path(__file__).parent
-#: Whose frames are passed over in the search for the caller: this floor and libdesc's own files.
-_OURS = frozenset({_HERE, _HERE.parent / "libdesc"})
-
-
-def caller() -> str:
-    """File and line of the nearest frame outside the framework's own floors."""
-    file, line = caller_place()
-    return f"{file}:{line}"
-
-
-def caller_place() -> tuple[str, int]:
-    """The same, apart."""
-    frame: Any = sys._getframe(1)
-    while frame.f_back is not None and _is_ours(frame.f_code.co_filename):
-        frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno
-
-
-@cache
-def _is_ours(file: str) -> bool:
-    return Path(file).parent in _OURS
-
 
 def lib_tagger(
     name: str,
-    inputs: Sequence[PTensor],
-    outputs: Sequence[PTensor],
+    inputs: Sequence[CallOperand],
+    outputs: Sequence[CallOperand],
     follow: Sequence[Follower] = (),
 ) -> bool:
     """Hand the declared layouts to the framework; true when nothing after it may run.
@@ -401,7 +109,7 @@ def lib_tagger(
     return True
 
 
-def _check_tagger(call: Call, name: str, given: Sequence[PTensor]) -> None:
+def _check_tagger(call: Call, name: str, given: Sequence[CallOperand]) -> None:
     if call.tagged:
         raise call.misuse("lib_tagger is called a second time")
     if name != call.library:
@@ -471,7 +179,7 @@ def ready(call: Call, what: str) -> None:
         raise call.misuse(f"{what} before lib_tagger")
 
 
-def emit(step: Step, slots: Sequence[PTensor | int]) -> None:
+def emit(step: Step, slots: Sequence[CallOperand | int]) -> None:
     """Call a native library: a step on PTensors, executed now or recorded.
 
     Args:
@@ -492,7 +200,7 @@ def emit(step: Step, slots: Sequence[PTensor | int]) -> None:
     call.evaluation.emit(call, step, operands)
 
 
-def share(source: PTensor, target: PTensor) -> None:
+def share(source: CallOperand, target: CallOperand) -> None:
     """The output is the input's bytes under other dims: no step, nothing moves.
 
     Raises:

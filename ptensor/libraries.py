@@ -7,15 +7,15 @@ protocol.
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from vtensor.errors import LibraryError
 
 if TYPE_CHECKING:
-    from ptensor.evaluation import Call
+    from ptensor.call import Call, CallOperand
     from ptensor.layout import Layout
-    from ptensor.tensor import PTensor
 
 #: What a guideline may answer for one operand: a layout, several in order of preference, or ANY.
 Answer = "Layout | Sequence[Layout]"
@@ -38,12 +38,12 @@ class Library(Protocol):
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
         """None when the library takes the call with one layout an operand, else the reason."""
 
-    def library_desc(self, tensor: PTensor) -> Any:
+    def library_desc(self, tensor: CallOperand) -> Any:
         """The library's own description of a PTensor in its layout."""
 
 
-#: Every registered library by name.
-LIBRARIES: dict[str, Library] = {}
+#: The libraries by name of the registry that is installed, whose dict is its ``data``.
+LIBRARIES: UserDict[str, Library] = UserDict()
 
 
 def library(name: str) -> Library:

@@ -18,7 +18,7 @@ from ptensor.views import from_base, to_base
 from vtensor.errors import LayoutError
 
 if TYPE_CHECKING:
-    from ptensor.evaluation import Call, Requirement
+    from ptensor.call import Call, Requirement
     from vtensor.language.tensor import VTensor
 
 Row = tuple[Layout, ...]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -10,10 +12,11 @@ import pytest
 from libdesc.registry import registry
 from ops import Add, AvgPool, Concat, Conv2D, MaxPool, MaxPoolIndices, Relu, Times
 from resolver.evaluate import resolutions
+from tests.libraries.scratch import scratch_registry
 from tests.test_session import Arrayish, Dlpack
 from vtensor import VTensor, call, from_array
 from vtensor.errors import DimError, DTypeError, GraphError, InputError, LayoutError, NoInvokerError
-from vtensor.runtime.call import SESSIONS_KEPT, _sessions
+from vtensor.runtime.call import calls
 
 Array = np.ndarray[Any, Any]
 
@@ -120,9 +123,30 @@ def test_a_call_is_resolved_once_a_shape() -> None:
     assert resolutions() == before
     call(Relu(), values(1, 3, 5, 8))
     assert resolutions() == before + 1
-    for size in range(1, SESSIONS_KEPT + 10):
+
+
+def test_the_sessions_of_the_last_calls_are_kept() -> None:
+    kept = calls()
+    for size in range(1, kept.most + 10):
         call(Relu(), values(size), libraries=["numpy"])
-    assert len(_sessions) == SESSIONS_KEPT
+    assert len(kept) == kept.most
+    kept.clear()
+    before = resolutions()
+    call(Relu(), values(kept.most + 9), libraries=["numpy"])
+    assert (len(kept), resolutions()) == (1, before + 1)
+
+
+def test_the_sessions_of_calls_go_with_their_registry() -> None:
+    outer = calls()
+    call(Relu(), values(2))
+    count = len(outer)
+    with scratch_registry():
+        call(Relu(), values(2))
+        kept = ref(calls())
+        assert len(calls()) == 1
+    gc.collect()
+    assert kept() is None
+    assert (calls(), len(calls())) == (outer, count)
 
 
 def test_what_no_listed_library_takes_runs_on_numpy() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import shutil
@@ -11,6 +12,7 @@ import sysconfig
 import tomllib
 from pathlib import Path
 
+import networkx as nx
 import pytest
 
 from libdesc.registry import registry
@@ -181,3 +183,51 @@ def test_ops_gives_every_operator_by_star() -> None:
     registry()
     assert names.keys() - {"__builtins__"} == OPERATORS.keys()
     assert names["Conv2D"] is OPERATORS["Conv2D"].cls
+
+
+def imports(folder: Path) -> nx.DiGraph[str]:
+    """Which module names which, in whatever line: those for types and in functions included."""
+    files = {
+        ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix(".__init__"): path
+        for package in PACKAGES
+        for path in sorted((folder / package).rglob("*.py"))
+    }
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    for name, path in files.items():
+        for line in ast.walk(ast.parse(path.read_bytes(), str(path))):
+            named = [alias.name for alias in getattr(line, "names", []) if hasattr(alias, "name")]
+            if isinstance(line, ast.ImportFrom):
+                assert line.level == 0, f"{path}:{line.lineno} is a relative import"
+                whole = (f"{line.module}.{one}" for one in named)
+                named = [one if one in files else str(line.module) for one in whole]
+            if isinstance(line, ast.Import | ast.ImportFrom):
+                graph.add_edges_from((name, one) for one in named if one in files and one != name)
+    return graph
+
+
+def circles(folder: Path) -> list[list[str]]:
+    """The modules that name each other, directly or on a way round."""
+    parts = nx.strongly_connected_components(imports(folder))
+    return sorted(sorted(part) for part in parts if len(part) > 1)
+
+
+def test_no_two_files_import_each_other() -> None:
+    """Not even for their types: one of them has what belongs into a third, or into the other."""
+    assert circles(ROOT) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import ptensor.tensor",
+        "from ptensor.tensor import PTensor",
+        "from ptensor import tensor",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import ptensor.tensor",
+        "def late() -> None:\n    from ptensor.tensor import PTensor",
+    ],
+)
+def test_a_planted_circle_is_found(copy: Path, line: str) -> None:
+    """One of two files, and one that goes round over a third."""
+    source = copy / "ptensor/rows.py"
+    source.write_text(f"{source.read_text(encoding='utf-8')}\n{line}\n", encoding="utf-8")
+    assert circles(copy) == [["ptensor.evaluation", "ptensor.rows", "ptensor.tensor"]]

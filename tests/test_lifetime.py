@@ -75,10 +75,10 @@ from eval.networks import build
 from vtensor import Session
 assert "pulp" not in sys.modules
 with Session(build("resnet50", size=32), threads=1) as session:
-    plan, shelf = weakref.ref(session.plan), weakref.ref(session.plan.shelf)
+    plan, packed = weakref.ref(session.plan), weakref.ref(session.plan.packed)
     assert session.memory.arena > 0
 gc.collect()
-print("pulp" in sys.modules, plan(), shelf(), session._runner.workspace.arena.nbytes)
+print("pulp" in sys.modules, plan(), packed(), session._runner.workspace.arena.nbytes)
 """
 
 

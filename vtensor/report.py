@@ -89,7 +89,7 @@ def memory_dict(plan: Plan) -> dict[str, int]:
     return {
         "arena": plan.placement.nbytes,
         "live": plan.placement.live,
-        "weights": plan.shelf.nbytes,
+        "weights": plan.packed.nbytes,
         "outputs": sum(plan.own_sizes),
     }
 

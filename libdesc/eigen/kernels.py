@@ -9,20 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from math import prod
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from libdesc.eigen import native
 from libdesc.eigen.expression import Expression, compiled
-from libdesc.eigen.interface import Box, Sizes, Window
-from libdesc.eigen.memory import Part, copied, filled, pads, part
+from libdesc.eigen.memory import Region, copied, filled, pads, region
 from libdesc.groups import Groups
 from libdesc.routine import Routine
 from ptensor.evaluation import emit
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from vtensor.language.tensor import VTensor
+
+if TYPE_CHECKING:
+    from libdesc.eigen._eigen import Box, Sizes, Window
 
 #: The element type that all kernels have, and the sizes of elements that can be copied.
 DTYPES = ("f32",)
@@ -89,7 +91,7 @@ def concat(sources: Sequence[VTensor], dst: VTensor, dim: str) -> Routine:
         *parts, whole = tensors
         for index, source in enumerate(parts):
             end = begin + source.size(dim)
-            boxes.append(copied(index, part(source), _cut(whole, {dim: slice(begin, end)})))
+            boxes.append(copied(index, region(source), _cut(whole, {dim: slice(begin, end)})))
             begin = end
         copy(parts, whole, boxes)
 
@@ -118,13 +120,13 @@ def _pad(src: PTensor, dst: PTensor, before: Mapping[str, int], value: float) ->
     place = _cut(dst, outer)
     boxes = [copied(0, _cut(src, inner), place)]
     if prod(place.shape) < prod(dst.dims.values()):
-        boxes.insert(0, filled(part(dst), int(np.float32(value).view(np.uint32))))
+        boxes.insert(0, filled(region(dst), int(np.float32(value).view(np.uint32))))
     copy([src], dst, boxes)
 
 
-def _cut(tensor: PTensor, slices: Mapping[str, slice]) -> Part:
+def _cut(tensor: PTensor, slices: Mapping[str, slice]) -> Region:
     """What slices by name cut out of a plain order."""
-    return part(tensor, [slices.get(dim, slice(None)) for dim in tensor.required_layout.dims])
+    return region(tensor, [slices.get(dim, slice(None)) for dim in tensor.required_layout.dims])
 
 
 def matmul(left: VTensor, right: VTensor, dst: VTensor, over: str) -> Routine:

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import islice, pairwise, product
 from math import lcm, prod
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from libdesc.eigen.interface import Box
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from ptensor.transform import pad_slabs
+
+if TYPE_CHECKING:
+    from libdesc.eigen._eigen import Box
 
 #: A change of layout in more than these is not worth a native step.
 MOST_BOXES = 4096
 
 
-class Part(NamedTuple):
+class Region(NamedTuple):
     """A box of a tensor's memory: its shape, where it begins, its strides; all in elements."""
 
     shape: Sequence[int]
@@ -24,7 +26,7 @@ class Part(NamedTuple):
     strides: Sequence[int]
 
 
-def part(tensor: PTensor, slices: Sequence[slice] = ()) -> Part:
+def region(tensor: PTensor, slices: Sequence[slice] = ()) -> Region:
     """What slices cut out, one for each axis of the tensor's layout; all of it without slices."""
     layout = tensor.required_layout
     strides = layout.strides(tensor.dims)
@@ -34,15 +36,15 @@ def part(tensor: PTensor, slices: Sequence[slice] = ()) -> Part:
         for one, n in zip(slices or [slice(None)] * len(sizes), sizes, strict=True)
     ]
     offset = sum(begin * stride for (begin, _), stride in zip(ranges, strides, strict=True))
-    return Part([max(end - begin, 0) for begin, end in ranges], offset, strides)
+    return Region([max(end - begin, 0) for begin, end in ranges], offset, strides)
 
 
-def copied(source: int, read: Part, write: Part) -> Box:
+def copied(source: int, read: Region, write: Region) -> Box:
     """A box of a source that goes to a box of dst."""
     return (source, write.shape, read.offset, read.strides, write.offset, write.strides, 0)
 
 
-def filled(write: Part, bits: int) -> Box:
+def filled(write: Region, bits: int) -> Box:
     """A box of dst whose elements become these bits."""
     return (-1, write.shape, 0, [0] * len(write.shape), write.offset, write.strides, bits)
 
@@ -50,7 +52,7 @@ def filled(write: Part, bits: int) -> Box:
 def pads(tensor: PTensor) -> list[Box]:
     """The lanes past the true extents, filled with 0."""
     slabs = pad_slabs(tensor.required_layout, tensor.dims)
-    return [filled(part(tensor, slab), 0) for slab in slabs]
+    return [filled(region(tensor, slab), 0) for slab in slabs]
 
 
 def changes(source: PTensor, target: PTensor) -> list[Box]:
@@ -115,7 +117,7 @@ def _in_period(begin: int, end: int, units: Set[int]) -> Iterator[Piece]:
         yield from _pieces(*pair, units - coarse)
 
 
-def _strided(layout: Layout, pieces: Sequence[Piece], extents: Mapping[str, int]) -> Part:
+def _strided(layout: Layout, pieces: Sequence[Piece], extents: Mapping[str, int]) -> Region:
     """The box of a piece of each dim."""
     start = {dim: piece.start for dim, piece in zip(extents, pieces, strict=True)}
     offset = layout.offset(start, extents)
@@ -125,4 +127,4 @@ def _strided(layout: Layout, pieces: Sequence[Piece], extents: Mapping[str, int]
             if count > 1:
                 shape.append(count)
                 strides.append(layout.offset({**start, dim: piece.start + step}, extents) - offset)
-    return Part(shape, offset, strides)
+    return Region(shape, offset, strides)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import importlib
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from libdesc.eigen.interface import Kernels
 from vtensor.errors import LibraryError
+
+if TYPE_CHECKING:
+    from libdesc.eigen._eigen import Kernels
 
 #: Instruction sets, from the least; and the best of them that a cap of VTensor leaves.
 LEVELS = ("baseline", "avx2", "avx512")
 CAPS = {"sse41": "baseline", "avx2": "avx2", "avx512": "avx512", "amx": "avx512", "max": "avx512"}
 
+#: Of the process, whose kernels are of one instruction set: results do not depend on the session.
 _cap = "max"
 _loaded: Kernels | None = None
 
@@ -65,6 +68,6 @@ def _best(cap: str) -> str:
 
 def _module(level: str) -> Kernels:
     try:
-        return cast(Kernels, importlib.import_module(f"libdesc.eigen._eigen_{level}"))
+        return cast("Kernels", importlib.import_module(f"libdesc.eigen._eigen_{level}"))
     except ImportError as error:
         raise LibraryError(f"eigen: the extension module does not load: {error}") from error

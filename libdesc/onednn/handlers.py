@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from libdesc.onednn import native
 from libdesc.onednn.layouts import canonical_order, to_desc
+from libdesc.onednn.native import dnnl, load
 from libdesc.onednn.routines_shape import loss
 from libdesc.transforms import LayoutChange
 from ptensor.evaluation import Call, emit
@@ -25,7 +25,7 @@ FLOATS = ("f32", "bf16", "f16")
 def available() -> str | None:
     """None, or why oneDNN cannot be used in this process."""
     try:
-        native.load()
+        load()
     except LibraryError as error:
         return str(error)
     return None
@@ -33,7 +33,6 @@ def available() -> str | None:
 
 def version() -> str:
     """oneDNN's version, the instruction set that it uses, and where it was found."""
-    dnnl = native.load()
     return f"{dnnl.version()} on {dnnl.isa()}, {Path(dnnl.library_path()).resolve()}"
 
 
@@ -44,7 +43,7 @@ def limit_isa(cap: str) -> None:
         LibraryError: oneDNN fixed another one at its first use.
     """
     try:
-        native.load().limit_isa(cap)
+        dnnl.limit_isa(cap)
     except (RuntimeError, ValueError) as error:
         raise LibraryError(
             f"onednn: the cap {cap} comes too late or is none: {error}; "
@@ -54,7 +53,6 @@ def limit_isa(cap: str) -> None:
 
 def peaks(nbytes: int) -> Iterator[tuple[str, Primitive, int]]:
     """Products of matrices that caches hold, and a copy of so many bytes: what each counts."""
-    dnnl = native.load()
     for size in (512, 1024):
         matrix = dnnl.Desc.strided((size, size), "f32", (size, 1))
         packed = dnnl.Desc.any((size, size), "f32")
@@ -90,7 +88,6 @@ def confirm(call: Call, row: Sequence[Layout]) -> str | None:
     )
     if source.dtype != target.dtype and not {source.dtype, target.dtype} <= set(FLOATS):
         return f"{source.dtype} to {target.dtype} is a quantization, which the definition does"
-    dnnl = native.load()
     try:
         return loss(dnnl.reorder(source, target), source, target) or None
     except dnnl.Unimplemented:
@@ -99,6 +96,6 @@ def confirm(call: Call, row: Sequence[Layout]) -> str | None:
 
 def reorder(source: PTensor, target: PTensor, permutation: tuple[int, ...]) -> None:  # noqa: ARG001
     """Change a layout: one step; the descriptors say more than the permutation."""
-    primitive = native.load().reorder(descriptor(source), descriptor(target))
+    primitive = dnnl.reorder(descriptor(source), descriptor(target))
     tensors = {"src": source, "dst": target}
     emit(primitive, [tensors.get(name, primitive.scratch_bytes) for name in primitive.slots])

@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 from math import prod
 from typing import TYPE_CHECKING
 
-from libdesc.onednn import native
+from libdesc.onednn.native import dnnl
 from ptensor.encoding import Encoding
 from ptensor.layout import Axis, Layout
 from vtensor.errors import LayoutNotSupported
@@ -29,7 +29,9 @@ Pattern = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]
 _ACTIVATIONS: Order = ("N", "C", "D", "H", "W")
 _WEIGHTS: Order = ("G", "O", "I", "d", "h", "w")
 
-#: Descriptors that only a primitive could give: no tag has their pattern.
+#: Descriptors that only a primitive could give: no tag has their pattern, and oneDNN makes them of
+#: nothing else. The process keeps them, for any plan may have their layout: they say what the
+#: library answers, and nothing of who asked.
 _given: dict[tuple[Layout, Order, tuple[int, ...], str], Desc] = {}
 
 
@@ -70,10 +72,8 @@ def _to_desc(layout: Layout, order: Order, sizes: tuple[int, ...], dtype: str) -
         raise LayoutNotSupported(f"oneDNN has no element type {encoding}; layout {layout}")
     if len(order) > 12:
         raise LayoutNotSupported(f"oneDNN has at most 12 dims, layout {layout} has more")
-    dnnl = native.load()
     if layout.is_any:
-        any_desc: Desc = dnnl.Desc.any(sizes, encoding.dtype)
-        return any_desc
+        return dnnl.Desc.any(sizes, encoding.dtype)
     extents = {dim: size for dim, size in zip(order, sizes, strict=True) if dim}
     inner = _inner_blocks(layout, order)
     for outer in _outer_orders(layout, order, sizes):
@@ -83,8 +83,7 @@ def _to_desc(layout: Layout, order: Order, sizes: tuple[int, ...], dtype: str) -
             return tagged
     if not inner:
         strides = _strides(layout, order, extents)
-        strided: Desc = dnnl.Desc.strided(sizes, encoding.dtype, strides)
-        return strided
+        return dnnl.Desc.strided(sizes, encoding.dtype, strides)
     given = _given.get((layout, order, sizes, encoding.dtype))
     if given is None:
         raise LayoutNotSupported(f"oneDNN has no word for layout {layout} (dims {' '.join(order)})")
@@ -158,7 +157,6 @@ def _checked(layout: Layout, desc: Desc, order: Order) -> Layout:
 @cache
 def _tags() -> dict[Pattern, str]:
     """Every tag of oneDNN by what its query says."""
-    dnnl = native.load()
     table: dict[Pattern, str] = {}
     for name, rank in dnnl.tags():
         blocks = dnnl.Desc.tag([1] * rank, "u8", name).padded_dims

@@ -14,8 +14,23 @@ import os
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from vtensor.errors import LibraryError
+
+if TYPE_CHECKING:
+    import libdesc.onednn._onednn as dnnl
+else:
+
+    class _AtFirstUse:
+        """The extension module, loaded when something of it is asked for."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(load(), name)
+
+    dnnl = _AtFirstUse()
+
+__all__ = ["DIRECTORY_VARIABLE", "dnnl", "find_in_distribution", "load", "preload"]
 
 #: The prefix of another build of oneDNN: its library is in ``lib`` or ``lib64`` below.
 DIRECTORY_VARIABLE = "VTENSOR_ONEDNN_DIR"

@@ -7,11 +7,10 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from libdesc.onednn.layouts import Order, from_desc, to_desc
+from libdesc.onednn.native import dnnl
 from ptensor.layout import Layout
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from libdesc.onednn._onednn import Primitive
     from libdesc.onednn.routines import Operand, Row
 
@@ -41,7 +40,7 @@ def is_product(operands: Sequence[Operand], row: Row) -> bool:
     )
 
 
-def product(kind: str, operands: Sequence[Operand], row: Row, dnnl: ModuleType) -> Primitive:
+def product(kind: str, operands: Sequence[Operand], row: Row) -> Primitive:
     """One of ``PRODUCTS`` on the operands of a convolution for which ``is_product`` holds.
 
     Raises:
@@ -57,8 +56,8 @@ def product(kind: str, operands: Sequence[Operand], row: Row, dnnl: ModuleType) 
         images.append(to_desc(Layout.plain(extents), tuple(extents), extents, image.tensor.dtype))
     order = PRODUCTS[kind]
     matrix = to_desc(row[1].restrict(order), order, weights.tensor.dims, weights.tensor.dtype)
-    made: Primitive = getattr(dnnl, kind)(images[0], matrix, None, images[1])
-    return made
+    multiply = dnnl.inner_product if kind == "inner_product" else dnnl.matmul
+    return multiply(images[0], matrix, None, images[1])
 
 
 def product_layouts(primitive: Primitive, operands: Sequence[Operand]) -> list[Layout]:

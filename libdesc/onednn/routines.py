@@ -6,13 +6,12 @@ kernel is compiled only when the step of a decided call is taken.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from libdesc.onednn import native
 from libdesc.onednn.layouts import Order, from_desc, to_desc
+from libdesc.onednn.native import dnnl
 from libdesc.routine import Routine, Wanted, reference_kernel
 from ptensor.evaluation import Call, Decline, Variant, emit, forms_on
 from ptensor.layout import Layout
@@ -23,9 +22,7 @@ from vtensor.language.operators import Follower
 from vtensor.language.tensor import VTensor
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
-    from libdesc.onednn._onednn import Desc, Primitive
+    from libdesc.onednn._onednn import Primitive
 
 Row = Sequence[Layout]
 
@@ -56,6 +53,9 @@ class OneDnnRoutine(Routine):
         Decline: oneDNN does not run the call at all.
     """
 
+    #: Gives the primitive on a descriptor an operand, in the order of ``operands``.
+    make: Callable[..., Primitive]
+
     def __init__(
         self,
         operands: Sequence[Operand],
@@ -71,10 +71,6 @@ class OneDnnRoutine(Routine):
     def family(self) -> str:
         """What the primitive is called in messages."""
         return type(self).__name__
-
-    @abstractmethod
-    def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
-        """The primitive on a descriptor an operand, in the order of ``operands``."""
 
     def rows(self) -> Iterator[Row]:
         """Rows of layouts to ask for, the best first; ANY leaves an operand to oneDNN."""
@@ -189,13 +185,12 @@ class OneDnnRoutine(Routine):
         self, operands: Sequence[Operand], row: Row, make: Callable[..., Primitive]
     ) -> Primitive:
         """A primitive on descriptors of these operands in these layouts; errors as above."""
-        dnnl = native.load()
         try:
             descs = [
                 to_desc(layout, operand.order, operand.tensor.dims, operand.tensor.dtype)
                 for operand, layout in zip(operands, row, strict=True)
             ]
-            return make(dnnl, *descs)
+            return make(*descs)
         except dnnl.Unimplemented:
             types = "/".join(dict.fromkeys(operand.tensor.dtype for operand in operands))
             spelled = " ".join(str(layout) for layout in row)

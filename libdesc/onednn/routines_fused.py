@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING
 
+from libdesc.onednn.native import dnnl
 from libdesc.onednn.routines import OneDnnRoutine, Operand, Row, layouts_of, within
 from ptensor.evaluation import Decline
 from ptensor.layout import Layout
@@ -85,11 +85,7 @@ class FusingRoutine(OneDnnRoutine):
         yield [Layout.ANY] * len(self.own)
 
     def fused(
-        self,
-        own: Sequence[Operand],
-        row: Row,
-        make: Callable[..., Primitive],
-        matrix: bool = False,
+        self, own: Sequence[Operand], row: Row, make: Callable[..., Primitive], matrix: bool = False
     ) -> Primitive:
         """The primitive on its operands and those of its followers.
 
@@ -103,14 +99,12 @@ class FusingRoutine(OneDnnRoutine):
             LayoutNotSupported, Decline: as ``primitive``, or the followers cost it its kernel.
         """
 
-        def together(
-            dnnl: ModuleType, src: Desc, weights: Desc, dst: Desc, *rest: Desc
-        ) -> Primitive:
+        def together(src: Desc, weights: Desc, dst: Desc, *rest: Desc) -> Primitive:
             named = dict(zip(self.behind, rest, strict=True))
-            attr = self._attr(dnnl, named)
-            return make(dnnl, src, weights, named.get("bias"), dst, attr=attr)
+            attr = self._attr(named)
+            return make(src, weights, named.get("bias"), dst, attr=attr)
 
-        plain = self.build(own, row[:3], lambda dnnl, s, w, d: make(dnnl, s, w, None, d))
+        plain = self.build(own, row[:3], lambda s, w, d: make(s, w, None, d))
         if not self.follows:
             return plain
         operands, dst = self.all(own, matrix), layouts_of(plain, own)[-1]
@@ -127,8 +121,8 @@ class FusingRoutine(OneDnnRoutine):
             for name, tensor in self.behind.items()
         ]
 
-    def _attr(self, dnnl: ModuleType, named: Mapping[str, Desc]) -> Attr:
-        attr: Attr = dnnl.Attr()
+    def _attr(self, named: Mapping[str, Desc]) -> Attr:
+        attr = dnnl.Attr()
         for place in range(self.added):
             attr = attr.binary("add", named[f"post{place}_src1"])
         return attr if self.bound is None else bounded(attr, self.bound)

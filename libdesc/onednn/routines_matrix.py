@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from libdesc.onednn.layouts import Order
-from libdesc.onednn.routines import (
-    Operand,
-    Row,
-    compiled,
-    followed,
-    is_reference,
-    layouts_of,
-)
+from libdesc.onednn.native import dnnl
+from libdesc.onednn.routines import Operand, Row, compiled, followed, is_reference, layouts_of
 from libdesc.onednn.routines_fused import FusingRoutine
 from ptensor.evaluation import Decline
 from ptensor.layout import Layout
@@ -94,17 +87,17 @@ class MatMul(FusingRoutine):
         inner = primitive.kind == "inner_product"
         return layouts_of(primitive, self.all(self.inner if inner else self.own, not inner))
 
-    def make(self, dnnl: ModuleType, *descs: Desc | None, attr: Attr | None = None) -> Primitive:
+    def make(
+        self, src: Desc, weights: Desc, bias: Desc | None, dst: Desc, attr: Attr | None = None
+    ) -> Primitive:
         """The primitive on left, right, bias and dst."""
-        primitive: Primitive = dnnl.matmul(*descs, attr)
-        return primitive
+        return dnnl.matmul(src, weights, bias, dst, attr)
 
     def make_inner(
-        self, dnnl: ModuleType, *descs: Desc | None, attr: Attr | None = None
+        self, src: Desc, weights: Desc, bias: Desc | None, dst: Desc, attr: Attr | None = None
     ) -> Primitive:
         """The primitive on left, the transposed numbering of right, bias and dst."""
-        primitive: Primitive = dnnl.inner_product(*descs, attr)
-        return primitive
+        return dnnl.inner_product(src, weights, bias, dst, attr)
 
 
 def _orders(left: Sequence[str], right: Sequence[str], over: str) -> tuple[Order, Order, Order]:

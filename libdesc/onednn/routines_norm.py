@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from libdesc.onednn.layouts import Order, canonical_order
+from libdesc.onednn.native import dnnl
 from libdesc.onednn.routines import (
     FollowingRoutine,
     OneDnnRoutine,
@@ -36,11 +36,7 @@ class BatchNormalization(OneDnnRoutine):
     """
 
     def __init__(
-        self,
-        src: VTensor,
-        statistics: Sequence[VTensor],
-        dst: VTensor,
-        epsilon: float,
+        self, src: VTensor, statistics: Sequence[VTensor], dst: VTensor, epsilon: float
     ) -> None:
         order = channels_second(src.dims)
         operands = [Operand("src", src, order), Operand("dst", dst, order)]
@@ -49,10 +45,9 @@ class BatchNormalization(OneDnnRoutine):
         super().__init__([*operands, *vectors], [*[Layout.ANY] * 2, *["C"] * len(vectors)])
         self.epsilon = epsilon
 
-    def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
+    def make(self, src: Desc, dst: Desc, *_: Desc) -> Primitive:
         """The primitive on src and dst; the statistics are vectors of their own element type."""
-        primitive: Primitive = dnnl.batch_normalization(descs[0], descs[1], self.epsilon)
-        return primitive
+        return dnnl.batch_normalization(src, dst, self.epsilon)
 
 
 class LayerNormalization(FollowingRoutine):
@@ -68,12 +63,7 @@ class LayerNormalization(FollowingRoutine):
     """
 
     def __init__(
-        self,
-        src: VTensor,
-        scale: VTensor,
-        results: Sequence[VTensor],
-        axis: str,
-        epsilon: float,
+        self, src: VTensor, scale: VTensor, results: Sequence[VTensor], axis: str, epsilon: float
     ) -> None:
         others = [dim for dim in canonical_order(src.dims) if dim != axis]
         order = (*(others or [""]), axis)
@@ -98,14 +88,12 @@ class LayerNormalization(FollowingRoutine):
         """That of src tells all: the statistics have one dim less for oneDNN."""
         return list(self.row(layouts_of(primitive, self.operands[:1])[0]))
 
-    def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
+    def make(self, src: Desc, dst: Desc, mean: Desc, inverse: Desc, _: Desc) -> Primitive:
         """The primitive on src, dst and the form of both statistics."""
-        src, dst, mean, inverse, _ = descs
         if mean != inverse:
             raise Decline("has one form for mean and variance")
         stat = mean.reshape(mean.dims[:-1])
-        primitive: Primitive = dnnl.layer_normalization(src, stat, dst, self.epsilon, True, False)
-        return primitive
+        return dnnl.layer_normalization(src, stat, dst, self.epsilon, True, False)
 
     def __call__(self, *tensors: PTensor) -> None:
         """The primitive gives the variance: two more steps make its inverse root of it."""
@@ -125,14 +113,7 @@ class Softmax(FollowingRoutine):
         logarithm: of the result.
     """
 
-    def __init__(
-        self,
-        src: VTensor,
-        dst: VTensor,
-        axis: str,
-        *,
-        logarithm: bool = False,
-    ) -> None:
+    def __init__(self, src: VTensor, dst: VTensor, axis: str, *, logarithm: bool = False) -> None:
         order = canonical_order(src.dims)
         super().__init__([Operand("src", src, order), Operand("dst", dst, order)])
         self.axis, self.logarithm = order.index(axis), logarithm
@@ -143,10 +124,9 @@ class Softmax(FollowingRoutine):
         yield from super().rows()
         yield self.row(self.last)
 
-    def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
+    def make(self, src: Desc, dst: Desc) -> Primitive:
         """The primitive on src and dst."""
-        primitive: Primitive = dnnl.softmax(*descs, self.axis, self.logarithm)
-        return primitive
+        return dnnl.softmax(src, dst, self.axis, self.logarithm)
 
 
 class Lrn(FollowingRoutine):
@@ -159,13 +139,7 @@ class Lrn(FollowingRoutine):
     """
 
     def __init__(
-        self,
-        src: VTensor,
-        dst: VTensor,
-        size: int,
-        alpha: float,
-        beta: float,
-        k: float,
+        self, src: VTensor, dst: VTensor, size: int, alpha: float, beta: float, k: float
     ) -> None:
         order = channels_second(src.dims)
         if len(order) == 3:  # the kernels are for images: a series is one of height 1
@@ -173,10 +147,9 @@ class Lrn(FollowingRoutine):
         super().__init__([Operand("src", src, order), Operand("dst", dst, order)])
         self.numbers = (size, alpha, beta, k)
 
-    def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
+    def make(self, src: Desc, dst: Desc) -> Primitive:
         """The primitive on src and dst."""
-        primitive: Primitive = dnnl.lrn("across_channels", *descs, *self.numbers)
-        return primitive
+        return dnnl.lrn("across_channels", src, dst, *self.numbers)
 
 
 def channels_second(dims: Iterable[str]) -> Order:

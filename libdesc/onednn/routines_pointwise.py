@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf, prod
-from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
 from libdesc.onednn.layouts import canonical_order
+from libdesc.onednn.native import dnnl
 from libdesc.onednn.routines import OneDnnRoutine, Operand, emit_on, is_reference, within
 from ptensor.evaluation import Decline
 from ptensor.layout import Layout
@@ -32,20 +32,17 @@ class Function(NamedTuple):
     beta: float = 0.0
     keep: str = ""
 
-    def primitive(self, dnnl: ModuleType, src: Desc, dst: Desc) -> Primitive:
+    def primitive(self, src: Desc, dst: Desc) -> Primitive:
         """Its primitive; with ``keep``, all inputs of it are the one operand."""
-        made: Primitive
         if self.keep:
             if src == dst:
-                src = dst = flat(dnnl, dst, self.alg == "clip" and self.alpha <= 0 <= self.beta)
+                src = dst = flat(dst, self.alg == "clip" and self.alpha <= 0 <= self.beta)
             attr = dnnl.Attr().eltwise(self.alg, self.alpha, self.beta).binary(self.keep, src)
-            made = dnnl.binary("max", src, src, dst, attr)
-        else:
-            made = dnnl.eltwise(self.alg, src, dst, self.alpha, self.beta)
-        return made
+            return dnnl.binary("max", src, src, dst, attr)
+        return dnnl.eltwise(self.alg, src, dst, self.alpha, self.beta)
 
 
-def flat(dnnl: ModuleType, desc: Desc, keeps_zero: bool) -> Desc:
+def flat(desc: Desc, keeps_zero: bool) -> Desc:
     """The same memory as one dim, pads included; they must stay 0 where there are any.
 
     oneDNN's kernel of two operands takes few blocked forms, or none below AVX2.
@@ -54,11 +51,10 @@ def flat(dnnl: ModuleType, desc: Desc, keeps_zero: bool) -> Desc:
     dense = desc.nbytes == count * numpy_dtype(desc.dtype).itemsize
     if not dense or (desc.padded_dims != desc.dims and not keeps_zero):
         return desc
-    flattened: Desc = dnnl.Desc.strided((count,), desc.dtype, (1,))
-    return flattened
+    return dnnl.Desc.strided((count,), desc.dtype, (1,))
 
 
-def _numbered(dnnl: ModuleType, desc: Desc) -> Desc:
+def _numbered(desc: Desc) -> Desc:
     """The same memory, dims of one element as if they lay where oneDNN numbers them.
 
     Its kernel of two operands goes by all strides: where one of those lies elsewhere and an operand
@@ -71,8 +67,7 @@ def _numbered(dnnl: ModuleType, desc: Desc) -> Desc:
         if desc.dims[axis] == 1:
             strides[axis] = inner
         inner = max(inner, strides[axis] * desc.dims[axis])
-    numbered: Desc = dnnl.Desc.strided(desc.dims, desc.dtype, strides)
-    return numbered
+    return dnnl.Desc.strided(desc.dims, desc.dtype, strides)
 
 
 class _Functions(OneDnnRoutine):
@@ -85,9 +80,9 @@ class _Functions(OneDnnRoutine):
         super().__init__(operands, [Layout.ANY] * 2)
         self.functions = tuple(functions)
 
-    def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
+    def make(self, src: Desc, dst: Desc) -> Primitive:
         """The first function's primitive, or that of the first which has a reference kernel."""
-        made = [function.primitive(dnnl, *descs) for function in self.functions]
+        made = [function.primitive(src, dst) for function in self.functions]
         return next(filter(is_reference, made), made[0])
 
     def __call__(self, *tensors: PTensor) -> None:
@@ -166,13 +161,7 @@ class Binary(OneDnnRoutine):
         Decline: the first operand would have to be repeated.
     """
 
-    def __init__(
-        self,
-        alg: str,
-        left: VTensor,
-        right: VTensor,
-        dst: VTensor,
-    ) -> None:
+    def __init__(self, alg: str, left: VTensor, right: VTensor, dst: VTensor) -> None:
         if alg in ("add", "mul", "max", "min") and not _whole(left, dst):
             left, right = right, left
         order = canonical_order(dst.dims)
@@ -183,14 +172,13 @@ class Binary(OneDnnRoutine):
             raise Decline(f"repeats one operand of {alg} only, not both")
         self.alg = alg
 
-    def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
+    def make(self, src0: Desc, src1: Desc, dst: Desc) -> Primitive:
         """The primitive on src0, src1 and dst."""
-        if len(set(descs)) == 1:
-            descs = (flat(dnnl, descs[0], keeps_zero=self.alg != "div"),) * 3
+        if src0 == src1 == dst:
+            src0 = src1 = dst = flat(dst, keeps_zero=self.alg != "div")
         else:
-            descs = tuple(_numbered(dnnl, desc) for desc in descs)
-        primitive: Primitive = dnnl.binary(self.alg, *descs)
-        return primitive
+            src0, src1, dst = map(_numbered, (src0, src1, dst))
+        return dnnl.binary(self.alg, src0, src1, dst)
 
 
 class Prelu(OneDnnRoutine):
@@ -212,12 +200,11 @@ class Prelu(OneDnnRoutine):
         if not _whole(src, dst):
             raise Decline("repeats the slopes only")
 
-    def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
+    def make(self, src: Desc, slopes: Desc, dst: Desc) -> Primitive:
         """The primitive on src, slopes and dst."""
-        if len(set(descs)) == 1:  # its own kernel spoils blocks that are not full
-            descs = (flat(dnnl, descs[0], keeps_zero=True),) * 3
-        primitive: Primitive = dnnl.prelu(*descs)
-        return primitive
+        if src == slopes == dst:  # its own kernel spoils blocks that are not full
+            src = slopes = dst = flat(dst, keeps_zero=True)
+        return dnnl.prelu(src, slopes, dst)
 
 
 def _whole(tensor: VTensor, dst: VTensor) -> bool:

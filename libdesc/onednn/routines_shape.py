@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from libdesc.onednn.layouts import canonical_order
+from libdesc.onednn.native import dnnl
 from libdesc.onednn.routines import (
     FollowingRoutine,
     Operand,
@@ -36,12 +36,7 @@ class Concat(FollowingRoutine):
         axis: the dim.
     """
 
-    def __init__(
-        self,
-        sources: Sequence[VTensor],
-        dst: VTensor,
-        axis: str,
-    ) -> None:
+    def __init__(self, sources: Sequence[VTensor], dst: VTensor, axis: str) -> None:
         order = canonical_order(dst.dims)
         operands = [Operand(f"src{i}", tensor, order) for i, tensor in enumerate(sources)]
         super().__init__([*operands, Operand("dst", dst, order)])
@@ -59,10 +54,9 @@ class Concat(FollowingRoutine):
         """Everything in one layout."""
         return [layout] * len(self.operands)
 
-    def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
+    def make(self, *descs: Desc) -> Primitive:
         """The primitive on the sources and dst."""
-        primitive: Primitive = dnnl.concat(self.axis, list(descs[:-1]), descs[-1])
-        return primitive
+        return dnnl.concat(self.axis, list(descs[:-1]), descs[-1])
 
 
 class Pad(FollowingRoutine):
@@ -86,9 +80,8 @@ class Pad(FollowingRoutine):
         """Those of the row: the primitive sees a part of dst."""
         return layouts_of(primitive, self.operands[:1]) * 2
 
-    def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
+    def make(self, src: Desc, dst: Desc) -> Primitive:
         """The primitive on src and its place in dst."""
-        src, dst = descs
         primitive: Primitive = dnnl.reorder(src, dst.submemory(src.dims, self.begin))
         if lossy := loss(primitive, src, dst):
             raise Decline(lossy)
@@ -102,14 +95,13 @@ class Pad(FollowingRoutine):
         super().__call__(*tensors)
 
 
-def _zero(dnnl: ModuleType, dst: Desc) -> Primitive:
+def _zero(dst: Desc) -> Primitive:
     """0 everywhere, pads too, whatever there was: nothing is below itself, nor is NaN.
 
     oneDNN's "gt" is "not at most", which holds of NaN.
     """
-    whole = flat(dnnl, dst, keeps_zero=True)
-    primitive: Primitive = dnnl.binary("lt", whole, whole, whole)
-    return primitive
+    whole = flat(dst, keeps_zero=True)
+    return dnnl.binary("lt", whole, whole, whole)
 
 
 class Slice(FollowingRoutine):
@@ -120,12 +112,7 @@ class Slice(FollowingRoutine):
         places: by dim, those elements of src that dst has, none running backwards.
     """
 
-    def __init__(
-        self,
-        src: VTensor,
-        dst: VTensor,
-        places: Mapping[str, range],
-    ) -> None:
+    def __init__(self, src: VTensor, dst: VTensor, places: Mapping[str, range]) -> None:
         order = canonical_order(src.dims)
         super().__init__([Operand("src", src, order), Operand("dst", dst, order)])
         self.places = [places.get(dim, range(src.dims.get(dim, 1))) for dim in order or ("",)]
@@ -138,13 +125,11 @@ class Slice(FollowingRoutine):
         """Those of the row: the primitive sees a part of src."""
         return layouts_of(primitive, self.operands[1:]) * 2
 
-    def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
+    def make(self, src: Desc, dst: Desc) -> Primitive:
         """The primitive on a part of src, and dst."""
-        src, dst = descs
-        primitive: Primitive = dnnl.reorder(self._part(dnnl, src), dst)
-        return primitive
+        return dnnl.reorder(self._part(src), dst)
 
-    def _part(self, dnnl: ModuleType, src: Desc) -> Desc:
+    def _part(self, src: Desc) -> Desc:
         """The elements of src that are taken, where they lie."""
         counts, starts = [len(part) for part in self.places], [part.start for part in self.places]
         steps = [part.step if len(part) > 1 else 1 for part in self.places]
@@ -201,7 +186,6 @@ class Reduction(FollowingRoutine):
             restricted = restricted.unblock(dim) if size != src.size(dim) else restricted
         return [layout, restricted]
 
-    def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
+    def make(self, src: Desc, dst: Desc) -> Primitive:
         """The primitive on src and dst."""
-        primitive: Primitive = dnnl.reduction(self.alg, *descs)
-        return primitive
+        return dnnl.reduction(self.alg, src, dst)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from libdesc.onednn.layouts import canonical_order
+from libdesc.onednn.native import dnnl
 from libdesc.onednn.products import PRODUCTS, is_product, product, product_layouts
 from libdesc.onednn.routines import FollowingRoutine, Operand, Row, compiled, followed
 from libdesc.onednn.routines_fused import FusingRoutine
@@ -82,10 +82,11 @@ class Convolution(Sliding):
             return product_layouts(primitive, self.own)
         return super().layouts(primitive)
 
-    def make(self, dnnl: ModuleType, *descs: Desc | None, attr: Attr | None = None) -> Primitive:
+    def make(
+        self, src: Desc, weights: Desc, bias: Desc | None, dst: Desc, attr: Attr | None = None
+    ) -> Primitive:
         """The primitive on src, weights, bias, dst."""
-        primitive: Primitive = dnnl.convolution(*descs, *self.window, attr)
-        return primitive
+        return dnnl.convolution(src, weights, bias, dst, *self.window, attr)
 
 
 class Deconvolution(Sliding):
@@ -102,10 +103,11 @@ class Deconvolution(Sliding):
             layout = Layout.plain(dims)
             yield [layout, Layout.ANY, layout]
 
-    def make(self, dnnl: ModuleType, *descs: Desc | None, attr: Attr | None = None) -> Primitive:
+    def make(
+        self, src: Desc, weights: Desc, bias: Desc | None, dst: Desc, attr: Attr | None = None
+    ) -> Primitive:
         """The primitive on src, weights, bias, dst."""
-        primitive: Primitive = dnnl.deconvolution(*descs, *self.window, attr)
-        return primitive
+        return dnnl.deconvolution(src, weights, bias, dst, *self.window, attr)
 
 
 class Resampling(FollowingRoutine):
@@ -121,10 +123,9 @@ class Resampling(FollowingRoutine):
         super().__init__([Operand("src", src, order), Operand("dst", dst, order)])
         self.alg = alg
 
-    def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
+    def make(self, src: Desc, dst: Desc) -> Primitive:
         """The primitive on src and dst."""
-        primitive: Primitive = dnnl.resampling(self.alg, *descs)
-        return primitive
+        return dnnl.resampling(self.alg, src, dst)
 
 
 class Pooling(FollowingRoutine):
@@ -152,10 +153,9 @@ class Pooling(FollowingRoutine):
         self.kind = kind
         self.window = (tuple(kernel), tuple(strides), tuple(dilations), *halves(pads))
 
-    def make(self, dnnl: ModuleType, *descs: Desc) -> Primitive:
+    def make(self, src: Desc, dst: Desc) -> Primitive:
         """The primitive on src and dst."""
-        primitive: Primitive = dnnl.pooling(self.kind, *descs, *self.window)
-        return primitive
+        return dnnl.pooling(self.kind, src, dst, *self.window)
 
 
 def halves(pads: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from libdesc import Decline, register
-from libdesc.preferences import Preferences
 from libdesc.registry import registry
 from ptensor import PTensor, lib_tagger
 from resolver import resolve
@@ -17,6 +16,7 @@ from tests.libraries.bench import HERE, SIZES, Bench, message, unused
 from vtensor.errors import InputError, NoInvokerError
 from vtensor.language.graph import Graph
 from vtensor.report import notes, plan_dict, plan_lines
+from vtensor.runtime.library_options import preferences_of
 from vtensor.runtime.session import Session
 
 
@@ -78,7 +78,7 @@ def test_the_sessions_order_is_the_order_of_trial(three: Bench, libraries: Any, 
 def test_the_order_goes_before_an_invokers_own_priority(three: Bench) -> None:
     three.invoker("Pair", priority=99)(unused)
     three.invoker("Pair", library="other")(_pair)
-    preferences = Preferences.of(["other", "toy"])
+    preferences = preferences_of(["other", "toy"])
     variant = resolve(three.graph("Pair"), preferences=preferences).operators[0].variant
     assert (variant.library, variant.refused) == ("other", ())
 
@@ -139,7 +139,7 @@ def test_a_key_that_is_an_operator_and_a_node_is_the_operator(three: Bench) -> N
     first = graph.add(three.op("Toy"), graph.input("x", SIZES), name="Mix")
     graph.output(graph.add(three.op("Mix", ("NC", "NC")), first, name="last"), "y")
     resolution = resolve(
-        graph.seal(), preferences=Preferences.of(pin={"Mix": "toy", "Toy": "other"})
+        graph.seal(), preferences=preferences_of(pin={"Mix": "toy", "Toy": "other"})
     )
     assert [node.variant.library for node in resolution.operators] == ["other", "toy"]
 

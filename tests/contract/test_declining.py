@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from libdesc import Decline, guideline, register
-from libdesc.preferences import Preferences
 from ptensor import Layout, PTensor, lib_tagger
 from resolver import resolve
 from tests.libraries.bench import HERE, SIZES, Bench, message, unused, where
 from tests.libraries.toy import handlers
 from vtensor.errors import ContractError, NoInvokerError
 from vtensor.language.graph import Graph
+from vtensor.runtime.library_options import preferences_of
 
 TOY = "Toy 'toy', toy invoker: "
 
@@ -177,7 +177,7 @@ def test_no_invoker_error(two: Bench) -> None:
     x = graph.input("x", {"N": 8, "C": 3, "H": 224, "W": 224})
     graph.output(graph.add(two.op("Toy"), x, name="conv1"))
     assert message(
-        NoInvokerError, lambda: resolve(graph.seal(), preferences=Preferences.of(["toy"]))
+        NoInvokerError, lambda: resolve(graph.seal(), preferences=preferences_of(["toy"]))
     ) == (
         "Toy 'conv1': no library can run this call on cpu\n"
         "  x : N=8 C=3 H=224 W=224   f32\n"

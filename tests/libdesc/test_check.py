@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from libdesc import register
-from libdesc.check import Checked, validate
 from libdesc.registry import registry
 from tests.libraries.bench import message
+from vtensor.commands.check_library import Checked, validate
 from vtensor.errors import DescriptionError
 
 HEAD = 'name = "mylib"\npriority = 5\ndevices = ["cpu"]\n'

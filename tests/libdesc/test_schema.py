@@ -104,7 +104,7 @@ def test_faults(tmp_path: Path, library: str, fault: str) -> None:
     file = written(tmp_path, library)
     before = (dict(registry().libraries), dict(LIBRARIES))
     assert message(DescriptionError, lambda: register(file)) == f"{file}: {fault}"
-    assert (registry().libraries, LIBRARIES) == before
+    assert (registry().libraries, dict(LIBRARIES)) == before
 
 
 def test_every_key_was_tried() -> None:

@@ -12,14 +12,17 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from libdesc.eigen import native
-from libdesc.eigen.interface import Box, Kernel, Kernels, Sizes, Window
 from tests.native.guarded import guarded
 from tests.native.packing import Array
 from vtensor.runtime import _replay
+
+if TYPE_CHECKING:
+    from libdesc.eigen._eigen import Box, Kernel, Kernels, Sizes, Window
 
 #: Below, at and above whole registers, strips of channels, squares and tiles.
 EXTENTS = [1, 1, 2, 3, 5, 7, 8, 9, 16, 17, 31, 33, 48, 63, 65, 130]

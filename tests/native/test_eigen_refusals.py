@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from libdesc.eigen import native
-from libdesc.eigen.interface import Box, Sizes, Window
 from vtensor.runtime import _replay
+
+if TYPE_CHECKING:
+    from libdesc.eigen._eigen import Box, Sizes, Window
 
 Make = Callable[[], object]
 

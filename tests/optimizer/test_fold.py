@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from libdesc.preferences import Preferences
 from ops import (
     Add,
     BatchNorm,
@@ -31,6 +30,7 @@ from tests.property.strategies import LAWS
 from vtensor import Session
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
+from vtensor.runtime.library_options import preferences_of
 
 Array = np.ndarray[Any, Any]
 Affine = Callable[[Graph, VTensor, Callable[..., VTensor]], VTensor]
@@ -164,8 +164,8 @@ def test_what_is_asked_for_is_not_folded_away() -> None:
 @pytest.mark.parametrize("key", ["BatchNorm:0", "BatchNorm"])
 def test_a_pinned_node_stays(key: str) -> None:
     graph = chain("Conv2D", ["BatchNorm"])
-    assert fold(graph, Preferences.of(pin={key: "numpy"})).merged == {}
-    assert fold(graph, Preferences.of(pin={"lead": "numpy"})).merged == {"BatchNorm:0": "lead"}
+    assert fold(graph, preferences_of(pin={key: "numpy"})).merged == {}
+    assert fold(graph, preferences_of(pin={"lead": "numpy"})).merged == {"BatchNorm:0": "lead"}
 
 
 def test_a_value_of_two_readers_stays() -> None:

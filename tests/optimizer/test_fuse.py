@@ -19,6 +19,7 @@ from vtensor import Session
 from vtensor.errors import UnsoundPlanError
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
+from vtensor.runtime.library_options import preferences_of
 
 Array = np.ndarray[Any, Any]
 IMAGE = {"N": 1, "C": 16, "H": 6, "W": 6}
@@ -69,7 +70,7 @@ def test_an_output_ends_a_chain() -> None:
 
 @pytest.mark.parametrize("pin", [{"sum": "onednn"}, {"Add": "onednn"}])
 def test_a_pinned_node_ends_a_chain(pin: dict[str, str]) -> None:
-    assert offered(residual(), Preferences.of(pin=pin))["b"] == ["b_bias"]
+    assert offered(residual(), preferences_of(pin=pin))["b"] == ["b_bias"]
 
 
 def test_of_two_leads_the_later_one_is_offered_their_sum() -> None:

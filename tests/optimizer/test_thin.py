@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from eval.networks import build
-from libdesc.preferences import Preferences
 from ops import Add, Conv1D, Conv2D, Conv3D, DepthwiseConv2D, MaxPool, Relu
 from optimizer.pipeline import simplify
 from optimizer.thin import thin
@@ -22,6 +21,7 @@ from tests.frontends.support import f32
 from tests.networks.test_built import SMALL
 from vtensor import Graph, Session
 from vtensor.language.tensor import VTensor
+from vtensor.runtime.library_options import preferences_of
 
 LEVEL = ["thin"]
 
@@ -41,7 +41,7 @@ def window(
 
 
 def residual(side: int = 8, step: int | tuple[int, int] = 2) -> Graph:
-    """A block, and the two convolutions that alone read what it makes, a step apart."""
+    """A block, and two convolutions, its only readers, that read every second element."""
     g = Graph("residual")
     x = g.add(Relu(), image(g, side), name="first")
     y = window(g, g.add(Relu(), window(g, x, "left"), name="relu"), "right", kernel=3)
@@ -243,7 +243,7 @@ def test_operators_that_nobody_has_named_are_added_too() -> None:
 def test_sealed_graphs_stay_and_a_second_time_changes_nothing() -> None:
     graph = residual().seal()
     before = str(graph)
-    once = thin(graph, Preferences.of(None, None))
+    once = thin(graph, preferences_of(None, None))
     assert str(graph) == before
     assert str(thin(once)) == str(once)
 

@@ -12,13 +12,13 @@ import pytest
 
 from libdesc import register
 from libdesc.numpy import handlers as numpy_handlers
-from libdesc.preferences import Preferences
 from ptensor import Layout, PTensor, lib_tagger
 from resolver import TransformNode, extend, resolve
 from resolver.explain import explain_transforms
 from tests.libraries.bench import Bench, message, where
 from vtensor.errors import NoInvokerError
 from vtensor.language.graph import Graph
+from vtensor.runtime.library_options import preferences_of
 from vtensor.runtime.session import Session
 
 SIX = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -74,7 +74,7 @@ def two_nodes(bench: Bench) -> Graph:
 
 def between(graph: Graph, libraries: Sequence[str] | None = None) -> TransformNode:
     """The Transform between the two nodes."""
-    extended = extend(resolve(graph, preferences=Preferences.of(libraries)))
+    extended = extend(resolve(graph, preferences=preferences_of(libraries)))
     [node] = [n for n in extended.transforms() if n.input == "toy"]
     return node
 

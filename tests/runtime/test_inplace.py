@@ -23,7 +23,7 @@ from vtensor.language.operators import OPERATORS, info_of, run_compute
 from vtensor.language.tensor import VTensor
 from vtensor.runtime._replay import Arena
 from vtensor.runtime.executor import Executor
-from vtensor.runtime.lifetimes import tenancies
+from vtensor.runtime.lifetimes import lifetimes
 from vtensor.runtime.placement import place
 from vtensor.runtime.record import RecordContext, RecordedStep, RecordEvaluation
 
@@ -156,7 +156,7 @@ def test_an_operand_that_is_read_in_another_order_too_is_not_replaced() -> None:
     before = RecordedStep("before", "", "", None, (x,))
     for other in (x, turned):
         step = RecordedStep("sum", "", "", None, (x, other, y), replaces={y: [x]})
-        found = tenancies([before, step], (), ())
+        found = lifetimes([before, step], (), ())
         assert (found.of[x] is found.of[y]) == (other is x)
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from libdesc.check import Checked, validate
 from libdesc.dispatcher import dispatcher_source
 from libdesc.registry import registry
+from vtensor.commands.check_library import Checked, validate
 from vtensor.commands.shared import DebugOption, JsonOption, errors, print_json, print_lines
 from vtensor.errors import InputError, LibraryError, VTensorError
 from vtensor.language.dims import DimSpec

@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from libdesc.onnx_reference.node import LIBRARY as REFERENCE
-from libdesc.preferences import Preferences
 from vtensor.commands.given import read_arrays
 from vtensor.errors import InputError, ValuesNeededError, VTensorError
 from vtensor.isa import CAPS, limit_isa
 from vtensor.report import Line
+from vtensor.runtime.library_options import preferences_of
 
 if TYPE_CHECKING:
     from vtensor.frontends.onnx import Model
@@ -172,7 +172,7 @@ def opened(
 
     if isa != "max":  # which needs no cap, and so comes never too late
         limit_isa(isa)
-    reference = limits.reference and Preferences.of(*mix).allows(REFERENCE)
+    reference = limits.reference and preferences_of(*mix).allows(REFERENCE)
     with progress(f"loading {model.name}") as advance:
         loaded = Model(model, **limits._replace(reference=reference)._asdict())
         arrays, pictures = read_arrays(loaded.inputs, files, values)

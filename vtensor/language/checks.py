@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from vtensor.errors import DimError, ParameterError
-from vtensor.language.dims import DimSpec, dim_error, product_source
+from vtensor.errors import DimError, ParameterError, describe
+from vtensor.language.dims import DimSpec, product_source
 from vtensor.language.sizes import OpenSize
 
 if TYPE_CHECKING:
@@ -214,3 +214,9 @@ def parameter_check(name: str, cls: type) -> Callable[[object], None]:
     namespace = compile_text(text, f"<generated parameter check of {name}>", names)
     check: Callable[[object], None] = namespace[f"check_parameters_{name}"]
     return check
+
+
+def dim_error(label: str, operands: Mapping[str, VTensor], what: str) -> DimError:
+    """The error of a failed check: node and operator, what is wrong, each operand on a line."""
+    rows = {role: (t.dtype, t.dims) for role, t in operands.items()}
+    return DimError(describe(f"{label}: {what}", rows))

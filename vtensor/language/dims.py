@@ -10,12 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from vtensor.errors import DimError, describe
-
-if TYPE_CHECKING:
-    from vtensor.language.tensor import VTensor
+from vtensor.errors import DimError
 
 
 @dataclass(frozen=True)
@@ -89,12 +85,6 @@ def product_source(expression: str) -> str:
         else:
             raise DimError(f"{expression!r} is no product of 'role.DIM', parameters and integers")
     return " * ".join(factors)
-
-
-def dim_error(label: str, operands: Mapping[str, VTensor], what: str) -> DimError:
-    """The error of a failed check: node and operator, what is wrong, each operand on a line."""
-    rows = {role: (t.dtype, t.dims) for role, t in operands.items()}
-    return DimError(describe(f"{label}: {what}", rows))
 
 
 def broadcast(*operands: Mapping[str, int]) -> dict[str, int]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from vtensor.errors import DimError, GraphError
 from vtensor.language.dtype import from_numpy
+from vtensor.language.node import Node
 from vtensor.language.operators import Context, info_of, label_of, run_compute
 from vtensor.language.sizes import OpenSize, closed, open_names
 from vtensor.language.tensor import Option, VTensor
@@ -19,23 +20,14 @@ if TYPE_CHECKING:
     import networkx as nx
     import numpy as np
 
+__all__ = ["ArrayLike", "Graph", "Node", "same_bytes"]
+
 
 class ArrayLike(Protocol):
     """What a constant is given as: anything that NumPy can look at."""
 
     def __array__(self, dtype: Any = None, /) -> np.ndarray[Any, Any]:
         """The array."""
-
-
-@dataclass(frozen=True, eq=False)
-class Node:
-    """An operator applied to values, which go by name; ``op_name`` is what plans call it."""
-
-    name: str
-    op: object
-    op_name: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
 
 
 @dataclass(eq=False, repr=False)

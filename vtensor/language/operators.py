@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections import UserDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, cast, dataclass_transform
@@ -146,11 +147,11 @@ class OperatorInfo:
         return (*head, *(f"{last}{i}" for i in range(count - len(head))))
 
 
-class OperatorTable(dict[str, OperatorInfo]):
+class OperatorTable(UserDict[str, OperatorInfo]):
     """Operators by name, and by the ONNX operators that they are read from."""
 
     def __init__(self, *infos: OperatorInfo) -> None:
-        super().__init__((info.name, info) for info in infos)
+        super().__init__({info.name: info for info in infos})
         self._index: tuple[list[OperatorInfo], dict[str, list[Spelling]]] = ([], {})
 
     def spellings(self, op_type: str, opset: int) -> list[Spelling]:
@@ -177,7 +178,8 @@ class OperatorTable(dict[str, OperatorInfo]):
         raise GraphError(f"no operator is registered with the trait Structural({kind!r})")
 
 
-#: Every operator by name; filled by ``@operator``.
+#: The operators by name of the registry that is installed, whose dict is its ``data``; until one is
+#: there, those that ``@operator`` has registered.
 OPERATORS = OperatorTable()
 
 

@@ -23,8 +23,8 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from vtensor.errors import GraphError, VTensorError
 from vtensor.language.operators import OPERATORS
@@ -33,7 +33,8 @@ from vtensor.language.sizes import OpenSize
 if TYPE_CHECKING:
     import numpy as np
 
-    from vtensor.language.graph import Graph, Node
+    from vtensor.language.node import Node
+    from vtensor.language.tensor import VTensor
 
 _NAME = r'(?:"(?:[^"\\]|\\.)*"|[^\s,"()]+)'
 _NAMES = rf"{_NAME}(?:, {_NAME})*"
@@ -62,7 +63,54 @@ _RESERVED = {"graph", "input", "constant", "output", "as", ":", "=", "@"}
 _PIECE = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[()]|[^'"()]+""")
 
 
-def graph_lines(graph: Graph) -> Iterator[str]:
+class Written(Protocol):
+    """A graph, as its text knows it; see ``Graph``."""
+
+    name: str
+
+    @property
+    def inputs(self) -> Sequence[str]:
+        """Names."""
+
+    @property
+    def constants(self) -> Mapping[str, np.ndarray[Any, Any]]:
+        """Arrays by name."""
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """By name."""
+
+    @property
+    def values(self) -> Mapping[str, VTensor]:
+        """By name."""
+
+    @property
+    def outputs(self) -> Mapping[str, str]:
+        """Values by the names that they are delivered under."""
+
+
+class Writable(Written, Protocol):
+    """A graph that a text is read into."""
+
+    def input(self, name: str, dims: Mapping[str, int | None], dtype: str = "f32") -> VTensor:
+        """Add an input."""
+
+    def constant(
+        self, array: np.ndarray[Any, Any], dims: str | Sequence[str], name: str = ""
+    ) -> VTensor:
+        """Add a constant."""
+
+    def add(self, op: object, *inputs: VTensor, name: str = "", outputs: Sequence[str] = ()) -> Any:
+        """Add a node."""
+
+    def output(self, value: VTensor, name: str = "") -> None:
+        """Deliver a value."""
+
+
+G = TypeVar("G", bound=Writable)
+
+
+def graph_lines(graph: Written) -> Iterator[str]:
     """The lines of a graph's text."""
     yield f"graph {quoted(graph.name)}"
     for name in graph.inputs:
@@ -85,7 +133,7 @@ def quoted(name: str) -> str:
     return name if plain else json.dumps(name)
 
 
-def _node_line(graph: Graph, node: Node) -> str:
+def _node_line(graph: Written, node: Node) -> str:
     left, right = (", ".join(map(quoted, row)) for row in (node.outputs, node.inputs))
     call = f"{node.op_name}({_parameters(node.op)})" + f" {right}" * bool(right)
     types = ", ".join(graph.values[name].summary() for name in node.outputs)
@@ -121,7 +169,7 @@ def _number(array: np.ndarray[Any, Any]) -> str:
     return f" = {array.item()!r}"
 
 
-def parse_graph(text: str, constants: Mapping[str, np.ndarray[Any, Any]], graph: Graph) -> Graph:
+def parse_graph(text: str, constants: Mapping[str, np.ndarray[Any, Any]], graph: G) -> G:
     """Fill an empty graph; see ``Graph.parse``."""
     head, *lines = text.rstrip("\n").split("\n")
     if not (match := re.fullmatch(rf"graph ({_NAME}|)", head)):
@@ -135,7 +183,7 @@ def parse_graph(text: str, constants: Mapping[str, np.ndarray[Any, Any]], graph:
     return graph
 
 
-def _take(graph: Graph, line: str, constants: Mapping[str, np.ndarray[Any, Any]]) -> None:
+def _take(graph: Writable, line: str, constants: Mapping[str, np.ndarray[Any, Any]]) -> None:
     """Add what one line says."""
     if match := _INPUT.fullmatch(line):
         dtype, dims = _type(match["type"])
@@ -152,7 +200,7 @@ def _take(graph: Graph, line: str, constants: Mapping[str, np.ndarray[Any, Any]]
         raise GraphError("this is no input, constant, output or node")
 
 
-def _take_node(graph: Graph, line: str, head: re.Match[str]) -> None:
+def _take_node(graph: Writable, line: str, head: re.Match[str]) -> None:
     end = _closing(line, head.end())
     tail = _TAIL.fullmatch(line, end)
     if tail is None:
@@ -255,7 +303,7 @@ def _type(text: str) -> tuple[str, dict[str, int]]:
     return dtype, {dim: _evaluate(size) for dim, size in rows}
 
 
-def _value(graph: Graph, name: str) -> Any:
+def _value(graph: Written, name: str) -> Any:
     if name not in graph.values:
         raise GraphError(f"value {name!r} is used before a line makes it")
     return graph.values[name]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
-from libdesc.registry import registry
+from libdesc.registry import Registry, registry
 from ptensor.layout import Layout
 from vtensor.errors import DimError, InputError
 from vtensor.frontends.arrays import from_array
@@ -19,13 +20,52 @@ from vtensor.language.tensor import VTensor
 from vtensor.runtime.feeds import Array, as_array, dense_part
 from vtensor.runtime.session import Session
 
-#: Sessions of calls that are kept, the last used ones.
-SESSIONS_KEPT = 32
+Names = str | Sequence[str]
 
-_sessions: OrderedDict[Hashable, Session] = OrderedDict()
+
+class Calls:
+    """The sessions of calls, of which the last used ones are kept for calls like them.
+
+    Args:
+        most: how many.
+    """
+
+    def __init__(self, most: int = 32) -> None:
+        self.most = most
+        self._sessions: OrderedDict[Hashable, Session] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def session(self, key: Hashable, make: Callable[[], Session]) -> Session:
+        """The session that is kept under a key, else a new one."""
+        with _lock:
+            if key in self._sessions:
+                self._sessions.move_to_end(key)
+                return self._sessions[key]
+        session = make()
+        with _lock:
+            self._sessions[key] = session
+            while len(self._sessions) > self.most:
+                self._sessions.popitem(last=False)
+        return session
+
+    def clear(self) -> None:
+        """Let go of all sessions, with their plans and memory."""
+        with _lock:
+            self._sessions.clear()
+
+
+#: The calls of each registry, which go with it: ``call`` is a function, so that between two calls
+#: nothing else lives that could keep them.
+_calls: WeakKeyDictionary[Registry, Calls] = WeakKeyDictionary()
 _lock = process_lock()
 
-Names = str | Sequence[str]
+
+def calls() -> Calls:
+    """What is kept of calls: ``calls().clear()`` gives its memory back."""
+    with _lock:
+        return _calls.setdefault(registry(), Calls())
 
 
 def call(
@@ -170,22 +210,18 @@ def _session(
     as_tensors: bool,
 ) -> Session:
     """A session of one node; kept by operator, dims, element types and what is to come out."""
+
+    def make() -> Session:
+        return _make(op, tensors, libraries, pin, threads, as_tensors)
+
     shapes = tuple((role, one.dtype, tuple(one.dims.items())) for role, one in tensors.items())
     try:
         among = None if libraries is None else tuple(libraries)
         key = (exact(op), threads, registry().version, among, pin, shapes, as_tensors)
-        with _lock:
-            if key in _sessions:
-                _sessions.move_to_end(key)
-                return _sessions[key]
+        hash(key)
     except TypeError:  # a parameter that cannot be hashed, or wrong libraries
-        return _make(op, tensors, libraries, pin, threads, as_tensors)
-    session = _make(op, tensors, libraries, pin, threads, as_tensors)
-    with _lock:
-        _sessions[key] = session
-        if len(_sessions) > SESSIONS_KEPT:
-            _sessions.popitem(last=False)
-    return session
+        return make()
+    return calls().session(key, make)
 
 
 def _make(

@@ -78,7 +78,7 @@ def as_array(what: str, given: object, *, written: bool = False) -> Array:
         written: it is to be written to, so never copied; ``__array__`` may copy and not say so.
 
     Raises:
-        InputError: it offers no array, copies what is to be written, or has a mask.
+        InputError: it is no array, copies what is to be written, or has a mask.
     """
     if isinstance(given, np.ndarray):
         if type(given) is not np.ndarray and isinstance(given, np.ma.MaskedArray):

@@ -16,8 +16,8 @@ from vtensor.runtime.record import RecordedStep
 
 
 @dataclass(eq=False)
-class Tenancy:
-    """Storages that have one piece of memory, one after the other.
+class Lifetime:
+    """How long a piece of memory is needed, and by which storages, one after the other.
 
     Attributes:
         storages: whose own memory it is, in order; none for scratch.
@@ -33,7 +33,7 @@ class Tenancy:
 
 
 @dataclass(frozen=True)
-class Tenancies:
+class Lifetimes:
     """All of a plan.
 
     Attributes:
@@ -41,17 +41,17 @@ class Tenancies:
         scratch: by step and slot.
     """
 
-    of: dict[TensorStorage, Tenancy]
-    scratch: dict[tuple[int, int], Tenancy]
+    of: dict[TensorStorage, Lifetime]
+    scratch: dict[tuple[int, int], Lifetime]
 
-    def distinct(self) -> list[Tenancy]:
+    def distinct(self) -> list[Lifetime]:
         """Each once, in the order of their first steps."""
         return list(dict.fromkeys([*self.of.values(), *self.scratch.values()]))
 
 
-def tenancies(
+def lifetimes(
     steps: Sequence[RecordedStep], lent: Collection[TensorStorage], kept: Collection[TensorStorage]
-) -> Tenancies:
+) -> Lifetimes:
     """Who needs memory when.
 
     Args:
@@ -60,19 +60,21 @@ def tenancies(
         kept: owners whose memory is needed after the last step: outputs.
     """
     last = _last_steps(steps)
-    found = Tenancies({}, {})
+    found = Lifetimes({}, {})
     for index, step in enumerate(steps):
         for slot, storage in enumerate(step.slots):
             if isinstance(storage, int):
-                found.scratch[index, slot] = Tenancy([], Piece(storage, index, index))
+                found.scratch[index, slot] = Lifetime([], Piece(storage, index, index))
                 continue
             root = storage.root
             if root in lent:
                 continue
             if root not in found.of:
                 donor = next(_donors(step, storage, index, last, found, kept), None)
-                tenancy = found.of[root] = donor or Tenancy(piece=Piece(root.nbytes, index, index))
-                tenancy.storages.append(root)
+                lifetime = found.of[root] = donor or Lifetime(
+                    piece=Piece(root.nbytes, index, index)
+                )
+                lifetime.storages.append(root)
             found.of[root].until(index)
     return found
 
@@ -92,10 +94,10 @@ def _donors(
     target: TensorStorage,
     index: int,
     last: dict[TensorStorage, int],
-    found: Tenancies,
+    found: Lifetimes,
     kept: Collection[TensorStorage],
-) -> Iterator[Tenancy]:
-    """Tenancies that a step's output may take over: of an operand that lies as the output does, in
+) -> Iterator[Lifetime]:
+    """Lifetimes that a step's output may take over: of an operand that lies as the output does, in
     memory of our own that nobody reads after this step, nor in another order in it.
     """
     if target not in step.replaces:

@@ -1,4 +1,4 @@
-"""How fast the machine is: measured, with the steps that a library offers for it."""
+"""How fast the machine is: measured, with the steps that a library has for it."""
 
 from __future__ import annotations
 

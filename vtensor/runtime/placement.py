@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ptensor.buffer import Buffer, TensorStorage
-from vtensor.runtime.lifetimes import tenancies
+from vtensor.runtime.lifetimes import lifetimes
 from vtensor.runtime.offsets import live_bytes, offsets
 from vtensor.runtime.record import RecordedStep
 
@@ -116,7 +116,7 @@ def place(
         for slot in step.slots
         if not isinstance(slot, int) and slot.root.bound
     }
-    found = tenancies(steps, constants | set(inputs), set(outputs))
+    found = lifetimes(steps, constants | set(inputs), set(outputs))
     hosts = {
         storage: output
         for output in outputs
@@ -125,8 +125,8 @@ def place(
         if storage is not output
     }
     away = {found.of[output] for output in outputs if output in found.of}
-    ours = [tenancy for tenancy in found.distinct() if tenancy not in away]
-    begins, nbytes = offsets([tenancy.piece for tenancy in ours])
+    ours = [lifetime for lifetime in found.distinct() if lifetime not in away]
+    begins, nbytes = offsets([lifetime.piece for lifetime in ours])
     begin = dict(zip(ours, begins, strict=True))
     return Placement(
         steps,
@@ -135,5 +135,5 @@ def place(
         {storage: begin[t] for storage, t in found.of.items() if t not in away},
         {key: begin[t] for key, t in found.scratch.items()},
         nbytes,
-        live_bytes([tenancy.piece for tenancy in ours]),
+        live_bytes([lifetime.piece for lifetime in ours]),
     )

@@ -143,7 +143,7 @@ class Plan:
         self.resolved = resolved or graph
         self.recorded: tuple[RecordedStep, ...] = tuple(recorder.evaluation.steps)
         recorder.evaluation.steps.clear()  # steps refer to their evaluation: no circle of the two
-        self.shelf = recorder.shelf
+        self.packed = recorder.packed
         inputs = [recorder.storages[name] for name in graph.inputs]
         roots = {alias: recorder.storages[name].root for alias, name in graph.outputs.items()}
         #: Owners of the outputs' memory, where it is not an input's or a constant's.
@@ -156,7 +156,7 @@ class Plan:
             for alias, name in graph.outputs.items()
         }
         self.placement = place(self.recorded, inputs, self.own)
-        workspace.grow(self.placement.nbytes, self.shelf.nbytes + sum(self.own_sizes))
+        workspace.grow(self.placement.nbytes, self.packed.nbytes + sum(self.own_sizes))
         self._held = [storage.buffer.memory for storage in self.placement.constants()]
         self._workspace = workspace
         self._program = self.placement.program(workspace.arena)

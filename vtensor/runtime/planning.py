@@ -24,6 +24,7 @@ from vtensor.errors import InputError, VTensorError
 from vtensor.language.graph import Graph
 from vtensor.runtime.budget import check_plan
 from vtensor.runtime.executor import Executor
+from vtensor.runtime.library_options import preferences_of
 from vtensor.runtime.measure import fastest
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.tuning import Tuner
@@ -83,7 +84,7 @@ class Options:
             )
         if not (progress is None or callable(progress)):
             raise InputError(f"progress={progress!r} must take a node's name, or be None")
-        preferences = Preferences.of(libraries, pin, barred=() if reference else (REFERENCE,))
+        preferences = preferences_of(libraries, pin, barred=() if reference else (REFERENCE,))
         settings = Settings(objective)
         if tune:
             settings = Settings("time", clock=Tuner(executor, preferences, progress))

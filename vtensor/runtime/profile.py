@@ -212,7 +212,14 @@ class Profile:
 
     def to_trace(self) -> dict[str, Any]:
         """As a trace that Perfetto (ui.perfetto.dev) and Chrome show: all runs, all calls."""
-        return trace_of(self)
+        about = {
+            one.step.node.name: (
+                one.step.op,
+                {"layouts": one.layouts, "operations": one.operations, "bytes": one.bytes},
+            )
+            for one in self.steps
+        }
+        return trace_of(self.name, self.threads, self.runs, self.times, self.calls, about)
 
 
 def check_runs(runs: object) -> int:

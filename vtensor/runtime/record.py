@@ -25,7 +25,7 @@ from vtensor.errors import (
 )
 from vtensor.language.operators import info_of, run_compute
 from vtensor.language.tensor import Option, VTensor
-from vtensor.runtime.weights import Shelf, Weights
+from vtensor.runtime.weights import PackedWeights, Weights
 
 if TYPE_CHECKING:
     import numpy as np
@@ -212,7 +212,7 @@ class Recorder:
         for name in graph.inputs:
             value = graph.values[name]
             self.storages[name] = TensorStorage(value.dtype, value.dims, value.layout)
-        self.shelf: Shelf = weights.shelf(graph, constants)
+        self.packed: PackedWeights = weights.of_plan(graph, constants)
         #: How often a value is still to be read; outputs once more than that.
         self._readers = Counter(name for node in graph.nodes for name in node.inputs)
         self._readers.update(graph.outputs.values())
@@ -239,7 +239,7 @@ class Recorder:
     def _storage(self, value: Value) -> TensorStorage:
         """A value's storage; that of a constant is made when it is first asked for."""
         if value.name not in self.storages:
-            self.storages[value.name] = self.shelf.find(value) or TensorStorage.of_array(
+            self.storages[value.name] = self.packed.find(value) or TensorStorage.of_array(
                 self.constants[value.name],
                 VTensor(value.dtype, value.dims),
                 value.layout,
@@ -298,7 +298,7 @@ class Recorder:
         y = VTensor(target.dtype, target.dims, Option(name=target.name))
         storage = TensorStorage(target.dtype, target.dims, target.layout)
         if source.constant:
-            storage.bind(self.shelf.room(target))
+            storage.bind(self.packed.room(target))
         y.storage = storage
         change = LayoutChange(source.layout, target.layout)
         before = len(self.evaluation.steps)
@@ -308,11 +308,11 @@ class Recorder:
         self.storages[node.output] = storage
 
     def _ahead(self, node: TransformNode) -> None:
-        if (packed := self.shelf.find(self.graph.values[node.output])) is not None:
+        if (packed := self.packed.find(self.graph.values[node.output])) is not None:
             self.storages[node.output] = packed  # for another plan
             return
         evaluation = NormalEvaluation()
         with installed(evaluation):
             self._transform(node, evaluation)
         self.storages[node.output].constant = True
-        self.shelf.keep(self.graph.values[node.output], self.storages[node.output])
+        self.packed.keep(self.graph.values[node.output], self.storages[node.output])

@@ -179,7 +179,9 @@ class Session:
         Raises:
             InputError: there is no plan yet.
         """
-        return Memory.of(self.plan, self._runner.workspace)
+        plan, workspace = self.plan, self._runner.workspace
+        place = plan.placement
+        return Memory.of(workspace, place.nbytes, place.live, sum(plan.own_sizes))
 
     def run(
         self,

@@ -33,12 +33,12 @@ class Packed:
     Attributes:
         storage: its memory.
         source: what it was made from; while this lives, no other array has its address.
-        shelf: the memory that it lies in, beside others.
+        memory: what it lies in, beside others.
     """
 
     storage: TensorStorage
     source: Array
-    shelf: Array
+    memory: Array
 
 
 class Weights:
@@ -49,16 +49,16 @@ class Weights:
 
     @property
     def nbytes(self) -> int:
-        """The size of all shelves that a plan has something on."""
+        """The size of all memory in which a plan has something."""
         have = [packed for one in self._packed.valuerefs() if (packed := one()) is not None]
-        return sum({id(one.shelf): one.shelf.nbytes for one in have}.values())
+        return sum({id(one.memory): one.memory.nbytes for one in have}.values())
 
-    def shelf(self, graph: LoweredGraph, constants: Mapping[str, Array]) -> Shelf:
+    def of_plan(self, graph: LoweredGraph, constants: Mapping[str, Array]) -> PackedWeights:
         """Room for the constants of a plan that no other plan has packed."""
-        return Shelf(graph, constants, self._packed)
+        return PackedWeights(graph, constants, self._packed)
 
 
-class Shelf:
+class PackedWeights:
     """The packed constants of one plan.
 
     Args:
@@ -90,7 +90,7 @@ class Shelf:
         self._memory = _replay.Arena(self.nbytes).memory()
 
     def _read(self, graph: LoweredGraph) -> Iterator[Value]:
-        """The constants that go on a shelf, as operators read them."""
+        """The constants that are packed side by side, as operators read them."""
         for node in graph.nodes:
             if isinstance(node, OpNode):
                 for value in (graph.values[name] for name in node.inputs):
@@ -112,7 +112,7 @@ class Shelf:
         return place, tuple(value.dims), change, value.layout
 
     def find(self, value: Value) -> TensorStorage | None:
-        """A constant that lies on a shelf; None where it is still to be packed, or not to be."""
+        """A constant that is packed; None where it is still to be packed, or not to be."""
         if value.name in self._have:
             return self._have[value.name].storage
         if value.name in self._sources or value.name not in self._offsets:
@@ -124,14 +124,14 @@ class Shelf:
         return storage
 
     def room(self, value: Value) -> Buffer:
-        """Where a constant is to be packed: on the shelf if an operator reads it."""
+        """Where a constant is to be packed: beside the others if an operator reads it."""
         begin = self._offsets.get(value.name)
         if begin is None:
             return Buffer.allocate(value.nbytes)
         return Buffer(self._memory[begin : begin + value.nbytes])
 
     def keep(self, value: Value, storage: TensorStorage) -> None:
-        """Offer what lies on this shelf to other plans."""
+        """Let other plans have what is packed here."""
         if value.name in self._offsets:
             packed = Packed(storage, self._source(value.name)[0], self._memory)
             self._have[value.name] = self._packed[self._key(value)] = packed

@@ -12,7 +12,6 @@ from vtensor.runtime.weights import Weights
 
 if TYPE_CHECKING:
     from vtensor.runtime._replay import Arena
-    from vtensor.runtime.plan import Plan
 
 
 def _arena() -> Arena:
@@ -76,12 +75,9 @@ class Memory:
     outputs: int
 
     @classmethod
-    def of(cls, plan: Plan, workspace: Workspace) -> Memory:
+    def of(cls, workspace: Workspace, planned: int, live: int, outputs: int) -> Memory:
         """What is taken for a plan."""
-        place = plan.placement
-        weights = workspace.weights.nbytes
-        outputs = sum(plan.own_sizes)
-        return cls(workspace.arena.nbytes, place.nbytes, place.live, weights, outputs)
+        return cls(workspace.arena.nbytes, planned, live, workspace.weights.nbytes, outputs)
 
     @property
     def peak(self) -> int:

@@ -1,6 +1,7 @@
 """What each of the extension modules is: the same kernels, compiled once an instruction set.
 
-A test compares this with what the modules say of themselves.
+No module of this name is there: it is for types. A test compares it with what the modules say of
+themselves.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ Box = tuple[int, Sizes, int, Sizes, int, Sizes, int]
 #: Images, channels, then per spatial dim: src, dst, kernel, strides, dilations, pads at the begin.
 Window = tuple[int, int, Sizes, Sizes, Sizes, Sizes, Sizes, Sizes]
 
-
 class Kernel(Protocol):
     """A kernel as a step."""
 
@@ -30,7 +30,6 @@ class Kernel(Protocol):
 
     def __vtensor_step__(self) -> object:
         """A capsule with a step of native/include/vtensor/step.h."""
-
 
 class Kernels(Protocol):
     """Kernels on Eigen, compiled for one instruction set."""

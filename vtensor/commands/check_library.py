@@ -6,17 +6,25 @@ description names. What only running them would tell is said to be unknown.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from libdesc.library import RegisteredLibrary, check_layout_names
-from libdesc.load import description_file
-from libdesc.registry import import_own_operators, known_invokers, known_names, trial
+from libdesc.invokers import InvokerInfo
+from libdesc.library import RegisteredLibrary, build_library, check_layout_names
+from libdesc.load import description_file, listed_descriptions, own_descriptions
+from libdesc.registry import import_own_operators, installed, registry
 from libdesc.schema import ARGUMENTS, Description
-from libdesc.source import Defined, InvokerLine, find_function, invoker_lines, module_file
 from libdesc.unused import why_unused
-from vtensor.errors import VTensorError, did_you_mean
+from vtensor.commands.module_text import (
+    Defined,
+    InvokerLine,
+    find_function,
+    invoker_lines,
+    module_file,
+)
+from vtensor.errors import DescriptionError, VTensorError, did_you_mean
 from vtensor.language.dtype import ITEMSIZE
 from vtensor.language.operators import OPERATORS
 
@@ -54,7 +62,7 @@ def validate(source: str | Path, run: bool = False) -> Checked:
     description = Description.read(description_file(Path(source)))
     checked = Checked(description)
     check_layout_names(description)
-    taken = known_names().get(description.name)
+    taken = _known_names().get(description.name)
     if taken is not None and taken.resolve() != description.file.resolve():
         checked.problems.append(f"name {description.name!r} is taken by {taken}")
     import_own_operators()
@@ -64,6 +72,20 @@ def validate(source: str | Path, run: bool = False) -> Checked:
     if run and not checked.problems:
         _try(checked)
     return checked
+
+
+def _known_names() -> dict[str, Path]:
+    """The descriptions of libraries by name, as far as can be told without running others' code.
+
+    Those that are registered; else VTensor's own, and those in ``VTENSOR_LIBRARIES``.
+    """
+    libraries = registry(fill=False).libraries
+    found = {name: library.description.file for name, library in libraries.items()}
+    for path in [*own_descriptions(), *listed_descriptions()]:
+        with suppress(DescriptionError):  # a broken one takes no name
+            read = Description.read(description_file(path))
+            found.setdefault(read.name, read.file)
+    return found
 
 
 #: What reading a module may raise.
@@ -128,7 +150,7 @@ def _read_invokers(checked: Checked) -> None:
     named = {line.library for line in lines if line.library}
     certain = len(lines) > 0 and all(line.library for line in lines)
     pairs = {(line.library, line.device) for line in lines if line.library and line.device}
-    pairs |= {(info.library, info.device) for info in known_invokers()}
+    pairs |= {(info.library, info.device) for info in registry(fill=False).invokers.values()}
     _weigh(checked, pairs, named if certain else set(), certain or not description.invokers)
 
 
@@ -174,11 +196,23 @@ def _try(checked: Checked) -> None:
     description = checked.description
     checked.not_run.clear()
     try:
-        library, invokers = trial(description)
+        library, invokers = _trial(description)
     except VTensorError as error:
         checked.problems.append(str(error).removeprefix(f"{description.file}: "))
         return
     checked.library, checked.invokers = library, len(invokers)
     checked.unused.clear()
-    pairs = {(info.library, info.device) for info in (*invokers, *known_invokers())}
+    known = registry(fill=False).invokers.values()
+    pairs = {(info.library, info.device) for info in (*invokers, *known)}
     _weigh(checked, pairs, {info.library for info in invokers}, True)
+
+
+def _trial(description: Description) -> tuple[RegisteredLibrary, list[InvokerInfo]]:
+    """The library, probed, and the invokers that come with it; nothing of them stays.
+
+    Raises:
+        DescriptionError: the description is wrong or a handler does not import.
+        LibraryError: an invoker is registered already, or its module does not import.
+    """
+    with installed(registry().copy()) as tried:
+        return build_library(description, "not registered"), tried.import_invokers(description)

@@ -1,0 +1,78 @@
+"""What a session is told of libraries, checked as far as can be without its graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from libdesc.preferences import Preferences, check_invoker, listed
+from libdesc.registry import registry
+from vtensor.errors import InputError
+from vtensor.language.operators import OPERATORS
+
+
+def preferences_of(
+    libraries: Sequence[str] | None = None,
+    pin: Mapping[str, str] | None = None,
+    barred: tuple[str, ...] = (),
+) -> Preferences:
+    """What a session was given, checked as far as can be without its graph.
+
+    Args:
+        libraries: names in the order of trial; one text is one name.
+        pin: a library by operator or node. A key that is an operator's name is the operator,
+            also where a node has that name.
+        barred: libraries that are not used.
+
+    Raises:
+        InputError: a library is not registered or cannot be used here, or has no invoker of
+            the operator that is pinned to it; lists those that there are.
+
+    >>> preferences_of(["numpy"], {"Relu": "numpy", "conv1": "numpy"}).nodes
+    {'conv1': 'numpy'}
+    """
+    order, pins = _order(libraries, barred), _pins(pin, barred)
+    operators = {key: library for key, library in pins.items() if key in OPERATORS}
+    for op, library in operators.items():
+        check_invoker(op, op, library)
+    nodes = {key: library for key, library in pins.items() if key not in OPERATORS}
+    return Preferences(order, barred, operators, nodes)
+
+
+def _order(libraries: Sequence[str] | None, barred: tuple[str, ...]) -> tuple[str, ...] | None:
+    if libraries is None:
+        return None
+    known = f"registered are {listed(registry().libraries)}"
+    if not isinstance(libraries, Sequence):
+        raise InputError(f"libraries={libraries!r} is no list of names; {known}")
+    names = (libraries,) if isinstance(libraries, str) else tuple(libraries)
+    if not names:
+        raise InputError(f"libraries= (--libraries on the command line) is empty; {known}")
+    for name in names:
+        _check_library("libraries:", name)
+        if name in barred:
+            raise InputError(f"libraries: {name} is barred from this session")
+    return names
+
+
+def _pins(pin: Mapping[str, str] | None, barred: tuple[str, ...]) -> dict[str, str]:
+    if not (pin is None or isinstance(pin, Mapping)):
+        raise InputError(f"pin={pin!r} is no {{operator or node: library}}")
+    for key, library in (pin or {}).items():
+        if not isinstance(key, str):
+            raise InputError(f"pin {key!r}: no name of an operator or a node")
+        _check_library(f"pin {key!r}:", library)
+        if library in barred:
+            raise InputError(f"pin {key!r}: {library} is barred from this session")
+    return dict(pin or {})
+
+
+def _check_library(what: str, name: object) -> None:
+    """See that a library is registered, and can be used here."""
+    known = registry().libraries
+    if not isinstance(name, str) or name not in known:
+        raise InputError(f"{what} {name} is not registered; registered are {listed(known)}")
+    if known[name].absent:
+        able = listed(one for one, library in known.items() if not library.absent)
+        raise InputError(
+            f"{what} {name} cannot be used here ({known[name].absent}); these can: {able}"
+        )
