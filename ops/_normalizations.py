@@ -59,7 +59,7 @@ def within(x: VTensor, axes: tuple[str, ...], scale: VTensor | None = None) -> N
             raise DimError(f"scale must have dims of x, and in their sizes; {dim}={size} is not")
 
 
-def positions(x: VTensor, axes: Sequence[str]) -> tuple[int, ...]:
+def positions(x: VTensor | PTensor, axes: Sequence[str]) -> tuple[int, ...]:
     """Where dims stand in declared order."""
     return tuple(list(x.dims).index(dim) for dim in axes)
 

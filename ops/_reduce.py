@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from ops._names import axes_of
-from vtensor.errors import DimError
-from vtensor.operators import Context, Naming, NodeReader, param
+from vtensor.operators import Naming, NodeReader
 from vtensor.tensor import VTensor
 
-#: The opset from which on most reductions take their axes as an input.
-AXES_ARE_AN_INPUT = 18
 
-
-def reduction_names(since: int = AXES_ARE_AN_INPUT) -> Callable[[Naming], None]:
+def reduction_names(since: int) -> Callable[[Naming], None]:
     """Names of a reduction whose axes are an input from opset ``since`` on."""
 
     def names(node: Naming) -> None:
@@ -32,41 +27,18 @@ def reduction_names(since: int = AXES_ARE_AN_INPUT) -> Callable[[Naming], None]:
     return names
 
 
-def reduced_dims(node: NodeReader, x: VTensor, since: int = AXES_ARE_AN_INPUT) -> tuple[str, ...]:
+def reduced_dims(node: NodeReader, x: VTensor, since: int) -> tuple[str, ...]:
     """The dims that a node reduces: those it names, else all, or none where it says so."""
     axes = node.attribute("axes")
     if node.opset >= since and node.has(1):
         axes = [int(axis) for axis in node.constant(1)]
-    if not axes and node.attribute("noop_with_empty_axes", 0):
-        axes = []
-    elif not axes:
-        axes = list(range(len(x.dims)))
+    if not axes:
+        axes = [] if node.attribute("noop_with_empty_axes", 0) else list(range(len(x.dims)))
     return axes_of(node, x, axes)
 
 
 def without(x: VTensor, axes: Iterable[str], keepdims: bool) -> dict[str, int]:
-    """The sizes of x once some dims are gone, or of size 1.
-
-    Raises:
-        DimError: x lacks one of them, or it is named twice.
-    """
-    gone = tuple(axes)
-    if len(set(gone)) < len(gone) or not x.dims.keys() >= set(gone):
-        raise DimError(f"axes {' '.join(gone)} must be dims of x, each once")
-    if keepdims:
-        return {dim: 1 if dim in gone else size for dim, size in x.dims.items()}
-    return {dim: size for dim, size in x.dims.items() if dim not in gone}
-
-
-@dataclass(frozen=True)
-class Reduction:
-    """The parameters and the result of every reduction."""
-
-    axes: tuple[str, ...] = param()
-    keepdims: bool = param(default=True)
-
-    def compute(self, ctx: Context, x: VTensor) -> VTensor:
-        """x without those dims."""
-        y = VTensor(x.dtype, without(x, self.axes, self.keepdims), ctx.output(0))
-        ctx.dispatch(self, [x], [y])
-        return y
+    """The sizes of x once some dims are gone, or of size 1."""
+    gone = set(axes)
+    kept = {dim: 1 if dim in gone else size for dim, size in x.dims.items()}
+    return {dim: size for dim, size in kept.items() if keepdims or dim not in gone}

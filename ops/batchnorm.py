@@ -13,8 +13,8 @@ from ops._elementwise import Array
 from ops._windows import image_names
 from ops.add import Add
 from ops.binary import Sub
-from ops.mean import Mean
 from ops.mul import Mul
+from ops.reduce import Mean
 from ops.times import Times
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.operators import (
