@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,19 @@ def behind(dims: Sequence[str], last: Sequence[str]) -> list[str]:
 def positions(x: VTensor | PTensor, axes: Sequence[str]) -> tuple[int, ...]:
     """Where dims stand in declared order."""
     return tuple(list(x.dims).index(dim) for dim in axes)
+
+
+def without(x: VTensor, axes: Iterable[str], keepdims: bool) -> dict[str, int]:
+    """The sizes of x once some dims are gone, or of size 1."""
+    gone = set(axes)
+    kept = {dim: 1 if dim in gone else size for dim, size in x.dims.items()}
+    return {dim: size for dim, size in kept.items() if keepdims or dim not in gone}
+
+
+def dims_from(node: NodeReader, x: VTensor, default: int) -> tuple[str, ...]:
+    """The dims of x from the one on that ``axis`` numbers."""
+    [first] = positions(x, [node.axis(int(node.attribute("axis", default)), x)])
+    return tuple(x.dims)[first:]
 
 
 def channels(node: NodeReader) -> VTensor:

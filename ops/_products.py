@@ -36,10 +36,9 @@ def read_factors(node: NodeReader, second: int = 1) -> tuple[VTensor, VTensor, s
     if not left or not right:
         raise node.refuse("an operand without dims")
     over = fresh(list(node.input(0).dims)[-1], out)
-    columns = out[len(out) - (right > 1) :]
-    rest = out[: len(out) - len(columns)]
-    rows = rest[len(rest) - (left > 1) :]
-    batch = rest[: len(rest) - len(rows)]
-    a = node.input(0, " ".join([*batch[len(batch) - max(left - 2, 0) :], *rows, over]))
-    b = node.input(second, " ".join([*batch[len(batch) - max(right - 2, 0) :], over, *columns]))
+    end = len(out) - (right > 1)
+    stack = end - (left > 1)
+    rows, columns = out[stack:end], out[end:]
+    a = node.input(0, " ".join([*out[stack - max(left - 2, 0) : stack], *rows, over]))
+    b = node.input(second, " ".join([*out[stack - max(right - 2, 0) : stack], over, *columns]))
     return a, b, over

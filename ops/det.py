@@ -7,7 +7,7 @@ import numpy as np
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, wide
 from ops._names import same_names
-from ops._reduce import without
+from ops._normalizations import without
 from ptensor import Layout, PTensor
 from vtensor.operators import Context, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor

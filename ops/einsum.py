@@ -67,12 +67,10 @@ def _read(node: NodeReader) -> VTensor:
     operands = []
     for index, labels in enumerate(inputs):
         row: list[str] = []
-        for label in labels:
-            name = names[label]
-            if name in row:
-                name = fresh(name, (*names.values(), *again))
-                again[name] = names[label]
-            row.append(name)
+        for name in (names[label] for label in labels):
+            row.append(fresh(name, (*names.values(), *again)) if name in row else name)
+            if row[-1] != name:
+                again[row[-1]] = name
         operands.append(node.input(index, " ".join(row)))
     return node.add(Einsum(node.output_names(), tuple(again.items())), *operands)
 

@@ -89,10 +89,9 @@ def _write_matrices(node: NodeWriter, over: str, row: str, column: str) -> None:
     bias = node.follower(named("BiasAdd"), lambda _: True)
     operands = [node.operand(a), node.operand(b)]
     operands += [] if bias is None else [node.operand(bias, [row, column])]
-    if any(turned.values()) or bias is not None:
-        node.emit("Gemm", *operands, order=[row, column], **turned)
-    else:
-        node.emit("MatMul", *operands, order=[row, column])
+    gemm = any(turned.values()) or bias is not None
+    op_type, attributes = ("Gemm", turned) if gemm else ("MatMul", {})
+    node.emit(op_type, *operands, order=[row, column], **attributes)
 
 
 @operator(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import prod
 from typing import Any
 
@@ -13,7 +14,7 @@ from libdesc.numpy.arrays import FLOATS, wide
 from libdesc.routine import Routine
 from ops._elementwise import Unary
 from ops._names import axes_of, same_names
-from ops._normalizations import Array, behind, channels, epsilon, positions
+from ops._normalizations import Array, behind, channels, dims_from, epsilon, positions
 from ops._windows import image_names
 from ptensor import Layout, PTensor
 from vtensor.operators import (
@@ -58,15 +59,13 @@ def _parameter(node: NodeReader, index: int, x: VTensor) -> VTensor:
 def _scaled(op_type: str, since: int) -> Spelling:
     """A normalization over the dims from ``axis`` on, with a scale and perhaps a bias."""
 
-    def read(node: NodeReader) -> Any:
+    def read(node: NodeReader) -> list[VTensor]:
         x = node.input(0)
-        [first] = positions(x, [node.axis(int(node.attribute("axis", -1)), x)])
-        op = named(op_type)(tuple(x.dims)[first:], epsilon(node))
-        result: Any = node.add(op, x, _parameter(node, 1, x))
-        if not node.has(2):
-            return result
-        y, *rest = result
-        return [node.add(named("BiasAdd")(), y, _parameter(node, 2, x)), *rest]
+        op = named(op_type)(dims_from(node, x, -1), epsilon(node))
+        outputs: Any = node.add(op, x, _parameter(node, 1, x))
+        y, *rest = outputs if isinstance(outputs, tuple) else (outputs,)
+        biased = node.has(2)
+        return [node.add(named("BiasAdd")(), y, _parameter(node, 2, x)) if biased else y, *rest]
 
     def write(node: NodeWriter, op: Any) -> None:
         x, scale = node.inputs
@@ -84,16 +83,16 @@ def _image_names(node: Naming) -> None:
         node.same("x0", 1, role, 0)
 
 
-def _biased(
-    node: NodeReader, axes: tuple[str, ...], x: VTensor, scale: VTensor, bias: VTensor
-) -> VTensor:
-    outputs: Any = node.add(LayerNormalization(axes, epsilon(node)), x, scale)
+def _over(node: NodeReader, axes: Iterable[str], x: VTensor, *parameters: VTensor) -> VTensor:
+    """x, normalized over some dims, with a scale and a bias."""
+    scale, bias = parameters
+    outputs: Any = node.add(LayerNormalization(tuple(axes), epsilon(node)), x, scale)
     return node.add(named("BiasAdd")(), outputs[0], bias)
 
 
 def _read_instance(node: NodeReader) -> VTensor:
     x = channels(node)
-    return _biased(node, tuple(x.dims)[2:], x, node.input(1, "C"), node.input(2, "C"))
+    return _over(node, list(x.dims)[2:], x, node.input(1, "C"), node.input(2, "C"))
 
 
 def _read_group(node: NodeReader) -> VTensor:
@@ -102,11 +101,11 @@ def _read_group(node: NodeReader) -> VTensor:
     if groups < 1 or x.size("C") % groups:
         raise node.refuse(f"num_groups {groups} of sizes {list(x.dims.values())}")
     parts = {"group": groups, "channel": x.size("C") // groups}
-    (batch, count), _, *inner = x.dims.items()
-    parted = node.reshape(x, {batch: count, **parts, **dict(inner)})
-    scale, bias = (node.reshape(node.input(i), parts) for i in (1, 2))
-    axes = ("channel", *dict(inner))
-    return node.reshape(_biased(node, axes, parted, scale, bias), dict(x.dims))
+    batch, _, *inner = x.dims
+    sizes = {batch: x.size(batch), **parts, **{dim: x.size(dim) for dim in inner}}
+    parameters = (node.reshape(node.input(i), parts) for i in (1, 2))
+    y = _over(node, ("channel", *inner), node.reshape(x, sizes), *parameters)
+    return node.reshape(y, dict(x.dims))
 
 
 def _scale_fits(op: object, x: VTensor, scale: VTensor) -> bool:
@@ -298,15 +297,12 @@ def _one_axis(op: LayerNormalization, x: VTensor, scale: VTensor, *_: VTensor) -
     return (op.axes == tuple(scale.dims) and len(op.axes) == 1) or "scales along one dim, the axis"
 
 
-@invoker(
-    "LayerNormalization",
-    library="onednn",
-    dtypes={"": ["f32", "bf16", "f16"], "scale": ["f32"]},
-    when=_one_axis,
-)
-def onednn_layernormalization(
-    ctx: Context, op: LayerNormalization, x: VTensor, scale: VTensor, *made: VTensor
-) -> Routine:
+_TYPES = {"": ["f32", "bf16", "f16"], "scale": ["f32"]}
+
+
+@invoker("LayerNormalization", library="onednn", dtypes=_TYPES, when=_one_axis)
+def onednn_layernorm(ctx: Context, op: LayerNormalization, *operands: VTensor) -> Routine:
+    x, scale, *made = operands
     return onednn.LayerNormalization(x, scale, made, op.axes[0], op.epsilon)
 
 
@@ -327,10 +323,8 @@ def _like_x(_op: object, x: VTensor, *others: VTensor) -> list[Layout]:
 
 
 @definition("LayerNormalization", dtypes=FLOATS, orders=_like_x)
-def layernormalization(
-    ctx: Context, op: LayerNormalization, x: PTensor, scale: PTensor, *made: PTensor
-) -> None:
-    y, mean, inverse = (t.data() for t in made)
+def layernorm(ctx: Context, op: LayerNormalization, *operands: PTensor) -> None:
+    (x, scale), (y, mean, inverse) = operands[:2], (t.data() for t in operands[2:])
     axes, values = positions(x, op.axes), wide(x.data())
     middle = _average(values, axes)
     centred = values - middle
@@ -340,9 +334,7 @@ def layernormalization(
 
 
 @definition("RMSNormalization", dtypes=FLOATS, orders=_like_x)
-def rmsnormalization(
-    ctx: Context, op: RMSNormalization, x: PTensor, scale: PTensor, y: PTensor
-) -> None:
+def rmsnorm(ctx: Context, op: RMSNormalization, x: PTensor, scale: PTensor, y: PTensor) -> None:
     values = wide(x.data())
     square = _average(values**2, positions(x, op.axes))
     y.data()[...] = values / np.sqrt(square + op.epsilon) * _spread(scale, x)

@@ -86,11 +86,10 @@ R = TypeVar("R", bound=_Recurrent)
 def _positions(batch_first: bool) -> dict[str, str]:
     """How ONNX's positions are called."""
     state = "N dir unit" if batch_first else "dir N unit"
+    x, y = ("N T F", "N T dir unit") if batch_first else ("T N F", "T dir N unit")
     names = {f"x{place}": dims for place, dims in OPTIONAL.values()}
-    names |= dict.fromkeys(("x5", "x6", "y1", "y2"), state)
-    names |= {"x1": "dir gate F", "x2": "dir gate unit"}
-    images = ("N T F", "N T dir unit") if batch_first else ("T N F", "T dir N unit")
-    return names | dict(zip(("x0", "y0"), images, strict=True))
+    names |= {"x0": x, "x1": "dir gate F", "x2": "dir gate unit", "y0": y}
+    return names | dict.fromkeys(("x5", "x6", "y1", "y2"), state)
 
 
 def _names(node: Naming) -> None:

@@ -12,11 +12,11 @@ from libdesc import eigen, invoker, onednn
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import NUMBERS, highest, lowest, wide
 from libdesc.routine import Routine
-from ops._normalizations import positions
-from ops._reduce import reduced_dims, reduction_names, without
+from ops._names import axes_of
+from ops._normalizations import positions, without
 from ops._writing import write_reduction
 from ptensor import PTensor
-from vtensor.operators import Context, Cost, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Cost, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 Array = np.ndarray[Any, Any]
@@ -54,6 +54,34 @@ class Reduction:
         return y
 
 
+def _names(since: int) -> Callable[[Naming], None]:
+    """Names of a reduction whose axes are an input from opset ``since`` on."""
+
+    def names(node: Naming) -> None:
+        rank = node.rank("x0")
+        if node.rank("y0") == rank:
+            kept = list(range(rank))
+        elif node.opset >= since:
+            return  # which dims go is an input's value; reading the node names what is left
+        else:
+            gone = {axis % rank for axis in node.attribute("axes") or range(rank)}
+            kept = [position for position in range(rank) if position not in gone]
+        for place, position in enumerate(kept):
+            node.same("x0", position, "y0", place)
+
+    return names
+
+
+def _reduced(node: NodeReader, x: VTensor, since: int) -> tuple[str, ...]:
+    """The dims that a node reduces: those it names, else all, or none where it says so."""
+    axes = node.attribute("axes")
+    if node.opset >= since and node.has(1):
+        axes = [int(axis) for axis in node.constant(1)]
+    if not axes:
+        axes = [] if node.attribute("noop_with_empty_axes", 0) else list(range(len(x.dims)))
+    return axes_of(node, x, axes)
+
+
 def reduction(
     numpy: Callable[[Array, tuple[int, ...]], Any],
     *,
@@ -83,7 +111,7 @@ def reduction(
 
         def read(node: NodeReader) -> VTensor:
             x, keepdims = node.input(0), bool(node.attribute("keepdims", 1))
-            return node.add(cls(reduced_dims(node, x, since), keepdims), x)
+            return node.add(cls(_reduced(node, x, since), keepdims), x)
 
         @definition(name, dtypes=dtypes)
         def compute(ctx: Context, op: R, x: PTensor, y: PTensor) -> None:
@@ -101,7 +129,7 @@ def reduction(
         source = f"Source: ONNX operator {onnx_name}, opset {opset}.\n    "
         cls.__doc__ = f"{cls.__doc__}\n\n{shared.rstrip()}\n\n    {source}"
         write = write_reduction(onnx_name, since)
-        onnx = Spelling(onnx_name, 1, read, reduction_names(since), write=write)
+        onnx = Spelling(onnx_name, 1, read, _names(since), write=write)
         dims, traits = {"x": "*", "y": "*"}, [Cost(cost)]
         return operator(name, dims=dims, holds=holds, onnx=onnx, traits=traits)(cls)
 

@@ -13,8 +13,9 @@ from libdesc import eigen, invoker, onednn
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, wide
 from libdesc.routine import Routine
+from ops._elementwise import Unary
 from ops._names import same_names
-from ops._normalizations import Array, behind, positions
+from ops._normalizations import Array, behind, dims_from, positions
 from ops._writing import write_along
 from ptensor import Layout, PTensor
 from vtensor.operators import Context, Cost, NodeReader, Spelling, operator, param
@@ -22,16 +23,10 @@ from vtensor.tensor import VTensor
 
 
 @dataclass(frozen=True)
-class Along:
+class Along(Unary):
     """An operator along some dims that leaves all dims as they are."""
 
     axis: tuple[str, ...] = param(dims_of="x")
-
-    def compute(self, ctx: Context, x: VTensor) -> VTensor:
-        """The same dims."""
-        y = VTensor(x.dtype, x.dims, ctx.output(0))
-        ctx.dispatch(self, [x], [y])
-        return y
 
 
 A = TypeVar("A", bound=Along)
@@ -49,8 +44,7 @@ def _along(cost: int) -> Callable[[type[A]], type[A]]:
 
         def read_flattening(node: NodeReader) -> VTensor:
             x = node.input(0)
-            first = node.axis(int(node.attribute("axis", 1)), x)
-            return node.add(cls(tuple(x.dims)[positions(x, [first])[0] :]), x)
+            return node.add(cls(dims_from(node, x, 1)), x)
 
         old = Spelling(name, 1, read_flattening, same_names, until=12)
         new = Spelling(name, 13, read, same_names, write=write_along(name))

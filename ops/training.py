@@ -44,14 +44,13 @@ def _spelling(cls: type[_Step]) -> Spelling:
 
     def names(node: Naming) -> None:
         many = (len(node.roles) - 2) // kinds
-        for place in range(many):
-            for kind in range(kinds):
-                role = f"x{2 + kind * many + place}"
-                for position in range(node.rank(role)):
-                    node.same(f"x{2 + place}", position, role, position)
-                    if kind != 1:  # the gradient has no new value
-                        made = f"y{max(kind - 1, 0) * many + place}"
-                        node.same(role, position, made, position)
+        for index in range(kinds * many):
+            kind, place = divmod(index, many)
+            role, made = f"x{2 + index}", f"y{max(kind - 1, 0) * many + place}"
+            for position in range(node.rank(role)):
+                node.same(f"x{2 + place}", position, role, position)
+                if kind != 1:  # the gradient has no new value
+                    node.same(role, position, made, position)
 
     def read(node: NodeReader) -> Sequence[VTensor]:
         rate, count, *rest = node.inputs
