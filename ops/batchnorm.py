@@ -14,19 +14,8 @@ from ops._names import same_names
 from ops._normalizations import Array, channels, epsilon
 from ops._windows import image_names
 from ptensor import PTensor
-from vtensor.operators import (
-    Affine,
-    Context,
-    Cost,
-    Elementwise,
-    Naming,
-    NodeReader,
-    NodeWriter,
-    Spelling,
-    named,
-    operator,
-    param,
-)
+from vtensor.language.spelling import Naming, NodeReader, NodeWriter, Spelling
+from vtensor.operators import Affine, Context, Cost, Elementwise, named, operator, param
 from vtensor.tensor import VTensor
 
 #: The operands beside x: vectors along C.

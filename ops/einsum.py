@@ -12,15 +12,8 @@ from ops._products import fresh
 from ops._writing import write_sum
 from ptensor import PTensor
 from vtensor.language.dims import broadcast
-from vtensor.operators import (
-    Context,
-    Cost,
-    Naming,
-    NodeReader,
-    Spelling,
-    operator,
-    param,
-)
+from vtensor.language.spelling import Naming, NodeReader, Spelling
+from vtensor.operators import Context, Cost, operator, param
 from vtensor.tensor import VTensor
 
 

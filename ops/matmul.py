@@ -14,18 +14,8 @@ from ops._products import fresh, product_names, read_factors
 from ops._writing import write_sum
 from ptensor import Layout, PTensor
 from vtensor.language.dims import broadcast
-from vtensor.operators import (
-    Context,
-    Cost,
-    Linear,
-    Naming,
-    NodeReader,
-    NodeWriter,
-    Spelling,
-    named,
-    operator,
-    param,
-)
+from vtensor.language.spelling import Naming, NodeReader, NodeWriter, Spelling
+from vtensor.operators import Context, Cost, Linear, named, operator, param
 from vtensor.tensor import VTensor
 
 

@@ -17,17 +17,8 @@ from ops._names import axes_of, same_names
 from ops._normalizations import Array, behind, channels, dims_from, epsilon, positions
 from ops._windows import image_names
 from ptensor import Layout, PTensor
-from vtensor.operators import (
-    Context,
-    Cost,
-    Naming,
-    NodeReader,
-    NodeWriter,
-    Spelling,
-    named,
-    operator,
-    param,
-)
+from vtensor.language.spelling import Naming, NodeReader, NodeWriter, Spelling
+from vtensor.operators import Context, Cost, named, operator, param
 from vtensor.tensor import VTensor
 
 #: What MeanVarianceNormalization of ONNX adds to the deviation.
