@@ -7,75 +7,57 @@ from collections.abc import Sequence
 import numpy as np
 
 from libdesc import eigen, invoker, onednn
+from libdesc.numpy import anyhow, definition
 from libdesc.numpy.arrays import FLOATS, aligned, finish, wide
 from libdesc.routine import Routine
-from ops._elementwise import Array
+from ops._names import same_names
+from ops._normalizations import Array, channels, epsilon
 from ops._windows import image_names
-from ops.add import Add
-from ops.binary import Sub
-from ops.mean import Mean
-from ops.mul import Mul
-from ops.times import Times
-from ptensor import Layout, PTensor, lib_tagger
-from vtensor.operators import (
-    Affine,
-    Context,
-    Cost,
-    Elementwise,
-    Naming,
-    NodeReader,
-    NodeWriter,
-    Spelling,
-    operator,
-    param,
-)
+from ptensor import PTensor
+from vtensor.language.spelling import Naming, NodeReader, NodeWriter, Spelling
+from vtensor.operators import Affine, Context, Cost, Elementwise, named, operator, param
 from vtensor.tensor import VTensor
+
+#: The operands beside x: vectors along C.
+VECTORS = ("scale", "bias", "mean", "var")
 
 
 def _names(node: Naming) -> None:
-    for position in range(node.rank("x0")):
-        node.same("x0", position, "y0", position)
+    same_names(node)
     for role in ("x1", "x2", "x3", "x4", "y1", "y2"):
         node.same("x0", 1, role, 0)
     image_names(node)
 
 
-def _read(node: NodeReader) -> Sequence[VTensor]:
+def _read(node: NodeReader) -> VTensor | Sequence[VTensor]:
     if node.opset < 7 and not node.attribute("is_test", 0):
         raise node.refuse("is_test 0, which updates its inputs")
     if not node.attribute("spatial", 1):
         raise node.refuse("spatial 0, statistics of each element, is not taken")
-    x = node.input(0)
-    if len(x.dims) < 2:
-        raise node.refuse("an input without channels")
-    names = list(x.dims)
-    x = node.input(0, " ".join("C" if i == 1 else name for i, name in enumerate(names)))
-    scale, bias, mean, var = (node.input(i, "C") for i in range(1, 5))
-    op = BatchNorm(float(node.attribute("epsilon", 1e-5)))
+    x, op = channels(node), BatchNorm(epsilon(node))
+    scale, bias, *running = (node.input(i, "C") for i in range(1, 5))
     if not node.attribute("training_mode", 0):
-        return [node.add(op, x, scale, bias, mean, var)]
-    own = _statistics(node, x)
-    rate = float(node.attribute("momentum", 0.9))
-    running = (
-        node.add(Add(), node.add(Times(rate), old), node.add(Times(1 - rate), new))
-        for old, new in zip((mean, var), own, strict=True)
-    )
-    return [node.add(op, x, scale, bias, *own), *running]
+        return node.add(op, x, scale, bias, *running)
+    own, rate = _statistics(node, x), float(node.attribute("momentum", 0.9))
+    times, rest, add = named("Times")(rate), named("Times")(1 - rate), named("Add")()
+    pairs = zip(running, own, strict=True)
+    updated = (node.add(add, node.add(times, old), node.add(rest, new)) for old, new in pairs)
+    return [node.add(op, x, scale, bias, *own), *updated]
 
 
 def _statistics(node: NodeReader, x: VTensor) -> tuple[VTensor, VTensor]:
     """The mean and the variance of each channel."""
-    average = Mean(tuple(dim for dim in x.dims if dim != "C"), keepdims=False)
+    average = named("Mean")(tuple(dim for dim in x.dims if dim != "C"), keepdims=False)
     mean = node.add(average, x)
-    distance = node.add(Sub(), x, mean)
-    return mean, node.add(average, node.add(Mul(), distance, distance))
+    distance = node.add(named("Sub")(), x, mean)
+    return mean, node.add(average, node.add(named("Mul")(), distance, distance))
 
 
 def _write(node: NodeWriter, op: BatchNorm) -> None:
     x, *vectors = node.inputs
-    first, *rest = [dim for dim in x.dims if dim != "C"] or [""]
-    if not first:
+    if len(x.dims) < 2:
         raise node.refuse("an input without dims but C")
+    first, *rest = (dim for dim in x.dims if dim != "C")
     order = (first, "C", *rest)
     operands = (node.operand(x, order), *map(node.operand, vectors))
     node.emit("BatchNormalization", *operands, order=order, epsilon=float(op.epsilon))
@@ -92,8 +74,8 @@ def _affine(op: BatchNorm, x: Array | None, *vectors: Array) -> tuple[Array, Arr
 
 @operator(
     "BatchNorm",
-    dims={"x": "* C", "scale": "C", "bias": "C", "mean": "C", "var": "C", "y": "* C"},
-    equal=[("x.C", f"{role}.C") for role in ("scale", "bias", "mean", "var")],
+    dims={"x": "* C", **dict.fromkeys(VECTORS, "C"), "y": "* C"},
+    equal=[("x.C", f"{role}.C") for role in VECTORS],
     onnx=Spelling("BatchNormalization", 1, _read, _names, write=_write),
     traits=[Elementwise(), Cost(2), Affine(_affine)],
 )
@@ -122,73 +104,33 @@ class BatchNorm:
     epsilon: float = param(default=1e-5, minimum=0)
 
     def compute(
-        self,
-        ctx: Context,
-        x: VTensor,
-        scale: VTensor,
-        bias: VTensor,
-        mean: VTensor,
-        var: VTensor,
+        self, ctx: Context, x: VTensor, scale: VTensor, bias: VTensor, mean: VTensor, var: VTensor
     ) -> VTensor:
         y = VTensor(x.dtype, x.dims, ctx.output(0))
         ctx.dispatch(self, [x, scale, bias, mean, var], [y])
         return y
 
 
-_STATISTICS = {role: ["f32"] for role in ("scale", "bias", "mean", "var")}
+_TYPES = {"": ["f32", "bf16", "f16"], **dict.fromkeys(VECTORS, ("f32",))}
 
 
-@invoker(
-    "BatchNorm", library="onednn", dtypes={"": ["f32", "bf16", "f16"], **_STATISTICS}, inplace=["x"]
-)
-def onednn_batchnorm(
-    ctx: Context,
-    op: BatchNorm,
-    x: VTensor,
-    scale: VTensor,
-    bias: VTensor,
-    mean: VTensor,
-    var: VTensor,
-    y: VTensor,
-) -> Routine:
-    return onednn.BatchNormalization(x, (scale, bias, mean, var), y, op.epsilon)
+@invoker("BatchNorm", library="onednn", dtypes=_TYPES, inplace=["x"])
+def onednn_batchnorm(ctx: Context, op: BatchNorm, x: VTensor, *rest: VTensor) -> Routine:
+    return onednn.BatchNormalization(x, rest[:4], rest[4], op.epsilon)
 
 
 @invoker("BatchNorm", library="eigen", dtypes=eigen.DTYPES, inplace=["x"])
-def eigen_batchnorm(
-    ctx: Context,
-    op: BatchNorm,
-    x: VTensor,
-    scale: VTensor,
-    bias: VTensor,
-    mean: VTensor,
-    var: VTensor,
-    y: VTensor,
-) -> Routine:
+def eigen_batchnorm(ctx: Context, op: BatchNorm, *operands: VTensor) -> Routine:
+    *sources, y = operands
     return eigen.pointwise(
-        lambda x, s, b, m, v: (x - m) / (v + op.epsilon).sqrt() * s + b,
-        [x, scale, bias, mean, var],
-        y,
+        lambda x, s, b, m, v: (x - m) / (v + op.epsilon).sqrt() * s + b, sources, y
     )
 
 
-@invoker("BatchNorm", library="numpy", dtypes=FLOATS, python=True)
-def numpy_batchnorm(
-    ctx: Context,
-    op: BatchNorm,
-    x: VTensor,
-    scale: VTensor,
-    bias: VTensor,
-    mean: VTensor,
-    var: VTensor,
-    y: VTensor,
-) -> None:
-    ins, dst = [PTensor(t) for t in (x, scale, bias, mean, var)], PTensor(y)
-    for tensor in (*ins, dst):
-        tensor.require(Layout.ANY)
-    if lib_tagger("numpy", ins, [dst]):
-        return
-    src, scales, biases, means, variances = (wide(aligned(tensor, dst)) for tensor in ins)
+@definition("BatchNorm", dtypes=FLOATS, order=anyhow)
+def batchnorm(ctx: Context, op: BatchNorm, *operands: PTensor) -> None:
+    *sources, y = operands
+    x, scale, bias, mean, var = (wide(aligned(t, y)) for t in sources)
     with np.errstate(all="ignore"):  # pads of the variance are 0
-        dst.data()[...] = (src - means) / np.sqrt(variances + op.epsilon) * scales + biases
-    finish(dst)
+        y.data()[...] = (x - mean) / np.sqrt(var + op.epsilon) * scale + bias
+    finish(y)

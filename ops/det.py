@@ -6,15 +6,11 @@ import numpy as np
 
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, wide
-from ops._reduce import without
+from ops._names import same_names
+from ops._normalizations import without
 from ptensor import Layout, PTensor
-from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
-
-
-def _names(node: Naming) -> None:
-    for position in range(node.rank("y0")):
-        node.same("x0", position, "y0", position)
 
 
 def _read(node: NodeReader) -> VTensor:
@@ -22,16 +18,15 @@ def _read(node: NodeReader) -> VTensor:
     return node.add(Det(node.axis(-2, x), node.axis(-1, x)), x)
 
 
+def _is_square(op: Det, x: VTensor) -> bool:
+    return op.rows != op.columns and x.size(op.rows) == x.size(op.columns)
+
+
 @operator(
     "Det",
     dims={"x": "*", "y": "*"},
-    holds=[
-        (
-            lambda op, x: x.size(op.rows) == x.size(op.columns),
-            "a matrix that has a determinant is square",
-        )
-    ],
-    onnx=Spelling("Det", 11, _read, _names),
+    holds=[(_is_square, "a matrix that has a determinant is square")],
+    onnx=Spelling("Det", 11, _read, same_names),
 )
 class Det:
     """The determinant of each square matrix.

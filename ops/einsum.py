@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 
 import numpy as np
 
-from libdesc import invoker
+from libdesc.numpy import definition
 from libdesc.numpy.arrays import NUMBERS, wide
+from ops._products import fresh
 from ops._writing import write_sum
-from ops.gather import fresh
-from ptensor import Layout, PTensor, lib_tagger
-from vtensor.errors import DimError
+from ptensor import PTensor
 from vtensor.language.dims import broadcast
-from vtensor.operators import (
-    Context,
-    Cost,
-    Naming,
-    NodeReader,
-    NodeWriter,
-    Spelling,
-    operator,
-    param,
-)
+from vtensor.language.spelling import Naming, NodeReader, Spelling
+from vtensor.operators import Context, Cost, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -33,11 +23,9 @@ def _labels(equation: str, ranks: list[int]) -> tuple[list[list[str]], list[str]
     What ``...`` stands for is labelled by its distance from the end: ``.1``, ``.2``.
     """
     left, arrow, right = equation.replace(" ", "").partition("->")
-    terms = left.split(",")
-    spans = [rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=False)]
-    widest = max(
-        (span for span, term in zip(spans, terms, strict=False) if "..." in term), default=0
-    )
+    rows = zip(left.split(","), ranks, strict=False)
+    pairs = [(term, rank - len(term.replace("...", ""))) for term, rank in rows]
+    widest = max((span for term, span in pairs if "..." in term), default=0)
     if not arrow:
         plain = sorted({letter for letter in left if letter.isalpha() and left.count(letter) == 1})
         right = "..." * ("..." in left) + "".join(plain)
@@ -46,8 +34,7 @@ def _labels(equation: str, ranks: list[int]) -> tuple[list[list[str]], list[str]
         head, dots, tail = term.partition("...")
         return [*head, *(f".{back}" for back in range(span, 0, -1) if dots), *tail]
 
-    inputs = [expand(term, span) for term, span in zip(terms, spans, strict=False)]
-    return inputs, expand(right, widest)
+    return [expand(*pair) for pair in pairs], expand(right, widest)
 
 
 def _names(node: Naming) -> None:
@@ -62,9 +49,9 @@ def _names(node: Naming) -> None:
 
 
 def _read(node: NodeReader) -> VTensor:
-    given = [node.input(index) for index in range(len(node.inputs))]
-    inputs, output = _labels(node.attribute("equation"), [len(x.dims) for x in given])
-    if [len(x.dims) for x in given] != [len(labels) for labels in inputs]:
+    ranks = [len(x.dims) for x in node.inputs]
+    inputs, output = _labels(node.attribute("equation"), ranks)
+    if ranks != [len(labels) for labels in inputs]:
         raise node.refuse(f"equation {node.attribute('equation')!r} does not fit its inputs")
     names = dict(zip(output, node.output_names(), strict=True))
     for label in (label for labels in inputs for label in labels):
@@ -73,36 +60,37 @@ def _read(node: NodeReader) -> VTensor:
     operands = []
     for index, labels in enumerate(inputs):
         row: list[str] = []
-        for label in labels:
-            name = names[label]
-            if name in row:
-                name = fresh(name, (*names.values(), *again))
-                again[name] = names[label]
-            row.append(name)
+        for name in (names[label] for label in labels):
+            row.append(fresh(name, (*names.values(), *again)) if name in row else name)
+            if row[-1] != name:
+                again[row[-1]] = name
         operands.append(node.input(index, " ".join(row)))
     return node.add(Einsum(node.output_names(), tuple(again.items())), *operands)
 
 
-def _write(node: NodeWriter, op: Einsum) -> None:
-    write_sum(node, dict(op.same))
-
-
-def _sizes(op: Einsum, operands: Sequence[VTensor]) -> dict[str, int]:
+def _sizes(op: Einsum, *operands: VTensor) -> dict[str, int]:
     """The size of each dim that the operands have, as they are repeated along each other's."""
     one = dict(op.same)
     rows = [{one.get(dim, dim): size} for t in operands for dim, size in t.dims.items()]
     return broadcast(*rows)
 
 
+def _kept(op: Einsum, *x: VTensor) -> bool:
+    return len(set(op.keep)) == len(op.keep) and _sizes(op, *x).keys() >= set(op.keep)
+
+
 def _cost(op: Einsum, *operands: VTensor) -> int:
     *x, _ = operands
-    return len(x) * prod(_sizes(op, x).values())
+    return len(x) * prod(_sizes(op, *x).values())
 
 
 @operator(
     "Einsum",
     dims={"x": "*", "y": "*"},
-    onnx=Spelling("Einsum", 12, _read, _names, write=_write),
+    holds=[(_kept, "{op.keep} must be dims of the operands, each once")],
+    onnx=Spelling(
+        "Einsum", 12, _read, _names, write=lambda node, op: write_sum(node, dict(op.same))
+    ),
     traits=[Cost(_cost)],
 )
 class Einsum:
@@ -130,25 +118,16 @@ class Einsum:
     same: tuple[tuple[str, str], ...] = param(default=())
 
     def compute(self, ctx: Context, *x: VTensor) -> VTensor:
-        sizes = _sizes(self, x)
-        if not sizes.keys() >= set(self.keep) or len(set(self.keep)) < len(self.keep):
-            raise DimError(f"{self.keep} must be dims of the operands, each once")
+        sizes = _sizes(self, *x)
         y = VTensor(x[0].dtype, {dim: sizes[dim] for dim in self.keep}, ctx.output(0))
         ctx.dispatch(self, x, [y])
         return y
 
 
-@invoker("Einsum", library="numpy", dtypes=NUMBERS, python=True)
-def numpy_einsum(ctx: Context, op: Einsum, *operands: VTensor) -> None:
-    *sources, dst = (PTensor(t).require(Layout.plain(t.dims)) for t in operands)
-    if lib_tagger("numpy", sources, [dst]):
-        return
-    one = dict(op.same)
-    label: dict[str, int] = {}
-    rows = [[one.get(dim, dim) for dim in t.dims] for t in operands]
-    for dim in (dim for row in rows for dim in row):
-        label.setdefault(dim, len(label))
-    terms: list[object] = []
-    for source, row in zip(sources, rows, strict=False):
-        terms += [wide(source.data()), [label[dim] for dim in row]]
-    dst.data()[...] = np.einsum(*terms, [label[dim] for dim in rows[-1]])  # type: ignore[call-overload]
+@definition("Einsum", dtypes=NUMBERS)
+def einsum(ctx: Context, op: Einsum, *operands: PTensor) -> None:
+    one, number = dict(op.same), dict[str, int]()
+    rows = [[number.setdefault(one.get(d, d), len(number)) for d in t.dims] for t in operands]
+    *sources, y = operands
+    terms = [term for t, row in zip(sources, rows, strict=False) for term in (wide(t.data()), row)]
+    y.data()[...] = np.einsum(*terms, rows[-1])

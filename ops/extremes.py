@@ -11,8 +11,7 @@ import numpy as np
 from libdesc import invoker
 from libdesc.numpy.arrays import NUMBERS, wide
 from ops._names import same_names
-from ops._normalizations import positions
-from ops._reduce import without
+from ops._normalizations import positions, without
 from ops._writing import parameters
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError

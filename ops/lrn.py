@@ -6,19 +6,20 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from libdesc import eigen, invoker, onednn
+from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, wide
 from libdesc.routine import Routine
+from ops._elementwise import Unary
 from ops._windows import image_order, pool_names, read_image, write_image
-from ptensor import PTensor, lib_tagger
+from ptensor import PTensor
 from vtensor.operators import Context, Cost, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
 def _read(node: NodeReader) -> VTensor:
-    x = read_image(node)
-    alpha, beta = float(node.attribute("alpha", 1e-4)), float(node.attribute("beta", 0.75))
-    bias = float(node.attribute("bias", 1.0))
-    return node.add(LRN(int(node.attribute("size")), alpha, beta, bias), x)
+    defaults = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0}
+    rest = {name: float(node.attribute(name, value)) for name, value in defaults.items()}
+    return node.add(LRN(int(node.attribute("size")), **rest), read_image(node))
 
 
 @operator(
@@ -28,7 +29,7 @@ def _read(node: NodeReader) -> VTensor:
     onnx=Spelling("LRN", 1, _read, pool_names, write=write_image("LRN")),
     traits=[Cost(lambda op, x, _y: (op.size + 4) * x.num_elements)],
 )
-class LRN:
+class LRN(Unary):
     """Divide each element by a power of the squares in the channels around it.
 
     y[N, C, ...] = x / (bias + alpha / size * s)**beta, s the sum of the squares of x in channels
@@ -55,11 +56,6 @@ class LRN:
     beta: float = param(default=0.75)
     bias: float = param(default=1.0)
 
-    def compute(self, ctx: Context, x: VTensor) -> VTensor:
-        y = VTensor(x.dtype, x.dims, ctx.output(0))
-        ctx.dispatch(self, [x], [y])
-        return y
-
 
 def _odd(op: LRN, x: VTensor, y: VTensor) -> bool | str:
     return op.size % 2 == 1 or f"sums over an odd number of channels only, not {op.size}"
@@ -75,15 +71,12 @@ def eigen_lrn(ctx: Context, op: LRN, x: VTensor, y: VTensor) -> Routine:
     return eigen.lrn(x, y, op.size, op.alpha, op.beta, op.bias)
 
 
-@invoker("LRN", library="numpy", dtypes=FLOATS, python=True)
-def numpy_lrn(ctx: Context, op: LRN, x: VTensor, y: VTensor) -> None:
-    src, dst = (PTensor(t).require(image_order(t)) for t in (x, y))
-    if lib_tagger("numpy", [src], [dst]):
-        return
-    image = wide(src.data())
+@definition("LRN", dtypes=FLOATS, order=image_order)
+def lrn(ctx: Context, op: LRN, x: PTensor, y: PTensor) -> None:
+    image = wide(x.data())
     if not image.size:
         return  # no window fits into no channels
     around = [min(reach, x.size("C")) for reach in ((op.size - 1) // 2, op.size // 2)]
     squares = np.pad(image * image, [(0, 0), around, *[(0, 0)] * (image.ndim - 2)])
     total = sliding_window_view(squares, sum(around) + 1, axis=1).sum(axis=-1)
-    dst.data()[...] = image / (op.bias + op.alpha / op.size * total) ** op.beta
+    y.data()[...] = image / (op.bias + op.alpha / op.size * total) ** op.beta

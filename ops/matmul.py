@@ -6,42 +6,17 @@ from math import prod
 
 from libdesc import eigen, invoker, onednn
 from libdesc.groups import Groups
+from libdesc.numpy import definition
 from libdesc.numpy.arrays import NUMBERS, wide
 from libdesc.routine import Routine
 from ops._names import broadcast_input
+from ops._products import fresh, product_names, read_factors
 from ops._writing import write_sum
-from ops.add import Add
-from ops.biasadd import BiasAdd
-from ops.times import Times
-from ptensor import Layout, PTensor, lib_tagger
-from vtensor.errors import DimError
+from ptensor import Layout, PTensor
 from vtensor.language.dims import broadcast
-from vtensor.operators import (
-    Context,
-    Cost,
-    Linear,
-    Naming,
-    NodeReader,
-    NodeWriter,
-    Spelling,
-    operator,
-    param,
-)
+from vtensor.language.spelling import Naming, NodeReader, NodeWriter, Spelling
+from vtensor.operators import Context, Cost, Linear, named, operator, param
 from vtensor.tensor import VTensor
-
-
-def product_names(node: Naming, second: str = "x1") -> None:
-    """The dims of matrices and stacks of them; the role says which input the second factor is."""
-    left, right = node.rank("x0"), node.rank(second)
-    node.same("x0", -1, second, max(right - 2, 0) - right)
-    if left > 1:
-        node.same("x0", -2, "y0", -2 if right > 1 else -1)
-    if right > 1:
-        node.same(second, -1, "y0", -1)
-    gap = (left == 1) + (right == 1)  # matrix dims that the output lacks
-    for role, rank in (("x0", left), (second, right)):
-        for back in range(3, rank + 1):
-            node.same(role, -back, "y0", gap - back)
 
 
 def _read(node: NodeReader) -> VTensor:
@@ -49,34 +24,16 @@ def _read(node: NodeReader) -> VTensor:
     return node.add(MatMul(over), a, b)
 
 
-def read_factors(node: NodeReader, second: int = 1) -> tuple[VTensor, VTensor, str]:
-    """Input 0 and another under the names that a product gives them, and the dim to sum over."""
-    out = node.output_names()
-    left, right = len(node.input(0).dims), len(node.input(second).dims)
-    if not left or not right:
-        raise node.refuse("an operand without dims")
-    over = _fresh(list(node.input(0).dims)[-1], out)
-    columns = out[len(out) - (right > 1) :]
-    rest = out[: len(out) - len(columns)]
-    rows = rest[len(rest) - (left > 1) :]
-    batch = rest[: len(rest) - len(rows)]
-    a = node.input(0, " ".join([*batch[len(batch) - max(left - 2, 0) :], *rows, over]))
-    b = node.input(second, " ".join([*batch[len(batch) - max(right - 2, 0) :], over, *columns]))
-    return a, b, over
-
-
-def _fresh(name: str, taken: tuple[str, ...]) -> str:
-    """A name beside those that are taken: ``K``, else ``K_``, ..."""
-    while name in taken:
-        name += "_"
-    return name
+def _turned(node: Naming | NodeReader) -> list[bool]:
+    """Whether the factors of a Gemm are given with rows and columns exchanged."""
+    return [bool(node.attribute(name, 0)) for name in ("transA", "transB")]
 
 
 def _gemm_names(node: Naming) -> None:
-    left, right = bool(node.attribute("transA", 0)), bool(node.attribute("transB", 0))
-    node.same("x0", 0 if left else 1, "x1", 1 if right else 0)
-    node.same("x0", 1 if left else 0, "y0", 0)
-    node.same("x1", 0 if right else 1, "y0", 1)
+    left, right = _turned(node)
+    node.same("x0", not left, "x1", right)
+    node.same("x0", left, "y0", 0)
+    node.same("x1", not right, "y0", 1)
     for back in range(1, node.rank("x2") + 1):
         node.same("x2", -back, "y0", -back)
     node.hint("x0", "C N" if left else "N C")
@@ -84,38 +41,34 @@ def _gemm_names(node: Naming) -> None:
 
 
 def _read_gemm(node: NodeReader) -> VTensor:
-    alpha, beta = float(node.attribute("alpha", 1.0)), float(node.attribute("beta", 1.0))
-    biased = node.has(2) and beta != 0
     if len(node.input(0).dims) != 2 or len(node.input(1).dims) != 2:
         raise node.refuse("both factors must be matrices")
-    rows, columns = node.output_names()
-    left, right = bool(node.attribute("transA", 0)), bool(node.attribute("transB", 0))
-    over = _fresh(list(node.input(0).dims)[0 if left else 1], (rows, columns))
+    (rows, columns), (left, right) = node.output_names(), _turned(node)
+    over = fresh(list(node.input(0).dims)[not left], (rows, columns))
     a = node.input(0, f"{over} {rows}" if left else f"{rows} {over}")
     b = node.input(1, f"{columns} {over}" if right else f"{over} {columns}")
-    y = _times(node, alpha, node.add(MatMul(over), a, b))
-    if not biased:
+    y = _times(node, "alpha", node.add(MatMul(over), a, b))
+    if not node.has(2) or node.attribute("beta", 1.0) == 0:
         return y
-    bias = _times(node, beta, broadcast_input(node, 2))
+    bias = _times(node, "beta", broadcast_input(node, 2))
     whole = all(y.size(dim) == size for dim, size in bias.dims.items())
-    return node.add(BiasAdd() if whole else Add(), y, bias)
+    return node.add(named("BiasAdd" if whole else "Add")(), y, bias)
 
 
-def _times(node: NodeReader, factor: float, x: VTensor) -> VTensor:
-    return x if factor == 1 else node.add(Times(factor), x)
+def _times(node: NodeReader, factor: str, x: VTensor) -> VTensor:
+    number = float(node.attribute(factor, 1.0))
+    return x if number == 1 else node.add(named("Times")(number), x)
 
 
 def _write(node: NodeWriter, op: MatMul) -> None:
     """MatMul where it can be, Gemm for two matrices that are turned or have a bias, or Einsum."""
     a, b = node.inputs
-    batch = [dim for dim in a.dims if dim in b.dims and dim != op.over]
-    rows, columns = ([d for d in t.dims if d not in (*batch, op.over)] for t in (a, b))
+    batch, rows, columns, over = Groups.of(a, b, op.over)
     if not batch and len(rows) == len(columns) == 1:
-        _write_matrices(node, op.over, rows[0], columns[0])
+        _write_matrices(node, over, rows[0], columns[0])
     elif max(len(rows), len(columns)) <= 1 and not (batch and len(rows) + len(columns) < 2):
-        left = node.operand(a, [*batch, *rows, op.over])
-        right = node.operand(b, [*batch, op.over, *columns])
-        node.emit("MatMul", left, right, order=[*batch, *rows, *columns])
+        left, right, product = (order.dims for order in Groups.of(a, b, over).orders)
+        node.emit("MatMul", node.operand(a, left), node.operand(b, right), order=product)
     else:
         write_sum(node)
 
@@ -123,18 +76,18 @@ def _write(node: NodeWriter, op: MatMul) -> None:
 def _write_matrices(node: NodeWriter, over: str, row: str, column: str) -> None:
     a, b = node.inputs
     turned = {"transA": [*a.dims] == [over, row], "transB": [*b.dims] == [column, over]}
-    bias = node.follower(BiasAdd, lambda _: True)
+    bias = node.follower(named("BiasAdd"), lambda _: True)
     operands = [node.operand(a), node.operand(b)]
     operands += [] if bias is None else [node.operand(bias, [row, column])]
-    if any(turned.values()) or bias is not None:
-        node.emit("Gemm", *operands, order=[row, column], **turned)
-    else:
-        node.emit("MatMul", *operands, order=[row, column])
+    gemm = any(turned.values()) or bias is not None
+    op_type, attributes = ("Gemm", turned) if gemm else ("MatMul", {})
+    node.emit(op_type, *operands, order=[row, column], **attributes)
 
 
 @operator(
     "MatMul",
     dims={"a": "*", "b": "*", "y": "*"},
+    holds=[(lambda op, a, b: a.size(op.over) == b.size(op.over), "{op.over} has two sizes")],
     onnx=[
         Spelling("MatMul", 1, _read, product_names, write=_write),
         Spelling("Gemm", 1, _read_gemm, _gemm_names),
@@ -171,8 +124,6 @@ class MatMul:
     over: str = param()
 
     def compute(self, ctx: Context, a: VTensor, b: VTensor) -> VTensor:
-        if a.size(self.over) != b.size(self.over):
-            raise DimError(f"{self.over} must have one size in both operands")
         left, right = ({d: s for d, s in t.dims.items() if d != self.over} for t in (a, b))
         sizes = broadcast(left, right)
         y = VTensor(a.dtype, {dim: sizes[dim] for dim in (*left, *right)}, ctx.output(0))
@@ -190,15 +141,14 @@ def eigen_matmul(ctx: Context, op: MatMul, a: VTensor, b: VTensor, y: VTensor) -
     return eigen.matmul(a, b, y, op.over)
 
 
-@invoker("MatMul", library="numpy", dtypes=NUMBERS, python=True)
-def numpy_matmul(ctx: Context, op: MatMul, a: VTensor, b: VTensor, y: VTensor) -> None:
-    batch, rows, columns, over = Groups.of(a, b, op.over)
-    left = PTensor(a).require(Layout.plain([*batch, *rows, over]))
-    right = PTensor(b).require(Layout.plain([*batch, over, *columns]))
-    dst = PTensor(y).require(Layout.plain([*batch, *rows, *columns]))
-    if lib_tagger("numpy", [left, right], [dst]):
-        return
-    ranges = prod(map(a.size, rows)), prod(map(b.size, columns))
-    x = wide(left.data()).reshape(*map(a.size, batch), ranges[0], a.size(over))
-    w = wide(right.data()).reshape(*map(b.size, batch), b.size(over), ranges[1])
-    dst.data()[...] = (x @ w).reshape(dst.data().shape)
+def _orders(op: MatMul, a: VTensor, b: VTensor, _: VTensor) -> list[Layout]:
+    """Stacks of matrices."""
+    return Groups.of(a, b, op.over).orders
+
+
+@definition("MatMul", dtypes=NUMBERS, orders=_orders)
+def matmul(ctx: Context, op: MatMul, a: PTensor, b: PTensor, y: PTensor) -> None:
+    batch, rows, columns, over = Groups.of(a.tensor, b.tensor, op.over)
+    x = wide(a.data()).reshape(*map(a.size, batch), prod(map(a.size, rows)), a.size(over))
+    w = wide(b.data()).reshape(*map(b.size, batch), a.size(over), prod(map(b.size, columns)))
+    y.data()[...] = (x @ w).reshape(y.data().shape)

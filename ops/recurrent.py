@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from libdesc import invoker
+from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, wide
-from ptensor import Layout, PTensor, lib_tagger
-from vtensor.errors import DimError
+from ptensor import PTensor
 from vtensor.operators import Context, Cost, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
@@ -20,7 +19,7 @@ States = tuple[Array, ...]
 #: A function's name, and its alpha and beta.
 Activation = tuple[str, float, float]
 
-#: What may be given beside x, w and r: the place of each in ONNX, its dims, and what it is.
+#: What may be given beside x, w and r: the place of each in ONNX, and its dims.
 OPTIONAL = {
     "bias": (3, "dir both"),
     "lengths": (4, "N"),
@@ -29,109 +28,21 @@ OPTIONAL = {
     "peepholes": (7, "dir peephole"),
 }
 
-#: By ONNX's name in lower case: the function of x, alpha and beta.
-_FUNCTIONS: dict[str, Callable[[Array, float, float], Any]] = {
-    "affine": lambda x, a, b: a * x + b,
-    "elu": lambda x, a, _: np.where(x >= 0, x, a * np.expm1(np.minimum(x, 0))),
-    "hardsigmoid": lambda x, a, b: np.clip(a * x + b, 0, 1),
-    "leakyrelu": lambda x, a, _: np.where(x >= 0, x, a * x),
-    "relu": lambda x, _, __: np.maximum(x, 0),
-    "scaledtanh": lambda x, a, b: a * np.tanh(b * x),
-    "sigmoid": lambda x, _, __: 0.5 * (1 + np.tanh(x / 2)),
-    "softplus": lambda x, _, __: np.logaddexp(x, 0),
-    "softsign": lambda x, _, __: x / (1 + np.abs(x)),
-    "tanh": lambda x, _, __: np.tanh(x),
-    "thresholdedrelu": lambda x, a, _: np.where(x > a, x, 0),
+#: By ONNX's name in lower case: the function of x, alpha and beta, and the values of those of the
+#: two that it has, where a node gives none.
+_FUNCTIONS: dict[str, tuple[Callable[[Array, float, float], Any], tuple[float, ...]]] = {
+    "affine": (lambda x, a, b: a * x + b, (1.0, 0.0)),
+    "elu": (lambda x, a, _: np.where(x >= 0, x, a * np.expm1(np.minimum(x, 0))), (1.0,)),
+    "hardsigmoid": (lambda x, a, b: np.clip(a * x + b, 0, 1), (0.2, 0.5)),
+    "leakyrelu": (lambda x, a, _: np.where(x >= 0, x, a * x), (0.01,)),
+    "relu": (lambda x, _, __: np.maximum(x, 0), ()),
+    "scaledtanh": (lambda x, a, b: a * np.tanh(b * x), (1.0, 1.0)),
+    "sigmoid": (lambda x, _, __: 0.5 * (1 + np.tanh(x / 2)), ()),
+    "softplus": (lambda x, _, __: np.logaddexp(x, 0), ()),
+    "softsign": (lambda x, _, __: x / (1 + np.abs(x)), ()),
+    "tanh": (lambda x, _, __: np.tanh(x), ()),
+    "thresholdedrelu": (lambda x, a, _: np.where(x > a, x, 0), (1.0,)),
 }
-
-#: Alpha, or alpha and beta, of those that have any, where a node gives none.
-_DEFAULTS: dict[str, tuple[float, ...]] = {
-    "affine": (1.0, 0.0),
-    "elu": (1.0,),
-    "hardsigmoid": (0.2, 0.5),
-    "leakyrelu": (0.01,),
-    "scaledtanh": (1.0, 1.0),
-    "thresholdedrelu": (1.0,),
-}
-
-
-def _names(node: Naming) -> None:
-    batch_first = bool(node.attribute("layout", 0))
-    for role, names in _positions(batch_first).items():
-        node.name(role, names)
-
-
-def _positions(batch_first: bool) -> dict[str, str]:
-    """How ONNX's positions are called."""
-    state = "N dir unit" if batch_first else "dir N unit"
-    names = {f"x{place}": dims for place, dims in OPTIONAL.values()}
-    return names | {
-        "x0": "N T F" if batch_first else "T N F",
-        "x1": "dir gate F",
-        "x2": "dir gate unit",
-        "x5": state,
-        "x6": state,
-        "y0": "N T dir unit" if batch_first else "T dir N unit",
-        "y1": state,
-        "y2": state,
-    }
-
-
-def _activations(node: NodeReader, count: int, defaults: Sequence[str]) -> tuple[Activation, ...]:
-    """The functions of each direction, one direction after another."""
-    names = [name.lower() for name in node.attribute("activations") or [*defaults] * count]
-    if unknown := [name for name in names if name not in _FUNCTIONS]:
-        raise node.refuse(f"activations {unknown}")
-    alphas, betas = (list(node.attribute(f"activation_{n}") or ()) for n in ("alpha", "beta"))
-    rows: list[Activation] = []
-    for name in names:
-        own = [*_DEFAULTS.get(name, ()), 0.0, 0.0][:2]
-        for place, given in enumerate((alphas, betas)):
-            if given and place < len(_DEFAULTS.get(name, ())):
-                own[place] = float(given.pop(0))
-        rows.append((name, own[0], own[1]))
-    return tuple(rows)
-
-
-def _spelling(op_type: str, make: Callable[..., object], defaults: Sequence[str]) -> Spelling:
-    def read(node: NodeReader) -> Sequence[VTensor]:
-        names = _positions(bool(node.attribute("layout", 0)))
-        given = [name for name, (place, _) in OPTIONAL.items() if node.has(place)]
-        places = [0, 1, 2, *(OPTIONAL[name][0] for name in given)]
-        inputs = [node.input(place, names[f"x{place}"]) for place in places]
-        direction = node.attribute("direction", "forward")
-        parameters = {
-            "direction": direction,
-            "activations": _activations(node, 1 + (direction == "bidirectional"), defaults),
-            "clip": float(node.attribute("clip") or 0.0),
-            "given": tuple(given),
-        }
-        for name in ("input_forget", "linear_before_reset"):
-            if node.attribute(name, 0):
-                parameters[name] = True
-        outputs: Any = node.add(make(**parameters), *inputs)
-        return list(outputs)
-
-    return Spelling(op_type, 7, read, _names)
-
-
-def _dims(last: Sequence[str]) -> dict[str, str]:
-    rows = {"x": "T N F", "w": "dir gate F", "r": "dir gate unit", "more": "*", "y": "T dir N unit"}
-    return rows | dict.fromkeys(last, "dir N unit")
-
-
-def _equal(gates: int) -> list[tuple[str, str]]:
-    return [
-        ("x.F", "w.F"),
-        ("w.dir", "r.dir"),
-        ("w.gate", "r.gate"),
-        ("w.gate", f"r.unit * {gates}"),
-    ]
-
-
-def _cost(_op: object, x: VTensor, w: VTensor, r: VTensor, *_: VTensor) -> int:
-    """A product and a sum for each weight, at each time; what gates do to units is left out."""
-    return 2 * x.size("T") * x.size("N") * (w.num_elements + r.num_elements)
 
 
 @dataclass(frozen=True)
@@ -143,111 +54,136 @@ class _Recurrent:
     clip: float = param(default=0.0, minimum=0)
     given: tuple[str, ...] = param(default=())
 
+    #: Rows in w for each unit, the states that are carried, and the functions, by ONNX's default.
+    gates: ClassVar[int]
+    states: ClassVar[tuple[str, ...]] = ("hidden",)
+    functions: ClassVar[tuple[str, ...]]
+
     def compute(
         self, ctx: Context, x: VTensor, w: VTensor, r: VTensor, *more: VTensor
     ) -> tuple[VTensor, ...]:
         """The hidden state at each time, and the last states."""
         state = {"dir": w.size("dir"), "N": x.size("N"), "unit": r.size("unit")}
-        self._check(x, w, r, more)
         y = VTensor(x.dtype, {"T": x.size("T"), **state}, ctx.output(0))
-        last = [VTensor(x.dtype, state, ctx.output(1 + i)) for i in range(self.states)]
+        last = [VTensor(x.dtype, state, ctx.output(1 + i)) for i in range(len(self.states))]
         ctx.dispatch(self, [x, w, r, *more], [y, *last])
         return y, *last
 
-    #: Number of states that are carried, of functions, and of rows in w for each unit.
-    states, functions, gates = 1, 1, 1
+    @property
+    def directions(self) -> int:
+        """One or two."""
+        return 1 + (self.direction == "bidirectional")
 
-    def _check(self, x: VTensor, w: VTensor, r: VTensor, more: Sequence[VTensor]) -> None:
-        units = r.size("unit")
-        sizes = {**w.dims, "N": x.size("N"), "unit": units}
-        sizes |= {"both": 2 * w.size("gate"), "peephole": 3 * units}
-        rows = [{dim: sizes[dim] for dim in OPTIONAL[name][1].split()} for name in self.given]
-        if [dict(one.dims) for one in more] != rows:
-            raise DimError(f"of {self.given} the dims must be {rows}")
-        directions = 2 if self.direction == "bidirectional" else 1
-        if w.size("dir") != directions or len(self.activations) != directions * self.functions:
-            raise DimError(
-                f"{self.direction} needs dir={directions}, and {self.functions} activations each"
-            )
+    @property
+    def count(self) -> int:
+        """The functions of each direction."""
+        return len(self.functions)
 
-    def apply(self, which: int, direction: int, x: Array) -> Array:
-        """One of the functions, of a clipped value."""
-        name, alpha, beta = self.activations[direction * self.functions + which]
-        clipped = np.clip(x, -self.clip, self.clip) if self.clip else x
-        return np.asarray(_FUNCTIONS[name](clipped, alpha, beta))
+
+R = TypeVar("R", bound=_Recurrent)
+
+
+def _positions(batch_first: bool) -> dict[str, str]:
+    """How ONNX's positions are called."""
+    state = "N dir unit" if batch_first else "dir N unit"
+    x, y = ("N T F", "N T dir unit") if batch_first else ("T N F", "T dir N unit")
+    names = {f"x{place}": dims for place, dims in OPTIONAL.values()}
+    names |= {"x0": x, "x1": "dir gate F", "x2": "dir gate unit", "y0": y}
+    return names | dict.fromkeys(("x5", "x6", "y1", "y2"), state)
+
+
+def _names(node: Naming) -> None:
+    for role, names in _positions(bool(node.attribute("layout", 0))).items():
+        node.name(role, names)
+
+
+def _activations(node: NodeReader, defaults: Sequence[str]) -> Iterator[Activation]:
+    """The functions of each direction, one direction after another."""
+    names = [name.lower() for name in node.attribute("activations") or defaults]
+    if unknown := [name for name in names if name not in _FUNCTIONS]:
+        raise node.refuse(f"activations {unknown}")
+    given = [list(node.attribute(f"activation_{which}") or ()) for which in ("alpha", "beta")]
+    for name in names:
+        own = [0.0, 0.0]
+        for place, value in enumerate(_FUNCTIONS[name][1]):
+            own[place] = float(given[place].pop(0)) if given[place] else value
+        yield name, own[0], own[1]
+
+
+def _read(node: NodeReader, cls: type[_Recurrent]) -> Sequence[VTensor]:
+    names = _positions(bool(node.attribute("layout", 0)))
+    given = tuple(name for name, (place, _) in OPTIONAL.items() if node.has(place))
+    places = [0, 1, 2, *(OPTIONAL[name][0] for name in given)]
+    inputs = [node.input(place, names[f"x{place}"]) for place in places]
+    direction, clip = node.attribute("direction", "forward"), float(node.attribute("clip") or 0.0)
+    functions = cls.functions * (1 + (direction == "bidirectional"))
+    flags = ("input_forget", "linear_before_reset")
+    own = {name: True for name in flags if node.attribute(name, 0)}
+    op = cls(tuple(_activations(node, functions)), direction, clip, given, **own)
+    outputs: Any = node.add(op, *inputs)
+    return list(outputs)
+
+
+def _given_fit(op: _Recurrent, x: VTensor, w: VTensor, r: VTensor, *more: VTensor) -> bool:
+    units = r.size("unit")
+    sizes = {**w.dims, "N": x.size("N"), "unit": units}
+    sizes |= {"both": 2 * w.size("gate"), "peephole": 3 * units}
+    rows = [{dim: sizes[dim] for dim in OPTIONAL[name][1].split()} for name in op.given]
+    return [dict(one.dims) for one in more] == rows
+
+
+def _directions_fit(op: _Recurrent, _: VTensor, w: VTensor, *__: VTensor) -> bool:
+    return (w.size("dir"), len(op.activations)) == (op.directions, op.directions * op.count)
+
+
+def _cost(_op: object, x: VTensor, w: VTensor, r: VTensor, *_: VTensor) -> int:
+    """A product and a sum for each weight, at each time; what gates do to units is left out."""
+    return 2 * x.size("T") * x.size("N") * (w.num_elements + r.num_elements)
+
+
+def _recurrent(cls: type[R]) -> type[R]:
+    """Register a network that carries a state."""
+    name, gates = cls.__name__, f"r.unit * {cls.gates}"
+    dims = {"x": "T N F", "w": "dir gate F", "r": "dir gate unit", "more": "*", "y": "T dir N unit"}
+    needs = "{op.direction} needs dir={op.directions}, and {op.count} activations each"
+    fits = "the dims of {op.given} must be those of x, w and r"
+    declare = operator(
+        name,
+        dims=dims | dict.fromkeys(cls.states, "dir N unit"),
+        equal=[("x.F", "w.F"), ("w.dir", "r.dir"), ("w.gate", "r.gate"), ("w.gate", gates)],
+        holds=[(_given_fit, fits), (_directions_fit, needs)],
+        onnx=Spelling(name, 7, lambda node: _read(node, cls), _names),
+        traits=[Cost(_cost)],
+    )
+    return declare(cls)
 
 
 @dataclass(frozen=True)
-class _Weights:
-    """What one direction multiplies by: a row of each for every gate."""
+class _Cell:
+    """One direction: of x and of h, weights and biases, a row for every gate; and functions."""
 
-    w: Array
-    r: Array
-    input_bias: Array
-    state_bias: Array
+    weights: Sequence[Array]
+    biases: Array
     peepholes: Array
+    activations: Sequence[Activation]
+    clip: float
 
-    def gate(self, which: int, x: Array, hidden: Array) -> Array:
+    def part(self, which: int, side: int, values: Array) -> Array:
+        """What goes into a gate from x (side 0) or from h (1)."""
+        return np.asarray(values @ self.weights[side][which].T + self.biases[side][which])
+
+    def gate(self, which: int, x: Array, h: Array) -> Array:
         """What goes into a gate."""
-        of_x = x @ self.w[which].T + self.input_bias[which]
-        return np.asarray(of_x + self.recur(which, hidden))
+        return self.part(which, 0, x) + self.part(which, 1, h)
 
-    def recur(self, which: int, hidden: Array) -> Array:
-        """The part of the hidden state in it."""
-        return np.asarray(hidden @ self.r[which].T + self.state_bias[which])
-
-
-def _weights(
-    op: _Recurrent, direction: int, w: Array, r: Array, more: dict[str, Array]
-) -> _Weights:
-    units = r.shape[-1]
-    biases = more.get("bias", np.zeros((len(w), 2 * op.gates * units), w.dtype))[direction]
-    peepholes = more.get("peepholes", np.zeros((len(w), 3 * units), w.dtype))[direction]
-    input_bias, state_bias = biases.reshape(2, op.gates, units)
-    return _Weights(
-        w[direction].reshape(op.gates, units, -1),
-        r[direction].reshape(op.gates, units, units),
-        input_bias,
-        state_bias,
-        peepholes.reshape(3, units),
-    )
+    def apply(self, which: int, x: Array) -> Array:
+        """One of the functions, of a clipped value."""
+        name, alpha, beta = self.activations[which]
+        clipped = np.clip(x, -self.clip, self.clip) if self.clip else x
+        return np.asarray(_FUNCTIONS[name][0](clipped, alpha, beta))
 
 
-def _run(
-    op: Any, x: Array, w: Array, r: Array, more: dict[str, Array]
-) -> tuple[Array, list[Array]]:
-    """The hidden state at each time (T dir N unit), then each last state (dir N unit).
-
-    Beyond the end of a sequence its states stay, and what is hidden is 0.
-    """
-    time, batch, directions, units = len(x), x.shape[1], len(w), r.shape[-1]
-    y = np.zeros((time, directions, batch, units), x.dtype)
-    zeros = np.zeros((directions, batch, units), x.dtype)
-    last = [more.get(name, zeros).copy() for name in ("hidden", "cell")[: op.states]]
-    lengths = more.get("lengths", np.full(batch, time))
-    for direction in range(directions):
-        weights = _weights(op, direction, w, r, more)
-        backwards = op.direction == "reverse" or direction == 1
-        states: States = tuple(state[direction] for state in last)
-        for t in reversed(range(time)) if backwards else range(time):
-            there = (t < lengths)[:, np.newaxis]
-            stepped = op.step(direction, weights, x[t], *states)
-            states = tuple(
-                np.where(there, new, old) for new, old in zip(stepped, states, strict=True)
-            )
-            y[t, direction] = np.where(there, states[0], 0)
-        for state, value in zip(last, states, strict=True):
-            state[direction] = value
-    return y, last
-
-
-@operator(
-    "RNN",
-    dims=_dims(["hidden"]),
-    equal=_equal(1),
-    onnx=_spelling("RNN", lambda **given: RNN(**given), ["Tanh"]),
-    traits=[Cost(_cost)],
-)
+@_recurrent
 class RNN(_Recurrent):
     """Go along a sequence and carry a hidden state h.
 
@@ -274,18 +210,14 @@ class RNN(_Recurrent):
     Source: ONNX operator RNN, opset 22.
     """
 
-    def step(self, direction: int, weights: _Weights, x: Array, h: Array) -> States:
+    gates, functions = 1, ("tanh",)
+
+    def step(self, cell: _Cell, x: Array, h: Array) -> States:
         """The state after one more element."""
-        return (self.apply(0, direction, weights.gate(0, x, h)),)
+        return (cell.apply(0, cell.gate(0, x, h)),)
 
 
-@operator(
-    "GRU",
-    dims=_dims(["hidden"]),
-    equal=_equal(3),
-    onnx=_spelling("GRU", lambda **given: GRU(**given), ["Sigmoid", "Tanh"]),
-    traits=[Cost(_cost)],
-)
+@_recurrent
 class GRU(_Recurrent):
     """Go along a sequence and carry a hidden state h, which gates update (z) and reset (r).
 
@@ -314,26 +246,18 @@ class GRU(_Recurrent):
     Source: ONNX operator GRU, opset 22.
     """
 
-    functions, gates = 2, 3
+    gates, functions = 3, ("sigmoid", "tanh")
     linear_before_reset: bool = param(default=False)
 
-    def step(self, direction: int, weights: _Weights, x: Array, h: Array) -> States:
+    def step(self, cell: _Cell, x: Array, h: Array) -> States:
         """The state after one more element."""
-        update, reset = (self.apply(0, direction, weights.gate(i, x, h)) for i in range(2))
-        if self.linear_before_reset:
-            new = x @ weights.w[2].T + weights.input_bias[2] + reset * weights.recur(2, h)
-        else:
-            new = weights.gate(2, x, reset * h)
-        return ((1 - update) * self.apply(1, direction, new) + update * h,)
+        update, reset = (cell.apply(0, cell.gate(i, x, h)) for i in range(2))
+        linear = self.linear_before_reset
+        hidden = reset * cell.part(2, 1, h) if linear else cell.part(2, 1, reset * h)
+        return ((1 - update) * cell.apply(1, cell.part(2, 0, x) + hidden) + update * h,)
 
 
-@operator(
-    "LSTM",
-    dims=_dims(["hidden", "cell"]),
-    equal=_equal(4),
-    onnx=_spelling("LSTM", lambda **given: LSTM(**given), ["Sigmoid", "Tanh", "Tanh"]),
-    traits=[Cost(_cost)],
-)
+@_recurrent
 class LSTM(_Recurrent):
     """Go along a sequence and carry a hidden state h and a cell c, behind three gates.
 
@@ -364,46 +288,69 @@ class LSTM(_Recurrent):
     Source: ONNX operator LSTM, opset 22.
     """
 
-    states, functions, gates = 2, 3, 4
+    gates, states, functions = 4, ("hidden", "cell"), ("sigmoid", "tanh", "tanh")
     input_forget: bool = param(default=False)
 
-    def step(self, direction: int, weights: _Weights, x: Array, h: Array, c: Array) -> States:
+    def step(self, cell: _Cell, x: Array, h: Array, c: Array) -> States:
         """The states after one more element."""
-        inward, outward, forget, cell = (weights.gate(i, x, h) for i in range(4))
-        p = weights.peepholes
-        i = self.apply(0, direction, inward + p[0] * c)
-        kept = 1 - i if self.input_forget else self.apply(0, direction, forget + p[2] * c)
-        new = kept * c + i * self.apply(1, direction, cell)
-        o = self.apply(0, direction, outward + p[1] * new)
-        return o * self.apply(2, direction, new), new
+        inward, outward, forget, content = (cell.gate(i, x, h) for i in range(4))
+        p = cell.peepholes
+        i = cell.apply(0, inward + p[0] * c)
+        kept = 1 - i if self.input_forget else cell.apply(0, forget + p[2] * c)
+        new = kept * c + i * cell.apply(1, content)
+        return cell.apply(0, outward + p[1] * new) * cell.apply(2, new), new
+
+
+def _cells(op: Any, w: Array, r: Array, more: dict[str, Array]) -> Iterator[_Cell]:
+    """Each direction."""
+    directions, units = len(w), r.shape[-1]
+    rows = (op.gates, units)
+    none = np.zeros((directions, 2 * w.shape[1] + 3 * units), w.dtype)
+    biases = more.get("bias", none[:, : 2 * w.shape[1]]).reshape(directions, 2, *rows)
+    peepholes = more.get("peepholes", none[:, : 3 * units]).reshape(directions, 3, units)
+    for d in range(directions):
+        weights = [t[d].reshape(*rows, t.shape[-1]) for t in (w, r)]
+        own = op.activations[d * op.count :][: op.count]
+        yield _Cell(weights, biases[d], peepholes[d], own, op.clip)
+
+
+def _run(
+    op: Any, x: Array, w: Array, r: Array, more: dict[str, Array]
+) -> tuple[Array, list[Array]]:
+    """The hidden state at each time (T dir N unit), then each last state (dir N unit).
+
+    Beyond the end of a sequence its states stay, and what is hidden is 0.
+    """
+    times, batch = x.shape[:2]
+    y = np.zeros((times, len(w), batch, r.shape[-1]), x.dtype)
+    last = [more.get(name, np.zeros(y.shape[1:], x.dtype)).copy() for name in op.states]
+    lengths = more.get("lengths", np.full(batch, times))
+    for direction, cell in enumerate(_cells(op, w, r, more)):
+        backwards = op.direction == "reverse" or direction == 1
+        states: States = tuple(state[direction] for state in last)
+        for t in range(times)[:: -1 if backwards else 1]:
+            there = (t < lengths)[:, np.newaxis]
+            pairs = zip(op.step(cell, x[t], *states), states, strict=True)
+            states = tuple(np.where(there, new, old) for new, old in pairs)
+            y[t, direction] = np.where(there, states[0], 0)
+        for state, values in zip(last, states, strict=True):
+            state[direction] = values
+    return y, last
+
+
+def _orders(op: _Recurrent, *_: VTensor) -> list[str]:
+    given = [OPTIONAL[name][1] for name in op.given]
+    outputs = ["T dir N unit", *["dir N unit"] * len(op.states)]
+    return ["T N F", "dir gate F", "dir gate unit", *given, *outputs]
 
 
 _TYPES = {"": FLOATS, "more": (*FLOATS, "s32", "s64")}
 
 
-def _numpy(name: str) -> None:
-    @invoker(name, library="numpy", dtypes=_TYPES, python=True)
-    def run(ctx: Context, op: Any, x: VTensor, w: VTensor, r: VTensor, *rest: VTensor) -> None:
-        given = dict(zip(op.given, rest, strict=False))
-        ins = [PTensor(x).require("TNF")]
-        ins += [
-            PTensor(t).require(Layout.plain(("dir", "gate", d))) for t, d in ((w, "F"), (r, "unit"))
-        ]
-        ins += [PTensor(t).require(Layout.plain(OPTIONAL[n][1].split())) for n, t in given.items()]
-        state = ("dir", "N", "unit")
-        orders = [("T", *state), *[state] * op.states]
-        outs = [
-            PTensor(t).require(Layout.plain(order))
-            for t, order in zip(rest[len(given) :], orders, strict=True)
-        ]
-        if lib_tagger("numpy", ins, outs):
-            return
-        sequence, weights, recurrent, *more = (wide(t.data()) for t in ins)
-        optional = dict(zip(given, more, strict=True))
-        y, last = _run(op, sequence, weights, recurrent, optional)
-        for target, values in zip(outs, (y, *last), strict=True):
-            target.data()[...] = values
-
-
-for _name in ("RNN", "GRU", "LSTM"):
-    _numpy(_name)
+@definition("RNN", "GRU", "LSTM", dtypes=_TYPES, orders=_orders)
+def recurrent(ctx: Context, op: Any, *operands: PTensor) -> None:
+    inputs = 3 + len(op.given)
+    x, w, r, *more = (wide(t.data()) for t in operands[:inputs])
+    y, last = _run(op, x, w, r, dict(zip(op.given, more, strict=True)))
+    for target, values in zip(operands[inputs:], (y, *last), strict=True):
+        target.data()[...] = values

@@ -1,46 +1,34 @@
-"""Sums, products, extremes and norms over some dims."""
+"""Reductions: the mean, sums, products, extremes and norms over some dims, a row each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 
-from libdesc import invoker, onednn
+from libdesc import eigen, invoker, onednn
+from libdesc.numpy import definition
 from libdesc.numpy.arrays import NUMBERS, highest, lowest, wide
 from libdesc.routine import Routine
-from ops._reduce import AXES_ARE_AN_INPUT, Reduction, reduced_dims, reduction_names
+from ops._names import axes_of
+from ops._normalizations import positions, without
 from ops._writing import write_reduction
-from ptensor import Layout, PTensor, lib_tagger
-from vtensor.operators import Context, Cost, NodeReader, Spelling, operator
+from ptensor import PTensor
+from vtensor.operators import Context, Cost, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 Array = np.ndarray[Any, Any]
+R = TypeVar("R", bound="Reduction")
+
+#: The element types that have a largest one.
+ORDERED = (*NUMBERS, "bool")
 
 
-def _spelling(
-    op_type: str, make: Callable[..., Reduction], since: int = AXES_ARE_AN_INPUT
-) -> Spelling:
-    """How ONNX writes a reduction; its axes are an input from opset ``since`` on."""
-
-    def read(node: NodeReader) -> VTensor:
-        x = node.input(0)
-        return node.add(make(reduced_dims(node, x, since), bool(node.attribute("keepdims", 1))), x)
-
-    return Spelling(op_type, 1, read, reduction_names(since), write=write_reduction(op_type, since))
-
-
-@operator(
-    "ReduceSum",
-    dims={"x": "*", "y": "*"},
-    onnx=_spelling("ReduceSum", lambda *given: ReduceSum(*given), 13),
-    traits=[Cost(1)],
-)
-class ReduceSum(Reduction):
-    """The sum over some dims; of no elements, 0.
-
-    y = sum of x, over ``axes``.
+@dataclass(frozen=True)
+class Reduction:
+    """The parameters and the result of every reduction.
 
     Dims:
         x: any    y: x's, without those in ``axes`` or with size 1 there
@@ -54,285 +42,169 @@ class ReduceSum(Reduction):
     >>> x = VTensor("f32", {"N": 1, "C": 64, "H": 7, "W": 7})
     >>> ReduceSum(("H", "W"), keepdims=False).compute(Context(), x).summary()
     'f32 N=1 C=64'
-
-    Source: ONNX operator ReduceSum, opset 13.
     """
 
+    axes: tuple[str, ...] = param(dims_of="x")
+    keepdims: bool = param(default=True)
 
-@operator(
-    "ReduceMax",
-    dims={"x": "*", "y": "*"},
-    onnx=_spelling("ReduceMax", lambda *given: ReduceMax(*given)),
-    traits=[Cost(1)],
-)
-class ReduceMax(Reduction):
-    """The largest element over some dims; of none, what no element is below.
+    def compute(self, ctx: Context, x: VTensor) -> VTensor:
+        """x without those dims."""
+        y = VTensor(x.dtype, without(x, self.axes, self.keepdims), ctx.output(0))
+        ctx.dispatch(self, [x], [y])
+        return y
 
-    y = max of x, over ``axes``.
 
-    Dims:
-        x: any    y: x's, without those in ``axes`` or with size 1 there
+def _names(since: int) -> Callable[[Naming], None]:
+    """Names of a reduction whose axes are an input from opset ``since`` on."""
+
+    def names(node: Naming) -> None:
+        rank = node.rank("x0")
+        if node.rank("y0") == rank:
+            kept = list(range(rank))
+        elif node.opset >= since:
+            return  # which dims go is an input's value; reading the node names what is left
+        else:
+            gone = {axis % rank for axis in node.attribute("axes") or range(rank)}
+            kept = [position for position in range(rank) if position not in gone]
+        for place, position in enumerate(kept):
+            node.same("x0", position, "y0", place)
+
+    return names
+
+
+def _reduced(node: NodeReader, x: VTensor, since: int) -> tuple[str, ...]:
+    """The dims that a node reduces: those it names, else all, or none where it says so."""
+    axes = node.attribute("axes")
+    if node.opset >= since and node.has(1):
+        axes = [int(axis) for axis in node.constant(1)]
+    if not axes:
+        axes = [] if node.attribute("noop_with_empty_axes", 0) else list(range(len(x.dims)))
+    return axes_of(node, x, axes)
+
+
+def reduction(
+    numpy: Callable[[Array, tuple[int, ...]], Any],
+    *,
+    onednn_alg: str = "",
+    dtypes: Sequence[str] = NUMBERS,
+    cost: int = 1,
+    op_type: str = "",
+    opset: int = 18,
+    since: int = 18,
+    holds: Sequence[tuple[Callable[..., bool], str]] = (),
+) -> Callable[[type[R]], type[R]]:
+    """Register a class as a reduction; its docstring says what it computes, the rest is shared.
+
     Args:
-        axes: the dims; none of them means that each element stands alone.
-        keepdims: keep the dims, with size 1.
-    Raises:
-        DimError: x has no such dim, or one is named twice.
-
-    >>> from vtensor.operators import Context
-    >>> x = VTensor("f32", {"N": 1, "C": 64, "H": 7, "W": 7})
-    >>> ReduceMax(("H", "W"), keepdims=False).compute(Context(), x).summary()
-    'f32 N=1 C=64'
-
-    Source: ONNX operator ReduceMax, opset 20.
+        numpy: what it computes, of an array and its axes, which may stay, with size 1, or go.
+        onednn_alg: oneDNN's algorithm, where it has a kernel that is right.
+        dtypes: the element types that ``numpy`` takes.
+        cost: operations an element.
+        op_type: ONNX's name, where it is another.
+        opset: the opset in which ONNX last changed it.
+        since: the opset from which on ONNX gives the axes as an input.
+        holds: as for ``operator``.
     """
 
+    def register(cls: type[R]) -> type[R]:
+        name, onnx_name = cls.__name__, op_type or cls.__name__
 
-@operator(
-    "ReduceMin",
-    dims={"x": "*", "y": "*"},
-    onnx=_spelling("ReduceMin", lambda *given: ReduceMin(*given)),
-    traits=[Cost(1)],
-)
-class ReduceMin(Reduction):
-    """The smallest element over some dims; of none, what no element is above.
+        def read(node: NodeReader) -> VTensor:
+            x, keepdims = node.input(0), bool(node.attribute("keepdims", 1))
+            return node.add(cls(_reduced(node, x, since), keepdims), x)
 
-    y = min of x, over ``axes``.
+        @definition(name, dtypes=dtypes)
+        def compute(ctx: Context, op: R, x: PTensor, y: PTensor) -> None:
+            with np.errstate(divide="ignore"):  # the logarithm of 0 is the limit that is meant
+                result = numpy(wide(x.data()), positions(x, op.axes))
+            y.data()[...] = result.reshape(y.data().shape)
 
-    Dims:
-        x: any    y: x's, without those in ``axes`` or with size 1 there
-    Args:
-        axes: the dims; none of them means that each element stands alone.
-        keepdims: keep the dims, with size 1.
-    Raises:
-        DimError: x has no such dim, or one is named twice.
+        if onednn_alg:
 
-    >>> from vtensor.operators import Context
-    >>> x = VTensor("f32", {"N": 1, "C": 64, "H": 7, "W": 7})
-    >>> ReduceMin(("H", "W"), keepdims=False).compute(Context(), x).summary()
-    'f32 N=1 C=64'
+            @invoker(name, library="onednn", dtypes=["f32", "bf16", "f16"])
+            def native(ctx: Context, op: R, x: VTensor, y: VTensor) -> Routine:
+                return onednn.Reduction(onednn_alg, x, y)
 
-    Source: ONNX operator ReduceMin, opset 20.
-    """
+        shared = (Reduction.__doc__ or "").partition("\n\n")[2].replace("ReduceSum(", f"{name}(")
+        source = f"Source: ONNX operator {onnx_name}, opset {opset}.\n    "
+        cls.__doc__ = f"{cls.__doc__}\n\n{shared.rstrip()}\n\n    {source}"
+        write = write_reduction(onnx_name, since)
+        onnx = Spelling(onnx_name, 1, read, _names(since), write=write)
+        dims, traits = {"x": "*", "y": "*"}, [Cost(cost)]
+        return operator(name, dims=dims, holds=holds, onnx=onnx, traits=traits)(cls)
 
-
-@operator(
-    "ReduceProd",
-    dims={"x": "*", "y": "*"},
-    onnx=_spelling("ReduceProd", lambda *given: ReduceProd(*given)),
-    traits=[Cost(1)],
-)
-class ReduceProd(Reduction):
-    """The product over some dims; of no elements, 1.
-
-    y = product of x, over ``axes``.
-
-    Dims:
-        x: any    y: x's, without those in ``axes`` or with size 1 there
-    Args:
-        axes: the dims; none of them means that each element stands alone.
-        keepdims: keep the dims, with size 1.
-    Raises:
-        DimError: x has no such dim, or one is named twice.
-
-    >>> from vtensor.operators import Context
-    >>> x = VTensor("f32", {"N": 1, "C": 64, "H": 7, "W": 7})
-    >>> ReduceProd(("H", "W"), keepdims=False).compute(Context(), x).summary()
-    'f32 N=1 C=64'
-
-    Source: ONNX operator ReduceProd, opset 18.
-    """
+    return register
 
 
-@operator(
-    "ReduceL1",
-    dims={"x": "*", "y": "*"},
-    onnx=_spelling("ReduceL1", lambda *given: ReduceL1(*given)),
-    traits=[Cost(2)],
-)
-class ReduceL1(Reduction):
-    """The sum of magnitudes over some dims.
-
-    y = sum of |x|, over ``axes``.
-
-    Dims:
-        x: any    y: x's, without those in ``axes`` or with size 1 there
-    Args:
-        axes: the dims; none of them means that each element stands alone.
-        keepdims: keep the dims, with size 1.
-    Raises:
-        DimError: x has no such dim, or one is named twice.
-
-    >>> from vtensor.operators import Context
-    >>> x = VTensor("f32", {"N": 1, "C": 64, "H": 7, "W": 7})
-    >>> ReduceL1(("H", "W"), keepdims=False).compute(Context(), x).summary()
-    'f32 N=1 C=64'
-
-    Source: ONNX operator ReduceL1, opset 18.
-    """
-
-
-@operator(
-    "ReduceL2",
-    dims={"x": "*", "y": "*"},
-    onnx=_spelling("ReduceL2", lambda *given: ReduceL2(*given)),
-    traits=[Cost(2)],
-)
-class ReduceL2(Reduction):
-    """The Euclidean length over some dims.
-
-    y = sqrt(sum of x^2), over ``axes``.
-
-    Dims:
-        x: any    y: x's, without those in ``axes`` or with size 1 there
-    Args:
-        axes: the dims; none of them means that each element stands alone.
-        keepdims: keep the dims, with size 1.
-    Raises:
-        DimError: x has no such dim, or one is named twice.
-
-    >>> from vtensor.operators import Context
-    >>> x = VTensor("f32", {"N": 1, "C": 64, "H": 7, "W": 7})
-    >>> ReduceL2(("H", "W"), keepdims=False).compute(Context(), x).summary()
-    'f32 N=1 C=64'
-
-    Source: ONNX operator ReduceL2, opset 18.
-    """
-
-
-@operator(
-    "ReduceSumSquare",
-    dims={"x": "*", "y": "*"},
-    onnx=_spelling("ReduceSumSquare", lambda *given: ReduceSumSquare(*given)),
-    traits=[Cost(2)],
-)
-class ReduceSumSquare(Reduction):
-    """The sum of squares over some dims.
-
-    y = sum of x^2, over ``axes``.
-
-    Dims:
-        x: any    y: x's, without those in ``axes`` or with size 1 there
-    Args:
-        axes: the dims; none of them means that each element stands alone.
-        keepdims: keep the dims, with size 1.
-    Raises:
-        DimError: x has no such dim, or one is named twice.
-
-    >>> from vtensor.operators import Context
-    >>> x = VTensor("f32", {"N": 1, "C": 64, "H": 7, "W": 7})
-    >>> ReduceSumSquare(("H", "W"), keepdims=False).compute(Context(), x).summary()
-    'f32 N=1 C=64'
-
-    Source: ONNX operator ReduceSumSquare, opset 18.
-    """
-
-
-@operator(
-    "ReduceLogSum",
-    dims={"x": "*", "y": "*"},
-    onnx=_spelling("ReduceLogSum", lambda *given: ReduceLogSum(*given)),
-    traits=[Cost(1)],
-)
-class ReduceLogSum(Reduction):
-    """The logarithm of the sum over some dims.
-
-    y = log(sum of x), over ``axes``.
-
-    Dims:
-        x: any    y: x's, without those in ``axes`` or with size 1 there
-    Args:
-        axes: the dims; none of them means that each element stands alone.
-        keepdims: keep the dims, with size 1.
-    Raises:
-        DimError: x has no such dim, or one is named twice.
-
-    >>> from vtensor.operators import Context
-    >>> x = VTensor("f32", {"N": 1, "C": 64, "H": 7, "W": 7})
-    >>> ReduceLogSum(("H", "W"), keepdims=False).compute(Context(), x).summary()
-    'f32 N=1 C=64'
-
-    Source: ONNX operator ReduceLogSum, opset 18.
-    """
-
-
-@operator(
-    "ReduceLogSumExp",
-    dims={"x": "*", "y": "*"},
-    onnx=_spelling("ReduceLogSumExp", lambda *given: ReduceLogSumExp(*given)),
-    traits=[Cost(4)],
-)
-class ReduceLogSumExp(Reduction):
-    """The logarithm of the sum of exponentials over some dims.
-
-    y = log(sum of exp(x)), without overflow, over ``axes``.
-
-    Dims:
-        x: any    y: x's, without those in ``axes`` or with size 1 there
-    Args:
-        axes: the dims; none of them means that each element stands alone.
-        keepdims: keep the dims, with size 1.
-    Raises:
-        DimError: x has no such dim, or one is named twice.
-
-    >>> from vtensor.operators import Context
-    >>> x = VTensor("f32", {"N": 1, "C": 64, "H": 7, "W": 7})
-    >>> ReduceLogSumExp(("H", "W"), keepdims=False).compute(Context(), x).summary()
-    'f32 N=1 C=64'
-
-    Source: ONNX operator ReduceLogSumExp, opset 18.
-    """
-
-
-#: oneDNN's algorithm of each operator that it has a real kernel for. Its norms have none, and its
-#: maximum and minimum lose NaN, which must reach the result: all these are left to NumPy.
-_ALGORITHMS: dict[type[Reduction], str] = {ReduceSum: "sum", ReduceProd: "mul"}
-
-
-@invoker("ReduceSum", library="onednn", dtypes=["f32", "bf16", "f16"])
-@invoker("ReduceProd", library="onednn", dtypes=["f32", "bf16", "f16"])
-def onednn_reduce(ctx: Context, op: Reduction, x: VTensor, y: VTensor) -> Routine:
-    return onednn.Reduction(_ALGORITHMS[type(op)], x, y)
-
-
-def _log_sum(x: Array, axis: tuple[int, ...]) -> Array:
-    return np.asarray(np.log(x.sum(axis, keepdims=True)))
-
-
-def _log_sum_exp(x: Array, axis: tuple[int, ...]) -> Array:
-    largest = np.asarray(x.max(axis, keepdims=True, initial=lowest(x.dtype)))
+def _log_sum_exp(x: Array, axes: tuple[int, ...]) -> Array:
+    largest = np.asarray(x.max(axes, keepdims=True, initial=lowest(x.dtype)))
     shift = np.where(np.isfinite(largest) & (x.size > 0), largest, 0)
     powers = np.exp(np.subtract(x, shift, dtype=np.result_type(x, np.float32)))
-    return np.asarray(np.log(powers.sum(axis, keepdims=True)) + shift)
+    return np.asarray(np.log(powers.sum(axes, keepdims=True)) + shift)
 
 
-#: What each operator computes, the dims kept.
-_FORMULAS: dict[type[Reduction], Callable[[Array, tuple[int, ...]], Array]] = {
-    ReduceSum: lambda x, axis: x.sum(axis, keepdims=True),
-    ReduceMax: lambda x, axis: x.max(axis, keepdims=True, initial=lowest(x.dtype)),
-    ReduceMin: lambda x, axis: x.min(axis, keepdims=True, initial=highest(x.dtype)),
-    ReduceProd: lambda x, axis: x.prod(axis, keepdims=True),
-    ReduceL1: lambda x, axis: np.abs(x).sum(axis, keepdims=True),
-    ReduceL2: lambda x, axis: np.sqrt(np.square(x).sum(axis, keepdims=True)),
-    ReduceSumSquare: lambda x, axis: np.square(x).sum(axis, keepdims=True),
-    ReduceLogSum: _log_sum,
-    ReduceLogSumExp: _log_sum_exp,
-}
+# oneDNN's norms have no real kernel, and its maximum and minimum lose NaN, which must reach the
+# result: all these are left to NumPy.
 
 
-@invoker("ReduceSum", library="numpy", dtypes=NUMBERS, python=True)
-@invoker("ReduceMax", library="numpy", dtypes=(*NUMBERS, "bool"), python=True)
-@invoker("ReduceMin", library="numpy", dtypes=(*NUMBERS, "bool"), python=True)
-@invoker("ReduceProd", library="numpy", dtypes=NUMBERS, python=True)
-@invoker("ReduceL1", library="numpy", dtypes=NUMBERS, python=True)
-@invoker("ReduceL2", library="numpy", dtypes=NUMBERS, python=True)
-@invoker("ReduceSumSquare", library="numpy", dtypes=NUMBERS, python=True)
-@invoker("ReduceLogSum", library="numpy", dtypes=NUMBERS, python=True)
-@invoker("ReduceLogSumExp", library="numpy", dtypes=NUMBERS, python=True)
-def numpy_reduce(ctx: Context, op: Reduction, x: VTensor, y: VTensor) -> None:
-    order = Layout.plain(x.dims)
-    src, dst = PTensor(x).require(order), PTensor(y).require(Layout.plain(y.dims))
-    if lib_tagger("numpy", [src], [dst]):
-        return
-    axis = tuple(order.dims.index(dim) for dim in op.axes)
-    with np.errstate(divide="ignore"):  # the logarithm of 0 is the limit that is meant
-        dst.data()[...] = _FORMULAS[type(op)](wide(src.data()), axis).reshape(dst.data().shape)
+@reduction(
+    lambda x, axes: x.mean(axes),
+    onednn_alg="mean",
+    op_type="ReduceMean",
+    holds=[(lambda op, x: 0 not in map(x.size, op.axes), "no elements to average over {op.axes}")],
+)
+class Mean(Reduction):
+    """The mean over some dims; of integers, what is behind the point is cut off.
+
+    There is none over a dim without elements: a DimError.
+    """
+
+
+@invoker("Mean", library="eigen", dtypes=eigen.DTYPES)
+def eigen_mean(ctx: Context, op: Mean, x: VTensor, y: VTensor) -> Routine:
+    return eigen.mean(x, y, op.axes)
+
+
+@reduction(lambda x, axes: x.sum(axes), onednn_alg="sum", opset=13, since=13)
+class ReduceSum(Reduction):
+    """The sum over some dims; of no elements, 0."""
+
+
+@reduction(lambda x, axes: x.prod(axes), onednn_alg="mul")
+class ReduceProd(Reduction):
+    """The product over some dims; of no elements, 1."""
+
+
+@reduction(lambda x, axes: x.max(axes, initial=lowest(x.dtype)), dtypes=ORDERED, opset=20)
+class ReduceMax(Reduction):
+    """The largest element over some dims; of none, what no element is below."""
+
+
+@reduction(lambda x, axes: x.min(axes, initial=highest(x.dtype)), dtypes=ORDERED, opset=20)
+class ReduceMin(Reduction):
+    """The smallest element over some dims; of none, what no element is above."""
+
+
+@reduction(lambda x, axes: np.abs(x).sum(axes), cost=2)
+class ReduceL1(Reduction):
+    """The sum of magnitudes over some dims."""
+
+
+@reduction(lambda x, axes: np.sqrt(np.square(x).sum(axes)), cost=2)
+class ReduceL2(Reduction):
+    """The Euclidean length over some dims: the root of the sum of squares."""
+
+
+@reduction(lambda x, axes: np.square(x).sum(axes), cost=2)
+class ReduceSumSquare(Reduction):
+    """The sum of squares over some dims."""
+
+
+@reduction(lambda x, axes: np.log(x.sum(axes)))
+class ReduceLogSum(Reduction):
+    """The logarithm of the sum over some dims."""
+
+
+@reduction(_log_sum_exp, cost=4)
+class ReduceLogSumExp(Reduction):
+    """The logarithm of the sum of exponentials over some dims, without overflow."""

@@ -1,45 +1,62 @@
-"""Normalized exponentials."""
+"""Along some dims: normalized exponentials, their logarithms, and the place of the largest."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import TypeVar
 
 import numpy as np
 
 from libdesc import eigen, invoker, onednn
-from libdesc.numpy.arrays import FLOATS, lowest, wide
+from libdesc.numpy import definition
+from libdesc.numpy.arrays import FLOATS, wide
 from libdesc.routine import Routine
+from ops._elementwise import Unary
 from ops._names import same_names
+from ops._normalizations import Array, behind, dims_from, positions
 from ops._writing import write_along
-from ptensor import Layout, PTensor, lib_tagger
-from vtensor.errors import DimError
+from ptensor import Layout, PTensor
 from vtensor.operators import Context, Cost, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
-def _read(node: NodeReader) -> VTensor:
-    x = node.input(0)
-    return node.add(Softmax((node.axis(int(node.attribute("axis", -1)), x),)), x)
+@dataclass(frozen=True)
+class Along(Unary):
+    """An operator along some dims that leaves all dims as they are."""
+
+    axis: tuple[str, ...] = param(dims_of="x")
 
 
-def _read_flattening(node: NodeReader) -> VTensor:
-    """Up to opset 12 the dims from ``axis`` on were one."""
-    x = node.input(0)
-    axis = int(node.attribute("axis", 1))
-    names = list(x.dims)
-    if not -len(names) <= axis < len(names):
-        raise node.refuse(f"axis {axis} of {len(names)} dims")
-    return node.add(Softmax(tuple(names[axis:])), x)
+A = TypeVar("A", bound=Along)
 
 
-@operator(
-    "Softmax",
-    dims={"x": "*", "y": "*"},
-    onnx=[
-        Spelling("Softmax", 1, _read_flattening, same_names, until=12),
-        Spelling("Softmax", 13, _read, same_names, write=write_along("Softmax")),
-    ],
-    traits=[Cost(5)],
-)
-class Softmax:
+def _along(cost: int) -> Callable[[type[A]], type[A]]:
+    """Register an operator along some dims; up to opset 12 the dims from ``axis`` on were one."""
+
+    def register(cls: type[A]) -> type[A]:
+        name = cls.__name__
+
+        def read(node: NodeReader) -> VTensor:
+            x = node.input(0)
+            return node.add(cls((node.axis(int(node.attribute("axis", -1)), x),)), x)
+
+        def read_flattening(node: NodeReader) -> VTensor:
+            x = node.input(0)
+            return node.add(cls(dims_from(node, x, 1)), x)
+
+        old = Spelling(name, 1, read_flattening, same_names, until=12)
+        new = Spelling(name, 13, read, same_names, write=write_along(name))
+        holds = [(lambda op, _: bool(op.axis), "axis () must name dims of x")]
+        dims, traits = {"x": "*", "y": "*"}, [Cost(cost)]
+        return operator(name, dims=dims, holds=holds, onnx=[old, new], traits=traits)(cls)
+
+    return register
+
+
+@_along(cost=5)
+class Softmax(Along):
     """Exponentials, divided by their sum along some dims.
 
     y = exp(x - m) / (sum over axis of exp(x - m)), m the largest x along axis.
@@ -60,20 +77,52 @@ class Softmax:
     Source: ONNX operator Softmax, opset 13; up to opset 12 ``axis`` began a row of dims.
     """
 
-    axis: tuple[str, ...] = param()
 
-    def compute(self, ctx: Context, x: VTensor) -> VTensor:
-        if not self.axis or not x.dims.keys() >= set(self.axis):
-            raise DimError(f"axis {self.axis} must name dims of x")
-        y = VTensor(x.dtype, x.dims, ctx.output(0))
-        ctx.dispatch(self, [x], [y])
-        return y
+@_along(cost=5)
+class LogSoftmax(Along):
+    """The logarithm of Softmax.
+
+    y = x - m - ln(sum over axis of exp(x - m)), m the largest x along axis.
+
+    Dims:
+        x, y: any, the same
+    Args:
+        axis: the dims over which the exponentials of the results add up to 1.
+    Raises:
+        DimError: x has no such dim, or ``axis`` names none.
+    Cost:
+        5 operations an element: largest, difference, exp, sum, difference.
+
+    >>> from vtensor.operators import Context
+    >>> LogSoftmax(("C",)).compute(Context(), VTensor("f32", {"N": 1, "C": 1000})).summary()
+    'f32 N=1 C=1000'
+
+    Source: ONNX operator LogSoftmax, opset 13; up to opset 12 ``axis`` began a row of dims.
+    """
 
 
-def _one_axis(op: Softmax, x: VTensor, y: VTensor) -> bool | str:
-    if sum(x.size(dim) > 1 for dim in op.axis) > 1:
-        return f"sums over several dims, {' '.join(op.axis)}"
-    return True
+@_along(cost=1)
+class Hardmax(Along):
+    """1 for the first of the largest elements along some dims, 0 for all others.
+
+    Dims:
+        x, y: any, the same
+    Args:
+        axis: the dims, slowest first: that order decides which of the largest elements is first.
+    Raises:
+        DimError: x has no such dim, or ``axis`` names none.
+
+    >>> from vtensor.operators import Context
+    >>> Hardmax(("C",)).compute(Context(), VTensor("f32", {"N": 1, "C": 1000})).summary()
+    'f32 N=1 C=1000'
+
+    Source: ONNX operator Hardmax, opset 13; up to opset 12 ``axis`` began a row of dims.
+    """
+
+
+def _one_axis(op: Along, x: VTensor, y: VTensor) -> bool | str:
+    several = sum(x.size(dim) > 1 for dim in op.axis) > 1
+    return not several or f"sums over several dims, {' '.join(op.axis)}"
 
 
 @invoker("Softmax", library="onednn", dtypes=["f32", "bf16", "f16"], when=_one_axis, inplace=["x"])
@@ -81,20 +130,44 @@ def onednn_softmax(ctx: Context, op: Softmax, x: VTensor, y: VTensor) -> Routine
     return onednn.Softmax(x, y, max(op.axis, key=x.size))
 
 
+@invoker("LogSoftmax", library="onednn", dtypes=["f32", "bf16", "f16"], when=_one_axis)
+def onednn_logsoftmax(ctx: Context, op: LogSoftmax, x: VTensor, y: VTensor) -> Routine:
+    return onednn.Softmax(x, y, max(op.axis, key=x.size), logarithm=True)
+
+
 @invoker("Softmax", library="eigen", dtypes=eigen.DTYPES)
 def eigen_softmax(ctx: Context, op: Softmax, x: VTensor, y: VTensor) -> Routine:
     return eigen.softmax(x, y, op.axis)
 
 
-@invoker("Softmax", library="numpy", dtypes=FLOATS, python=True)
-def numpy_softmax(ctx: Context, op: Softmax, x: VTensor, y: VTensor) -> None:
-    order = Layout.plain(x.dims)
-    src, dst = PTensor(x).require(order), PTensor(y).require(order)
-    if lib_tagger("numpy", [src], [dst]):
-        return
-    axis = tuple(order.dims.index(dim) for dim in op.axis)
-    largest = src.data().max(axis=axis, keepdims=True, initial=lowest(src.data().dtype))
-    with np.errstate(invalid="ignore"):  # of infinite ones it is not a number
-        power = np.exp(src.data() - largest)
-        total = wide(power).sum(axis=axis, keepdims=True)  # in bf16 it would end at 256 ones
-        dst.data()[...] = power / total.astype(power.dtype)
+def _below(values: Array, axes: tuple[int, ...]) -> Array:
+    """How far elements are below the largest along some axes."""
+    return np.asarray(values - values.max(axes, keepdims=True, initial=-np.inf))
+
+
+@definition("Softmax", dtypes=FLOATS)
+def softmax(ctx: Context, op: Softmax, x: PTensor, y: PTensor) -> None:
+    axes = positions(x, op.axis)
+    with np.errstate(invalid="ignore"):  # of infinite elements it is not a number
+        power = np.exp(_below(x.data(), axes))
+        total = wide(power).sum(axes, keepdims=True)  # in bf16 it would end at 256 ones
+        y.data()[...] = power / total.astype(power.dtype)
+
+
+@definition("LogSoftmax", dtypes=FLOATS)
+def logsoftmax(ctx: Context, op: LogSoftmax, x: PTensor, y: PTensor) -> None:
+    axes = positions(x, op.axis)
+    with np.errstate(invalid="ignore", divide="ignore"):  # of infinite elements, and of none
+        below = _below(wide(x.data()), axes)
+        y.data()[...] = below - np.log(np.exp(below).sum(axes, keepdims=True))
+
+
+def _axes_last(op: Hardmax, *tensors: VTensor) -> list[Layout]:
+    return [Layout.plain(behind(list(t.dims), op.axis)) for t in tensors]
+
+
+@definition("Hardmax", dtypes=FLOATS, orders=_axes_last)
+def hardmax(ctx: Context, op: Hardmax, x: PTensor, y: PTensor) -> None:
+    if length := prod(map(x.size, op.axis)):
+        rows, result = (t.data().reshape(-1, length) for t in (x, y))
+        result[...] = np.arange(length) == rows.argmax(axis=1)[:, None]

@@ -2,49 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
 import numpy as np
 
-from libdesc import invoker
+from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, wide
-from ptensor import Layout, PTensor, lib_tagger
-from vtensor.errors import DimError
+from ptensor import Layout, PTensor
 from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 Array = np.ndarray[Any, Any]
-
-
-def _spelling(op_type: str, states: int, make: Callable[[NodeReader], object]) -> Spelling:
-    """One ONNX node holds any number of tensors; each has a step of its own here."""
-
-    def names(node: Naming) -> None:
-        many = (len(node.roles) - 2) // (2 + states)
-        for place in range(many):
-            for kind in range(2 + states):
-                role = f"x{2 + kind * many + place}"
-                for position in range(node.rank(role)):
-                    node.same(f"x{2 + place}", position, role, position)
-                    if kind != 1:  # the gradient has no new value
-                        made = f"y{max(kind - 1, 0) * many + place}"
-                        node.same(role, position, made, position)
-
-    def read(node: NodeReader) -> Sequence[VTensor]:
-        rate, count, *rest = node.inputs
-        if len(rest) % (2 + states):
-            raise node.refuse(f"{len(rest)} tensors are not {2 + states} for each")
-        many, op = len(rest) // (2 + states), make(node)
-        steps: list[Any] = []
-        for place in range(many):
-            order = " ".join(rest[place].dims)
-            own = [node.input(2 + kind * many + place, order) for kind in range(2 + states)]
-            steps.append(node.add(op, rate, count, *own))
-        return [step[kind] for kind in range(1 + states) for step in steps]
-
-    return Spelling(f"ai.onnx.preview.training::{op_type}", 1, read, names)
 
 
 @dataclass(frozen=True)
@@ -57,10 +27,6 @@ class _Step:
         self, ctx: Context, rate: VTensor, count: VTensor, x: VTensor, *rest: VTensor
     ) -> tuple[VTensor, ...]:
         """New values for x and for each state; ``rest`` begins with the gradient."""
-        if rate.num_elements != 1 or count.num_elements != 1:
-            raise DimError("rate and count must be one number each")
-        if any(one.dims != x.dims for one in rest) or len(rest) != self.states + 1:
-            raise DimError(f"there must be a gradient and {self.states} states, of x's sizes")
         made = [VTensor(t.dtype, t.dims, ctx.output(i)) for i, t in enumerate((x, *rest[1:]))]
         ctx.dispatch(self, [rate, count, x, *rest], made)
         return tuple(made)
@@ -69,23 +35,64 @@ class _Step:
     states = 1
 
 
-_DIMS = {"rate": "*", "count": "*", "x": "*", "rest": "*", "*y": "*"}
+S = TypeVar("S", bound=_Step)
 
 
-@operator(
-    "Momentum",
-    dims=_DIMS,
-    onnx=_spelling(
-        "Momentum",
-        1,
-        lambda node: Momentum(
-            float(node.attribute("norm_coefficient")),
-            float(node.attribute("alpha")),
-            float(node.attribute("beta")),
-            node.attribute("mode") == "nesterov",
-        ),
-    ),
-)
+def _spelling(cls: type[_Step]) -> Spelling:
+    """One ONNX node holds any number of tensors; each has a step of its own here."""
+    kinds = 2 + cls.states  # tensors, their gradients, their states
+
+    def names(node: Naming) -> None:
+        many = (len(node.roles) - 2) // kinds
+        for index in range(kinds * many):
+            kind, place = divmod(index, many)
+            role, made = f"x{2 + index}", f"y{max(kind - 1, 0) * many + place}"
+            for position in range(node.rank(role)):
+                node.same(f"x{2 + place}", position, role, position)
+                if kind != 1:  # the gradient has no new value
+                    node.same(role, position, made, position)
+
+    def read(node: NodeReader) -> Sequence[VTensor]:
+        rate, count, *rest = node.inputs
+        if len(rest) % kinds:
+            raise node.refuse(f"{len(rest)} tensors are not {kinds} for each")
+        reals = [field for field in fields(cls) if field.type == "float"]
+        given: dict[str, Any] = {f.name: float(node.attribute(f.name, f.default)) for f in reals}
+        if node.attribute("mode") == "nesterov":
+            given["nesterov"] = True
+        many, steps = len(rest) // kinds, list[Any]()
+        for place in range(many):
+            order = " ".join(rest[place].dims)
+            own = [node.input(2 + kind * many + place, order) for kind in range(kinds)]
+            steps.append(node.add(cls(**given), rate, count, *own))
+        return [step[kind] for kind in range(kinds - 1) for step in steps]
+
+    return Spelling(f"ai.onnx.preview.training::{cls.__name__}", 1, read, names)
+
+
+def _scalars(op: _Step, rate: VTensor, count: VTensor, *_: VTensor) -> bool:
+    return rate.num_elements == 1 and count.num_elements == 1
+
+
+def _alike(op: _Step, _rate: VTensor, _count: VTensor, x: VTensor, *rest: VTensor) -> bool:
+    return len(rest) == op.states + 1 and all(one.dims == x.dims for one in rest)
+
+
+def _training(cls: type[S]) -> type[S]:
+    """Register a step of training."""
+    declare = operator(
+        cls.__name__,
+        dims={"rate": "*", "count": "*", "x": "*", "rest": "*", "*y": "*"},
+        holds=[
+            (_scalars, "rate and count must be one number each"),
+            (_alike, "there must be a gradient and {op.states} states, of x's sizes"),
+        ],
+        onnx=_spelling(cls),
+    )
+    return declare(cls)
+
+
+@_training
 class Momentum(_Step):
     """A step of gradient descent with momentum v.
 
@@ -117,24 +124,11 @@ class Momentum(_Step):
 
     def step(self, rate: Array, count: Array, x: Array, g: Array, v: Array) -> tuple[Array, ...]:
         """New x and v."""
-        g = g + self.norm_coefficient * x
         new = self.alpha * v + np.where(count > 0, self.beta, 1.0) * g
         return x - rate * (g + self.alpha * new if self.nesterov else new), new
 
 
-@operator(
-    "Adagrad",
-    dims=_DIMS,
-    onnx=_spelling(
-        "Adagrad",
-        1,
-        lambda node: Adagrad(
-            float(node.attribute("norm_coefficient", 0.0)),
-            float(node.attribute("decay_factor", 0.0)),
-            float(node.attribute("epsilon", 1e-6)),
-        ),
-    ),
-)
+@_training
 class Adagrad(_Step):
     """A step of gradient descent by a rate that falls with the sum h of squared gradients.
 
@@ -164,27 +158,12 @@ class Adagrad(_Step):
 
     def step(self, rate: Array, count: Array, x: Array, g: Array, h: Array) -> tuple[Array, ...]:
         """New x and h."""
-        g = g + self.norm_coefficient * x
         total = h + g * g
         falling = rate / (1 + count * self.decay_factor)
         return x - falling * g / (np.sqrt(total) + self.epsilon), total
 
 
-@operator(
-    "Adam",
-    dims=_DIMS,
-    onnx=_spelling(
-        "Adam",
-        2,
-        lambda node: Adam(
-            float(node.attribute("norm_coefficient", 0.0)),
-            float(node.attribute("alpha", 0.9)),
-            float(node.attribute("beta", 0.999)),
-            float(node.attribute("epsilon", 1e-6)),
-            float(node.attribute("norm_coefficient_post", 0.0)),
-        ),
-    ),
-)
+@_training
 class Adam(_Step):
     """A step of gradient descent by the averages v and h of gradients and of their squares.
 
@@ -220,7 +199,6 @@ class Adam(_Step):
         self, rate: Array, count: Array, x: Array, g: Array, v: Array, h: Array
     ) -> tuple[Array, ...]:
         """New x, v and h."""
-        g = g + self.norm_coefficient * x
         mean = self.alpha * v + (1 - self.alpha) * g
         square = self.beta * h + (1 - self.beta) * g * g
         if count > 0:
@@ -229,22 +207,17 @@ class Adam(_Step):
         return (1 - self.norm_coefficient_post) * new, mean, square
 
 
-def _numpy(name: str) -> None:
-    @invoker(name, library="numpy", dtypes={"": FLOATS, "count": ["s64"]}, python=True)
-    def run(
-        ctx: Context, op: Any, rate: VTensor, count: VTensor, x: VTensor, *rest: VTensor
-    ) -> None:
-        order, given = Layout.plain(x.dims), op.states + 1
-        numbers = [PTensor(t).require(Layout.plain(t.dims)) for t in (rate, count)]
-        own = [PTensor(t).require(order) for t in (x, *rest[:given])]
-        made = [PTensor(t).require(order) for t in rest[given:]]
-        if lib_tagger("numpy", [*numbers, *own], made):
-            return
-        scalars = (wide(t.data()).reshape(()) for t in numbers)
-        values = op.step(*scalars, *(wide(t.data()) for t in own))
-        for target, value in zip(made, values, strict=True):
-            target.data()[...] = value
+def _orders(op: _Step, rate: VTensor, count: VTensor, x: VTensor, *rest: VTensor) -> list[Layout]:
+    """All tensors in x's order of dims."""
+    return [Layout.plain(t.dims) for t in (rate, count, *[x] * (1 + len(rest)))]
 
 
-for _name in ("Adagrad", "Adam", "Momentum"):
-    _numpy(_name)
+@definition("Adagrad", "Adam", "Momentum", dtypes={"": FLOATS, "count": ["s64"]}, orders=_orders)
+def training(ctx: Context, op: Any, *operands: PTensor) -> None:
+    given = 4 + op.states
+    rate, count, *own = (wide(t.data()) for t in operands[:given])
+    x, gradient, *states = own
+    g = gradient + op.norm_coefficient * x
+    values = op.step(rate.reshape(()), count.reshape(()), x, g, *states)
+    for target, value in zip(operands[given:], values, strict=True):
+        target.data()[...] = value

@@ -17,7 +17,7 @@ from ops.conv2d import Conv2D
 from ops.depthwiseconv2d import DepthwiseConv2D
 from ops.matmul import MatMul
 from ops.maxpool import MaxPool
-from ops.mean import Mean
+from ops.reduce import Mean
 from ops.relu import Relu
 from ops.relu6 import Relu6
 from ops.softmax import Softmax

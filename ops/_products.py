@@ -1,0 +1,44 @@
+"""What products of matrices share: how ONNX names and gives their factors."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from vtensor.operators import Naming, NodeReader
+from vtensor.tensor import VTensor
+
+
+def fresh(name: str, taken: Collection[str]) -> str:
+    """A name beside those that are taken: ``K``, else ``K_``, ..."""
+    while name in taken:
+        name += "_"
+    return name
+
+
+def product_names(node: Naming, second: str = "x1") -> None:
+    """The dims of matrices and stacks of them; the role says which input the second factor is."""
+    left, right = node.rank("x0"), node.rank(second)
+    node.same("x0", -1, second, max(right - 2, 0) - right)
+    if left > 1:
+        node.same("x0", -2, "y0", -2 if right > 1 else -1)
+    if right > 1:
+        node.same(second, -1, "y0", -1)
+    gap = (left == 1) + (right == 1)  # matrix dims that the output lacks
+    for role, rank in (("x0", left), (second, right)):
+        for back in range(3, rank + 1):
+            node.same(role, -back, "y0", gap - back)
+
+
+def read_factors(node: NodeReader, second: int = 1) -> tuple[VTensor, VTensor, str]:
+    """Input 0 and another under the names that a product gives them, and the dim to sum over."""
+    out = node.output_names()
+    left, right = len(node.input(0).dims), len(node.input(second).dims)
+    if not left or not right:
+        raise node.refuse("an operand without dims")
+    over = fresh(list(node.input(0).dims)[-1], out)
+    end = len(out) - (right > 1)
+    stack = end - (left > 1)
+    rows, columns = out[stack:end], out[end:]
+    a = node.input(0, " ".join([*out[stack - max(left - 2, 0) : stack], *rows, over]))
+    b = node.input(second, " ".join([*out[stack - max(right - 2, 0) : stack], over, *columns]))
+    return a, b, over

@@ -1,0 +1,345 @@
+"""Normalization over some dims, by what x itself is there: its mean, its variance or a norm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from libdesc import invoker, onednn
+from libdesc.numpy import definition
+from libdesc.numpy.arrays import FLOATS, wide
+from libdesc.routine import Routine
+from ops._elementwise import Unary
+from ops._names import axes_of, same_names
+from ops._normalizations import Array, behind, channels, dims_from, epsilon, positions
+from ops._windows import image_names
+from ptensor import Layout, PTensor
+from vtensor.language.spelling import Naming, NodeReader, NodeWriter, Spelling
+from vtensor.operators import Context, Cost, named, operator, param
+from vtensor.tensor import VTensor
+
+#: What MeanVarianceNormalization of ONNX adds to the deviation.
+EPSILON = 1e-9
+
+
+def _names(node: Naming) -> None:
+    same_names(node)
+    for role in ("x1", "x2"):
+        for back in range(1, node.rank(role) + 1):
+            node.same(role, -back, "x0", -back)
+    for role in ("y1", "y2"):
+        for position in range(node.rank(role)):
+            node.same(role, position, "x0", position)
+
+
+def _parameter(node: NodeReader, index: int, x: VTensor) -> VTensor:
+    """Scale or bias under the last dims of x; those that it repeats are left out."""
+    t, names = node.input(index), list(x.dims)
+    rank = len(t.dims)
+    if rank > len(names):
+        raise node.refuse(f"input {index} has more dims than the first")
+    own = dict(zip(names[len(names) - rank :], t.dims.values(), strict=True))
+    t = node.input(index, " ".join(own))
+    long = {dim: size for dim, size in own.items() if size != 1}
+    return t if len(long) == rank else node.reshape(t, long)
+
+
+def _scaled(op_type: str, since: int) -> Spelling:
+    """A normalization over the dims from ``axis`` on, with a scale and perhaps a bias."""
+
+    def read(node: NodeReader) -> list[VTensor]:
+        x = node.input(0)
+        op = named(op_type)(dims_from(node, x, -1), epsilon(node))
+        outputs: Any = node.add(op, x, _parameter(node, 1, x))
+        y, *rest = outputs if isinstance(outputs, tuple) else (outputs,)
+        biased = node.has(2)
+        return [node.add(named("BiasAdd")(), y, _parameter(node, 2, x)) if biased else y, *rest]
+
+    def write(node: NodeWriter, op: Any) -> None:
+        x, scale = node.inputs
+        order = behind(list(x.dims), op.axes)
+        operands = node.operand(x, order), node.operand(scale, order)
+        node.emit(op_type, *operands, order=order, axis=-len(op.axes), epsilon=float(op.epsilon))
+
+    return Spelling(op_type, since, read, _names, write=write)
+
+
+def _image_names(node: Naming) -> None:
+    image_names(node)
+    same_names(node)
+    for role in ("x1", "x2"):
+        node.same("x0", 1, role, 0)
+
+
+def _over(node: NodeReader, axes: Iterable[str], x: VTensor, *parameters: VTensor) -> VTensor:
+    """x, normalized over some dims, with a scale and a bias."""
+    scale, bias = parameters
+    outputs: Any = node.add(LayerNormalization(tuple(axes), epsilon(node)), x, scale)
+    return node.add(named("BiasAdd")(), outputs[0], bias)
+
+
+def _read_instance(node: NodeReader) -> VTensor:
+    x = channels(node)
+    return _over(node, list(x.dims)[2:], x, node.input(1, "C"), node.input(2, "C"))
+
+
+def _read_group(node: NodeReader) -> VTensor:
+    """The channels are two dims, of which the second is normalized over."""
+    x, groups = channels(node), int(node.attribute("num_groups", 0))
+    if groups < 1 or x.size("C") % groups:
+        raise node.refuse(f"num_groups {groups} of sizes {list(x.dims.values())}")
+    parts = {"group": groups, "channel": x.size("C") // groups}
+    batch, _, *inner = x.dims
+    sizes = {batch: x.size(batch), **parts, **{dim: x.size(dim) for dim in inner}}
+    parameters = (node.reshape(node.input(i), parts) for i in (1, 2))
+    y = _over(node, ("channel", *inner), node.reshape(x, sizes), *parameters)
+    return node.reshape(y, dict(x.dims))
+
+
+def _scale_fits(op: object, x: VTensor, scale: VTensor) -> bool:
+    return scale.dims.items() <= x.dims.items()
+
+
+_FITS = [(_scale_fits, "scale must have dims of x, and in their sizes")]
+
+
+@operator(
+    "LayerNormalization",
+    dims={"x": "*", "scale": "*", "y": "*", "mean": "*", "inverse": "*"},
+    holds=_FITS,
+    onnx=[
+        _scaled("LayerNormalization", 17),
+        Spelling("InstanceNormalization", 6, _read_instance, _image_names),
+        Spelling("GroupNormalization", 21, _read_group, _image_names),
+    ],
+    traits=[Cost(6)],
+)
+class LayerNormalization:
+    """Normalize over some dims, by the mean and the variance of x itself there.
+
+    y = (x - mean) * inverse * scale, where mean = E[x] and inverse = 1 / sqrt(E[(x - mean)^2] +
+    epsilon), both over ``axes``. Over the spatial dims, with a scale along C, it is instance
+    normalization.
+
+    Dims:
+        x, y: any, the same    scale: some of x's, of the same sizes
+        mean, inverse: x's, of size 1 along ``axes``
+    Args:
+        axes: the dims that are normalized over.
+        epsilon: added to the variance, at least 0.
+    Raises:
+        DimError: x has no such dim, or scale has a dim that x has not, or of another size.
+
+    Sums are made in f32 where x is narrower; mean and inverse are f32 then.
+    Cost:
+        6 operations an element: two sums, difference, square, two products.
+
+    >>> from vtensor.operators import Context
+    >>> x, scale = VTensor("f32", {"N": 2, "T": 7, "F": 64}), VTensor("f32", {"F": 64})
+    >>> [t.summary() for t in LayerNormalization(("F",)).compute(Context(), x, scale)[:2]]
+    ['f32 N=2 T=7 F=64', 'f32 N=2 T=7 F=1']
+
+    Source: ONNX operators LayerNormalization, opset 17, InstanceNormalization, opset 6, and
+    GroupNormalization, opset 21.
+    """
+
+    axes: tuple[str, ...] = param(dims_of="x")
+    epsilon: float = param(default=1e-5, minimum=0)
+
+    def compute(self, ctx: Context, x: VTensor, scale: VTensor) -> tuple[VTensor, VTensor, VTensor]:
+        sizes = {dim: 1 if dim in self.axes else size for dim, size in x.dims.items()}
+        dtype = "f64" if x.dtype == "f64" else "f32"
+        y = VTensor(x.dtype, x.dims, ctx.output(0))
+        mean, inverse = (VTensor(dtype, sizes, ctx.output(i)) for i in (1, 2))
+        ctx.dispatch(self, [x, scale], [y, mean, inverse])
+        return y, mean, inverse
+
+
+@operator(
+    "RMSNormalization",
+    dims={"x": "*", "scale": "*", "y": "*"},
+    holds=_FITS,
+    onnx=_scaled("RMSNormalization", 23),
+    traits=[Cost(4)],
+)
+class RMSNormalization:
+    """Divide by the root mean square over some dims.
+
+    y = x / sqrt(E[x^2] + epsilon) * scale, the mean over ``axes``.
+
+    Dims:
+        x, y: any, the same    scale: some of x's, of the same sizes
+    Args:
+        axes: the dims that are normalized over.
+        epsilon: added to the mean, at least 0.
+    Raises:
+        DimError: x has no such dim, or scale has a dim that x has not, or of another size.
+    Cost:
+        4 operations an element: square, sum, two products.
+
+    >>> from vtensor.operators import Context
+    >>> x, scale = VTensor("f32", {"N": 2, "T": 7, "F": 64}), VTensor("f32", {"F": 64})
+    >>> RMSNormalization(("F",)).compute(Context(), x, scale).summary()
+    'f32 N=2 T=7 F=64'
+
+    Source: ONNX operator RMSNormalization, opset 23.
+    """
+
+    axes: tuple[str, ...] = param(dims_of="x")
+    epsilon: float = param(default=1e-5, minimum=0)
+
+    def compute(self, ctx: Context, x: VTensor, scale: VTensor) -> VTensor:
+        y = VTensor(x.dtype, x.dims, ctx.output(0))
+        ctx.dispatch(self, [x, scale], [y])
+        return y
+
+
+def _read_lp(node: NodeReader) -> VTensor:
+    x = node.input(0)
+    axis = node.axis(int(node.attribute("axis", -1)), x)
+    return node.add(LpNormalization(axis, int(node.attribute("p", 2))), x)
+
+
+def _write_lp(node: NodeWriter, op: LpNormalization) -> None:
+    [x] = node.inputs
+    node.emit("LpNormalization", node.operand(x), axis=positions(x, [op.axis])[0], p=op.p)
+
+
+@operator(
+    "LpNormalization",
+    dims={"x": "*", "y": "*"},
+    onnx=Spelling("LpNormalization", 1, _read_lp, same_names, write=_write_lp),
+    traits=[Cost(3)],
+)
+class LpNormalization(Unary):
+    """Divide by the sum of absolute values, or by the root of the sum of squares, along a dim.
+
+    y = x / (sum over axis of |x|^p)^(1/p); where that is 0, so is y.
+
+    Dims:
+        x, y: any, the same
+    Args:
+        axis: the dim.
+        p: 1 or 2.
+    Raises:
+        DimError: x has no such dim.
+    Cost:
+        3 operations an element: power, sum, quotient.
+
+    >>> from vtensor.operators import Context
+    >>> LpNormalization("C").compute(Context(), VTensor("f32", {"N": 2, "C": 64})).summary()
+    'f32 N=2 C=64'
+
+    Source: ONNX operator LpNormalization, opset 22.
+    """
+
+    axis: str = param(dims_of="x")
+    p: int = param(default=2, choices=(1, 2))
+
+
+def _read_mean_variance(node: NodeReader) -> VTensor:
+    x, axes = node.input(0), node.attribute("axes")
+    axes = [0, 2, 3] if axes is None else list(axes)
+    return node.add(MeanVarianceNormalization(axes_of(node, x, axes)), x)
+
+
+def _write_mean_variance(node: NodeWriter, op: MeanVarianceNormalization) -> None:
+    [x] = node.inputs
+    node.emit("MeanVarianceNormalization", node.operand(x), axes=positions(x, op.axes))
+
+
+@operator(
+    "MeanVarianceNormalization",
+    dims={"x": "*", "y": "*"},
+    onnx=Spelling(
+        "MeanVarianceNormalization", 9, _read_mean_variance, same_names, write=_write_mean_variance
+    ),
+    traits=[Cost(5)],
+)
+class MeanVarianceNormalization(Unary):
+    """Subtract the mean and divide by the standard deviation over some dims.
+
+    y = (x - E[x]) / (sqrt(E[(x - E[x])^2]) + 1e-9), the means over ``axes``.
+
+    Dims:
+        x, y: any, the same
+    Args:
+        axes: the dims.
+    Raises:
+        DimError: x has no such dim.
+    Cost:
+        5 operations an element: two sums, difference, square, quotient.
+
+    >>> from vtensor.operators import Context
+    >>> x = VTensor("f32", {"N": 2, "C": 64, "H": 7, "W": 7})
+    >>> MeanVarianceNormalization(("N", "H", "W")).compute(Context(), x).summary()
+    'f32 N=2 C=64 H=7 W=7'
+
+    Source: ONNX operator MeanVarianceNormalization, opset 13.
+    """
+
+    axes: tuple[str, ...] = param(dims_of="x")
+
+
+def _one_axis(op: LayerNormalization, x: VTensor, scale: VTensor, *_: VTensor) -> bool | str:
+    return (op.axes == tuple(scale.dims) and len(op.axes) == 1) or "scales along one dim, the axis"
+
+
+_TYPES = {"": ["f32", "bf16", "f16"], "scale": ["f32"]}
+
+
+@invoker("LayerNormalization", library="onednn", dtypes=_TYPES, when=_one_axis)
+def onednn_layernorm(ctx: Context, op: LayerNormalization, *operands: VTensor) -> Routine:
+    x, scale, *made = operands
+    return onednn.LayerNormalization(x, scale, made, op.axes[0], op.epsilon)
+
+
+def _average(values: Array, axes: tuple[int, ...]) -> Array:
+    """The mean over some axes, which are kept; of no elements 0: nothing is normalized by it."""
+    count = prod(values.shape[axis] for axis in axes)
+    return np.asarray(values.sum(axis=axes, keepdims=True) / max(count, 1))
+
+
+def _spread(scale: PTensor, x: PTensor) -> Array:
+    """A scale in x's order of dims, with one axis for each, so that NumPy repeats it."""
+    return wide(scale.data()).reshape([scale.dims.get(dim, 1) for dim in x.dims])
+
+
+def _like_x(_op: object, x: VTensor, *others: VTensor) -> list[Layout]:
+    """The order of x's dims, those that an operand has."""
+    return [Layout.plain(dim for dim in x.dims if dim in t.dims) for t in (x, *others)]
+
+
+@definition("LayerNormalization", dtypes=FLOATS, orders=_like_x)
+def layernorm(ctx: Context, op: LayerNormalization, *operands: PTensor) -> None:
+    (x, scale), (y, mean, inverse) = operands[:2], (t.data() for t in operands[2:])
+    axes, values = positions(x, op.axes), wide(x.data())
+    middle = _average(values, axes)
+    centred = values - middle
+    mean[...] = middle
+    inverse[...] = 1 / np.sqrt(_average(centred**2, axes) + op.epsilon)
+    y[...] = centred * inverse * _spread(scale, x)
+
+
+@definition("RMSNormalization", dtypes=FLOATS, orders=_like_x)
+def rmsnorm(ctx: Context, op: RMSNormalization, x: PTensor, scale: PTensor, y: PTensor) -> None:
+    values = wide(x.data())
+    square = _average(values**2, positions(x, op.axes))
+    y.data()[...] = values / np.sqrt(square + op.epsilon) * _spread(scale, x)
+
+
+@definition("LpNormalization", dtypes=FLOATS)
+def lpnormalization(ctx: Context, op: LpNormalization, x: PTensor, y: PTensor) -> None:
+    values = wide(x.data())
+    norm = np.linalg.norm(values, op.p, axis=positions(x, [op.axis])[0], keepdims=True)
+    y.data()[...] = values / np.where(norm == 0, 1, norm)
+
+
+@definition("MeanVarianceNormalization", dtypes=FLOATS)
+def meanvariance(ctx: Context, op: MeanVarianceNormalization, x: PTensor, y: PTensor) -> None:
+    values, axes = wide(x.data()), positions(x, op.axes)
+    centred = values - _average(values, axes)
+    y.data()[...] = centred / (np.sqrt(_average(centred**2, axes)) + EPSILON)
