@@ -2,62 +2,83 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
-from libdesc import invoker
+import numpy as np
+
+from libdesc.numpy import definition
+from ops._names import same_names
+from ops._places import one_output
 from ops._windows import write_image
-from ptensor import PTensor, lib_tagger
-from vtensor.errors import DimError
+from ptensor import PTensor
+from vtensor.language.operators import named
 from vtensor.operators import (
     Context,
     Naming,
     NodeReader,
     NodeWriter,
     Spelling,
+    Write,
     operator,
     param,
 )
 from vtensor.tensor import VTensor
 
+Array = np.ndarray[Any, Any]
+
+_ROW = "N C H W"
+
 
 def _names(node: Naming) -> None:
-    node.name("x0", "N C H W")
-    node.name("y0", "N C H W")
-    for position in range(node.rank("x0")):
-        node.same("x0", position, "y0", position)
+    node.name("x0", _ROW)
+    node.name("y0", _ROW)
+    same_names(node)
 
 
-def _read_depth(node: NodeReader) -> VTensor:
-    mode = node.attribute("mode", "DCR")
-    return node.add(DepthToSpace(int(node.attribute("blocksize")), mode), _image(node))
+def _spelling(name: str, write: Write) -> Spelling:
+    def read(node: NodeReader) -> VTensor:
+        if node.input(0).ndimensions() != 4:
+            raise node.refuse(f"{node.input(0).ndimensions()} dims; an image has four")
+        op = named(name)(int(node.attribute("blocksize")), node.attribute("mode", "DCR"))
+        return node.add(op, node.input(0, _ROW))
 
-
-def _read_space(node: NodeReader) -> VTensor:
-    mode = node.attribute("mode", "DCR")
-    return node.add(SpaceToDepth(int(node.attribute("blocksize")), mode), _image(node))
+    return Spelling(name, 1, read, _names, write=write)
 
 
 def _write_space(node: NodeWriter, op: SpaceToDepth) -> None:
     if op.mode != "DCR":
         raise node.refuse(f"mode {op.mode}: ONNX has DCR alone here")
-    order = ("N", "C", "H", "W")
+    order = _ROW.split()
     operand = node.operand(node.inputs[0], order)
     node.emit("SpaceToDepth", operand, order=order, blocksize=op.blocksize)
 
 
-def _image(node: NodeReader) -> VTensor:
-    if node.input(0).ndimensions() != 4:
-        raise node.refuse(f"{node.input(0).ndimensions()} dims; an image has four")
-    return node.input(0, "N C H W")
+@dataclass(frozen=True)
+class _Blocks:
+    """The parameters of both."""
+
+    blocksize: int = param(minimum=1)
+    mode: str = param(default="DCR", choices=("DCR", "CRD"))
+
+    def squares(self, deep: Array, wide: Array) -> Iterator[tuple[Array, Array]]:
+        """For each pixel of a square, its channels in the deep image and its place in the wide."""
+        b, channels = self.blocksize, wide.shape[1]
+        for k, (i, j) in enumerate(product(range(b), repeat=2)):
+            together = slice(k * channels, (k + 1) * channels)
+            chosen = slice(k, None, b * b) if self.mode == "CRD" else together
+            yield deep[:, chosen], wide[:, :, i::b, j::b]
 
 
 @operator(
     "DepthToSpace",
-    dims={"x": "N C H W", "y": "N C H W"},
+    dims={"x": _ROW, "y": _ROW},
     equal=[("x.N", "y.N"), ("x.C", "y.C * blocksize * blocksize")],
-    onnx=Spelling("DepthToSpace", 1, _read_depth, _names, write=write_image("DepthToSpace")),
+    onnx=_spelling("DepthToSpace", write_image("DepthToSpace")),
 )
-class DepthToSpace:
+class DepthToSpace(_Blocks):
     """Spread channels over squares of pixels.
 
     y[N, c, H*b + i, W*b + j] = x[N, d, H, W] with b = ``blocksize``; d = (i*b + j)*C' + c in mode
@@ -79,38 +100,30 @@ class DepthToSpace:
     Source: ONNX operator DepthToSpace, opset 13.
     """
 
-    blocksize: int = param(minimum=1)
-    mode: str = param(default="DCR", choices=("DCR", "CRD"))
-
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
         b = self.blocksize
         sizes = {"C": x.size("C") // (b * b), "H": x.size("H") * b, "W": x.size("W") * b}
-        y = VTensor(x.dtype, {**x.dims, **sizes}, ctx.output(0))
-        ctx.dispatch(self, [x], [y])
-        return y
+        return one_output(ctx, self, [x], {**x.dims, **sizes})
 
 
-@invoker("DepthToSpace", library="numpy", python=True)
-def numpy_depth_to_space(ctx: Context, op: DepthToSpace, x: VTensor, y: VTensor) -> None:
-    src, dst = PTensor(x).require("NCHW"), PTensor(y).require("NCHW")
-    if lib_tagger("numpy", [src], [dst]):
-        return
-    b, channels = op.blocksize, y.size("C")
-    for i, j in product(range(b), repeat=2):
-        first = i * b + j
-        chosen = slice(first * channels, (first + 1) * channels)
-        if op.mode == "CRD":
-            chosen = slice(first, None, b * b)
-        dst.data()[:, :, i::b, j::b] = src.data()[:, chosen]
+@definition("DepthToSpace", order=lambda _: "NCHW")
+def depth_to_space(ctx: Context, op: DepthToSpace, x: PTensor, y: PTensor) -> None:
+    for deep, wide in op.squares(x.data(), y.data()):
+        wide[...] = deep
+
+
+def _whole(op: SpaceToDepth, x: VTensor) -> bool:
+    return not (x.size("H") % op.blocksize or x.size("W") % op.blocksize)
 
 
 @operator(
     "SpaceToDepth",
-    dims={"x": "N C H W", "y": "N C H W"},
+    dims={"x": _ROW, "y": _ROW},
     equal=[("x.N", "y.N"), ("x.C * blocksize * blocksize", "y.C")],
-    onnx=Spelling("SpaceToDepth", 1, _read_space, _names, write=_write_space),
+    holds=[(_whole, "H and W must be multiples of {op.blocksize}")],
+    onnx=_spelling("SpaceToDepth", _write_space),
 )
-class SpaceToDepth:
+class SpaceToDepth(_Blocks):
     """Gather squares of pixels into channels.
 
     y[N, d, H', W'] = x[N, c, H'*b + i, W'*b + j] with b = ``blocksize``; d = (i*b + j)*C + c in
@@ -132,28 +145,13 @@ class SpaceToDepth:
     Source: ONNX operator SpaceToDepth, opset 28.
     """
 
-    blocksize: int = param(minimum=1)
-    mode: str = param(default="DCR", choices=("DCR", "CRD"))
-
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
         b = self.blocksize
-        if x.size("H") % b or x.size("W") % b:
-            raise DimError(f"H and W must be multiples of {b}")
         sizes = {"C": x.size("C") * b * b, "H": x.size("H") // b, "W": x.size("W") // b}
-        y = VTensor(x.dtype, {**x.dims, **sizes}, ctx.output(0))
-        ctx.dispatch(self, [x], [y])
-        return y
+        return one_output(ctx, self, [x], {**x.dims, **sizes})
 
 
-@invoker("SpaceToDepth", library="numpy", python=True)
-def numpy_space_to_depth(ctx: Context, op: SpaceToDepth, x: VTensor, y: VTensor) -> None:
-    src, dst = PTensor(x).require("NCHW"), PTensor(y).require("NCHW")
-    if lib_tagger("numpy", [src], [dst]):
-        return
-    b, channels = op.blocksize, x.size("C")
-    for i, j in product(range(b), repeat=2):
-        first = i * b + j
-        chosen = slice(first * channels, (first + 1) * channels)
-        if op.mode == "CRD":
-            chosen = slice(first, None, b * b)
-        dst.data()[:, chosen] = src.data()[:, :, i::b, j::b]
+@definition("SpaceToDepth", order=lambda _: "NCHW")
+def space_to_depth(ctx: Context, op: SpaceToDepth, x: PTensor, y: PTensor) -> None:
+    for deep, wide in op.squares(y.data(), x.data()):
+        deep[...] = wide

@@ -9,8 +9,8 @@ import numpy as np
 
 from libdesc import invoker
 from libdesc.numpy.arrays import NUMBERS, wide
+from ops._names import fresh
 from ops._writing import write_sum
-from ops.gather import fresh
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError
 from vtensor.language.dims import broadcast
