@@ -48,8 +48,9 @@ def _running(
         return node.add(named(name)(axis, *flags), node.input(0))
 
     def write(node: NodeWriter, op: _Running) -> None:
-        [x], flags = node.inputs, {"exclusive": op.exclusive, "reverse": op.reverse}
-        node.emit(name, node.operand(x), node.constant(list(x.dims).index(op.axis)), **flags)
+        [x] = node.inputs
+        operands = node.operand(x), node.constant(list(x.dims).index(op.axis))
+        node.emit(name, *operands, exclusive=op.exclusive, reverse=op.reverse)
 
     @definition(name, dtypes=NUMBERS)
     def run(ctx: Context, op: _Running, x: PTensor, y: PTensor) -> None:

@@ -192,7 +192,7 @@ def _read_pad(node: NodeReader) -> VTensor:
     if node.opset >= 11:
         value = node.constant(2).item() if node.has(2) else 0.0
     pads = node.attribute("pads") if node.opset < 11 else node.constant(1).tolist()
-    axes = node.constant(3).tolist() if node.opset >= 18 and node.has(3) else range(len(x.dims))
+    axes = node.constant(3).tolist() if node.opset >= 18 and node.has(3) else [*range(len(x.dims))]
     number = int(value) if isinstance(value, bool) else value
     mode = node.attribute("mode", "constant")
     return node.add(Pad(axes_of(node, x, axes), tuple(pads), mode, number), x)
@@ -308,5 +308,5 @@ def pad(ctx: Context, op: Pad, x: PTensor, y: PTensor) -> None:
     rows = zip(pads, x.dims.values(), strict=True)
     kept = tuple(slice(max(-a, 0), size - max(-b, 0)) for (a, b), size in rows)
     more: Any = [(max(a, 0), max(b, 0)) for a, b in pads] or 0  # a scalar has no rows
-    value: Any = {"constant_values": op.value} if op.mode == "constant" else {}
-    y.data()[...] = np.pad(x.data()[kept], more, op.mode, **value)
+    how: Any = {"constant_values": op.value} if op.mode == "constant" else {"mode": op.mode}
+    y.data()[...] = np.pad(x.data()[kept], more, **how)

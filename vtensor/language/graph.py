@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from vtensor.errors import DimError, GraphError
 from vtensor.language.dtype import from_numpy
-from vtensor.language.operators import Context, info_of, label_of, run_compute
+from vtensor.language.operators import (
+    Context,
+    OneOutput,
+    SeveralOutputs,
+    info_of,
+    label_of,
+    run_compute,
+)
 from vtensor.language.sizes import OpenSize, closed, open_names
 from vtensor.language.tensor import Option, VTensor
 from vtensor.language.text import graph_lines, parse_graph
@@ -133,6 +140,21 @@ class Graph:
         self.values[name] = value
         self.constants[name] = values
         return value
+
+    @overload
+    def add(
+        self, op: OneOutput, *inputs: VTensor, name: str = "", outputs: Sequence[str] = ()
+    ) -> VTensor: ...
+
+    @overload
+    def add(
+        self, op: SeveralOutputs, *inputs: VTensor, name: str = "", outputs: Sequence[str] = ()
+    ) -> tuple[VTensor, ...]: ...
+
+    @overload
+    def add(
+        self, op: object, *inputs: VTensor, name: str = "", outputs: Sequence[str] = ()
+    ) -> Any: ...
 
     def add(self, op: object, *inputs: VTensor, name: str = "", outputs: Sequence[str] = ()) -> Any:
         """Apply an operator.
