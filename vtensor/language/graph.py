@@ -166,7 +166,8 @@ class Graph:
             outputs: the output values' names; the node's name, then ``name:index`` when not given.
 
         Returns:
-            The output VTensor, or a tuple where the operator has several.
+            The output VTensor, or a tuple where the operator has several; type checkers are told by
+            what its ``compute`` returns.
 
         Raises:
             GraphError: an input belongs to another graph, or a name is taken, or given twice.
