@@ -39,7 +39,7 @@ from ops.along import CumProd as CumProd
 from ops.along import CumSum as CumSum
 from ops.fourier import DFT as DFT
 from ops.deformconv import DeformConv as DeformConv
-from ops.blocks import DepthToSpace as DepthToSpace
+from ops.reshape import DepthToSpace as DepthToSpace
 from ops.depthwiseconv2d import DepthwiseConv2D as DepthwiseConv2D
 from ops.quantizelinear import DequantizeLinear as DequantizeLinear
 from ops.det import Det as Det
@@ -132,7 +132,7 @@ from ops.slice import Slice as Slice
 from ops.softmax import Softmax as Softmax
 from ops.activations import Softplus as Softplus
 from ops.activations import Softsign as Softsign
-from ops.blocks import SpaceToDepth as SpaceToDepth
+from ops.reshape import SpaceToDepth as SpaceToDepth
 from ops.unary import Sqrt as Sqrt
 from ops.binary import Sub as Sub
 from ops.activations import Swish as Swish

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from libdesc.numpy import definition
-from libdesc.numpy.arrays import NUMBERS, wide
+from libdesc.numpy.arrays import NUMBERS, Array, wide
 from ops._names import axis_of, same_names
 from ops._normalizations import behind
 from ops._places import INDICES, by_batch, one_output
@@ -20,7 +20,6 @@ from vtensor.language.traits import Cost
 from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
-Array = np.ndarray[Any, Any]
 R = TypeVar("R", bound="_Running")
 
 
@@ -293,14 +292,10 @@ def _read_diagonal(node: NodeReader) -> VTensor:
     return node.add(EyeLike(node.axis(0, x), node.axis(1, x), dtype, k), x)
 
 
-def _two(op: EyeLike, x: VTensor) -> bool:
-    return len(x.dims) == 2 and x.dims.keys() == {op.rows, op.columns}
-
-
 @operator(
     "EyeLike",
     dims={"x": "*", "y": "*"},
-    holds=[(_two, "the dims must be {op.rows} and {op.columns}")],
+    holds=[(lambda op, x: len(x.dims) == 2 and op.rows != op.columns, "x must have two dims")],
     onnx=Spelling("EyeLike", 9, _read_diagonal, same_names),
 )
 class EyeLike:
@@ -322,8 +317,8 @@ class EyeLike:
     Source: ONNX operator EyeLike, opset 9.
     """
 
-    rows: str = param()
-    columns: str = param()
+    rows: str = param(dims_of="x")
+    columns: str = param(dims_of="x")
     dtype: str = param(default="f32")
     k: int = param(default=0)
 

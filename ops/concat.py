@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -210,8 +209,7 @@ def _write_pad(node: NodeWriter, op: Pad) -> None:
 def _pads(op: Pad) -> dict[str, tuple[int, int]]:
     """Elements before and behind, by axis."""
     half = len(op.axes)
-    rows = zip(op.pads[:half], op.pads[half:], strict=True)
-    return dict(zip(op.axes, rows, strict=True))
+    return dict(zip(op.axes, zip(op.pads[:half], op.pads[half:], strict=True), strict=True))
 
 
 def _kept(op: Pad, x: VTensor) -> list[tuple[int, int]]:
@@ -222,7 +220,7 @@ def _kept(op: Pad, x: VTensor) -> list[tuple[int, int]]:
 
 def _is_zero(op: Pad) -> bool:
     """The constant has no bit set; -0.0 has one."""
-    return op.value == 0 and math.copysign(1, op.value) > 0
+    return bool(op.value == 0 and not np.signbit(op.value))
 
 
 def _finds(op: Pad, x: VTensor) -> bool:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from operator import setitem
 from typing import Any
 
 import numpy as np
 
 from libdesc.numpy import definition
-from libdesc.numpy.arrays import wide
+from libdesc.numpy.arrays import Array, wide
 from ops._names import all_alike, axis_of, fresh, no_names, same_names
 from ops._places import INDICES, as_output, by_batch, checked, first, one_output
 from ptensor import Layout, PTensor
@@ -17,22 +15,17 @@ from vtensor.language.traits import Structural
 from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
-Array = np.ndarray[Any, Any]
-
-#: What becomes of an element and what is put at its place; those that meet come in any order.
-_PUT: dict[str, Callable[..., None]] = {
-    "none": setitem,
-    "add": np.add.at,
-    "mul": np.multiply.at,
-    "max": np.maximum.at,
-    "min": np.minimum.at,
-}
+#: How what was at a place and what is put there become one; those that meet come in any order.
+_MERGES = {"none": None, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
 def _put(op: ScatterElements | ScatterND, x: PTensor, index: Any, updates: PTensor) -> Array:
     """x with updates put at places."""
-    result = wide(x.data()).copy()
-    _PUT[op.reduction](result, index, wide(updates.data()))
+    result, merge = wide(x.data()).copy(), _MERGES[op.reduction]
+    if merge is None:
+        result[index] = wide(updates.data())
+    else:
+        merge.at(result, index, wide(updates.data()))
     return result
 
 
@@ -199,7 +192,7 @@ class ScatterElements:
     """
 
     axis: str = param(dims_of="x")
-    reduction: str = param(default="none", choices=tuple(_PUT))
+    reduction: str = param(default="none", choices=tuple(_MERGES))
 
     def compute(self, ctx: Context, x: VTensor, i: VTensor, updates: VTensor) -> VTensor:
         return one_output(ctx, self, [x, i, updates], x.dims)
@@ -315,10 +308,7 @@ class GatherND:
 @operator(
     "ScatterND",
     dims={"x": "*", "i": "*", "updates": "*", "y": "*"},
-    holds=[
-        _ADDRESSES,
-        (_room, "updates must have i's dims without the row, and x's without the axes"),
-    ],
+    holds=[_ADDRESSES, (_room, "updates must have the dims of i but row, and of x but axes")],
     onnx=Spelling("ScatterND", 11, _read_scatter, same_names),
 )
 class ScatterND:
@@ -350,7 +340,7 @@ class ScatterND:
 
     axes: tuple[str, ...] = param(dims_of="x")
     row: str = param(dims_of="i")
-    reduction: str = param(default="none", choices=tuple(_PUT))
+    reduction: str = param(default="none", choices=tuple(_MERGES))
 
     def compute(self, ctx: Context, x: VTensor, i: VTensor, updates: VTensor) -> VTensor:
         return one_output(ctx, self, [x, i, updates], x.dims)

@@ -1,24 +1,28 @@
-"""The same elements under other dims, and the same tensor under other names of dims."""
+"""The same elements under other dims or names, or with squares of pixels as channels."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from libdesc import Routine, invoker
-from libdesc.numpy import declared
-from ops._names import no_names
+from libdesc.numpy import declared, definition
+from libdesc.numpy.arrays import Array
+from ops._names import no_names, same_names
 from ops._normalizations import positions
 from ops._places import once, one_output
-from ptensor import Layout, share
+from ops._windows import write_image
+from ptensor import Layout, PTensor, share
+from vtensor.language.operators import named
+from vtensor.language.spelling import Write
 from vtensor.language.traits import Structural
 from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
-
-Array = np.ndarray[Any, Any]
 
 
 def _reader(reshaped: Callable[[NodeReader, Array], Array]) -> Callable[[NodeReader], VTensor]:
@@ -86,10 +90,7 @@ def _fills(op: Reshape, x: VTensor) -> bool:
 @operator(
     "Reshape",
     dims={"x": "*", "y": "*"},
-    holds=[
-        once("shape"),
-        (_fills, "{x.num_elements} elements do not fill {op.shape}"),
-    ],
+    holds=[once("shape"), (_fills, "{x.num_elements} elements do not fill {op.shape}")],
     onnx=[
         Spelling("Reshape", 1, _reader(_reshaped), no_names, write=_write),
         Spelling("Flatten", 1, _reader(_flattened), _flatten_names),
@@ -203,3 +204,123 @@ class Rename:
 def rename(ctx: Context, op: Rename, x: VTensor, y: VTensor) -> Routine:
     back = y.rename({new: old for old, new in op.names})
     return Routine([x, back], [Layout.ANY, Layout.ANY], run=share)
+
+
+_ROW = "N C H W"
+
+
+def _image_names(node: Naming) -> None:
+    node.name("x0", _ROW)
+    node.name("y0", _ROW)
+    same_names(node)
+
+
+def _blocks(name: str, write: Write) -> Spelling:
+    def read(node: NodeReader) -> VTensor:
+        if node.input(0).ndimensions() != 4:
+            raise node.refuse(f"{node.input(0).ndimensions()} dims; an image has four")
+        op = named(name)(int(node.attribute("blocksize")), node.attribute("mode", "DCR"))
+        return node.add(op, node.input(0, _ROW))
+
+    return Spelling(name, 1, read, _image_names, write=write)
+
+
+def _write_space(node: NodeWriter, op: SpaceToDepth) -> None:
+    if op.mode != "DCR":
+        raise node.refuse(f"mode {op.mode}: ONNX has DCR alone here")
+    order = _ROW.split()
+    node.emit(
+        "SpaceToDepth", node.operand(node.inputs[0], order), order=order, blocksize=op.blocksize
+    )
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """The parameters of both."""
+
+    blocksize: int = param(minimum=1)
+    mode: str = param(default="DCR", choices=("DCR", "CRD"))
+
+
+@operator(
+    "DepthToSpace",
+    dims={"x": _ROW, "y": _ROW},
+    equal=[("x.N", "y.N"), ("x.C", "y.C * blocksize * blocksize")],
+    onnx=_blocks("DepthToSpace", write_image("DepthToSpace")),
+)
+class DepthToSpace(_Blocks):
+    """Spread channels over squares of pixels.
+
+    y[N, c, H*b + i, W*b + j] = x[N, d, H, W] with b = ``blocksize``; d = (i*b + j)*C' + c in mode
+    DCR and d = c*b*b + i*b + j in mode CRD, where C' = C // (b*b).
+
+    Dims:
+        x: N C H W    y: N C//(b*b) H*b W*b
+    Args:
+        blocksize: pixels of a square's side, at least 1.
+        mode: the order in which channels hold a square: ``DCR`` or ``CRD``.
+    Raises:
+        DimError: C is no multiple of b*b.
+
+    >>> from vtensor.operators import Context
+    >>> x = VTensor("f32", {"N": 1, "C": 12, "H": 2, "W": 3})
+    >>> DepthToSpace(2).compute(Context(), x).summary()
+    'f32 N=1 C=3 H=4 W=6'
+
+    Source: ONNX operator DepthToSpace, opset 13.
+    """
+
+    def compute(self, ctx: Context, x: VTensor) -> VTensor:
+        b = self.blocksize
+        sizes = {"C": x.size("C") // (b * b), "H": x.size("H") * b, "W": x.size("W") * b}
+        return one_output(ctx, self, [x], {**x.dims, **sizes})
+
+
+def _whole(op: SpaceToDepth, x: VTensor) -> bool:
+    return not (x.size("H") % op.blocksize or x.size("W") % op.blocksize)
+
+
+@operator(
+    "SpaceToDepth",
+    dims={"x": _ROW, "y": _ROW},
+    equal=[("x.N", "y.N"), ("x.C * blocksize * blocksize", "y.C")],
+    holds=[(_whole, "H and W must be multiples of {op.blocksize}")],
+    onnx=_blocks("SpaceToDepth", _write_space),
+)
+class SpaceToDepth(_Blocks):
+    """Gather squares of pixels into channels.
+
+    y[N, d, H', W'] = x[N, c, H'*b + i, W'*b + j] with b = ``blocksize``; d = (i*b + j)*C + c in
+    mode DCR and d = c*b*b + i*b + j in mode CRD.
+
+    Dims:
+        x: N C H W    y: N C*b*b H//b W//b
+    Args:
+        blocksize: pixels of a square's side, at least 1.
+        mode: the order in which channels hold a square: ``DCR`` or ``CRD``.
+    Raises:
+        DimError: H or W is no multiple of b.
+
+    >>> from vtensor.operators import Context
+    >>> x = VTensor("f32", {"N": 1, "C": 3, "H": 4, "W": 6})
+    >>> SpaceToDepth(2).compute(Context(), x).summary()
+    'f32 N=1 C=12 H=2 W=3'
+
+    Source: ONNX operator SpaceToDepth, opset 28.
+    """
+
+    def compute(self, ctx: Context, x: VTensor) -> VTensor:
+        b = self.blocksize
+        sizes = {"C": x.size("C") * b * b, "H": x.size("H") // b, "W": x.size("W") // b}
+        return one_output(ctx, self, [x], {**x.dims, **sizes})
+
+
+@definition("DepthToSpace", "SpaceToDepth", order=lambda _: "NCHW")
+def squares(ctx: Context, op: _Blocks, x: PTensor, y: PTensor) -> None:
+    b, spread = op.blocksize, isinstance(op, DepthToSpace)
+    channels = (y if spread else x).size("C")
+    for k, (i, j) in enumerate(product(range(b), repeat=2)):
+        together = slice(k * channels, (k + 1) * channels)
+        deep = (slice(None), slice(k, None, b * b) if op.mode == "CRD" else together)
+        wide = (slice(None), slice(None), slice(i, None, b), slice(j, None, b))
+        y.data()[wide if spread else deep] = x.data()[deep if spread else wide]

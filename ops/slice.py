@@ -61,14 +61,15 @@ def _write(node: NodeWriter, op: Slice) -> None:
     node.emit("Slice", node.operand(x), *map(node.constant, rows))
 
 
+def _complete(op: Slice, _: VTensor) -> bool:
+    return {len(op.axes)} == {*map(len, (op.starts, op.ends, op.steps))}
+
+
 @operator(
     "Slice",
     dims={"x": "*", "y": "*"},
     holds=[
-        (
-            lambda op, _: {len(op.axes)} == {*map(len, (op.starts, op.ends, op.steps))},
-            "a start, an end and a step must be given for each axis",
-        ),
+        (_complete, "a start, an end and a step must be given for each axis"),
         (lambda op, _: 0 not in op.steps, "steps {op.steps}: a step of 0 goes nowhere"),
     ],
     onnx=[
