@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from vtensor.operators import Naming, NodeReader
 from vtensor.tensor import VTensor
 
@@ -60,3 +62,26 @@ def chained(node: NodeReader, op: object) -> VTensor:
 def axes_of(node: NodeReader, x: VTensor, axes: list[int]) -> tuple[str, ...]:
     """The dims at these positions; negative ones count from the end."""
     return tuple(node.axis(axis, x) for axis in axes)
+
+
+def axis_of(node: NodeReader, x: VTensor, name: str = "axis", default: int = 0) -> str:
+    """The dim of x that an attribute numbers."""
+    return node.axis(int(node.attribute(name, default)), x)
+
+
+def all_alike(node: Naming) -> None:
+    """Every position of each input is that position of the output."""
+    for role in node.roles:
+        for position in range(node.rank(role)):
+            node.same(role, position, "y0", position)
+
+
+def no_names(node: Naming) -> None:
+    """Which position is which dim depends on values or sizes, which are not known yet."""
+
+
+def fresh(name: str, taken: Collection[str]) -> str:
+    """A name beside those that are taken: ``K``, else ``K_``, ..."""
+    while name in taken:
+        name += "_"
+    return name

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
+from ops._names import fresh
 from vtensor.operators import Naming, NodeReader
 from vtensor.tensor import VTensor
-
-
-def fresh(name: str, taken: Collection[str]) -> str:
-    """A name beside those that are taken: ``K``, else ``K_``, ..."""
-    while name in taken:
-        name += "_"
-    return name
 
 
 def product_names(node: Naming, second: str = "x1") -> None:

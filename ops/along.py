@@ -1,72 +1,71 @@
-"""Running sums and products, triangles, and ones at places."""
+"""Running totals, sequences backwards, ones at places, triangles and diagonals of matrices."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
-from libdesc import invoker
-from libdesc.numpy.arrays import NUMBERS, wide
-from ops._names import same_names
-from ops._normalizations import behind, positions
-from ptensor import Layout, PTensor, lib_tagger
-from vtensor.errors import DimError
-from vtensor.operators import (
-    Context,
-    Cost,
-    Naming,
-    NodeReader,
-    NodeWriter,
-    Spelling,
-    operator,
-    param,
-)
+from libdesc.numpy import definition
+from libdesc.numpy.arrays import NUMBERS, Array, wide
+from ops._names import axis_of, same_names
+from ops._normalizations import behind
+from ops._places import INDICES, by_batch, one_output
+from ptensor import Layout, PTensor
+from vtensor.errors import InputError
+from vtensor.language.operators import named
+from vtensor.language.traits import Cost
+from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
-Array = np.ndarray[Any, Any]
-
-
-def _running(op_type: str, since: int, make: Callable[..., _Running]) -> Spelling:
-    def read(node: NodeReader) -> VTensor:
-        x = node.input(0)
-        axis = node.axis(int(node.constant(1).item()), x)
-        flags = (bool(node.attribute(name, 0)) for name in ("exclusive", "reverse"))
-        return node.add(make(axis, *flags), x)
-
-    def write(node: NodeWriter, op: _Running) -> None:
-        [x] = node.inputs
-        [axis] = positions(x, (op.axis,))
-        operands = node.operand(x), node.constant(axis)
-        node.emit(op_type, *operands, exclusive=op.exclusive, reverse=op.reverse)
-
-    return Spelling(op_type, since, read, same_names, write=write)
+R = TypeVar("R", bound="_Running")
 
 
 @dataclass(frozen=True)
 class _Running:
     """The parameters and the result of both."""
 
-    axis: str = param()
+    axis: str = param(dims_of="x")
     exclusive: bool = param(default=False)
     reverse: bool = param(default=False)
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
         """A total at each element."""
-        x.size(self.axis)
-        y = VTensor(x.dtype, x.dims, ctx.output(0))
-        ctx.dispatch(self, [x], [y])
-        return y
+        return one_output(ctx, self, [x], x.dims)
 
 
-@operator(
-    "CumSum",
-    dims={"x": "*", "y": "*"},
-    onnx=_running("CumSum", 11, lambda *given: CumSum(*given)),
-    traits=[Cost(1)],
-)
+def _running(
+    name: str, since: int, total: Callable[[Array, int], Array], nothing: int
+) -> Callable[[type[R]], type[R]]:
+    """Register one of both; ``nothing`` is the total of no elements."""
+
+    def read(node: NodeReader) -> VTensor:
+        axis = node.axis(int(node.constant(1).item()), node.input(0))
+        flags = (bool(node.attribute(flag, 0)) for flag in ("exclusive", "reverse"))
+        return node.add(named(name)(axis, *flags), node.input(0))
+
+    def write(node: NodeWriter, op: _Running) -> None:
+        [x] = node.inputs
+        operands = node.operand(x), node.constant(list(x.dims).index(op.axis))
+        node.emit(name, *operands, exclusive=op.exclusive, reverse=op.reverse)
+
+    @definition(name, dtypes=NUMBERS)
+    def run(ctx: Context, op: _Running, x: PTensor, y: PTensor) -> None:
+        axis, terms = list(x.dims).index(op.axis), wide(x.data())
+        totals = total(np.flip(terms, axis) if op.reverse else terms, axis)
+        if op.exclusive:
+            before = [(int(dim == op.axis), 0) for dim in x.dims]
+            padded = np.pad(totals, before, constant_values=nothing)
+            totals = np.take(padded, range(x.size(op.axis)), axis)
+        y.data()[...] = np.flip(totals, axis) if op.reverse else totals
+
+    spelling = Spelling(name, since, read, same_names, write=write)
+    return operator(name, dims={"x": "*", "y": "*"}, onnx=spelling, traits=[Cost(1)])
+
+
+@_running("CumSum", 11, np.cumsum, 0)
 class CumSum(_Running):
     """The sum of an element and all before it along a dim.
 
@@ -87,12 +86,7 @@ class CumSum(_Running):
     """
 
 
-@operator(
-    "CumProd",
-    dims={"x": "*", "y": "*"},
-    onnx=_running("CumProd", 26, lambda *given: CumProd(*given)),
-    traits=[Cost(1)],
-)
+@_running("CumProd", 26, np.cumprod, 1)
 class CumProd(_Running):
     """The product of an element and all before it along a dim.
 
@@ -113,94 +107,6 @@ class CumProd(_Running):
     """
 
 
-def _totals(name: str, total: Callable[[Array, int], Array], nothing: int) -> None:
-    """NumPy's invoker of one of both; ``nothing`` is the total of no elements."""
-
-    @invoker(name, library="numpy", dtypes=NUMBERS, python=True)
-    def run(ctx: Context, op: _Running, x: VTensor, y: VTensor) -> None:
-        order = Layout.plain(x.dims)
-        src, dst = PTensor(x).require(order), PTensor(y).require(order)
-        if lib_tagger("numpy", [src], [dst]):
-            return
-        axis, terms = order.dims.index(op.axis), wide(src.data())
-        if op.reverse:
-            terms = np.flip(terms, axis)
-        totals = total(terms, axis)
-        if op.exclusive:
-            first = [(1, 0) if dim == op.axis else (0, 0) for dim in order.dims]
-            padded = np.pad(totals, first, constant_values=nothing)
-            totals = np.take(padded, range(x.size(op.axis)), axis)
-        dst.data()[...] = np.flip(totals, axis) if op.reverse else totals
-
-
-_totals("CumSum", np.cumsum, 0)
-_totals("CumProd", np.cumprod, 1)
-
-
-def _read_triangle(node: NodeReader) -> VTensor:
-    x = node.input(0)
-    k = int(node.constant(1).item()) if node.has(1) else 0
-    upper = bool(node.attribute("upper", 1))
-    return node.add(Trilu(node.axis(-2, x), node.axis(-1, x), k, upper), x)
-
-
-def _write_triangle(node: NodeWriter, op: Trilu) -> None:
-    [x] = node.inputs
-    order = behind(list(x.dims), (op.rows, op.columns))
-    node.emit("Trilu", node.operand(x, order), node.constant(op.k), order=order, upper=op.upper)
-
-
-@operator(
-    "Trilu",
-    dims={"x": "*", "y": "*"},
-    onnx=Spelling("Trilu", 14, _read_triangle, same_names, write=_write_triangle),
-)
-class Trilu:
-    """Keep a triangle of each matrix, and put zeros elsewhere.
-
-    Upper keeps column - row >= k, lower column - row <= k.
-
-    Dims:
-        x, y: rows columns and any others
-    Args:
-        rows, columns: the dims of a matrix.
-        k: the diagonal where the triangle ends.
-        upper: the upper one, not the lower.
-    Raises:
-        DimError: x has no such dims.
-
-    >>> from vtensor.operators import Context
-    >>> Trilu("A", "B").compute(Context(), VTensor("f32", {"A": 2, "B": 3})).summary()
-    'f32 A=2 B=3'
-
-    Source: ONNX operator Trilu, opset 14.
-    """
-
-    rows: str = param()
-    columns: str = param()
-    k: int = param(default=0)
-    upper: bool = param(default=True)
-
-    def compute(self, ctx: Context, x: VTensor) -> VTensor:
-        if self.rows == self.columns or not x.dims.keys() >= {self.rows, self.columns}:
-            raise DimError(f"{self.rows} and {self.columns} must be two dims of x")
-        y = VTensor(x.dtype, x.dims, ctx.output(0))
-        ctx.dispatch(self, [x], [y])
-        return y
-
-
-@invoker("Trilu", library="numpy", python=True)
-def numpy_trilu(ctx: Context, op: Trilu, x: VTensor, y: VTensor) -> None:
-    rest = [dim for dim in x.dims if dim not in (op.rows, op.columns)]
-    order = Layout.plain([*rest, op.rows, op.columns])
-    src, dst = PTensor(x).require(order), PTensor(y).require(order)
-    if lib_tagger("numpy", [src], [dst]):
-        return
-    rows, columns = x.size(op.rows), x.size(op.columns)
-    beyond = np.arange(columns) - np.arange(rows).reshape(-1, 1) - op.k
-    dst.data()[...] = np.where(beyond >= 0 if op.upper else beyond <= 0, src.data(), 0)
-
-
 def _hot_names(node: Naming) -> None:
     rank = node.rank("y0")
     axis = int(node.attribute("axis", -1)) % rank if rank else 0
@@ -214,13 +120,17 @@ def _read_hot(node: NodeReader) -> VTensor:
         raise node.refuse(f"axis {axis} of {len(out)} dims")
     new = out[axis]
     x = node.input(0, " ".join(name for name in out if name != new))
-    depth = int(node.constant(1).item())
-    return node.add(OneHot(new, depth), x, node.input(2, new))
+    return node.add(OneHot(new, int(node.constant(1).item())), x, node.input(2, new))
+
+
+def _pair(op: OneHot, i: VTensor, values: VTensor) -> bool:
+    return op.axis not in i.dims and values.dims == {op.axis: 2}
 
 
 @operator(
     "OneHot",
     dims={"i": "*", "values": "*", "y": "*"},
+    holds=[(_pair, "{op.axis} must be a new dim, and values a pair along it")],
     onnx=Spelling("OneHot", 9, _read_hot, _hot_names),
 )
 class OneHot:
@@ -248,19 +158,174 @@ class OneHot:
     depth: int = param(minimum=0)
 
     def compute(self, ctx: Context, i: VTensor, values: VTensor) -> VTensor:
-        if self.axis in i.dims or dict(values.dims) != {self.axis: 2}:
-            raise DimError(f"{self.axis} must be a new dim, and values a pair along it")
-        y = VTensor(values.dtype, {**i.dims, self.axis: self.depth}, ctx.output(0))
-        ctx.dispatch(self, [i, values], [y])
-        return y
+        dims = {**i.dims, self.axis: self.depth}
+        return one_output(ctx, self, [i, values], dims, values.dtype)
 
 
-@invoker("OneHot", library="numpy", dtypes={"i": NUMBERS}, python=True)
-def numpy_one_hot(ctx: Context, op: OneHot, i: VTensor, values: VTensor, y: VTensor) -> None:
-    places, pair, dst = (PTensor(t).require(Layout.plain(t.dims)) for t in (i, values, y))
-    if lib_tagger("numpy", [places, pair], [dst]):
-        return
-    index = places.data()[..., np.newaxis].astype(np.int64)
+@definition("OneHot", dtypes={"i": NUMBERS})
+def one_hot(ctx: Context, op: OneHot, i: PTensor, values: PTensor, y: PTensor) -> None:
+    index = i.data()[..., np.newaxis].astype(np.int64)
     hot = np.where(index < 0, index + op.depth, index) == np.arange(op.depth)
-    off, on = pair.data()
-    dst.data()[...] = np.where(hot, on, off)
+    y.data()[...] = np.where(hot, *values.data()[::-1])
+
+
+def _read_sequences(node: NodeReader) -> VTensor:
+    x = node.input(0)
+    time, batch = axis_of(node, x, "time_axis"), axis_of(node, x, "batch_axis", 1)
+    return node.add(ReverseSequence(time, batch), x, node.input(1, batch))
+
+
+def _lengths(op: ReverseSequence, x: VTensor, lengths: VTensor) -> bool:
+    return op.time != op.batch and lengths.dims == {op.batch: x.size(op.batch)}
+
+
+@operator(
+    "ReverseSequence",
+    dims={"x": "*", "lengths": "*", "y": "*"},
+    holds=[(_lengths, "lengths must have the dim {op.batch} of x, which is not {op.time}")],
+    onnx=Spelling("ReverseSequence", 10, _read_sequences, same_names),
+)
+class ReverseSequence:
+    """The first elements of each sequence in reverse, the others as they are.
+
+    y[time] = x[length - 1 - time] where time < length, and x[time] elsewhere.
+
+    Dims:
+        x, y: time batch and any others, the same    lengths: batch
+    Args:
+        time: the dim along which elements follow one another.
+        batch: the dim whose places have lengths of their own.
+    Raises:
+        DimError: x lacks one of them, or lengths has other dims.
+        InputError: in a run: a sequence is longer than x.
+
+    >>> from vtensor.operators import Context
+    >>> x, lengths = VTensor("f32", {"T": 9, "N": 2, "F": 3}), VTensor("s64", {"N": 2})
+    >>> ReverseSequence("T", "N").compute(Context(), x, lengths).summary()
+    'f32 T=9 N=2 F=3'
+
+    Source: ONNX operator ReverseSequence, opset 10.
+    """
+
+    time: str = param(dims_of="x")
+    batch: str = param(dims_of="x")
+
+    def compute(self, ctx: Context, x: VTensor, lengths: VTensor) -> VTensor:
+        return one_output(ctx, self, [x, lengths], x.dims)
+
+
+@definition(
+    "ReverseSequence",
+    dtypes={"lengths": INDICES},
+    orders=lambda op, *operands: by_batch(op.batch, op.time, *operands),
+)
+def reverse(ctx: Context, op: ReverseSequence, x: PTensor, lengths: PTensor, y: PTensor) -> None:
+    many, time = lengths.data()[:, np.newaxis], np.arange(x.size(op.time))
+    if many.size and not 0 <= many.min() <= many.max() <= len(time):
+        raise InputError(f"ReverseSequence: lengths {many.ravel()} along {op.time}={len(time)}")
+    places = np.where(time < many, many - 1 - time, time)
+    y.data()[...] = x.data()[np.arange(len(places))[:, np.newaxis], places]
+
+
+def _read_triangle(node: NodeReader) -> VTensor:
+    x = node.input(0)
+    k = int(node.constant(1).item()) if node.has(1) else 0
+    upper = bool(node.attribute("upper", 1))
+    return node.add(Trilu(node.axis(-2, x), node.axis(-1, x), k, upper), x)
+
+
+def _write_triangle(node: NodeWriter, op: Trilu) -> None:
+    order = behind(list(node.inputs[0].dims), (op.rows, op.columns))
+    operands = node.operand(node.inputs[0], order), node.constant(op.k)
+    node.emit("Trilu", *operands, order=order, upper=op.upper)
+
+
+@operator(
+    "Trilu",
+    dims={"x": "*", "y": "*"},
+    holds=[(lambda op, _: op.rows != op.columns, "rows and columns must be two dims of x")],
+    onnx=Spelling("Trilu", 14, _read_triangle, same_names, write=_write_triangle),
+)
+class Trilu:
+    """Keep a triangle of each matrix, and put zeros elsewhere.
+
+    Upper keeps column - row >= k, lower column - row <= k.
+
+    Dims:
+        x, y: rows columns and any others
+    Args:
+        rows, columns: the dims of a matrix.
+        k: the diagonal where the triangle ends.
+        upper: the upper one, not the lower.
+    Raises:
+        DimError: x has no such dims.
+
+    >>> from vtensor.operators import Context
+    >>> Trilu("A", "B").compute(Context(), VTensor("f32", {"A": 2, "B": 3})).summary()
+    'f32 A=2 B=3'
+
+    Source: ONNX operator Trilu, opset 14.
+    """
+
+    rows: str = param(dims_of="x")
+    columns: str = param(dims_of="x")
+    k: int = param(default=0)
+    upper: bool = param(default=True)
+
+    def compute(self, ctx: Context, x: VTensor) -> VTensor:
+        return one_output(ctx, self, [x], x.dims)
+
+
+def _matrices(op: Trilu, x: VTensor, y: VTensor) -> list[Layout]:
+    return [Layout.plain(behind(list(x.dims), (op.rows, op.columns)))] * 2
+
+
+@definition("Trilu", orders=_matrices)
+def triangle(ctx: Context, op: Trilu, x: PTensor, y: PTensor) -> None:
+    beyond = np.arange(x.size(op.columns)) - np.arange(x.size(op.rows)).reshape(-1, 1) - op.k
+    y.data()[...] = np.where(beyond >= 0 if op.upper else beyond <= 0, x.data(), 0)
+
+
+def _read_diagonal(node: NodeReader) -> VTensor:
+    x = node.input(0)
+    dtype, k = node.element_type("dtype") or x.dtype, int(node.attribute("k", 0))
+    return node.add(EyeLike(node.axis(0, x), node.axis(1, x), dtype, k), x)
+
+
+@operator(
+    "EyeLike",
+    dims={"x": "*", "y": "*"},
+    holds=[(lambda op, x: len(x.dims) == 2 and op.rows != op.columns, "x must have two dims")],
+    onnx=Spelling("EyeLike", 9, _read_diagonal, same_names),
+)
+class EyeLike:
+    """A matrix of the sizes of another, with ones on a diagonal and zeros elsewhere.
+
+    Dims:
+        x, y: rows and columns
+    Args:
+        rows, columns: the dims.
+        dtype: the element type.
+        k: how far above the main diagonal.
+    Raises:
+        DimError: x has other dims.
+
+    >>> from vtensor.operators import Context
+    >>> EyeLike("A", "B", "u8").compute(Context(), VTensor("f32", {"A": 2, "B": 3})).summary()
+    'u8 A=2 B=3'
+
+    Source: ONNX operator EyeLike, opset 9.
+    """
+
+    rows: str = param(dims_of="x")
+    columns: str = param(dims_of="x")
+    dtype: str = param(default="f32")
+    k: int = param(default=0)
+
+    def compute(self, ctx: Context, x: VTensor) -> VTensor:
+        return one_output(ctx, self, [x], x.dims, self.dtype)
+
+
+@definition("EyeLike", orders=lambda op, *_: [Layout.ANY, Layout.plain([op.rows, op.columns])])
+def diagonal(ctx: Context, op: EyeLike, x: PTensor, y: PTensor) -> None:
+    y.data()[...] = np.eye(x.size(op.rows), x.size(op.columns), op.k)

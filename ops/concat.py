@@ -1,37 +1,27 @@
-"""Tensors one behind another along a dim."""
+"""Larger tensors: joined, repeated, or with a border; a border may also take elements away."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from libdesc import eigen, invoker, onednn
-from libdesc.routine import Routine
-from ptensor import Layout, PTensor, lib_tagger
-from vtensor.errors import DimError
-from vtensor.operators import (
-    Context,
-    Naming,
-    NodeReader,
-    NodeWriter,
-    Spelling,
-    Structural,
-    operator,
-    param,
-)
+from libdesc import Routine, eigen, invoker, onednn
+from libdesc.numpy import anyhow, definition
+from libdesc.numpy.arrays import aligned, finish
+from ops._names import all_alike, axes_of, axis_of, broadcast_input, same_names
+from ops._places import as_output, once, one_output
+from ptensor import PTensor
+from vtensor.language.dims import broadcast
+from vtensor.language.traits import Structural
+from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
-
-
-def _names(node: Naming) -> None:
-    for role in node.roles:
-        for position in range(node.rank(role)):
-            node.same(role, position, "y0", position)
 
 
 def _read(node: NodeReader) -> VTensor:
     names = " ".join(node.output_names())
     inputs = [node.input(index, names) for index in range(len(node.inputs))]
-    axis = node.axis(int(node.attribute("axis", 1)), inputs[0])
-    return node.add(Concat(axis), *inputs)
+    return node.add(Concat(axis_of(node, inputs[0], default=1)), *inputs)
 
 
 def _write(node: NodeWriter, op: Concat) -> None:
@@ -39,10 +29,15 @@ def _write(node: NodeWriter, op: Concat) -> None:
     node.emit("Concat", *(node.operand(x, order) for x in node.inputs), axis=order.index(op.axis))
 
 
+def _agree(op: Concat, x: VTensor, *more: VTensor) -> bool:
+    return all({**one.dims, op.axis: 0} == {**x.dims, op.axis: 0} for one in more)
+
+
 @operator(
     "Concat",
     dims={"x": "*", "y": "*"},
-    onnx=Spelling("Concat", 1, _read, _names, write=_write),
+    holds=[(_agree, "the inputs must agree in every dim but {op.axis}")],
+    onnx=Spelling("Concat", 1, _read, all_alike, write=_write),
     traits=[Structural("concat")],
 )
 class Concat:
@@ -63,16 +58,11 @@ class Concat:
     Source: ONNX operator Concat, opset 13.
     """
 
-    axis: str = param()
+    axis: str = param(dims_of="x")
 
     def compute(self, ctx: Context, *x: VTensor) -> VTensor:
         total = sum(one.size(self.axis) for one in x)
-        for one in x[1:]:
-            if {**one.dims, self.axis: 0} != {**x[0].dims, self.axis: 0}:
-                raise DimError(f"the inputs must agree in every dim but {self.axis}")
-        y = VTensor(x[0].dtype, {**x[0].dims, self.axis: total}, ctx.output(0))
-        ctx.dispatch(self, x, [y])
-        return y
+        return one_output(ctx, self, x, {**x[0].dims, self.axis: total})
 
 
 @invoker("Concat", library="onednn", dtypes=["f32", "bf16", "f16", "s32", "s8", "u8"])
@@ -85,11 +75,236 @@ def eigen_concat(ctx: Context, op: Concat, *operands: VTensor) -> Routine:
     return eigen.concat(operands[:-1], operands[-1], op.axis)
 
 
-@invoker("Concat", library="numpy", python=True)
-def numpy_concat(ctx: Context, op: Concat, *operands: VTensor) -> None:
-    order = Layout.plain(operands[-1].dims)
-    *sources, dst = (PTensor(t).require(order) for t in operands)
-    if lib_tagger("numpy", sources, [dst]):
-        return
-    axis = order.dims.index(op.axis)
-    np.concatenate([src.data() for src in sources], axis=axis, out=dst.data())
+@definition("Concat", orders=as_output)
+def concat(ctx: Context, op: Concat, *operands: PTensor) -> None:
+    *parts, whole = (operand.data() for operand in operands)
+    np.concatenate(parts, axis=list(operands[-1].dims).index(op.axis), out=whole)
+
+
+def _expand_names(node: Naming) -> None:
+    for back in range(1, node.rank("x0") + 1):
+        node.same("x0", -back, "y0", -back)
+
+
+def _read_expand(node: NodeReader) -> VTensor:
+    sizes, names = node.constant(1).tolist(), node.output_names()
+    if len(names) != max(len(sizes), node.input(0).ndimensions()):
+        raise node.refuse(f"shape {sizes}, the model says {len(names)} dims")
+    last = names[len(names) - len(sizes) :]
+    return node.add(Expand(tuple(zip(last, sizes, strict=True))), broadcast_input(node, 0))
+
+
+def _read_tile(node: NodeReader) -> VTensor:
+    x, repeats = node.input(0), node.constant(1).tolist()
+    if len(repeats) != len(x.dims):
+        raise node.refuse(f"{len(repeats)} repeats of {len(x.dims)} dims")
+    return node.add(Tile(tuple(zip(x.dims, repeats, strict=True))), x)
+
+
+def _write_expand(node: NodeWriter, op: Expand) -> None:
+    [x], [y] = node.inputs, node.outputs
+    node.emit("Expand", node.operand(x, list(y.dims)), node.constant(list(y.dims.values())))
+
+
+def _write_tile(node: NodeWriter, op: Tile) -> None:
+    [x], repeats = node.inputs, dict(op.repeats)
+    node.emit("Tile", node.operand(x), node.constant([repeats.get(dim, 1) for dim in x.dims]))
+
+
+@operator(
+    "Expand",
+    dims={"x": "*", "y": "*"},
+    holds=[once("shape")],
+    onnx=Spelling("Expand", 8, _read_expand, _expand_names, write=_write_expand),
+)
+class Expand:
+    """Repeat a tensor along dims that it lacks, or has with size 1.
+
+    Dims:
+        x: any    y: those of x and of ``shape``; a size of 1 in one is the other's
+    Args:
+        shape: pairs of name and size.
+    Raises:
+        DimError: a name occurs twice, or x has another size there and neither is 1.
+
+    >>> from vtensor.operators import Context
+    >>> x = VTensor("f32", {"C": 3, "H": 1})
+    >>> Expand((("N", 2), ("C", 1), ("H", 4))).compute(Context(), x).summary()
+    'f32 N=2 C=3 H=4'
+
+    Source: ONNX operator Expand, opset 13.
+    """
+
+    shape: tuple[tuple[str, int], ...] = param()
+
+    def compute(self, ctx: Context, x: VTensor) -> VTensor:
+        return one_output(ctx, self, [x], broadcast(dict(self.shape), x.dims))
+
+
+@definition("Expand", order=anyhow)
+def expand(ctx: Context, op: Expand, x: PTensor, y: PTensor) -> None:
+    y.data()[...] = aligned(x, y)
+    finish(y)
+
+
+@operator(
+    "Tile",
+    dims={"x": "*", "y": "*"},
+    holds=[
+        once("repeats"),
+        (lambda op, _: all(n >= 0 for _, n in op.repeats), "repeats must be a count from 0 on"),
+    ],
+    onnx=Spelling("Tile", 6, _read_tile, same_names, write=_write_tile),
+)
+class Tile:
+    """Put a tensor beside itself, so many times along some dims.
+
+    Dims:
+        x, y: any, the same
+    Args:
+        repeats: pairs of a dim and how many times; the others once.
+    Raises:
+        DimError: x has no such dim, it is named twice, or is to be repeated less than 0 times.
+
+    >>> from vtensor.operators import Context
+    >>> Tile((("C", 2),)).compute(Context(), VTensor("f32", {"N": 1, "C": 3})).summary()
+    'f32 N=1 C=6'
+
+    Source: ONNX operator Tile, opset 13.
+    """
+
+    repeats: tuple[tuple[str, int], ...] = param()
+
+    def compute(self, ctx: Context, x: VTensor) -> VTensor:
+        sizes = {dim: x.size(dim) * count for dim, count in self.repeats}
+        return one_output(ctx, self, [x], {**x.dims, **sizes})
+
+
+@definition("Tile")
+def tile(ctx: Context, op: Tile, x: PTensor, y: PTensor) -> None:
+    repeats = dict(op.repeats)
+    y.data()[...] = np.tile(x.data(), [repeats.get(dim, 1) for dim in x.dims])
+
+
+def _read_pad(node: NodeReader) -> VTensor:
+    x, value = node.input(0), node.attribute("value", 0.0)
+    if node.opset >= 11:
+        value = node.constant(2).item() if node.has(2) else 0.0
+    pads = node.attribute("pads") if node.opset < 11 else node.constant(1).tolist()
+    axes = node.constant(3).tolist() if node.opset >= 18 and node.has(3) else [*range(len(x.dims))]
+    number = int(value) if isinstance(value, bool) else value
+    mode = node.attribute("mode", "constant")
+    return node.add(Pad(axes_of(node, x, axes), tuple(pads), mode, number), x)
+
+
+def _write_pad(node: NodeWriter, op: Pad) -> None:
+    [x] = node.inputs
+    if op.mode == "wrap" and node.opset < 19:
+        raise node.refuse("ONNX has mode wrap from opset 19 on")
+    rows = np.array([_pads(op).get(dim, (0, 0)) for dim in x.dims], np.int64).reshape(-1, 2)
+    value = [] if _is_zero(op) else [node.constant(op.value, x.dtype)]
+    node.emit("Pad", node.operand(x), node.constant(rows.T.reshape(-1)), *value, mode=op.mode)
+
+
+def _pads(op: Pad) -> dict[str, tuple[int, int]]:
+    """Elements before and behind, by axis."""
+    half = len(op.axes)
+    return dict(zip(op.axes, zip(op.pads[:half], op.pads[half:], strict=True), strict=True))
+
+
+def _kept(op: Pad, x: VTensor) -> list[tuple[int, int]]:
+    """By axis, how many elements stay, and how many more the larger pad puts there."""
+    pads = _pads(op).items()
+    return [(x.size(dim) + min(a, 0) + min(b, 0), max(a, b)) for dim, (a, b) in pads]
+
+
+def _is_zero(op: Pad) -> bool:
+    """The constant has no bit set; -0.0 has one."""
+    return bool(op.value == 0 and not np.signbit(op.value))
+
+
+def _finds(op: Pad, x: VTensor) -> bool:
+    """The mode finds elements to put there."""
+    least = {"constant": 0, "reflect": 2}.get(op.mode, 1)
+    return all(kept >= least or more <= 0 for kept, more in _kept(op, x))
+
+
+@operator(
+    "Pad",
+    dims={"x": "*", "y": "*"},
+    holds=[
+        (lambda op, _: len(op.pads) == 2 * len(op.axes), "two pads must be given for each axis"),
+        (
+            lambda op, x: all(kept >= 0 for kept, _ in _kept(op, x)),
+            "pads {op.pads} take away more than there is",
+        ),
+        (_finds, "mode {op.mode} has no elements to put there"),
+    ],
+    onnx=Spelling("Pad", 2, _read_pad, same_names, write=_write_pad),
+)
+class Pad:
+    """Put elements around a tensor; a negative pad takes elements away.
+
+    Dims:
+        x, y: any, the same; of y each size along ``axes`` is x's and both pads
+    Args:
+        axes: the dims; the others stay as they are.
+        pads: elements before each of them, in their order, then elements behind each.
+        mode: what is put there: ``constant``, the nearest element (``edge``), the elements in
+            front of it in a mirror that lies on the border element (``reflect``), or the
+            elements from the other end (``wrap``).
+        value: the constant.
+    Raises:
+        DimError: x has no such dim, pads and axes differ in number, more is taken away than there
+            is, or the mode finds no elements to put there.
+
+    >>> from vtensor.operators import Context
+    >>> x = VTensor("f32", {"N": 1, "C": 3, "H": 7, "W": 7})
+    >>> Pad(("H", "W"), (1, 2, 0, -1)).compute(Context(), x).summary()
+    'f32 N=1 C=3 H=8 W=8'
+
+    Source: ONNX operator Pad, opset 19.
+    """
+
+    axes: tuple[str, ...] = param(dims_of="x")
+    pads: tuple[int, ...] = param()
+    mode: str = param(default="constant", choices=("constant", "edge", "reflect", "wrap"))
+    value: float = param(default=0.0)
+
+    def compute(self, ctx: Context, x: VTensor) -> VTensor:
+        sizes = {dim: x.size(dim) + sum(pads) for dim, pads in _pads(self).items()}
+        return one_output(ctx, self, [x], {**x.dims, **sizes})
+
+
+def _before(op: Pad) -> dict[str, int]:
+    return {dim: before for dim, (before, _) in _pads(op).items()}
+
+
+def _zeros(op: Pad, x: VTensor, y: VTensor) -> bool | str:
+    if op.mode != "constant" or not _is_zero(op):
+        return f"puts zeros around, not {op.value if op.mode == 'constant' else op.mode}"
+    return min(op.pads, default=0) >= 0 or "takes no elements away"
+
+
+@invoker("Pad", library="onednn", dtypes=["f32", "bf16", "f16"], when=_zeros)
+def onednn_pad(ctx: Context, op: Pad, x: VTensor, y: VTensor) -> Routine:
+    return onednn.Pad(x, y, _before(op))
+
+
+def _constant(op: Pad, x: VTensor, y: VTensor) -> bool | str:
+    return op.mode == "constant" or f"puts constants around, not {op.mode}"
+
+
+@invoker("Pad", library="eigen", dtypes=eigen.DTYPES, when=_constant)
+def eigen_pad(ctx: Context, op: Pad, x: VTensor, y: VTensor) -> Routine:
+    return eigen.pad(x, y, _before(op), op.value)
+
+
+@definition("Pad")
+def pad(ctx: Context, op: Pad, x: PTensor, y: PTensor) -> None:
+    pads = [_pads(op).get(dim, (0, 0)) for dim in x.dims]
+    rows = zip(pads, x.dims.values(), strict=True)
+    kept = tuple(slice(max(-a, 0), size - max(-b, 0)) for (a, b), size in rows)
+    more: Any = [(max(a, 0), max(b, 0)) for a, b in pads] or 0  # a scalar has no rows
+    how: Any = {"constant_values": op.value} if op.mode == "constant" else {"mode": op.mode}
+    y.data()[...] = np.pad(x.data()[kept], more, **how)

@@ -8,7 +8,7 @@ import numpy as np
 
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import NUMBERS, wide
-from ops._products import fresh
+from ops._names import fresh
 from ops._writing import write_sum
 from ptensor import PTensor
 from vtensor.language.dims import broadcast

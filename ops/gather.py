@@ -1,4 +1,4 @@
-"""Elements picked by indices that are data."""
+"""Elements picked by indices that are data, and elements put at such places."""
 
 from __future__ import annotations
 
@@ -6,25 +6,32 @@ from typing import Any
 
 import numpy as np
 
-from libdesc import invoker
-from ptensor import Layout, PTensor, lib_tagger
-from vtensor.errors import DimError, InputError
-from vtensor.operators import (
-    Context,
-    Naming,
-    NodeReader,
-    NodeWriter,
-    Spelling,
-    Structural,
-    operator,
-    param,
-)
+from libdesc.numpy import definition
+from libdesc.numpy.arrays import Array, wide
+from ops._names import all_alike, axis_of, fresh, no_names, same_names
+from ops._places import INDICES, as_output, by_batch, checked, first, one_output
+from ptensor import Layout, PTensor
+from vtensor.language.traits import Structural
+from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
-Array = np.ndarray[Any, Any]
+#: How what was at a place and what is put there become one; those that meet come in any order.
+_MERGES = {"none": None, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
-#: The element types of indices.
-_INDICES = {"i": ("s64", "s32")}
+
+def _put(op: ScatterElements | ScatterND, x: PTensor, index: Any, updates: PTensor) -> Array:
+    """x with updates put at places."""
+    result, merge = wide(x.data()).copy(), _MERGES[op.reduction]
+    if merge is None:
+        result[index] = wide(updates.data())
+    else:
+        merge.at(result, index, wide(updates.data()))
+    return result
+
+
+def _index(op: object, x: PTensor, axis: str, indices: Array) -> Array:
+    """Indices along an axis of x."""
+    return checked(indices, x.size(axis), type(op).__name__, axis)
 
 
 def _names(node: Naming) -> None:
@@ -39,43 +46,11 @@ def _names(node: Naming) -> None:
 
 def _read(node: NodeReader) -> VTensor:
     x, out = node.input(0), node.output_names()
-    axis, more = int(node.attribute("axis", 0)), node.input(1).ndimensions()
-    node.axis(axis, x)
-    axis += len(x.dims) if axis < 0 else 0
+    names, more = list(x.dims), node.input(1).ndimensions()
+    axis = names.index(axis_of(node, x))
     rest = [*out[:axis], *out[axis + more :]]
-    x = node.input(0, " ".join([*rest[:axis], fresh(list(x.dims)[axis], out), *rest[axis:]]))
+    x = node.input(0, " ".join([*rest[:axis], fresh(names[axis], out), *rest[axis:]]))
     return node.add(Gather(list(x.dims)[axis]), x, node.input(1, " ".join(out[axis:][:more])))
-
-
-def fresh(name: str, taken: tuple[str, ...]) -> str:
-    """A name beside those that are taken."""
-    while name in taken:
-        name += "_"
-    return name
-
-
-def _element_names(node: Naming) -> None:
-    for role in node.roles:
-        for position in range(node.rank(role)):
-            node.same(role, position, "y0", position)
-
-
-def _read_elements(node: NodeReader) -> VTensor:
-    names = " ".join(node.output_names())
-    x, i = node.input(0, names), node.input(1, names)
-    return node.add(GatherElements(node.axis(int(node.attribute("axis", 0)), x)), x, i)
-
-
-def checked(indices: Array, size: int, op: str, axis: str) -> Array:
-    """Indices from 0 on; those below 0 count from the end.
-
-    Raises:
-        InputError: one lies outside.
-    """
-    if indices.size and not (-size <= indices.min() and indices.max() < size):
-        worst = indices.min() if indices.min() < -size else indices.max()
-        raise InputError(f"{op}: index {worst} along {axis}, which has {size} elements")
-    return np.asarray(np.where(indices < 0, indices + size, indices))
 
 
 def _write(node: NodeWriter, op: Gather) -> None:
@@ -83,16 +58,14 @@ def _write(node: NodeWriter, op: Gather) -> None:
     node.emit("Gather", node.operand(x), node.operand(i), axis=list(x.dims).index(op.axis))
 
 
-def _write_elements(node: NodeWriter, op: GatherElements) -> None:
-    x, i = node.inputs
-    order = list(x.dims)
-    operands = node.operand(x), node.operand(i, order)
-    node.emit("GatherElements", *operands, order=order, axis=order.index(op.axis))
+def _apart(op: Gather, x: VTensor, i: VTensor) -> bool:
+    return x.dims.keys() & i.dims.keys() <= {op.axis}
 
 
 @operator(
     "Gather",
     dims={"x": "*", "i": "*", "y": "*"},
+    holds=[(_apart, "x and i may share no dim but {op.axis}")],
     onnx=Spelling("Gather", 1, _read, _names, write=_write),
     traits=[Structural("gather")],
 )
@@ -118,34 +91,45 @@ class Gather:
     Source: ONNX operator Gather, opset 13.
     """
 
-    axis: str = param()
+    axis: str = param(dims_of="x")
 
     def compute(self, ctx: Context, x: VTensor, i: VTensor) -> VTensor:
-        x.size(self.axis)
-        rest = {dim: size for dim, size in x.dims.items() if dim != self.axis}
-        if rest.keys() & i.dims.keys():
-            raise DimError(f"x and i may share no dim but {self.axis}")
-        dims: dict[str, int] = {}
-        for dim, size in x.dims.items():
-            dims.update(i.dims if dim == self.axis else {dim: size})
-        y = VTensor(x.dtype, dims, ctx.output(0))
-        ctx.dispatch(self, [x, i], [y])
-        return y
+        at, sizes = list(x.dims).index(self.axis), list(x.dims.items())
+        return one_output(ctx, self, [x, i], dict([*sizes[:at], *i.dims.items(), *sizes[at + 1 :]]))
 
 
-@invoker("Gather", library="numpy", dtypes=_INDICES, python=True)
-def numpy_gather(ctx: Context, op: Gather, x: VTensor, i: VTensor, y: VTensor) -> None:
-    src, places, dst = (PTensor(t).require(Layout.plain(t.dims)) for t in (x, i, y))
-    if lib_tagger("numpy", [src, places], [dst]):
-        return
-    index = checked(places.data(), x.size(op.axis), "Gather", op.axis)
-    dst.data()[...] = np.take(src.data(), index, axis=list(x.dims).index(op.axis))
+@definition("Gather", dtypes={"i": INDICES})
+def gather(ctx: Context, op: Gather, x: PTensor, i: PTensor, y: PTensor) -> None:
+    index = _index(op, x, op.axis, i.data())
+    y.data()[...] = np.take(x.data(), index, list(x.dims).index(op.axis))
+
+
+def _read_elements(node: NodeReader) -> VTensor:
+    names = " ".join(node.output_names())
+    x, *more = (node.input(index, names) for index in range(len(node.inputs)))
+    axis, reduction = axis_of(node, x), node.attribute("reduction", "none")
+    op = ScatterElements(axis, reduction) if len(more) == 2 else GatherElements(axis)
+    return node.add(op, x, *more)
+
+
+def _write_elements(node: NodeWriter, op: GatherElements | ScatterElements) -> None:
+    order, reduction = list(node.inputs[0].dims), getattr(op, "reduction", None)
+    if reduction in ("max", "min") and node.opset < 18:
+        raise node.refuse(f"ONNX has reduction {reduction} from opset 18 on")
+    operands, axis = (node.operand(x, order) for x in node.inputs), order.index(op.axis)
+    node.emit(type(op).__name__, *operands, order=order, axis=axis, reduction=reduction)
+
+
+def _fit(op: Any, x: VTensor, i: VTensor, *updates: VTensor) -> bool:
+    alike = x.dims.keys() == i.dims.keys() and all(one.dims == i.dims for one in updates)
+    return alike and all(size <= x.size(dim) for dim, size in i.dims.items() if dim != op.axis)
 
 
 @operator(
     "GatherElements",
     dims={"x": "*", "i": "*", "y": "*"},
-    onnx=Spelling("GatherElements", 11, _read_elements, _element_names, write=_write_elements),
+    holds=[(_fit, "i must have the dims of x, and along {op.axis} alone may it be larger than x")],
+    onnx=Spelling("GatherElements", 11, _read_elements, all_alike, write=_write_elements),
 )
 class GatherElements:
     """Pick elements, each by its own place along a dim.
@@ -168,41 +152,278 @@ class GatherElements:
     Source: ONNX operator GatherElements, opset 13.
     """
 
-    axis: str = param()
+    axis: str = param(dims_of="x")
 
     def compute(self, ctx: Context, x: VTensor, i: VTensor) -> VTensor:
-        within(self.axis, x, i)
-        y = VTensor(x.dtype, i.dims, ctx.output(0))
-        ctx.dispatch(self, [x, i], [y])
-        return y
+        return one_output(ctx, self, [x, i], i.dims)
 
 
-def within(axis: str, x: VTensor, i: VTensor) -> None:
-    """An index of one place an element fits its tensor.
+@operator(
+    "ScatterElements",
+    dims={"x": "*", "i": "*", "updates": "*", "y": "*"},
+    holds=[(_fit, "i and updates must have the dims of x, and sizes that fit beside {op.axis}")],
+    onnx=[
+        Spelling("ScatterElements", 11, _read_elements, all_alike, write=_write_elements),
+        Spelling("Scatter", 9, _read_elements, all_alike, until=10),
+    ],
+)
+class ScatterElements:
+    """A tensor with some elements replaced, each at its own place along a dim.
 
+    y is x, but for y[A, i[A, j, B], B] = updates[A, j, B].
+
+    Dims:
+        x, y: any, the same    i, updates: the same; no other size than ``axis`` exceeds x's
+    Args:
+        axis: the dim.
+        reduction: what becomes of what was there: ``none`` of it, or ``add``, ``mul``, ``max`` or
+            ``min`` of both.
     Raises:
-        DimError: it does not.
+        DimError: x has no such dim, i or updates have others, or are larger than x.
+        InputError: in a run: a place lies outside.
+
+    >>> from vtensor.operators import Context
+    >>> x, i = VTensor("f32", {"N": 4, "C": 3}), VTensor("s64", {"N": 2, "C": 1})
+    >>> updates = VTensor("f32", {"N": 2, "C": 1})
+    >>> ScatterElements("C").compute(Context(), x, i, updates).summary()
+    'f32 N=4 C=3'
+
+    Source: ONNX operators ScatterElements, opset 18, and Scatter, opset 9.
     """
-    x.size(axis)
-    if x.dims.keys() != i.dims.keys():
-        raise DimError("x and i must have the same dims")
-    if any(size > x.size(dim) for dim, size in i.dims.items() if dim != axis):
-        raise DimError(f"i is larger than x in another dim than {axis}")
+
+    axis: str = param(dims_of="x")
+    reduction: str = param(default="none", choices=tuple(_MERGES))
+
+    def compute(self, ctx: Context, x: VTensor, i: VTensor, updates: VTensor) -> VTensor:
+        return one_output(ctx, self, [x, i, updates], x.dims)
 
 
-@invoker("GatherElements", library="numpy", dtypes=_INDICES, python=True)
-def numpy_gather_elements(
-    ctx: Context,
-    op: GatherElements,
-    x: VTensor,
-    i: VTensor,
-    y: VTensor,
-) -> None:
-    order = Layout.plain(y.dims)
-    src, places, dst = (PTensor(t).require(order) for t in (x, i, y))
-    if lib_tagger("numpy", [src, places], [dst]):
-        return
-    axis, index = order.dims.index(op.axis), places.data()
-    box = tuple(slice(None) if dim == op.axis else slice(size) for dim, size in i.dims.items())
-    index = checked(index, x.size(op.axis), "GatherElements", op.axis)
-    dst.data()[...] = np.take_along_axis(src.data()[box], index, axis)
+@definition("GatherElements", "ScatterElements", dtypes={"i": INDICES}, orders=as_output)
+def elements(ctx: Context, op: Any, x: PTensor, i: PTensor, *rest: PTensor) -> None:
+    *updates, y = rest
+    axis, index = list(y.dims).index(op.axis), list(np.indices(i.data().shape, sparse=True))
+    index[axis] = _index(op, x, op.axis, i.data())
+    places = tuple(index)
+    y.data()[...] = _put(op, x, places, *updates) if updates else x.data()[places]
+
+
+def _rows(node: NodeReader, batch: int = 0) -> tuple[VTensor, VTensor, tuple[str, ...]]:
+    """x, the rows of indices, and the dims of x that a row addresses.
+
+    The first ``batch`` dims are those of both.
+    """
+    x, i = node.input(0), node.input(1)
+    names, (*_, length) = list(x.dims), (0, *i.dims.values())
+    if not 0 <= batch < len(i.dims) or batch + length > len(names):
+        raise node.refuse(f"{length} indices a row, {batch} batch dims: the input has {names}")
+    rows = names[:batch]
+    for name in list(i.dims)[batch:]:
+        rows.append(fresh(name, (*names, *rows)))
+    return x, node.input(1, " ".join(rows)), tuple(names[batch : batch + length])
+
+
+def _read_gather(node: NodeReader) -> VTensor:
+    x, i, axes = _rows(node, int(node.attribute("batch_dims", 0)))
+    return node.add(GatherND(axes, list(i.dims)[-1]), x, i)
+
+
+def _read_scatter(node: NodeReader) -> VTensor:
+    x, i, axes = _rows(node)
+    *own, row = i.dims
+    names = [*own, *list(x.dims)[len(axes) :]]
+    if node.input(2).ndimensions() != len(names):
+        raise node.refuse(f"updates need {len(names)} dims")
+    op = ScatterND(axes, row, node.attribute("reduction", "none"))
+    return node.add(op, x, i, node.input(2, " ".join(names)))
+
+
+def _parts(op: Any, x: VTensor, i: VTensor) -> tuple[dict[str, int], dict[str, int]]:
+    """The sizes of i without the row, those that x has too first, and of x without the axes."""
+    rest = {dim: size for dim, size in x.dims.items() if dim not in op.axes}
+    own = sorted((dim for dim in i.dims if dim != op.row), key=lambda dim: dim not in rest)
+    return {dim: i.size(dim) for dim in own}, rest
+
+
+def _one_size(op: GatherND, x: VTensor, i: VTensor) -> bool:
+    own, rest = _parts(op, x, i)
+    return all(rest.get(dim, size) == size for dim, size in own.items())
+
+
+def _room(op: ScatterND, x: VTensor, i: VTensor, updates: VTensor) -> bool:
+    own, rest = _parts(op, x, i)
+    return not own.keys() & x.dims.keys() and updates.dims == {**own, **rest}
+
+
+def _orders(op: Any, x: VTensor, i: VTensor, values: VTensor, *y: VTensor) -> list[Layout]:
+    """What the rows address behind what they share with x; ``values`` are picked or put there."""
+    own, rest = _parts(op, x, i)
+    order = first(x, *(dim for dim in own if dim in rest), *op.axes)
+    return [order, Layout.plain([*own, op.row]), Layout.plain({**own, **rest}), *[order] * len(y)]
+
+
+#: Of both operators on rows.
+_ADDRESSES = (
+    lambda op, x, i, *_: op.row not in x.dims and i.size(op.row) == len(op.axes),
+    "{op.row} must hold one index for each of {op.axes}, dims of x",
+)
+
+
+@operator(
+    "GatherND",
+    dims={"x": "*", "i": "*", "y": "*"},
+    holds=[_ADDRESSES, (_one_size, "a dim of both must have one size")],
+    onnx=Spelling("GatherND", 11, _read_gather, no_names),
+)
+class GatherND:
+    """Pick slices of a tensor, each by a row of indices.
+
+    y[B, I, R] = x[B, i[B, I, 0], i[B, I, 1], ..., R]: one index a row for each of ``axes``; B are
+    the dims that both have, I those of i alone, R the others of x.
+
+    Dims:
+        x: axes and any others    i: row and any others; below 0 from the end    y: B, I, R
+    Args:
+        axes: the dims that a row addresses.
+        row: the dim of i along which a row lies; its size is the number of axes.
+    Raises:
+        DimError: x lacks an axis, rows have another length, or a dim of both has two sizes.
+        InputError: in a run: a place lies outside.
+
+    >>> from vtensor.operators import Context
+    >>> x, i = VTensor("f32", {"H": 9, "W": 9, "C": 3}), VTensor("s64", {"points": 5, "K": 2})
+    >>> GatherND(("H", "W"), "K").compute(Context(), x, i).summary()
+    'f32 points=5 C=3'
+
+    Source: ONNX operator GatherND, opset 13.
+    """
+
+    axes: tuple[str, ...] = param(dims_of="x")
+    row: str = param(dims_of="i")
+
+    def compute(self, ctx: Context, x: VTensor, i: VTensor) -> VTensor:
+        own, rest = _parts(self, x, i)
+        return one_output(ctx, self, [x, i], {**own, **rest})
+
+
+@operator(
+    "ScatterND",
+    dims={"x": "*", "i": "*", "updates": "*", "y": "*"},
+    holds=[_ADDRESSES, (_room, "updates must have the dims of i but row, and of x but axes")],
+    onnx=Spelling("ScatterND", 11, _read_scatter, same_names),
+)
+class ScatterND:
+    """A tensor with some slices replaced, each at a row of indices.
+
+    y is x, but for y[i[I, 0], i[I, 1], ..., R] = updates[I, R]: one index a row for each of
+    ``axes``; I are the other dims of i, R the others of x.
+
+    Dims:
+        x, y: axes and any others    i: row and dims of its own; below 0 from the end
+        updates: those of i without row, and those of x without axes
+    Args:
+        axes: the dims that a row addresses.
+        row: the dim of i along which a row lies; its size is the number of axes.
+        reduction: what becomes of what was there: ``none`` of it, or ``add``, ``mul``, ``max`` or
+            ``min`` of both.
+    Raises:
+        DimError: x lacks an axis, rows have another length, or updates other dims.
+        InputError: in a run: a place lies outside.
+
+    >>> from vtensor.operators import Context
+    >>> x, i = VTensor("f32", {"H": 9, "W": 9, "C": 3}), VTensor("s64", {"points": 5, "K": 2})
+    >>> updates = VTensor("f32", {"points": 5, "C": 3})
+    >>> ScatterND(("H", "W"), "K").compute(Context(), x, i, updates).summary()
+    'f32 H=9 W=9 C=3'
+
+    Source: ONNX operator ScatterND, opset 18.
+    """
+
+    axes: tuple[str, ...] = param(dims_of="x")
+    row: str = param(dims_of="i")
+    reduction: str = param(default="none", choices=tuple(_MERGES))
+
+    def compute(self, ctx: Context, x: VTensor, i: VTensor, updates: VTensor) -> VTensor:
+        return one_output(ctx, self, [x, i, updates], x.dims)
+
+
+@definition("GatherND", "ScatterND", dtypes={"i": INDICES}, orders=_orders)
+def rows(ctx: Context, op: Any, x: PTensor, i: PTensor, *others: PTensor) -> None:
+    *updates, y = others
+    shape = i.data().shape[:-1]
+    shared = len(i.dims.keys() & x.dims.keys() - {*op.axes})
+    columns = [_index(op, x, dim, i.data()[..., place]) for place, dim in enumerate(op.axes)]
+    here = (*np.indices(shape, sparse=True)[:shared], *columns)
+    places = tuple(np.broadcast_to(one, shape) for one in here)
+    y.data()[...] = _put(op, x, places, *updates) if updates else x.data()[places]
+
+
+def _read_cache(node: NodeReader) -> VTensor:
+    past = node.input(0)
+    axis, batch = axis_of(node, past, default=-2), node.axis(0, past)
+    op = TensorScatter(axis, batch, node.attribute("mode", "linear") == "circular")
+    start = [node.input(2, batch)] if node.has(2) else []
+    return node.add(op, past, node.input(1, " ".join(past.dims)), *start)
+
+
+def _shorter(op: TensorScatter, past: VTensor, update: VTensor, *_: VTensor) -> bool:
+    size = past.size(op.axis)
+    return {**update.dims, op.axis: size} == past.dims and update.size(op.axis) <= size
+
+
+def _one_start(op: TensorScatter, past: VTensor, _: VTensor, *start: VTensor) -> bool:
+    own = [{op.batch: past.size(op.batch)}][: len(start)]
+    return op.axis != op.batch and [one.dims for one in start] == own
+
+
+@operator(
+    "TensorScatter",
+    dims={"past": "*", "update": "*", "start": "*", "y": "*"},
+    holds=[
+        (_shorter, "update must have past's sizes, but for fewer along {op.axis}"),
+        (_one_start, "there may be one start, of the dim {op.batch}, which is not {op.axis}"),
+    ],
+    onnx=Spelling("TensorScatter", 24, _read_cache, same_names),
+)
+class TensorScatter:
+    """Write a row of elements into each of a batch of caches, from a place of its own on.
+
+    y is past, but for y[N, start[N] + t] = update[N, t].
+
+    Dims:
+        past, y: axis batch and any others, the same    update: the same, no longer along ``axis``
+        start (or none, for 0): batch
+    Args:
+        axis: the dim along which elements follow one another.
+        batch: the dim whose places start at places of their own.
+        circular: beyond the last element comes the first.
+    Raises:
+        DimError: past lacks one of the dims, or update or start have others.
+        InputError: in a run: a place lies outside.
+
+    >>> from vtensor.operators import Context
+    >>> past, new = (VTensor("f32", {"N": 2, "T": size, "F": 8}) for size in (9, 1))
+    >>> TensorScatter("T", "N").compute(Context(), past, new, VTensor("s64", {"N": 2})).summary()
+    'f32 N=2 T=9 F=8'
+
+    Source: ONNX operator TensorScatter, opset 24.
+    """
+
+    axis: str = param(dims_of="past")
+    batch: str = param(dims_of="past")
+    circular: bool = param(default=False)
+
+    def compute(self, ctx: Context, past: VTensor, update: VTensor, *start: VTensor) -> VTensor:
+        return one_output(ctx, self, [past, update, *start], past.dims)
+
+
+@definition(
+    "TensorScatter",
+    dtypes={"start": ["s64"]},
+    orders=lambda op, *operands: by_batch(op.batch, op.axis, *operands),
+)
+def cache(ctx: Context, op: TensorScatter, past: PTensor, update: PTensor, *rest: PTensor) -> None:
+    *starts, y = (one.data() for one in rest)
+    size, batch = past.size(op.axis), np.arange(len(y))[:, np.newaxis]
+    places = np.arange(update.size(op.axis)) + sum(start[:, np.newaxis] for start in starts)
+    y[...] = past.data()
+    y[batch, places % size if op.circular else _index(op, past, op.axis, places)] = update.data()

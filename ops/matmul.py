@@ -9,8 +9,8 @@ from libdesc.groups import Groups
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import NUMBERS, wide
 from libdesc.routine import Routine
-from ops._names import broadcast_input
-from ops._products import fresh, product_names, read_factors
+from ops._names import broadcast_input, fresh
+from ops._products import product_names, read_factors
 from ops._writing import write_sum
 from ptensor import Layout, PTensor
 from vtensor.language.dims import broadcast

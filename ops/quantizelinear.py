@@ -9,7 +9,7 @@ import numpy as np
 from libdesc import invoker
 from libdesc.numpy.arrays import FLOATS, aligned, finish, wide
 from libdesc.numpy.casts import cast
-from ops.expand import Expand
+from ops.concat import Expand
 from ops.slice import Slice
 from ptensor import Layout, PTensor, lib_tagger
 from ptensor.convert import convert

@@ -1,55 +1,53 @@
-"""The same elements under other dims."""
+"""The same elements under other dims or names, or with squares of pixels as channels."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
 from math import prod
+from typing import Any
 
-from libdesc import invoker
-from ptensor import Layout, PTensor, lib_tagger, share
-from vtensor.errors import DimError
-from vtensor.operators import (
-    Context,
-    Naming,
-    NodeReader,
-    NodeWriter,
-    Spelling,
-    Structural,
-    operator,
-    param,
-)
+import numpy as np
+
+from libdesc import Routine, invoker
+from libdesc.numpy import declared, definition
+from libdesc.numpy.arrays import Array
+from ops._names import no_names, same_names
+from ops._normalizations import positions
+from ops._places import once, one_output
+from ops._windows import write_image
+from ptensor import Layout, PTensor, share
+from vtensor.language.operators import named
+from vtensor.language.spelling import Write
+from vtensor.language.traits import Structural
+from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
-def _to(node: NodeReader, x: VTensor, sizes: Sequence[int]) -> VTensor:
-    """``x`` under the output's names, which must be as many as there are sizes."""
-    names = node.output_names()
-    if len(names) != len(sizes):
-        raise node.refuse(f"its output has {len(sizes)} dims, the model says {len(names)}")
-    return node.reshape(x, dict(zip(names, sizes, strict=True)))
+def _reader(reshaped: Callable[[NodeReader, Array], Array]) -> Callable[[NodeReader], VTensor]:
+    """Reads a node by what NumPy makes of an array of its input's sizes, one zero in memory."""
+
+    def read(node: NodeReader) -> VTensor:
+        x, names = node.input(0), node.output_names()
+        try:
+            sizes = reshaped(node, np.broadcast_to(0, tuple(x.dims.values()))).shape
+        except (IndexError, ValueError) as error:
+            raise node.refuse(str(error)) from None
+        if len(names) != len(sizes):
+            raise node.refuse(f"its output has {len(sizes)} dims, the model says {len(names)}")
+        return node.reshape(x, dict(zip(names, sizes, strict=True)))
+
+    return read
 
 
-def _no_names(node: Naming) -> None:
-    """Nothing is known of the output's positions before the shape is."""
-
-
-def _read_reshape(node: NodeReader) -> VTensor:
-    x = node.input(0)
-    have = list(x.dims.values())
-    shape = node.attribute("shape") if node.opset < 5 else node.constant(1)
-    sizes = [int(size) for size in shape]
+def _reshaped(node: NodeReader, x: Array) -> Array:
+    shape = node.constant(1).tolist() if node.has(1) else node.attribute("shape")
     if not node.attribute("allowzero", 0):
-        if any(size == 0 and i >= len(have) for i, size in enumerate(sizes)):
-            raise node.refuse(f"shape {sizes} copies a size that the input lacks")
-        sizes = [have[i] if size == 0 else size for i, size in enumerate(sizes)]
-    if sizes.count(-1) == 1:
-        rest = -prod(sizes)
-        if rest == 0 or x.num_elements % rest:
-            raise node.refuse(f"{x.num_elements} elements do not fill shape {sizes}")
-        sizes[sizes.index(-1)] = x.num_elements // rest
-    if min(sizes, default=0) < 0 or prod(sizes) != x.num_elements:
-        raise node.refuse(f"{x.num_elements} elements do not fill shape {sizes}")
-    return _to(node, x, sizes)
+        shape = [x.shape[place] if size == 0 else size for place, size in enumerate(shape)]
+    if min(shape, default=0) < -1:
+        raise ValueError(f"shape {shape} has negative sizes")
+    return x.reshape(shape)
 
 
 def _flatten_names(node: Naming) -> None:
@@ -59,42 +57,25 @@ def _flatten_names(node: Naming) -> None:
     node.hint("y0", "N C")
 
 
-def _read_flatten(node: NodeReader) -> VTensor:
-    x, axis = node.input(0), int(node.attribute("axis", 1))
-    sizes = list(x.dims.values())
-    if not -len(sizes) <= axis <= len(sizes):
-        raise node.refuse(f"axis {axis} of {len(sizes)} dims")
-    axis += len(sizes) if axis < 0 else 0
-    return _to(node, x, [prod(sizes[:axis]), prod(sizes[axis:])])
+def _flattened(node: NodeReader, x: Array) -> Array:
+    axis = int(node.attribute("axis", 1))
+    if abs(axis) > x.ndim:
+        raise IndexError(f"axis {axis} of {x.ndim} dims")
+    return x.reshape(prod(x.shape[:axis]), prod(x.shape[axis:]))
 
 
-def _axes(node: NodeReader) -> Sequence[int] | None:
-    """Axes: an attribute up to opset 12, a constant input since."""
-    if node.opset < 13:
-        given: Sequence[int] | None = node.attribute("axes")
-        return given
-    return node.constant(1).reshape(-1).tolist() if node.has(1) else None
+def _axes(node: NodeReader) -> Any:
+    """An attribute up to opset 12, a constant input since."""
+    return node.constant(1).reshape(-1).tolist() if node.has(1) else node.attribute("axes")
 
 
-def _read_squeeze(node: NodeReader) -> VTensor:
-    x, axes = node.input(0), _axes(node)
-    sizes = list(x.dims.values())
-    if axes is None:
-        axes = [position for position, size in enumerate(sizes) if size == 1]
-    gone = {axis % len(sizes) for axis in axes if -len(sizes) <= axis < len(sizes)}
-    if len(gone) < len(axes) or any(sizes[position] != 1 for position in gone):
-        raise node.refuse(f"axes {axes} of sizes {sizes} are not all different and of size 1")
-    return _to(node, x, [size for i, size in enumerate(sizes) if i not in gone])
+def _squeezed(node: NodeReader, x: Array) -> Array:
+    axes = _axes(node)
+    return np.squeeze(x, axes if axes is None else tuple(axes))
 
 
-def _read_unsqueeze(node: NodeReader) -> VTensor:
-    x, axes = node.input(0), list(_axes(node) or ())
-    rank = len(x.dims) + len(axes)
-    new = {axis % rank for axis in axes if -rank <= axis < rank}
-    if len(new) < len(axes):
-        raise node.refuse(f"axes {axes} are not all different positions of {rank} dims")
-    rest = iter(x.dims.values())
-    return _to(node, x, [1 if position in new else next(rest) for position in range(rank)])
+def _unsqueezed(node: NodeReader, x: Array) -> Array:
+    return np.expand_dims(x, tuple(_axes(node) or ()))
 
 
 def _write(node: NodeWriter, op: Reshape) -> None:
@@ -102,14 +83,19 @@ def _write(node: NodeWriter, op: Reshape) -> None:
     node.emit("Reshape", node.operand(x), node.shape(x, sizes), allowzero=0 in sizes)
 
 
+def _fills(op: Reshape, x: VTensor) -> bool:
+    return prod(dict(op.shape).values()) == x.num_elements
+
+
 @operator(
     "Reshape",
     dims={"x": "*", "y": "*"},
+    holds=[once("shape"), (_fills, "{x.num_elements} elements do not fill {op.shape}")],
     onnx=[
-        Spelling("Reshape", 1, _read_reshape, _no_names, write=_write),
-        Spelling("Flatten", 1, _read_flatten, _flatten_names),
-        Spelling("Squeeze", 1, _read_squeeze, _no_names),
-        Spelling("Unsqueeze", 1, _read_unsqueeze, _no_names),
+        Spelling("Reshape", 1, _reader(_reshaped), no_names, write=_write),
+        Spelling("Flatten", 1, _reader(_flattened), _flatten_names),
+        Spelling("Squeeze", 1, _reader(_squeezed), no_names),
+        Spelling("Unsqueeze", 1, _reader(_unsqueezed), no_names),
     ],
     traits=[Structural("reshape")],
 )
@@ -136,20 +122,205 @@ class Reshape:
     shape: tuple[tuple[str, int], ...] = param()
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
-        dims = dict(self.shape)
-        if len(dims) < len(self.shape):
-            raise DimError(f"shape {self.shape} names a dim twice")
-        y = VTensor(x.dtype, dims, ctx.output(0))
-        if y.num_elements != x.num_elements:
-            raise DimError(f"{x.num_elements} elements do not fill {y.summary()}")
-        ctx.dispatch(self, [x], [y])
-        return y
+        return one_output(ctx, self, [x], dict(self.shape))
 
 
 @invoker("Reshape", library="numpy")
-def numpy_reshape(ctx: Context, op: Reshape, x: VTensor, y: VTensor) -> None:
-    src = PTensor(x).require(Layout.plain(x.dims))
-    dst = PTensor(y).require(Layout.plain(y.dims))
-    if lib_tagger("numpy", [src], [dst]):
-        return
-    share(src, dst)
+def reshape(ctx: Context, op: Reshape, x: VTensor, y: VTensor) -> Routine:
+    return Routine([x, y], [declared(x), declared(y)], run=share)
+
+
+def _order(node: Naming | NodeReader, rank: int) -> list[int]:
+    """Which position of the input each position of a transpose's output is."""
+    return list(node.attribute("perm") or reversed(range(rank)))
+
+
+def _transpose_names(node: Naming) -> None:
+    for place, position in enumerate(_order(node, node.rank("x0"))):
+        node.same("x0", position, "y0", place)
+
+
+def _read_transpose(node: NodeReader) -> VTensor:
+    x = node.input(0)
+    names, order = list(x.dims), _order(node, len(x.dims))
+    if sorted(order) != list(range(len(names))):
+        raise node.refuse(f"perm {order} does not order {len(names)} dims")
+    return node.add(Rename(tuple((names[i], names[i]) for i in order)), x)
+
+
+def _write_transpose(node: NodeWriter, op: Rename) -> None:
+    [x], back = node.inputs, {new: old for old, new in op.names}
+    order = [back.get(dim, dim) for dim in node.outputs[0].dims]
+    node.emit("Transpose", node.operand(x), perm=positions(x, order))
+
+
+def _renamed(op: Rename, x: VTensor) -> dict[str, int]:
+    """The sizes of x under their new names."""
+    new = dict(op.names)
+    return {new.get(dim, dim): x.size(dim) for dim in (new if len(new) == len(x.dims) else x.dims)}
+
+
+def _distinct(op: Rename, x: VTensor) -> bool:
+    known = dict(op.names).keys() & x.dims.keys()
+    return len(known) == len(op.names) and len(_renamed(op, x)) == len(x.dims)
+
+
+@operator(
+    "Rename",
+    dims={"x": "*", "y": "*"},
+    holds=[(_distinct, "names {op.names} must be of dims of x, each once, and new ones each once")],
+    onnx=Spelling("Transpose", 1, _read_transpose, _transpose_names, write=_write_transpose),
+    traits=[Structural("rename")],
+)
+class Rename:
+    """The same tensor under other dim names. Nothing moves.
+
+    Where ``names`` lists every dim, y is presented in that order; else as x is.
+
+    Dims:
+        x: any    y: x's under their new names
+    Args:
+        names: pairs of a dim's name in x and its name in y, which may be the same.
+    Raises:
+        DimError: x has no such dim, or y would have a dim twice.
+
+    >>> from vtensor.operators import Context
+    >>> x = VTensor("f32", {"N": 2, "C": 3})
+    >>> Rename((("C", "K"),)).compute(Context(), x).summary()
+    'f32 N=2 K=3'
+    >>> Rename((("C", "K"), ("N", "N"))).compute(Context(), x).summary()
+    'f32 K=3 N=2'
+
+    Source: ONNX operator Transpose, opset 13: presentation order is not layout.
+    """
+
+    names: tuple[tuple[str, str], ...] = param()
+
+    def compute(self, ctx: Context, x: VTensor) -> VTensor:
+        return one_output(ctx, self, [x], _renamed(self, x))
+
+
+@invoker("Rename", library="numpy")
+def rename(ctx: Context, op: Rename, x: VTensor, y: VTensor) -> Routine:
+    back = y.rename({new: old for old, new in op.names})
+    return Routine([x, back], [Layout.ANY, Layout.ANY], run=share)
+
+
+_ROW = "N C H W"
+
+
+def _image_names(node: Naming) -> None:
+    node.name("x0", _ROW)
+    node.name("y0", _ROW)
+    same_names(node)
+
+
+def _blocks(name: str, write: Write) -> Spelling:
+    def read(node: NodeReader) -> VTensor:
+        if node.input(0).ndimensions() != 4:
+            raise node.refuse(f"{node.input(0).ndimensions()} dims; an image has four")
+        op = named(name)(int(node.attribute("blocksize")), node.attribute("mode", "DCR"))
+        return node.add(op, node.input(0, _ROW))
+
+    return Spelling(name, 1, read, _image_names, write=write)
+
+
+def _write_space(node: NodeWriter, op: SpaceToDepth) -> None:
+    if op.mode != "DCR":
+        raise node.refuse(f"mode {op.mode}: ONNX has DCR alone here")
+    order = _ROW.split()
+    node.emit(
+        "SpaceToDepth", node.operand(node.inputs[0], order), order=order, blocksize=op.blocksize
+    )
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """The parameters of both."""
+
+    blocksize: int = param(minimum=1)
+    mode: str = param(default="DCR", choices=("DCR", "CRD"))
+
+
+@operator(
+    "DepthToSpace",
+    dims={"x": _ROW, "y": _ROW},
+    equal=[("x.N", "y.N"), ("x.C", "y.C * blocksize * blocksize")],
+    onnx=_blocks("DepthToSpace", write_image("DepthToSpace")),
+)
+class DepthToSpace(_Blocks):
+    """Spread channels over squares of pixels.
+
+    y[N, c, H*b + i, W*b + j] = x[N, d, H, W] with b = ``blocksize``; d = (i*b + j)*C' + c in mode
+    DCR and d = c*b*b + i*b + j in mode CRD, where C' = C // (b*b).
+
+    Dims:
+        x: N C H W    y: N C//(b*b) H*b W*b
+    Args:
+        blocksize: pixels of a square's side, at least 1.
+        mode: the order in which channels hold a square: ``DCR`` or ``CRD``.
+    Raises:
+        DimError: C is no multiple of b*b.
+
+    >>> from vtensor.operators import Context
+    >>> x = VTensor("f32", {"N": 1, "C": 12, "H": 2, "W": 3})
+    >>> DepthToSpace(2).compute(Context(), x).summary()
+    'f32 N=1 C=3 H=4 W=6'
+
+    Source: ONNX operator DepthToSpace, opset 13.
+    """
+
+    def compute(self, ctx: Context, x: VTensor) -> VTensor:
+        b = self.blocksize
+        sizes = {"C": x.size("C") // (b * b), "H": x.size("H") * b, "W": x.size("W") * b}
+        return one_output(ctx, self, [x], {**x.dims, **sizes})
+
+
+def _whole(op: SpaceToDepth, x: VTensor) -> bool:
+    return not (x.size("H") % op.blocksize or x.size("W") % op.blocksize)
+
+
+@operator(
+    "SpaceToDepth",
+    dims={"x": _ROW, "y": _ROW},
+    equal=[("x.N", "y.N"), ("x.C * blocksize * blocksize", "y.C")],
+    holds=[(_whole, "H and W must be multiples of {op.blocksize}")],
+    onnx=_blocks("SpaceToDepth", _write_space),
+)
+class SpaceToDepth(_Blocks):
+    """Gather squares of pixels into channels.
+
+    y[N, d, H', W'] = x[N, c, H'*b + i, W'*b + j] with b = ``blocksize``; d = (i*b + j)*C + c in
+    mode DCR and d = c*b*b + i*b + j in mode CRD.
+
+    Dims:
+        x: N C H W    y: N C*b*b H//b W//b
+    Args:
+        blocksize: pixels of a square's side, at least 1.
+        mode: the order in which channels hold a square: ``DCR`` or ``CRD``.
+    Raises:
+        DimError: H or W is no multiple of b.
+
+    >>> from vtensor.operators import Context
+    >>> x = VTensor("f32", {"N": 1, "C": 3, "H": 4, "W": 6})
+    >>> SpaceToDepth(2).compute(Context(), x).summary()
+    'f32 N=1 C=12 H=2 W=3'
+
+    Source: ONNX operator SpaceToDepth, opset 28.
+    """
+
+    def compute(self, ctx: Context, x: VTensor) -> VTensor:
+        b = self.blocksize
+        sizes = {"C": x.size("C") * b * b, "H": x.size("H") // b, "W": x.size("W") // b}
+        return one_output(ctx, self, [x], {**x.dims, **sizes})
+
+
+@definition("DepthToSpace", "SpaceToDepth", order=lambda _: "NCHW")
+def squares(ctx: Context, op: _Blocks, x: PTensor, y: PTensor) -> None:
+    b, spread = op.blocksize, isinstance(op, DepthToSpace)
+    channels = (y if spread else x).size("C")
+    for k, (i, j) in enumerate(product(range(b), repeat=2)):
+        together = slice(k * channels, (k + 1) * channels)
+        deep = (slice(None), slice(k, None, b * b) if op.mode == "CRD" else together)
+        wide = (slice(None), slice(None), slice(i, None, b), slice(j, None, b))
+        y.data()[wide if spread else deep] = x.data()[deep if spread else wide]

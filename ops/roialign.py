@@ -9,8 +9,8 @@ import numpy as np
 
 from libdesc import invoker
 from libdesc.numpy.arrays import FLOATS, wide
+from ops._places import checked
 from ops._sampling import terms
-from ops.gather import checked
 from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DimError, InputError
 from vtensor.operators import Context, Naming, NodeReader, Pair, Spelling, operator, param

@@ -1,73 +1,58 @@
-"""A box of a tensor: every so manieth element from here to there."""
+"""Parts of a tensor that are known before a run: slices, and places along a dim."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, count, pairwise, takewhile
 
-from libdesc import invoker, onednn
-from libdesc.routine import Routine
-from ops._names import axes_of, same_names
+import numpy as np
+
+from libdesc import Routine, invoker, onednn
+from libdesc.numpy import definition
+from ops._names import axes_of, axis_of, same_names
 from ops._normalizations import positions
-from ptensor import Layout, PTensor, lib_tagger
-from vtensor.errors import DimError
-from vtensor.operators import (
-    Context,
-    Naming,
-    NodeReader,
-    NodeWriter,
-    Spelling,
-    Structural,
-    operator,
-    param,
-)
+from ops._places import one_output
+from ptensor import PTensor
+from vtensor.language.traits import Structural
+from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
 def _read(node: NodeReader) -> VTensor:
     x = node.input(0)
     if node.opset < 10:
-        starts, ends = node.attribute("starts"), node.attribute("ends")
-        axes, steps = node.attribute("axes"), None
+        given = [node.attribute(name) for name in ("starts", "ends", "axes")]
     else:
-        starts, ends = node.constant(1).tolist(), node.constant(2).tolist()
-        axes = node.constant(3).tolist() if node.has(3) else None
-        steps = node.constant(4).tolist() if node.has(4) else None
+        given = [node.constant(i).tolist() if node.has(i) else None for i in range(1, 5)]
+    starts, ends, axes, steps = [*given, None][:4]
     axes = axes_of(node, x, list(range(len(starts))) if axes is None else axes)
     return node.add(Slice(axes, tuple(starts), tuple(ends), tuple(steps or (1,) * len(starts))), x)
 
 
 def _read_split(node: NodeReader) -> Sequence[VTensor]:
     x = node.input(0)
-    axis = node.axis(int(node.attribute("axis", 0)), x)
-    cuts = [0]
-    for size in _parts(node, x.size(axis)):
-        cuts.append(cuts[-1] + int(size))
+    axis = axis_of(node, x)
+    cuts = list(accumulate(_parts(node, x.size(axis)), initial=0))
     if cuts[-1] != x.size(axis) or sorted(cuts) != cuts:
         raise node.refuse(f"its parts end at {cuts[1:]}, the input has {axis}={x.size(axis)}")
     return [node.add(Slice((axis,), (start,), (end,), (1,)), x) for start, end in pairwise(cuts)]
 
 
 def _split_names(node: Naming) -> None:
-    output = 0
-    while node.rank(f"y{output}"):
+    for role in takewhile(node.rank, map("y{}".format, count())):
         for position in range(node.rank("x0")):
-            node.same("x0", position, f"y{output}", position)
-        output += 1
+            node.same("x0", position, role, position)
 
 
 def _parts(node: NodeReader, size: int) -> Sequence[int]:
     """The sizes of a split's outputs: given, or as even as they can be, the last the smallest."""
-    given = node.attribute("split") if node.opset < 13 else None
-    if node.opset >= 13 and node.has(1):
-        given = node.constant(1).tolist()
-    if given:
-        return list(given)
-    count = int(node.attribute("num_outputs", 0)) or node.output_count
-    if node.opset < 18 and size % count:
-        raise node.refuse(f"{size} elements cannot be split evenly in {count}")
-    part = -(-size // count)
-    return [max(min(part, size - i * part), 0) for i in range(count)]
+    if given := node.constant(1).tolist() if node.has(1) else node.attribute("split"):
+        return [int(one) for one in given]
+    parts = int(node.attribute("num_outputs", 0)) or node.output_count
+    if node.opset < 18 and size % parts:
+        raise node.refuse(f"{size} elements cannot be split evenly in {parts}")
+    part = -(-size // parts)
+    return [max(min(part, size - i * part), 0) for i in range(parts)]
 
 
 def _write(node: NodeWriter, op: Slice) -> None:
@@ -76,9 +61,17 @@ def _write(node: NodeWriter, op: Slice) -> None:
     node.emit("Slice", node.operand(x), *map(node.constant, rows))
 
 
+def _complete(op: Slice, _: VTensor) -> bool:
+    return {len(op.axes)} == {*map(len, (op.starts, op.ends, op.steps))}
+
+
 @operator(
     "Slice",
     dims={"x": "*", "y": "*"},
+    holds=[
+        (_complete, "a start, an end and a step must be given for each axis"),
+        (lambda op, _: 0 not in op.steps, "steps {op.steps}: a step of 0 goes nowhere"),
+    ],
     onnx=[
         Spelling("Slice", 1, _read, same_names, write=_write),
         Spelling("Split", 2, _read_split, _split_names),
@@ -88,7 +81,7 @@ def _write(node: NodeWriter, op: Slice) -> None:
 class Slice:
     """Every ``step``-th element from ``start`` up to, and without, ``end``, along some dims.
 
-    A start or end below 0 counts from the behind; what lies outside is brought to the border.
+    A negative start or end counts from the end; one that lies outside is brought to the border.
 
     Dims:
         x, y: any, the same
@@ -107,33 +100,25 @@ class Slice:
     Source: ONNX operators Slice, opset 13, and Split, opset 18, whose outputs are slices.
     """
 
-    axes: tuple[str, ...] = param()
+    axes: tuple[str, ...] = param(dims_of="x")
     starts: tuple[int, ...] = param()
     ends: tuple[int, ...] = param()
     steps: tuple[int, ...] = param()
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
         sizes = {dim: len(places) for dim, places in _places(self, x).items()}
-        y = VTensor(x.dtype, {**x.dims, **sizes}, ctx.output(0))
-        ctx.dispatch(self, [x], [y])
-        return y
+        return one_output(ctx, self, [x], {**x.dims, **sizes})
+
+
+def _cuts(op: Slice, x: VTensor | PTensor) -> dict[str, slice]:
+    """What is taken along each axis; no start lies before the first element."""
+    rows = zip(op.axes, op.starts, op.ends, op.steps, strict=True)
+    return {dim: slice(max(start, -x.size(dim)), end, step) for dim, start, end, step in rows}
 
 
 def _places(op: Slice, x: VTensor) -> dict[str, range]:
-    """Which elements are taken, by dim."""
-    rows = (op.starts, op.ends, op.steps)
-    if any(len(row) != len(op.axes) for row in rows) or len(set(op.axes)) < len(op.axes):
-        raise DimError("a start, an end and a step must be given for each axis, each axis once")
-    if 0 in op.steps:
-        raise DimError(f"steps {op.steps}: a step of 0 goes nowhere")
-    places = {}
-    for dim, start, end, step in zip(op.axes, *rows, strict=True):
-        size = x.size(dim)
-        start, end = (place + size if place < 0 else place for place in (start, end))
-        low, high = (0, size) if step > 0 else (-1, size - 1)
-        first = min(max(start, 0), high)
-        places[dim] = range(first, min(max(end, low), high), step)
-    return places
+    """Which elements are taken along each axis."""
+    return {dim: range(*cut.indices(x.size(dim))) for dim, cut in _cuts(op, x).items()}
 
 
 def _forward(op: Slice, x: VTensor, y: VTensor) -> bool | str:
@@ -145,15 +130,63 @@ def onednn_slice(ctx: Context, op: Slice, x: VTensor, y: VTensor) -> Routine:
     return onednn.Slice(x, y, _places(op, x))
 
 
-@invoker("Slice", library="numpy", python=True)
-def numpy_slice(ctx: Context, op: Slice, x: VTensor, y: VTensor) -> None:
-    order = Layout.plain(x.dims)
-    src, dst = PTensor(x).require(order), PTensor(y).require(order)
-    if lib_tagger("numpy", [src], [dst]):
-        return
-    places = _places(op, x)
-    index = tuple(
-        slice(p.start, p.stop if p.stop >= 0 else None, p.step)
-        for p in (places.get(dim, range(x.size(dim))) for dim in order.dims)
-    )
-    dst.data()[...] = src.data()[index]
+@definition("Slice")
+def part(ctx: Context, op: Slice, x: PTensor, y: PTensor) -> None:
+    cuts = _cuts(op, x)
+    y.data()[...] = x.data()[tuple(cuts.get(dim, slice(None)) for dim in x.dims)]
+
+
+def _kept_names(node: Naming) -> None:
+    if node.attribute("axis") is not None:
+        same_names(node)
+
+
+def _read_kept(node: NodeReader) -> VTensor:
+    x, axis = node.input(0), node.attribute("axis")
+    if axis is None:
+        [flat] = node.output_names()
+        x, axis = node.reshape(x, {flat: x.num_elements}), 0
+    kept = np.flatnonzero(node.constant(1)).tolist()
+    return node.add(Compress(node.axis(int(axis), x), tuple(kept)), x)
+
+
+def _inside(op: Compress, x: VTensor) -> bool:
+    return max(op.kept, default=-1) < x.size(op.axis)
+
+
+@operator(
+    "Compress",
+    dims={"x": "*", "y": "*"},
+    holds=[(_inside, "places {op.kept} must all be of {op.axis}")],
+    onnx=Spelling("Compress", 9, _read_kept, _kept_names),
+)
+class Compress:
+    """Some slices of a tensor, known before a run as they decide its size.
+
+    y[axis] = x[kept[axis]]
+
+    Dims:
+        x, y: any, the same; of y the size along ``axis`` is the number of ``kept``
+    Args:
+        axis: the dim.
+        kept: the places that are kept, from 0 on.
+    Raises:
+        DimError: x has no such dim, or a place lies outside.
+
+    >>> from vtensor.operators import Context
+    >>> Compress("C", (0, 2)).compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()
+    'f32 N=2 C=2'
+
+    Source: ONNX operator Compress, opset 11.
+    """
+
+    axis: str = param(dims_of="x")
+    kept: tuple[int, ...] = param(minimum=0)
+
+    def compute(self, ctx: Context, x: VTensor) -> VTensor:
+        return one_output(ctx, self, [x], {**x.dims, self.axis: len(self.kept)})
+
+
+@definition("Compress")
+def compress(ctx: Context, op: Compress, x: PTensor, y: PTensor) -> None:
+    y.data()[...] = x.data().take(np.array(op.kept, np.int64), list(x.dims).index(op.axis))

@@ -7,7 +7,7 @@ figures 2 and 4; as in Keras Applications' NASNetLarge.
 from __future__ import annotations
 
 from eval.networks.layers import Net, pads
-from ops.pad import Pad
+from ops.concat import Pad
 from vtensor.language.tensor import VTensor
 
 FILTERS = 168  # 4032 penultimate channels are 24 times as many

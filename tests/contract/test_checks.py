@@ -164,7 +164,8 @@ def test_any_number_of_outputs() -> None:
 
     made, [a, b] = graph(a={"C": 3}, b={"W": 2})
     assert [y.name for y in made.add(Dealing(2), a, name="two")] == ["two", "two:1"]
-    assert made.add(Dealing(1), a, name="one").name == "one"
+    one: object = Dealing(1)
+    assert made.add(one, a, name="one").name == "one"
     assert OPERATORS["Dealing"].roles(1, 2) == ("x", "y0", "y1")
     assert message(DimError, lambda: made.add(Dealing(1), b, name="d")) == (
         "Dealing 'd': the dims of y must be C *\n  x  : W=2   f32\n  y0 : W=2   f32"

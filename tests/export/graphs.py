@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -78,12 +79,12 @@ def _add(draw: st.DrawFn, graph: Graph, x: VTensor, y: VTensor, name: str) -> An
     if kind is Reshape:
         flat = tuple((f"{dim}1", size) for dim, size in reversed([*x.dims.items()]))
         return graph.add(Reshape(flat), x, name=name)
-    op = {
+    makes: dict[type, Callable[[], object]] = {
         Relu: lambda: Relu(),
         Clip: lambda: Clip(draw(st.sampled_from([-np.inf, -1.0])), 0.5),
         Mean: lambda: Mean((axis,), draw(st.booleans())),
         Pad: lambda: Pad((axis,), (1, 0), value=draw(st.floats(-1, 1, width=32))),
         Rename: lambda: Rename(tuple(zip(dims, draw(st.permutations(DIMS)), strict=False))),
         Softmax: lambda: Softmax((axis,)),
-    }[kind]()
-    return graph.add(op, x, name=name)
+    }
+    return graph.add(makes[kind](), x, name=name)

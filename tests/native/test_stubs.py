@@ -5,10 +5,15 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from nanobind.stubgen import StubGen
+
+from eval import operator_stub
+from vtensor.language.operators import OPERATORS
 
 ROOT = Path(__file__).parents[2]
 MODULES = ["libdesc.onednn._onednn", "vtensor.runtime._replay"]
@@ -46,3 +51,44 @@ def test_drift_is_seen(old: str, new: str) -> None:
     stub = in_repository(MODULES[1])
     assert old in stub
     assert normal(stub.replace(old, new)) != normal(generated(MODULES[1]))
+
+
+def test_the_stub_of_operators_is_up_to_date() -> None:
+    """If not: ``python -m eval.operator_stub``."""
+    assert operator_stub.FILE.read_text() == operator_stub.stub()
+
+
+def test_another_operator_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "from ops.softmax import Softmax as Softmax\n" in operator_stub.stub()
+    monkeypatch.delitem(OPERATORS, "Softmax")
+    assert "import Softmax" not in operator_stub.stub()
+
+
+#: What a type checker must accept, and must not where it says so.
+TYPED = """
+from typing import assert_type
+
+from ops import Conv2D, Relu, TopK
+from ops import Conf2D  # error
+from vtensor import Graph, VTensor
+
+
+def network(g: Graph, x: VTensor, w: VTensor) -> VTensor:
+    Conv2D(stride=2)  # error
+    Conv2D(strides="2")  # error
+    assert_type(g.add(Conv2D(), x, w), VTensor)
+    values, places = g.add(TopK("C", 2), x)
+    assert_type(places, VTensor)
+    one: VTensor = g.add(TopK("C", 2), x)  # error
+    return g.add(Relu(), g.add(Conv2D(strides=(2, 2)), values, w))
+"""
+
+
+def test_a_type_checker_knows_operators_and_what_add_returns(tmp_path: Path) -> None:
+    file = tmp_path / "typed.py"
+    file.write_text(TYPED)
+    command = [sys.executable, "-m", "mypy", "--strict", str(file)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
+    found = {line.split(":")[1] for line in done.stdout.splitlines() if ": error: " in line}
+    lines = enumerate(TYPED.splitlines(), start=1)
+    assert found == {str(n) for n, line in lines if line.endswith("# error")}, done.stdout

@@ -164,7 +164,7 @@ TRANSPOSED1 = ConvTranspose((3,), (1, 0), (2,), (1,))
 TRANSPOSED2 = ConvTranspose((2, 1), (1, 0, 0, 1), group=2)
 TRANSPOSED3 = ConvTranspose((1, 2, 2))
 AVERAGE3 = AvgPool((2, 2, 3), (1, 2, 1), (0, 1, 1, 1, 0, 2), count_include_pad=True)
-CEIL = {"strides": (2, 2), "pads": (1, 0, 0, 1), "ceil_mode": True}
+CEIL: dict[str, Any] = {"strides": (2, 2), "pads": (1, 0, 0, 1), "ceil_mode": True}
 POOLS = [AvgPool((3, 2), **CEIL), AvgPool((3, 2), **CEIL, count_include_pad=True)]
 
 ROWS: list[tuple[Case, Formula]] = [

@@ -84,7 +84,7 @@ def test_extremes_of_integers(dtype: type) -> None:
     ("op", "wrong"),
     [
         (ops.Slice(("A",), (0,), (1,), (0,)), "a step of 0"),
-        (ops.Slice(("A", "A"), (0, 0), (1, 1), (1, 1)), "each axis once"),
+        (ops.Slice(("A", "A"), (0, 0), (1, 1), (1, 1)), "each once"),
         (ops.Slice(("A",), (0, 1), (1,), (1,)), "must be given for each axis"),
         (ops.Slice(("Z",), (0,), (1,), (1,)), "Z"),
         (ops.Pad(("A",), (1,)), "two pads"),

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from vtensor.errors import DimError, GraphError
 from vtensor.language.dtype import from_numpy
 from vtensor.language.node import Node
-from vtensor.language.operators import Context, info_of, label_of, run_compute
+from vtensor.language.operators import (
+    Context,
+    OneOutput,
+    SeveralOutputs,
+    info_of,
+    label_of,
+    run_compute,
+)
 from vtensor.language.sizes import OpenSize, closed, open_names
 from vtensor.language.tensor import Option, VTensor
 from vtensor.language.text import graph_lines, parse_graph
@@ -126,6 +133,21 @@ class Graph:
         self.constants[name] = values
         return value
 
+    @overload
+    def add(
+        self, op: OneOutput, *inputs: VTensor, name: str = "", outputs: Sequence[str] = ()
+    ) -> VTensor: ...
+
+    @overload
+    def add(
+        self, op: SeveralOutputs, *inputs: VTensor, name: str = "", outputs: Sequence[str] = ()
+    ) -> tuple[VTensor, ...]: ...
+
+    @overload
+    def add(
+        self, op: object, *inputs: VTensor, name: str = "", outputs: Sequence[str] = ()
+    ) -> Any: ...
+
     def add(self, op: object, *inputs: VTensor, name: str = "", outputs: Sequence[str] = ()) -> Any:
         """Apply an operator.
 
@@ -136,7 +158,8 @@ class Graph:
             outputs: the output values' names; the node's name, then ``name:index`` when not given.
 
         Returns:
-            The output VTensor, or a tuple where the operator has several.
+            The output VTensor, or a tuple where the operator has several; type checkers are told by
+            what its ``compute`` returns.
 
         Raises:
             GraphError: an input belongs to another graph, or a name is taken, or given twice.

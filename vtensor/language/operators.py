@@ -72,6 +72,22 @@ class Operator(Protocol):
     compute: Callable[..., Any]
 
 
+class OneOutput(Protocol):
+    """An operator that has one output."""
+
+    @property
+    def compute(self) -> Callable[..., VTensor]:
+        """Makes it."""
+
+
+class SeveralOutputs(Protocol):
+    """An operator that has several outputs."""
+
+    @property
+    def compute(self) -> Callable[..., tuple[VTensor, ...]]:
+        """Makes them."""
+
+
 @dataclass(frozen=True)
 class OperatorInfo:
     """A registered operator: its class and everything that was declared of it.
