@@ -9,15 +9,13 @@ from typing import Any, Literal
 
 from eval.networks.weights import Array, Weights
 from ops.add import Add
-from ops.avgpool import AvgPool
 from ops.batchnorm import BatchNorm
 from ops.biasadd import BiasAdd
 from ops.concat import Concat
-from ops.conv2d import Conv2D
-from ops.depthwiseconv2d import DepthwiseConv2D
+from ops.convolution import Conv2D, DepthwiseConv2D
 from ops.matmul import MatMul
-from ops.maxpool import MaxPool
 from ops.mean import Mean
+from ops.pooling import AvgPool, MaxPool
 from ops.relu import Relu
 from ops.relu6 import Relu6
 from ops.softmax import Softmax

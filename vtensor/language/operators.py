@@ -296,6 +296,15 @@ def info_of(op: object) -> OperatorInfo:
     return OPERATORS[name]
 
 
+def named(name: str) -> Any:
+    """The class of the operator that is registered under a name.
+
+    An operator's spelling asks for another operator by name: files of operators import none of
+    each other.
+    """
+    return OPERATORS[name].cls
+
+
 def label_of(op: object) -> str:
     """What graphs and plans call an operator instance: its ``label`` if it has one, or its name.
 
