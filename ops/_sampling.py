@@ -88,11 +88,8 @@ def terms(
         near = [np.floor(row) + more for row, more in zip(places, step, strict=True)]
         weight = reduce(np.multiply, (weigh(n - row) for n, row in zip(near, places, strict=True)))
         if padding == "zeros":
-            weight = reduce(
-                lambda w, one: np.where((one[0] < 0) | (one[0] >= one[1]), 0 * w, w),
-                zip(near, sizes, strict=True),
-                weight,
-            )
+            for n, size in zip(near, sizes, strict=True):
+                weight = np.where((n < 0) | (n >= size), 0 * weight, weight)
         elif padding == "reflection":
             near = [_reflected(n, size, corners) for n, size in zip(near, sizes, strict=True)]
         index = [

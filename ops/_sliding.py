@@ -45,6 +45,11 @@ class Window(NamedTuple):
         """How far it spans."""
         return self.dilation * (self.kernel - 1) + 1
 
+    @property
+    def spread(self) -> int:
+        """How many elements windows make that lie a stride apart, one for each of ``size``."""
+        return (self.size - 1) * self.stride + self.reach - self.begin - self.end
+
 
 def spatial(dims: Iterable[str]) -> tuple[str, ...]:
     """The spatial ones of some dims, in the order in which parameters count them.

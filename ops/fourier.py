@@ -21,10 +21,8 @@ Array = np.ndarray[Any, Any]
 
 def _read(node: NodeReader) -> VTensor:
     x = node.input(0)
-    if node.opset < 20:
-        place = node.attribute("axis", 1)
-    else:
-        place = node.constant(2).item() if node.has(2) else -2
+    last = node.constant(2).item() if node.has(2) else -2
+    place = node.attribute("axis", 1) if node.opset < 20 else last
     length = int(node.constant(1).item()) if node.has(1) else 0
     flags = (bool(node.attribute(name, 0)) for name in ("inverse", "onesided"))
     return node.add(DFT(node.axis(int(place), x), node.axis(-1, x), length, *flags), x)

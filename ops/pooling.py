@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -53,20 +52,27 @@ class Pool:
         return tuple(range(-len(self.kernel_shape), 0))
 
 
-def _reads(op_type: str, make: Callable[[NodeReader], Callable[..., Pool]]) -> list[Spelling]:
-    """A pool, and the same over the whole image."""
+def _reads(op_type: str, pool: Callable[[], Any], **own: Any) -> list[Spelling]:
+    """A pool, and the same over the whole image; ``own`` are further attributes by default."""
+
+    def made(node: NodeReader, *window: Any, **places: Any) -> Any:
+        given = {name: type(value)(node.attribute(name, value)) for name, value in own.items()}
+        if not node.output_names(1):
+            return pool()(*window, **places, **given)
+        columns = bool(node.attribute("storage_order", 0))
+        return MaxPoolIndices(*window, **places, column_major=columns)
 
     def read(node: NodeReader) -> VTensor:
         x, kernel = read_image(node), tuple(node.attribute("kernel_shape") or ())
         ceil = bool(node.attribute("ceil_mode", 0))
-        return node.add(make(node)(kernel, **read_window(node, x, kernel), ceil_mode=ceil), x)
+        return node.add(made(node, kernel, **read_window(node, x, kernel), ceil_mode=ceil), x)
 
     def read_whole(node: NodeReader) -> VTensor:
         x = read_image(node)
         whole = tuple(x.size(dim) for dim in spatial(x.dims))
         if min(whole) < 1:
             raise node.refuse("the image has no elements")
-        return node.add(make(node)(whole), x)
+        return node.add(made(node, whole), x)
 
     return [
         Spelling(op_type, 1, read, _names, write=write_image(op_type)),
@@ -79,20 +85,6 @@ def _names(node: Naming) -> None:
     for indices, like in (("y1", "y0"), ("x1", "x0")):
         for position in range(node.rank(indices)):
             node.same(indices, position, like, position)
-
-
-def _average(node: NodeReader) -> Callable[..., Pool]:
-    return partial(AvgPool, count_include_pad=bool(node.attribute("count_include_pad", 0)))
-
-
-def _largest(node: NodeReader) -> Callable[..., Pool]:
-    if not node.output_names(1):
-        return MaxPool
-    return partial(MaxPoolIndices, column_major=bool(node.attribute("storage_order", 0)))
-
-
-def _norm(node: NodeReader) -> Callable[..., Pool]:
-    return partial(LpPool, p=int(node.attribute("p", 2)))
 
 
 def _cost(op: Pool, _x: VTensor, y: VTensor, *_indices: VTensor) -> int:
@@ -118,12 +110,15 @@ _DIMS = {"x": "N C D? H? W", "y": "N C D? H? W"}
 _SAME: dict[str, Any] = {"equal": [("x.N", "y.N"), ("x.C", "y.C")], "traits": [Cost(_cost)]}
 #: The maximum or the mean of none is no number.
 _HOLDS = [
-    (_begins_inside, "pads {op.pads} are no fewer than what a window {op.kernel_shape} spans"),
+    (
+        _begins_inside,
+        "pads {op.pads} are no fewer than the elements that a window {op.kernel_shape} spans",
+    ),
     (_none_is_empty, "a window of elements {op.dilations} apart holds nothing but pads"),
 ]
 
 
-@operator("MaxPool", dims=_DIMS, holds=_HOLDS, onnx=_reads("MaxPool", _largest), **_SAME)
+@operator("MaxPool", dims=_DIMS, holds=_HOLDS, onnx=_reads("MaxPool", lambda: MaxPool), **_SAME)
 class MaxPool(Pool):
     """Slide a window over the image and take the largest element in it.
 
@@ -155,7 +150,13 @@ class MaxPool(Pool):
     kind = "max"
 
 
-@operator("AvgPool", dims=_DIMS, holds=_HOLDS, onnx=_reads("AveragePool", _average), **_SAME)
+@operator(
+    "AvgPool",
+    dims=_DIMS,
+    holds=_HOLDS,
+    onnx=_reads("AveragePool", lambda: AvgPool, count_include_pad=False),
+    **_SAME,
+)
 class AvgPool(Pool):
     """Slide a window over the image and take the mean of what is in it.
 
@@ -194,7 +195,7 @@ class AvgPool(Pool):
         return f"avg_{'include' if self.count_include_pad else 'exclude'}_padding"
 
 
-@operator("LpPool", dims=_DIMS, onnx=_reads("LpPool", _norm), **_SAME)
+@operator("LpPool", dims=_DIMS, onnx=_reads("LpPool", lambda: LpPool, p=2), **_SAME)
 class LpPool(Pool):
     """Slide a window over the image and take the norm of what is in it.
 
@@ -393,10 +394,7 @@ class MaxUnpool:
 
     def counted(self, x: Tensor) -> dict[str, int]:
         """The spatial sizes of the image that indices count in."""
-        return {
-            row.dim: (row.size - 1) * row.stride + row.kernel - row.begin - row.end
-            for row in along(x, self.kernel_shape, self)
-        }
+        return {row.dim: row.spread for row in along(x, self.kernel_shape, self)}
 
 
 @definition("MaxUnpool", dtypes={"": NUMBERS, "indices": ["s64"]}, order=image_order)

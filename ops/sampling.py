@@ -263,7 +263,7 @@ def _equal_parts(op: DeformConv, x: VTensor, w: VTensor, *bends: VTensor) -> boo
     equal=[("x.C", "w.I * group"), ("x.N", "offset.N"), ("y.C", "w.O")],
     holds=[
         (_equal_parts, "groups must be equal parts of the channels"),
-        (lambda _op, _x, _w, _offset, *mask: len(mask) < 2, "there may be one mask"),
+        (lambda _, *inputs: len(inputs) < 5, "there may be one mask"),
     ],
     onnx=Spelling("DeformConv", 19, _read_bent, _bent_names),
     traits=[Cost(cost)],
@@ -317,13 +317,11 @@ class DeformConv:
 
 
 @definition("DeformConv", dtypes=FLOATS, order=in_order("N C K O I D H W d h w"))
-def deformconv(
-    ctx: Context, op: DeformConv, x: PTensor, w: PTensor, offset: PTensor, *rest: PTensor
-) -> None:
-    *masks, y = (one.data() for one in rest)
+def deformconv(ctx: Context, op: DeformConv, x: PTensor, w: PTensor, *rest: PTensor) -> None:
+    offset, *masks, y = (one.data() for one in rest)
     kernel, parts, (n, _, *out) = kernel_sizes(w), op.offset_group, y.shape
     axes, rank = len(kernel), 1 + 2 * len(kernel)  # N, the kernel's dims, then y's
-    offsets = wide(offset.data()).reshape(n, parts, *kernel, axes, *out)
+    offsets = wide(offset).reshape(n, parts, *kernel, axes, *out)
     rows, taken = along(x, kernel, op), []
     for part, channels in enumerate(np.split(x.data(), parts, axis=1)):
         places: list[Any] = []

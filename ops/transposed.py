@@ -56,10 +56,15 @@ def _cost(_op: object, x: VTensor, w: VTensor, _y: VTensor) -> int:
     return 2 * x.num_elements * prod(size for dim, size in w.dims.items() if dim not in "GI")
 
 
+def _as_long(op: ConvTranspose, x: VTensor, w: VTensor) -> bool:
+    return len(op.output_padding) in (0, len(spatial(x.dims)))
+
+
 @operator(
     "ConvTranspose",
     dims={"x": "N C D? H? W", "w": "G? I O d? h? w", "y": "N C D? H? W"},
     equal=[("w.G", "group"), ("x.C", "w.I * group"), ("y.C", "w.O * group"), ("x.N", "y.N")],
+    holds=[(_as_long, "output_padding {op.output_padding} is not over the spatial dims of x")],
     onnx=spelling("ConvTranspose", "I O", _read),
     traits=[Cost(_cost), Linear({"w": {"C": "G O"}})],
 )
@@ -102,21 +107,13 @@ class ConvTranspose:
     group: int = param(default=1, minimum=1)
 
     def compute(self, ctx: Context, x: VTensor, w: VTensor) -> VTensor:
-        strides, pads, dilations, extra = self.whole(x)
-        dims, kernel = spatial(x.dims), kernel_sizes(w)
-        rows = (kernel, strides, dilations, extra, pads[::2])
-        if any(len(row) != len(dims) for row in rows) or len(pads) % 2:
-            raise DimError(f"kernel and parameters are not over the dims {' '.join(dims)}")
-        y = {**x.dims, "C": w.size("O") * self.group}
-        begins, ends = pads[: len(dims)], pads[len(dims) :]
-        for dim, k, s, d, e, *cut in zip(dims, *rows[:-1], begins, ends, strict=True):
-            reach = d * (k - 1) + 1
-            y[dim] = (x.size(dim) - 1) * s + reach + e - sum(cut)
-            if x.size(dim) < 1 or reach < 1 or y[dim] < 1:
-                raise DimError(f"nothing is left along {dim}")
-        result = VTensor(x.dtype, y, ctx.output(0))
-        ctx.dispatch(self, [x, w], [result])
-        return result
+        rows, extra = along(x, kernel_sizes(w), self), self.whole(x)[-1]
+        sizes = {row.dim: row.spread + more for row, more in zip(rows, extra, strict=True)}
+        if any(min(row.size, row.reach, sizes[row.dim]) < 1 for row in rows):
+            raise DimError(f"nothing is left along {' '.join(sizes)}: {tuple(sizes.values())}")
+        y = VTensor(x.dtype, {**x.dims, "C": w.size("O") * self.group, **sizes}, ctx.output(0))
+        ctx.dispatch(self, [x, w], [y])
+        return y
 
     def whole(self, x: Tensor) -> tuple[Sizes, Sizes, Sizes, Sizes]:
         """Strides, pads, dilations and output_padding with what was not given."""
