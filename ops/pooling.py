@@ -59,8 +59,8 @@ def _reads(op_type: str, pool: Callable[[], Any], **own: Any) -> list[Spelling]:
         given = {name: type(value)(node.attribute(name, value)) for name, value in own.items()}
         if not node.output_names(1):
             return pool()(*window, **places, **given)
-        columns = bool(node.attribute("storage_order", 0))
-        return MaxPoolIndices(*window, **places, column_major=columns)
+        places["column_major"] = bool(node.attribute("storage_order", 0))
+        return MaxPoolIndices(*window, **places)
 
     def read(node: NodeReader) -> VTensor:
         x, kernel = read_image(node), tuple(node.attribute("kernel_shape") or ())
@@ -110,10 +110,7 @@ _DIMS = {"x": "N C D? H? W", "y": "N C D? H? W"}
 _SAME: dict[str, Any] = {"equal": [("x.N", "y.N"), ("x.C", "y.C")], "traits": [Cost(_cost)]}
 #: The maximum or the mean of none is no number.
 _HOLDS = [
-    (
-        _begins_inside,
-        "pads {op.pads} are no fewer than the elements that a window {op.kernel_shape} spans",
-    ),
+    (_begins_inside, "pads {op.pads} are no fewer than what a window {op.kernel_shape} spans"),
     (_none_is_empty, "a window of elements {op.dilations} apart holds nothing but pads"),
 ]
 

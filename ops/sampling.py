@@ -45,7 +45,7 @@ def _read_grid(node: NodeReader) -> VTensor:
     return node.add(op, x, node.input(1, _GRIDS[len(x.dims)]))
 
 
-def _leads_into(x: VTensor, grid: VTensor) -> bool:
+def _leads_into(op: GridSample, x: VTensor, grid: VTensor) -> bool:
     dims = spatial(x.dims)
     return spatial(grid.dims) == dims and grid.size("axis") == len(dims)
 
@@ -54,10 +54,7 @@ def _leads_into(x: VTensor, grid: VTensor) -> bool:
     "GridSample",
     dims={"x": "N C D? H? W", "grid": "N D? H? W axis", "y": "N C D? H? W"},
     equal=[("x.N", "grid.N")],
-    holds=[
-        (lambda _, x, grid: _leads_into(x, grid), "grid must have a place along each of x's dims"),
-        HAS_ELEMENTS,
-    ],
+    holds=[(_leads_into, "grid must have a place along each of x's dims"), HAS_ELEMENTS],
     onnx=Spelling("GridSample", 16, _read_grid, _grid_names),
 )
 class GridSample:

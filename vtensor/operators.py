@@ -1,6 +1,15 @@
 """What a file of operators imports: ``from vtensor.operators import Context, operator, param``."""
 
-from vtensor.language.operators import Context, Follower, Operator, Pads, Pair, named, operator, param
+from vtensor.language.operators import (
+    Context,
+    Follower,
+    Operator,
+    Pads,
+    Pair,
+    named,
+    operator,
+    param,
+)
 from vtensor.language.spelling import Naming, NodeReader, NodeWriter, Spelling, Write, written
 from vtensor.language.traits import (
     Affine,
