@@ -10,11 +10,18 @@ from typing import Any
 import numpy as np
 
 from libdesc.numpy.arrays import wide
+from ops._sliding import spatial
 from ptensor.convert import convert
 from ptensor.encoding import Encoding
 from vtensor.language.dtype import from_numpy, numpy_dtype
 
 Array = np.ndarray[Any, Any]
+
+#: What must hold of an image that is sampled.
+HAS_ELEMENTS = (
+    lambda _, x, *_more: all(x.size(dim) != 0 for dim in spatial(x.dims)),
+    "there are no elements to sample",
+)
 
 
 def linear(distance: Array) -> Array:
@@ -38,6 +45,11 @@ def settled(values: Array, dtype: str) -> Array:
     if values.dtype.kind != "f" or numpy_dtype(dtype).kind not in "iu":
         return values
     return convert(np.trunc(values), Encoding(from_numpy(values.dtype)), Encoding(dtype))
+
+
+def shaped(row: Array, axis: int, rank: int) -> Array:
+    """A row along one of many axes; the others have length 1."""
+    return row.reshape([-1 if one == axis else 1 for one in range(rank)])
 
 
 def sample(x: Array, places: Sequence[Array], mode: str, padding: str, corners: bool) -> Array:
@@ -76,11 +88,8 @@ def terms(
         near = [np.floor(row) + more for row, more in zip(places, step, strict=True)]
         weight = reduce(np.multiply, (weigh(n - row) for n, row in zip(near, places, strict=True)))
         if padding == "zeros":
-            weight = reduce(
-                lambda w, one: np.where((one[0] < 0) | (one[0] >= one[1]), 0 * w, w),
-                zip(near, sizes, strict=True),
-                weight,
-            )
+            for n, size in zip(near, sizes, strict=True):
+                weight = np.where((n < 0) | (n >= size), 0 * weight, weight)
         elif padding == "reflection":
             near = [_reflected(n, size, corners) for n, size in zip(near, sizes, strict=True)]
         index = [

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from libdesc import invoker
 from libdesc.numpy.arrays import aligned, finish, wide
+from ops._convolution import KERNELS, convolution_names, read_convolution
 from ops._products import product_names, read_factors
 from ops._windows import read_image
 from ops.biasadd import BiasAdd
 from ops.cast import Cast
-from ops.conv2d import KERNELS, convolution_names, read_convolution
 from ops.matmul import MatMul
 from ops.mul import Mul
 from ops.quantizelinear import DequantizeLinear, QuantizeLinear

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from libdesc import invoker
+from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, wide
 from ops._names import same_names
-from ptensor import Layout, PTensor, lib_tagger
-from vtensor.errors import DimError
+from ops._sliding import Tensor
+from ops._windows import in_order
+from ptensor import Layout, PTensor
 from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
@@ -20,16 +21,28 @@ Array = np.ndarray[Any, Any]
 
 def _read(node: NodeReader) -> VTensor:
     x = node.input(0)
-    if node.opset < 20:
-        place = node.attribute("axis", 1)
-    else:
-        place = node.constant(2).item() if node.has(2) else -2
+    last = node.constant(2).item() if node.has(2) else -2
+    place = node.attribute("axis", 1) if node.opset < 20 else last
     length = int(node.constant(1).item()) if node.has(1) else 0
     flags = (bool(node.attribute(name, 0)) for name in ("inverse", "onesided"))
     return node.add(DFT(node.axis(int(place), x), node.axis(-1, x), length, *flags), x)
 
 
-@operator("DFT", dims={"x": "*", "y": "*"}, onnx=Spelling("DFT", 17, _read, same_names))
+@operator(
+    "DFT",
+    dims={"x": "*", "y": "*"},
+    holds=[
+        (
+            lambda op, x: op.axis != op.parts and x.size(op.parts) in (1, 2),
+            "{op.parts} must hold one or two parts, and not be transformed",
+        ),
+        (
+            lambda op, x: op.elements(x) >= 1 <= x.size(op.axis),
+            "there is nothing to transform along {op.axis}",
+        ),
+    ],
+    onnx=Spelling("DFT", 17, _read, same_names),
+)
 class DFT:
     """The discrete Fourier transform along a dim.
 
@@ -57,25 +70,21 @@ class DFT:
     Source: ONNX operator DFT, opset 20.
     """
 
-    axis: str = param()
-    parts: str = param()
+    axis: str = param(dims_of="x")
+    parts: str = param(dims_of="x")
     length: int = param(default=0, minimum=0)
     inverse: bool = param(default=False)
     onesided: bool = param(default=False)
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
-        if self.axis == self.parts or x.size(self.parts) not in (1, 2):
-            raise DimError(f"{self.parts} must hold one or two parts, and not be transformed")
         length = self.elements(x)
-        if length < 1 or x.size(self.axis) < 1:
-            raise DimError(f"there is nothing to transform along {self.axis}")
         half, back = self.onesided and not self.inverse, self.onesided and self.inverse
         sizes = {self.axis: length // 2 + 1 if half else length, self.parts: 1 if back else 2}
         y = VTensor(x.dtype, {**x.dims, **sizes}, ctx.output(0))
         ctx.dispatch(self, [x], [y])
         return y
 
-    def elements(self, x: VTensor) -> int:
+    def elements(self, x: Tensor) -> int:
         """How many are transformed."""
         size = x.size(self.axis)
         return self.length or (2 * (size - 1) if self.onesided and self.inverse else size)
@@ -91,19 +100,19 @@ def _parts(numbers: Array) -> Array:
     return np.stack([numbers.real, numbers.imag], axis=-1)
 
 
-@invoker("DFT", library="numpy", dtypes=FLOATS, python=True)
-def numpy_dft(ctx: Context, op: DFT, x: VTensor, y: VTensor) -> None:
-    rest = [dim for dim in x.dims if dim not in (op.axis, op.parts)]
-    order = Layout.plain((*rest, op.axis, op.parts))
-    src, dst = PTensor(x).require(order), PTensor(y).require(order)
-    if lib_tagger("numpy", [src], [dst]):
-        return
-    numbers, length = _numbers(wide(src.data())), op.elements(x)
+def _order(op: DFT, x: VTensor, y: VTensor) -> list[Layout]:
+    rest = (dim for dim in x.dims if dim not in (op.axis, op.parts))
+    return [Layout.plain((*rest, op.axis, op.parts))] * 2
+
+
+@definition("DFT", dtypes=FLOATS, orders=_order)
+def dft(ctx: Context, op: DFT, x: PTensor, y: PTensor) -> None:
+    numbers, length = _numbers(wide(x.data())), op.elements(x)
     if op.inverse and op.onesided:
-        dst.data()[..., 0] = np.fft.irfft(numbers, length)
-        return
-    transformed = np.fft.ifft(numbers, length) if op.inverse else np.fft.fft(numbers, length)
-    dst.data()[...] = _parts(transformed[..., : y.size(op.axis)])
+        y.data()[..., 0] = np.fft.irfft(numbers, length)
+    else:
+        made = np.fft.ifft(numbers, length) if op.inverse else np.fft.fft(numbers, length)
+        y.data()[...] = _parts(made[..., : y.size(op.axis)])
 
 
 def _frame_names(node: Naming) -> None:
@@ -122,9 +131,21 @@ def _read_frames(node: NodeReader) -> VTensor:
     return node.add(op, x, *window)
 
 
+def _has_a_frame(op: STFT, x: VTensor, *window: VTensor) -> bool:
+    return x.size("part") in (1, 2) and x.size("T") >= op.length
+
+
+def _one_as_long(op: STFT, x: VTensor, *window: VTensor) -> bool:
+    return [dict(one.dims) for one in window] == [{"tap": op.length}][: len(window)]
+
+
 @operator(
     "STFT",
     dims={"x": "N T part", "window": "tap", "y": "N frame bin part"},
+    holds=[
+        (_has_a_frame, "part must hold one or two parts, T at least {op.length} elements"),
+        (_one_as_long, "there may be one window, of {op.length} elements along tap"),
+    ],
     onnx=Spelling("STFT", 17, _read_frames, _frame_names),
 )
 class STFT:
@@ -155,10 +176,6 @@ class STFT:
     onesided: bool = param(default=True)
 
     def compute(self, ctx: Context, x: VTensor, *window: VTensor) -> VTensor:
-        if x.size("part") not in (1, 2) or x.size("T") < self.length:
-            raise DimError(f"part must hold one or two parts, T at least {self.length} elements")
-        if [dict(one.dims) for one in window] != [{"tap": self.length}][: len(window)]:
-            raise DimError(f"there may be one window, of {self.length} elements along tap")
         bins = self.length // 2 + 1 if self.onesided else self.length
         frames = (x.size("T") - self.length) // self.step + 1
         sizes = {"N": x.size("N"), "frame": frames, "bin": bins, "part": 2}
@@ -167,15 +184,10 @@ class STFT:
         return y
 
 
-@invoker("STFT", library="numpy", dtypes=FLOATS, python=True)
-def numpy_stft(ctx: Context, op: STFT, x: VTensor, *rest: VTensor) -> None:
-    y, windows = rest[-1], [PTensor(t).require(Layout.plain(("tap",))) for t in rest[:-1]]
-    src = PTensor(x).require(Layout.plain(("N", "T", "part")))
-    dst = PTensor(y).require(Layout.plain(("N", "frame", "bin", "part")))
-    if lib_tagger("numpy", [src, *windows], [dst]):
-        return
-    numbers = _numbers(wide(src.data()))
-    frames = sliding_window_view(numbers, op.length, axis=1)[:, :: op.step]
+@definition("STFT", dtypes=FLOATS, order=in_order("N T frame bin part tap"))
+def stft(ctx: Context, op: STFT, x: PTensor, *rest: PTensor) -> None:
+    *windows, y = rest
+    frames = sliding_window_view(_numbers(wide(x.data())), op.length, axis=1)[:, :: op.step]
     for window in windows:
         frames = frames * wide(window.data())
-    dst.data()[...] = _parts(np.fft.fft(frames)[..., : y.size("bin")])
+    y.data()[...] = _parts(np.fft.fft(frames)[..., : y.size("bin")])

@@ -2,41 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import fields
+from math import inf
 from typing import Any
 
 import numpy as np
 
 from libdesc import invoker, onednn
+from libdesc.numpy import definition
 from libdesc.numpy.arrays import NUMBERS, wide
-from libdesc.onednn.layouts import canonical_order
 from libdesc.routine import Routine
 from ops._names import same_names
-from ops._sampling import cubic, linear, settled
+from ops._sampling import Array, cubic, linear, settled, shaped
+from ops._sliding import Tensor
 from ops._writing import parameters
-from ptensor import Layout, PTensor, lib_tagger
-from vtensor.errors import DimError
+from ptensor import PTensor
 from vtensor.operators import Context, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
-Array = np.ndarray[Any, Any]
+Box = tuple[float, float]
 
-COORDINATES = (
-    "half_pixel",
-    "half_pixel_symmetric",
-    "pytorch_half_pixel",
-    "align_corners",
-    "asymmetric",
-    "tf_half_pixel_for_nn",
-    "tf_crop_and_resize",
-)
-ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+
+def _half_pixel(y: Array, scale: float, *_: object) -> Array:
+    return (y + 0.5) / scale - 0.5
+
+
+def _symmetric(y: Array, scale: float, exact: float, length: int, _box: Box) -> Array:
+    return length / 2 * (1 - y.size / exact) + (y + 0.5) / scale - 0.5
+
+
+def _cropped(y: Array, _scale: float, exact: float, length: int, box: Box) -> Array:
+    begin, end = box
+    if exact == 1:
+        return np.full(y.size, (begin + end) * (length - 1) / 2)
+    return (begin + y * (end - begin) / (exact - 1)) * (length - 1)
+
+
+#: Where y's elements lie in x, from y's places, the scale, y's size before it was rounded, x's, and
+#: the box that is cropped out of x.
+COORDINATES: dict[str, Callable[[Array, float, float, int, Box], Array]] = {
+    "half_pixel": _half_pixel,
+    "half_pixel_symmetric": _symmetric,
+    "pytorch_half_pixel": lambda y, scale, exact, *_: (
+        _half_pixel(y, scale) if exact != 1 else 0 * y - 0.5
+    ),
+    "align_corners": lambda y, _, exact, n, __: y * (n - 1) / (exact - 1) if exact != 1 else 0 * y,
+    "asymmetric": lambda y, scale, *_: y / scale,
+    "tf_half_pixel_for_nn": lambda y, scale, *_: (y + 0.5) / scale,
+    "tf_crop_and_resize": _cropped,
+}
+#: Which element is the nearest to a place.
+ROUNDINGS: dict[str, Callable[[Array], Array]] = {
+    "round_prefer_floor": lambda places: np.ceil(places - 0.5),
+    "round_prefer_ceil": lambda places: np.floor(places + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
+#: The parameters that ONNX has otherwise; the others are attributes, with the same defaults.
+_OWN = ("axes", "sizes", "scales", "roi", "coordinates")
 
 
 def _read(node: NodeReader) -> VTensor:
     x = node.input(0)
     axes = node.attribute("axes") or list(range(len(x.dims)))
-    dims = tuple(node.axis(int(axis), x) for axis in axes)
+    dims = [node.axis(int(axis), x) for axis in axes]
     have = [x.size(dim) for dim in dims]
     scales = _row(node, 2, len(dims))
     sizes = [int(size) for size in _row(node, 3, len(dims))]
@@ -52,45 +82,33 @@ def _read(node: NodeReader) -> VTensor:
         sizes = [int(scale * old) for scale, old in zip(scales, have, strict=True)]
     else:
         raise node.refuse("neither scales nor sizes are given")
-    roi = _row(node, 1, 2 * len(dims)) or [0.0] * len(dims) + [1.0] * len(dims)
-    kept = [
-        i
-        for i in range(len(dims))
-        if (scales[i], sizes[i]) != (1, have[i]) or (roi[i], roi[len(dims) + i]) != (0, 1)
-    ]
-    resize = Resize(
-        tuple(dims[i] for i in kept),
-        tuple(sizes[i] for i in kept),
-        tuple(float(scales[i]) for i in kept),
-        mode=node.attribute("mode", "nearest"),
-        coordinates=node.attribute("coordinate_transformation_mode", "half_pixel"),
-        nearest_mode=node.attribute("nearest_mode", "round_prefer_floor"),
-        cubic_coeff_a=float(node.attribute("cubic_coeff_a", -0.75)),
-        exclude_outside=bool(node.attribute("exclude_outside", 0)),
-        antialias=bool(node.attribute("antialias", 0)),
-        roi=tuple((float(roi[i]), float(roi[len(dims) + i])) for i in kept),
-        extrapolation_value=float(node.attribute("extrapolation_value", 0.0)),
+    corners = _row(node, 1, 2 * len(dims)) or [0.0] * len(dims) + [1.0] * len(dims)
+    boxes = zip(corners[: len(dims)], corners[len(dims) :], strict=True)
+    rows = zip(dims, sizes, scales, boxes, have, strict=True)
+    kept = [row[:4] for row in rows if row[1:4] != (row[4], 1, (0, 1))]
+    given: dict[str, Any] = dict(
+        zip(_OWN[:4], zip(*kept, strict=True) if kept else [()] * 4, strict=True)
     )
-    return node.add(resize, x)
+    given["coordinates"] = node.attribute("coordinate_transformation_mode", "half_pixel")
+    for name in {field.name for field in fields(Resize)}.difference(_OWN):
+        default = getattr(Resize, name)
+        given[name] = type(default)(node.attribute(name, default))
+    return node.add(Resize(**given), x)
 
 
 def _write(node: NodeWriter, op: Resize) -> None:
     if op.roi and op.coordinates == "tf_crop_and_resize":
         raise node.refuse("a box that is cropped first is not written")
     [x] = node.inputs
-    rows = {
-        dim: (size, scale, x.size(dim))
-        for dim, size, scale in zip(op.axes, op.sizes, op.scales, strict=True)
-    }
-    if all(old and scale == size / old for size, scale, old in rows.values()):
-        told = ["", node.constant([rows.get(dim, (old,))[0] for dim, old in x.dims.items()])]
+    scales = dict(zip(op.axes, op.scales, strict=True))
+    sizes = dict(zip(op.axes, op.sizes, strict=True))
+    if all(x.size(dim) and scales[dim] == size / x.size(dim) for dim, size in sizes.items()):
+        told = ["", node.constant([*{**x.dims, **sizes}.values()])]
     else:
-        told = [node.constant([rows.get(dim, (1, 1.0))[1] for dim in x.dims], "f32")]
-    attributes = parameters(op)
-    for name in ("axes", "sizes", "scales", "roi"):
-        del attributes[name]
-    attributes["coordinate_transformation_mode"] = attributes.pop("coordinates")
-    node.emit("Resize", node.operand(x), "", *told, **attributes)
+        told = [node.constant([scales.get(dim, 1.0) for dim in x.dims], "f32")]
+    same = {name: value for name, value in parameters(op).items() if name not in _OWN}
+    same["coordinate_transformation_mode"] = op.coordinates
+    node.emit("Resize", node.operand(x), "", *told, **same)
 
 
 def _row(node: NodeReader, index: int, length: int) -> list[float]:
@@ -108,23 +126,35 @@ def _read_scales(node: NodeReader) -> VTensor:
     if len(scales) != len(x.dims):
         raise node.refuse(f"{len(scales)} scales of {len(x.dims)} dims")
     for grow in (True, False):  # what is nearest: the one before, where it shrinks the one behind
-        pairs = zip(list(x.dims), scales, strict=True)
-        rows = [(dim, float(scale)) for dim, scale in pairs if scale != 1 and (scale > 1) == grow]
-        resize = Resize(
-            tuple(dim for dim, _ in rows),
-            tuple(int(x.size(dim) * scale) for dim, scale in rows),
-            tuple(scale for _, scale in rows),
-            mode=node.attribute("mode", "nearest"),
-            coordinates="asymmetric",
-            nearest_mode="floor" if grow else "ceil",
-        )
-        x = node.add(resize, x) if rows or not grow else x
+        rows = zip(x.dims.items(), scales, strict=True)
+        kept = [(*dim, float(scale)) for dim, scale in rows if scale != 1 and (scale > 1) == grow]
+        axes, _, factors = zip(*kept, strict=True) if kept else ((), (), ())
+        sizes = tuple(int(size * scale) for _, size, scale in kept)
+        mode, nearest = node.attribute("mode", "nearest"), "floor" if grow else "ceil"
+        if kept or not grow:
+            x = node.add(Resize(axes, sizes, factors, mode, "asymmetric", nearest), x)
     return x
+
+
+def _as_long(op: Resize, x: VTensor) -> bool:
+    return {len(op.sizes), len(op.scales), len(op.roi or op.axes)} == {len(op.axes)}
+
+
+def _has_elements(op: Resize, x: VTensor) -> bool:
+    return not any(x.size(d) == 0 and n for d, n in zip(op.axes, op.sizes, strict=True))
 
 
 @operator(
     "Resize",
     dims={"x": "*", "y": "*"},
+    holds=[
+        (_as_long, "a size and a scale must be given for each axis, each axis once"),
+        (
+            lambda op, _: all(0 < scale < inf for scale in op.scales),
+            "scales {op.scales} must be above 0",
+        ),
+        (_has_elements, "there are no elements to sample"),
+    ],
     onnx=[
         Spelling("Resize", 10, _read_scales, same_names, until=10),
         Spelling("Resize", 11, _read, same_names, write=_write),
@@ -163,12 +193,12 @@ class Resize:
     Source: ONNX operators Resize, opset 19, and Upsample, opset 9.
     """
 
-    axes: tuple[str, ...] = param()
+    axes: tuple[str, ...] = param(dims_of="x")
     sizes: tuple[int, ...] = param(minimum=0)
     scales: tuple[float, ...] = param()
     mode: str = param(default="nearest", choices=("nearest", "linear", "cubic"))
-    coordinates: str = param(default="half_pixel", choices=COORDINATES)
-    nearest_mode: str = param(default="round_prefer_floor", choices=ROUNDINGS)
+    coordinates: str = param(default="half_pixel", choices=tuple(COORDINATES))
+    nearest_mode: str = param(default="round_prefer_floor", choices=tuple(ROUNDINGS))
     cubic_coeff_a: float = param(default=-0.75)
     exclude_outside: bool = param(default=False)
     antialias: bool = param(default=False)
@@ -176,57 +206,22 @@ class Resize:
     extrapolation_value: float = param(default=0.0)
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
-        rows = (self.sizes, self.scales, self.roi or self.scales)
-        if any(len(row) != len(self.axes) for row in rows) or len(set(self.axes)) < len(self.axes):
-            raise DimError("a size and a scale must be given for each axis, each axis once")
-        if any(not 0 < scale < float("inf") for scale in self.scales):
-            raise DimError(f"scales {self.scales} must be above 0")
-        if any(x.size(d) == 0 and n for d, n in zip(self.axes, self.sizes, strict=True)):
-            raise DimError("there are no elements to sample")
-        sizes = {**x.dims, **dict(zip(self.axes, self.sizes, strict=True))}
-        y = VTensor(x.dtype, sizes, ctx.output(0))
+        sizes = dict(zip(self.axes, self.sizes, strict=True))
+        y = VTensor(x.dtype, {**x.dims, **sizes}, ctx.output(0))
         ctx.dispatch(self, [x], [y])
         return y
 
 
 def _places(op: Resize, index: int, length: int) -> Array:
     """The place in x of each place of y along an axis, where x has ``length`` elements."""
-    size, scale = op.sizes[index], op.scales[index]
-    y, exact = np.arange(size, dtype=np.float64), scale * length
-    match op.coordinates:
-        case "align_corners":
-            return y * (length - 1) / (exact - 1) if exact != 1 else np.zeros(size)
-        case "asymmetric":
-            return y / scale
-        case "tf_half_pixel_for_nn":
-            return (y + 0.5) / scale
-        case "tf_crop_and_resize":
-            begin, end = op.roi[index] if op.roi else (0.0, 1.0)
-            if exact == 1:
-                return np.full(size, (begin + end) * (length - 1) / 2)
-            return (begin + y * (end - begin) / (exact - 1)) * (length - 1)
-        case "pytorch_half_pixel" if exact == 1:
-            return np.full(size, -0.5)
-        case "half_pixel_symmetric":
-            return length / 2 * (1 - size / exact) + (y + 0.5) / scale - 0.5
-    return (y + 0.5) / scale - 0.5
-
-
-def _rounded(places: Array, mode: str) -> Array:
-    """The nearest element of each place."""
-    match mode:
-        case "round_prefer_floor":
-            return np.ceil(places - 0.5)
-        case "round_prefer_ceil":
-            return np.floor(places + 0.5)
-        case "floor":
-            return np.floor(places)
-    return np.ceil(places)
+    scale, box = op.scales[index], op.roi[index] if op.roi else (0.0, 1.0)
+    y = np.arange(op.sizes[index], dtype=np.float64)
+    return COORDINATES[op.coordinates](y, scale, scale * length, length, box)
 
 
 def _nearest(op: Resize, index: int, length: int) -> Array:
     """The element of x for each place of y."""
-    nearest = _rounded(_places(op, index, length), op.nearest_mode)
+    nearest = ROUNDINGS[op.nearest_mode](_places(op, index, length))
     return np.asarray(np.clip(nearest, 0, length - 1).astype(np.int64))
 
 
@@ -246,35 +241,41 @@ def _neighbours(op: Resize, index: int, length: int) -> tuple[Array, Array]:
 
 def _blend(x: Array, axis: int, near: Array, weights: Array) -> Array:
     """The weighted sum of neighbours along an axis; what counts nothing may be NaN."""
-    shape = [-1 if other == axis else 1 for other in range(x.ndim)]
     result = np.zeros((), x.dtype)
     for tap in range(near.shape[1]):
-        row = weights[:, tap].astype(x.dtype).reshape(shape)
+        row = shaped(weights[:, tap].astype(x.dtype), axis, x.ndim)
         result = result + np.where(row != 0, np.take(x, near[:, tap], axis) * row, 0)
     return result
+
+
+def _outside(op: Resize, x: Tensor) -> Array:
+    """Which places of y lie outside x, an axis a dim; only one way of placing them says so."""
+    found: Array = np.zeros((1,) * len(x.dims), bool)
+    if op.coordinates == "tf_crop_and_resize":
+        for index, dim in enumerate(op.axes):
+            places, axis = _places(op, index, x.size(dim)), list(x.dims).index(dim)
+            beyond = (places < 0) | (places > x.size(dim) - 1)
+            found = found | shaped(beyond, axis, len(x.dims))
+    return found
 
 
 def _takes(op: Resize, x: VTensor, y: VTensor) -> bool | str:
     return op.mode == "nearest" or x.dtype != "bool" or "there is no truth between true and false"
 
 
-@invoker("Resize", library="numpy", dtypes=(*NUMBERS, "bool"), when=_takes, python=True)
-def numpy_resize(ctx: Context, op: Resize, x: VTensor, y: VTensor) -> None:
-    order = Layout.plain(x.dims)
-    src, dst = PTensor(x).require(order), PTensor(y).require(order)
-    if lib_tagger("numpy", [src], [dst]):
-        return
-    value, outside = wide(src.data()), _outside(op, x, order.dims)
+@definition("Resize", dtypes=(*NUMBERS, "bool"), when=_takes)
+def resize(ctx: Context, op: Resize, x: PTensor, y: PTensor) -> None:
+    value, outside = wide(x.data()), _outside(op, x)
     if op.mode != "nearest" and value.dtype.kind in "iu":
         value = value.astype(np.float64)
     for index, dim in enumerate(op.axes):
-        axis, length = order.dims.index(dim), x.size(dim)
+        axis, length = list(x.dims).index(dim), x.size(dim)
         if op.mode == "nearest":
             value = np.take(value, _nearest(op, index, length), axis)
         else:
             value = _blend(value, axis, *_neighbours(op, index, length))
     value = settled(value, y.dtype)
-    dst.data()[...] = np.where(outside, op.extrapolation_value, value) if outside.any() else value
+    y.data()[...] = np.where(outside, op.extrapolation_value, value) if outside.any() else value
 
 
 def _samples_evenly(op: Resize, x: VTensor, y: VTensor) -> bool | str:
@@ -282,9 +283,8 @@ def _samples_evenly(op: Resize, x: VTensor, y: VTensor) -> bool | str:
 
     It blends with elements that count nothing, too, which is a NaN where one is infinite.
     """
-    inner, axes = set(canonical_order(x.dims)[2:]), set(op.axes)
-    if op.mode == "cubic" or not axes <= inner or (op.mode == "linear" and axes != inner):
-        return "resamples to the nearest from the third dim on, or linearly all of these"
+    if op.mode == "cubic":
+        return "resamples to the nearest, or linearly"
     scales = tuple(size / x.size(dim) for dim, size in zip(op.axes, op.sizes, strict=True))
     even = Resize(op.axes, op.sizes, scales, op.mode, "half_pixel", "round_prefer_ceil")
     around = _nearest if op.mode == "nearest" else _neighbours
@@ -294,20 +294,9 @@ def _samples_evenly(op: Resize, x: VTensor, y: VTensor) -> bool | str:
             return f"places elements along {dim} otherwise"
         if op.mode == "linear" and not wanted[1].all():
             return f"blends elements along {dim} that count nothing"
-    return not _outside(op, x, tuple(x.dims)).any() or "has no value for what lies outside"
+    return not _outside(op, x).any() or "has no value for what lies outside"
 
 
 @invoker("Resize", library="onednn", dtypes=["f32", "bf16", "f16"], when=_samples_evenly)
 def onednn_resize(ctx: Context, op: Resize, x: VTensor, y: VTensor) -> Routine:
     return onednn.Resampling(op.mode, x, y)
-
-
-def _outside(op: Resize, x: VTensor, dims: Sequence[str]) -> Array:
-    """Which places of y lie outside x, one axis a dim; only one way of placing them says so."""
-    found: Array = np.zeros((1,) * len(dims), bool)
-    if op.coordinates == "tf_crop_and_resize":
-        for index, dim in enumerate(op.axes):
-            places = _places(op, index, x.size(dim))
-            shape = [-1 if other == dim else 1 for other in dims]
-            found = found | ((places < 0) | (places > x.size(dim) - 1)).reshape(shape)
-    return found

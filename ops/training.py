@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
 
@@ -78,6 +78,7 @@ def _alike(op: _Step, _rate: VTensor, _count: VTensor, x: VTensor, *rest: VTenso
     return len(rest) == op.states + 1 and all(one.dims == x.dims for one in rest)
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(param,))
 def _training(cls: type[S]) -> type[S]:
     """Register a step of training."""
     declare = operator(

@@ -67,8 +67,8 @@ def test_there_is_something_to_check() -> None:
     "text",
     [
         "from ops import Conv2D",
-        "from ops.conv2d import convolution",
-        "import ops.conv2d",
+        "from ops.convolution import Conv2D",
+        "import ops.convolution",
         "from somewhere import Relu",
         'if op_name == "Relu": pass',
         'TABLE = {"Add": 1}',

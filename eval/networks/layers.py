@@ -8,19 +8,21 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from eval.networks.weights import Array, Weights
-from ops.add import Add
-from ops.avgpool import AvgPool
-from ops.batchnorm import BatchNorm
-from ops.biasadd import BiasAdd
-from ops.concat import Concat
-from ops.conv2d import Conv2D
-from ops.depthwiseconv2d import DepthwiseConv2D
-from ops.matmul import MatMul
-from ops.maxpool import MaxPool
-from ops.reduce import Mean
-from ops.relu import Relu
-from ops.relu6 import Relu6
-from ops.softmax import Softmax
+from ops import (
+    Add,
+    AvgPool,
+    BatchNorm,
+    BiasAdd,
+    Concat,
+    Conv2D,
+    DepthwiseConv2D,
+    MatMul,
+    MaxPool,
+    Mean,
+    Relu,
+    Relu6,
+    Softmax,
+)
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.peers import CannotBuild
-from ops._windows import spatial
+from ops._sliding import spatial
 from vtensor.language.graph import Graph, Node
 from vtensor.language.tensor import VTensor
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from eval.networks.layers import same
 from eval.peers.walk import Array, Call
-from ops._windows import along, geometry, spatial
+from ops._sliding import along, geometry, spatial
 
 
 class Sliding(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from typing import Any
 
+from libdesc.invokers import When
 from libdesc.registry import invoker
 from libdesc.routine import Routine, Wanted
 from ptensor.layout import Layout
@@ -31,12 +32,13 @@ def definition(
     dtypes: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
     order: Callable[[VTensor], Wanted] = declared,
     orders: Callable[..., Sequence[Wanted]] | None = None,
+    when: When | None = None,
 ) -> Callable[[Compute], Compute]:
     """Register a function as NumPy's invoker of operators: what their values are.
 
     Args:
         ops: the operators' names.
-        dtypes: as for ``invoker``.
+        dtypes, when: as for ``invoker``.
         order: the layout in which the function wants an operand.
         orders: the layouts of all operands, from the instance and the operands, where they depend
             on more than the operand itself.
@@ -52,7 +54,7 @@ def definition(
             return Routine(operands, wants, run=partial(compute, ctx, op))
 
         for name in ops:
-            invoker(name, library="numpy", dtypes=dtypes, python=True)(describe)
+            invoker(name, library="numpy", dtypes=dtypes, when=when, python=True)(describe)
         return compute
 
     return register

@@ -11,6 +11,7 @@ from libdesc.onednn.native import dnnl
 from libdesc.onednn.products import PRODUCTS, is_product, product, product_layouts
 from libdesc.onednn.routines import FollowingRoutine, Operand, Row, compiled, followed
 from libdesc.onednn.routines_fused import FusingRoutine
+from ptensor.evaluation import Decline
 from ptensor.layout import Layout
 from vtensor.language.operators import Follower
 from vtensor.language.tensor import VTensor
@@ -116,10 +117,19 @@ class Resampling(FollowingRoutine):
     Args:
         alg: ``"nearest"`` or ``"linear"``.
         src, dst: the same dims, in sizes that differ from the third on, as oneDNN numbers them.
+
+    Raises:
+        Decline: sizes differ before, or there is a linear sum along a dim that keeps its size:
+            oneDNN adds a neighbour there that counts nothing, which may be infinite.
     """
 
     def __init__(self, alg: str, src: VTensor, dst: VTensor) -> None:
         order = canonical_order(src.dims)
+        changed = [src.size(dim) != dst.size(dim) for dim in order]
+        if any(changed[:2]) or (alg == "linear" and not all(changed[2:])):
+            raise Decline(
+                "resamples to the nearest from the third dim on, or linearly all of these"
+            )
         super().__init__([Operand("src", src, order), Operand("dst", dst, order)])
         self.alg = alg
 

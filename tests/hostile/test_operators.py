@@ -64,7 +64,9 @@ def test_convolutions(op: str, attributes: str) -> None:
 def test_strides_that_no_kernel_can_count() -> None:
     """What a library's own checks refuse is an error of ours that names the node."""
     far = "strides = [4611686018427387904, 1], dilations = [4611686018427387904, 1]"
-    with pytest.raises(InvokerError, match=r"Conv2D 'Conv:0', eigen invoker \(.*conv2d.* overflow"):
+    with pytest.raises(
+        InvokerError, match=r"Conv2D 'Conv:0', eigen invoker \(.*convolution.* overflow"
+    ):
         run(f"y = Conv<{far}>(x, w)", w=f32(1, 2, 1, 1))
 
 

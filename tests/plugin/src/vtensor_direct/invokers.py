@@ -12,7 +12,7 @@ from vtensor.language.operators import Context
 from vtensor.tensor import VTensor
 
 if TYPE_CHECKING:
-    from ops.conv2d import Conv2D
+    from ops.convolution import Conv2D
     from ops.relu import Relu
 
 

@@ -1,0 +1,404 @@
+"""Pools: one value for each window of an image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from libdesc import eigen, invoker, onednn
+from libdesc.numpy import definition
+from libdesc.numpy.arrays import FLOATS, NUMBERS, lowest, wide, windows
+from libdesc.routine import Routine
+from ops._sliding import Sizes, Tensor, Window, along, count, counts, geometry, spatial
+from ops._windows import IMAGES, image_order, pool_names, read_image, read_window, write_image
+from ptensor import PTensor
+from vtensor.errors import DimError
+from vtensor.operators import Context, Cost, Naming, NodeReader, Spelling, operator, param, written
+from vtensor.tensor import VTensor
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What all pools share: their window, and an image that is made of another."""
+
+    kernel_shape: tuple[int, ...] = param(minimum=1)
+    strides: tuple[int, ...] = param(default=(), minimum=1)
+    pads: tuple[int, ...] = param(default=(), minimum=0)
+    dilations: tuple[int, ...] = param(default=(), minimum=1)
+    ceil_mode: bool = param(default=False)
+
+    def compute(self, ctx: Context, x: VTensor) -> Any:
+        """A value for each window."""
+        y = self.pooled(ctx, x)
+        ctx.dispatch(self, [x], [y])
+        return y
+
+    def pooled(self, ctx: Context, x: VTensor) -> VTensor:
+        """The first output, as far as it is known before the work is handed on."""
+        sizes = counts(x, self.kernel_shape, self, self.ceil_mode)
+        return VTensor(x.dtype, {**x.dims, **sizes}, ctx.output(0))
+
+    def slide(self, x: Tensor, y: Tensor) -> eigen.Slide:
+        """The window, with the pads that its last place reaches."""
+        return eigen.Slide(*geometry(x, y, self.kernel_shape, self))
+
+    @property
+    def inner(self) -> tuple[int, ...]:
+        """The axes of a window's elements, behind all others."""
+        return tuple(range(-len(self.kernel_shape), 0))
+
+
+def _reads(op_type: str, pool: Callable[[], Any], **own: Any) -> list[Spelling]:
+    """A pool, and the same over the whole image; ``own`` are further attributes by default."""
+
+    def made(node: NodeReader, *window: Any, **places: Any) -> Any:
+        given = {name: type(value)(node.attribute(name, value)) for name, value in own.items()}
+        if not node.output_names(1):
+            return pool()(*window, **places, **given)
+        places["column_major"] = bool(node.attribute("storage_order", 0))
+        return MaxPoolIndices(*window, **places)
+
+    def read(node: NodeReader) -> VTensor:
+        x, kernel = read_image(node), tuple(node.attribute("kernel_shape") or ())
+        ceil = bool(node.attribute("ceil_mode", 0))
+        return node.add(made(node, kernel, **read_window(node, x, kernel), ceil_mode=ceil), x)
+
+    def read_whole(node: NodeReader) -> VTensor:
+        x = read_image(node)
+        whole = tuple(x.size(dim) for dim in spatial(x.dims))
+        if min(whole) < 1:
+            raise node.refuse("the image has no elements")
+        return node.add(made(node, whole), x)
+
+    return [
+        Spelling(op_type, 1, read, _names, write=write_image(op_type)),
+        Spelling(f"Global{op_type}", 1, read_whole, pool_names),
+    ]
+
+
+def _names(node: Naming) -> None:
+    pool_names(node)
+    for indices, like in (("y1", "y0"), ("x1", "x0")):
+        for position in range(node.rank(indices)):
+            node.same(indices, position, like, position)
+
+
+def _cost(op: Pool, _x: VTensor, y: VTensor, *_indices: VTensor) -> int:
+    return y.num_elements * prod(op.kernel_shape)
+
+
+def _begins_inside(op: Pool, x: VTensor) -> bool:
+    rows = along(x, op.kernel_shape, op)
+    return all(max(row.begin, row.end) < row.reach for row in rows)
+
+
+def _holds_an_element(row: Window, place: int) -> bool:
+    first = place * row.stride - row.begin
+    return any(0 <= first + j * row.dilation < row.size for j in range(row.kernel))
+
+
+def _none_is_empty(op: Pool, x: VTensor) -> bool:
+    rows = (row for row in along(x, op.kernel_shape, op) if row.dilation > 1)
+    return all(_holds_an_element(row, at) for row in rows for at in range(count(row, op.ceil_mode)))
+
+
+_DIMS = {"x": "N C D? H? W", "y": "N C D? H? W"}
+_SAME: dict[str, Any] = {"equal": [("x.N", "y.N"), ("x.C", "y.C")], "traits": [Cost(_cost)]}
+#: The maximum or the mean of none is no number.
+_HOLDS = [
+    (_begins_inside, "pads {op.pads} are no fewer than what a window {op.kernel_shape} spans"),
+    (_none_is_empty, "a window of elements {op.dilations} apart holds nothing but pads"),
+]
+
+
+@operator("MaxPool", dims=_DIMS, holds=_HOLDS, onnx=_reads("MaxPool", lambda: MaxPool), **_SAME)
+class MaxPool(Pool):
+    """Slide a window over the image and take the largest element in it.
+
+    y[N, C, H', W'] = max over h, w of x[N, C, H'*stride + h*dilation - pad, ...], pads left out.
+
+    Dims:
+        x, y: N C W, N C H W or N C D H W
+        H' = (H + pads - dilation*(kernel - 1) - 1) // stride + 1, and likewise D' and W'.
+    Args:
+        kernel_shape: size of the window over D, H and W, as far as x has them, in elements.
+        strides: step of the window along each, in elements, at least 1; none given: 1.
+        pads: elements added at begin D, H, W, then at end D, H, W, fewer than the window spans;
+            none given: 0.
+        dilations: distance of neighbours in the window, in elements, at least 1; none given: 1.
+        ceil_mode: divide by the stride rounding up: elements left over get a window too.
+    Raises:
+        DimError: the window does not fit, one would hold nothing but pads, or a dim is missing.
+    Cost:
+        One operation for each element of each window.
+
+    >>> from vtensor.operators import Context
+    >>> x = VTensor("f32", {"N": 1, "C": 64, "H": 112, "W": 112})
+    >>> MaxPool((3, 3), strides=(2, 2), pads=(1, 1, 1, 1)).compute(Context(), x).summary()
+    'f32 N=1 C=64 H=56 W=56'
+
+    Source: ONNX operators MaxPool, opset 12, and GlobalMaxPool, opset 1.
+    """
+
+    kind = "max"
+
+
+@operator(
+    "AvgPool",
+    dims=_DIMS,
+    holds=_HOLDS,
+    onnx=_reads("AveragePool", lambda: AvgPool, count_include_pad=False),
+    **_SAME,
+)
+class AvgPool(Pool):
+    """Slide a window over the image and take the mean of what is in it.
+
+    y[N, C, H', W'] = mean over h, w of x[N, C, H'*stride + h*dilation - pad, ...]; pads are left
+    out of the mean, or count as zeros.
+
+    Dims:
+        x, y: N C W, N C H W or N C D H W
+        H' = (H + pads - dilation*(kernel - 1) - 1) // stride + 1, and likewise D' and W'.
+    Args:
+        kernel_shape: size of the window over D, H and W, as far as x has them, in elements.
+        strides: step of the window along each, in elements, at least 1; none given: 1.
+        pads: elements added at begin D, H, W, then at end D, H, W, fewer than the window spans;
+            none given: 0.
+        dilations: distance of neighbours in the window, in elements, at least 1; none given: 1.
+        ceil_mode: divide by the stride rounding up: elements left over get a window too.
+        count_include_pad: pads count as zeros; what ``ceil_mode`` reaches beyond them does not.
+    Raises:
+        DimError: the window does not fit, one would hold nothing but pads, or a dim is missing.
+    Cost:
+        One operation for each element of each window.
+
+    >>> from vtensor.operators import Context
+    >>> x = VTensor("f32", {"N": 1, "C": 2048, "H": 7, "W": 7})
+    >>> AvgPool((7, 7)).compute(Context(), x).summary()
+    'f32 N=1 C=2048 H=1 W=1'
+
+    Source: ONNX operators AveragePool, opset 19, and GlobalAveragePool, opset 1.
+    """
+
+    count_include_pad: bool = param(default=False)
+
+    @property
+    def kind(self) -> str:
+        """What libraries call it."""
+        return f"avg_{'include' if self.count_include_pad else 'exclude'}_padding"
+
+
+@operator("LpPool", dims=_DIMS, onnx=_reads("LpPool", lambda: LpPool, p=2), **_SAME)
+class LpPool(Pool):
+    """Slide a window over the image and take the norm of what is in it.
+
+    y[N, C, H', ...] = (sum over h, ... of |x[N, C, H'*stride + h*dilation - pad, ...]|^p)^(1/p)
+
+    Dims:
+        x, y: N C W, N C H W or N C D H W
+        H' = (H + pads - dilation*(kernel - 1) - 1) // stride + 1, and likewise D' and W'.
+    Args:
+        kernel_shape: size of the window over D, H and W, as far as x has them, in elements.
+        strides: step of the window along each, in elements, at least 1; none given: 1.
+        pads: zeros added at begin D, H, W, then at end D, H, W; none given: 0.
+        dilations: distance of neighbours in the window, in elements, at least 1; none given: 1.
+        ceil_mode: divide by the stride rounding up: elements left over get a window too.
+        p: the norm, at least 1.
+    Raises:
+        DimError: the window does not fit, or a dim is missing.
+    Cost:
+        One operation for each element of each window.
+
+    >>> from vtensor.operators import Context
+    >>> x = VTensor("f32", {"N": 1, "C": 64, "H": 8, "W": 8})
+    >>> LpPool((2, 2), strides=(2, 2)).compute(Context(), x).summary()
+    'f32 N=1 C=64 H=4 W=4'
+
+    Source: ONNX operators LpPool, opset 18, and GlobalLpPool, opset 2.
+    """
+
+    p: int = param(default=2, minimum=1)
+
+
+@operator(
+    "MaxPoolIndices",
+    dims={**_DIMS, "indices": "N C D? H? W"},
+    holds=_HOLDS,
+    onnx=written("MaxPool", 8, write_image("MaxPool", column_major="storage_order")),
+    **_SAME,
+)
+class MaxPoolIndices(Pool):
+    """Slide a window over the image, take the largest element in it, and say which that is.
+
+    y is that of MaxPool; indices counts the elements of x from 0, in the order N C D H W: the first
+    of those that are largest.
+
+    Dims:
+        x, y, indices: N C W, N C H W or N C D H W
+        H' = (H + pads - dilation*(kernel - 1) - 1) // stride + 1, and likewise D' and W'.
+    Args:
+        kernel_shape, strides, pads, dilations, ceil_mode: as for MaxPool.
+        column_major: count D, H and W with D fastest.
+    Raises:
+        DimError: the window does not fit, one would hold nothing but pads, or a dim is missing.
+    Cost:
+        One operation for each element of each window.
+
+    >>> from vtensor.operators import Context
+    >>> x = VTensor("f32", {"N": 1, "C": 64, "H": 8, "W": 8})
+    >>> [t.summary() for t in MaxPoolIndices((2, 2), (2, 2)).compute(Context(), x)]
+    ['f32 N=1 C=64 H=4 W=4', 's64 N=1 C=64 H=4 W=4']
+
+    Source: ONNX operator MaxPool with two outputs, opset 12, which MaxPool reads.
+    """
+
+    column_major: bool = param(default=False)
+
+    def compute(self, ctx: Context, x: VTensor) -> tuple[VTensor, VTensor]:
+        """The largest of each window, and where it is."""
+        y = self.pooled(ctx, x)
+        indices = VTensor("s64", y.dims, ctx.output(1))
+        ctx.dispatch(self, [x], [y, indices])
+        return y, indices
+
+
+def _counts_so(op: AvgPool, x: VTensor, y: VTensor) -> bool | str:
+    pads = op.slide(x, y).pads
+    if op.count_include_pad and pads != (op.pads or (0,) * len(pads)):
+        return "counts what ceil_mode reaches beyond the pads"
+    return True
+
+
+@invoker("MaxPool", library="onednn", dtypes=["f32", "bf16", "f16"])
+@invoker("AvgPool", library="onednn", dtypes=["f32", "bf16", "f16"], when=_counts_so)
+def onednn_pool(ctx: Context, op: MaxPool | AvgPool, x: VTensor, y: VTensor) -> Routine:
+    return onednn.Pooling(op.kind, x, y, *op.slide(x, y))
+
+
+@invoker("MaxPool", library="eigen", dtypes=eigen.DTYPES)
+@invoker("AvgPool", library="eigen", dtypes=eigen.DTYPES, when=_counts_so)
+def eigen_pool(ctx: Context, op: MaxPool | AvgPool, x: VTensor, y: VTensor) -> Routine:
+    return eigen.pooling(op.kind, x, y, op.slide(x, y))
+
+
+@definition("MaxPool", dtypes=NUMBERS, order=image_order)
+def maxpool(ctx: Context, op: MaxPool, x: PTensor, y: PTensor) -> None:
+    image = x.data()
+    y.data()[...] = windows(image, *op.slide(x, y), fill=lowest(image.dtype)).max(axis=op.inner)
+
+
+@definition("AvgPool", dtypes=FLOATS, order=image_order)
+def avgpool(ctx: Context, op: AvgPool, x: PTensor, y: PTensor) -> None:
+    image, (kernel, strides, pads, dilations) = wide(x.data()), op.slide(x, y)
+    own = (op.pads or (0,) * len(pads)) if op.count_include_pad else (0,) * len(pads)
+    around = [(0, 0), (0, 0), *zip(own[: len(kernel)], own[len(kernel) :], strict=True)]
+    counted = np.pad(np.ones((1, 1, *image.shape[2:]), image.dtype), around, constant_values=1)
+    beyond = [pad - inner for pad, inner in zip(pads, own, strict=True)]
+    total = windows(image, kernel, strides, pads, dilations).sum(axis=op.inner)
+    y.data()[...] = total / windows(counted, kernel, strides, beyond, dilations).sum(axis=op.inner)
+
+
+@definition("LpPool", dtypes=FLOATS, order=image_order)
+def lppool(ctx: Context, op: LpPool, x: PTensor, y: PTensor) -> None:
+    powers = windows(np.abs(wide(x.data())) ** op.p, *op.slide(x, y))
+    y.data()[...] = powers.sum(axis=op.inner) ** (1 / op.p)
+
+
+@definition("MaxPoolIndices", dtypes={"": NUMBERS, "indices": ["s64"]}, order=image_order)
+def maxpoolindices(
+    ctx: Context, op: MaxPoolIndices, x: PTensor, y: PTensor, indices: PTensor
+) -> None:
+    image, window = x.data(), op.slide(x, y)
+    channels, shape = image.shape[:2], image.shape[2:]
+    within = np.arange(prod(shape)).reshape(shape, order="F" if op.column_major else "C")
+    image_start = np.arange(prod(channels)).reshape(*channels, *[1] * len(shape)) * within.size
+    flat = (*y.data().shape, prod(op.kernel_shape))
+    number = windows(image_start + within, *window).reshape(flat)
+    view = windows(image, *window, fill=lowest(image.dtype)).reshape(flat)
+    inside = windows(np.ones_like(image, bool), *window).reshape(flat)
+    largest = view.max(axis=-1, keepdims=True)
+    found = inside & ((view == largest) | (view != view))  # not equal to itself: not a number
+    first = found.argmax(axis=-1)[..., None]
+    y.data()[...] = largest[..., 0]
+    indices.data()[...] = np.take_along_axis(number, first, -1)[..., 0]
+
+
+def _read_back(node: NodeReader) -> VTensor:
+    x = read_image(node)
+    indices = node.input(1, IMAGES[len(x.dims)])
+    kernel = tuple(node.attribute("kernel_shape") or ())
+    window = read_window(node, x, kernel)
+    shape = tuple(int(size) for size in node.constant(2)[2:]) if node.has(2) else ()
+    op = MaxUnpool(kernel, window["strides"], window["pads"], shape)
+    return node.add(op, x, indices)
+
+
+@operator(
+    "MaxUnpool",
+    dims={"x": "N C D? H? W", "indices": "N C D? H? W", "y": "N C D? H? W"},
+    equal=[(f"x.{dim}", f"indices.{dim}") for dim in "NCDHW"],
+    onnx=Spelling("MaxUnpool", 9, _read_back, _names),
+)
+class MaxUnpool:
+    """Put each element at the place that ``indices`` says; all else is 0.
+
+    indices counts places from 0, in the order N C D H W of an image whose H is
+    (H - 1)*stride + kernel - pads, likewise D and W; one outside is ignored.
+
+    Dims:
+        x, indices: N C W, N C H W or N C D H W, the same
+        y: N C and the sizes above, or those of ``output_shape``: zeros are added at the ends
+    Args:
+        kernel_shape, strides, pads: those of the MaxPool.
+        output_shape: sizes of y along D, H and W; none given: those above.
+    Raises:
+        DimError: a size is smaller than the image that indices count in, or nothing is left.
+
+    >>> from vtensor.operators import Context
+    >>> x = VTensor("f32", {"N": 1, "C": 4, "H": 4, "W": 4})
+    >>> indices = VTensor("s64", x.dims)
+    >>> MaxUnpool((2, 2), (2, 2)).compute(Context(), x, indices).summary()
+    'f32 N=1 C=4 H=8 W=8'
+
+    Source: ONNX operator MaxUnpool, opset 11.
+    """
+
+    kernel_shape: Sizes = param(minimum=1)
+    strides: Sizes = param(default=(), minimum=1)
+    pads: Sizes = param(default=(), minimum=0)
+    output_shape: Sizes = param(default=(), minimum=1)
+
+    @property
+    def dilations(self) -> Sizes:
+        """A MaxPool whose elements go back has none."""
+        return ()
+
+    def compute(self, ctx: Context, x: VTensor, indices: VTensor) -> VTensor:
+        counted = self.counted(x)
+        sizes = self.output_shape or tuple(counted.values())
+        if len(sizes) != len(counted) or any(
+            not 0 < have <= want for have, want in zip(counted.values(), sizes, strict=True)
+        ):
+            raise DimError(f"output_shape {sizes} does not hold {counted}")
+        dims = {**x.dims, **dict(zip(counted, sizes, strict=True))}
+        y = VTensor(x.dtype, dims, ctx.output(0))
+        ctx.dispatch(self, [x, indices], [y])
+        return y
+
+    def counted(self, x: Tensor) -> dict[str, int]:
+        """The spatial sizes of the image that indices count in."""
+        return {row.dim: row.spread for row in along(x, self.kernel_shape, self)}
+
+
+@definition("MaxUnpool", dtypes={"": NUMBERS, "indices": ["s64"]}, order=image_order)
+def maxunpool(ctx: Context, op: MaxUnpool, x: PTensor, indices: PTensor, y: PTensor) -> None:
+    elements, places, counted = x.data(), indices.data(), op.counted(x).values()
+    image = np.zeros((*elements.shape[:2], *counted), elements.dtype)
+    within = (places >= 0) & (places < image.size)
+    image.reshape(-1)[places[within]] = elements[within]
+    y.data()[...] = 0
+    y.data()[tuple(map(slice, image.shape))] = image

@@ -1,0 +1,337 @@
+"""Images sampled between their elements, at places that data decides."""
+
+from __future__ import annotations
+
+from functools import reduce
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from libdesc.numpy import definition
+from libdesc.numpy.arrays import FLOATS, wide
+from ops._convolution import KERNELS, convolution_names, cost, kernel_sizes, read_kernel, with_bias
+from ops._elementwise import ALL
+from ops._places import checked
+from ops._sampling import HAS_ELEMENTS, Array, sample, settled, shaped, terms
+from ops._sliding import Sizes, along, counts, spatial
+from ops._windows import IMAGES, image_names, in_order, read_image, read_window
+from ptensor import PTensor
+from vtensor.errors import DimError, InputError
+from vtensor.operators import Context, Cost, Naming, NodeReader, Pair, Spelling, operator, param
+from vtensor.tensor import VTensor
+
+#: How ONNX called the modes before opset 20.
+_OLD_MODES = {"bilinear": "linear", "bicubic": "cubic"}
+
+
+#: How ONNX's positions of a grid are called, by rank.
+_GRIDS = {rank: f"{names.replace(' C', '')} axis" for rank, names in IMAGES.items()}
+
+
+def _grid_names(node: Naming) -> None:
+    image_names(node)
+    if names := _GRIDS.get(node.rank("x0")):
+        node.name("x1", names)
+
+
+def _read_grid(node: NodeReader) -> VTensor:
+    x, mode = read_image(node), node.attribute("mode", "linear")
+    op = GridSample(
+        _OLD_MODES.get(mode, mode),
+        node.attribute("padding_mode", "zeros"),
+        bool(node.attribute("align_corners", 0)),
+    )
+    return node.add(op, x, node.input(1, _GRIDS[len(x.dims)]))
+
+
+def _leads_into(op: GridSample, x: VTensor, grid: VTensor) -> bool:
+    dims = spatial(x.dims)
+    return spatial(grid.dims) == dims and grid.size("axis") == len(dims)
+
+
+@operator(
+    "GridSample",
+    dims={"x": "N C D? H? W", "grid": "N D? H? W axis", "y": "N C D? H? W"},
+    equal=[("x.N", "grid.N")],
+    holds=[(_leads_into, "grid must have a place along each of x's dims"), HAS_ELEMENTS],
+    onnx=Spelling("GridSample", 16, _read_grid, _grid_names),
+)
+class GridSample:
+    """Sample an image at the places that a grid says.
+
+    grid's -1 and 1 are the first and the last element along a dim: their outer ends, or with
+    ``align_corners`` their centres. Sums of integers lose their fraction and saturate.
+
+    Dims:
+        x: N C W, N C H W or N C D H W, with elements    y: N C of x, the others of grid
+        grid: N, the spatial dims of y, and axis: the place along the last dim of x comes first
+    Args:
+        mode: ``nearest`` element, ties to even, or a ``linear`` or ``cubic`` sum of neighbours.
+        padding_mode: beyond the border are ``zeros``, the border's elements (``border``), or those
+            before it again (``reflection``).
+        align_corners: see above.
+    Raises:
+        DimError: grid has not as many places as x has spatial dims, or x no elements.
+
+    >>> from vtensor.operators import Context
+    >>> x = VTensor("f32", {"N": 1, "C": 3, "H": 9, "W": 9})
+    >>> grid = VTensor("f32", {"N": 1, "H": 4, "W": 5, "axis": 2})
+    >>> GridSample().compute(Context(), x, grid).summary()
+    'f32 N=1 C=3 H=4 W=5'
+
+    Source: ONNX operator GridSample, opset 22.
+    """
+
+    mode: str = param(default="linear", choices=("nearest", "linear", "cubic"))
+    padding_mode: str = param(default="zeros", choices=("zeros", "border", "reflection"))
+    align_corners: bool = param(default=False)
+
+    def compute(self, ctx: Context, x: VTensor, grid: VTensor) -> VTensor:
+        sizes = {dim: grid.size(dim) for dim in spatial(x.dims)}
+        y = VTensor(x.dtype, {**x.dims, **sizes}, ctx.output(0))
+        ctx.dispatch(self, [x, grid], [y])
+        return y
+
+
+@definition("GridSample", dtypes={"": ALL, "grid": FLOATS}, order=in_order("axis N C D H W"))
+def gridsample(ctx: Context, op: GridSample, x: PTensor, grid: PTensor, y: PTensor) -> None:
+    image = x.data()
+    places = [
+        (row + 1) / 2 * (size - 1) if op.align_corners else ((row + 1) * size - 1) / 2
+        for row, size in zip(wide(grid.data())[::-1], image.shape[2:], strict=True)
+    ]
+    with np.errstate(invalid="ignore"):  # a place may be infinite
+        values = sample(image, places, op.mode, op.padding_mode, op.align_corners)
+    y.data()[...] = settled(values, y.dtype)
+
+
+#: A box is sampled at this many places along a dim, no more: how many there are, data may decide.
+_MOST_SAMPLES = 1 << 12
+
+
+def _box_names(node: Naming) -> None:
+    for role, names in {"x0": "N C H W", "x1": "R corner", "x2": "R", "y0": "R C H W"}.items():
+        node.name(role, names)
+
+
+def _read_boxes(node: NodeReader) -> VTensor:
+    before = "output_half_pixel" if node.opset < 16 else "half_pixel"
+    op = RoiAlign(
+        (int(node.attribute("output_height", 1)), int(node.attribute("output_width", 1))),
+        node.attribute("mode", "avg"),
+        int(node.attribute("sampling_ratio", 0)),
+        float(node.attribute("spatial_scale", 1.0)),
+        node.attribute("coordinate_transformation_mode", before) == "half_pixel",
+    )
+    return node.add(op, node.input(0, "N C H W"), node.input(1, "R corner"), node.input(2, "R"))
+
+
+@operator(
+    "RoiAlign",
+    dims={"x": "N C H W", "boxes": "R corner", "image": "R", "y": "R C H W"},
+    equal=[("boxes.R", "image.R"), ("boxes.corner", "4")],
+    holds=[HAS_ELEMENTS],
+    onnx=Spelling("RoiAlign", 10, _read_boxes, _box_names),
+)
+class RoiAlign:
+    """Cut boxes out of images and bring them to one size.
+
+    A box falls into H' x W' bins; a bin's value is the mean of the image, sampled linearly, at
+    places that lie evenly in it, or the largest of what a neighbour adds to a place there. The
+    image goes on for one element beyond its border; further off it is 0.
+
+    Dims:
+        x: N C H W, with elements    y: R C H W, these of ``output_size``
+        boxes: R corner, the corners being left, top, right, bottom    image: R, the box's N
+    Args:
+        output_size: bins along H and W.
+        mode: ``avg`` or ``max``.
+        sampling_ratio: places along each dim of a bin; 0: as many as it spans elements, rounded up.
+        spatial_scale: elements of x for 1 in boxes.
+        half_pixel: an element's centre lies at a half; otherwise it is whole, and a box spans at
+            least one element.
+    Raises:
+        DimError: a box has not four corners, or x no elements.
+        InputError: in a run: there is no such image.
+
+    >>> from vtensor.operators import Context
+    >>> x = VTensor("f32", {"N": 1, "C": 64, "H": 38, "W": 50})
+    >>> boxes, image = VTensor("f32", {"R": 9, "corner": 4}), VTensor("s64", {"R": 9})
+    >>> RoiAlign((7, 7)).compute(Context(), x, boxes, image).summary()
+    'f32 R=9 C=64 H=7 W=7'
+
+    Source: ONNX operator RoiAlign, opset 22.
+    """
+
+    output_size: Pair = param(default=(1, 1), minimum=1)
+    mode: str = param(default="avg", choices=("avg", "max"))
+    sampling_ratio: int = param(default=0, minimum=0)
+    spatial_scale: float = param(default=1.0)
+    half_pixel: bool = param(default=True)
+
+    def compute(self, ctx: Context, x: VTensor, boxes: VTensor, image: VTensor) -> VTensor:
+        height, width = self.output_size
+        dims = {"R": boxes.size("R"), "C": x.size("C"), "H": height, "W": width}
+        y = VTensor(x.dtype, dims, ctx.output(0))
+        ctx.dispatch(self, [x, boxes, image], [y])
+        return y
+
+
+def _places(op: RoiAlign, begin: float, end: float, bins: int) -> Array:
+    """Where a box is sampled along one dim: a row a bin."""
+    size = end - begin if op.half_pixel else max(end - begin, 1.0)
+    many = op.sampling_ratio or max(int(np.ceil(size / bins)), 0)
+    if many * bins > _MOST_SAMPLES:
+        raise InputError(
+            f"RoiAlign: a box spans {size:g} pixels, and would be sampled at {many * bins} places "
+            f"along a dim; {_MOST_SAMPLES} at most: to fix: smaller boxes or sampling_ratio"
+        )
+    inside = (np.arange(many) + 0.5) / max(many, 1)
+    first = begin - 0.5 if op.half_pixel else begin
+    return np.asarray(first + (np.arange(bins)[:, np.newaxis] + inside) * size / bins)
+
+
+def _near(places: Array, size: int) -> Array:
+    return (places >= -1) & (places <= size)
+
+
+def _aligned(op: RoiAlign, image: Array, box: Array) -> Array:
+    """One box of one image (1 C H W): C H' W'."""
+    left, top, right, bottom = box * op.spatial_scale
+    height, width = op.output_size
+    y, x = _places(op, top, bottom, height), _places(op, left, right, width)
+    if not y.size * x.size:
+        return np.zeros((image.shape[1], height, width))
+    places = y[np.newaxis, :, :, np.newaxis, np.newaxis], x[np.newaxis, np.newaxis, np.newaxis]
+    there = _near(places[0], image.shape[2]) & _near(places[1], image.shape[3])
+    clipped = [np.clip(p, 0, size - 1) for p, size in zip(places, image.shape[2:], strict=True)]
+    values = terms(image, clipped, "linear", "border")
+    if op.mode == "max":
+        largest = reduce(np.maximum, values)
+        return np.asarray(np.where(there, largest, 0)[0].max(axis=(2, 4)))
+    return np.asarray(np.where(there, sum(values), 0)[0].mean(axis=(2, 4)))
+
+
+@definition(
+    "RoiAlign", dtypes={"": FLOATS, "image": ("s64", "s32")}, order=in_order("R N C H W corner")
+)
+def roialign(
+    ctx: Context, op: RoiAlign, x: PTensor, boxes: PTensor, image: PTensor, y: PTensor
+) -> None:
+    of = checked(image.data(), x.size("N"), "RoiAlign", "N")
+    for place, (n, box) in enumerate(zip(of, wide(boxes.data()), strict=True)):
+        y.data()[place] = _aligned(op, x.data()[n : n + 1], box)
+
+
+#: How ONNX's positions of offsets and masks are called, by rank.
+_BENDS = {rank: names.replace("C", "K") for rank, names in IMAGES.items()}
+
+
+def _bent_names(node: Naming) -> None:
+    convolution_names(node, bias="x3")
+    for role in ("x2", "x4"):
+        if (names := _BENDS.get(node.rank("x1"))) is not None:
+            node.name(role, names)
+
+
+def _read_bent(node: NodeReader) -> VTensor:
+    x = read_image(node)
+    w = node.input(1, KERNELS[len(x.dims)])
+    window = read_window(node, x, read_kernel(node, w))
+    groups = (int(node.attribute(name, 1)) for name in ("group", "offset_group"))
+    bends = [node.input(i, _BENDS[len(x.dims)]) for i in (2, 4) if node.has(i)]
+    return with_bias(node, node.add(DeformConv(*window.values(), *groups), x, w, *bends), 3)
+
+
+def _equal_parts(op: DeformConv, x: VTensor, w: VTensor, *bends: VTensor) -> bool:
+    return x.size("C") % op.offset_group == 0 == w.size("O") % op.group
+
+
+@operator(
+    "DeformConv",
+    dims={
+        "x": "N C D? H? W",
+        "w": "O I d? h? w",
+        "offset": "N K D? H? W",
+        "mask": "N K D? H? W",
+        "y": "N C D? H? W",
+    },
+    equal=[("x.C", "w.I * group"), ("x.N", "offset.N"), ("y.C", "w.O")],
+    holds=[
+        (_equal_parts, "groups must be equal parts of the channels"),
+        (lambda _, *inputs: len(inputs) < 5, "there may be one mask"),
+    ],
+    onnx=Spelling("DeformConv", 19, _read_bent, _bent_names),
+    traits=[Cost(cost)],
+)
+class DeformConv:
+    """A convolution each of whose windows takes elements from places beside its own.
+
+    As Conv2D, but x is sampled linearly at H'*stride + h*dilation - pad + offset, and likewise W',
+    and what is taken there is multiplied by mask. x is 0 outside.
+
+    Dims:
+        x: N C W, N C H W or N C D H W    w: O I, and d h w as many    y: N C with C = O, and D H W
+        offset: N, y's D H W, and K: offset_group, d h w, then one for each spatial dim, merged
+        mask (or none, for 1): the same, with K: offset_group, d h w, merged
+    Args:
+        strides, pads, dilations: those of the window, in elements; none: 1, 0 and 1.
+        group: number of parts that the channels fall into.
+        offset_group: number of parts of the channels that have offsets of their own.
+    Raises:
+        DimError: sizes do not fit together.
+    Cost:
+        2 * N*O*H'*W' * I*h*w floating-point operations, those of sampling left out.
+
+    >>> from vtensor.operators import Context
+    >>> x = VTensor("f32", {"N": 1, "C": 3, "H": 9, "W": 9})
+    >>> w = VTensor("f32", {"O": 8, "I": 3, "h": 2, "w": 2})
+    >>> offset = VTensor("f32", {"N": 1, "K": 8, "H": 8, "W": 8})
+    >>> DeformConv().compute(Context(), x, w, offset).summary()
+    'f32 N=1 C=8 H=8 W=8'
+
+    Source: ONNX operator DeformConv, opset 22.
+    """
+
+    strides: Sizes = param(default=(), minimum=1)
+    pads: Sizes = param(default=(), minimum=0)
+    dilations: Sizes = param(default=(), minimum=1)
+    group: int = param(default=1, minimum=1)
+    offset_group: int = param(default=1, minimum=1)
+
+    def compute(
+        self, ctx: Context, x: VTensor, w: VTensor, offset: VTensor, *mask: VTensor
+    ) -> VTensor:
+        kernel = kernel_sizes(w)
+        sizes, places = counts(x, kernel, self), self.offset_group * prod(kernel)
+        for bends, many in zip((offset, *mask), (places * len(kernel), places), strict=False):
+            if dict(bends.dims) != {"N": x.size("N"), "K": many, **sizes}:
+                raise DimError(f"offsets and masks must have {many} numbers for each of {sizes}")
+        y = VTensor(x.dtype, {**x.dims, "C": w.size("O"), **sizes}, ctx.output(0))
+        ctx.dispatch(self, [x, w, offset, *mask], [y])
+        return y
+
+
+@definition("DeformConv", dtypes=FLOATS, order=in_order("N C K O I D H W d h w"))
+def deformconv(ctx: Context, op: DeformConv, x: PTensor, w: PTensor, *rest: PTensor) -> None:
+    offset, *masks, y = (one.data() for one in rest)
+    kernel, parts, (n, _, *out) = kernel_sizes(w), op.offset_group, y.shape
+    axes, rank = len(kernel), 1 + 2 * len(kernel)  # N, the kernel's dims, then y's
+    offsets = wide(offset).reshape(n, parts, *kernel, axes, *out)
+    rows, taken = along(x, kernel, op), []
+    for part, channels in enumerate(np.split(x.data(), parts, axis=1)):
+        places: list[Any] = []
+        for axis, row in enumerate(rows):
+            inside = shaped(np.arange(row.kernel) * row.dilation, 1 + axis, rank)
+            start = np.arange(out[axis]) * row.stride - row.begin
+            shift = offsets[:, part].take(axis, axis=1 + axes)
+            places.append(inside + shaped(start, 1 + axes + axis, rank) + shift)
+        taken.append(sample(channels, places, "linear", "zeros", corners=True))
+        for mask in masks:
+            taken[-1] = taken[-1] * wide(mask).reshape(n, parts, 1, *kernel, *out)[:, part]
+    row_of = (op.group, w.size("I"), prod(kernel))
+    columns = np.concatenate(taken, axis=1).reshape(n, *row_of, prod(out))
+    factors = wide(w.data()).reshape(op.group, w.size("O") // op.group, *row_of[1:])
+    products = np.einsum("ngikp,goik->ngop", columns, factors, optimize=True)
+    y[...] = products.reshape(y.shape)
