@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from libdesc import invoker
+from ops._elementwise import Unary, elementwise
 from ops._names import same_names
-from ptensor import Layout, PTensor, lib_tagger
 from vtensor.errors import DTypeError
 from vtensor.language.dtype import ITEMSIZE, bits, numpy_dtype
-from vtensor.operators import Context, Elementwise, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, NodeReader, Spelling, param
 from vtensor.tensor import VTensor
 
 
@@ -15,13 +14,14 @@ def _read(node: NodeReader) -> VTensor:
     return node.add(BitCast(node.element_type("to")), node.input(0))
 
 
-@operator(
+@elementwise(
     "BitCast",
-    dims={"x": "*", "y": "*"},
-    onnx=Spelling("BitCast", 26, _read, same_names),
-    traits=[Elementwise()],
+    Spelling("BitCast", 26, _read, same_names),
+    lambda op, x: x.view(numpy_dtype(op.to)),
+    {},
+    widen=False,
 )
-class BitCast:
+class BitCast(Unary):
     """The same bits in another element type of as many bits.
 
     Dims:
@@ -41,20 +41,7 @@ class BitCast:
     to: str = param(choices=tuple(ITEMSIZE))
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
-        if bits(x.dtype) != bits(self.to):
-            have, want = bits(x.dtype), bits(self.to)
-            raise DTypeError(
-                f"{ctx.op} {ctx.node!r}: {x.dtype} has {have} bits, {self.to} has {want}; to fix: "
-                "name a type of as many"
-            )
-        y = VTensor(self.to, x.dims, ctx.output(0))
-        ctx.dispatch(self, [x], [y])
-        return y
-
-
-@invoker("BitCast", library="numpy", python=True)
-def numpy_bit_cast(ctx: Context, op: BitCast, x: VTensor, y: VTensor) -> None:
-    src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
-    if lib_tagger("numpy", [src], [dst]):
-        return
-    dst.data()[...] = src.data().view(numpy_dtype(op.to))
+        if (have := bits(x.dtype)) != (want := bits(self.to)):
+            text = f"{ctx.op} {ctx.node!r}: {x.dtype} has {have} bits, {self.to} has {want}"
+            raise DTypeError(f"{text}; to fix: name a type of as many")
+        return super().compute(ctx, x)

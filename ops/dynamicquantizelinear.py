@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from libdesc import invoker
+from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, wide
 from ops._names import same_names
 from ops._writing import write_aligned
-from ptensor import Layout, PTensor, lib_tagger
+from ptensor import PTensor
 from vtensor.operators import Context, NodeReader, Spelling, operator
 from vtensor.tensor import VTensor
 
@@ -20,12 +20,13 @@ def _read(node: NodeReader) -> list[VTensor]:
     return list(outputs)
 
 
+_NAME = "DynamicQuantizeLinear"
+
+
 @operator(
-    "DynamicQuantizeLinear",
+    _NAME,
     dims={"x": "*", "y": "*", "scale": "*", "zero": "*"},
-    onnx=Spelling(
-        "DynamicQuantizeLinear", 11, _read, same_names, write=write_aligned("DynamicQuantizeLinear")
-    ),
+    onnx=Spelling(_NAME, 11, _read, same_names, write=write_aligned(_NAME)),
 )
 class DynamicQuantizeLinear:
     """Quantise to u8 by the scale that just holds every value, 0 included.
@@ -51,17 +52,13 @@ class DynamicQuantizeLinear:
         return y, scale, zero
 
 
-@invoker("DynamicQuantizeLinear", library="numpy", dtypes={"x": FLOATS}, python=True)
-def numpy_dynamic_quantize(
-    ctx: Context, op: DynamicQuantizeLinear, x: VTensor, y: VTensor, scale: VTensor, zero: VTensor
+@definition(_NAME, dtypes={"x": FLOATS})
+def dynamic_quantize(
+    ctx: Context, op: object, x: PTensor, y: PTensor, scale: PTensor, zero: PTensor
 ) -> None:
-    src, *outputs = (PTensor(t).require(Layout.plain(t.dims)) for t in (x, y, scale, zero))
-    if lib_tagger("numpy", [src], outputs):
-        return
-    values = wide(src.data())
+    values = wide(x.data())
     low, high = values.min(initial=0), values.max(initial=0)
     step = (high - low if high > low else values.dtype.type(1)) / values.dtype.type(255)
     origin = np.rint(-low / step)
-    counted = np.clip(np.rint(values / step) + origin, 0, 255)
-    for output, result in zip(outputs, (counted, step, origin), strict=True):
-        output.data()[...] = result
+    scale.data()[...], zero.data()[...] = step, origin
+    y.data()[...] = np.clip(np.rint(values / step) + origin, 0, 255)

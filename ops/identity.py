@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from libdesc import invoker
-from ops._names import same_names
-from ops._writing import write_aligned
+from ops._elementwise import Unary, elementwise
 from ptensor import Layout, PTensor, lib_tagger, share
-from vtensor.operators import Context, Elementwise, NodeReader, Spelling, Structural, operator
+from vtensor.operators import Context, Structural
 from vtensor.tensor import VTensor
 
 
-def _read(node: NodeReader) -> VTensor:
-    return node.add(Identity(), node.input(0))
-
-
-@operator(
-    "Identity",
-    dims={"x": "*", "y": "*"},
-    onnx=Spelling("Identity", 1, _read, same_names, write=write_aligned("Identity")),
-    traits=[Elementwise(), Structural("identity")],
-)
-class Identity:
+@elementwise("Identity", 1, None, traits=[Structural("identity")])
+class Identity(Unary):
     """The same tensor again: y = x. Nothing moves.
 
     Dims:
@@ -32,11 +22,6 @@ class Identity:
 
     Source: ONNX operator Identity, opset 16.
     """
-
-    def compute(self, ctx: Context, x: VTensor) -> VTensor:
-        y = VTensor(x.dtype, x.dims, ctx.output(0))
-        ctx.dispatch(self, [x], [y])
-        return y
 
 
 @invoker("Identity", library="numpy")

@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from libdesc import invoker
-from libdesc.numpy.arrays import FLOATS, aligned, finish, wide
-from ops._names import broadcast_input, broadcast_names
-from ops._writing import write_aligned
-from ptensor import Layout, PTensor, lib_tagger
-from vtensor.language.dims import broadcast
-from vtensor.operators import Context, Elementwise, NodeReader, Spelling, operator
+from ops._elementwise import FLOATS, elementwise, pointwise, spelled
+from vtensor.operators import Context
 from vtensor.tensor import VTensor
 
 
-def _read(node: NodeReader) -> VTensor:
-    return node.add(MeanOf(), *(broadcast_input(node, i) for i in range(len(node.inputs))))
-
-
-@operator(
-    "MeanOf",
-    dims={"x": "*", "y": "*"},
-    onnx=Spelling("Mean", 6, _read, broadcast_names, write=write_aligned("Mean")),
-    traits=[Elementwise()],
-)
+@elementwise("MeanOf", lambda cls: spelled("Mean", 6, cls), lambda *x: sum(x) / len(x), FLOATS)
 class MeanOf:
     """The mean of several tensors, dims meeting by name: y = (x0 + x1 + ...) / number of them.
 
@@ -43,18 +27,4 @@ class MeanOf:
     """
 
     def compute(self, ctx: Context, *x: VTensor) -> VTensor:
-        y = VTensor(x[0].dtype, broadcast(*(each.dims for each in x)), ctx.output(0))
-        ctx.dispatch(self, x, [y])
-        return y
-
-
-@invoker("MeanOf", library="numpy", dtypes=FLOATS, python=True)
-def numpy_meanof(ctx: Context, op: MeanOf, *operands: VTensor) -> None:
-    *sources, dst = (PTensor(t).require(Layout.ANY) for t in operands)
-    if lib_tagger("numpy", sources, [dst]):
-        return
-    total = np.zeros_like(wide(dst.data()))
-    for source in sources:
-        total += wide(aligned(source, dst))
-    dst.data()[...] = total / len(sources)
-    finish(dst)
+        return pointwise(self, ctx, *x)

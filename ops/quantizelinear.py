@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from libdesc import invoker
-from libdesc.numpy.arrays import FLOATS, aligned, finish, wide
+from libdesc.numpy.arrays import wide
 from libdesc.numpy.casts import cast
-from ops.concat import Expand
-from ops.slice import Slice
-from ptensor import Layout, PTensor, lib_tagger
+from ops._elementwise import FLOATS, Array, elementwise, pointwise
+from ops._names import same_names
 from ptensor.convert import convert
 from ptensor.encoding import Encoding
-from vtensor.errors import DimError
 from vtensor.language.dims import broadcast
-from vtensor.language.dtype import NARROW_FLOATS, NARROW_INTEGERS
-from vtensor.operators import Context, Elementwise, Naming, NodeReader, Spelling, operator, param
+from vtensor.language.dtype import NARROW_FLOATS, NARROW_INTEGERS, from_numpy
+from vtensor.operators import Context, Naming, NodeReader, Spelling, named, param
 from vtensor.tensor import VTensor
-
-Array = np.ndarray[Any, Any]
 
 _INTEGERS = ("s8", "u8", "s16", "u16", *NARROW_INTEGERS)
 #: What numbers are quantised to.
@@ -28,8 +21,7 @@ _STEPS = (*_INTEGERS, *(name for name in NARROW_FLOATS if name != "f8e8m0"))
 
 
 def _names(node: Naming) -> None:
-    for position in range(node.rank("x0")):
-        node.same("x0", position, "y0", position)
+    same_names(node)
     for role in node.roles[1:]:
         if node.rank(role) == node.rank("x0"):
             for position in range(node.rank(role)):
@@ -73,9 +65,9 @@ def _repeated(node: NodeReader, x: VTensor, axis: str, times: int, size: int) ->
     apart: dict[str, int] = {}
     for dim, count in x.dims.items():
         apart |= {dim: count, each: 1} if dim == axis else {dim: count}
-    many = node.add(Expand(((each, times),)), node.reshape(x, apart))
+    many = node.add(named("Expand")(((each, times),)), node.reshape(x, apart))
     whole = node.reshape(many, {**x.dims, axis: x.size(axis) * times})
-    return node.add(Slice((axis,), (0,), (size,), (1,)), whole)
+    return node.add(named("Slice")((axis,), (0,), (size,), (1,)), whole)
 
 
 def _read(node: NodeReader) -> VTensor:
@@ -100,22 +92,49 @@ def _read_back(node: NodeReader) -> VTensor:
 class _Linear:
     """An operator on a tensor, a scale and perhaps a zero point; ``to`` is its element type."""
 
-    to: str
-
     def compute(self, ctx: Context, x: VTensor, *by: VTensor) -> VTensor:
         """Dispatch on x and what it is scaled by."""
-        if len(by) > 2 or broadcast(x.dims, *(t.dims for t in by)) != x.dims:
-            raise DimError("x is scaled by a scale and at most a zero point, whose dims are x's")
-        y = VTensor(self.to, x.dims, ctx.output(0))
-        ctx.dispatch(self, [x, *by], [y])
-        return y
+        return pointwise(self, ctx, x, *by)
 
 
-@operator(
+def _fits(op: _Linear, x: VTensor, *by: VTensor) -> bool:
+    return len(by) <= 2 and broadcast(x.dims, *(t.dims for t in by)) == x.dims
+
+
+_HOLDS = [(_fits, "x is scaled by a scale and at most a zero point, whose dims are x's")]
+
+
+def _exact(array: Array) -> Array:
+    return wide(array).astype(np.float64)
+
+
+def _rounded(array: Array, name: str) -> Array:
+    """Rounded to an element type, in f64: a quotient of these, rounded again, is rounded once."""
+    return _exact(cast(array, name))
+
+
+def _quantized(op: QuantizeLinear, x: Array, scale: Array, *zero: Array) -> Array:
+    own = from_numpy(scale.dtype)
+    to = op.precision or {"s32": "f64", "f8e8m0": "f32"}.get(own, own)
+    steps = _rounded(_rounded(x, to) / _rounded(scale, to), to)
+    exact = np.rint(steps) if op.to in _INTEGERS else steps
+    shifted = exact + sum(map(_exact, zero))
+    if op.to in _INTEGERS:
+        return convert(shifted, Encoding("f64"), Encoding(op.to))
+    return cast(shifted, op.to, op.saturate)
+
+
+def _dequantized(op: DequantizeLinear, x: Array, scale: Array, *zero: Array) -> Array:
+    return cast((_exact(x) - sum(map(_exact, zero))) * _exact(scale), op.to)
+
+
+@elementwise(
     "QuantizeLinear",
-    dims={"x": "*", "by": "*", "y": "*"},
-    onnx=Spelling("QuantizeLinear", 10, _read, _names),
-    traits=[Elementwise()],
+    Spelling("QuantizeLinear", 10, _read, _names),
+    _quantized,
+    {"x": (*FLOATS, "s32")},
+    widen=False,
+    holds=_HOLDS,
 )
 class QuantizeLinear(_Linear):
     """Count a tensor in steps: y = x / scale, rounded to the nearest step, plus the zero point.
@@ -146,11 +165,13 @@ class QuantizeLinear(_Linear):
     saturate: bool = param(default=True)
 
 
-@operator(
+@elementwise(
     "DequantizeLinear",
-    dims={"x": "*", "by": "*", "y": "*"},
-    onnx=Spelling("DequantizeLinear", 10, _read_back, _names),
-    traits=[Elementwise()],
+    Spelling("DequantizeLinear", 10, _read_back, _names),
+    _dequantized,
+    {"x": (*_STEPS, "s32", *FLOATS)},
+    widen=False,
+    holds=_HOLDS,
 )
 class DequantizeLinear(_Linear):
     """The numbers that steps stand for: y = (x - zero point) * scale, rounded once.
@@ -171,42 +192,3 @@ class DequantizeLinear(_Linear):
     """
 
     to: str = param(default="f32", choices=FLOATS)
-
-
-@invoker("QuantizeLinear", library="numpy", dtypes={"x": (*FLOATS, "s32")}, python=True)
-def numpy_quantize(ctx: Context, op: QuantizeLinear, *operands: VTensor) -> None:
-    *sources, dst = (PTensor(t).require(Layout.ANY) for t in operands)
-    if lib_tagger("numpy", sources, [dst]):
-        return
-    own = {"s32": "f64", "f8e8m0": "f32"}.get(operands[1].dtype, operands[1].dtype)
-    x, scale, *zero = (aligned(source, dst) for source in sources)
-    with np.errstate(all="ignore"):
-        ratio = _rounded(x, op.precision or own) / _rounded(scale, op.precision or own)
-        steps = _rounded(ratio, op.precision or own)
-        exact = np.rint(steps) if op.to in _INTEGERS else steps
-        shifted = exact + sum(_exact(each) for each in zero)
-    if op.to in _INTEGERS:
-        dst.data()[...] = convert(shifted, Encoding("f64"), Encoding(op.to))
-    else:
-        dst.data()[...] = cast(shifted, op.to, op.saturate)
-    finish(dst)
-
-
-@invoker("DequantizeLinear", library="numpy", dtypes={"x": (*_STEPS, "s32", *FLOATS)}, python=True)
-def numpy_dequantize(ctx: Context, op: DequantizeLinear, *operands: VTensor) -> None:
-    *sources, dst = (PTensor(t).require(Layout.ANY) for t in operands)
-    if lib_tagger("numpy", sources, [dst]):
-        return
-    x, scale, *zero = (_exact(aligned(source, dst)) for source in sources)
-    with np.errstate(all="ignore"):
-        dst.data()[...] = cast((x - sum(zero)) * scale, op.to)
-    finish(dst)
-
-
-def _exact(array: Array) -> Array:
-    return wide(array).astype(np.float64)
-
-
-def _rounded(array: Array, name: str) -> Array:
-    """Rounded to an element type, in f64: a quotient of these, rounded again, is rounded once."""
-    return _exact(cast(array, name))

@@ -4,26 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from libdesc import invoker
-from libdesc.numpy.arrays import aligned, finish
-from ops._names import broadcast_input, broadcast_names
-from ops._writing import write_aligned
-from ptensor import Layout, PTensor, lib_tagger
-from vtensor.language.dims import broadcast
-from vtensor.operators import Context, Elementwise, NodeReader, Spelling, operator
+from ops._elementwise import elementwise, pointwise
+from vtensor.operators import Context
 from vtensor.tensor import VTensor
 
 
-def _read(node: NodeReader) -> VTensor:
-    return node.add(Where(), *(broadcast_input(node, i) for i in range(3)))
-
-
-@operator(
-    "Where",
-    dims={"c": "*", "a": "*", "b": "*", "y": "*"},
-    onnx=Spelling("Where", 9, _read, broadcast_names, write=write_aligned("Where")),
-    traits=[Elementwise()],
-)
+@elementwise("Where", 9, np.where, {"c": ["bool"]}, widen=False)
 class Where:
     """Take one of two tensors' elements: y = a if c else b.
 
@@ -43,15 +29,4 @@ class Where:
     """
 
     def compute(self, ctx: Context, c: VTensor, a: VTensor, b: VTensor) -> VTensor:
-        y = VTensor(a.dtype, broadcast(c.dims, a.dims, b.dims), ctx.output(0))
-        ctx.dispatch(self, [c, a, b], [y])
-        return y
-
-
-@invoker("Where", library="numpy", dtypes={"c": ["bool"]}, python=True)
-def numpy_where(ctx: Context, op: Where, c: VTensor, a: VTensor, b: VTensor, y: VTensor) -> None:
-    which, yes, no, dst = (PTensor(t).require(Layout.ANY) for t in (c, a, b, y))
-    if lib_tagger("numpy", [which, yes, no], [dst]):
-        return
-    dst.data()[...] = np.where(aligned(which, dst), aligned(yes, dst), aligned(no, dst))
-    finish(dst)
+        return pointwise(self, ctx, c, a, b, dtype=a.dtype)

@@ -18,8 +18,7 @@ from ops.depthwiseconv2d import DepthwiseConv2D
 from ops.matmul import MatMul
 from ops.maxpool import MaxPool
 from ops.reduce import Mean
-from ops.relu import Relu
-from ops.relu6 import Relu6
+from ops.relu import Relu, Relu6
 from ops.softmax import Softmax
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
