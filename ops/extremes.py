@@ -14,6 +14,7 @@ from ops._names import from_attributes, same_names
 from ops._normalizations import positions, without
 from ops._writing import parameters
 from ptensor import PTensor
+from vtensor.errors import DimError
 from vtensor.operators import (
     Context,
     Cost,
@@ -145,9 +146,6 @@ def _write_top(node: NodeWriter, op: TopK) -> None:
 @operator(
     "TopK",
     dims={"x": "*", "values": "*", "indices": "*"},
-    holds=[
-        (lambda op, x: op.k <= x.size(op.axis), "{op.axis} has fewer than the {op.k} elements"),
-    ],
     onnx=Spelling("TopK", 1, _read_top, _top_names, write=_write_top),
 )
 class TopK:
@@ -179,6 +177,8 @@ class TopK:
     sorted: bool = param(default=True)
 
     def compute(self, ctx: Context, x: VTensor) -> tuple[VTensor, VTensor]:
+        if self.k > x.size(self.axis):
+            raise DimError(f"the first {self.k} of {x.size(self.axis)} elements")
         sizes = {**x.dims, self.axis: self.k}
         values = VTensor(x.dtype, sizes, ctx.output(0))
         indices = VTensor("s64", sizes, ctx.output(1))

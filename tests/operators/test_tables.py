@@ -125,9 +125,13 @@ def test_pads_are_zeroed_where_the_row_says_so(zero: Any, scratch: None) -> None
 
 def test_half_floats_are_computed_in_f32(scratch: None) -> None:
     seen: list[Any] = []
+
+    def total(a: Any, b: Any) -> Any:
+        seen.append(a.dtype)
+        return a + b
+
     for widen in (True, False):
-        name = f"Seen{widen}"
-        row = binary(name, "A sum", (7, 7), lambda a, b: seen.append(a.dtype) or a + b, widen=widen)
+        row = binary(f"Seen{widen}", "A sum: y = a + b", (7, 7), total, widen=widen)
         given = [Given(np.ones((2, 3), np.float16), ("N", "C"), Layout("NC"))] * 2
         assert run("numpy", row(), given).values[0].dtype == np.float16
     assert {np.dtype("f4"), np.dtype("f2")} == set(seen)
