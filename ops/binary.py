@@ -1,11 +1,12 @@
-"""Arithmetic of two elements, dims meeting by name."""
+"""Arithmetic of two elements or more, and a choice between two; dims meet by name."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ops._elementwise import Array, Binary, binary, elementwise
-from vtensor.operators import Affine, param
+from ops._elementwise import FLOATS, Array, Binary, binary, elementwise, pointwise, spelled
+from vtensor.operators import Affine, Context, param
+from vtensor.tensor import VTensor
 
 
 def _quotient(a: Array, b: Array) -> Array:
@@ -59,7 +60,6 @@ class Mod(Binary):
     Raises:
         DimError: a dim that both have has two sizes, and neither is 1.
 
-    >>> from vtensor import VTensor
     >>> from vtensor.operators import Context
     >>> a = VTensor("f32", {"N": 2, "C": 3})
     >>> Mod().compute(Context(), a, VTensor("f32", {"C": 3})).summary()
@@ -69,3 +69,49 @@ class Mod(Binary):
     """
 
     fmod: bool = param(default=False)
+
+
+@elementwise("Where", 9, np.where, {"c": ["bool"]}, widen=False)
+class Where:
+    """Take one of two tensors' elements: y = a if c else b.
+
+    A dim that an operand lacks, or has with size 1, is repeated along the others'.
+
+    Dims:
+        c, a, b: any    y: those of all three
+    Raises:
+        DimError: a dim has two sizes, and neither is 1.
+
+    >>> from vtensor.operators import Context
+    >>> c, a = VTensor("bool", {"N": 2, "C": 1}), VTensor("f32", {"C": 3})
+    >>> Where().compute(Context(), c, a, VTensor("f32", {})).summary()
+    'f32 N=2 C=3'
+
+    Source: ONNX operator Where, opset 16.
+    """
+
+    def compute(self, ctx: Context, c: VTensor, a: VTensor, b: VTensor) -> VTensor:
+        return pointwise(self, ctx, c, a, b, dtype=a.dtype)
+
+
+@elementwise("MeanOf", lambda cls: spelled("Mean", 6, cls), lambda *x: sum(x) / len(x), FLOATS)
+class MeanOf:
+    """The mean of several tensors, dims meeting by name: y = (x0 + x1 + ...) / number of them.
+
+    A dim that an operand lacks, or has with size 1, is repeated along the others'.
+
+    Dims:
+        x: any    y: those of all
+    Raises:
+        DimError: a dim has two sizes, and neither is 1.
+
+    >>> from vtensor.operators import Context
+    >>> x = VTensor("f32", {"N": 2, "C": 3})
+    >>> MeanOf().compute(Context(), x, x, VTensor("f32", {"C": 1})).summary()
+    'f32 N=2 C=3'
+
+    Source: ONNX operator Mean, opset 13.
+    """
+
+    def compute(self, ctx: Context, *x: VTensor) -> VTensor:
+        return pointwise(self, ctx, *x)

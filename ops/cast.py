@@ -1,25 +1,51 @@
-"""Another element type."""
+"""Another element type: of the same values, of the same bits; and the same tensor again."""
 
 from __future__ import annotations
 
 from math import nan
 
+from libdesc import invoker
 from libdesc.numpy.casts import cast
 from ops._elementwise import Unary, elementwise
 from ops._names import same_names
-from vtensor.language.dtype import ITEMSIZE
-from vtensor.operators import NodeReader, NodeWriter, Spelling, named, param
+from ptensor import Layout, PTensor, lib_tagger, share
+from vtensor.errors import DTypeError
+from vtensor.language.dtype import ITEMSIZE, bits, numpy_dtype
+from vtensor.operators import Context, NodeReader, NodeWriter, Spelling, Structural, param
 from vtensor.tensor import VTensor
 
 #: Complex numbers are not cast.
 _TYPES = tuple(name for name in ITEMSIZE if name not in ("c64", "c128"))
 
 
+@elementwise("Identity", 1, None, traits=[Structural("identity")])
+class Identity(Unary):
+    """The same tensor again: y = x. Nothing moves.
+
+    Dims:
+        x, y: any, the same
+
+    >>> from vtensor.operators import Context
+    >>> Identity().compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()
+    'f32 N=2 C=3'
+
+    Source: ONNX operator Identity, opset 16.
+    """
+
+
+@invoker("Identity", library="numpy")
+def numpy_identity(ctx: Context, op: Identity, x: VTensor, y: VTensor) -> None:
+    src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
+    if lib_tagger("numpy", [src], [dst]):
+        return
+    share(src, dst)
+
+
 def _read(node: NodeReader) -> VTensor:
     to = node.input(1).dtype if node.has(1) else node.element_type("to")
     x, saturate = node.input(0), bool(node.attribute("saturate", 1))
     cast = Cast(to, saturate, node.attribute("round_mode", "up"))
-    return node.add(named("Identity")() if x.dtype == to else cast, x)
+    return node.add(Identity() if x.dtype == to else cast, x)
 
 
 def _write(node: NodeWriter, op: Cast) -> None:
@@ -69,3 +95,40 @@ class Cast(Unary):
     to: str = param(choices=_TYPES)
     saturate: bool = param(default=True)
     round_mode: str = param(default="up", choices=("up", "down", "nearest"))
+
+
+def _read_bits(node: NodeReader) -> VTensor:
+    return node.add(BitCast(node.element_type("to")), node.input(0))
+
+
+@elementwise(
+    "BitCast",
+    Spelling("BitCast", 26, _read_bits, same_names),
+    lambda op, x: x.view(numpy_dtype(op.to)),
+    {},
+    widen=False,
+)
+class BitCast(Unary):
+    """The same bits in another element type of as many bits.
+
+    Dims:
+        x, y: any, the same
+    Args:
+        to: the element type.
+    Raises:
+        DTypeError: it has another number of bits than x's.
+
+    >>> from vtensor.operators import Context
+    >>> BitCast("u32").compute(Context(), VTensor("f32", {"N": 2})).summary()
+    'u32 N=2'
+
+    Source: ONNX operator BitCast, opset 26.
+    """
+
+    to: str = param(choices=tuple(ITEMSIZE))
+
+    def compute(self, ctx: Context, x: VTensor) -> VTensor:
+        if (have := bits(x.dtype)) != (want := bits(self.to)):
+            text = f"{ctx.op} {ctx.node!r}: {x.dtype} has {have} bits, {self.to} has {want}"
+            raise DTypeError(f"{text}; to fix: name a type of as many")
+        return super().compute(ctx, x)
