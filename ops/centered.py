@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ops._elementwise import elementwise, pointwise
+from ops._products import product_names, read_factors
 from ops._windows import read_image
 from ops.conv2d import KERNELS, convolution_names, read_convolution
-from ops._products import product_names, read_factors
 from vtensor.language.dims import broadcast
 from vtensor.language.dtype import NARROW_FLOATS, numpy_dtype
 from vtensor.operators import Context, Naming, NodeReader, Spelling, named, param
