@@ -71,13 +71,10 @@ def make_invoker(
         raise LibraryError(f"{who}: when={when!r} must be a function of (op, *operands) ({place})")
     if isinstance(inplace, str):
         raise LibraryError(f"{who}: inplace={inplace!r} must be roles in a list ({place})")
-    written = inspect.unwrap(function)
-    file = inspect.getsourcefile(written) or ""
-    types = _types(dtypes, who, place)
-    line = written.__code__.co_firstlineno
-    roles = tuple(inplace)
+    file, _, line = place.rpartition(":")
+    types, roles = _types(dtypes, who, place), tuple(inplace)
     return InvokerInfo(
-        op, library, device, function, types, when, priority, python, file, line, roles
+        op, library, device, function, types, when, priority, python, file, int(line), roles
     )
 
 

@@ -1,31 +1,40 @@
-"""What element-wise operators share: their outputs, their spellings, and invokers that apply one
-function.
+"""Element-wise operators as rows of a table: what each is in NumPy, in oneDNN, Eigen and ONNX.
+
+``unary`` and ``binary`` make the class of an operator without parameters; ``elementwise`` is the
+same row as the decorator of a class.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import dataclasses
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
 
-from libdesc import invoker, onednn
-from libdesc.numpy.arrays import NUMBERS, aligned, finish, wide
+import libdesc.eigen
+import libdesc.numpy
+import libdesc.onednn
+from libdesc import invoker
+from libdesc.eigen import DTYPES as EIGEN
+from libdesc.numpy.arrays import FLOATS, NUMBERS
 from libdesc.routine import Routine
-from ops._names import (
-    broadcast_input,
-    broadcast_names,
-    old_broadcast_input,
-    old_broadcast_names,
-    same_names,
-)
+from ops import _names as names
 from ops._writing import write_aligned
-from ptensor import Layout, PTensor, lib_tagger
 from vtensor.language.dims import broadcast
-from vtensor.operators import Context, NodeReader, Spelling
+from vtensor.language.operators import OPERATORS
+from vtensor.language.traits import Trait
+from vtensor.operators import Context, Elementwise, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
+__all__ = ["ALL", "FLOATS", "INTEGERS", "NUMBERS", "Array", "binary", "elementwise", "unary"]
+
 Array = np.ndarray[Any, Any]
+T = TypeVar("T")
+Types = Sequence[str] | Mapping[str, Sequence[str]]
 
 #: Numbers and truth values.
 ALL = (*NUMBERS, "bool")
@@ -34,129 +43,220 @@ INTEGERS = ("s64", "s32", "s16", "s8", "u64", "u32", "u16", "u8")
 #: The element types that oneDNN's element-wise kernels take.
 NATIVE = ("f32", "bf16", "f16")
 
+#: NumPy's function ``(op, *inputs)`` of each row, and its value where every input is 0.
+ROWS: dict[str, tuple[Callable[..., Any], float | Callable[[Any], float]]] = {}
+
+
+def pointwise(op: object, ctx: Context, *operands: VTensor, dtype: str = "") -> VTensor:
+    """Dispatch on operands whose dims meet by name.
+
+    The output's element type, if none is given, is the operator's ``to``; or the first operand's.
+    """
+    dtype = dtype or getattr(op, "to", operands[0].dtype)
+    y = VTensor(dtype, broadcast(*(x.dims for x in operands)), ctx.output(0))
+    ctx.dispatch(op, operands, [y])
+    return y
+
 
 class Unary:
-    """An operator whose result has its operand's dims and element type."""
+    """An operator on one operand.
+
+    Dims:
+        x, y: any, the same
+    """
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
         """Dispatch on x."""
-        y = VTensor(x.dtype, x.dims, ctx.output(0))
-        ctx.dispatch(self, [x], [y])
-        return y
-
-
-class Question:
-    """An operator that says of each element whether something holds."""
-
-    def compute(self, ctx: Context, x: VTensor) -> VTensor:
-        """Dispatch on x."""
-        y = VTensor("bool", x.dims, ctx.output(0))
-        ctx.dispatch(self, [x], [y])
-        return y
+        return pointwise(self, ctx, x)
 
 
 class Binary:
-    """An operator on two operands whose dims meet by name; the result has the first one's type."""
+    """An operator on two operands.
 
-    def compute(self, ctx: Context, a: VTensor, b: VTensor) -> VTensor:
-        """Dispatch on a and b."""
-        y = VTensor(a.dtype, broadcast(a.dims, b.dims), ctx.output(0))
-        ctx.dispatch(self, [a, b], [y])
-        return y
+    A dim that one operand lacks, or has with size 1, is repeated along the other's.
 
-
-class Comparison:
-    """An operator on two operands whose dims meet by name, that says whether something holds."""
-
-    def compute(self, ctx: Context, a: VTensor, b: VTensor) -> VTensor:
-        """Dispatch on a and b."""
-        y = VTensor("bool", broadcast(a.dims, b.dims), ctx.output(0))
-        ctx.dispatch(self, [a, b], [y])
-        return y
-
-
-def unary(op_type: str, since: int, make: Callable[[NodeReader], object]) -> Spelling:
-    """The spelling of an operator on one operand; ``make`` reads its parameters."""
-
-    def read(node: NodeReader) -> VTensor:
-        return node.add(make(node), node.input(0))
-
-    return Spelling(op_type, since, read, same_names, write=write_aligned(op_type))
-
-
-def binary(op_type: str, since: int, make: Callable[[NodeReader], object]) -> Spelling:
-    """The spelling of an operator on two operands; ``make`` reads its parameters."""
-
-    def read(node: NodeReader) -> VTensor:
-        return node.add(make(node), broadcast_input(node, 0), broadcast_input(node, 1))
-
-    return Spelling(op_type, since, read, broadcast_names, write=write_aligned(op_type))
-
-
-def binary_from_1(op_type: str, make: Callable[[NodeReader], object]) -> list[Spelling]:
-    """As ``binary``; up to opset 6 attributes say where the second operand is repeated."""
-
-    def read(node: NodeReader) -> VTensor:
-        return node.add(make(node), broadcast_input(node, 0), old_broadcast_input(node))
-
-    return [Spelling(op_type, 1, read, old_broadcast_names, until=6), binary(op_type, 7, make)]
-
-
-def numpy_unary(
-    name: str, function: Callable[[Any, Array], Any], dtypes: Sequence[str] = NUMBERS
-) -> None:
-    """NumPy's invoker: ``function(op, x)``; half and bf16 are computed in f32.
-
-    Where the function of 0 is not 0, pads are zeroed again.
+    Dims:
+        a, b: any    y: those of both
+    Raises:
+        DimError: a dim that both have has two sizes, and neither is 1.
     """
 
-    @invoker(name, library="numpy", dtypes={"x": dtypes}, python=True)
-    def apply(ctx: Context, op: object, x: VTensor, y: VTensor) -> None:
-        src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
-        if lib_tagger("numpy", [src], [dst]):
-            return
-        with np.errstate(all="ignore"):
-            dst.data()[...] = function(op, wide(src.data()))
-        finish(dst)
+    def compute(self, ctx: Context, a: VTensor, b: VTensor) -> VTensor:
+        """Dispatch on a and b."""
+        return pointwise(self, ctx, a, b)
 
 
-def numpy_binary(
-    name: str, function: Callable[[Any, Array, Array], Any], dtypes: Sequence[str] = NUMBERS
-) -> None:
-    """NumPy's invoker: ``function(op, a, b)``; half and bf16 are computed in f32."""
+def spelled(op_type: str, since: int, cls: type, many: bool = False) -> list[Spelling]:
+    """The spellings of an operator whose parameters are ONNX's attributes.
 
-    @invoker(name, library="numpy", dtypes={"a": dtypes, "b": dtypes}, python=True)
-    def apply(ctx: Context, op: object, a: VTensor, b: VTensor, y: VTensor) -> None:
-        left, right, dst = (PTensor(t).require(Layout.ANY) for t in (a, b, y))
-        if lib_tagger("numpy", [left, right], [dst]):
-            return
-        with np.errstate(all="ignore"):
-            dst.data()[...] = function(op, wide(aligned(left, dst)), wide(aligned(right, dst)))
-        finish(dst)
+    Args:
+        op_type: ONNX's name.
+        since: the opset from which on it is so. If there are two inputs, up to opset 6 attributes
+            said where the second is repeated.
+        cls: the operator's class.
+        many: any number of inputs is a chain of the operator on two.
+    """
+
+    def read(node: NodeReader) -> VTensor:
+        op = names.from_attributes(node, cls)
+        if many:
+            return names.chained(node, op)
+        return node.add(op, *([node.input(0)] if alone else names.broadcast_inputs(node)))
+
+    def read_old(node: NodeReader) -> VTensor:
+        op = names.from_attributes(node, cls)
+        return node.add(op, names.broadcast_input(node, 0), names.old_broadcast_input(node))
+
+    _, alone = _inputs(cls)
+    known = names.same_names if alone else names.broadcast_names
+    written = partial(Spelling, op_type, read=read, names=known, write=write_aligned(op_type))
+    if alone or since > 1:
+        return [written(since)]
+    return [Spelling(op_type, since, read_old, names.old_broadcast_names, until=6), written(7)]
 
 
-def onednn_unary(
+def _inputs(cls: Any) -> tuple[list[str], bool]:
+    """The roles of an operator's inputs; True where it has one input and no more."""
+    found = [*inspect.signature(cls.compute).parameters.values()][2:]
+    alone = len(found) == 1 and found[0].kind is not inspect.Parameter.VAR_POSITIONAL
+    return [one.name for one in found], alone
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(param, dataclasses.field))
+def elementwise(
     name: str,
-    alg: Callable[[Any], str],
-    constants: Callable[[Any], tuple[float, float]] = lambda _: (0.0, 0.0),
+    onnx: int | Spelling | Sequence[Spelling] | Callable[[type], Sequence[Spelling]],
+    numpy: Callable[..., Any] | None,
+    dtypes: Types | None = None,
+    *,
+    zero: float | Callable[[Any], float] = 0.0,
+    widen: bool = True,
+    onednn: str | tuple[Any, ...] | Callable[..., Routine] = (),
     when: Callable[..., bool | str] | None = None,
-    keep: str = "",
-) -> None:
-    """oneDNN's invoker: an algorithm of its element-wise primitive and the algorithm's constants.
+    eigen: Callable[..., Any] | None = None,
+    inplace: Sequence[str] | None = None,
+    many: bool = False,
+    traits: Sequence[Trait] = (),
+    holds: Sequence[tuple[Callable[..., bool], str]] = (),
+) -> Callable[[type[T]], type[T]]:
+    """Register a class as an element-wise operator, with its invokers.
 
-    ``keep`` is how a NaN comes through an algorithm that loses it. What oneDNN has, but does badly,
-    is left to NumPy: its max and min lose a NaN, its log is off by 3e-6 near 1, and its soft_relu
-    by as much where the result is small.
+    A function is called with the instance first where the operator has parameters. oneDNN's max and
+    min lose a NaN, its log is off by 3e-6 near 1, and its soft_relu by as much where the result is
+    small: these are left to NumPy.
+
+    Args:
+        name: the operator's name.
+        onnx: the opset from which on ONNX has it under this name, its parameters being attributes;
+            or its spellings, or a function of the class that makes them.
+        numpy: the definition: a function of the inputs' arrays; None where it is written apart.
+        dtypes: the element types that it takes, of every input or by role; None: floats, and of
+            several inputs integers too.
+        zero: its value at 0, or that of an instance.
+        widen: it is given half floats as f32.
+        onednn: oneDNN's algorithm, behind it its constants or the parameters that they are; or the
+            routine, of the inputs and the output.
+        when: a condition on ``(op, *operands)`` under which oneDNN takes it.
+        eigen: Eigen's expression of the inputs.
+        inplace: the inputs that Eigen may write over, and oneDNN the first of them; None: all.
+        many: as for ``spelled``.
+        traits: what passes may know beside ``Elementwise``.
+        holds: as for ``operator``.
     """
 
-    @invoker(name, library="onednn", dtypes=NATIVE, when=when, inplace=["x"])
-    def apply(ctx: Context, op: object, x: VTensor, y: VTensor) -> Routine:
-        return onednn.Eltwise(alg(op), x, y, *constants(op), keep)
+    def register(cls: type[T]) -> type[T]:
+        roles, alone = _inputs(cls)
+        spellings = spelled(name, onnx, cls, many) if isinstance(onnx, int) else onnx
+        made = operator(
+            name,
+            dims=dict.fromkeys((*roles, "y"), "*"),
+            holds=holds,
+            onnx=spellings(cls) if callable(spellings) else spellings,
+            traits=[Elementwise(), *traits],
+        )(cls)
+        given, over = (
+            bool(vars(made)["__dataclass_fields__"]),
+            roles if inplace is None else inplace,
+        )
+        place = f"{OPERATORS[name].file}:{OPERATORS[name].line}"
+
+        def called(function: Any, op: object, *operands: Any) -> Any:
+            return function(op, *operands) if given else function(*operands)
+
+        def keeps_zero(op: object) -> bool:
+            return alone and (zero(op) if callable(zero) else zero) == 0
+
+        def on_onednn(ctx: Context, op: object, *operands: VTensor) -> object:
+            if callable(onednn):
+                return called(onednn, op, *operands)
+            alg, *constants = (onednn,) if isinstance(onednn, str) else onednn
+            numbers = (getattr(op, one) if isinstance(one, str) else one for one in constants)
+            alike: Any = libdesc.onednn.Eltwise if alone else libdesc.onednn.Binary
+            return alike(alg, *operands, *map(float, numbers))
+
+        def on_eigen(ctx: Context, op: object, *operands: VTensor) -> object:
+            expression = partial(called, eigen, op)
+            return libdesc.eigen.pointwise(expression, operands[:-1], operands[-1])
+
+        on_onednn.__dict__["__place__"] = on_eigen.__dict__["__place__"] = place
+        if numpy:
+            types = (FLOATS if alone else NUMBERS) if dtypes is None else dtypes
+            types = types if isinstance(types, Mapping) else dict.fromkeys(roles, types)
+            ROWS[name] = defined, _ = partial(called, numpy), zero
+            define = libdesc.numpy.elementwise(name, types, widen, keeps_zero, place)
+            define(defined)
+        if onednn:
+            invoker(name, library="onednn", dtypes=NATIVE, when=when, inplace=over[:1])(on_onednn)
+        if eigen:
+            invoker(name, library="eigen", dtypes=EIGEN, inplace=over)(on_eigen)
+        return made
+
+    return register
 
 
-def onednn_binary(name: str, alg: str) -> None:
-    """oneDNN's invoker: an algorithm of its primitive on two operands."""
+def _made(
+    base: type[T],
+    name: str,
+    says: str,
+    onnx: tuple[int, int],
+    numpy: Callable[..., Any],
+    dtypes: Sequence[str] = (),
+    to: str = "",
+    **row: Any,
+) -> type[T]:
+    """The class of an operator without parameters; it is registered.
 
-    @invoker(name, library="onednn", dtypes=NATIVE, inplace=["a"])
-    def apply(ctx: Context, op: object, a: VTensor, b: VTensor, y: VTensor) -> Routine:
-        return onednn.Binary(alg, a, b, y)
+    Args:
+        base: ``Unary`` or ``Binary``.
+        name: the operator's name, and ONNX's.
+        says: what it is, for its documentation.
+        onnx: the opset from which on ONNX has it, and the one that changed it last.
+        numpy, dtypes, row: as for ``elementwise``.
+        to: the output's element type, if not the first operand's.
+    """
+    caller, (since, latest) = sys._getframe(1), onnx
+    dtype = next(one for one in ("f32", "s32", *dtypes) if one in (dtypes or NUMBERS))
+    operands = "x" if base is Unary else f'x, VTensor("{dtype}", {{"C": 3}})'
+    known = {
+        "__module__": caller.f_globals["__name__"],
+        "__firstlineno__": caller.f_lineno,
+        "__doc__": f"{says}.\n{(base.__doc__ or '').partition(chr(10))[2]}"
+        + _EXAMPLE.format(name, dtype, operands, to or dtype, latest),
+    } | ({"to": to} if to else {})
+    return elementwise(name, since, numpy, dtypes or None, **row)(type(name, (base,), known))
+
+
+_EXAMPLE = """
+    >>> from vtensor import VTensor
+    >>> from vtensor.operators import Context
+    >>> x = VTensor("{1}", {{"N": 2, "C": 3}})
+    >>> {0}().compute(Context(), {2}).summary()
+    '{3} N=2 C=3'
+
+    Source: ONNX operator {0}, opset {4}.
+    """
+
+#: Makes the class of an operator on one operand, a row each: see ``_made``.
+unary = partial(_made, Unary)
+#: Likewise, on two operands.
+binary = partial(_made, Binary)

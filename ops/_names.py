@@ -1,10 +1,12 @@
-"""How ONNX's positions get their names, for the operators that do it alike."""
+"""How ONNX's positions get their names, and nodes are read, for the operators that do it alike."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection
+from typing import Any
 
-from vtensor.operators import Naming, NodeReader
+from vtensor.operators import Naming, NodeReader, named
 from vtensor.tensor import VTensor
 
 
@@ -51,12 +53,34 @@ def old_broadcast_input(node: NodeReader) -> VTensor:
     return node.input(1, " ".join(names[start : start + second]))
 
 
+def broadcast_inputs(node: NodeReader) -> list[VTensor]:
+    """All inputs under the output's names, counted from the last."""
+    return [broadcast_input(node, index) for index in range(len(node.inputs))]
+
+
 def chained(node: NodeReader, op: object) -> VTensor:
-    """A variadic element-wise node as a chain of an operator on two inputs."""
-    result = broadcast_input(node, 0)
-    for index in range(1, len(node.inputs)):
-        result = node.add(op, result, broadcast_input(node, index))
+    """A variadic element-wise node as a chain of an operator on two inputs; one input is itself."""
+    first, *others = broadcast_inputs(node)
+    result = first if others else node.add(named("Identity")(), first)
+    for other in others:
+        result = node.add(op, result, other)
     return result
+
+
+def from_attributes(node: NodeReader, cls: type, **known: Any) -> Any:
+    """An operator whose parameters, but for those known, are the node's attributes of their names.
+
+    Args:
+        node: the node.
+        cls: the operator's class.
+        known: parameters that are something else.
+    """
+    kinds: dict[Any, type] = {"float": float, "bool": bool, "int": int}
+    for field in dataclasses.fields(cls):
+        default = None if field.default is dataclasses.MISSING else field.default
+        if field.name not in known:
+            known[field.name] = kinds.get(field.type, str)(node.attribute(field.name, default))
+    return cls(**known)
 
 
 def axes_of(node: NodeReader, x: VTensor, axes: list[int]) -> tuple[str, ...]:

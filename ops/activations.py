@@ -1,106 +1,68 @@
-"""Smooth activation functions."""
+"""Activation functions: smooth ones, and those in pieces, the operand's sign or size deciding."""
 
 from __future__ import annotations
 
-import math
+from math import erf, log, pi, sqrt
 
 import numpy as np
 
-from libdesc.numpy.arrays import FLOATS
-from ops._elementwise import Array, Unary, numpy_unary, onednn_unary, unary
-from vtensor.operators import Elementwise, operator, param
+from libdesc import onednn
+from ops._elementwise import NUMBERS, Array, Binary, Unary, elementwise, unary
+from ops._names import broadcast_input, broadcast_names, same_names
+from ops._writing import write_aligned
+from vtensor.errors import VTensorError
+from vtensor.operators import Naming, NodeReader, NodeWriter, Spelling, param
+from vtensor.tensor import VTensor
+
+_erf = np.vectorize(erf, otypes=[np.float64])
 
 
-@operator(
+def _expit(x: Array) -> Array:
+    """1 / (1 + exp(-x)), from the exponential that does not overflow."""
+    power = np.exp(-np.abs(x))
+    return np.asarray(np.where(x >= 0, 1, power) / (1 + power))
+
+
+def _softplus(x: Array) -> Array:
+    return np.asarray(np.logaddexp(x, 0))
+
+
+def _mish(x: Array) -> Array:
+    return np.asarray(x * np.tanh(_softplus(x)))
+
+
+Sigmoid = unary(
     "Sigmoid",
-    dims={"x": "*", "y": "*"},
-    onnx=unary("Sigmoid", 6, lambda _: Sigmoid()),
-    traits=[Elementwise()],
+    "The logistic curve: y = 1 / (1 + exp(-x))",
+    (6, 13),
+    _expit,
+    zero=0.5,
+    onednn="logistic",
 )
-class Sigmoid(Unary):
-    """The logistic function: y = 1 / (1 + exp(-x)).
-
-    Dims:
-        x, y: any, the same
-
-    >>> from vtensor import VTensor
-    >>> from vtensor.operators import Context
-    >>> Sigmoid().compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()
-    'f32 N=2 C=3'
-
-    Source: ONNX operator Sigmoid, opset 13.
-    """
-
-
-@operator(
-    "Tanh",
-    dims={"x": "*", "y": "*"},
-    onnx=unary("Tanh", 6, lambda _: Tanh()),
-    traits=[Elementwise()],
+Tanh = unary("Tanh", "The hyperbolic tangent: y = tanh(x)", (6, 13), np.tanh, onednn="tanh")
+Softplus = unary("Softplus", "A smooth Relu: y = ln(1 + exp(x))", (1, 22), _softplus, zero=log(2))
+Softsign = unary(
+    "Softsign", "A sigmoid without exp: y = x / (1 + |x|)", (1, 22), lambda x: x / (1 + np.abs(x))
 )
-class Tanh(Unary):
-    """The hyperbolic tangent: y = tanh(x).
-
-    Dims:
-        x, y: any, the same
-
-    >>> from vtensor import VTensor
-    >>> from vtensor.operators import Context
-    >>> Tanh().compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()
-    'f32 N=2 C=3'
-
-    Source: ONNX operator Tanh, opset 13.
-    """
-
-
-@operator(
-    "Softplus",
-    dims={"x": "*", "y": "*"},
-    onnx=unary("Softplus", 1, lambda _: Softplus()),
-    traits=[Elementwise()],
+Mish = unary(
+    "Mish",
+    "A smooth Relu, below 0 for some: y = x * tanh(ln(1 + exp(x)))",
+    (18, 22),
+    _mish,
+    onednn="mish",
 )
-class Softplus(Unary):
-    """A smooth Relu: y = ln(1 + exp(x)).
 
-    Dims:
-        x, y: any, the same
-
-    >>> from vtensor import VTensor
-    >>> from vtensor.operators import Context
-    >>> Softplus().compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()
-    'f32 N=2 C=3'
-
-    Source: ONNX operator Softplus, opset 22.
-    """
+#: oneDNN's algorithms.
+_GELU = {"none": "gelu_erf", "tanh": "gelu_tanh"}
 
 
-@operator(
-    "Softsign",
-    dims={"x": "*", "y": "*"},
-    onnx=unary("Softsign", 1, lambda _: Softsign()),
-    traits=[Elementwise()],
-)
-class Softsign(Unary):
-    """A sigmoid without exponentials: y = x / (1 + |x|).
-
-    Dims:
-        x, y: any, the same
-
-    >>> from vtensor import VTensor
-    >>> from vtensor.operators import Context
-    >>> Softsign().compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()
-    'f32 N=2 C=3'
-
-    Source: ONNX operator Softsign, opset 22.
-    """
+def _gelu(op: Gelu, x: Array) -> Array:
+    cubic = sqrt(2 / pi) * (x + 0.044715 * x**3)
+    inner = np.tanh(cubic) if op.approximate == "tanh" else _erf(x / sqrt(2))
+    return np.asarray(x * (1 + inner) / 2)
 
 
-@operator(
-    "Gelu",
-    dims={"x": "*", "y": "*"},
-    onnx=unary("Gelu", 20, lambda node: Gelu(node.attribute("approximate", "none"))),
-    traits=[Elementwise()],
-)
+@elementwise("Gelu", 20, _gelu, onednn=lambda op, x, y: onednn.Eltwise(_GELU[op.approximate], x, y))
 class Gelu(Unary):
     """Scale by the chance that a normal variable is smaller: y = x * (1 + erf(x / sqrt(2))) / 2.
 
@@ -120,33 +82,7 @@ class Gelu(Unary):
     approximate: str = param(default="none", choices=("none", "tanh"))
 
 
-@operator(
-    "Mish",
-    dims={"x": "*", "y": "*"},
-    onnx=unary("Mish", 18, lambda _: Mish()),
-    traits=[Elementwise()],
-)
-class Mish(Unary):
-    """A smooth Relu that is below 0 for some: y = x * tanh(ln(1 + exp(x))).
-
-    Dims:
-        x, y: any, the same
-
-    >>> from vtensor import VTensor
-    >>> from vtensor.operators import Context
-    >>> Mish().compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()
-    'f32 N=2 C=3'
-
-    Source: ONNX operator Mish, opset 22.
-    """
-
-
-@operator(
-    "Swish",
-    dims={"x": "*", "y": "*"},
-    onnx=unary("Swish", 24, lambda node: Swish(float(node.attribute("alpha", 1.0)))),
-    traits=[Elementwise()],
-)
+@elementwise("Swish", 24, lambda op, x: x * _expit(op.alpha * x), onednn=("swish", "alpha"))
 class Swish(Unary):
     """Scale by the logistic function: y = x / (1 + exp(-alpha * x)).
 
@@ -166,35 +102,232 @@ class Swish(Unary):
     alpha: float = param(default=1.0)
 
 
-_erf = np.vectorize(math.erf, otypes=[np.float64])
+@elementwise(
+    "LeakyRelu", 6, lambda op, x: np.where(x >= 0, x, op.alpha * x), onednn=("relu", "alpha")
+)
+class LeakyRelu(Unary):
+    """Scale what is negative: y = x if x >= 0 else alpha * x.
+
+    Dims:
+        x, y: any, the same
+    Args:
+        alpha: the slope below 0.
+
+    >>> from vtensor import VTensor
+    >>> from vtensor.operators import Context
+    >>> LeakyRelu().compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()
+    'f32 N=2 C=3'
+
+    Source: ONNX operator LeakyRelu, opset 16.
+    """
+
+    alpha: float = param(default=0.01)
 
 
-def _logistic(x: Array) -> Array:
-    """1 / (1 + exp(-x)), from the exponential that does not overflow."""
-    power = np.exp(-np.abs(x))
-    result: Array = np.where(x >= 0, 1, power) / (1 + power)
-    return result
+@elementwise(
+    "Elu", 6, lambda op, x: np.where(x >= 0, x, op.alpha * np.expm1(x)), onednn=("elu", "alpha")
+)
+class Elu(Unary):
+    """Exponentials below 0: y = x if x >= 0 else alpha * (exp(x) - 1).
+
+    Dims:
+        x, y: any, the same
+    Args:
+        alpha: how far below 0 it goes.
+
+    >>> from vtensor import VTensor
+    >>> from vtensor.operators import Context
+    >>> Elu().compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()
+    'f32 N=2 C=3'
+
+    Source: ONNX operator Elu, opset 22.
+    """
+
+    alpha: float = param(default=1.0)
 
 
-def _gelu(op: Gelu, x: Array) -> Array:
-    if op.approximate == "tanh":
-        inner = np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
-    else:
-        inner = _erf(x / math.sqrt(2))
-    result: Array = x * (1 + inner) / 2
-    return result
+@elementwise("Selu", 6, lambda op, x: op.gamma * np.where(x > 0, x, op.alpha * np.expm1(x)))
+class Selu(Unary):
+    """A scaled Elu: y = gamma * (x if x > 0 else alpha * (exp(x) - 1)).
+
+    Dims:
+        x, y: any, the same
+    Args:
+        alpha: how far below 0 it goes, before scaling.
+        gamma: the scale.
+
+    >>> from vtensor import VTensor
+    >>> from vtensor.operators import Context
+    >>> Selu().compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()
+    'f32 N=2 C=3'
+
+    Source: ONNX operator Selu, opset 22.
+    """
+
+    alpha: float = param(default=1.6732632)
+    gamma: float = param(default=1.0507010)
 
 
-numpy_unary("Sigmoid", lambda _, x: _logistic(x), FLOATS)
-numpy_unary("Tanh", lambda _, x: np.tanh(x), FLOATS)
-numpy_unary("Softplus", lambda _, x: np.logaddexp(x, 0), FLOATS)
-numpy_unary("Softsign", lambda _, x: x / (1 + np.abs(x)), FLOATS)
-numpy_unary("Gelu", _gelu, FLOATS)
-numpy_unary("Mish", lambda _, x: x * np.tanh(np.logaddexp(x, 0)), FLOATS)
-numpy_unary("Swish", lambda op, x: x * _logistic(op.alpha * x), FLOATS)
+@elementwise(
+    "Celu",
+    12,
+    lambda op, x: np.where(x >= 0, x, op.alpha * np.expm1(x / op.alpha)),
+    onednn=("elu", 1.0),
+    when=lambda op, *_: op.alpha == 1 or "its elu does not scale the operand",
+)
+class Celu(Unary):
+    """An Elu whose slope at 0 is 1: y = max(x, 0) + min(alpha * (exp(x / alpha) - 1), 0).
 
-onednn_unary("Sigmoid", lambda _: "logistic")
-onednn_unary("Tanh", lambda _: "tanh")
-onednn_unary("Gelu", lambda op: "gelu_tanh" if op.approximate == "tanh" else "gelu_erf")
-onednn_unary("Mish", lambda _: "mish")
-onednn_unary("Swish", lambda _: "swish", lambda op: (op.alpha, 0.0))
+    Dims:
+        x, y: any, the same
+    Args:
+        alpha: how far below 0 it goes.
+
+    >>> from vtensor import VTensor
+    >>> from vtensor.operators import Context
+    >>> Celu().compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()
+    'f32 N=2 C=3'
+
+    Source: ONNX operator Celu, opset 12.
+    """
+
+    alpha: float = param(default=1.0)
+
+
+@elementwise(
+    "HardSigmoid",
+    6,
+    lambda op, x: np.clip(op.alpha * x + op.beta, 0, 1),
+    zero=lambda op: min(max(op.beta, 0), 1),
+    onednn=lambda op, x, y: onednn.Clip(x, y, 0.0, 1.0, op.alpha, op.beta),
+)
+class HardSigmoid(Unary):
+    """A sigmoid of straight lines: y = max(0, min(1, alpha * x + beta)).
+
+    Dims:
+        x, y: any, the same
+    Args:
+        alpha: the slope.
+        beta: the value at 0.
+
+    >>> from vtensor import VTensor
+    >>> from vtensor.operators import Context
+    >>> HardSigmoid().compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()
+    'f32 N=2 C=3'
+
+    Source: ONNX operator HardSigmoid, opset 22.
+    """
+
+    alpha: float = param(default=0.2)
+    beta: float = param(default=0.5)
+
+
+@elementwise("ThresholdedRelu", 10, lambda op, x: np.where(x <= op.alpha, 0, x))
+class ThresholdedRelu(Unary):
+    """Replace what is not above a threshold by 0: y = x if x > alpha else 0.
+
+    Dims:
+        x, y: any, the same
+    Args:
+        alpha: the threshold.
+
+    >>> from vtensor import VTensor
+    >>> from vtensor.operators import Context
+    >>> ThresholdedRelu().compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()
+    'f32 N=2 C=3'
+
+    Source: ONNX operator ThresholdedRelu, opset 22.
+    """
+
+    alpha: float = param(default=1.0)
+
+
+def _shrunk(op: Shrink, x: Array) -> Array:
+    moved = np.where(x < -op.lambd, x + op.bias, x - op.bias)
+    return np.where(np.abs(x) <= op.lambd, 0, moved)
+
+
+@elementwise("Shrink", 9, _shrunk, NUMBERS, zero=lambda op: 0 if op.lambd >= 0 else -op.bias)
+class Shrink(Unary):
+    """Move towards 0 by ``bias``; what is within ``lambd`` of 0 becomes 0.
+
+    y = x - bias if x > lambd, x + bias if x < -lambd, else 0
+
+    Dims:
+        x, y: any, the same
+    Args:
+        lambd: how far from 0 becomes 0.
+        bias: what is taken off.
+
+    >>> from vtensor import VTensor
+    >>> from vtensor.operators import Context
+    >>> Shrink().compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()
+    'f32 N=2 C=3'
+
+    Source: ONNX operator Shrink, opset 9.
+    """
+
+    lambd: float = param(default=0.5)
+    bias: float = param(default=0.0)
+
+
+def _read_prelu(node: NodeReader) -> VTensor:
+    """One slope for all, known before the run, is LeakyRelu's."""
+    x = broadcast_input(node, 0)
+    try:
+        slope = node.constant(1)
+    except VTensorError:
+        slope = None
+    if slope is not None and slope.size == 1 and slope.dtype.kind not in "iu":
+        return node.add(LeakyRelu(float(slope.reshape(()))), x)
+    return node.add(PRelu(), x, broadcast_input(node, 1))
+
+
+def _write_prelu(node: NodeWriter, op: PRelu) -> None:
+    if node.inputs[0].dims != node.outputs[0].dims:
+        raise node.refuse("slopes that have dims which the other operand has not")
+    write_aligned("PRelu")(node, op)
+
+
+def _old_prelu_names(node: Naming) -> None:
+    same_names(node)
+    if node.rank("x0") > 1 and node.rank("x1") == 1:
+        node.same("x1", 0, "y0", 1)
+
+
+def _read_old_prelu(node: NodeReader) -> VTensor:
+    """Up to opset 6 there was a slope for each channel, or one for all."""
+    names = node.output_names()
+    if len(names) < 2 or len(node.input(1).dims) != 1:
+        raise node.refuse("slopes of other dims than the channels")
+    return node.add(PRelu(), node.input(0), node.input(1, names[1]))
+
+
+@elementwise(
+    "PRelu",
+    [
+        Spelling("PRelu", 1, _read_old_prelu, _old_prelu_names, until=6),
+        Spelling("PRelu", 7, _read_prelu, broadcast_names, write=_write_prelu),
+    ],
+    lambda a, b: np.where(a >= 0, a, b * a),
+    onednn=onednn.Prelu,
+    inplace=(),
+)
+class PRelu(Binary):
+    """Scale what is negative by slopes of its place: y = a if a >= 0 else b * a.
+
+    A dim that one operand lacks, or has with size 1, is repeated along the other's.
+
+    Dims:
+        a, b: any    y: those of both
+    Raises:
+        DimError: a dim that both have has two sizes, and neither is 1.
+
+    >>> from vtensor import VTensor
+    >>> from vtensor.operators import Context
+    >>> a = VTensor("f32", {"N": 2, "C": 3})
+    >>> PRelu().compute(Context(), a, VTensor("f32", {"C": 3})).summary()
+    'f32 N=2 C=3'
+
+    Source: ONNX operator PRelu, opset 16.
+    """

@@ -4,34 +4,29 @@ from __future__ import annotations
 
 import numpy as np
 
-from libdesc import eigen, invoker, onednn
-from libdesc.numpy.arrays import NUMBERS, aligned, finish
-from libdesc.routine import Routine
+from ops._elementwise import elementwise, pointwise
 from ops._writing import write_aligned
-from ptensor import Layout, PTensor, lib_tagger
-from vtensor.errors import DimError
-from vtensor.operators import (
-    Affine,
-    Context,
-    Elementwise,
-    Plus,
-    Post,
-    Structural,
-    operator,
-    written,
-)
+from vtensor.operators import Affine, Context, Plus, Post, Structural, written
 from vtensor.tensor import VTensor
 
 
-@operator(
+@elementwise(
     "BiasAdd",
-    dims={"x": "*", "b": "*", "y": "*"},
-    onnx=written("Add", 7, write_aligned("Add")),
+    written("Add", 7, write_aligned("Add")),
+    np.add,
+    onednn="add",
+    eigen=lambda x, b: x + b,
+    inplace=["x"],
     traits=[
-        Elementwise(),
         Affine(lambda _, x, b: (1, b) if x is None else (1, x)),
         Structural("bias"),
         Post(lambda _: Plus()),
+    ],
+    holds=[
+        (
+            lambda _, x, b: b.dims.items() <= x.dims.items(),
+            "b must have dims of x, and in their sizes",
+        )
     ],
 )
 class BiasAdd:
@@ -53,28 +48,4 @@ class BiasAdd:
     """
 
     def compute(self, ctx: Context, x: VTensor, b: VTensor) -> VTensor:
-        for dim, size in b.dims.items():
-            if x.dims.get(dim) != size:
-                raise DimError(f"b must have dims of x, and in their sizes; {dim}={size} is not")
-        y = VTensor(x.dtype, x.dims, ctx.output(0))
-        ctx.dispatch(self, [x, b], [y])
-        return y
-
-
-@invoker("BiasAdd", library="onednn", dtypes=["f32", "bf16", "f16"], inplace=["x"])
-def onednn_biasadd(ctx: Context, op: BiasAdd, x: VTensor, b: VTensor, y: VTensor) -> Routine:
-    return onednn.Binary("add", x, b, y)
-
-
-@invoker("BiasAdd", library="eigen", dtypes=eigen.DTYPES, inplace=["x"])
-def eigen_biasadd(ctx: Context, op: BiasAdd, x: VTensor, b: VTensor, y: VTensor) -> Routine:
-    return eigen.pointwise(lambda x, b: x + b, [x, b], y)
-
-
-@invoker("BiasAdd", library="numpy", dtypes=NUMBERS, python=True)
-def numpy_biasadd(ctx: Context, op: BiasAdd, x: VTensor, b: VTensor, y: VTensor) -> None:
-    src, bias, dst = (PTensor(t).require(Layout.ANY) for t in (x, b, y))
-    if lib_tagger("numpy", [src, bias], [dst]):
-        return
-    np.add(aligned(src, dst), aligned(bias, dst), out=dst.data())
-    finish(dst)
+        return pointwise(self, ctx, x, b)

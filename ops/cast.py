@@ -1,59 +1,75 @@
-"""Another element type."""
+"""Another element type: of the same values, of the same bits; and the same tensor again."""
 
 from __future__ import annotations
 
+from math import nan
+
+from libdesc import invoker
 from libdesc.numpy.casts import cast
-from ops._elementwise import numpy_unary
+from ops._elementwise import Unary, elementwise
 from ops._names import same_names
-from ops.identity import Identity
-from vtensor.language.dtype import ITEMSIZE
-from vtensor.operators import (
-    Context,
-    Elementwise,
-    NodeReader,
-    NodeWriter,
-    Spelling,
-    operator,
-    param,
-)
+from ptensor import Layout, PTensor, lib_tagger, share
+from vtensor.errors import DTypeError
+from vtensor.language.dtype import ITEMSIZE, bits, numpy_dtype
+from vtensor.operators import Context, NodeReader, NodeWriter, Spelling, Structural, param
 from vtensor.tensor import VTensor
 
 #: Complex numbers are not cast.
 _TYPES = tuple(name for name in ITEMSIZE if name not in ("c64", "c128"))
 
 
+@elementwise("Identity", 1, None, traits=[Structural("identity")])
+class Identity(Unary):
+    """The same tensor again: y = x. Nothing moves.
+
+    Dims:
+        x, y: any, the same
+
+    >>> from vtensor.operators import Context
+    >>> Identity().compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()
+    'f32 N=2 C=3'
+
+    Source: ONNX operator Identity, opset 16.
+    """
+
+
+@invoker("Identity", library="numpy")
+def numpy_identity(ctx: Context, op: Identity, x: VTensor, y: VTensor) -> None:
+    src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
+    if lib_tagger("numpy", [src], [dst]):
+        return
+    share(src, dst)
+
+
 def _read(node: NodeReader) -> VTensor:
-    return _cast(node, node.element_type("to"))
-
-
-def _read_like(node: NodeReader) -> VTensor:
-    return _cast(node, node.input(1).dtype)
-
-
-def _cast(node: NodeReader, to: str) -> VTensor:
-    x = node.input(0)
-    saturate = bool(node.attribute("saturate", 1))
+    to = node.input(1).dtype if node.has(1) else node.element_type("to")
+    x, saturate = node.input(0), bool(node.attribute("saturate", 1))
     cast = Cast(to, saturate, node.attribute("round_mode", "up"))
     return node.add(Identity() if x.dtype == to else cast, x)
 
 
 def _write(node: NodeWriter, op: Cast) -> None:
-    if op.saturate and op.round_mode == "up":
-        node.emit("Cast", *map(node.operand, node.inputs), to=node.element_type(op.to))
-    else:
+    if not op.saturate or op.round_mode != "up":
         raise node.refuse("rounding that ONNX knows from opset 19 and 24 on is not written")
+    node.emit("Cast", *map(node.operand, node.inputs), to=node.element_type(op.to))
 
 
-@operator(
+def _zero(op: Cast) -> float:
+    """f8e8m0 has no 0: its smallest number, or NaN."""
+    return 0 if op.to != "f8e8m0" else 2**-127 if op.saturate else nan
+
+
+@elementwise(
     "Cast",
-    dims={"x": "*", "y": "*"},
-    onnx=[
+    [
         Spelling("Cast", 6, _read, same_names, write=_write),
-        Spelling("CastLike", 15, _read_like, same_names),
+        Spelling("CastLike", 15, _read, same_names),
     ],
-    traits=[Elementwise()],
+    lambda op, x: cast(x, op.to, op.saturate, op.round_mode),
+    _TYPES,
+    zero=_zero,
 )
-class Cast:
+class Cast(Unary):
     """The same values in another element type.
 
     Fractions are cut off on the way to integers, and integers lose their upper bits on the way to
@@ -80,10 +96,39 @@ class Cast:
     saturate: bool = param(default=True)
     round_mode: str = param(default="up", choices=("up", "down", "nearest"))
 
+
+def _read_bits(node: NodeReader) -> VTensor:
+    return node.add(BitCast(node.element_type("to")), node.input(0))
+
+
+@elementwise(
+    "BitCast",
+    Spelling("BitCast", 26, _read_bits, same_names),
+    lambda op, x: x.view(numpy_dtype(op.to)),
+    {},
+    widen=False,
+)
+class BitCast(Unary):
+    """The same bits in another element type of as many bits.
+
+    Dims:
+        x, y: any, the same
+    Args:
+        to: the element type.
+    Raises:
+        DTypeError: it has another number of bits than x's.
+
+    >>> from vtensor.operators import Context
+    >>> BitCast("u32").compute(Context(), VTensor("f32", {"N": 2})).summary()
+    'u32 N=2'
+
+    Source: ONNX operator BitCast, opset 26.
+    """
+
+    to: str = param(choices=tuple(ITEMSIZE))
+
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
-        y = VTensor(self.to, x.dims, ctx.output(0))
-        ctx.dispatch(self, [x], [y])
-        return y
-
-
-numpy_unary("Cast", lambda op, x: cast(x, op.to, op.saturate, op.round_mode), _TYPES)
+        if (have := bits(x.dtype)) != (want := bits(self.to)):
+            text = f"{ctx.op} {ctx.node!r}: {x.dtype} has {have} bits, {self.to} has {want}"
+            raise DTypeError(f"{text}; to fix: name a type of as many")
+        return super().compute(ctx, x)

@@ -7,21 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from libdesc import invoker
-from libdesc.numpy.arrays import aligned, finish, wide
 from ops._convolution import KERNELS, convolution_names, read_convolution
+from ops._elementwise import elementwise, pointwise
 from ops._products import product_names, read_factors
 from ops._windows import read_image
-from ops.biasadd import BiasAdd
-from ops.cast import Cast
-from ops.matmul import MatMul
-from ops.mul import Mul
-from ops.quantizelinear import DequantizeLinear, QuantizeLinear
-from ptensor import Layout, PTensor, lib_tagger
-from vtensor.errors import DimError
 from vtensor.language.dims import broadcast
-from vtensor.language.dtype import NARROW_FLOATS
-from vtensor.operators import Context, Elementwise, Naming, NodeReader, Spelling, operator, param
+from vtensor.language.dtype import NARROW_FLOATS, numpy_dtype
+from vtensor.operators import Context, Naming, NodeReader, Spelling, named, param
 from vtensor.tensor import VTensor
 
 
@@ -46,26 +38,26 @@ def _centered(
     node: NodeReader, x: VTensor, zero: int, dims: Sequence[str], over: str = "", to: str = "s32"
 ) -> VTensor:
     if not node.has(zero):
-        return node.add(Cast(to), x)
+        return node.add(named("Cast")(to), x)
     return node.add(Centered(to), x, _parameter(node, zero, dims, over))
 
 
 def _scaled(node: NodeReader, exact: VTensor, scales: Sequence[VTensor], target: int) -> VTensor:
     """A product times the scales of its factors, in the steps that inputs from ``target`` say."""
     own, *factors = (
-        scale if scale.dtype == "f32" else node.add(Cast("f32"), scale)
+        scale if scale.dtype == "f32" else node.add(named("Cast")("f32"), scale)
         for scale in (_parameter(node, target, ()), *scales)
     )
-    number = node.add(DequantizeLinear("f32"), exact, node.add(Mul(), *factors))
+    number = node.add(named("DequantizeLinear")("f32"), exact, node.add(named("Mul")(), *factors))
     zero = _parameter(node, target + 1, ())
-    return node.add(QuantizeLinear(zero.dtype), number, own, zero)
+    return node.add(named("QuantizeLinear")(zero.dtype), number, own, zero)
 
 
 def _read_product(node: NodeReader) -> VTensor:
     a, b, over = read_factors(node)
     left = _centered(node, a, 2, tuple(a.dims), over)
     right = _centered(node, b, 3, tuple(b.dims), over)
-    return node.add(MatMul(over), left, right)
+    return node.add(named("MatMul")(over), left, right)
 
 
 def _scaled_product_names(node: Naming) -> None:
@@ -77,7 +69,7 @@ def _read_scaled_product(node: NodeReader) -> VTensor:
     left, right = tuple(a.dims), tuple(b.dims)
     to = "f32" if {a.dtype, b.dtype} & set(NARROW_FLOATS) else "s32"
     exact = node.add(
-        MatMul(over),
+        named("MatMul")(over),
         _centered(node, a, 2, left, over, to),
         _centered(node, b, 5, right, over, to),
     )
@@ -100,20 +92,26 @@ def _read_scaled_convolution(node: NodeReader) -> VTensor:
     w = node.input(3, KERNELS[x.ndimensions()])
     exact = read_convolution(node, _centered(node, x, 2, ()), _centered(node, w, 5, ("O",)))
     if node.has(8):
-        exact = node.add(BiasAdd(), exact, node.input(8, "C"))
+        exact = node.add(named("BiasAdd")(), exact, node.input(8, "C"))
     return _scaled(node, exact, (_parameter(node, 1, ()), _parameter(node, 4, ("C",))), 6)
 
 
-@operator(
+@elementwise(
     "Centered",
-    dims={"x": "*", "zero": "*", "y": "*"},
-    onnx=[
+    [
         Spelling("MatMulInteger", 10, _read_product, product_names),
         Spelling("QLinearMatMul", 10, _read_scaled_product, _scaled_product_names),
         Spelling("ConvInteger", 10, _read_convolution, convolution_names),
         Spelling("QLinearConv", 10, _read_scaled_convolution, _scaled_convolution_names),
     ],
-    traits=[Elementwise()],
+    lambda op, x, zero: x.astype(numpy_dtype(op.to)) - zero.astype(numpy_dtype(op.to)),
+    {},
+    holds=[
+        (
+            lambda _, x, zero: broadcast(x.dims, zero.dims) == x.dims,
+            "zero must have dims of x, in their sizes or of size 1",
+        )
+    ],
 )
 class Centered:
     """Steps counted from their zero point: y = x - zero, without overflow.
@@ -137,18 +135,4 @@ class Centered:
     to: str = param(default="s32", choices=("s32", "f32"))
 
     def compute(self, ctx: Context, x: VTensor, zero: VTensor) -> VTensor:
-        if broadcast(x.dims, zero.dims) != x.dims:
-            raise DimError("zero must have dims of x, in their sizes or of size 1")
-        y = VTensor(self.to, x.dims, ctx.output(0))
-        ctx.dispatch(self, [x, zero], [y])
-        return y
-
-
-@invoker("Centered", library="numpy", python=True)
-def numpy_centered(ctx: Context, op: Centered, x: VTensor, zero: VTensor, y: VTensor) -> None:
-    src, origin, dst = (PTensor(t).require(Layout.ANY) for t in (x, zero, y))
-    if lib_tagger("numpy", [src, origin], [dst]):
-        return
-    steps, zeros = (wide(aligned(t, dst)).astype(dst.data().dtype) for t in (src, origin))
-    dst.data()[...] = steps - zeros
-    finish(dst)
+        return pointwise(self, ctx, x, zero)

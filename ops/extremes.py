@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from libdesc import invoker
+from libdesc.numpy import definition
 from libdesc.numpy.arrays import NUMBERS, wide
-from ops._names import same_names
+from ops._names import from_attributes, same_names
 from ops._normalizations import positions, without
 from ops._writing import parameters
-from ptensor import Layout, PTensor, lib_tagger
+from ptensor import PTensor
 from vtensor.errors import DimError
 from vtensor.operators import (
     Context,
@@ -22,63 +22,63 @@ from vtensor.operators import (
     NodeReader,
     NodeWriter,
     Spelling,
+    named,
     operator,
     param,
 )
 from vtensor.tensor import VTensor
 
-Array = np.ndarray[Any, Any]
-
-_TYPES = {"x": NUMBERS}
-
 
 def _names(node: Naming) -> None:
     axis, rank = int(node.attribute("axis", 0)), node.rank("x0")
-    kept = list(range(rank))
-    if not node.attribute("keepdims", 1):
-        kept = [position for position in kept if position != axis % rank]
+    kept = [each for each in range(rank) if node.attribute("keepdims", 1) or each != axis % rank]
     for place, position in enumerate(kept):
         node.same("x0", position, "y0", place)
-
-
-def _spelling(op_type: str, make: Callable[..., _Place]) -> Spelling:
-    def read(node: NodeReader) -> VTensor:
-        x = node.input(0)
-        axis = node.axis(int(node.attribute("axis", 0)), x)
-        last = bool(node.attribute("select_last_index", 0))
-        return node.add(make(axis, bool(node.attribute("keepdims", 1)), last), x)
-
-    def write(node: NodeWriter, op: _Place) -> None:
-        [x] = node.inputs
-        [axis] = positions(x, (op.axis,))
-        node.emit(op_type, node.operand(x), **{**parameters(op), "axis": axis})
-
-    return Spelling(op_type, 1, read, _names, write=write)
 
 
 @dataclass(frozen=True)
 class _Place:
     """The parameters and the result of both."""
 
-    axis: str = param()
+    axis: str = param(dims_of="x")
     keepdims: bool = param(default=True)
     select_last_index: bool = param(default=False)
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
         """Places along the axis."""
-        if x.size(self.axis) == 0:
-            raise DimError(f"{self.axis} has no elements")
         y = VTensor("s64", without(x, (self.axis,), self.keepdims), ctx.output(0))
         ctx.dispatch(self, [x], [y])
         return y
 
 
-@operator(
-    "ArgMax",
-    dims={"x": "*", "y": "*"},
-    onnx=_spelling("ArgMax", lambda *given: ArgMax(*given)),
-    traits=[Cost(1)],
-)
+def _place(name: str, find: Callable[..., Any]) -> Callable[[type[_Place]], type[_Place]]:
+    """Register an operator, and NumPy's function of an array and an axis as its definition."""
+
+    def read(node: NodeReader) -> VTensor:
+        axis = node.axis(int(node.attribute("axis", 0)), node.input(0))
+        return node.add(from_attributes(node, named(name), axis=axis), node.input(0))
+
+    def write(node: NodeWriter, op: _Place) -> None:
+        [x] = node.inputs
+        node.emit(name, node.operand(x), **parameters(op) | {"axis": positions(x, (op.axis,))[0]})
+
+    @definition(name, dtypes={"x": NUMBERS})
+    def compute(ctx: Context, op: _Place, x: PTensor, y: PTensor) -> None:
+        axis, values = x.required_layout.dims.index(op.axis), wide(x.data())
+        found = find(np.flip(values, axis) if op.select_last_index else values, axis)
+        last = values.shape[axis] - 1
+        y.data()[...] = np.reshape(last - found if op.select_last_index else found, y.data().shape)
+
+    return operator(
+        name,
+        dims={"x": "*", "y": "*"},
+        holds=[(lambda op, x: x.size(op.axis) != 0, "{op.axis} has no elements")],
+        onnx=Spelling(name, 1, read, _names, write=write),
+        traits=[Cost(1)],
+    )
+
+
+@_place("ArgMax", np.argmax)
 class ArgMax(_Place):
     """Where along a dim the largest element is.
 
@@ -99,12 +99,7 @@ class ArgMax(_Place):
     """
 
 
-@operator(
-    "ArgMin",
-    dims={"x": "*", "y": "*"},
-    onnx=_spelling("ArgMin", lambda *given: ArgMin(*given)),
-    traits=[Cost(1)],
-)
+@_place("ArgMin", np.argmin)
 class ArgMin(_Place):
     """Where along a dim the smallest element is.
 
@@ -125,22 +120,6 @@ class ArgMin(_Place):
     """
 
 
-@invoker("ArgMax", library="numpy", dtypes=_TYPES, python=True)
-@invoker("ArgMin", library="numpy", dtypes=_TYPES, python=True)
-def numpy_place(ctx: Context, op: _Place, x: VTensor, y: VTensor) -> None:
-    order = Layout.plain(x.dims)
-    src, dst = PTensor(x).require(order), PTensor(y).require(Layout.plain(y.dims))
-    if lib_tagger("numpy", [src], [dst]):
-        return
-    find = np.argmax if isinstance(op, ArgMax) else np.argmin
-    axis, values = order.dims.index(op.axis), wide(src.data())
-    if op.select_last_index:
-        found = values.shape[axis] - 1 - find(np.flip(values, axis), axis=axis)
-    else:
-        found = find(values, axis=axis)
-    dst.data()[...] = found.reshape(dst.data().shape)
-
-
 def _top_names(node: Naming) -> None:
     same_names(node)
     for position in range(node.rank("x0")):
@@ -151,10 +130,9 @@ def _read_top(node: NodeReader) -> Sequence[VTensor]:
     x = node.input(0)
     k = int(node.attribute("k") if node.opset < 10 else node.constant(1).item())
     axis = node.axis(int(node.attribute("axis", -1)), x)
-    largest, in_order = bool(node.attribute("largest", 1)), bool(node.attribute("sorted", 1))
     if not 0 <= k <= x.size(axis):
         raise node.refuse(f"k = {k} of {x.size(axis)} elements")
-    result: Any = node.add(TopK(axis, k, largest, in_order), x)
+    result: Any = node.add(from_attributes(node, TopK, axis=axis, k=k), x)
     return list(result)
 
 
@@ -193,7 +171,7 @@ class TopK:
     Source: ONNX operator TopK, opset 11.
     """
 
-    axis: str = param()
+    axis: str = param(dims_of="x")
     k: int = param(minimum=0)
     largest: bool = param(default=True)
     sorted: bool = param(default=True)
@@ -202,25 +180,19 @@ class TopK:
         if self.k > x.size(self.axis):
             raise DimError(f"the first {self.k} of {x.size(self.axis)} elements")
         sizes = {**x.dims, self.axis: self.k}
-        values, indices = (
-            VTensor(x.dtype, sizes, ctx.output(0)),
-            VTensor("s64", sizes, ctx.output(1)),
-        )
+        values = VTensor(x.dtype, sizes, ctx.output(0))
+        indices = VTensor("s64", sizes, ctx.output(1))
         ctx.dispatch(self, [x], [values, indices])
         return values, indices
 
 
-@invoker("TopK", library="numpy", dtypes=_TYPES, python=True)
-def numpy_topk(ctx: Context, op: TopK, x: VTensor, values: VTensor, indices: VTensor) -> None:
-    order = Layout.plain(x.dims)
-    src, top, places = (PTensor(t).require(order) for t in (x, values, indices))
-    if lib_tagger("numpy", [src], [top, places]):
-        return
-    axis, data = order.dims.index(op.axis), wide(src.data())
+@definition("TopK", dtypes={"x": NUMBERS})
+def topk(ctx: Context, op: TopK, x: PTensor, values: PTensor, indices: PTensor) -> None:
+    axis, data = x.required_layout.dims.index(op.axis), wide(x.data())
     if op.largest:  # backwards, so that of equal ones the first stays first
         back = np.argsort(np.flip(data, axis), axis=axis, kind="stable")
         ranked = data.shape[axis] - 1 - np.flip(back, axis)
     else:
         ranked = np.argsort(data, axis=axis, kind="stable")
-    places.data()[...] = np.take(ranked, range(op.k), axis=axis)
-    top.data()[...] = np.take_along_axis(src.data(), places.data(), axis)
+    indices.data()[...] = np.take(ranked, range(op.k), axis=axis)
+    values.data()[...] = np.take_along_axis(x.data(), indices.data(), axis)

@@ -5,18 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 from libdesc import eigen, invoker, onednn
-from libdesc.numpy.arrays import FLOATS, wide
+from libdesc.numpy import elementwise
+from libdesc.numpy.arrays import FLOATS, Array
 from libdesc.routine import Routine
-from ops._elementwise import unary
-from ptensor import Layout, PTensor, lib_tagger
-from vtensor.operators import Context, Elementwise, operator
+from ops._names import same_names
+from ops._writing import write_aligned
+from vtensor.operators import Context, Elementwise, NodeReader, Spelling, operator
 from vtensor.tensor import VTensor
+
+
+def _read(node: NodeReader) -> VTensor:
+    return node.add(HardSwish(), node.input(0))
 
 
 @operator(
     "HardSwish",
     dims={"x": "*", "y": "*"},
-    onnx=unary("HardSwish", 14, lambda _: HardSwish()),
+    onnx=Spelling("HardSwish", 14, _read, same_names, write=write_aligned("HardSwish")),
     traits=[Elementwise()],
 )
 class HardSwish:
@@ -48,11 +53,6 @@ def eigen_hardswish(ctx: Context, op: HardSwish, x: VTensor, y: VTensor) -> Rout
     return eigen.pointwise(lambda value: value * (value / 6 + 1 / 2).min(1).max(0), [x], y)
 
 
-@invoker("HardSwish", library="numpy", dtypes=FLOATS, python=True)
-def numpy_hardswish(ctx: Context, op: HardSwish, x: VTensor, y: VTensor) -> None:
-    src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
-    if lib_tagger("numpy", [src], [dst]):
-        return
-    values = wide(src.data())
-    with np.errstate(invalid="ignore"):  # the formula's 0 * -inf is NaN
-        dst.data()[...] = values * np.clip(values / 6 + 1 / 2, 0, 1)
+@elementwise("HardSwish", dtypes=FLOATS)
+def numpy_hardswish(op: HardSwish, x: Array) -> Array:
+    return x * np.clip(x / 6 + 1 / 2, 0, 1)

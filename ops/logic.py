@@ -1,224 +1,79 @@
-"""Truth values, and the bits of integers."""
+"""What compares elements and tells kinds of them; truth values, and the bits of integers."""
 
 from __future__ import annotations
 
+from operator import and_, inv, or_, xor
+
 import numpy as np
 
-from ops._elementwise import (
-    INTEGERS,
-    Array,
-    Binary,
-    Unary,
-    binary,
-    binary_from_1,
-    numpy_binary,
-    numpy_unary,
-    unary,
+from ops._elementwise import ALL, FLOATS, INTEGERS, Array, Binary, Unary, binary, elementwise, unary
+from vtensor.language.dtype import NARROW_FLOATS
+from vtensor.operators import param
+
+_KINDS = (*FLOATS, *NARROW_FLOATS)
+
+Equal = binary("Equal", "Are two elements equal: y = a == b", (1, 19), np.equal, ALL, "bool")
+Greater = binary("Greater", "Is the first the larger: y = a > b", (1, 13), np.greater, to="bool")
+Less = binary("Less", "Is the first the smaller: y = a < b", (1, 13), np.less, to="bool")
+GreaterOrEqual = binary(
+    "GreaterOrEqual",
+    "Is the first not the smaller: y = a >= b",
+    (12, 16),
+    np.greater_equal,
+    to="bool",
 )
-from vtensor.operators import Elementwise, operator, param
-
-
-@operator(
-    "And",
-    dims={"a": "*", "b": "*", "y": "*"},
-    onnx=binary_from_1("And", lambda _: And()),
-    traits=[Elementwise()],
+LessOrEqual = binary(
+    "LessOrEqual", "Is the first not the larger: y = a <= b", (12, 16), np.less_equal, to="bool"
 )
-class And(Binary):
-    """Do both hold: y = a and b.
-
-    A dim that one operand lacks, or has with size 1, is repeated along the other's.
-
-    Dims:
-        a, b: any    y: those of both
-    Raises:
-        DimError: a dim that both have has two sizes, and neither is 1.
-
-    >>> from vtensor import VTensor
-    >>> from vtensor.operators import Context
-    >>> a = VTensor("bool", {"N": 2, "C": 3})
-    >>> And().compute(Context(), a, VTensor("bool", {"C": 3})).summary()
-    'bool N=2 C=3'
-
-    Source: ONNX operator And, opset 7.
-    """
-
-
-@operator(
-    "Or",
-    dims={"a": "*", "b": "*", "y": "*"},
-    onnx=binary_from_1("Or", lambda _: Or()),
-    traits=[Elementwise()],
+IsNaN = unary(
+    "IsNaN", "Is it no number: y = true where x is NaN", (9, 20), np.isnan, _KINDS, "bool"
 )
-class Or(Binary):
-    """Does one hold, or both: y = a or b.
-
-    A dim that one operand lacks, or has with size 1, is repeated along the other's.
-
-    Dims:
-        a, b: any    y: those of both
-    Raises:
-        DimError: a dim that both have has two sizes, and neither is 1.
-
-    >>> from vtensor import VTensor
-    >>> from vtensor.operators import Context
-    >>> a = VTensor("bool", {"N": 2, "C": 3})
-    >>> Or().compute(Context(), a, VTensor("bool", {"C": 3})).summary()
-    'bool N=2 C=3'
-
-    Source: ONNX operator Or, opset 7.
-    """
 
 
-@operator(
-    "Xor",
-    dims={"a": "*", "b": "*", "y": "*"},
-    onnx=binary_from_1("Xor", lambda _: Xor()),
-    traits=[Elementwise()],
-)
-class Xor(Binary):
-    """Does one hold, not both: y = a != b.
-
-    A dim that one operand lacks, or has with size 1, is repeated along the other's.
-
-    Dims:
-        a, b: any    y: those of both
-    Raises:
-        DimError: a dim that both have has two sizes, and neither is 1.
-
-    >>> from vtensor import VTensor
-    >>> from vtensor.operators import Context
-    >>> a = VTensor("bool", {"N": 2, "C": 3})
-    >>> Xor().compute(Context(), a, VTensor("bool", {"C": 3})).summary()
-    'bool N=2 C=3'
-
-    Source: ONNX operator Xor, opset 7.
-    """
+def _infinite(op: IsInf, x: Array) -> Array:
+    signs = (x > 0) & op.detect_positive | (x < 0) & op.detect_negative
+    return np.asarray(np.isinf(x) & signs)
 
 
-@operator(
-    "Not", dims={"x": "*", "y": "*"}, onnx=unary("Not", 1, lambda _: Not()), traits=[Elementwise()]
-)
-class Not(Unary):
-    """Does it not hold: y = not x.
+@elementwise("IsInf", 10, _infinite, _KINDS)
+class IsInf(Unary):
+    """Is it infinite: y = true where x is infinite.
 
     Dims:
         x, y: any, the same
+    Args:
+        detect_positive: count positive infinity.
+        detect_negative: count negative infinity.
 
     >>> from vtensor import VTensor
     >>> from vtensor.operators import Context
-    >>> Not().compute(Context(), VTensor("bool", {"N": 2, "C": 3})).summary()
+    >>> IsInf().compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()
     'bool N=2 C=3'
 
-    Source: ONNX operator Not, opset 1.
+    Source: ONNX operator IsInf, opset 20.
     """
 
-
-@operator(
-    "BitwiseAnd",
-    dims={"a": "*", "b": "*", "y": "*"},
-    onnx=binary("BitwiseAnd", 18, lambda _: BitwiseAnd()),
-    traits=[Elementwise()],
-)
-class BitwiseAnd(Binary):
-    """The bits that both have: y = a & b.
-
-    A dim that one operand lacks, or has with size 1, is repeated along the other's.
-
-    Dims:
-        a, b: any    y: those of both
-    Raises:
-        DimError: a dim that both have has two sizes, and neither is 1.
-
-    >>> from vtensor import VTensor
-    >>> from vtensor.operators import Context
-    >>> a = VTensor("s32", {"N": 2, "C": 3})
-    >>> BitwiseAnd().compute(Context(), a, VTensor("s32", {"C": 3})).summary()
-    's32 N=2 C=3'
-
-    Source: ONNX operator BitwiseAnd, opset 18.
-    """
+    detect_positive: bool = param(default=True)
+    detect_negative: bool = param(default=True)
+    to = "bool"
 
 
-@operator(
-    "BitwiseOr",
-    dims={"a": "*", "b": "*", "y": "*"},
-    onnx=binary("BitwiseOr", 18, lambda _: BitwiseOr()),
-    traits=[Elementwise()],
-)
-class BitwiseOr(Binary):
-    """The bits that one has, or both: y = a | b.
+And = binary("And", "Do both hold: y = a and b", (1, 7), and_, ("bool",))
+Or = binary("Or", "Does one hold, or both: y = a or b", (1, 7), or_, ("bool",))
+Xor = binary("Xor", "Does one hold, not both: y = a != b", (1, 7), xor, ("bool",))
+Not = unary("Not", "Does it not hold: y = not x", (1, 1), inv, ("bool",), zero=1)
 
-    A dim that one operand lacks, or has with size 1, is repeated along the other's.
-
-    Dims:
-        a, b: any    y: those of both
-    Raises:
-        DimError: a dim that both have has two sizes, and neither is 1.
-
-    >>> from vtensor import VTensor
-    >>> from vtensor.operators import Context
-    >>> a = VTensor("s32", {"N": 2, "C": 3})
-    >>> BitwiseOr().compute(Context(), a, VTensor("s32", {"C": 3})).summary()
-    's32 N=2 C=3'
-
-    Source: ONNX operator BitwiseOr, opset 18.
-    """
+BitwiseAnd = binary("BitwiseAnd", "The bits that both have: y = a & b", (18, 18), and_, INTEGERS)
+BitwiseOr = binary("BitwiseOr", "The bits of one, or both: y = a | b", (18, 18), or_, INTEGERS)
+BitwiseXor = binary("BitwiseXor", "The bits of one, not both: y = a ^ b", (18, 18), xor, INTEGERS)
+BitwiseNot = unary("BitwiseNot", "The bits that it lacks: y = ~x", (18, 18), inv, INTEGERS, zero=-1)
 
 
-@operator(
-    "BitwiseXor",
-    dims={"a": "*", "b": "*", "y": "*"},
-    onnx=binary("BitwiseXor", 18, lambda _: BitwiseXor()),
-    traits=[Elementwise()],
-)
-class BitwiseXor(Binary):
-    """The bits that one has, not both: y = a ^ b.
-
-    A dim that one operand lacks, or has with size 1, is repeated along the other's.
-
-    Dims:
-        a, b: any    y: those of both
-    Raises:
-        DimError: a dim that both have has two sizes, and neither is 1.
-
-    >>> from vtensor import VTensor
-    >>> from vtensor.operators import Context
-    >>> a = VTensor("s32", {"N": 2, "C": 3})
-    >>> BitwiseXor().compute(Context(), a, VTensor("s32", {"C": 3})).summary()
-    's32 N=2 C=3'
-
-    Source: ONNX operator BitwiseXor, opset 18.
-    """
+def _shift(op: BitShift, a: Array, b: Array) -> Array:
+    return np.asarray(np.left_shift(a, b) if op.direction == "LEFT" else np.right_shift(a, b))
 
 
-@operator(
-    "BitwiseNot",
-    dims={"x": "*", "y": "*"},
-    onnx=unary("BitwiseNot", 18, lambda _: BitwiseNot()),
-    traits=[Elementwise()],
-)
-class BitwiseNot(Unary):
-    """The bits that it has not: y = ~x.
-
-    Dims:
-        x, y: any, the same
-
-    >>> from vtensor import VTensor
-    >>> from vtensor.operators import Context
-    >>> BitwiseNot().compute(Context(), VTensor("s32", {"N": 2, "C": 3})).summary()
-    's32 N=2 C=3'
-
-    Source: ONNX operator BitwiseNot, opset 18.
-    """
-
-
-@operator(
-    "BitShift",
-    dims={"a": "*", "b": "*", "y": "*"},
-    onnx=binary("BitShift", 11, lambda node: BitShift(node.attribute("direction", ""))),
-    traits=[Elementwise()],
-)
+@elementwise("BitShift", 11, _shift, INTEGERS)
 class BitShift(Binary):
     """Shift bits: y = a << b, or a >> b.
 
@@ -241,19 +96,3 @@ class BitShift(Binary):
     """
 
     direction: str = param(choices=("LEFT", "RIGHT"))
-
-
-def _shift(op: BitShift, a: Array, b: Array) -> Array:
-    result: Array = np.left_shift(a, b) if op.direction == "LEFT" else np.right_shift(a, b)
-    return result
-
-
-numpy_binary("And", lambda _, a, b: a & b, ("bool",))
-numpy_binary("Or", lambda _, a, b: a | b, ("bool",))
-numpy_binary("Xor", lambda _, a, b: a ^ b, ("bool",))
-numpy_unary("Not", lambda _, x: ~x, ("bool",))
-numpy_binary("BitwiseAnd", lambda _, a, b: a & b, INTEGERS)
-numpy_binary("BitwiseOr", lambda _, a, b: a | b, INTEGERS)
-numpy_binary("BitwiseXor", lambda _, a, b: a ^ b, INTEGERS)
-numpy_unary("BitwiseNot", lambda _, x: ~x, INTEGERS)
-numpy_binary("BitShift", _shift, INTEGERS)

@@ -6,21 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from libdesc import invoker
-from libdesc.numpy.arrays import FLOATS, aligned, finish, wide
+from libdesc.numpy import definition
+from libdesc.numpy.arrays import wide
 from libdesc.numpy.casts import cast
-from ops.concat import Expand
-from ops.slice import Slice
-from ptensor import Layout, PTensor, lib_tagger
+from ops._elementwise import FLOATS, Array, elementwise, pointwise
+from ops._names import same_names
+from ops._writing import write_aligned
+from ptensor import PTensor
 from ptensor.convert import convert
 from ptensor.encoding import Encoding
-from vtensor.errors import DimError
 from vtensor.language.dims import broadcast
-from vtensor.language.dtype import NARROW_FLOATS, NARROW_INTEGERS
-from vtensor.operators import Context, Elementwise, Naming, NodeReader, Spelling, operator, param
+from vtensor.language.dtype import NARROW_FLOATS, NARROW_INTEGERS, from_numpy
+from vtensor.operators import Context, Naming, NodeReader, Spelling, named, operator, param
 from vtensor.tensor import VTensor
-
-Array = np.ndarray[Any, Any]
 
 _INTEGERS = ("s8", "u8", "s16", "u16", *NARROW_INTEGERS)
 #: What numbers are quantised to.
@@ -28,8 +26,7 @@ _STEPS = (*_INTEGERS, *(name for name in NARROW_FLOATS if name != "f8e8m0"))
 
 
 def _names(node: Naming) -> None:
-    for position in range(node.rank("x0")):
-        node.same("x0", position, "y0", position)
+    same_names(node)
     for role in node.roles[1:]:
         if node.rank(role) == node.rank("x0"):
             for position in range(node.rank(role)):
@@ -73,9 +70,9 @@ def _repeated(node: NodeReader, x: VTensor, axis: str, times: int, size: int) ->
     apart: dict[str, int] = {}
     for dim, count in x.dims.items():
         apart |= {dim: count, each: 1} if dim == axis else {dim: count}
-    many = node.add(Expand(((each, times),)), node.reshape(x, apart))
+    many = node.add(named("Expand")(((each, times),)), node.reshape(x, apart))
     whole = node.reshape(many, {**x.dims, axis: x.size(axis) * times})
-    return node.add(Slice((axis,), (0,), (size,), (1,)), whole)
+    return node.add(named("Slice")((axis,), (0,), (size,), (1,)), whole)
 
 
 def _read(node: NodeReader) -> VTensor:
@@ -100,22 +97,49 @@ def _read_back(node: NodeReader) -> VTensor:
 class _Linear:
     """An operator on a tensor, a scale and perhaps a zero point; ``to`` is its element type."""
 
-    to: str
-
     def compute(self, ctx: Context, x: VTensor, *by: VTensor) -> VTensor:
         """Dispatch on x and what it is scaled by."""
-        if len(by) > 2 or broadcast(x.dims, *(t.dims for t in by)) != x.dims:
-            raise DimError("x is scaled by a scale and at most a zero point, whose dims are x's")
-        y = VTensor(self.to, x.dims, ctx.output(0))
-        ctx.dispatch(self, [x, *by], [y])
-        return y
+        return pointwise(self, ctx, x, *by)
 
 
-@operator(
+def _fits(op: _Linear, x: VTensor, *by: VTensor) -> bool:
+    return len(by) <= 2 and broadcast(x.dims, *(t.dims for t in by)) == x.dims
+
+
+_HOLDS = [(_fits, "x is scaled by a scale and at most a zero point, whose dims are x's")]
+
+
+def _exact(array: Array) -> Array:
+    return wide(array).astype(np.float64)
+
+
+def _rounded(array: Array, name: str) -> Array:
+    """Rounded to an element type, in f64: a quotient of these, rounded again, is rounded once."""
+    return _exact(cast(array, name))
+
+
+def _quantized(op: QuantizeLinear, x: Array, scale: Array, *zero: Array) -> Array:
+    own = from_numpy(scale.dtype)
+    to = op.precision or {"s32": "f64", "f8e8m0": "f32"}.get(own, own)
+    steps = _rounded(_rounded(x, to) / _rounded(scale, to), to)
+    exact = np.rint(steps) if op.to in _INTEGERS else steps
+    shifted = exact + sum(map(_exact, zero))
+    if op.to in _INTEGERS:
+        return convert(shifted, Encoding("f64"), Encoding(op.to))
+    return cast(shifted, op.to, op.saturate)
+
+
+def _dequantized(op: DequantizeLinear, x: Array, scale: Array, *zero: Array) -> Array:
+    return cast((_exact(x) - sum(map(_exact, zero))) * _exact(scale), op.to)
+
+
+@elementwise(
     "QuantizeLinear",
-    dims={"x": "*", "by": "*", "y": "*"},
-    onnx=Spelling("QuantizeLinear", 10, _read, _names),
-    traits=[Elementwise()],
+    Spelling("QuantizeLinear", 10, _read, _names),
+    _quantized,
+    {"x": (*FLOATS, "s32")},
+    widen=False,
+    holds=_HOLDS,
 )
 class QuantizeLinear(_Linear):
     """Count a tensor in steps: y = x / scale, rounded to the nearest step, plus the zero point.
@@ -146,11 +170,13 @@ class QuantizeLinear(_Linear):
     saturate: bool = param(default=True)
 
 
-@operator(
+@elementwise(
     "DequantizeLinear",
-    dims={"x": "*", "by": "*", "y": "*"},
-    onnx=Spelling("DequantizeLinear", 10, _read_back, _names),
-    traits=[Elementwise()],
+    Spelling("DequantizeLinear", 10, _read_back, _names),
+    _dequantized,
+    {"x": (*_STEPS, "s32", *FLOATS)},
+    widen=False,
+    holds=_HOLDS,
 )
 class DequantizeLinear(_Linear):
     """The numbers that steps stand for: y = (x - zero point) * scale, rounded once.
@@ -173,40 +199,50 @@ class DequantizeLinear(_Linear):
     to: str = param(default="f32", choices=FLOATS)
 
 
-@invoker("QuantizeLinear", library="numpy", dtypes={"x": (*FLOATS, "s32")}, python=True)
-def numpy_quantize(ctx: Context, op: QuantizeLinear, *operands: VTensor) -> None:
-    *sources, dst = (PTensor(t).require(Layout.ANY) for t in operands)
-    if lib_tagger("numpy", sources, [dst]):
-        return
-    own = {"s32": "f64", "f8e8m0": "f32"}.get(operands[1].dtype, operands[1].dtype)
-    x, scale, *zero = (aligned(source, dst) for source in sources)
-    with np.errstate(all="ignore"):
-        ratio = _rounded(x, op.precision or own) / _rounded(scale, op.precision or own)
-        steps = _rounded(ratio, op.precision or own)
-        exact = np.rint(steps) if op.to in _INTEGERS else steps
-        shifted = exact + sum(_exact(each) for each in zero)
-    if op.to in _INTEGERS:
-        dst.data()[...] = convert(shifted, Encoding("f64"), Encoding(op.to))
-    else:
-        dst.data()[...] = cast(shifted, op.to, op.saturate)
-    finish(dst)
+def _read_dynamic(node: NodeReader) -> list[VTensor]:
+    outputs: Any = node.add(DynamicQuantizeLinear(), node.input(0))
+    return list(outputs)
 
 
-@invoker("DequantizeLinear", library="numpy", dtypes={"x": (*_STEPS, "s32", *FLOATS)}, python=True)
-def numpy_dequantize(ctx: Context, op: DequantizeLinear, *operands: VTensor) -> None:
-    *sources, dst = (PTensor(t).require(Layout.ANY) for t in operands)
-    if lib_tagger("numpy", sources, [dst]):
-        return
-    x, scale, *zero = (_exact(aligned(source, dst)) for source in sources)
-    with np.errstate(all="ignore"):
-        dst.data()[...] = cast((x - sum(zero)) * scale, op.to)
-    finish(dst)
+_NAME = "DynamicQuantizeLinear"
 
 
-def _exact(array: Array) -> Array:
-    return wide(array).astype(np.float64)
+@operator(
+    _NAME,
+    dims={"x": "*", "y": "*", "scale": "*", "zero": "*"},
+    onnx=Spelling(_NAME, 11, _read_dynamic, same_names, write=write_aligned(_NAME)),
+)
+class DynamicQuantizeLinear:
+    """Quantise to u8 by the scale that just holds every value, 0 included.
+
+    scale = (max(x, 0) - min(x, 0)) / 255, zero = -min(x, 0) / scale rounded, y = x / scale rounded
+    plus zero. Where all of x is 0 the scale is 1 / 255.
+
+    Dims:
+        x, y: any, the same    scale, zero: none
+
+    >>> from vtensor.operators import Context
+    >>> y, scale, zero = DynamicQuantizeLinear().compute(Context(), VTensor("f32", {"N": 2}))
+    >>> y.summary(), scale.summary(), zero.summary()
+    ('u8 N=2', 'f32', 'u8')
+
+    Source: ONNX operator DynamicQuantizeLinear, opset 11.
+    """
+
+    def compute(self, ctx: Context, x: VTensor) -> tuple[VTensor, VTensor, VTensor]:
+        y = VTensor("u8", x.dims, ctx.output(0))
+        scale, zero = VTensor("f32", {}, ctx.output(1)), VTensor("u8", {}, ctx.output(2))
+        ctx.dispatch(self, [x], [y, scale, zero])
+        return y, scale, zero
 
 
-def _rounded(array: Array, name: str) -> Array:
-    """Rounded to an element type, in f64: a quotient of these, rounded again, is rounded once."""
-    return _exact(cast(array, name))
+@definition(_NAME, dtypes={"x": FLOATS})
+def dynamic_quantize(
+    ctx: Context, op: object, x: PTensor, y: PTensor, scale: PTensor, zero: PTensor
+) -> None:
+    values = wide(x.data())
+    low, high = values.min(initial=0), values.max(initial=0)
+    step = (high - low if high > low else values.dtype.type(1)) / values.dtype.type(255)
+    origin = np.rint(-low / step)
+    scale.data()[...], zero.data()[...] = step, origin
+    y.data()[...] = np.clip(np.rint(values / step) + origin, 0, 255)

@@ -1,4 +1,4 @@
-"""Rectified linear units."""
+"""Rectified linear units, and clipping to any range."""
 
 from __future__ import annotations
 
@@ -6,27 +6,24 @@ import math
 
 import numpy as np
 
-from libdesc import eigen, invoker, onednn
-from libdesc.numpy.arrays import NUMBERS
-from libdesc.routine import Routine
+from libdesc import onednn
+from ops._elementwise import NUMBERS, Array, Unary, elementwise
 from ops._names import same_names
-from ops._writing import write_aligned
-from ptensor import Layout, PTensor, lib_tagger
-from vtensor.operators import Clamp, Context, Elementwise, NodeReader, Post, Spelling, operator
+from vtensor.errors import VTensorError
+from vtensor.operators import Clamp, NodeReader, NodeWriter, Post, Spelling, named, param
 from vtensor.tensor import VTensor
 
 
-def _read(node: NodeReader) -> VTensor:
-    return node.add(Relu(), node.input(0))
-
-
-@operator(
+@elementwise(
     "Relu",
-    dims={"x": "*", "y": "*"},
-    onnx=Spelling("Relu", 1, _read, same_names, write=write_aligned("Relu")),
-    traits=[Elementwise(), Post(lambda _: Clamp(0, math.inf))],
+    1,
+    lambda x: np.maximum(x, 0),
+    NUMBERS,
+    onednn=lambda x, y: onednn.Clip(x, y, low=0.0),
+    eigen=lambda x: x.max(0),
+    traits=[Post(lambda _: Clamp(0, math.inf))],
 )
-class Relu:
+class Relu(Unary):
     """Replace what is negative by 0: y = max(x, 0); NaN stays NaN.
 
     Dims:
@@ -39,25 +36,111 @@ class Relu:
     Source: ONNX operator Relu, opset 14.
     """
 
-    def compute(self, ctx: Context, x: VTensor) -> VTensor:
-        y = VTensor(x.dtype, x.dims, ctx.output(0))
-        ctx.dispatch(self, [x], [y])
-        return y
+
+def _number(node: NodeReader, index: int) -> float:
+    """A bound that is known: a scalar, or a row of one, which ONNX Runtime takes too."""
+    bound = node.constant(index)
+    if bound.shape not in ((), (1,)):
+        raise node.refuse(f"a bound of shape {bound.shape}, which is to be one number")
+    return float(bound.item())
 
 
-@invoker("Relu", library="onednn", dtypes=["f32", "bf16", "f16"], inplace=["x"])
-def onednn_relu(ctx: Context, op: Relu, x: VTensor, y: VTensor) -> Routine:
-    return onednn.Clip(x, y, low=0.0)
+def _bounds(node: NodeReader) -> tuple[float, float]:
+    """Those of Clip, infinite where there is none: attributes up to opset 10, then inputs.
+
+    Raises:
+        VTensorError: one is computed from data.
+    """
+    none = -math.inf, math.inf
+    if node.opset < 11:
+        low, high = map(node.attribute, ("min", "max"), none)
+        return float(low), float(high)
+    low, high = (_number(node, i) if node.has(i) else none[i - 1] for i in (1, 2))
+    return low, high
 
 
-@invoker("Relu", library="eigen", dtypes=eigen.DTYPES, inplace=["x"])
-def eigen_relu(ctx: Context, op: Relu, x: VTensor, y: VTensor) -> Routine:
-    return eigen.pointwise(lambda value: value.max(0), [x], y)
+def _read_relu6(node: NodeReader) -> VTensor:
+    if (bounds := _bounds(node)) != (0.0, 6.0):
+        raise node.refuse(f"it clips to {list(bounds)}, not [0, 6]")
+    return node.add(Relu6(), node.input(0))
 
 
-@invoker("Relu", library="numpy", dtypes=NUMBERS, python=True)
-def numpy_relu(ctx: Context, op: Relu, x: VTensor, y: VTensor) -> None:
-    src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
-    if lib_tagger("numpy", [src], [dst]):
-        return
-    np.maximum(src.data(), 0, out=dst.data())
+def _read_clip(node: NodeReader) -> VTensor:
+    """Bounds that are computed from data are operands of Max and Min."""
+    x = node.input(0)
+    try:
+        bounds = _bounds(node)
+    except VTensorError:
+        for index, limit in ((1, "Max"), (2, "Min")):
+            if node.has(index):
+                x = node.add(named(limit)(), x, node.reshape(node.input(index), {}))
+        return x
+    return node.add(Clip(*bounds), x)
+
+
+def _emit(node: NodeWriter, *bounds: float) -> None:
+    [x] = node.inputs
+    given = ("" if math.isinf(bound) else node.constant(bound, x.dtype) for bound in bounds)
+    node.emit("Clip", node.operand(x), *given)
+
+
+@elementwise(
+    "Relu6",
+    Spelling("Clip", 6, _read_relu6, same_names, write=lambda node, _: _emit(node, 0, 6)),
+    lambda x: np.clip(x, 0, 6),
+    NUMBERS,
+    onednn=lambda x, y: onednn.Clip(x, y, 0.0, 6.0),
+    eigen=lambda x: x.max(0).min(6),
+    traits=[Post(lambda _: Clamp(0, 6))],
+)
+class Relu6(Unary):
+    """Clip to the range from 0 to 6: y = min(max(x, 0), 6); NaN stays NaN.
+
+    Dims:
+        x, y: any, the same
+
+    >>> from vtensor.operators import Context
+    >>> Relu6().compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()
+    'f32 N=2 C=3'
+
+    Source: ONNX operator Clip with the bounds 0 and 6, opset 13.
+    """
+
+
+def _clip(op: Clip, x: Array) -> Array:
+    """Infinite bounds are left out: integers have none."""
+    if op.low > -math.inf:
+        x = np.maximum(x, np.asarray(op.low).astype(x.dtype))
+    if op.high < math.inf:
+        x = np.minimum(x, np.asarray(op.high).astype(x.dtype))
+    return x
+
+
+@elementwise(
+    "Clip",
+    Spelling(
+        "Clip", 6, _read_clip, same_names, write=lambda node, op: _emit(node, op.low, op.high)
+    ),
+    _clip,
+    NUMBERS,
+    zero=lambda op: min(max(op.low, 0), op.high),
+    onednn=lambda op, x, y: onednn.Clip(x, y, op.low, op.high),
+    traits=[Post(lambda op: Clamp(op.low, op.high))],
+)
+class Clip(Unary):
+    """Clip to a range: y = min(max(x, low), high); NaN stays NaN.
+
+    Dims:
+        x, y: any, the same
+    Args:
+        low, high: the bounds, both included; ``high`` wins where it is the smaller.
+
+    >>> from vtensor.operators import Context
+    >>> Clip(-1.0, 1.0).compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()
+    'f32 N=2 C=3'
+
+    Source: ONNX operator Clip, opset 13.
+    """
+
+    low: float = param(default=-math.inf)
+    high: float = param(default=math.inf)

@@ -40,7 +40,8 @@ def mentions(folders: list[Path], name: str) -> Iterator[Path]:
 
 def test_nothing_else_names_it() -> None:
     folders = [ROOT / folder for folder in (*PACKAGES, "native")]
-    assert list(mentions(folders, NAME)) == [FILE]
+    made = ROOT / "ops" / "__init__.pyi"  # python -m eval.operator_stub writes it
+    assert set(mentions(folders, NAME)) - {made} == {FILE}
 
 
 @pytest.mark.parametrize("file", ["table.py", "deep/er/library.toml", "kernels.cpp"])

@@ -1,5 +1,5 @@
 """NumPy: the definition of every operator, and of every transform."""
 
-from libdesc.numpy.definition import anyhow, declared, definition
+from libdesc.numpy.definition import anyhow, declared, definition, elementwise
 
-__all__ = ["anyhow", "declared", "definition"]
+__all__ = ["anyhow", "declared", "definition", "elementwise"]

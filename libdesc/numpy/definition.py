@@ -1,4 +1,4 @@
-"""``definition``: NumPy's invoker of an operator, written as what it computes."""
+"""``definition`` and ``elementwise``: NumPy's invoker, written as what it computes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from typing import Any
 
+import numpy as np
+
 from libdesc.invokers import When
+from libdesc.numpy.arrays import aligned, finish, wide
 from libdesc.registry import invoker
 from libdesc.routine import Routine, Wanted
 from ptensor.layout import Layout
+from ptensor.tensor import PTensor
+from vtensor.language.failures import place_of
 from vtensor.operators import Context
 from vtensor.tensor import VTensor
 
@@ -56,5 +61,42 @@ def definition(
         for name in ops:
             invoker(name, library="numpy", dtypes=dtypes, when=when, python=True)(describe)
         return compute
+
+    return register
+
+
+def elementwise(
+    op: str,
+    dtypes: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
+    widen: bool = True,
+    keeps_zero: Callable[[Any], bool] = lambda _: False,
+    place: str = "",
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function of arrays as NumPy's invoker of an element-wise operator.
+
+    Args:
+        op: the operator's name.
+        dtypes: as for ``invoker``.
+        widen: half and bf16 come as f32, and what NumPy has no arithmetic for likewise.
+        keeps_zero: of an instance: where all inputs are 0, so is the output.
+        place: file and line of the function, where it is not written in Python.
+
+    The function is called with the instance and an array an input, and returns the output. All lie
+    in one layout; an axis that an input lacks, or along which it is repeated, has length 1. The
+    padding of the output is zeroed where the function does not keep it 0.
+    """
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        def compute(ctx: Context, instance: Any, *operands: PTensor) -> None:  # noqa: ARG001
+            *inputs, output = operands
+            arrays = [aligned(tensor, output) for tensor in inputs]
+            with np.errstate(all="ignore"):
+                output.data()[...] = function(instance, *(map(wide, arrays) if widen else arrays))
+            if not keeps_zero(instance):
+                finish(output)
+
+        compute.__dict__["__place__"] = place or place_of(function)
+        definition(op, dtypes=dtypes, order=anyhow)(compute)
+        return function
 
     return register

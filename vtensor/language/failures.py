@@ -9,8 +9,13 @@ from typing import Any
 
 
 def place_of(function: Callable[..., Any]) -> str:
-    """File and line of a function; its module where it is not written in Python."""
+    """File and line of a function; its module where it is not written in Python.
+
+    ``__place__`` is that of one that is made, not written: where its maker is called.
+    """
     inner = inspect.unwrap(function)
+    if place := getattr(inner, "__place__", ""):
+        return str(place)
     code = getattr(inner, "__code__", None) or getattr(
         getattr(inner, "__init__", None), "__code__", None
     )

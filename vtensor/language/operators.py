@@ -283,7 +283,8 @@ def operator(
 def _place(cls: type) -> tuple[str, int]:
     """File and line of an operator's class; of its ``compute`` where it was made interactively."""
     try:
-        return inspect.getsourcefile(cls) or "", inspect.getsourcelines(cls)[1]
+        file = inspect.getsourcefile(cls) or ""
+        return file, vars(cls).get("__firstlineno__") or inspect.getsourcelines(cls)[1]
     except (OSError, TypeError):
         file, _, line = place_of(cast(Operator, cls).compute).rpartition(":")
         return file, int(line)
