@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,11 +30,62 @@ def test_expanded_is_what_vtensor_does_not_have(monkeypatch: pytest.MonkeyPatch)
     assert found["Softmax"] == 13
 
 
+ROOT = Path(__file__).parents[1]
+
+
 def test_the_readmes_reasons_are_where_it_says() -> None:
-    root = Path(__file__).parents[1]
-    places = re.findall(
-        r"requires it of .* at (ops/\w+\.py):(\d+)", (root / "README.md").read_text()
-    )
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    places = re.findall(r"requires it of .* at (ops/\w+\.py):(\d+)", text)
     assert places
     for file, line in places:
-        assert ".require(" in (root / file).read_text().splitlines()[int(line) - 1]
+        named = (ROOT / file).read_text(encoding="utf-8").splitlines()[int(line) - 1]
+        assert named.startswith("@invoker(")
+
+
+def missing(text: str) -> list[str]:
+    """The files that a page names in backticks and that are not there."""
+    known = {str(file.relative_to(ROOT)) for folder in FOLDERS for file in folder.rglob("*.*")}
+    names = re.findall(r"`([\w/]+\.(?:py|cpp|h|toml))`", text)
+    return [name for name in names if not any(f"/{one}".endswith(f"/{name}") for one in known)]
+
+
+FOLDERS = [
+    ROOT / name
+    for name in (
+        "vtensor",
+        "ptensor",
+        "libdesc",
+        "resolver",
+        "optimizer",
+        "ops",
+        "native",
+        "tests",
+        "eval",
+    )
+]
+
+
+@pytest.mark.parametrize("page", ["architecture.md", "decisions.md", "guide.md"])
+def test_pages_name_files_that_are_there(page: str) -> None:
+    assert missing((ROOT / "docs" / page).read_text(encoding="utf-8")) == []
+
+
+def test_a_file_that_is_not_there_is_seen() -> None:
+    assert missing("`ops/add.py` and `ops/ad.py`, `gone.cpp`") == ["ops/ad.py", "gone.cpp"]
+
+
+def test_the_convolution_of_the_architecture_runs() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert names["y"].shape == (1, 64, 112, 112)
+    assert names["y"][0, 0, 50, 50] == 3 * 7 * 7
+    names["session"].close()
+
+
+def test_the_glossary_is_short() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    words = re.findall(r"^\| (\w[\w -]*) \| ", text.partition("## Words")[2], re.MULTILINE)
+    assert words[0] == "word"
+    assert 20 <= len(words) - 1 <= 25
