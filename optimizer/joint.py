@@ -126,10 +126,7 @@ def _fastest(
     """The resolver's variant, and for each that its neighbours may see the fastest."""
     if len(variants) == 1:
         return [*variants]
-    timed = [
-        replace(one, ns=ns_of(node, one, values, clock), measured=clock.measured)
-        for one in variants
-    ]
+    timed = [in_time(node, one, values, clock) for one in variants]
     if timed[0].ns is None:  # then there is nothing to compare with
         return [variants[0]]
     seen = [not values[name].constant for name in (*node.inputs, *node.outputs)]
@@ -141,24 +138,25 @@ def _fastest(
     return [timed[0], *(variant for variant in best.values() if variant is not timed[0])]
 
 
-def ns_of(
-    node: OpNode, variant: Variant, values: Mapping[str, VTensor], clock: Clock
-) -> int | None:
-    """What a node takes in a variant; with Transforms where it runs as several nodes."""
+def in_time(node: OpNode, variant: Variant, values: Mapping[str, VTensor], clock: Clock) -> Variant:
+    """A variant with what it takes; with Transforms where the node runs as several nodes."""
     if not variant.apart:
-        return clock.node(replace(node, variant=variant), values)
-    total, made = 0, dict[str, Layout]()
-    for piece in in_variant(node, variant):
+        ns = clock.node(replace(node, variant=variant), values)
+        return replace(variant, ns=ns, measured=clock.measured)
+    unknown = replace(variant, ns=None)
+    total, made, apart = 0, dict[str, Layout](), list[Variant]()
+    for piece, own in zip(in_variant(node, variant), variant.apart, strict=True):
         ns = clock.node(piece, values)
         if ns is None:
-            return None
+            return unknown
         total += ns
+        apart.append(replace(own, ns=ns, measured=clock.measured))
         for name, layout in zip(piece.inputs, piece.variant.layouts, strict=False):
             before = made.get(name)
             if before is not None and not layout.same(before, values[name].dims):
                 changed = clock.transform(values[name], LayoutChange(before, layout))
                 if changed is None:
-                    return None
+                    return unknown
                 total += changed
         made[piece.outputs[0]] = piece.variant.layouts[-1]
-    return total
+    return replace(variant, ns=total, measured=clock.measured, apart=tuple(apart))

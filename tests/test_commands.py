@@ -213,7 +213,7 @@ def test_explain_accounts_for_every_transform(squeezenet: Path) -> None:
                 continue
             file, line = re.fullmatch(r"(.+):(\d+)", asked["at"]).groups()  # type: ignore[union-attr]
             asked_there = Path(file).read_text().splitlines()[int(line) - 1]
-            assert "require" in asked_there or asked_there.startswith("@")
+            assert "require" in asked_there or asked_there.startswith(("@", "def "))
             assert asked["library"] in registry().libraries
             assert set(asked["operator"].split(" + ")) <= OPERATORS.keys()
 

@@ -17,7 +17,7 @@ from tests.native.packing import blocked, plain
 def test_bounds(cap: str) -> None:
     command = [sys.executable, "-m", "tests.native.bounds", cap]
     root = Path(__file__).parents[2]
-    ran = subprocess.run(command, capture_output=True, text=True, cwd=root)
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=root, timeout=500)
     assert ran.returncode == 0, ran.stderr
     *faults, last = ran.stdout.splitlines()
     assert faults == []

@@ -34,12 +34,12 @@ def uses():
 FORKS = {
     "the registry is filled": """
 import libdesc.registry as registries
-begun, fill = threading.Event(), registries._fill
-def slow():
+begun, fill = threading.Event(), registries.Registry._fill
+def slow(self):
     begun.set()
     time.sleep(0.2)
-    fill()
-registries._fill = slow
+    fill(self)
+registries.Registry._fill = slow
 filling = threading.Thread(target=registries.registry)
 filling.start()
 begun.wait()
@@ -58,12 +58,12 @@ filling.join()
 """,
     "the thread that forks fills the registry": """
 import libdesc.registry as registries
-fill = registries._fill
-def forks():
-    registries._fill = fill
-    fill()
+fill = registries.Registry._fill
+def forks(self):
+    registries.Registry._fill = fill
+    fill(self)
     child(lambda: registries.registry().candidates("Relu", "cpu"))
-registries._fill = forks
+registries.Registry._fill = forks
 uses()
 child(uses)
 """,

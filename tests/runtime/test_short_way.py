@@ -61,7 +61,7 @@ def inside(session: Session, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     class Watching:
         call = honest.call
 
-        def run(self, program: Program, bindings: Sequence[Any], times: object = None) -> None:
+        def run(self, program: Program, bindings: Sequence[Any], *_: object) -> None:
             seen.update(frames(honest, program, list(bindings)))
 
     feeds = {"x": image()}
