@@ -31,20 +31,20 @@ def reference_kernel(kernel: str) -> bool:
 
 
 class Routine:
-    """A library call: its operands, what it asks of each, and how it is made.
+    """A library call: its operands, the layouts that it needs, and the function that makes it.
 
     Args:
         tensors: every operand of the call, or a view of it, each once.
-        wants: the layouts that the call must have, an operand each; those left out at the end are
-            asked of the library's guideline.
-        follow: the operators fused behind this one that the call does as well: all that the
-            context offers, or none.
+        wants: the layout that each operand must have. If it is shorter than ``tensors``, the
+            library's guideline decides for the others.
+        follow: the fused operators that the call computes as well: all of ``ctx.followers``, or
+            none.
         run: makes the call on the operands, in the order of ``tensors``; a library's routines may
             override ``__call__`` instead.
 
     Attributes:
-        heavy: arithmetic outweighs the memory that it touches, as in a product of matrices.
-        reference: the library has nothing but reference code for the layouts confirmed last.
+        heavy: True if arithmetic, not memory, takes the time, as in a product of matrices.
+        reference: True if the library has only slow reference code for the layouts confirmed last.
     """
 
     heavy: bool = False
@@ -67,11 +67,11 @@ class Routine:
         return {}
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:  # noqa: ARG002
-        """None when the library takes the call so, else why not."""
+        """None if the library takes the call with these layouts, else the reason why not."""
         return None
 
     def variants(self, call: Call) -> Iterable[Variant]:  # noqa: ARG002
-        """The variants that are worth measuring; none where there is nothing to choose."""
+        """The variants that are worth measuring; empty where there is nothing to choose."""
         return ()
 
     def __call__(self, *tensors: PTensor) -> None:

@@ -177,8 +177,8 @@ def export(
     return capsule
 
 
-class _Handed:
-    """A capsule as NumPy takes one: from an object."""
+class _Capsule:
+    """An object around a capsule, since NumPy takes capsules from objects only."""
 
     def __init__(self, capsule: object) -> None:
         self.capsule = capsule
@@ -218,7 +218,7 @@ def array_of(given: Any, *, copy: bool | None = None) -> Array:
         if name:
             kind.code, kind.bits = _UNSIGNED, 8 * numpy_dtype(name).itemsize
         try:
-            array = np.from_dlpack(_Handed(capsule))  # type: ignore[arg-type]  # an object is enough
+            array = np.from_dlpack(_Capsule(capsule))  # type: ignore[arg-type]  # an object is enough
         finally:
             kind.code, kind.bits = own  # the producer finds its own again
     except VTensorError:

@@ -358,7 +358,7 @@ def test_an_operator_of_which_nonsense_is_said(scratch: None, options: Any, faul
 def test_a_row_of_dims_that_is_none_says_whose_it_is(scratch: None) -> None:
     for row in ("N, C", "N-C", "N N"):
         text = message(DimError, lambda row=row: odd(dims={"x": "N", "y": row}))  # type: ignore[misc]
-        assert text.startswith(f"operator Odd: dims of y: {row!r} is no row of dim names")
+        assert text.startswith(f"operator Odd: dims of y: {row!r} must be dim names")
 
 
 def test_an_operator_made_where_there_is_no_file(scratch: None) -> None:
