@@ -68,7 +68,7 @@ class Conversion:
 
 @dataclass(frozen=True)
 class PlanStep:
-    """A node of the extended graph as a plan shows it.
+    """A node of the lowered graph as a plan shows it.
 
     ``kernels`` are the library's names for what runs; empty when nothing does, since the output is
     the input's memory under other dims, or has no elements. ``unlisted``: the definition runs it
@@ -113,7 +113,7 @@ class PlanStep:
 
 
 class Plan:
-    """Recorded steps, where their memory lies, and the extended graph that they come from.
+    """Recorded steps, where their memory lies, and the lowered graph that they come from.
 
     Args:
         graph: checked and optimised.
