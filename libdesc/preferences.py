@@ -57,7 +57,7 @@ class Preferences:
         return library == DEFINITION or (listed and library not in self.barred)
 
     def rank(self, library: str) -> int:
-        """Its place in the order of trial, behind which priority decides."""
+        """A library's place in the order of trial; among equals, priority decides."""
         if self.order is None:
             return 0
         return self.order.index(library) if library in self.order else len(self.order)

@@ -99,7 +99,7 @@ class Registry:
         return why_unused(library.name, library.devices, pairs, own, owes_invokers)
 
     def ties(self) -> list[str]:
-        """Pairs of libraries of the same priority: the name decides, which is worth a word."""
+        """Pairs of libraries of the same priority, for a report: their names decide the order."""
         return [
             f"{a} and {b} both have priority {one.priority}; the name decides"
             for (a, one), (b, other) in itertools.combinations(sorted(self.libraries.items()), 2)
@@ -113,7 +113,7 @@ class Registry:
         _log.warning("problem with %s: %s", origin, text)
 
     def add(self, description: Description, origin: str) -> RegisteredLibrary:
-        """Register a library with its invokers, or nothing of it where an error is raised."""
+        """Register a library with its invokers; after an error nothing of it is registered."""
         library = build_library(description, origin)
         with self.change():
             have = self.libraries.setdefault(library.name, library)
@@ -207,7 +207,7 @@ class Registry:
         have = {(info.op, info.library) for info in self.invokers.values()}
         for name, operator in self.operators.items():
             if (name, operator.definition) not in have:
-                owed = f"{name} has no invoker on {operator.definition}, which is to be its"
+                owed = f"{name} has no invoker on {operator.definition}, which must be its"
                 place = f"operator {operator.file}:{operator.line}"
                 self.report(place, LibraryError(f"{owed} definition"))
 
@@ -223,7 +223,7 @@ _installed = Registry(OPERATORS.data, filled=False)
 
 
 def registry(fill: bool = True) -> Registry:
-    """The registry that is installed, filled; with ``fill=False`` as it is by now."""
+    """The installed registry. Its libraries are imported first, unless ``fill=False``."""
     if fill and not _installed.filled:
         _installed.fill()
     return _installed
@@ -257,7 +257,7 @@ _install(_installed)
 
 
 def import_own_operators() -> None:
-    """Import every operator file of ours."""
+    """Import every operator file in ``ops/``."""
     ops = importlib.import_module("ops")
     for module in pkgutil.iter_modules(ops.__path__):
         importlib.import_module(f"ops.{module.name}")

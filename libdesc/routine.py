@@ -22,7 +22,7 @@ Wanted = Layout | str | Sequence[Layout | str] | None
 
 
 def reference_kernel(kernel: str) -> bool:
-    """True for the name of a library's reference code, alone or inside of another kernel.
+    """True for the name of a kernel that is, or contains, a library's reference code.
 
     >>> [reference_kernel(name) for name in ("ref:any", "conv:any+ref:any", "brgconv:avx2")]
     [True, True, False]
@@ -102,14 +102,14 @@ class InOrder(Routine):
         super().__init__([*tensors.values()], [*wants.values()], [*follow])
 
     def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
-        """What the first of them would like that has a say."""
+        """The preferences of the first routine that has any."""
         answers: dict[int, Layout | Sequence[Layout]] = {}
         for one in reversed(self.routines):
             answers |= one.preferred(call)
         return answers
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
-        """The first reason that one of them has."""
+        """The first reason why one of them does not take the layouts, or None."""
         refused = next(filter(None, (one.confirm(call, row) for one in self.routines)), None)
         self.reference = any(one.reference for one in self.routines)
         return refused
@@ -122,7 +122,7 @@ class InOrder(Routine):
 
 
 def described(answer: object) -> Routine | None:
-    """What an invoker would call, noted in the call that is under way.
+    """Register the routine that an invoker returned with the call that is under way.
 
     Args:
         answer: what the invoker returned: a routine, several in order, or None of the long form.

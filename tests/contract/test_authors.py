@@ -44,8 +44,8 @@ def test_an_operator_without_compute(scratch: None) -> None:
     ("made", "text"),
     [
         (lambda ctx, x: None, "compute returned None, no VTensor"),
-        (lambda ctx, x: VTensor("f32", x.dims), "output 0 is to be made with ctx.output(0)"),
-        (lambda ctx, x: x, "output 0 is to be made with ctx.output(0)"),
+        (lambda ctx, x: VTensor("f32", x.dims), "output 0 must be made with ctx.output(0)"),
+        (lambda ctx, x: x, "output 0 must be made with ctx.output(0)"),
     ],
 )
 def test_an_output_that_is_none(scratch: None, made: Any, text: str) -> None:

@@ -420,7 +420,7 @@ def run_compute(ctx: Context, op: object, inputs: Sequence[VTensor]) -> tuple[VT
             raise GraphError(f"{info.name} {ctx.node!r}: compute returned {output!r}, no VTensor")
         if output.option != ctx.output(index):
             raise GraphError(
-                f"{info.name} {ctx.node!r}: output {index} is to be made with ctx.output({index}) "
-                f"as its last argument, and to be returned at place {index}"
+                f"{info.name} {ctx.node!r}: output {index} must be made with ctx.output({index}) "
+                f"as its last argument, and be returned at place {index}"
             )
     return outputs

@@ -347,8 +347,8 @@ class VTensor:
 
         Raises:
             ContractError: there is nothing in memory yet.
-            DLPackError: another device or a stream is asked for; ``copy=False``, and a copy is due;
-                the memory is read-only, and the consumer too old to be told.
+            DLPackError: another device or a stream is asked for; a copy is needed in spite of
+                ``copy=False``; or the memory is read-only, and the consumer too old to be told.
 
         Source: the Python array API standard 2023.12, data interchange.
         """
@@ -386,7 +386,8 @@ class VTensor:
             tensor.storage = self.storage.over(array, sizes, view.layout)
         elif copy is False:
             raise LayoutError(
-                f"{self!r} lies in {self.storage.layout}: {tensor!r} is no view, a copy is due"
+                f"{self!r} lies in {self.storage.layout}: {tensor!r} cannot be a view of it; "
+                "a copy is needed"
             )
         else:
             tensor.storage = self.storage.over(logical(), sizes)

@@ -1,4 +1,4 @@
-"""One operator at once, through all that a network goes through: how its author tries it."""
+"""Running one operator by itself, through the same stages as a network."""
 
 from __future__ import annotations
 

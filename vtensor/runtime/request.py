@@ -30,7 +30,7 @@ Copies = dict[str, Conversion]
 
 
 def copies(feeds: Mapping[str, Feed], results: Sequence[Result]) -> Copies:
-    """What a run had to copy: inputs that lie as no plan takes them, outputs that had to move."""
+    """What a run had to copy: inputs in layouts that no plan takes, outputs that had to move."""
     found = {
         name: Conversion.of_copy(f"input {name}", feed.part)
         for name, feed in feeds.items()
@@ -97,7 +97,7 @@ class Request:
 
     @classmethod
     def of(cls, plan: Plan, key: PlanKey, wanted: Sequence[str], every: bool) -> Request:
-        """What is worked out once."""
+        """The request for these outputs of a plan; later runs reuse it."""
         values, rows = plan.graph.values, key.inputs
         plain = all(r.value is None and r.layout == Layout.plain(values[r.name].dims) for r in rows)
         inputs = tuple((row.name, row.shape, numpy_dtype(row.dtype)) for row in rows)

@@ -133,7 +133,7 @@ class Session:
 
     @property
     def values(self) -> list[str]:
-        """Names of all values, which a run may be asked for: inputs, constants, what nodes make.
+        """Names of all values that ``run`` may return: inputs, constants, and what nodes make.
 
         Those of the graph; of a model whose sizes are symbolic none before its first run.
         """
@@ -174,7 +174,7 @@ class Session:
 
     @property
     def memory(self) -> Memory:
-        """What the session takes for the plan of its last run.
+        """The memory that the session takes for the plan of its last run.
 
         Raises:
             InputError: there is no plan yet.
@@ -238,7 +238,7 @@ class Session:
     def bind(
         self, inputs: Mapping[str, object], outputs: Mapping[str, object] | None = None
     ) -> Binding:
-        """Fix where inputs and outputs lie, so that each run is one replay on that memory.
+        """Fix the memory of inputs and outputs, so that each run only replays the plan on it.
 
         Args:
             inputs: arrays or VTensors by name, or what has ``__dlpack__``: each run reads what they
