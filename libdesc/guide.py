@@ -12,10 +12,11 @@ from vtensor.errors import ContractError
 
 
 def guideline(library: str, tensor: PTensor) -> Layout | Sequence[Layout]:
-    """The layout, or several in order of preference, or ANY, that a library would like.
+    """The layout that a library would like for an operand; several come in order of preference.
 
-    The handler behind it sees the whole call, since a convolution's answer needs all operands
-    together; it is asked once a call. Once the call is decided, the variant is the answer.
+    ANY means that it takes whatever comes. The library's handler sees the whole call, since a
+    convolution's answer needs all operands, and is asked once a call. Once layouts are decided,
+    the answer is the layout decided.
 
     Args:
         library: the library's name; the invoker's own.

@@ -1,4 +1,4 @@
-"""Handlers: the functions that a description names, and what happens where one fails.
+"""Handlers: the functions that a description names, and the error when one fails.
 
 A handler is called with what ``ARGUMENTS`` says. One that takes something else is refused when its
 library is registered; what one raises becomes an error that names description, key and handler.

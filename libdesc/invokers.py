@@ -96,7 +96,7 @@ def _types(
 
 
 def fault_of(info: InvokerInfo) -> str:
-    """What of an invoker does not fit its operator; empty where it fits, or there is none."""
+    """Why an invoker does not fit its operator; empty if it fits, or there is no such operator."""
     operator = OPERATORS.get(info.op)
     if operator is None:
         return ""

@@ -54,7 +54,7 @@ class RegisteredLibrary:
 
     @property
     def rates(self) -> Rates:
-        """What one of its threads reaches, roughly."""
+        """The speed of one of its threads, roughly."""
         return self.description.rates
 
     def version(self) -> str:
@@ -99,7 +99,7 @@ class RegisteredLibrary:
         return answers
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
-        """None when the library takes the call with one layout an operand, else why not."""
+        """None if the library takes the call with a layout for each operand, else the reason."""
         reason: str | None = self.code["confirm"](call, row)
         if reason is not None and not isinstance(reason, str):
             raise self.code["confirm_handler"].failure(

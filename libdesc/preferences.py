@@ -24,7 +24,7 @@ class Preferences:
 
     Attributes:
         order: the libraries that may be used, in the order of trial; None is all, by priority.
-        barred: libraries that are not used even so.
+        barred: libraries that are never used, even if ``order`` names them.
         operators: the one library that may take an operator's nodes, by operator.
         nodes: the one library that may take a node, by node; it goes before its operator's.
     """
@@ -57,7 +57,7 @@ class Preferences:
         return library == DEFINITION or (listed and library not in self.barred)
 
     def rank(self, library: str) -> int:
-        """Its place in the order of trial, behind which priority decides."""
+        """A library's place in the order of trial; among equals, priority decides."""
         if self.order is None:
             return 0
         return self.order.index(library) if library in self.order else len(self.order)
@@ -74,7 +74,7 @@ class Preferences:
         if self.allows(library):
             return ""
         if library in self.barred:
-            return "barred from this session"
+            return "excluded from this session"
         return f"not among this session's libraries ({', '.join(self.order or ())})"
 
     def unlisted(self, node: str, op: str, library: str) -> bool:

@@ -99,7 +99,7 @@ class Registry:
         return why_unused(library.name, library.devices, pairs, own, owes_invokers)
 
     def ties(self) -> list[str]:
-        """Pairs of libraries of the same priority: the name decides, which is worth a word."""
+        """Pairs of libraries of the same priority, for a report: their names decide the order."""
         return [
             f"{a} and {b} both have priority {one.priority}; the name decides"
             for (a, one), (b, other) in itertools.combinations(sorted(self.libraries.items()), 2)
@@ -113,7 +113,7 @@ class Registry:
         _log.warning("problem with %s: %s", origin, text)
 
     def add(self, description: Description, origin: str) -> RegisteredLibrary:
-        """Register a library with its invokers, or nothing of it where an error is raised."""
+        """Register a library with its invokers; after an error nothing of it is registered."""
         library = build_library(description, origin)
         with self.change():
             have = self.libraries.setdefault(library.name, library)
@@ -207,7 +207,7 @@ class Registry:
         have = {(info.op, info.library) for info in self.invokers.values()}
         for name, operator in self.operators.items():
             if (name, operator.definition) not in have:
-                owed = f"{name} has no invoker on {operator.definition}, which is to be its"
+                owed = f"{name} has no invoker on {operator.definition}, which must be its"
                 place = f"operator {operator.file}:{operator.line}"
                 self.report(place, LibraryError(f"{owed} definition"))
 
@@ -223,7 +223,7 @@ _installed = Registry(OPERATORS.data, filled=False)
 
 
 def registry(fill: bool = True) -> Registry:
-    """The registry that is installed, filled; with ``fill=False`` as it is by now."""
+    """The installed registry. Its libraries are imported first, unless ``fill=False``."""
     if fill and not _installed.filled:
         _installed.fill()
     return _installed
@@ -257,7 +257,7 @@ _install(_installed)
 
 
 def import_own_operators() -> None:
-    """Import every operator file of ours."""
+    """Import every operator file in ``ops/``."""
     ops = importlib.import_module("ops")
     for module in pkgutil.iter_modules(ops.__path__):
         importlib.import_module(f"ops.{module.name}")
@@ -270,7 +270,7 @@ class Registration:
         self.library = library
 
     def undo(self) -> None:
-        """Take the library out again; a second call does nothing."""
+        """Unregister the library; a second call does nothing."""
         registry().remove(self.library)
 
     def __enter__(self) -> RegisteredLibrary:
@@ -281,14 +281,14 @@ class Registration:
 
 
 def register(source: str | Path | Description) -> Registration:
-    """Register a library from a description file, its folder, or a Description.
+    """Register a library from a description file, the folder with that file, or a Description.
 
     Raises:
         DescriptionError: the description is wrong or a handler does not import; nothing is
         registered.
         LibraryError: the name is taken.
 
-    ``with register("mylib.toml"): ...`` takes it out again at the end.
+    ``with register("mylib.toml"): ...`` unregisters it at the end of the block.
     """
     found = registry()
     if not isinstance(source, Description):
@@ -313,16 +313,18 @@ def invoker(
         op: the operator's name.
         library: the library's name, as in its description.
         device: where it runs.
-        dtypes: element types that every operand may have, or a row of them by role; None is any.
-        when: called with ``(op, *inputs, *outputs)``; False or a reason declines.
+        dtypes: the element types that every operand may have, or those of each operand by role;
+            None is any.
+        when: called with ``(op, *inputs, *outputs)``. Where it returns False or a text (the
+            reason), the call is declined and the next library is asked.
         priority: overrides the library's priority for this operator.
-        python: it computes in Python; it becomes a call-back step of a plan.
-        inplace: roles of inputs that its native step may write its first output over, where both
-            lie alike and nobody else reads the input any more.
+        python: True if it computes in Python: a plan then calls it back in every run.
+        inplace: roles of the inputs whose memory the first output may be written over, if both
+            have the same layout and nothing reads the input later.
 
     Raises:
         LibraryError: another function is registered for the same operator, library and device, or
-            what is said of this one does not fit its operator.
+            these arguments do not fit the operator.
         DTypeError: ``dtypes`` names an element type that does not exist.
 
     Source: the paper, section 4.3, ``REGISTER`` and ``libraryInvoker``.
@@ -348,7 +350,7 @@ def invoker(
 
 @contextmanager
 def without_invoker(op: str, library: str, device: str = CPU) -> Iterator[None]:
-    """Take one invoker out inside the block.
+    """Unregister one invoker while the ``with`` block runs.
 
     Raises:
         LibraryError: there is no such invoker.

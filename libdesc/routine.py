@@ -22,7 +22,7 @@ Wanted = Layout | str | Sequence[Layout | str] | None
 
 
 def reference_kernel(kernel: str) -> bool:
-    """True for the name of a library's reference code, alone or inside of another kernel.
+    """True for the name of a kernel that is, or contains, a library's reference code.
 
     >>> [reference_kernel(name) for name in ("ref:any", "conv:any+ref:any", "brgconv:avx2")]
     [True, True, False]
@@ -31,20 +31,20 @@ def reference_kernel(kernel: str) -> bool:
 
 
 class Routine:
-    """A library call: its operands, what it asks of each, and how it is made.
+    """A library call: its operands, the layouts that it needs, and the function that makes it.
 
     Args:
         tensors: every operand of the call, or a view of it, each once.
-        wants: the layouts that the call must have, an operand each; those left out at the end are
-            asked of the library's guideline.
-        follow: the operators fused behind this one that the call does as well: all that the
-            context offers, or none.
+        wants: the layout that each operand must have. If it is shorter than ``tensors``, the
+            library's guideline decides for the others.
+        follow: the fused operators that the call computes as well: all of ``ctx.followers``, or
+            none.
         run: makes the call on the operands, in the order of ``tensors``; a library's routines may
             override ``__call__`` instead.
 
     Attributes:
-        heavy: arithmetic outweighs the memory that it touches, as in a product of matrices.
-        reference: the library has nothing but reference code for the layouts confirmed last.
+        heavy: True if arithmetic, not memory, takes the time, as in a product of matrices.
+        reference: True if the library has only slow reference code for the layouts confirmed last.
     """
 
     heavy: bool = False
@@ -67,11 +67,11 @@ class Routine:
         return {}
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:  # noqa: ARG002
-        """None when the library takes the call so, else why not."""
+        """None if the library takes the call with these layouts, else the reason why not."""
         return None
 
     def variants(self, call: Call) -> Iterable[Variant]:  # noqa: ARG002
-        """The variants that are worth measuring; none where there is nothing to choose."""
+        """The variants that are worth measuring; empty where there is nothing to choose."""
         return ()
 
     def __call__(self, *tensors: PTensor) -> None:
@@ -102,14 +102,14 @@ class InOrder(Routine):
         super().__init__([*tensors.values()], [*wants.values()], [*follow])
 
     def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
-        """What the first of them would like that has a say."""
+        """The preferences of the first routine that has any."""
         answers: dict[int, Layout | Sequence[Layout]] = {}
         for one in reversed(self.routines):
             answers |= one.preferred(call)
         return answers
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
-        """The first reason that one of them has."""
+        """The first reason why one of them does not take the layouts, or None."""
         refused = next(filter(None, (one.confirm(call, row) for one in self.routines)), None)
         self.reference = any(one.reference for one in self.routines)
         return refused
@@ -122,7 +122,7 @@ class InOrder(Routine):
 
 
 def described(answer: object) -> Routine | None:
-    """What an invoker would call, noted in the call that is under way.
+    """Register the routine that an invoker returned with the call that is under way.
 
     Args:
         answer: what the invoker returned: a routine, several in order, or None of the long form.

@@ -43,7 +43,7 @@ HANDLERS = tuple(ARGUMENTS)
 
 @dataclass(frozen=True)
 class Rates:
-    """What one thread of a library reaches, roughly: what its kernels are estimated by.
+    """The speed of one thread of a library, roughly; its kernels' times are estimated from it.
 
     Attributes:
         gflops: 10^9 operations a second, in a product of f32 matrices.
@@ -149,7 +149,7 @@ class Description:
 
 
 def _rates(file: Path, table: object) -> Rates:
-    """A table ``[rates]``; what it does not say is as for any library."""
+    """A table ``[rates]``; keys that are missing have the default."""
     known = [one.name for one in fields(Rates)]
     if not isinstance(table, dict):
         raise DescriptionError(f"{file}: rates = {table!r} must be a table [rates]")

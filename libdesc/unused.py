@@ -1,4 +1,4 @@
-"""Why a library that is well described would never be used."""
+"""Why a library whose description is right would still never be used."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ class TopK:
 
     def compute(self, ctx: Context, x: VTensor) -> tuple[VTensor, VTensor]:
         if self.k > x.size(self.axis):
-            raise DimError(f"the first {self.k} of {x.size(self.axis)} elements")
+            raise DimError(f"k={self.k} elements along {self.axis}, which has {x.size(self.axis)}")
         sizes = {**x.dims, self.axis: self.k}
         values = VTensor(x.dtype, sizes, ctx.output(0))
         indices = VTensor("s64", sizes, ctx.output(1))

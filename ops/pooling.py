@@ -110,7 +110,7 @@ _DIMS = {"x": "N C D? H? W", "y": "N C D? H? W"}
 _SAME: dict[str, Any] = {"equal": [("x.N", "y.N"), ("x.C", "y.C")], "traits": [Cost(_cost)]}
 #: The maximum or the mean of none is no number.
 _HOLDS = [
-    (_begins_inside, "pads {op.pads} are no fewer than what a window {op.kernel_shape} spans"),
+    (_begins_inside, "pads {op.pads} must be smaller than what a window {op.kernel_shape} spans"),
     (_none_is_empty, "a window of elements {op.dilations} apart holds nothing but pads"),
 ]
 

@@ -41,7 +41,7 @@ def _number(node: NodeReader, index: int) -> float:
     """A bound that is known: a scalar, or a row of one, which ONNX Runtime takes too."""
     bound = node.constant(index)
     if bound.shape not in ((), (1,)):
-        raise node.refuse(f"a bound of shape {bound.shape}, which is to be one number")
+        raise node.refuse(f"a bound of shape {bound.shape}, which must be one number")
     return float(bound.item())
 
 

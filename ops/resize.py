@@ -260,7 +260,7 @@ def _outside(op: Resize, x: Tensor) -> Array:
 
 
 def _takes(op: Resize, x: VTensor, y: VTensor) -> bool | str:
-    return op.mode == "nearest" or x.dtype != "bool" or "there is no truth between true and false"
+    return op.mode == "nearest" or x.dtype != "bool" or "bool values cannot be interpolated"
 
 
 @definition("Resize", dtypes=(*NUMBERS, "bool"), when=_takes)

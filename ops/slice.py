@@ -70,7 +70,7 @@ def _complete(op: Slice, _: VTensor) -> bool:
     dims={"x": "*", "y": "*"},
     holds=[
         (_complete, "a start, an end and a step must be given for each axis"),
-        (lambda op, _: 0 not in op.steps, "steps {op.steps}: a step of 0 goes nowhere"),
+        (lambda op, _: 0 not in op.steps, "steps {op.steps}: no step may be 0"),
     ],
     onnx=[
         Spelling("Slice", 1, _read, same_names, write=_write),

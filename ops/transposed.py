@@ -110,7 +110,9 @@ class ConvTranspose:
         rows, extra = along(x, kernel_sizes(w), self), self.whole(x)[-1]
         sizes = {row.dim: row.spread + more for row, more in zip(rows, extra, strict=True)}
         if any(min(row.size, row.reach, sizes[row.dim]) < 1 for row in rows):
-            raise DimError(f"nothing is left along {' '.join(sizes)}: {tuple(sizes.values())}")
+            raise DimError(
+                f"the output is empty: {' '.join(sizes)} would be {tuple(sizes.values())}"
+            )
         y = VTensor(x.dtype, {**x.dims, "C": w.size("O") * self.group, **sizes}, ctx.output(0))
         ctx.dispatch(self, [x, w], [y])
         return y

@@ -1,4 +1,4 @@
-"""Passes over the extended graph; a pass a file, a rule its equation."""
+"""Passes over the lowered graph: one file each, with the equation of its rule as docstring."""
 
 from optimizer.pipeline import LEVELS, optimise, simplify
 

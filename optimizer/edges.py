@@ -1,4 +1,4 @@
-"""Who uses what in an extended graph, and Transforms put into one another's place."""
+"""Who uses what in a lowered graph, and Transforms put into one another's place."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     (x * w) * a + b  =  x * (w * a) + b
 
 Which operators are linear in what, and which multiply and add, is their own declaration
-(``linear`` and ``affine`` of ``@operator``). A batch normalization behind a convolution is the case
+(the traits ``Linear`` and ``Affine``). A batch normalization behind a convolution is the case
 that matters: all that is left of it is the addition of a bias.
 
 Source: Jacob et al., Quantization and Training of Neural Networks for Efficient

@@ -3,7 +3,7 @@
     relu(x * w + b + r)  is one call, where a library takes all of it
 
 Leads are the operators that are linear in an operand, the costly ones; an operator that may be
-behind one says what it does there (``post`` of ``@operator``). The pass only offers: while layouts
+behind one says what it does there (the trait ``Post``). The pass only offers: while layouts
 are resolved, the library that takes a lead says how many it takes with it, and the others stay
 nodes. So does one that a library which comes first for it would take.
 """

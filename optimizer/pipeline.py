@@ -1,8 +1,8 @@
 """Which passes run at which level.
 
-A pass is a function from an extended graph to an extended graph of the same network; a
-simplification is one from a graph to a graph, which runs before layouts are resolved. Constants are
-transformed ahead of time at every level, by the runtime, so that is no pass.
+A pass is a function from a lowered graph to a lowered graph of the same network. A simplification
+is a function from a graph to a graph, and runs before layouts are resolved. Constants are
+transformed ahead of time at every level, by the runtime: no pass does that.
 """
 
 from __future__ import annotations

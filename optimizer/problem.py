@@ -1,4 +1,4 @@
-"""The choice of variants as a problem of its own: who makes what, who wants it how, at what cost.
+"""The choice of variants as a problem: the layouts in which values are made and wanted, and costs.
 
 Each node runs in one of its variants; a node with one variant is fixed. A graph's inputs and
 outputs are fixed too. A Transform is owed for each (value, layout) that somebody wants and that is

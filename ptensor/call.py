@@ -40,7 +40,7 @@ class Mode(Enum):
 
 
 class Decline(Exception):  # it is no error: the dispatcher tries the next library
-    """An invoker, before its tagger, or a guideline does not want this call; the reason is kept."""
+    """Raised by an invoker before its tagger, or by a guideline, to refuse a call for a reason."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Routine(Protocol):
         """The layouts that the library would like, by operand index."""
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
-        """None when the library takes the call so, else why not."""
+        """None if the library takes the call with these layouts, else the reason why not."""
 
     def variants(self, call: Call) -> Iterable[Variant]:
         """The variants of it that are worth measuring."""

@@ -145,12 +145,12 @@ def export(
         stream: None; memory of a CPU has no streams.
         max_version: the newest version that the consumer knows; None is before 1.0.
         dl_device: where the consumer wants it; None and the CPU are possible.
-        copy: True is fresh memory, False is no copy, None is a copy only where one is due.
+        copy: True copies, False never does, None copies only if it must.
 
     Raises:
-        DLPackError: another device or a stream is asked for; a copy is due and ``copy=False``; the
-            memory is read-only, or its elements have less than a byte, and the consumer too old to
-            be told.
+        DLPackError: another device or a stream is asked for; a copy is needed, and ``copy=False``;
+            the memory is read-only, or its elements have less than a byte, and the consumer is too
+            old to be told.
     """
     if dl_device is not None and tuple(dl_device) != CPU:
         raise DLPackError(f"dl_device={tuple(dl_device)}: the tensor is on the CPU, {CPU}")
@@ -158,7 +158,9 @@ def export(
         raise DLPackError(f"stream={stream!r}: memory of the CPU has no streams")
     odd = not array.flags.aligned or any(step % array.itemsize for step in array.strides)
     if copy is False and (copied or odd):
-        raise DLPackError("its layout or strides cannot be exported: a copy is due, copy=False")
+        raise DLPackError(
+            "its layout or strides cannot be exported: a copy is needed, and copy=False"
+        )
     if (copy and not copied) or odd:
         array, copied = array.copy(), True
     name = from_numpy(array.dtype)
@@ -177,8 +179,8 @@ def export(
     return capsule
 
 
-class _Handed:
-    """A capsule as NumPy takes one: from an object."""
+class _Capsule:
+    """An object around a capsule, since NumPy takes capsules from objects only."""
 
     def __init__(self, capsule: object) -> None:
         self.capsule = capsule
@@ -218,7 +220,7 @@ def array_of(given: Any, *, copy: bool | None = None) -> Array:
         if name:
             kind.code, kind.bits = _UNSIGNED, 8 * numpy_dtype(name).itemsize
         try:
-            array = np.from_dlpack(_Handed(capsule))  # type: ignore[arg-type]  # an object is enough
+            array = np.from_dlpack(_Capsule(capsule))  # type: ignore[arg-type]  # an object is enough
         finally:
             kind.code, kind.bits = own  # the producer finds its own again
     except VTensorError:

@@ -38,19 +38,19 @@ _FORM = "'bf16', 's8(scale=0.5,zero=3)', 's8(scale=[0.5,2.0]@C)' or 'bf16+bf16'"
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How one value is stored: a plane of elements, and what it leaves in further planes.
+    """How one value is stored: as one element, or as the sum of several, each in a plane.
 
-    The value of a stored integer ``q`` is ``(q - zero) * scale``, of anything else it is itself.
-    Where one element does not say enough, ``rest`` encodes what this plane leaves: f32 as two bf16,
-    whose sum it is, ``bf16+bf16``. A buffer holds the planes one after another, each beginning at a
+    A stored integer ``q`` has the value ``(q - zero) * scale``; any other element is its own value.
+    ``rest`` encodes the difference between the value and its element in this plane: ``bf16+bf16``
+    stores f32 as the sum of two bf16. A buffer holds the planes one after another, each at a
     multiple of 64 bytes from the first. Padded lanes have the value 0: they store the zero point,
     or 0 past the end of ``axis``.
 
     Args:
         dtype: the stored element type, ``"bf16"``, ``"s8"``, ...
-        scale: value of one integer step, finite and above 0; 1 for whatever is no integer. A tuple
-            has one for each index of ``axis``.
-        zero: the integer that stands for 0, of the element type; likewise.
+        scale: value of one integer step, finite and above 0; 1 for types that are no integers. A
+            tuple has one for each index of ``axis``.
+        zero: the stored integer that means 0; a tuple as for ``scale``.
         axis: the dim along which scale or zero is a tuple.
         rest: how the difference of value and plane is stored; None where there is one plane.
 
@@ -193,10 +193,10 @@ class Encoding:
         return replace(self, axis=names.get(self.axis, self.axis), rest=rest)
 
     def check(self, extents: Mapping[str, int]) -> None:
-        """See that each dim of ``axes`` has as many indices as scales or zero points.
+        """Check that each dim of ``axes`` has as many indices as scales or zero points.
 
         Raises:
-            DimError: it has not.
+            DimError: it does not.
         """
         for dim, count in self.axes.items():
             if extents[dim] != count:
@@ -239,7 +239,7 @@ class Encoding:
 
     @property
     def stands_alone(self) -> bool:
-        """True where nothing is converted: complex numbers, and f8e8m0, whose pads cannot be 0."""
+        """True for types with no other encoding: complex numbers, and f8e8m0, which has no 0."""
         return self.dtype in ("c64", "c128", "f8e8m0")
 
 

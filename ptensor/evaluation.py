@@ -69,22 +69,22 @@ def lib_tagger(
     outputs: Sequence[CallOperand],
     follow: Sequence[Follower] = (),
 ) -> bool:
-    """Hand the declared layouts to the framework; true when nothing after it may run.
+    """Hand the required layouts to the framework; if it returns True, the invoker must return.
 
     Args:
         name: the library that is about to be called.
         inputs, outputs: every PTensor of the call.
-        follow: the operators fused behind this one that the call does as well: all that the
-            context offers, or none.
+        follow: the fused operators that the call computes as well: all of ``ctx.followers``, or
+            none.
 
     Returns:
         True in partial evaluation: return at once. False otherwise: call the library.
 
     Raises:
-        ContractError: the library is not the invoker's, an operand is missing, it is the second
-            tagger of the call, or something else was asked for than was decided; names file and
-            line.
-        Decline: the library does not take the layouts that come out.
+        ContractError: the library is not the invoker's, an operand is missing, there is a second
+            tagger in the call, or the layouts required are not those decided before; names file
+            and line.
+        Decline: the library does not take the layouts that were decided.
 
     Source: the paper, section 4.3, ``libTagger``.
     """

@@ -18,7 +18,7 @@ from vtensor.language.tensor import CPU
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A device, and a layout, which carries the encoding.
+    """A device and a layout; the layout includes the encoding.
 
     Args:
         layout: the memory order, with the encoding if that is not the tensor's own element type.

@@ -233,7 +233,7 @@ class Layout:
         return total
 
     def same(self, other: Layout, extents: Mapping[str, int], dtype: str | None = None) -> bool:
-        """True when a tensor of these extents lies in memory alike under both layouts.
+        """True when a tensor of these extents has the same place in memory under both layouts.
 
         That is: every element at the same offset, the same encoding, and the same number of
         elements allocated, hence the pads at the same offsets too. (C=12 alone lies alike in C and
@@ -341,7 +341,7 @@ class Layout:
         return _build(self._axes, _encoding(encoding))
 
     def normalized(self, dtype: str) -> Layout:
-        """This layout for a tensor of an element type: that type itself is no encoding.
+        """This layout for a tensor of an element type: an encoding that only repeats it is dropped.
 
         >>> Layout("NHWC:f32").normalized("f32"), Layout("NHWC:bf16").normalized("f32")
         (Layout('NHWC'), Layout('NHWC:bf16'))
@@ -350,7 +350,7 @@ class Layout:
         return _build(self._axes, None) if own else self
 
     def rounds(self, dtype: str) -> bool:
-        """True when a tensor of an element type loses something by being stored so.
+        """True when storing values of an element type in this layout's encoding may round them.
 
         >>> Layout("NC:bf16").rounds("f32"), Layout("NC:f64").rounds("f32")
         (True, False)

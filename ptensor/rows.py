@@ -118,7 +118,7 @@ def _joint_layouts(
 ) -> Iterator[Layout]:
     out = views[len(call.inputs)].dims
     if len(fixed) == len(call.operands):
-        yield Layout.plain(out)  # nobody takes it; one row is due all the same
+        yield Layout.plain(out)  # nobody takes it, but there must be a row
         return
     for index, operand in enumerate(call.inputs):
         view = views[index]

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 class PTensor:
-    """A VTensor about to meet a library: which layout the library wants, and then the memory.
+    """A VTensor inside an invoker: first the layout that the library wants, then its memory.
 
     Args:
         tensor: an operand of the call that is under way, or a view of one.
 
     Raises:
-        ContractError: no call is under way, the tensor is none of its operands, or it has its
-            PTensor.
+        ContractError: no call is under way, the tensor is not one of its operands, or there is a
+            PTensor of it already.
 
     Used inside invokers only::
 
@@ -82,7 +82,7 @@ class PTensor:
 
     @property
     def produced_layout(self) -> Layout | None:
-        """The layout in which the producer leaves it, under this view's dims."""
+        """The layout in which the producer wrote it, by this view's dims."""
         produced = self.call.operands[self.index].produced_layout
         return None if produced is None else from_base(produced, self.tensor)
 
@@ -135,7 +135,7 @@ class PTensor:
         return Requirement(tuple(layouts), file, line)
 
     def requirement_or_guideline(self) -> Requirement:
-        """What was asked; a PTensor never required takes the library's guideline, else ANY."""
+        """What ``require`` was given; without it the library's guideline, or ANY if it has none."""
         if self._asked is None:
             file, line = self.call.place_of_request()
             answer: Layout | Sequence[Layout] = Layout.ANY
@@ -151,7 +151,7 @@ class PTensor:
 
     @property
     def required_layout(self) -> Layout:
-        """The layout that the library gets; ANY or the first alternative until it is decided."""
+        """The layout that the library gets; until it is decided, ANY or the first alternative."""
         variant = self.call.variant
         if variant is not None:
             return from_base(variant.layouts[self.index], self.tensor)
@@ -213,13 +213,13 @@ class PTensor:
         return CPU
 
     def data(self) -> np.ndarray[Any, Any]:
-        """The elements in the required layout, one axis an axis of the layout; pads included.
+        """The elements as an array with the axes of the required layout, pads included.
 
-        Of several planes it is the bytes, one plane after another.
+        With an encoding of several planes it is the bytes, one plane after another.
 
         Raises:
             ContractError: in partial evaluation or before the tagger; while recording, outside an
-                invoker that says ``python=True``: what Python computes there would be frozen into
+                invoker with ``python=True``, since what Python computes there would be frozen into
                 the plan. Constants may be read at any time.
         """
         operand = self.call.operands[self.index]

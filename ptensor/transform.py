@@ -452,7 +452,7 @@ def _move(src: Array, source: Layout, dst: Array, target: Layout, extents: Exten
 
 
 def _bits(array: Array) -> Array:
-    """The array as unsigned integers, which no copy on any machine changes, as it may a NaN."""
+    """The array as unsigned integers, which are copied bit by bit; a float's NaN may not be."""
     return array.view(f"{'u' if array.itemsize <= 8 else 'V'}{array.itemsize}")
 
 

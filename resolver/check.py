@@ -1,4 +1,4 @@
-"""The independent check of an extended graph: is every edge consistent, and is it still the same
+"""The independent check of a lowered graph: is every edge consistent, and is it still the same
 network?
 
 It shares no code with the resolver or the layout algebra: it reads a layout's text with a parser of
@@ -31,7 +31,7 @@ def check(
     output_layouts: Mapping[str, Layout] | None = None,
     tolerance: float = 0.0,
 ) -> None:
-    """Prove an extended graph sound.
+    """Prove a lowered graph sound.
 
     Args:
         extended: what is to run.

@@ -1,6 +1,6 @@
 """Why a plan is what it is: each Transform with who asked for it, each node with who declined it.
 
-Everything is read off the extended graph, as data that a report prints or ``--json`` shows.
+Everything is read off the lowered graph, as data that a report prints or ``--json`` shows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def explain_node(graph: LoweredGraph, name: str) -> dict[str, Any]:
     """One node: its library and layouts, what each operand had to be, and who declined it and why.
 
     Args:
-        graph: the extended graph.
+        graph: the lowered graph.
         name: of a node, or of a value, which means the node that makes it.
 
     Raises:

@@ -118,7 +118,7 @@ def test_merging_what_lies_apart_copies_or_is_refused() -> None:
     assert merged.dims == {"B": 3, "P": 8}
     np.testing.assert_array_equal(merged.numpy(), array.transpose(1, 2, 0).reshape(3, 8))
     assert not merged.shares_memory(x)
-    with pytest.raises(LayoutError, match="a copy is due"):
+    with pytest.raises(LayoutError, match="a copy is needed"):
         x.merge("C A", "P", copy=False)
     for names, into in (
         ("", "P"),
@@ -138,7 +138,7 @@ def test_blocks_never_leak() -> None:
     np.testing.assert_array_equal(x.numpy("W H C N"), array.transpose(3, 2, 1, 0))
     np.testing.assert_array_equal(x.slice(C=(3, 5)).numpy(), array[:, 3:5])
     for view in (x.numpy, lambda copy: x.slice(copy=copy, C=(3, 5))):
-        with pytest.raises(LayoutError, match="no view"):
+        with pytest.raises(LayoutError, match=r"no view of it|cannot be a view"):
             view(copy=False)
 
 
@@ -174,7 +174,7 @@ def test_slices_of_whole_blocks_are_views(layout: str, ranges: Any, views: str) 
         assert (x.numpy()[places] == 0).all()
         assert x.numpy().sum() == array.sum() - array[places].sum()
     else:
-        with pytest.raises(LayoutError, match="a copy is due"):
+        with pytest.raises(LayoutError, match="a copy is needed"):
             x.slice(copy=False, **ranges)
 
 
@@ -198,7 +198,7 @@ def test_merges_beside_blocks_are_views(layout: str, dims: str, merged: str | No
     y = x.merge(dims, "P")
     assert y.shares_memory(x) == (merged is not None)
     if merged is None:
-        with pytest.raises(LayoutError, match="a copy is due"):
+        with pytest.raises(LayoutError, match="a copy is needed"):
             x.merge(dims, "P", copy=False)
     else:
         assert y.produced_layout == Layout(merged)

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import vtensor
-import vtensor.runtime.session as session_module
 from ptensor import PTensor, lib_tagger
 from ptensor.buffer import TensorStorage
 from ptensor.dlpack import _COPIED, _PADDED, _READ_ONLY, CPU, _Managed, array_of, export
@@ -25,6 +24,7 @@ from tests.test_session import Dlpack
 from vtensor import VTensor, from_array, from_dlpack
 from vtensor.errors import ContractError, DimError, DLPackError, InputError, LayoutError
 from vtensor.language.dtype import ITEMSIZE, bits, numpy_dtype
+from vtensor.runtime import planning
 
 Array = np.ndarray[Any, Any]
 
@@ -194,7 +194,7 @@ def test_blocks_never_leak() -> None:
     capsule = x.__dlpack__(max_version=(1, 0))
     assert _Managed(capsule).flags & _COPIED
     np.testing.assert_array_equal(array_of(Capsule(capsule)), array)
-    with pytest.raises(DLPackError, match="copy is due"):
+    with pytest.raises(DLPackError, match="copy is needed"):
         x.__dlpack__(copy=False)
     plain = VTensor("f32", x.dims)
     plain.storage = TensorStorage.of_array(array, plain, Layout("NHWC"), False)
@@ -215,7 +215,7 @@ def test_encodings_never_leak(encoding: str) -> None:
     np.testing.assert_array_equal(array_of(Capsule(capsule)), array)
     np.testing.assert_array_equal(x.numpy(), array)
     np.testing.assert_array_equal(x.slice(C=(1, 3)).numpy(), array[:, 1:3])
-    with pytest.raises(DLPackError, match="copy is due"):
+    with pytest.raises(DLPackError, match="copy is needed"):
         x.__dlpack__(copy=False)
     with pytest.raises(LayoutError):
         x.numpy(copy=False)
@@ -239,7 +239,7 @@ def test_planes_are_no_array(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> N
     graph = bench.graph()
     layouts = extend(resolve(graph)).values
     assert [str(one.layout) for one in layouts.values()] == ["NC", "NC", "NC:bf16+bf16"]
-    monkeypatch.setattr(session_module, "check", lambda *_: None)  # which has tolerance 0 still
+    monkeypatch.setattr(planning, "check", lambda *_: None)  # which has tolerance 0 still
     bench.run()
     assert [(one.dtype, one.nbytes) for one in seen] == [(np.uint8, 76)]
 
@@ -251,7 +251,7 @@ def test_odd_memory_is_copied_or_refused() -> None:
     for array in (unaligned, records):
         x = from_array(array, "A")
         assert _Managed(x.__dlpack__(max_version=(1, 0))).flags & _COPIED
-        with pytest.raises(DLPackError, match="copy is due"):
+        with pytest.raises(DLPackError, match="copy is needed"):
             x.__dlpack__(copy=False)
 
 

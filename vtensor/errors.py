@@ -65,7 +65,7 @@ class ResolutionError(VTensorError):
 
 
 class UnsoundPlanError(ResolutionError):
-    """The independent checker found a fault in an extended graph: ours, not the model's."""
+    """The independent checker found a fault in a lowered graph: ours, not the model's."""
 
 
 class ModelError(VTensorError):

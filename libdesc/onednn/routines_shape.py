@@ -105,11 +105,12 @@ def _zero(dst: Desc) -> Primitive:
 
 
 class Slice(FollowingRoutine):
-    """Every so manieth element of a tensor, from some on.
+    """Copy a part of a tensor: along each dim a range of elements, with a step.
 
     Args:
         src, dst: the same dims.
-        places: by dim, those elements of src that dst has, none running backwards.
+        places: by dim, the range of the elements of src that dst gets; steps are above 0. A dim
+            that is missing is copied whole.
     """
 
     def __init__(self, src: VTensor, dst: VTensor, places: Mapping[str, range]) -> None:

@@ -44,8 +44,8 @@ def test_an_operator_without_compute(scratch: None) -> None:
     ("made", "text"),
     [
         (lambda ctx, x: None, "compute returned None, no VTensor"),
-        (lambda ctx, x: VTensor("f32", x.dims), "output 0 is to be made with ctx.output(0)"),
-        (lambda ctx, x: x, "output 0 is to be made with ctx.output(0)"),
+        (lambda ctx, x: VTensor("f32", x.dims), "output 0 must be made with ctx.output(0)"),
+        (lambda ctx, x: x, "output 0 must be made with ctx.output(0)"),
     ],
 )
 def test_an_output_that_is_none(scratch: None, made: Any, text: str) -> None:
@@ -358,7 +358,7 @@ def test_an_operator_of_which_nonsense_is_said(scratch: None, options: Any, faul
 def test_a_row_of_dims_that_is_none_says_whose_it_is(scratch: None) -> None:
     for row in ("N, C", "N-C", "N N"):
         text = message(DimError, lambda row=row: odd(dims={"x": "N", "y": row}))  # type: ignore[misc]
-        assert text.startswith(f"operator Odd: dims of y: {row!r} is no row of dim names")
+        assert text.startswith(f"operator Odd: dims of y: {row!r} must be dim names")
 
 
 def test_an_operator_made_where_there_is_no_file(scratch: None) -> None:

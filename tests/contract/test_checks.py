@@ -207,7 +207,7 @@ def test_rows_of_dims_that_do_not_parse(text: str) -> None:
     from vtensor.language.dims import DimSpec
 
     assert message(DimError, lambda: DimSpec.parse(text)) == (
-        f"{text!r} is no row of dim names: each once, each an identifier"
+        f"{text!r} must be dim names, each an identifier and none twice"
     )
 
 

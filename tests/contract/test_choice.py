@@ -189,11 +189,11 @@ def test_a_pinned_library_that_declines(bench: Bench) -> None:
         ),
         (
             {"pin": {"Toy": "onnx_reference"}, "reference": False},
-            "pin 'Toy': onnx_reference is barred from this session",
+            "pin 'Toy': onnx_reference is excluded from this session (reference=False)",
         ),
         (
             {"libraries": ["toy", "onnx_reference"], "reference": False},
-            "libraries: onnx_reference is barred from this session",
+            "libraries: onnx_reference is excluded from this session (reference=False)",
         ),
         ({"libraries": [[]]}, "libraries: [] is not registered; registered are "),
     ],

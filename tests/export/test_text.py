@@ -63,7 +63,7 @@ def test_equality_is_of_bytes_too() -> None:
         ("constant w", "constant v", "line 3: the values of 'v' are not given"),
         ("= 0.5", "= None()", "line 4: None.* is no literal"),
         ("TopK(", "TopQ(", "line 5: no operator 'TopQ' is registered"),
-        ("k=1)", "k=9)", "line 5: TopK 'top': the first 9 of 3 elements"),
+        ("k=1)", "k=9)", "line 5: TopK 'top': k=9 elements along C, which has 3"),
         ("k=1)", "q=1)", "line 5: .*unexpected keyword argument 'q'"),
         ("k=1)", "k=(1)", "line 5: a parenthesis is not closed"),
         ("k=1)", "k=x.y)", "line 5: x.y is no literal"),

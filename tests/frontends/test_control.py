@@ -51,7 +51,10 @@ def test_a_loop_that_counts(turns: int) -> None:
 def test_a_loop_without_turns() -> None:
     agree(model(LOOP, c=np.array(False)), {"x": f32(3), "n": np.array(4)})
     proto = model(LOOP.replace("float[3] u", "float[p] u"), c=np.array(False))
-    with Session(proto) as session, pytest.raises(ModelError, match=r"no turn, .* no sizes of 'u'"):
+    with (
+        Session(proto) as session,
+        pytest.raises(ModelError, match=r"no iteration, .* no sizes of 'u'"),
+    ):
         session.run(None, {"x": f32(3), "n": np.array(4)})
 
 

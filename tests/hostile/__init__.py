@@ -1,1 +1,1 @@
-"""Input that means harm, or none: the answer is right, or a typed error that takes no memory."""
+"""Malicious and broken input: a right answer, or a typed error before memory is taken."""

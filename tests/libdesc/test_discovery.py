@@ -173,7 +173,7 @@ def test_entry_points(tmp_path: Path) -> None:
         "problem: entry point missing = no_such_module_of_theirs -> ModuleNotFoundError: "
     )
     assert problems[2].startswith(f"problem: operator {tmp_path / 'thirdops.py'}:3 -> ")
-    assert problems[2].endswith("Third has no invoker on numpy, which is to be its definition")
+    assert problems[2].endswith("Third has no invoker on numpy, which must be its definition")
     assert len([line for line in lines if line.startswith("warning: ")]) == len(problems) == 3
 
 

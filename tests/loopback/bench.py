@@ -85,7 +85,7 @@ def check_case(case: Case, dtype: str = "f32", libraries: tuple[str, ...] = ()) 
         libraries: those that may run Transforms, beside NumPy.
 
     Returns:
-        The extended graph.
+        The lowered graph.
     """
     given = case.given(dtype=dtype)
     graph, names = _one_node(case.op, given), ["loopback", *libraries]

@@ -26,7 +26,7 @@ def layouts(texts: Mapping[str, str]) -> dict[str, Layout]:
 def plan(
     graph: Graph, entry: Mapping[str, str] | None = None, outputs: Mapping[str, str] | None = None
 ) -> LoweredGraph:
-    """The extended graph, checked."""
+    """The lowered graph, checked."""
     given, wanted = layouts(entry or {}), layouts(outputs or {})
     extended = extend(resolve(graph, given), wanted)
     able = [library.name for library in registry().libraries.values() if library.transforms]
@@ -60,7 +60,7 @@ def test_algorithm_1_with_entry_layouts(bench: Bench, golden: Golden) -> None:
 
 
 def test_original_resolved_extended(bench: Bench, golden: Golden) -> None:
-    """Fig. 7: the original graph, the resolved layouts, the extended graph."""
+    """Fig. 7: the original graph, the resolved layouts, the lowered graph."""
     declare_convolution()
     graph = chain(bench)
     resolution = resolve(graph)

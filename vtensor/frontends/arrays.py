@@ -24,11 +24,10 @@ def from_array(
         array: NumPy's, or anything with ``__dlpack__`` or ``__array__``.
         dims: what its axes are, in order: ``"N C H W"``.
         name: the tensor's name.
-        copy: True is fresh memory, False is the array's, None copies only what has to be: an array
-            of the other byte order.
+        copy: True copies, False never does, None copies only an array of the other byte order.
 
     Raises:
-        InputError: it is no array; or ``copy=False``, and it has to be copied.
+        InputError: it is no array, or has to be copied in spite of ``copy=False``.
         DTypeError: VTensor has no such element type.
         DimError: the array has another rank than there are names.
 
@@ -67,7 +66,7 @@ def from_dlpack(
         tensor: anything with ``__dlpack__`` and ``__dlpack_device__``; it stays alive.
         dims: what its axes are, in order: ``"N C H W"``.
         name: the VTensor's name.
-        copy: True is fresh memory, False is the other's, None is whatever the other gives.
+        copy: True copies, False never does, None leaves it to the other framework.
 
     Raises:
         DLPackError: it is on another device, gives no capsule, or copies with ``copy=False``.

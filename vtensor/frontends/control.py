@@ -140,7 +140,7 @@ class _Loop:
         value = self.body.output[self.heads + len(self.turns.states) + row]
         sizes = sizes_of(value.type)
         if sizes is None or None in sizes:
-            raise ModelError(f"it has no turn, and declares no sizes of {value.name!r}")
+            raise ModelError(f"it runs no iteration, and declares no sizes of {value.name!r}")
         dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
         shape = [size or 0 for size in sizes]
         shape.insert(self.collected(row)[1] % (len(shape) + 1), 0)

@@ -79,7 +79,7 @@ def _run(node: str, op: object, operands: Sequence[tuple[VTensor, Array]]) -> li
         run_compute(deciding, op, [_tensor(v, a, Layout.plain(v.dims)) for v, a in operands])
     variant = deciding.variant
     if variant is None:
-        raise ModelError(f"{node}: nothing was decided")
+        raise ModelError(f"{node}: no layouts were decided")
     tensors = [
         _tensor(value, array, layout)
         for (value, array), layout in zip(operands, variant.layouts, strict=False)

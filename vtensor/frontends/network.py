@@ -422,7 +422,7 @@ def _check_text(*texts: object) -> None:
     """Names are text; protobuf hands out what is no UTF-8 as bytes."""
     for text in texts:
         if not isinstance(text, str):
-            raise ModelError(f"the name {text!r} is no text")
+            raise ModelError(f"the name {text!r} is not valid UTF-8")
 
 
 def _order(nodes: Sequence[NodeProto], producer: Mapping[str, int], given: set[str]) -> list[int]:

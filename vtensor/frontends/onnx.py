@@ -258,7 +258,7 @@ class Model:
         sizes = self._network.inputs[name].sizes
         declared = f"({', '.join('?' if s is None else str(s) for s in sizes)})"
         if not isinstance(shape, Collection):
-            raise InputError(f"input {name!r}: {shape!r} is no row of sizes {declared}")
+            raise InputError(f"input {name!r}: {shape!r} is not a sequence of sizes {declared}")
         if len(shape) != len(sizes):
             raise InputError(f"input {name!r}: shape {shape!r} was given, the model has {declared}")
         for size, have in zip(sizes, shape, strict=True):

@@ -33,7 +33,7 @@ class DimSpec:
         words = text.split()
         names = [word.removesuffix("?") for word in words if word != "*"]
         if len(set(names)) != len(names) or not all(name.isidentifier() for name in names):
-            raise DimError(f"{text!r} is no row of dim names: each once, each an identifier")
+            raise DimError(f"{text!r} must be dim names, each an identifier and none twice")
         return cls(
             tuple(word for word in words if word != "*" and not word.endswith("?")),
             tuple(word[:-1] for word in words if word.endswith("?")),

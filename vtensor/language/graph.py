@@ -88,12 +88,12 @@ class Graph:
             self._scope = outer
 
     def input(self, name: str, dims: Mapping[str, int | None], dtype: str = "f32") -> VTensor:
-        """A value that every run is given.
+        """Add an input: a value that every run is given.
 
         Args:
-            name: the name to give it by.
-            dims: sizes by name, in presentation order. None is open: every run may bring another
-                size, one for all inputs that leave a dim of this name open.
+            name: its name.
+            dims: sizes by name, in presentation order. A size of None is open: each run decides it,
+                the same for every input whose dim of this name is open.
             dtype: element type.
 
         >>> from ops import Relu
@@ -108,7 +108,7 @@ class Graph:
         return value
 
     def constant(self, array: ArrayLike, dims: str | Sequence[str], name: str = "") -> VTensor:
-        """A value that is known now; the array is kept, not copied, and must not change.
+        """Add a value that is known now; the array is kept, not copied, and must not change.
 
         Args:
             array: the values; ``dims`` names its axes, in order.
@@ -158,8 +158,8 @@ class Graph:
             outputs: the output values' names; the node's name, then ``name:index`` when not given.
 
         Returns:
-            The output VTensor, or a tuple where the operator has several; type checkers are told by
-            what its ``compute`` returns.
+            The output VTensor, or a tuple where the operator has several outputs. For type checkers
+            the type is that of its ``compute``.
 
         Raises:
             GraphError: an input belongs to another graph, or a name is taken, or given twice.
@@ -257,8 +257,8 @@ class Graph:
     def to_networkx(self) -> nx.MultiDiGraph[str]:
         """Nodes and values as a networkx graph; edge attribute ``value`` is the value's name.
 
-        Inputs and constants are nodes of kind ``input`` and ``constant``. All that the graph is
-        made of is there as an attribute, so that ``from_networkx`` gives an equal graph.
+        Inputs and constants are nodes of kind ``input`` and ``constant``. Attributes hold
+        the whole graph, so that ``from_networkx`` gives an equal one.
         """
         import networkx as nx
 
@@ -278,7 +278,7 @@ class Graph:
 
     @classmethod
     def from_networkx(cls, graph: nx.MultiDiGraph[str]) -> Graph:
-        """The graph that a networkx graph of the form of ``to_networkx`` describes, not sealed.
+        """The graph, not sealed, that ``to_networkx`` (or an edit of its result) describes.
 
         Shapes are computed again, so an edited graph is checked like a new one.
 

@@ -59,8 +59,9 @@ def param(
     Args:
         default: its value where none is given.
         minimum, maximum: bounds of a number, or of each of several, both included.
-        choices: the values that there are.
-        dims_of: the role of an input: the parameter names a dim of it, or several, each once.
+        choices: the values that are allowed.
+        dims_of: the role of an input. The parameter is then a name of one of its dims, or several
+            names, none twice.
     """
     rules = {"minimum": minimum, "maximum": maximum, "choices": choices, "dims_of": dims_of}
     return dataclasses.field(default=default, metadata=rules)
@@ -120,7 +121,7 @@ class OperatorInfo:
 
     @property
     def structural(self) -> str:
-        """What the front door does with it itself, see ``Structural``; else empty."""
+        """The kind of the trait ``Structural``; empty without it."""
         found = self.trait(Structural)
         return found.kind if found else ""
 
@@ -145,9 +146,10 @@ class OperatorInfo:
         return next((spelling.write for spelling in self.onnx if spelling.write), None)
 
     def operations(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> int:
-        """How many operations on numbers a call is: as declared, else one an element it makes.
+        """How many arithmetic operations a call takes.
 
-        What is not element-wise and declares nothing moves elements, and is none.
+        An operator without the trait ``Cost`` takes one for each element of its output if it is
+        element-wise, else none: it only moves elements.
         """
         cost = self.trait(Cost)
         if cost is None:
@@ -214,15 +216,15 @@ def operator(
     Args:
         name: the operator's name, as it stands in graphs and plans.
         dims: a row of dim names for each operand, by role; inputs are the parameters of
-            ``compute``, the other roles are outputs. ``compute(self, ctx, *x)`` takes any number of
-            inputs but none, ``compute(self, ctx, x, *more)`` one or more; a last output ``"*y"`` is
-            any number of outputs.
+            ``compute``, the other roles are outputs. ``compute(self, ctx, *x)`` and
+            ``compute(self, ctx, x, *more)`` take one input or more; a last output ``"*y"`` stands
+            for any number of outputs.
         equal: pairs of products that must be equal, ``("x.C", "w.I * group")``.
-        holds: what else must hold of parameters and inputs: functions of the instance and the
-            inputs, asked in order before ``compute``, each with what is said where it is false:
-            ``"{op.axis} must be a new dim"``.
-        onnx: how ONNX writes it.
-        traits: what passes may know of it, at most one of a kind.
+        holds: further conditions on parameters and inputs, as pairs of a function and a message.
+            Before ``compute``, each function is called in order with the instance and the inputs;
+            where it returns False, the error has its message: ``"{op.axis} must be a new dim"``.
+        onnx: how ONNX writes it; several spellings where versions or names differ.
+        traits: what passes may know of it, at most one trait of each kind.
 
     Raises:
         GraphError: the name is taken, ``dims`` and ``compute`` disagree, or a trait is there twice.
@@ -335,9 +337,9 @@ def label_of(op: object) -> str:
 
 @dataclass
 class Context:
-    """What ``compute`` is given: where its outputs go and how its work is handed on.
+    """The first argument of ``compute``: it says where outputs go, and dispatches to libraries.
 
-    This one hands on nothing and only checks: the graph builder infers shapes with it.
+    This base class calls no library and only checks: the graph builder infers shapes with it.
 
     Attributes:
         node: name of the node, for errors and plans.
@@ -358,15 +360,15 @@ class Context:
         return Option(self.node, self.op, index, self.device, name)
 
     def dispatch(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> None:
-        """Check parameters and dims; then, where there is a library to call, call the best."""
+        """Check parameters and dims; then call the first library that takes the call."""
         compile_check(info_of(op).check)(self.node, op, inputs, outputs)
 
 
 @dataclass(frozen=True)
 class Follower:
-    """An operator fused behind another: applied to that one's output before anything is stored.
+    """An operator fused behind another: applied to the other's output before that is stored.
 
-    ``operands`` are those that it has beside that output.
+    ``operands`` are its inputs apart from that output.
     """
 
     op: object
@@ -418,7 +420,7 @@ def run_compute(ctx: Context, op: object, inputs: Sequence[VTensor]) -> tuple[VT
             raise GraphError(f"{info.name} {ctx.node!r}: compute returned {output!r}, no VTensor")
         if output.option != ctx.output(index):
             raise GraphError(
-                f"{info.name} {ctx.node!r}: output {index} is to be made with ctx.output({index}) "
-                f"as its last argument, and to be returned at place {index}"
+                f"{info.name} {ctx.node!r}: output {index} must be made with ctx.output({index}) "
+                f"as its last argument, and be returned at place {index}"
             )
     return outputs

@@ -215,7 +215,7 @@ class VTensor:
         return self.storage.data()
 
     def part(self) -> Part | None:
-        """The elements where they lie, under this tensor's dims; None if those cannot say where.
+        """A view of the elements by this tensor's dims; None if the layout does not allow one.
 
         Raises:
             ContractError: there is nothing in memory yet.
@@ -227,12 +227,11 @@ class VTensor:
     def numpy(
         self, order: str | Sequence[str] | None = None, *, copy: bool | None = None
     ) -> np.ndarray[Any, Any]:
-        """The elements as an array, one axis a dim, without pads.
+        """The elements as an array with an axis for each dim, without pads.
 
         Args:
-            order: the dims that the axes are, ``"N H W C"``; None is presentation order.
-            copy: True is fresh memory, False is this tensor's, None is this one's if the layout
-                allows.
+            order: the dims in the order of the axes, ``"N H W C"``; None is presentation order.
+            copy: True copies, False never does, None copies only if the layout allows no view.
 
         Raises:
             ContractError: there is nothing in memory yet.
@@ -250,10 +249,10 @@ class VTensor:
         return array.copy() if copy else array
 
     def slice(self, *, copy: bool | None = None, **ranges: tuple[int, int]) -> VTensor:
-        """The part of this tensor from begin up to, without, end in each dim named.
+        """A part of this tensor: of each dim named, the indices from begin to end, end excluded.
 
-        A view of the same memory where the layout allows, as it does for whole blocks of a dim and
-        for dims without blocks; ``copy`` as in ``numpy``.
+        A view of the same memory where the layout allows one: for dims without blocks, and for
+        whole blocks; ``copy`` as in ``numpy``.
 
         Raises:
             ContractError: there is nothing in memory yet.
@@ -274,14 +273,14 @@ class VTensor:
         return self._seen(view, sizes, copy, lambda: self.numpy()[(*places, ...)])
 
     def merge(self, dims: str | Sequence[str], into: str, *, copy: bool | None = None) -> VTensor:
-        """This tensor with several dims as one, at the place of the first; the inverse of split.
+        """This tensor with several dims merged into one, at the place of the first; undoes split.
 
-        A view of the same memory where the layout allows, as it does for neighbours in memory
-        without blocks, beside others that have some; ``copy`` as in ``numpy``.
+        A view of the same memory where the layout allows one: the dims must have no blocks and be
+        neighbours in memory (other dims may have blocks); ``copy`` as in ``numpy``.
 
         Args:
-            dims: which, slowest first: ``"H W"``.
-            into: the name of the one that they become.
+            dims: the dims to merge, slowest first: ``"H W"``.
+            into: the name of the merged dim.
 
         Raises:
             ContractError: there is nothing in memory yet.
@@ -348,8 +347,8 @@ class VTensor:
 
         Raises:
             ContractError: there is nothing in memory yet.
-            DLPackError: another device or a stream is asked for; ``copy=False``, and a copy is due;
-                the memory is read-only, and the consumer too old to be told.
+            DLPackError: another device or a stream is asked for; a copy is needed in spite of
+                ``copy=False``; or the memory is read-only, and the consumer too old to be told.
 
         Source: the Python array API standard 2023.12, data interchange.
         """
@@ -387,7 +386,8 @@ class VTensor:
             tensor.storage = self.storage.over(array, sizes, view.layout)
         elif copy is False:
             raise LayoutError(
-                f"{self!r} lies in {self.storage.layout}: {tensor!r} is no view, a copy is due"
+                f"{self!r} lies in {self.storage.layout}: {tensor!r} cannot be a view of it; "
+                "a copy is needed"
             )
         else:
             tensor.storage = self.storage.over(logical(), sizes)

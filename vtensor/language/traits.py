@@ -35,7 +35,10 @@ VIEWS = ("rename", "reshape", "identity")
 
 @dataclass(frozen=True)
 class Structural(Trait):
-    """The operator by which the front door does such a thing itself: a kind of ``STRUCTURAL``.
+    """The operator that VTensor itself adds to a graph when it needs one of this kind.
+
+    Args:
+        kind: one of ``STRUCTURAL``.
 
     Raises:
         GraphError: there is no such kind.
@@ -57,7 +60,7 @@ class DefinedBy(Trait):
 
 @dataclass(frozen=True)
 class Cost(Trait):
-    """Operations on numbers (sums, products, comparisons, functions alike) of a call.
+    """How many arithmetic operations a call takes; a sum, a comparison, a function count as one.
 
     Args:
         count: a number for each element of the first input, or a function that counts them:
@@ -69,11 +72,11 @@ class Cost(Trait):
 
 @dataclass(frozen=True)
 class Linear(Trait):
-    """The inputs in which the output is linear: slices of one that are scaled scale the output's.
+    """The inputs in which the output is linear: scaling a slice of one scales the output's slice.
 
     Args:
-        inputs: by role, dims of the output with those that make them up in that input, slowest
-            first, where they have other names: ``{"w": {"C": "G O"}}``.
+        inputs: by role of the input, which of its dims each dim of the output is made of, slowest
+            first: ``{"w": {"C": "G O"}}``. Dims with the same name in both are left out.
     """
 
     inputs: Mapping[str, Mapping[str, str]] = field(hash=False)
@@ -84,8 +87,9 @@ class Affine(Trait):
     """The output is ``factor * x + shift`` in one of the inputs.
 
     Args:
-        coefficients: given the instance and the inputs, None for x, the others as arrays that
-            broadcast, returns the two; or None where the output is not affine in that input.
+        coefficients: called with the instance and the inputs, where x is None and the others are
+            arrays that broadcast; returns (factor, shift), or None where the output is not affine
+            in that input.
     """
 
     coefficients: Callable[..., tuple[Any, Any] | None]
@@ -101,7 +105,7 @@ class Clamp:
 
 @dataclass(frozen=True)
 class Plus:
-    """What a follower does: x plus its other operand, their dims meeting by name."""
+    """What a follower does: x plus its other operand; dims are matched by name."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ class Post(Trait):
     """It may be fused behind another operator.
 
     Args:
-        effect: what an instance does to its one operand that is not stored yet.
+        effect: called with the instance; says what it does to the output that it is fused to.
     """
 
     effect: Callable[[Any], Clamp | Plus]
@@ -117,11 +121,12 @@ class Post(Trait):
 
 @dataclass(frozen=True)
 class Picks(Trait):
-    """It may read only some elements of its first input: from the first on, one in every step.
+    """It may read only every n-th element of its first input along some dims, from the first on.
 
     Args:
-        steps: given the instance and the inputs, returns the steps by dim, and what does the same
-            to the elements picked; else None.
+        steps: called with the instance and the inputs. Returns the step by dim, and the operator
+            that computes the same from an input that has only those elements; None where every
+            element is read.
     """
 
     steps: Callable[..., tuple[Mapping[str, int], Any] | None]
@@ -129,11 +134,11 @@ class Picks(Trait):
 
 @dataclass(frozen=True)
 class Thins(Trait):
-    """It can compute only some elements of its output: from the first on, one in every step.
+    """It can compute only every n-th element of its output along some dims, from the first on.
 
     Args:
-        make: given the instance, the first input and the steps by dim, returns the instance that
-            does so.
+        make: called with the instance, the first input and the step by dim; returns the instance
+            that computes only those elements.
     """
 
     make: Callable[[Any, VTensor, Mapping[str, int]], Any]

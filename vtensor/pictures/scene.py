@@ -1,4 +1,4 @@
-"""What a picture shows of an extended graph: boxes, arrows between them, and where they are."""
+"""What a picture shows of a lowered graph: boxes, arrows between them, and where they are."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Scene:
 def make_scene(
     title: str, graph: LoweredGraph, kernels: Mapping[str, Sequence[str]] | None = None
 ) -> Scene:
-    """Draw an extended graph. Constants, and what is done to them while loading, are left out.
+    """Draw a lowered graph. Constants, and what is done to them while loading, are left out.
 
     Args:
         title: what the picture is called.

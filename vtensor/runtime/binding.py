@@ -1,4 +1,4 @@
-"""A session on memory that stays where it is: run after run, nothing is looked up."""
+"""A session bound to fixed memory: its runs check and look up nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One operator at once, through all that a network goes through: how its author tries it."""
+"""Running one operator by itself, through the same stages as a network."""
 
 from __future__ import annotations
 
@@ -82,23 +82,23 @@ def call(
     Args:
         op: an operator instance, ``AvgPool(kernel_shape=(2, 2))``.
         operands: its inputs: arrays, anything with ``__dlpack__`` or ``__array__``, VTensors.
-        dims: what an array's axes are: by the input's role, or one text for the first input. What
-            is not said is as the operator declares it, where that is one row of names; else the
-            last names of an operand that has some; else D0, D1, ... counted so that the last axes
-            of all operands have the same names, as NumPy broadcasts.
+        dims: the names of arrays' axes, by the input's role, or one text for the first input.
+            Without it, an array's axes get the names that the operator declares, if it declares
+            one row of names; else the last names of another operand; else D0, D1, ... counted
+            so that the last axes of all operands have the same names, as NumPy broadcasts.
         libraries: the libraries that are tried, in order, and after them NumPy; None is all.
-        pin: the one library that is to take it.
+        pin: the one library that must run it.
         threads: kernel threads; None is all processors.
         named: operands by role, after those by position: ``call(Conv2D(), x, w=kernel)``.
 
     Returns:
         The output, or a tuple of them: VTensors if an operand is one, in the layout that the
-        library produced; else NumPy arrays in the order of the dims. A VTensor is taken as it
-        lies, so that one call's result is the next one's operand without a conversion.
+        library produced; else NumPy arrays in the order of the dims. A VTensor is not
+        converted first, so the result of one call is an operand of the next as it is.
 
     Raises:
         DimError: dims do not fit an array, or the operator does not take them.
-        InputError: an operand is no array, or is given twice, or there is none of its name; a
+        InputError: an operand is no array, is given twice, or has a name that no input has; or a
             library cannot be used.
         NoInvokerError: no library takes the call, or not the pinned one; lists why each declined.
 

@@ -1,4 +1,4 @@
-"""What a run is given: arrays of any kind, checked against what was declared, taken as they lie."""
+"""The inputs of a run: arrays of any kind, checked, and copied only if they must be."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def _order(libraries: Sequence[str] | None, barred: tuple[str, ...]) -> tuple[st
     for name in names:
         _check_library("libraries:", name)
         if name in barred:
-            raise InputError(f"libraries: {name} is barred from this session")
+            raise InputError(f"libraries: {name} is excluded from this session (reference=False)")
     return names
 
 
@@ -62,7 +62,9 @@ def _pins(pin: Mapping[str, str] | None, barred: tuple[str, ...]) -> dict[str, s
             raise InputError(f"pin {key!r}: no name of an operator or a node")
         _check_library(f"pin {key!r}:", library)
         if library in barred:
-            raise InputError(f"pin {key!r}: {library} is barred from this session")
+            raise InputError(
+                f"pin {key!r}: {library} is excluded from this session (reference=False)"
+            )
     return dict(pin or {})
 
 

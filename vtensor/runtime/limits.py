@@ -1,4 +1,4 @@
-"""What a network's heavy nodes would take if nothing else took time: bounds to hold a session to.
+"""Lower bounds on a network's time: what its heavy nodes take if nothing else takes time.
 
 A node is heavy where its library's routine says that arithmetic outweighs memory: convolutions and
 products of matrices. What else a network holds costs a session time, and these bounds none.

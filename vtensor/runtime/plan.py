@@ -68,7 +68,7 @@ class Conversion:
 
 @dataclass(frozen=True)
 class PlanStep:
-    """A node of the extended graph as a plan shows it.
+    """A node of the lowered graph as a plan shows it.
 
     ``kernels`` are the library's names for what runs; empty when nothing does, since the output is
     the input's memory under other dims, or has no elements. ``unlisted``: the definition runs it
@@ -92,28 +92,28 @@ class PlanStep:
 
     @property
     def ns(self) -> int | None:
-        """What was measured of it, alone, when the plan was made; None where nothing was."""
+        """The time measured for it alone when the plan was made; None if it was not measured."""
         variant = self.node.variant if isinstance(self.node, OpNode) else None
         return variant.ns if variant is not None and variant.measured else None
 
     @property
     def tuned(self) -> bool:
-        """Measuring has chosen a way to run it that its library would not have."""
+        """True if measuring chose another variant than its library would have."""
         return isinstance(self.node, OpNode) and bool(self.node.variant.kernel)
 
     @property
     def is_reference(self) -> bool:
-        """A kernel is the library's reference code."""
+        """True if one of its kernels is the library's slow reference code."""
         return any(map(reference_kernel, self.kernels))
 
     @property
     def python(self) -> bool:
-        """It calls back into Python."""
+        """True if it calls back into Python."""
         return "python" in self.kernels
 
 
 class Plan:
-    """Recorded steps, where their memory lies, and the extended graph that they come from.
+    """Recorded steps, where their memory lies, and the lowered graph that they come from.
 
     Args:
         graph: checked and optimised.
@@ -175,12 +175,12 @@ class Plan:
 
     @property
     def certificate(self) -> Certificate | None:
-        """What the last optimisation proved of the Transforms that are left; None if none tried."""
+        """What the last pass with a solver proved about the Transforms left; None if none ran."""
         return self.graph.certificate
 
     @property
     def steps(self) -> list[PlanStep]:
-        """What runs each time, in order."""
+        """The nodes that each run executes, in order."""
         kernels: dict[str, list[str]] = {}
         for step in self.recorded:
             kernels.setdefault(step.node, []).append(step.kernel)

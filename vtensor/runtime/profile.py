@@ -27,7 +27,7 @@ Run = Callable[[Array], object]
 
 @dataclass(frozen=True)
 class Work:
-    """What was done, and how long it took.
+    """Work and the time that it took.
 
     Attributes:
         ns: nanoseconds of a run, a median.
@@ -53,7 +53,7 @@ class Work:
 
     @property
     def of_peak(self) -> float | None:
-        """What it reached of the machine's peak: the least time for it, by the time it took."""
+        """The share of the machine's peak that it reached: the least possible time by its time."""
         return self.least_ns / self.ns if self.ns and self.least_ns is not None else None
 
     def to_dict(self, run_ns: float) -> dict[str, Any]:
@@ -168,7 +168,7 @@ class Profile:
         return Group.of(self.steps)
 
     def by(self, key: Callable[[PlanStep], str]) -> dict[str, Group]:
-        """Steps by what a function says of them; what takes longest comes first."""
+        """Steps grouped by the result of a function; the group that takes longest comes first."""
         names = dict.fromkeys(key(one.step) for one in self.steps)
         groups = {
             name: Group.of(one for one in self.steps if key(one.step) == name) for name in names
@@ -176,7 +176,7 @@ class Profile:
         return dict(sorted(groups.items(), key=lambda item: -item[1].ns))
 
     def where(self, holds: Callable[[PlanStep], bool]) -> Group:
-        """The steps of which something holds, together."""
+        """The steps for which a condition holds, together."""
         return Group.of(one for one in self.steps if holds(one.step))
 
     @property

@@ -38,7 +38,7 @@ class RecordedStep:
     """One thing that a run does: a native step on these operands, or a call back into Python.
 
     Attributes:
-        node: the node of the extended graph that it belongs to.
+        node: the node of the lowered graph that it belongs to.
         library: whose code runs.
         kernel: the library's name for its implementation; ``python`` for a call-back.
         native: the step, or None for a call-back.
@@ -191,7 +191,7 @@ class RecordContext(DispatchContext):
 
 
 class Recorder:
-    """Records an extended graph: steps in order, and the storages of values.
+    """Records a lowered graph: steps in order, and the storages of values.
 
     Args:
         graph: checked and optimised.

@@ -30,7 +30,7 @@ Copies = dict[str, Conversion]
 
 
 def copies(feeds: Mapping[str, Feed], results: Sequence[Result]) -> Copies:
-    """What a run had to copy: inputs that lie as no plan takes them, outputs that had to move."""
+    """What a run had to copy: inputs in layouts that no plan takes, outputs that had to move."""
     found = {
         name: Conversion.of_copy(f"input {name}", feed.part)
         for name, feed in feeds.items()
@@ -44,7 +44,7 @@ def copies(feeds: Mapping[str, Feed], results: Sequence[Result]) -> Copies:
 
 
 @dataclass(frozen=True)
-class Handed:
+class PlainOutput:
     """An output as NumPy sees the memory that it was made in.
 
     Attributes:
@@ -60,7 +60,7 @@ class Handed:
     axes: tuple[int, ...]
 
     @classmethod
-    def of(cls, one: Delivery, inputs: int) -> Handed | None:
+    def of(cls, one: Delivery, inputs: int) -> PlainOutput | None:
         """None for an input's or a constant's memory, or a layout with blocks."""
         value, layout = one.value, one.value.layout
         if one.binding is None or one.binding < inputs or layout != Layout.plain(layout.dims):
@@ -83,7 +83,7 @@ class Request:
         sizes: of the outputs' own memories, in bytes.
         deliveries: of the outputs, in order.
         placed: the outputs that are made in memory of their own, and in no other's.
-        handed: the outputs as NumPy sees them; None where one has to be copied or unpacked.
+        plain_outputs: the outputs as NumPy sees them; None where one has to be copied or unpacked.
     """
 
     plan: Plan
@@ -93,18 +93,18 @@ class Request:
     sizes: tuple[int, ...]
     deliveries: tuple[Delivery, ...] = field(repr=False)
     placed: frozenset[str] = field(repr=False)
-    handed: tuple[Handed, ...] | None = field(repr=False)
+    plain_outputs: tuple[PlainOutput, ...] | None = field(repr=False)
 
     @classmethod
     def of(cls, plan: Plan, key: PlanKey, wanted: Sequence[str], every: bool) -> Request:
-        """What is worked out once."""
+        """The request for these outputs of a plan; later runs reuse it."""
         values, rows = plan.graph.values, key.inputs
         plain = all(r.value is None and r.layout == Layout.plain(values[r.name].dims) for r in rows)
         inputs = tuple((row.name, row.shape, numpy_dtype(row.dtype)) for row in rows)
         deliveries = tuple(plan.deliveries[name] for name in wanted)
-        found = [Handed.of(one, len(plan.graph.inputs)) for one in deliveries]
-        handed = tuple(one for one in found if one is not None)
-        direct = len({one.binding for one in handed}) == len(wanted)
+        found = [PlainOutput.of(one, len(plan.graph.inputs)) for one in deliveries]
+        plain_outputs = tuple(one for one in found if one is not None)
+        direct = len({one.binding for one in plain_outputs}) == len(wanted)
         first = {one.memory: one.name for one in reversed(deliveries) if one.memory in plan.own}
         return cls(
             plan,
@@ -114,7 +114,7 @@ class Request:
             plan.own_sizes,
             deliveries,
             frozenset(first.values()),
-            handed if direct else None,
+            plain_outputs if direct else None,
         )
 
     def fed(
@@ -173,12 +173,12 @@ class Request:
 
     def arrays(self, ran: Ran) -> list[Array]:
         """The outputs of a run that was given no arrays for them."""
-        if self.handed is None:
+        if self.plain_outputs is None:
             return [result.array() for result in self.results(ran)]
         bindings, _ = ran
         return [
             bindings[one.binding].view(one.dtype).reshape(one.shape).transpose(one.axes)
-            for one in self.handed
+            for one in self.plain_outputs
         ]
 
     def results(self, ran: Ran, given: Mapping[str, Array] | None = None) -> list[Result]:

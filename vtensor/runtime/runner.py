@@ -153,7 +153,7 @@ class Runner:
         self._has_run(binding.plan, dict(binding.copies))
 
     def _has_run(self, plan: Plan, copied: Copies) -> None:
-        """Keep what there is to say of a run; nothing if it was closed meanwhile."""
+        """Keep the plan and the copies of a run, unless the session was closed meanwhile."""
         self._last, self.copied = plan, copied
         if self.plans is None:
             self.close()

@@ -39,14 +39,14 @@ class Session:
         model: path of an ONNX file, its bytes, a ModelProto, or a Graph.
         threads: kernel threads; None is every processor that the process may use.
         optimize: a level (``"none"``, ``"lho"``, ``"ewo"``, ``"all"``) or a list of pass names.
-        objective: what is minimised: ``"shared"``, the bytes that Transforms move, identical ones
-            once; ``"paper"``, the edges whose two ends differ in layout; empty is the level's own:
-            bytes for ``"ewo"``, for ``"all"`` the estimated time of kernels and Transforms.
-        tune: nodes and Transforms are measured, and their time is minimised, whatever libraries,
-            layouts and kernels that takes; where the whole plan is no faster for it, it stays as it
-            would be without. Times are kept in the user's cache (``VTENSOR_CACHE_DIR`` names
-            another folder), so that nodes are measured once a machine; nothing else should run
-            then.
+        objective: what is minimised. ``"shared"`` is the bytes that Transforms move, where
+            identical Transforms count once; ``"paper"`` is the number of edges whose two ends
+            differ in layout; empty is the level's own: the bytes for ``"ewo"``, the estimated
+            time of kernels and Transforms for ``"all"``.
+        tune: measure nodes and Transforms, and choose libraries, layouts and kernels for the
+            least time. If the whole plan is not faster than the one without measurements, that
+            one is used. Times are kept in the user's cache (``VTENSOR_CACHE_DIR`` names another
+            folder), so each node is measured once a machine; run nothing else meanwhile.
         input_layouts: how inputs will lie in memory, by name; what the first plan is made for.
         output_layouts: how outputs are to lie, by name; None is C order of the model's dims.
         libraries: the libraries that may be used, in the order in which they are tried; None is
@@ -54,15 +54,15 @@ class Session:
         pin: the one library for an operator, or for a node, which goes before its operator:
             ``{"Relu": "eigen", "conv1": "numpy"}``. It may be one that is not in ``libraries``. An
             operator's name is always the operator, even if a node has it too.
-        reference: nodes whose operators VTensor lacks run on ONNX's reference evaluator, the
-            library ``onnx_reference``: slowly, and marked in plans. They are refused where it is
-            False, or that library is not among ``libraries``.
+        reference: True runs nodes whose operators VTensor lacks on ONNX's reference evaluator
+            (the library ``onnx_reference``): slowly, and marked in plans. If it is False, or that
+            library is not among ``libraries``, such a model is refused.
         max_bytes: the most memory that a plan's values, packed weights included, and constants
             computed at load may take; None is three quarters of the machine's.
-        external_data_root: a folder in which the model's files of external data may lie, links
-            among them (a model hub's cache); None is the model's own, which no link may leave.
-        progress: called with each node's name while the plan is made. It may not run this session
-            with what needs another plan (NestedRunError).
+        external_data_root: the folder in which the model's files of external data must lie, once
+            links are followed (a model hub's cache, say). None is the model's own folder.
+        progress: called with each node's name while the plan is made. It must not run this session
+            in a way that needs another plan (NestedRunError).
 
     Raises:
         ModelError: the file is missing, no ONNX, or uses what VTensor does not have.
@@ -71,9 +71,9 @@ class Session:
             library has no invoker of it. Nodes are looked for when the first plan is made.
         BudgetError: more memory would be needed than ``max_bytes``.
 
-    A network whose shapes are all known is planned here, others at the first run. A run with other
-    shapes or other entry layouts makes another plan; the last used ones are kept. So does one with
-    another value of an input that decides shapes (a Reshape's shape fed as an input).
+    A network whose shapes are all known is planned here, any other at its first run. A run makes a
+    new plan if shapes or layouts of inputs are new, or the value of an input that decides shapes (a
+    Reshape's shape, fed as an input). The plans used last are kept.
 
     >>> import numpy as np
     >>> from ops import Relu
@@ -123,17 +123,17 @@ class Session:
 
     @property
     def inputs(self) -> list[Port]:
-        """What a run is given."""
+        """The inputs of a run."""
         return list(self._runner.inputs)
 
     @property
     def outputs(self) -> list[Port]:
-        """What a run returns, in order."""
+        """The outputs of a run, in order."""
         return list(self._runner.outputs)
 
     @property
     def values(self) -> list[str]:
-        """Names of all values, which a run may be asked for: inputs, constants, what nodes make.
+        """Names of all values that ``run`` may return: inputs, constants, and what nodes make.
 
         Those of the graph; of a model whose sizes are symbolic none before its first run.
         """
@@ -141,7 +141,7 @@ class Session:
 
     @property
     def threads(self) -> int:
-        """The budget of kernel threads."""
+        """How many threads kernels may use."""
         return self._runner.executor.threads
 
     @property
@@ -174,7 +174,7 @@ class Session:
 
     @property
     def memory(self) -> Memory:
-        """What the session takes for the plan of its last run.
+        """The memory that the session takes for the plan of its last run.
 
         Raises:
             InputError: there is no plan yet.
@@ -194,17 +194,18 @@ class Session:
 
         Args:
             outputs: names of the outputs wanted, in order; None is all. Any other of ``values`` may
-                be asked for as well; each choice of those is planned by itself, so that they cost
-                a run nothing that does not ask for them.
+                be asked for as well; each such choice has a plan of its own, so that they cost
+                nothing to runs that do not ask for them.
             inputs: arrays by name: NumPy's, or anything with ``__dlpack__`` or ``__array__``. A
                 dense array is taken as it lies, whatever the order of its axes in memory; so is a
                 VTensor, blocks and all, by its names where they are the network's.
             out: where to write outputs, by name: arrays, or VTensors and the like, of any strides.
-                The network writes there at once where the array lies as the output is delivered
-                and overlaps no input; else it is copied there (``copied`` says which).
+                An array in the layout in which the output is delivered, that overlaps no input,
+                is written by the network itself; into any other the output is copied
+                (``copied`` says which).
 
         Returns:
-            NumPy arrays, one an output: fresh ones, and those of ``out`` where it has one.
+            A NumPy array for each output: the one in ``out``, else a new one.
 
         Raises:
             InputError: a name, rank, size or element type is wrong, or ``out`` cannot be written
@@ -218,14 +219,15 @@ class Session:
     def run_tensors(
         self, outputs: Sequence[str] | None, inputs: Mapping[str, object]
     ) -> list[VTensor]:
-        """Run the network on VTensors: none is unpacked on its way in or out.
+        """Run the network on VTensors, in whatever layouts they are; none is unpacked.
 
         Args:
             outputs: as for ``run``.
             inputs: as for ``run``; a VTensor is taken as it lies, blocks and all.
 
         Returns:
-            VTensors in the layouts of ``output_layouts``, where ANY is the producer's own.
+            VTensors in the layouts of ``output_layouts``; ANY there means the layout that the
+            producing library chose.
 
         Raises:
             InputError, NativeError, SessionClosedError: as ``run``.
@@ -236,16 +238,17 @@ class Session:
     def bind(
         self, inputs: Mapping[str, object], outputs: Mapping[str, object] | None = None
     ) -> Binding:
-        """Fix where inputs and outputs lie, so that each run is one replay on that memory.
+        """Fix the memory of inputs and outputs, so that each run only replays the plan on it.
 
         Args:
             inputs: arrays or VTensors by name, or what has ``__dlpack__``: each run reads what they
                 hold then.
-            outputs: where to write outputs, as ``out`` of ``run``; arrays are made for others.
+            outputs: where to write outputs, as ``out`` of ``run``; for outputs that are not named,
+                arrays are made.
 
         Returns:
-            What runs: ``binding.run()``, then ``binding.outputs["y"]``. Copies that are needed show
-            in its ``copies``, and after a run in ``conversions``.
+            A binding: call ``binding.run()``, then read ``binding.outputs["y"]``. Its ``copies``
+            are those that each run has to make; ``conversions`` has them too, after a run.
 
         Raises:
             InputError: as ``run``; or an input has no memory to be read, or decides shapes.
@@ -255,14 +258,15 @@ class Session:
 
     @memory_errors()
     def profile(self, inputs: Mapping[str, object] | None = None, *, runs: int = 20) -> Profile:
-        """Run the network some times and say where the time of a run goes.
+        """Run the network several times and report where the time of a run goes.
 
         Args:
-            inputs: as for ``run``; what is missing, or all, is seeded random numbers.
+            inputs: as for ``run``; for those that are missing, seeded random numbers.
             runs: how often, after a first run that is not counted; at least 1.
 
         Raises:
-            InputError: ``runs`` is no such number, an input is wrong, or one of open sizes missing.
+            InputError: ``runs`` is less than 1, an input is wrong, or an input with open sizes is
+                missing.
             NativeError, BudgetError, SessionClosedError: as ``run``.
         """
         check_runs(runs)
@@ -273,9 +277,9 @@ class Session:
         )
 
     def close(self) -> None:
-        """Let go of plans, weights and memory; a second call does nothing.
+        """Free plans, weights and memory; a second call does nothing.
 
-        A run that is under way ends, and then lets go of them; no other begins.
+        A run that is under way ends first; no other begins.
         """
         self._runner.close()
 

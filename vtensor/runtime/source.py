@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Source:
-    """What graphs are made from, one for each row of sizes.
+    """A graph or a model, from which a graph is made for each choice of the open sizes.
 
     Args:
         model: as a session is given it.

@@ -50,7 +50,7 @@ class Tuner:
         self._failed: set[tuple[str, str]] = set()
 
     def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
-        """Nanoseconds of a node as it is decided; None where it fails, or its call's time is up."""
+        """Nanoseconds of a node in its variant; None if it fails, or no time is left to measure."""
         way = " ".join([*map(str, node.variant.layouts), node.variant.kernel]).strip()
         found = self._timings.get(signature(node, values), way)
         return self._measured(node, values, way) if found is None else found
