@@ -12,6 +12,7 @@ from libdesc.numpy.arrays import FLOATS, aligned, finish, wide
 from libdesc.routine import Routine
 from ops._names import same_names
 from ops._normalizations import Array, channels, epsilon
+from ops._places import one_output
 from ops._windows import image_names
 from ptensor import PTensor
 from vtensor.language.spelling import Naming, NodeReader, NodeWriter, Spelling
@@ -106,9 +107,7 @@ class BatchNorm:
     def compute(
         self, ctx: Context, x: VTensor, scale: VTensor, bias: VTensor, mean: VTensor, var: VTensor
     ) -> VTensor:
-        y = VTensor(x.dtype, x.dims, ctx.output(0))
-        ctx.dispatch(self, [x, scale, bias, mean, var], [y])
-        return y
+        return one_output(ctx, self, [x, scale, bias, mean, var], x.dims)
 
 
 _TYPES = {"": ["f32", "bf16", "f16"], **dict.fromkeys(VECTORS, ("f32",))}

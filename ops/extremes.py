@@ -12,6 +12,7 @@ from libdesc.numpy import definition
 from libdesc.numpy.arrays import NUMBERS, wide
 from ops._names import from_attributes, same_names
 from ops._normalizations import positions, without
+from ops._places import one_output
 from ops._writing import parameters
 from ptensor import PTensor
 from vtensor.errors import DimError
@@ -46,9 +47,7 @@ class _Place:
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
         """Places along the axis."""
-        y = VTensor("s64", without(x, (self.axis,), self.keepdims), ctx.output(0))
-        ctx.dispatch(self, [x], [y])
-        return y
+        return one_output(ctx, self, [x], without(x, (self.axis,), self.keepdims), "s64")
 
 
 def _place(name: str, find: Callable[..., Any]) -> Callable[[type[_Place]], type[_Place]]:

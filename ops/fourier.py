@@ -10,6 +10,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, wide
 from ops._names import same_names
+from ops._places import one_output
 from ops._sliding import Tensor
 from ops._windows import in_order
 from ptensor import Layout, PTensor
@@ -80,9 +81,7 @@ class DFT:
         length = self.elements(x)
         half, back = self.onesided and not self.inverse, self.onesided and self.inverse
         sizes = {self.axis: length // 2 + 1 if half else length, self.parts: 1 if back else 2}
-        y = VTensor(x.dtype, {**x.dims, **sizes}, ctx.output(0))
-        ctx.dispatch(self, [x], [y])
-        return y
+        return one_output(ctx, self, [x], {**x.dims, **sizes})
 
     def elements(self, x: Tensor) -> int:
         """How many are transformed."""
@@ -179,9 +178,7 @@ class STFT:
         bins = self.length // 2 + 1 if self.onesided else self.length
         frames = (x.size("T") - self.length) // self.step + 1
         sizes = {"N": x.size("N"), "frame": frames, "bin": bins, "part": 2}
-        y = VTensor(x.dtype, sizes, ctx.output(0))
-        ctx.dispatch(self, [x, *window], [y])
-        return y
+        return one_output(ctx, self, [x, *window], sizes)
 
 
 @definition("STFT", dtypes=FLOATS, order=in_order("N T frame bin part tap"))

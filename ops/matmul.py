@@ -10,6 +10,7 @@ from libdesc.numpy import definition
 from libdesc.numpy.arrays import NUMBERS, wide
 from libdesc.routine import Routine
 from ops._names import broadcast_input, fresh
+from ops._places import one_output
 from ops._products import product_names, read_factors
 from ops._writing import write_sum
 from ptensor import Layout, PTensor
@@ -126,9 +127,7 @@ class MatMul:
     def compute(self, ctx: Context, a: VTensor, b: VTensor) -> VTensor:
         left, right = ({d: s for d, s in t.dims.items() if d != self.over} for t in (a, b))
         sizes = broadcast(left, right)
-        y = VTensor(a.dtype, {dim: sizes[dim] for dim in (*left, *right)}, ctx.output(0))
-        ctx.dispatch(self, [a, b], [y])
-        return y
+        return one_output(ctx, self, [a, b], {dim: sizes[dim] for dim in (*left, *right)})
 
 
 @invoker("MatMul", library="onednn", dtypes=["f32", "bf16", "f16"])

@@ -15,6 +15,7 @@ from libdesc.routine import Routine
 from ops._elementwise import Unary
 from ops._names import axes_of, same_names
 from ops._normalizations import Array, behind, channels, dims_from, epsilon, positions
+from ops._places import one_output
 from ops._windows import image_names
 from ptensor import Layout, PTensor
 from vtensor.language.spelling import Naming, NodeReader, NodeWriter, Spelling
@@ -192,9 +193,7 @@ class RMSNormalization:
     epsilon: float = param(default=1e-5, minimum=0)
 
     def compute(self, ctx: Context, x: VTensor, scale: VTensor) -> VTensor:
-        y = VTensor(x.dtype, x.dims, ctx.output(0))
-        ctx.dispatch(self, [x, scale], [y])
-        return y
+        return one_output(ctx, self, [x, scale], x.dims)
 
 
 def _read_lp(node: NodeReader) -> VTensor:

@@ -14,6 +14,7 @@ from libdesc.numpy import definition
 from libdesc.numpy.arrays import NUMBERS, wide
 from libdesc.routine import Routine
 from ops._names import same_names
+from ops._places import one_output
 from ops._sampling import Array, cubic, linear, settled, shaped
 from ops._sliding import Tensor
 from ops._writing import parameters
@@ -207,9 +208,7 @@ class Resize:
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
         sizes = dict(zip(self.axes, self.sizes, strict=True))
-        y = VTensor(x.dtype, {**x.dims, **sizes}, ctx.output(0))
-        ctx.dispatch(self, [x], [y])
-        return y
+        return one_output(ctx, self, [x], {**x.dims, **sizes})
 
 
 def _places(op: Resize, index: int, length: int) -> Array:

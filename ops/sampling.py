@@ -12,7 +12,7 @@ from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, wide
 from ops._convolution import KERNELS, convolution_names, cost, kernel_sizes, read_kernel, with_bias
 from ops._elementwise import ALL
-from ops._places import checked
+from ops._places import checked, one_output
 from ops._sampling import HAS_ELEMENTS, Array, sample, settled, shaped, terms
 from ops._sliding import Sizes, along, counts, spatial
 from ops._windows import IMAGES, image_names, in_order, read_image, read_window
@@ -89,9 +89,7 @@ class GridSample:
 
     def compute(self, ctx: Context, x: VTensor, grid: VTensor) -> VTensor:
         sizes = {dim: grid.size(dim) for dim in spatial(x.dims)}
-        y = VTensor(x.dtype, {**x.dims, **sizes}, ctx.output(0))
-        ctx.dispatch(self, [x, grid], [y])
-        return y
+        return one_output(ctx, self, [x, grid], {**x.dims, **sizes})
 
 
 @definition("GridSample", dtypes={"": ALL, "grid": FLOATS}, order=in_order("axis N C D H W"))
@@ -173,9 +171,7 @@ class RoiAlign:
     def compute(self, ctx: Context, x: VTensor, boxes: VTensor, image: VTensor) -> VTensor:
         height, width = self.output_size
         dims = {"R": boxes.size("R"), "C": x.size("C"), "H": height, "W": width}
-        y = VTensor(x.dtype, dims, ctx.output(0))
-        ctx.dispatch(self, [x, boxes, image], [y])
-        return y
+        return one_output(ctx, self, [x, boxes, image], dims)
 
 
 def _places(op: RoiAlign, begin: float, end: float, bins: int) -> Array:
@@ -308,9 +304,7 @@ class DeformConv:
         for bends, many in zip((offset, *mask), (places * len(kernel), places), strict=False):
             if dict(bends.dims) != {"N": x.size("N"), "K": many, **sizes}:
                 raise DimError(f"offsets and masks must have {many} numbers for each of {sizes}")
-        y = VTensor(x.dtype, {**x.dims, "C": w.size("O"), **sizes}, ctx.output(0))
-        ctx.dispatch(self, [x, w, offset, *mask], [y])
-        return y
+        return one_output(ctx, self, [x, w, offset, *mask], {**x.dims, "C": w.size("O"), **sizes})
 
 
 @definition("DeformConv", dtypes=FLOATS, order=in_order("N C K O I D H W d h w"))
