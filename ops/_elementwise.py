@@ -13,14 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar, dataclass_transform
 
-import numpy as np
-
 import libdesc.eigen
 import libdesc.numpy
 import libdesc.onednn
 from libdesc import invoker
 from libdesc.eigen import DTYPES as EIGEN
-from libdesc.numpy.arrays import FLOATS, NUMBERS
+from libdesc.numpy.arrays import FLOATS, NUMBERS, Array
 from libdesc.routine import Routine
 from ops import _names as names
 from ops._places import one_output
@@ -33,7 +31,6 @@ from vtensor.tensor import VTensor
 
 __all__ = ["ALL", "FLOATS", "INTEGERS", "NUMBERS", "Array", "binary", "elementwise", "unary"]
 
-Array = np.ndarray[Any, Any]
 T = TypeVar("T")
 Types = Sequence[str] | Mapping[str, Sequence[str]]
 

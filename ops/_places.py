@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from libdesc.numpy.arrays import Array
 from ptensor import Layout
 from vtensor.errors import InputError
 from vtensor.operators import Context
 from vtensor.tensor import VTensor
-
-Array = np.ndarray[Any, Any]
 
 #: The element types of indices.
 INDICES = ("s64", "s32")

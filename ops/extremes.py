@@ -16,6 +16,7 @@ from ops._places import one_output
 from ops._writing import parameters
 from ptensor import PTensor
 from vtensor.errors import DimError
+from vtensor.language.operators import named
 from vtensor.operators import (
     Context,
     Cost,
@@ -23,7 +24,6 @@ from vtensor.operators import (
     NodeReader,
     NodeWriter,
     Spelling,
-    named,
     operator,
     param,
 )
@@ -121,8 +121,7 @@ class ArgMin(_Place):
 
 def _top_names(node: Naming) -> None:
     same_names(node)
-    for position in range(node.rank("x0")):
-        node.same("x0", position, "y1", position)
+    same_names(node, "x0", "y1")
 
 
 def _read_top(node: NodeReader) -> Sequence[VTensor]:

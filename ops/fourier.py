@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from libdesc.numpy import definition
-from libdesc.numpy.arrays import FLOATS, wide
+from libdesc.numpy.arrays import FLOATS, Array, wide
 from ops._names import same_names
 from ops._places import one_output
 from ops._sliding import Tensor
@@ -16,8 +14,6 @@ from ops._windows import in_order
 from ptensor import Layout, PTensor
 from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
-
-Array = np.ndarray[Any, Any]
 
 
 def _read(node: NodeReader) -> VTensor:

@@ -10,11 +10,11 @@ import numpy as np
 
 from libdesc import invoker, onednn
 from libdesc.numpy import definition
-from libdesc.numpy.arrays import FLOATS, wide
+from libdesc.numpy.arrays import FLOATS, Array, wide
 from libdesc.routine import Routine
 from ops._elementwise import Unary
-from ops._names import axes_of, same_names
-from ops._normalizations import Array, behind, channels, dims_from, epsilon, positions
+from ops._names import axes_of, last_names, same_names
+from ops._normalizations import behind, channels, dims_from, epsilon, positions
 from ops._places import one_output
 from ops._windows import image_names
 from ptensor import Layout, PTensor
@@ -29,11 +29,9 @@ EPSILON = 1e-9
 def _names(node: Naming) -> None:
     same_names(node)
     for role in ("x1", "x2"):
-        for back in range(1, node.rank(role) + 1):
-            node.same(role, -back, "x0", -back)
+        last_names(node, role, "x0")
     for role in ("y1", "y2"):
-        for position in range(node.rank(role)):
-            node.same(role, position, "x0", position)
+        same_names(node, role, "x0")
 
 
 def _parameter(node: NodeReader, index: int, x: VTensor) -> VTensor:

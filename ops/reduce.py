@@ -10,7 +10,7 @@ import numpy as np
 
 from libdesc import eigen, invoker, onednn
 from libdesc.numpy import definition
-from libdesc.numpy.arrays import NUMBERS, highest, lowest, wide
+from libdesc.numpy.arrays import NUMBERS, Array, highest, lowest, wide
 from libdesc.routine import Routine
 from ops._names import axes_of
 from ops._normalizations import positions, without
@@ -20,7 +20,6 @@ from ptensor import PTensor
 from vtensor.operators import Context, Cost, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
-Array = np.ndarray[Any, Any]
 R = TypeVar("R", bound="Reduction")
 
 #: The element types that have a largest one.

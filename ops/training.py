@@ -9,12 +9,11 @@ from typing import Any, TypeVar, dataclass_transform
 import numpy as np
 
 from libdesc.numpy import definition
-from libdesc.numpy.arrays import FLOATS, wide
+from libdesc.numpy.arrays import FLOATS, Array, wide
+from ops._names import same_names
 from ptensor import Layout, PTensor
 from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -47,10 +46,9 @@ def _spelling(cls: type[_Step]) -> Spelling:
         for index in range(kinds * many):
             kind, place = divmod(index, many)
             role, made = f"x{2 + index}", f"y{max(kind - 1, 0) * many + place}"
-            for position in range(node.rank(role)):
-                node.same(f"x{2 + place}", position, role, position)
-                if kind != 1:  # the gradient has no new value
-                    node.same(role, position, made, position)
+            same_names(node, f"x{2 + place}", role)
+            if kind != 1:  # the gradient has no new value
+                same_names(node, role, made)
 
     def read(node: NodeReader) -> Sequence[VTensor]:
         rate, count, *rest = node.inputs
