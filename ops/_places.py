@@ -23,6 +23,12 @@ def once(parameter: str) -> tuple[Any, str]:
     return lambda op, *_: len(dict(getattr(op, parameter))) == len(getattr(op, parameter)), rule
 
 
+def within(role: str) -> tuple[Any, str]:
+    """For ``holds``: the second input, of this name, has dims of the first, in their sizes."""
+    fits = f"{role} must have dims of x, and in their sizes"
+    return lambda _, x, other: other.dims.items() <= x.dims.items(), fits
+
+
 def as_output(op: object, *operands: VTensor) -> list[Layout]:
     """All operands in the order of the dims of the output, which is the last."""
     return [Layout.plain(operands[-1].dims)] * len(operands)

@@ -217,6 +217,10 @@ def _is_zero(op: Pad) -> bool:
     return bool(op.value == 0 and not np.signbit(op.value))
 
 
+def _leaves_some(op: Pad, x: VTensor) -> bool:
+    return all(kept >= 0 for kept, _ in _kept(op, x))
+
+
 def _finds(op: Pad, x: VTensor) -> bool:
     """The mode finds elements to put there."""
     least = {"constant": 0, "reflect": 2}.get(op.mode, 1)
@@ -228,10 +232,7 @@ def _finds(op: Pad, x: VTensor) -> bool:
     dims={"x": "*", "y": "*"},
     holds=[
         (lambda op, _: len(op.pads) == 2 * len(op.axes), "two pads must be given for each axis"),
-        (
-            lambda op, x: all(kept >= 0 for kept, _ in _kept(op, x)),
-            "pads {op.pads} take away more than there is",
-        ),
+        (_leaves_some, "pads {op.pads} take away more than there is"),
         (_finds, "mode {op.mode} has no elements to put there"),
     ],
     onnx=Spelling("Pad", 2, _read_pad, same_names, write=_write_pad),

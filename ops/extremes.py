@@ -16,17 +16,8 @@ from ops._places import one_output
 from ops._writing import parameters
 from ptensor import PTensor
 from vtensor.errors import DimError
-from vtensor.language.operators import named
-from vtensor.operators import (
-    Context,
-    Cost,
-    Naming,
-    NodeReader,
-    NodeWriter,
-    Spelling,
-    operator,
-    param,
-)
+from vtensor.language.spelling import Naming, NodeReader, NodeWriter, Spelling
+from vtensor.operators import Context, Cost, named, operator, param
 from vtensor.tensor import VTensor
 
 

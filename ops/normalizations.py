@@ -15,7 +15,7 @@ from libdesc.routine import Routine
 from ops._elementwise import Unary
 from ops._names import axes_of, last_names, same_names
 from ops._normalizations import behind, channels, dims_from, epsilon, positions
-from ops._places import one_output
+from ops._places import one_output, within
 from ops._windows import image_names
 from ptensor import Layout, PTensor
 from vtensor.language.spelling import Naming, NodeReader, NodeWriter, Spelling
@@ -98,17 +98,10 @@ def _read_group(node: NodeReader) -> VTensor:
     return node.reshape(y, dict(x.dims))
 
 
-def _scale_fits(op: object, x: VTensor, scale: VTensor) -> bool:
-    return scale.dims.items() <= x.dims.items()
-
-
-_FITS = [(_scale_fits, "scale must have dims of x, and in their sizes")]
-
-
 @operator(
     "LayerNormalization",
     dims={"x": "*", "scale": "*", "y": "*", "mean": "*", "inverse": "*"},
-    holds=_FITS,
+    holds=[within("scale")],
     onnx=[
         _scaled("LayerNormalization", 17),
         Spelling("InstanceNormalization", 6, _read_instance, _image_names),
@@ -160,7 +153,7 @@ class LayerNormalization:
 @operator(
     "RMSNormalization",
     dims={"x": "*", "scale": "*", "y": "*"},
-    holds=_FITS,
+    holds=[within("scale")],
     onnx=_scaled("RMSNormalization", 23),
     traits=[Cost(4)],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from math import inf
 from typing import Any
 
@@ -13,7 +12,7 @@ from libdesc import invoker, onednn
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import NUMBERS, wide
 from libdesc.routine import Routine
-from ops._names import same_names
+from ops._names import from_attributes, same_names
 from ops._places import one_output
 from ops._sampling import Array, cubic, linear, settled, shaped
 from ops._sliding import Tensor
@@ -91,10 +90,7 @@ def _read(node: NodeReader) -> VTensor:
         zip(_OWN[:4], zip(*kept, strict=True) if kept else [()] * 4, strict=True)
     )
     given["coordinates"] = node.attribute("coordinate_transformation_mode", "half_pixel")
-    for name in {field.name for field in fields(Resize)}.difference(_OWN):
-        default = getattr(Resize, name)
-        given[name] = type(default)(node.attribute(name, default))
-    return node.add(Resize(**given), x)
+    return node.add(from_attributes(node, Resize, **given), x)
 
 
 def _write(node: NodeWriter, op: Resize) -> None:

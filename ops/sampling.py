@@ -12,6 +12,7 @@ from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, wide
 from ops._convolution import KERNELS, convolution_names, cost, kernel_sizes, read_kernel, with_bias
 from ops._elementwise import ALL
+from ops._names import from_attributes
 from ops._places import checked, one_output
 from ops._sampling import HAS_ELEMENTS, Array, sample, settled, shaped, terms
 from ops._sliding import Sizes, along, counts, spatial
@@ -37,11 +38,7 @@ def _grid_names(node: Naming) -> None:
 
 def _read_grid(node: NodeReader) -> VTensor:
     x, mode = read_image(node), node.attribute("mode", "linear")
-    op = GridSample(
-        _OLD_MODES.get(mode, mode),
-        node.attribute("padding_mode", "zeros"),
-        bool(node.attribute("align_corners", 0)),
-    )
+    op = from_attributes(node, GridSample, mode=_OLD_MODES.get(mode, mode))
     return node.add(op, x, node.input(1, _GRIDS[len(x.dims)]))
 
 
@@ -115,13 +112,9 @@ def _box_names(node: Naming) -> None:
 
 def _read_boxes(node: NodeReader) -> VTensor:
     before = "output_half_pixel" if node.opset < 16 else "half_pixel"
-    op = RoiAlign(
-        (int(node.attribute("output_height", 1)), int(node.attribute("output_width", 1))),
-        node.attribute("mode", "avg"),
-        int(node.attribute("sampling_ratio", 0)),
-        float(node.attribute("spatial_scale", 1.0)),
-        node.attribute("coordinate_transformation_mode", before) == "half_pixel",
-    )
+    half_pixel = node.attribute("coordinate_transformation_mode", before) == "half_pixel"
+    size = tuple(int(node.attribute(f"output_{side}", 1)) for side in ("height", "width"))
+    op = from_attributes(node, RoiAlign, output_size=size, half_pixel=half_pixel)
     return node.add(op, node.input(0, "N C H W"), node.input(1, "R corner"), node.input(2, "R"))
 
 

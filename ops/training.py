@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
 
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, Array, wide
-from ops._names import same_names
+from ops._names import from_attributes, same_names
 from ptensor import Layout, PTensor
 from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
@@ -54,15 +54,13 @@ def _spelling(cls: type[_Step]) -> Spelling:
         rate, count, *rest = node.inputs
         if len(rest) % kinds:
             raise node.refuse(f"{len(rest)} tensors are not {kinds} for each")
-        reals = [field for field in fields(cls) if field.type == "float"]
-        given: dict[str, Any] = {f.name: float(node.attribute(f.name, f.default)) for f in reals}
-        if node.attribute("mode") == "nesterov":
-            given["nesterov"] = True
+        given = {"nesterov": True} if node.attribute("mode") == "nesterov" else {}
+        op = from_attributes(node, cls, **given)
         many, steps = len(rest) // kinds, list[Any]()
         for place in range(many):
             order = " ".join(rest[place].dims)
             own = [node.input(2 + kind * many + place, order) for kind in range(kinds)]
-            steps.append(node.add(cls(**given), rate, count, *own))
+            steps.append(node.add(op, rate, count, *own))
         return [step[kind] for kind in range(kinds - 1) for step in steps]
 
     return Spelling(f"ai.onnx.preview.training::{cls.__name__}", 1, read, names)
