@@ -10,11 +10,11 @@ import numpy as np
 
 from libdesc import invoker, onednn
 from libdesc.numpy import definition
-from libdesc.numpy.arrays import NUMBERS, wide
+from libdesc.numpy.arrays import NUMBERS, Array, wide
 from libdesc.routine import Routine
 from ops._names import from_attributes, same_names
 from ops._places import one_output
-from ops._sampling import Array, cubic, linear, settled, shaped
+from ops._sampling import cubic, linear, settled, shaped
 from ops._sliding import Tensor
 from ops._writing import parameters
 from ptensor import PTensor

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from libdesc.numpy import definition
-from libdesc.numpy.arrays import FLOATS, wide
+from libdesc.numpy.arrays import FLOATS, Array, wide
 from ops._convolution import KERNELS, convolution_names, cost, kernel_sizes, read_kernel, with_bias
 from ops._elementwise import ALL
 from ops._names import from_attributes
 from ops._places import checked, one_output
-from ops._sampling import HAS_ELEMENTS, Array, sample, settled, shaped, terms
+from ops._sampling import HAS_ELEMENTS, sample, settled, shaped, terms
 from ops._sliding import Sizes, along, counts, spatial
 from ops._windows import IMAGES, image_names, in_order, read_image, read_window
 from ptensor import PTensor
