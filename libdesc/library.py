@@ -115,22 +115,19 @@ class RegisteredLibrary:
 def library_source(description: Description) -> str:
     """The text of a library's look-ups, from its description."""
     name, given, words = description.name, description.handlers, description.layout_names
-    lines = [f"# generated from {description.file.name}: the library {name}", ""]
-    lines += ["def guideline(call):"]
-    lines += [
-        "    return guideline_handler(call)"
-        if "guideline" in given
-        else "    return call.routine.preferred(call) if call.routine else {}",
+    guideline = "call.routine.preferred(call) if call.routine else {}"
+    confirm = "call.routine.confirm(call, row) if call.routine else None"
+    lines = [
+        f"# generated from {description.file.name}: the library {name}",
         "",
-    ]
-    lines += ["def confirm(call, row):"]
-    lines += [
-        "    return confirm_handler(call, row)"
-        if "confirm" in given
-        else "    return call.routine.confirm(call, row) if call.routine else None",
+        "def guideline(call):",
+        f"    return {'guideline_handler(call)' if 'guideline' in given else guideline}",
         "",
+        "def confirm(call, row):",
+        f"    return {'confirm_handler(call, row)' if 'confirm' in given else confirm}",
+        "",
+        "def library_desc(ptensor):",
     ]
-    lines += ["def library_desc(ptensor):"]
     if "layout_mapper" in given:
         lines += ["    return layout_mapper_handler(ptensor)", ""]
     elif words:

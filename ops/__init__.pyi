@@ -4,7 +4,7 @@ from ops.unary import Acos as Acos
 from ops.unary import Acosh as Acosh
 from ops.training import Adagrad as Adagrad
 from ops.training import Adam as Adam
-from ops.add import Add as Add
+from ops.binary import Add as Add
 from ops.logic import And as And
 from ops.extremes import ArgMax as ArgMax
 from ops.extremes import ArgMin as ArgMin
@@ -14,7 +14,7 @@ from ops.unary import Atan as Atan
 from ops.unary import Atanh as Atanh
 from ops.pooling import AvgPool as AvgPool
 from ops.batchnorm import BatchNorm as BatchNorm
-from ops.biasadd import BiasAdd as BiasAdd
+from ops.binary import BiasAdd as BiasAdd
 from ops.cast import BitCast as BitCast
 from ops.logic import BitShift as BitShift
 from ops.logic import BitwiseAnd as BitwiseAnd
@@ -90,7 +90,7 @@ from ops.binary import Min as Min
 from ops.activations import Mish as Mish
 from ops.binary import Mod as Mod
 from ops.training import Momentum as Momentum
-from ops.mul import Mul as Mul
+from ops.binary import Mul as Mul
 from ops.unary import Neg as Neg
 from ops.logic import Not as Not
 from ops.along import OneHot as OneHot
@@ -141,7 +141,7 @@ from ops.activations import Tanh as Tanh
 from ops.gather import TensorScatter as TensorScatter
 from ops.activations import ThresholdedRelu as ThresholdedRelu
 from ops.concat import Tile as Tile
-from ops.times import Times as Times
+from ops.binary import Times as Times
 from ops.extremes import TopK as TopK
 from ops.along import Trilu as Trilu
 from ops.binary import Where as Where

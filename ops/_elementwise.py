@@ -13,16 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar, dataclass_transform
 
-import numpy as np
-
 import libdesc.eigen
 import libdesc.numpy
 import libdesc.onednn
 from libdesc import invoker
 from libdesc.eigen import DTYPES as EIGEN
-from libdesc.numpy.arrays import FLOATS, NUMBERS
+from libdesc.numpy.arrays import FLOATS, NUMBERS, Array
 from libdesc.routine import Routine
 from ops import _names as names
+from ops._places import one_output
 from ops._writing import write_aligned
 from vtensor.language.dims import broadcast
 from vtensor.language.operators import OPERATORS
@@ -32,7 +31,6 @@ from vtensor.tensor import VTensor
 
 __all__ = ["ALL", "FLOATS", "INTEGERS", "NUMBERS", "Array", "binary", "elementwise", "unary"]
 
-Array = np.ndarray[Any, Any]
 T = TypeVar("T")
 Types = Sequence[str] | Mapping[str, Sequence[str]]
 
@@ -53,9 +51,7 @@ def pointwise(op: object, ctx: Context, *operands: VTensor, dtype: str = "") -> 
     The output's element type, if none is given, is the operator's ``to``; or the first operand's.
     """
     dtype = dtype or getattr(op, "to", operands[0].dtype)
-    y = VTensor(dtype, broadcast(*(x.dims for x in operands)), ctx.output(0))
-    ctx.dispatch(op, operands, [y])
-    return y
+    return one_output(ctx, op, operands, broadcast(*(x.dims for x in operands)), dtype)
 
 
 class Unary:

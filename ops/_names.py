@@ -10,17 +10,22 @@ from vtensor.operators import Naming, NodeReader, named
 from vtensor.tensor import VTensor
 
 
-def same_names(node: Naming) -> None:
-    """Every position of the first input is that position of the output."""
-    for position in range(node.rank("x0")):
-        node.same("x0", position, "y0", position)
+def same_names(node: Naming, role: str = "x0", other: str = "y0") -> None:
+    """Every position of one operand is that position of another."""
+    for position in range(node.rank(role)):
+        node.same(role, position, other, position)
+
+
+def last_names(node: Naming, role: str = "x0", other: str = "y0") -> None:
+    """Likewise, both counted from the last."""
+    for back in range(1, node.rank(role) + 1):
+        node.same(role, -back, other, -back)
 
 
 def broadcast_names(node: Naming) -> None:
     """Positions of all inputs are the output's, counted from the last."""
     for role in node.roles:
-        for back in range(1, node.rank(role) + 1):
-            node.same(role, -back, "y0", -back)
+        last_names(node, role)
 
 
 def broadcast_input(node: NodeReader, index: int) -> VTensor:
@@ -96,8 +101,7 @@ def axis_of(node: NodeReader, x: VTensor, name: str = "axis", default: int = 0) 
 def all_alike(node: Naming) -> None:
     """Every position of each input is that position of the output."""
     for role in node.roles:
-        for position in range(node.rank(role)):
-            node.same(role, position, "y0", position)
+        same_names(node, role)
 
 
 def no_names(node: Naming) -> None:

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
-
-import numpy as np
 
 from ptensor import PTensor
 from vtensor.operators import NodeReader
 from vtensor.tensor import VTensor
-
-Array = np.ndarray[Any, Any]
 
 
 def behind(dims: Sequence[str], last: Sequence[str]) -> list[str]:

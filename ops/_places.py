@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from libdesc.numpy.arrays import Array
 from ptensor import Layout
 from vtensor.errors import InputError
 from vtensor.operators import Context
 from vtensor.tensor import VTensor
-
-Array = np.ndarray[Any, Any]
 
 #: The element types of indices.
 INDICES = ("s64", "s32")
@@ -22,6 +21,12 @@ def once(parameter: str) -> tuple[Any, str]:
     """For ``holds``: the pairs that a parameter gives start with different names."""
     rule = f"{parameter} {{op.{parameter}}} names a dim twice"
     return lambda op, *_: len(dict(getattr(op, parameter))) == len(getattr(op, parameter)), rule
+
+
+def within(role: str) -> tuple[Any, str]:
+    """For ``holds``: the second input, of this name, has dims of the first, in their sizes."""
+    fits = f"{role} must have dims of x, and in their sizes"
+    return lambda _, x, other: other.dims.items() <= x.dims.items(), fits
 
 
 def as_output(op: object, *operands: VTensor) -> list[Layout]:

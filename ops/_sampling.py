@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import product
-from typing import Any
 
 import numpy as np
 
-from libdesc.numpy.arrays import wide
+from libdesc.numpy.arrays import Array, wide
 from ops._sliding import spatial
 from ptensor.convert import convert
 from ptensor.encoding import Encoding
 from vtensor.language.dtype import from_numpy, numpy_dtype
-
-Array = np.ndarray[Any, Any]
 
 #: What must hold of an image that is sampled.
 HAS_ELEMENTS = (

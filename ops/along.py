@@ -10,7 +10,7 @@ import numpy as np
 
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import NUMBERS, Array, wide
-from ops._names import axis_of, same_names
+from ops._names import axis_of, from_attributes, same_names
 from ops._normalizations import behind
 from ops._places import INDICES, by_batch, one_output
 from ptensor import Layout, PTensor
@@ -43,8 +43,7 @@ def _running(
 
     def read(node: NodeReader) -> VTensor:
         axis = node.axis(int(node.constant(1).item()), node.input(0))
-        flags = (bool(node.attribute(flag, 0)) for flag in ("exclusive", "reverse"))
-        return node.add(named(name)(axis, *flags), node.input(0))
+        return node.add(from_attributes(node, named(name), axis=axis), node.input(0))
 
     def write(node: NodeWriter, op: _Running) -> None:
         [x] = node.inputs

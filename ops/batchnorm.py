@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from libdesc import eigen, invoker, onednn
-from libdesc.numpy import anyhow, definition
-from libdesc.numpy.arrays import FLOATS, aligned, finish, wide
+from libdesc.numpy import elementwise
+from libdesc.numpy.arrays import FLOATS, Array
 from libdesc.routine import Routine
 from ops._names import same_names
-from ops._normalizations import Array, channels, epsilon
+from ops._normalizations import channels, epsilon
+from ops._places import one_output
 from ops._windows import image_names
-from ptensor import PTensor
 from vtensor.language.spelling import Naming, NodeReader, NodeWriter, Spelling
 from vtensor.operators import Affine, Context, Cost, Elementwise, named, operator, param
 from vtensor.tensor import VTensor
@@ -106,9 +106,7 @@ class BatchNorm:
     def compute(
         self, ctx: Context, x: VTensor, scale: VTensor, bias: VTensor, mean: VTensor, var: VTensor
     ) -> VTensor:
-        y = VTensor(x.dtype, x.dims, ctx.output(0))
-        ctx.dispatch(self, [x, scale, bias, mean, var], [y])
-        return y
+        return one_output(ctx, self, [x, scale, bias, mean, var], x.dims)
 
 
 _TYPES = {"": ["f32", "bf16", "f16"], **dict.fromkeys(VECTORS, ("f32",))}
@@ -127,10 +125,6 @@ def eigen_batchnorm(ctx: Context, op: BatchNorm, *operands: VTensor) -> Routine:
     )
 
 
-@definition("BatchNorm", dtypes=FLOATS, order=anyhow)
-def batchnorm(ctx: Context, op: BatchNorm, *operands: PTensor) -> None:
-    *sources, y = operands
-    x, scale, bias, mean, var = (wide(aligned(t, y)) for t in sources)
-    with np.errstate(all="ignore"):  # pads of the variance are 0
-        y.data()[...] = (x - mean) / np.sqrt(var + op.epsilon) * scale + bias
-    finish(y)
+@elementwise("BatchNorm", FLOATS)
+def batchnorm(op: BatchNorm, x: Array, scale: Array, bias: Array, mean: Array, var: Array) -> Array:
+    return (x - mean) / np.sqrt(var + op.epsilon) * scale + bias

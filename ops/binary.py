@@ -1,11 +1,14 @@
-"""Arithmetic of two elements or more, and a choice between two; dims meet by name."""
+"""Arithmetic of elements, and a choice between two; dims meet by name."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ops._elementwise import FLOATS, Array, Binary, binary, elementwise, pointwise, spelled
-from vtensor.operators import Affine, Context, param
+from libdesc.numpy.arrays import FLOATS, NUMBERS, Array
+from ops._elementwise import Binary, Unary, binary, elementwise, pointwise, spelled
+from ops._places import within
+from ops._writing import write_aligned
+from vtensor.operators import Affine, Context, NodeWriter, Plus, Post, Structural, param, written
 from vtensor.tensor import VTensor
 
 
@@ -19,6 +22,62 @@ def _power(a: Array, b: Array) -> Array:
     """Integers to powers below 0 are fractions first."""
     fractions = a.dtype.kind in "iu" and b.dtype.kind in "iu" and (b < 0).any()
     return np.asarray(np.power(a.astype(np.float64) if fractions else a, b))
+
+
+@elementwise(
+    "Add",
+    lambda add: [*spelled("Add", 1, add), *spelled("Sum", 6, add, many=True)],
+    np.add,
+    onednn="add",
+    eigen=lambda a, b: a + b,
+    traits=[Affine(lambda _, a, b: (1, b if a is None else a)), Post(lambda _: Plus())],
+)
+class Add(Binary):
+    """Add two tensors, dims meeting by name: y = a + b.
+
+    A dim that one operand lacks, or has with size 1, is repeated along the other's.
+
+    Dims:
+        a, b: any    y: those of both
+    Raises:
+        DimError: a dim that both have has two sizes, and neither is 1.
+
+    >>> from vtensor import VTensor
+    >>> from vtensor.operators import Context
+    >>> a = VTensor("f32", {"N": 2, "C": 3, "H": 7, "W": 7})
+    >>> Add().compute(Context(), a, VTensor("f32", {"C": 3, "H": 1})).summary()
+    'f32 N=2 C=3 H=7 W=7'
+
+    Source: ONNX operators Add, opset 14, and Sum, opset 13.
+    """
+
+
+@elementwise(
+    "Mul",
+    1,
+    np.multiply,
+    onednn="mul",
+    eigen=lambda a, b: a * b,
+    traits=[Affine(lambda _, a, b: (b if a is None else a, 0))],
+)
+class Mul(Binary):
+    """Multiply two tensors, dims meeting by name: y = a * b.
+
+    A dim that one operand lacks, or has with size 1, is repeated along the other's.
+
+    Dims:
+        a, b: any    y: those of both
+    Raises:
+        DimError: a dim that both have has two sizes, and neither is 1.
+
+    >>> from vtensor import VTensor
+    >>> from vtensor.operators import Context
+    >>> a = VTensor("f32", {"N": 2, "C": 3, "H": 7, "W": 7})
+    >>> Mul().compute(Context(), a, VTensor("f32", {"C": 3, "H": 1})).summary()
+    'f32 N=2 C=3 H=7 W=7'
+
+    Source: ONNX operator Mul, opset 14.
+    """
 
 
 Sub = binary(
@@ -115,3 +174,74 @@ class MeanOf:
 
     def compute(self, ctx: Context, *x: VTensor) -> VTensor:
         return pointwise(self, ctx, *x)
+
+
+@elementwise(
+    "BiasAdd",
+    written("Add", 7, write_aligned("Add")),
+    np.add,
+    onednn="add",
+    eigen=lambda x, b: x + b,
+    inplace=["x"],
+    traits=[
+        Affine(lambda _, x, b: (1, b) if x is None else (1, x)),
+        Structural("bias"),
+        Post(lambda _: Plus()),
+    ],
+    holds=[within("b")],
+)
+class BiasAdd:
+    """Add to each element of ``x`` that of ``b`` in the same place along b's dims.
+
+    y[..., C, ...] = x[..., C, ...] + b[C]
+
+    Dims:
+        x, y: any, the same    b: some of x's, of the same sizes; mostly C alone
+    Raises:
+        DimError: b has a dim that x has not, or of another size.
+
+    >>> from vtensor.operators import Context
+    >>> x, b = VTensor("f32", {"N": 1, "C": 64, "H": 7, "W": 7}), VTensor("f32", {"C": 64})
+    >>> BiasAdd().compute(Context(), x, b).summary()
+    'f32 N=1 C=64 H=7 W=7'
+
+    Source: ONNX operators Conv and Gemm, whose third input it is; the paper, section 6.
+    """
+
+    def compute(self, ctx: Context, x: VTensor, b: VTensor) -> VTensor:
+        return pointwise(self, ctx, x, b)
+
+
+def _write(node: NodeWriter, op: Times) -> None:
+    [x] = node.inputs
+    if x.dtype[0] in "su" and op.factor != int(op.factor):
+        raise node.refuse(f"{x.dtype} times {op.factor}, which is no integer")
+    node.emit("Mul", node.operand(x), node.constant(op.factor, x.dtype))
+
+
+@elementwise(
+    "Times",
+    written("Mul", 7, _write),
+    lambda op, x: x * op.factor,
+    NUMBERS,
+    widen=False,
+    onednn=("linear", "factor"),
+    traits=[Affine(lambda op, _: (op.factor, 0))],
+)
+class Times(Unary):
+    """Multiply each element by a number: y = factor * x; integers are rounded towards zero.
+
+    Dims:
+        x, y: any, the same
+    Args:
+        factor: the number.
+
+    >>> from vtensor import VTensor
+    >>> from vtensor.operators import Context
+    >>> Times(0.5).compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()
+    'f32 N=2 C=3'
+
+    Source: ONNX operator Gemm, whose alpha and beta it is.
+    """
+
+    factor: float = param()

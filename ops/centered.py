@@ -96,6 +96,10 @@ def _read_scaled_convolution(node: NodeReader) -> VTensor:
     return _scaled(node, exact, (_parameter(node, 1, ()), _parameter(node, 4, ("C",))), 6)
 
 
+def _fits(op: Centered, x: VTensor, zero: VTensor) -> bool:
+    return broadcast(x.dims, zero.dims) == x.dims
+
+
 @elementwise(
     "Centered",
     [
@@ -106,12 +110,7 @@ def _read_scaled_convolution(node: NodeReader) -> VTensor:
     ],
     lambda op, x, zero: x.astype(numpy_dtype(op.to)) - zero.astype(numpy_dtype(op.to)),
     {},
-    holds=[
-        (
-            lambda _, x, zero: broadcast(x.dims, zero.dims) == x.dims,
-            "zero must have dims of x, in their sizes or of size 1",
-        )
-    ],
+    holds=[(_fits, "zero must have dims of x, in their sizes or of size 1")],
 )
 class Centered:
     """Steps counted from their zero point: y = x - zero, without overflow.

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from libdesc import Routine, eigen, invoker, onednn
-from libdesc.numpy import anyhow, definition
-from libdesc.numpy.arrays import aligned, finish
-from ops._names import all_alike, axes_of, axis_of, broadcast_input, same_names
+from libdesc.numpy import definition, elementwise
+from libdesc.numpy.arrays import Array
+from ops._names import all_alike, axes_of, axis_of, broadcast_input, last_names, same_names
 from ops._places import as_output, once, one_output
 from ptensor import PTensor
 from vtensor.language.dims import broadcast
 from vtensor.language.traits import Structural
-from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
+from vtensor.operators import Context, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -81,11 +81,6 @@ def concat(ctx: Context, op: Concat, *operands: PTensor) -> None:
     np.concatenate(parts, axis=list(operands[-1].dims).index(op.axis), out=whole)
 
 
-def _expand_names(node: Naming) -> None:
-    for back in range(1, node.rank("x0") + 1):
-        node.same("x0", -back, "y0", -back)
-
-
 def _read_expand(node: NodeReader) -> VTensor:
     sizes, names = node.constant(1).tolist(), node.output_names()
     if len(names) != max(len(sizes), node.input(0).ndimensions()):
@@ -115,7 +110,7 @@ def _write_tile(node: NodeWriter, op: Tile) -> None:
     "Expand",
     dims={"x": "*", "y": "*"},
     holds=[once("shape")],
-    onnx=Spelling("Expand", 8, _read_expand, _expand_names, write=_write_expand),
+    onnx=Spelling("Expand", 8, _read_expand, last_names, write=_write_expand),
 )
 class Expand:
     """Repeat a tensor along dims that it lacks, or has with size 1.
@@ -141,10 +136,9 @@ class Expand:
         return one_output(ctx, self, [x], broadcast(dict(self.shape), x.dims))
 
 
-@definition("Expand", order=anyhow)
-def expand(ctx: Context, op: Expand, x: PTensor, y: PTensor) -> None:
-    y.data()[...] = aligned(x, y)
-    finish(y)
+@elementwise("Expand", widen=False)
+def expand(op: Expand, x: Array) -> Array:
+    return x
 
 
 @operator(
@@ -223,6 +217,10 @@ def _is_zero(op: Pad) -> bool:
     return bool(op.value == 0 and not np.signbit(op.value))
 
 
+def _leaves_some(op: Pad, x: VTensor) -> bool:
+    return all(kept >= 0 for kept, _ in _kept(op, x))
+
+
 def _finds(op: Pad, x: VTensor) -> bool:
     """The mode finds elements to put there."""
     least = {"constant": 0, "reflect": 2}.get(op.mode, 1)
@@ -234,10 +232,7 @@ def _finds(op: Pad, x: VTensor) -> bool:
     dims={"x": "*", "y": "*"},
     holds=[
         (lambda op, _: len(op.pads) == 2 * len(op.axes), "two pads must be given for each axis"),
-        (
-            lambda op, x: all(kept >= 0 for kept, _ in _kept(op, x)),
-            "pads {op.pads} take away more than there is",
-        ),
+        (_leaves_some, "pads {op.pads} take away more than there is"),
         (_finds, "mode {op.mode} has no elements to put there"),
     ],
     onnx=Spelling("Pad", 2, _read_pad, same_names, write=_write_pad),

@@ -9,6 +9,7 @@ from libdesc import eigen, invoker, onednn
 from libdesc.numpy.arrays import NUMBERS, convolution
 from libdesc.routine import Routine
 from ops._convolution import TRAITS, kernel_sizes, read_convolution, spelling, write_convolution
+from ops._places import one_output
 from ops._sliding import counts, spatial
 from ops._windows import image_order, in_order
 from ptensor import PTensor, lib_tagger
@@ -55,9 +56,7 @@ class Convolution:
         """The sum over each window."""
         channels = w.dims.get("G", 1) * w.size("O")
         sizes = counts(x, kernel_sizes(w), self)
-        y = VTensor(x.dtype, {**x.dims, "C": channels, **sizes}, ctx.output(0))
-        ctx.dispatch(self, [x, w], [y])
-        return y
+        return one_output(ctx, self, [x, w], {**x.dims, "C": channels, **sizes})
 
     def slide(self, w: VTensor) -> eigen.Slide:
         """The window."""

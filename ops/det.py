@@ -8,6 +8,7 @@ from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, wide
 from ops._names import same_names
 from ops._normalizations import without
+from ops._places import one_output
 from ptensor import Layout, PTensor
 from vtensor.operators import Context, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
@@ -50,9 +51,7 @@ class Det:
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
         rest = without(x, (self.rows, self.columns), keepdims=False)
-        y = VTensor(x.dtype, rest, ctx.output(0))
-        ctx.dispatch(self, [x], [y])
-        return y
+        return one_output(ctx, self, [x], rest)
 
 
 @definition(

@@ -9,6 +9,7 @@ import numpy as np
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import NUMBERS, wide
 from ops._names import fresh
+from ops._places import one_output
 from ops._writing import write_sum
 from ptensor import PTensor
 from vtensor.language.dims import broadcast
@@ -119,9 +120,7 @@ class Einsum:
 
     def compute(self, ctx: Context, *x: VTensor) -> VTensor:
         sizes = _sizes(self, *x)
-        y = VTensor(x[0].dtype, {dim: sizes[dim] for dim in self.keep}, ctx.output(0))
-        ctx.dispatch(self, x, [y])
-        return y
+        return one_output(ctx, self, x, {dim: sizes[dim] for dim in self.keep})
 
 
 @definition("Einsum", dtypes=NUMBERS)

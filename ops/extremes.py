@@ -12,20 +12,12 @@ from libdesc.numpy import definition
 from libdesc.numpy.arrays import NUMBERS, wide
 from ops._names import from_attributes, same_names
 from ops._normalizations import positions, without
+from ops._places import one_output
 from ops._writing import parameters
 from ptensor import PTensor
 from vtensor.errors import DimError
-from vtensor.operators import (
-    Context,
-    Cost,
-    Naming,
-    NodeReader,
-    NodeWriter,
-    Spelling,
-    named,
-    operator,
-    param,
-)
+from vtensor.language.spelling import Naming, NodeReader, NodeWriter, Spelling
+from vtensor.operators import Context, Cost, named, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -46,9 +38,7 @@ class _Place:
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
         """Places along the axis."""
-        y = VTensor("s64", without(x, (self.axis,), self.keepdims), ctx.output(0))
-        ctx.dispatch(self, [x], [y])
-        return y
+        return one_output(ctx, self, [x], without(x, (self.axis,), self.keepdims), "s64")
 
 
 def _place(name: str, find: Callable[..., Any]) -> Callable[[type[_Place]], type[_Place]]:
@@ -122,8 +112,7 @@ class ArgMin(_Place):
 
 def _top_names(node: Naming) -> None:
     same_names(node)
-    for position in range(node.rank("x0")):
-        node.same("x0", position, "y1", position)
+    same_names(node, "x0", "y1")
 
 
 def _read_top(node: NodeReader) -> Sequence[VTensor]:

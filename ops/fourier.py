@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from libdesc.numpy import definition
-from libdesc.numpy.arrays import FLOATS, wide
-from ops._names import same_names
+from libdesc.numpy.arrays import FLOATS, Array, wide
+from ops._names import from_attributes, same_names
+from ops._places import one_output
 from ops._sliding import Tensor
 from ops._windows import in_order
 from ptensor import Layout, PTensor
 from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
-
-Array = np.ndarray[Any, Any]
 
 
 def _read(node: NodeReader) -> VTensor:
@@ -24,22 +21,24 @@ def _read(node: NodeReader) -> VTensor:
     last = node.constant(2).item() if node.has(2) else -2
     place = node.attribute("axis", 1) if node.opset < 20 else last
     length = int(node.constant(1).item()) if node.has(1) else 0
-    flags = (bool(node.attribute(name, 0)) for name in ("inverse", "onesided"))
-    return node.add(DFT(node.axis(int(place), x), node.axis(-1, x), length, *flags), x)
+    own = {"axis": node.axis(int(place), x), "parts": node.axis(-1, x), "length": length}
+    return node.add(from_attributes(node, DFT, **own), x)
+
+
+def _has_parts(op: DFT, x: VTensor) -> bool:
+    return op.axis != op.parts and x.size(op.parts) in (1, 2)
+
+
+def _has_elements(op: DFT, x: VTensor) -> bool:
+    return op.elements(x) >= 1 <= x.size(op.axis)
 
 
 @operator(
     "DFT",
     dims={"x": "*", "y": "*"},
     holds=[
-        (
-            lambda op, x: op.axis != op.parts and x.size(op.parts) in (1, 2),
-            "{op.parts} must hold one or two parts, and not be transformed",
-        ),
-        (
-            lambda op, x: op.elements(x) >= 1 <= x.size(op.axis),
-            "there is nothing to transform along {op.axis}",
-        ),
+        (_has_parts, "{op.parts} must hold one or two parts, and not be transformed"),
+        (_has_elements, "there is nothing to transform along {op.axis}"),
     ],
     onnx=Spelling("DFT", 17, _read, same_names),
 )
@@ -80,9 +79,7 @@ class DFT:
         length = self.elements(x)
         half, back = self.onesided and not self.inverse, self.onesided and self.inverse
         sizes = {self.axis: length // 2 + 1 if half else length, self.parts: 1 if back else 2}
-        y = VTensor(x.dtype, {**x.dims, **sizes}, ctx.output(0))
-        ctx.dispatch(self, [x], [y])
-        return y
+        return one_output(ctx, self, [x], {**x.dims, **sizes})
 
     def elements(self, x: Tensor) -> int:
         """How many are transformed."""
@@ -179,9 +176,7 @@ class STFT:
         bins = self.length // 2 + 1 if self.onesided else self.length
         frames = (x.size("T") - self.length) // self.step + 1
         sizes = {"N": x.size("N"), "frame": frames, "bin": bins, "part": 2}
-        y = VTensor(x.dtype, sizes, ctx.output(0))
-        ctx.dispatch(self, [x, *window], [y])
-        return y
+        return one_output(ctx, self, [x, *window], sizes)
 
 
 @definition("STFT", dtypes=FLOATS, order=in_order("N T frame bin part tap"))

@@ -10,6 +10,7 @@ from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, wide
 from libdesc.routine import Routine
 from ops._elementwise import Unary
+from ops._names import from_attributes
 from ops._windows import image_order, pool_names, read_image, write_image
 from ptensor import PTensor
 from vtensor.operators import Context, Cost, NodeReader, Spelling, operator, param
@@ -17,9 +18,7 @@ from vtensor.tensor import VTensor
 
 
 def _read(node: NodeReader) -> VTensor:
-    defaults = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0}
-    rest = {name: float(node.attribute(name, value)) for name, value in defaults.items()}
-    return node.add(LRN(int(node.attribute("size")), **rest), read_image(node))
+    return node.add(from_attributes(node, LRN), read_image(node))
 
 
 @operator(

@@ -9,7 +9,8 @@ from libdesc.groups import Groups
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import NUMBERS, wide
 from libdesc.routine import Routine
-from ops._names import broadcast_input, fresh
+from ops._names import broadcast_input, fresh, last_names
+from ops._places import one_output
 from ops._products import product_names, read_factors
 from ops._writing import write_sum
 from ptensor import Layout, PTensor
@@ -34,8 +35,7 @@ def _gemm_names(node: Naming) -> None:
     node.same("x0", not left, "x1", right)
     node.same("x0", left, "y0", 0)
     node.same("x1", not right, "y0", 1)
-    for back in range(1, node.rank("x2") + 1):
-        node.same("x2", -back, "y0", -back)
+    last_names(node, "x2")
     node.hint("x0", "C N" if left else "N C")
     node.hint("y0", "N C")
 
@@ -126,9 +126,7 @@ class MatMul:
     def compute(self, ctx: Context, a: VTensor, b: VTensor) -> VTensor:
         left, right = ({d: s for d, s in t.dims.items() if d != self.over} for t in (a, b))
         sizes = broadcast(left, right)
-        y = VTensor(a.dtype, {dim: sizes[dim] for dim in (*left, *right)}, ctx.output(0))
-        ctx.dispatch(self, [a, b], [y])
-        return y
+        return one_output(ctx, self, [a, b], {dim: sizes[dim] for dim in (*left, *right)})
 
 
 @invoker("MatMul", library="onednn", dtypes=["f32", "bf16", "f16"])

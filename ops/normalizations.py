@@ -10,11 +10,12 @@ import numpy as np
 
 from libdesc import invoker, onednn
 from libdesc.numpy import definition
-from libdesc.numpy.arrays import FLOATS, wide
+from libdesc.numpy.arrays import FLOATS, Array, wide
 from libdesc.routine import Routine
 from ops._elementwise import Unary
-from ops._names import axes_of, same_names
-from ops._normalizations import Array, behind, channels, dims_from, epsilon, positions
+from ops._names import axes_of, last_names, same_names
+from ops._normalizations import behind, channels, dims_from, epsilon, positions
+from ops._places import one_output, within
 from ops._windows import image_names
 from ptensor import Layout, PTensor
 from vtensor.language.spelling import Naming, NodeReader, NodeWriter, Spelling
@@ -28,11 +29,9 @@ EPSILON = 1e-9
 def _names(node: Naming) -> None:
     same_names(node)
     for role in ("x1", "x2"):
-        for back in range(1, node.rank(role) + 1):
-            node.same(role, -back, "x0", -back)
+        last_names(node, role, "x0")
     for role in ("y1", "y2"):
-        for position in range(node.rank(role)):
-            node.same(role, position, "x0", position)
+        same_names(node, role, "x0")
 
 
 def _parameter(node: NodeReader, index: int, x: VTensor) -> VTensor:
@@ -99,17 +98,10 @@ def _read_group(node: NodeReader) -> VTensor:
     return node.reshape(y, dict(x.dims))
 
 
-def _scale_fits(op: object, x: VTensor, scale: VTensor) -> bool:
-    return scale.dims.items() <= x.dims.items()
-
-
-_FITS = [(_scale_fits, "scale must have dims of x, and in their sizes")]
-
-
 @operator(
     "LayerNormalization",
     dims={"x": "*", "scale": "*", "y": "*", "mean": "*", "inverse": "*"},
-    holds=_FITS,
+    holds=[within("scale")],
     onnx=[
         _scaled("LayerNormalization", 17),
         Spelling("InstanceNormalization", 6, _read_instance, _image_names),
@@ -161,7 +153,7 @@ class LayerNormalization:
 @operator(
     "RMSNormalization",
     dims={"x": "*", "scale": "*", "y": "*"},
-    holds=_FITS,
+    holds=[within("scale")],
     onnx=_scaled("RMSNormalization", 23),
     traits=[Cost(4)],
 )
@@ -192,9 +184,7 @@ class RMSNormalization:
     epsilon: float = param(default=1e-5, minimum=0)
 
     def compute(self, ctx: Context, x: VTensor, scale: VTensor) -> VTensor:
-        y = VTensor(x.dtype, x.dims, ctx.output(0))
-        ctx.dispatch(self, [x, scale], [y])
-        return y
+        return one_output(ctx, self, [x, scale], x.dims)
 
 
 def _read_lp(node: NodeReader) -> VTensor:

@@ -13,6 +13,7 @@ from libdesc import eigen, invoker, onednn
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, NUMBERS, lowest, wide, windows
 from libdesc.routine import Routine
+from ops._places import one_output
 from ops._sliding import Sizes, Tensor, Window, along, count, counts, geometry, spatial
 from ops._windows import IMAGES, image_order, pool_names, read_image, read_window, write_image
 from ptensor import PTensor
@@ -33,14 +34,11 @@ class Pool:
 
     def compute(self, ctx: Context, x: VTensor) -> Any:
         """A value for each window."""
-        y = self.pooled(ctx, x)
-        ctx.dispatch(self, [x], [y])
-        return y
+        return one_output(ctx, self, [x], self.pooled(x))
 
-    def pooled(self, ctx: Context, x: VTensor) -> VTensor:
-        """The first output, as far as it is known before the work is handed on."""
-        sizes = counts(x, self.kernel_shape, self, self.ceil_mode)
-        return VTensor(x.dtype, {**x.dims, **sizes}, ctx.output(0))
+    def pooled(self, x: VTensor) -> dict[str, int]:
+        """The dims of the outputs."""
+        return {**x.dims, **counts(x, self.kernel_shape, self, self.ceil_mode)}
 
     def slide(self, x: Tensor, y: Tensor) -> eigen.Slide:
         """The window, with the pads that its last place reaches."""
@@ -260,7 +258,7 @@ class MaxPoolIndices(Pool):
 
     def compute(self, ctx: Context, x: VTensor) -> tuple[VTensor, VTensor]:
         """The largest of each window, and where it is."""
-        y = self.pooled(ctx, x)
+        y = VTensor(x.dtype, self.pooled(x), ctx.output(0))
         indices = VTensor("s64", y.dims, ctx.output(1))
         ctx.dispatch(self, [x], [y, indices])
         return y, indices
@@ -385,9 +383,7 @@ class MaxUnpool:
         ):
             raise DimError(f"output_shape {sizes} does not hold {counted}")
         dims = {**x.dims, **dict(zip(counted, sizes, strict=True))}
-        y = VTensor(x.dtype, dims, ctx.output(0))
-        ctx.dispatch(self, [x, indices], [y])
-        return y
+        return one_output(ctx, self, [x, indices], dims)
 
     def counted(self, x: Tensor) -> dict[str, int]:
         """The spatial sizes of the image that indices count in."""

@@ -29,8 +29,7 @@ def _names(node: Naming) -> None:
     same_names(node)
     for role in node.roles[1:]:
         if node.rank(role) == node.rank("x0"):
-            for position in range(node.rank(role)):
-                node.same(role, position, "x0", position)
+            same_names(node, role, "x0")
         elif node.rank(role) == 1:
             node.same(role, 0, "x0", int(node.attribute("axis", 1)))
 

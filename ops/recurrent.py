@@ -9,12 +9,11 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from libdesc.numpy import definition
-from libdesc.numpy.arrays import FLOATS, wide
+from libdesc.numpy.arrays import FLOATS, Array, wide
 from ptensor import PTensor
 from vtensor.operators import Context, Cost, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
-Array = np.ndarray[Any, Any]
 States = tuple[Array, ...]
 #: A function's name, and its alpha and beta.
 Activation = tuple[str, float, float]

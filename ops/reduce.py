@@ -10,16 +10,16 @@ import numpy as np
 
 from libdesc import eigen, invoker, onednn
 from libdesc.numpy import definition
-from libdesc.numpy.arrays import NUMBERS, highest, lowest, wide
+from libdesc.numpy.arrays import NUMBERS, Array, highest, lowest, wide
 from libdesc.routine import Routine
 from ops._names import axes_of
 from ops._normalizations import positions, without
+from ops._places import one_output
 from ops._writing import write_reduction
 from ptensor import PTensor
 from vtensor.operators import Context, Cost, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
-Array = np.ndarray[Any, Any]
 R = TypeVar("R", bound="Reduction")
 
 #: The element types that have a largest one.
@@ -49,9 +49,7 @@ class Reduction:
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
         """x without those dims."""
-        y = VTensor(x.dtype, without(x, self.axes, self.keepdims), ctx.output(0))
-        ctx.dispatch(self, [x], [y])
-        return y
+        return one_output(ctx, self, [x], without(x, self.axes, self.keepdims))
 
 
 def _names(since: int) -> Callable[[Naming], None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from math import inf
 from typing import Any
 
@@ -11,10 +10,11 @@ import numpy as np
 
 from libdesc import invoker, onednn
 from libdesc.numpy import definition
-from libdesc.numpy.arrays import NUMBERS, wide
+from libdesc.numpy.arrays import NUMBERS, Array, wide
 from libdesc.routine import Routine
-from ops._names import same_names
-from ops._sampling import Array, cubic, linear, settled, shaped
+from ops._names import from_attributes, same_names
+from ops._places import one_output
+from ops._sampling import cubic, linear, settled, shaped
 from ops._sliding import Tensor
 from ops._writing import parameters
 from ptensor import PTensor
@@ -90,10 +90,7 @@ def _read(node: NodeReader) -> VTensor:
         zip(_OWN[:4], zip(*kept, strict=True) if kept else [()] * 4, strict=True)
     )
     given["coordinates"] = node.attribute("coordinate_transformation_mode", "half_pixel")
-    for name in {field.name for field in fields(Resize)}.difference(_OWN):
-        default = getattr(Resize, name)
-        given[name] = type(default)(node.attribute(name, default))
-    return node.add(Resize(**given), x)
+    return node.add(from_attributes(node, Resize, **given), x)
 
 
 def _write(node: NodeWriter, op: Resize) -> None:
@@ -207,9 +204,7 @@ class Resize:
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
         sizes = dict(zip(self.axes, self.sizes, strict=True))
-        y = VTensor(x.dtype, {**x.dims, **sizes}, ctx.output(0))
-        ctx.dispatch(self, [x], [y])
-        return y
+        return one_output(ctx, self, [x], {**x.dims, **sizes})
 
 
 def _places(op: Resize, index: int, length: int) -> Array:

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from libdesc.numpy import definition
-from libdesc.numpy.arrays import FLOATS, wide
+from libdesc.numpy.arrays import FLOATS, Array, wide
 from ops._convolution import KERNELS, convolution_names, cost, kernel_sizes, read_kernel, with_bias
 from ops._elementwise import ALL
-from ops._places import checked
-from ops._sampling import HAS_ELEMENTS, Array, sample, settled, shaped, terms
+from ops._names import from_attributes
+from ops._places import checked, one_output
+from ops._sampling import HAS_ELEMENTS, sample, settled, shaped, terms
 from ops._sliding import Sizes, along, counts, spatial
 from ops._windows import IMAGES, image_names, in_order, read_image, read_window
 from ptensor import PTensor
@@ -37,11 +38,7 @@ def _grid_names(node: Naming) -> None:
 
 def _read_grid(node: NodeReader) -> VTensor:
     x, mode = read_image(node), node.attribute("mode", "linear")
-    op = GridSample(
-        _OLD_MODES.get(mode, mode),
-        node.attribute("padding_mode", "zeros"),
-        bool(node.attribute("align_corners", 0)),
-    )
+    op = from_attributes(node, GridSample, mode=_OLD_MODES.get(mode, mode))
     return node.add(op, x, node.input(1, _GRIDS[len(x.dims)]))
 
 
@@ -89,9 +86,7 @@ class GridSample:
 
     def compute(self, ctx: Context, x: VTensor, grid: VTensor) -> VTensor:
         sizes = {dim: grid.size(dim) for dim in spatial(x.dims)}
-        y = VTensor(x.dtype, {**x.dims, **sizes}, ctx.output(0))
-        ctx.dispatch(self, [x, grid], [y])
-        return y
+        return one_output(ctx, self, [x, grid], {**x.dims, **sizes})
 
 
 @definition("GridSample", dtypes={"": ALL, "grid": FLOATS}, order=in_order("axis N C D H W"))
@@ -117,13 +112,9 @@ def _box_names(node: Naming) -> None:
 
 def _read_boxes(node: NodeReader) -> VTensor:
     before = "output_half_pixel" if node.opset < 16 else "half_pixel"
-    op = RoiAlign(
-        (int(node.attribute("output_height", 1)), int(node.attribute("output_width", 1))),
-        node.attribute("mode", "avg"),
-        int(node.attribute("sampling_ratio", 0)),
-        float(node.attribute("spatial_scale", 1.0)),
-        node.attribute("coordinate_transformation_mode", before) == "half_pixel",
-    )
+    half_pixel = node.attribute("coordinate_transformation_mode", before) == "half_pixel"
+    size = tuple(int(node.attribute(f"output_{side}", 1)) for side in ("height", "width"))
+    op = from_attributes(node, RoiAlign, output_size=size, half_pixel=half_pixel)
     return node.add(op, node.input(0, "N C H W"), node.input(1, "R corner"), node.input(2, "R"))
 
 
@@ -173,9 +164,7 @@ class RoiAlign:
     def compute(self, ctx: Context, x: VTensor, boxes: VTensor, image: VTensor) -> VTensor:
         height, width = self.output_size
         dims = {"R": boxes.size("R"), "C": x.size("C"), "H": height, "W": width}
-        y = VTensor(x.dtype, dims, ctx.output(0))
-        ctx.dispatch(self, [x, boxes, image], [y])
-        return y
+        return one_output(ctx, self, [x, boxes, image], dims)
 
 
 def _places(op: RoiAlign, begin: float, end: float, bins: int) -> Array:
@@ -308,9 +297,7 @@ class DeformConv:
         for bends, many in zip((offset, *mask), (places * len(kernel), places), strict=False):
             if dict(bends.dims) != {"N": x.size("N"), "K": many, **sizes}:
                 raise DimError(f"offsets and masks must have {many} numbers for each of {sizes}")
-        y = VTensor(x.dtype, {**x.dims, "C": w.size("O"), **sizes}, ctx.output(0))
-        ctx.dispatch(self, [x, w, offset, *mask], [y])
-        return y
+        return one_output(ctx, self, [x, w, offset, *mask], {**x.dims, "C": w.size("O"), **sizes})
 
 
 @definition("DeformConv", dtypes=FLOATS, order=in_order("N C K O I D H W d h w"))

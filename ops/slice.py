@@ -40,8 +40,7 @@ def _read_split(node: NodeReader) -> Sequence[VTensor]:
 
 def _split_names(node: Naming) -> None:
     for role in takewhile(node.rank, map("y{}".format, count())):
-        for position in range(node.rank("x0")):
-            node.same("x0", position, role, position)
+        same_names(node, "x0", role)
 
 
 def _parts(node: NodeReader, size: int) -> Sequence[int]:

@@ -11,11 +11,11 @@ import numpy as np
 
 from libdesc import eigen, invoker, onednn
 from libdesc.numpy import definition
-from libdesc.numpy.arrays import FLOATS, wide
+from libdesc.numpy.arrays import FLOATS, Array, wide
 from libdesc.routine import Routine
 from ops._elementwise import Unary
 from ops._names import same_names
-from ops._normalizations import Array, behind, dims_from, positions
+from ops._normalizations import behind, dims_from, positions
 from ops._writing import write_along
 from ptensor import Layout, PTensor
 from vtensor.operators import Context, Cost, NodeReader, Spelling, operator, param

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
 
 from libdesc.numpy import definition
-from libdesc.numpy.arrays import FLOATS, wide
+from libdesc.numpy.arrays import FLOATS, Array, wide
+from ops._names import from_attributes, same_names
 from ptensor import Layout, PTensor
 from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -47,24 +46,21 @@ def _spelling(cls: type[_Step]) -> Spelling:
         for index in range(kinds * many):
             kind, place = divmod(index, many)
             role, made = f"x{2 + index}", f"y{max(kind - 1, 0) * many + place}"
-            for position in range(node.rank(role)):
-                node.same(f"x{2 + place}", position, role, position)
-                if kind != 1:  # the gradient has no new value
-                    node.same(role, position, made, position)
+            same_names(node, f"x{2 + place}", role)
+            if kind != 1:  # the gradient has no new value
+                same_names(node, role, made)
 
     def read(node: NodeReader) -> Sequence[VTensor]:
         rate, count, *rest = node.inputs
         if len(rest) % kinds:
             raise node.refuse(f"{len(rest)} tensors are not {kinds} for each")
-        reals = [field for field in fields(cls) if field.type == "float"]
-        given: dict[str, Any] = {f.name: float(node.attribute(f.name, f.default)) for f in reals}
-        if node.attribute("mode") == "nesterov":
-            given["nesterov"] = True
+        given = {"nesterov": True} if node.attribute("mode") == "nesterov" else {}
+        op = from_attributes(node, cls, **given)
         many, steps = len(rest) // kinds, list[Any]()
         for place in range(many):
             order = " ".join(rest[place].dims)
             own = [node.input(2 + kind * many + place, order) for kind in range(kinds)]
-            steps.append(node.add(cls(**given), rate, count, *own))
+            steps.append(node.add(op, rate, count, *own))
         return [step[kind] for kind in range(kinds - 1) for step in steps]
 
     return Spelling(f"ai.onnx.preview.training::{cls.__name__}", 1, read, names)

@@ -13,6 +13,7 @@ from libdesc.numpy.arrays import NUMBERS, transposed_convolution
 from libdesc.routine import Routine
 from ops._convolution import kernel_sizes, read_kernel, spelling
 from ops._elementwise import ALL
+from ops._places import one_output
 from ops._sliding import Sizes, Tensor, along, counts, spatial
 from ops._windows import IMAGES, halved, in_order, read_window, window_attributes
 from ptensor import PTensor
@@ -110,12 +111,8 @@ class ConvTranspose:
         rows, extra = along(x, kernel_sizes(w), self), self.whole(x)[-1]
         sizes = {row.dim: row.spread + more for row, more in zip(rows, extra, strict=True)}
         if any(min(row.size, row.reach, sizes[row.dim]) < 1 for row in rows):
-            raise DimError(
-                f"the output is empty: {' '.join(sizes)} would be {tuple(sizes.values())}"
-            )
-        y = VTensor(x.dtype, {**x.dims, "C": w.size("O") * self.group, **sizes}, ctx.output(0))
-        ctx.dispatch(self, [x, w], [y])
-        return y
+            raise DimError(f"the output is empty: {' '.join(sizes)} is {tuple(sizes.values())}")
+        return one_output(ctx, self, [x, w], {**x.dims, "C": w.size("O") * self.group, **sizes})
 
     def whole(self, x: Tensor) -> tuple[Sizes, Sizes, Sizes, Sizes]:
         """Strides, pads, dilations and output_padding with what was not given."""

@@ -39,7 +39,7 @@ def test_the_readmes_reasons_are_where_it_says() -> None:
     assert places
     for file, line in places:
         named = (ROOT / file).read_text(encoding="utf-8").splitlines()[int(line) - 1]
-        assert named.startswith("@invoker(")
+        assert named.startswith(("@invoker(", "def onednn_"))
 
 
 def missing(text: str) -> list[str]:
@@ -71,7 +71,7 @@ def test_pages_name_files_that_are_there(page: str) -> None:
 
 
 def test_a_file_that_is_not_there_is_seen() -> None:
-    assert missing("`ops/add.py` and `ops/ad.py`, `gone.cpp`") == ["ops/ad.py", "gone.cpp"]
+    assert missing("`ops/cast.py` and `ops/ad.py`, `gone.cpp`") == ["ops/ad.py", "gone.cpp"]
 
 
 def test_the_convolution_of_the_architecture_runs() -> None:

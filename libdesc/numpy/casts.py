@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from libdesc.numpy.arrays import wide
+from libdesc.numpy.arrays import Array, wide
 from ptensor.convert import convert
 from ptensor.encoding import Encoding
 from vtensor.language.dtype import NARROW_FLOATS, from_numpy, numpy_dtype
-
-Array = np.ndarray[Any, Any]
 
 
 def cast(values: Array, to: str, saturate: bool = True, round_mode: str = "up") -> Array:

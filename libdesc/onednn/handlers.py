@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,11 +69,6 @@ def descriptor(tensor: PTensor) -> Desc:
     """
     order = canonical_order(tensor.dims)
     return to_desc(tensor.required_layout, order, tensor.dims, tensor.dtype)
-
-
-def preferred(call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
-    """What oneDNN would like for each operand of the call, as its routine says."""
-    return {} if call.routine is None else call.routine.preferred(call)
 
 
 def confirm(call: Call, row: Sequence[Layout]) -> str | None:
