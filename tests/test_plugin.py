@@ -30,7 +30,7 @@ from eval.compare import difference, photograph, reference
 from tests.networks.test_networks import weights
 from vtensor import Session
 model = weights("squeezenet")
-with Session(model, threads=2, libraries=["direct", "onednn"]) as session:  # an order binds
+with Session(model, threads=2, objective="shared") as session:  # priority alone decides
     [port] = session.inputs
     feeds = {port.name: photograph(tuple(port.shape))}
     [ours] = session.run(None, feeds)

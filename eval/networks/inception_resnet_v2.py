@@ -10,7 +10,7 @@ import numpy as np
 
 from eval.networks.inception import Step, branches, halved_inside, module_a, stem
 from eval.networks.layers import Net
-from ops import Mul
+from ops.binary import Mul
 from vtensor.language.tensor import VTensor
 
 Parts = tuple[tuple[Step, ...], ...]

@@ -8,21 +8,15 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from eval.networks.weights import Array, Weights
-from ops import (
-    Add,
-    AvgPool,
-    BatchNorm,
-    BiasAdd,
-    Concat,
-    Conv2D,
-    DepthwiseConv2D,
-    MatMul,
-    MaxPool,
-    Mean,
-    Relu,
-    Relu6,
-    Softmax,
-)
+from ops.batchnorm import BatchNorm
+from ops.binary import Add, BiasAdd
+from ops.concat import Concat
+from ops.convolution import Conv2D, DepthwiseConv2D
+from ops.matmul import MatMul
+from ops.pooling import AvgPool, MaxPool
+from ops.reduce import Mean
+from ops.relu import Relu, Relu6
+from ops.softmax import Softmax
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
 
