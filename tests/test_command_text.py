@@ -22,7 +22,7 @@ LAST = "model/predictions/Softmax"
 CHANGING = (
     (re.escape(f"{ROOT}/"), ""),
     (r"\.py:\d+", ".py"),
-    (r"\d+ invokers", "N invokers"),
+    (r"\d+ invokers?", "N invokers"),
     (r"\d+\.\d+\.\d+", "VERSION"),
     (r" on \w+, \S+/libdnnl\S+", " on ISA, LIBRARY"),
     (r"VERSION on (baseline|avx2|avx512)$", "VERSION on ISA"),

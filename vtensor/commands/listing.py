@@ -16,6 +16,7 @@ from vtensor.errors import InputError, LibraryError, VTensorError
 from vtensor.language.dims import DimSpec
 from vtensor.language.operators import OPERATORS
 from vtensor.language.tensor import CPU
+from vtensor.language.wording import counted
 from vtensor.report import Line
 
 if TYPE_CHECKING:
@@ -201,7 +202,8 @@ def _library_lines(data: dict[str, Any]) -> Iterator[Line]:
         state = f"absent: {row['absent']}" if row["absent"] else row["version"] or "available"
         yield Line("head" if row["available"] else "ref", f"{row['name']}  {state}")
         devices = ", ".join(row["devices"])
-        text = f"  priority {row['priority']}, on {devices}, {row['invokers']} invokers"
+        invokers = counted(row["invokers"], "invoker")
+        text = f"  priority {row['priority']}, on {devices}, {invokers}"
         yield Line("", text)
         yield Line("note", f"  {row['origin']}: {row['description']}")
         for reason in row["unused"]:
@@ -226,7 +228,8 @@ def _checked_lines(row: dict[str, Any]) -> Iterator[Line]:
     handlers = ", ".join(row["handlers"]) or "none"
     yield Line("", f"  priority {row['priority']}, handlers: {handlers}")
     did = "registered" if row["imported"] else "imported"
-    yield Line("", f"  {row['invokers']} invokers come with it; nothing was {did}")
+    invokers = counted(row["invokers"], "invoker")
+    yield Line("", f"  with {invokers}; nothing was {did}")
     for text in row["not_run"]:
         yield Line("note", f"  not run: {text}")
     if row["not_run"]:
