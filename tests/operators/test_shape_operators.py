@@ -83,7 +83,7 @@ def test_extremes_of_integers(dtype: type) -> None:
 @pytest.mark.parametrize(
     ("op", "wrong"),
     [
-        (ops.Slice(("A",), (0,), (1,), (0,)), "a step of 0"),
+        (ops.Slice(("A",), (0,), (1,), (0,)), "no step may be 0"),
         (ops.Slice(("A", "A"), (0, 0), (1, 1), (1, 1)), "each once"),
         (ops.Slice(("A",), (0, 1), (1,), (1,)), "must be given for each axis"),
         (ops.Slice(("Z",), (0,), (1,), (1,)), "Z"),
@@ -97,7 +97,7 @@ def test_extremes_of_integers(dtype: type) -> None:
         (ops.ReduceSum(("A", "A")), "each once"),
         (ops.ReduceSum(("Z",)), "dims of x"),
         (ops.ArgMax("Z"), "Z"),
-        (ops.TopK("A", 4), "the first 4 of 3"),
+        (ops.TopK("A", 4), "k=4 elements along A, which has 3"),
         (ops.CumSum("Z"), "Z"),
         (ops.Resize(("A",), (2,), ()), "each axis once"),
         (ops.Resize(("A",), (2,), (0.0,)), "above 0"),
