@@ -26,7 +26,10 @@ SEED = 8  # a graph that EWO improves
 def test_the_two_solvers_agree(bench: Bench) -> None:
     for seed in range(10):
         resolved = extended_of(random_graph(seed))
-        found = [optimise(resolved, "ewo", Settings(solver=name)) for name in ("HiGHS", "CBC")]
+        found = [
+            optimise(resolved, "ewo", Settings(solver=name, time_limit=300.0))
+            for name in ("HiGHS", "CBC")
+        ]
         assert moved(found[0]) == moved(found[1])
         certificates = [one.certificate for one in found]
         statuses = [one and one.status for one in certificates]
