@@ -76,11 +76,15 @@ class RegisteredLibrary:
         """Steps that show how fast the machine is, if the library has such.
 
         Each with what it counts: ``"product"``, operations on f32, or ``"copy"``, bytes read and
-        written while ``nbytes`` are copied.
+        written while ``nbytes`` are copied. The costs of plans take the first of each kind.
         """
-        steps = self.code["peaks_handler"]
-        if steps is not None and not self.absent:
-            yield from steps.each(nbytes)
+        if self.shows_peaks:
+            yield from self.code["peaks_handler"].each(nbytes)
+
+    @property
+    def shows_peaks(self) -> bool:
+        """True when it has steps that show how fast the machine is."""
+        return self.code["peaks_handler"] is not None and not self.absent
 
     @property
     def transforms(self) -> bool:

@@ -22,12 +22,15 @@ class Elsewhere:
         clock: whether times are measured.
         spares: by node, what a plan could save around it. No library is asked whose estimate for a
             node is above the node's by as much, nor of other nodes: no plan is faster for it.
+        estimate: what nodes would take.
 
     Attributes:
         graph: with the values that pass inside of fused nodes.
     """
 
-    def __init__(self, graph: LoweredGraph, clock: Clock, spares: Mapping[str, int]) -> None:
+    def __init__(
+        self, graph: LoweredGraph, clock: Clock, spares: Mapping[str, int], estimate: Estimate
+    ) -> None:
         inside = {
             name: replace(graph.values[node.outputs[0]], name=name)
             for node in graph.operators
@@ -37,7 +40,7 @@ class Elsewhere:
         }
         self.graph = replace(graph, values={**graph.values, **inside})
         self._candidates = Candidates(self.graph)
-        self._estimate = Estimate(graph.preferences)
+        self._estimate = estimate
         self._how = "as measured" if clock.measured else "by estimate"
         self._spares = spares
 

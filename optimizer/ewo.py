@@ -46,7 +46,7 @@ def chosen_by(
 
     The certificate says what the solver proved. Where it fails, the graph stays, and that is said.
     """
-    before, measured = _moved(graph), problem.clock is not None and problem.clock.measured
+    before, basis = _moved(graph), problem.clock.basis if problem.clock else "declared"
     try:
         solution = choose(problem, objective, settings.solver, settings.time_limit)
     except SolverError as error:
@@ -58,17 +58,17 @@ def chosen_by(
             len(problem.variants),
             *before,
             *before,
-            measured=measured,
+            basis=basis,
         )
         return replace(graph, certificate=failed)
     chosen = solution.chosen if _better(problem, objective, solution.chosen) else {}
     if problem.margin:  # estimates do not tell apart what takes as long
         chosen = problem.returned(chosen)
     certificate = _certificate(problem, objective, solution, before, chosen)
-    if measured:  # the resolver's own variants, too, say what they take
+    if basis == "measured":  # the resolver's own variants, too, say what they take
         chosen = dict.fromkeys(problem.variants, 0) | chosen
     graph = remade(graph, problem, chosen) if chosen else share(graph, settings)
-    return replace(graph, certificate=replace(certificate, measured=measured))
+    return replace(graph, certificate=replace(certificate, basis=basis))
 
 
 def _better(problem: Problem, objective: str, chosen: Mapping[str, int]) -> bool:

@@ -41,11 +41,12 @@ def joint(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
     """
     if settings.objective not in ("", "time"):
         return reconcile(graph, settings)
-    clock = settings.clock or Estimate(graph.preferences)
-    if not clock.measured and not _improvable(graph):
+    estimate = Estimate(graph.preferences, settings.speeds)
+    clock = settings.clock or estimate
+    if settings.clock is None and not _improvable(graph):
         return nothing_to_gain(graph, "time")
     margin = 0.0 if clock.measured else MARGIN
-    problem = Problem.of(graph, timed_variants(graph, clock), clock, margin)
+    problem = Problem.of(graph, timed_variants(graph, clock, estimate), clock, margin)
     return chosen_by(graph, problem, "time", settings)
 
 
@@ -54,16 +55,18 @@ def _improvable(graph: LoweredGraph) -> bool:
     return any(graph.transforms()) or any(node.variant.reference for node in graph.operators)
 
 
-def timed_variants(graph: LoweredGraph, clock: Clock) -> Variants:
+def timed_variants(graph: LoweredGraph, clock: Clock, estimate: Estimate | None = None) -> Variants:
     """The variants of every node with what they take; the resolver's is the first.
 
     Tried are those of ``shared_variants``, those of other libraries and with fewer followers, and
     where times are measured all kernels that libraries have. Of those that differ at most in how
-    constants lie the fastest is left; one whose time is not known is none.
+    constants lie the fastest is left; one whose time is not known is none. The estimate says what
+    is not worth to be tried.
     """
-    spares = dict(_spares(graph, clock))
+    estimate = estimate or Estimate(graph.preferences)
+    spares = dict(_spares(graph, clock, estimate))
     graph = graph.bare
-    prober, elsewhere = Prober(graph), Elsewhere(graph, clock, spares)
+    prober, elsewhere = Prober(graph), Elsewhere(graph, clock, spares, estimate)
     more: Variants = {}
     for node in graph.operators:
         more[node.name] = [*elsewhere.variants(node)]
@@ -76,14 +79,14 @@ def timed_variants(graph: LoweredGraph, clock: Clock) -> Variants:
     }
 
 
-def _spares(graph: LoweredGraph, clock: Clock) -> Iterator[tuple[str, int]]:
+def _spares(graph: LoweredGraph, clock: Clock, estimate: Estimate) -> Iterator[tuple[str, int]]:
     """By node, what a plan could save with another variant of it.
 
     Estimated: the Transforms at its ends, or at those of the nodes around it that are on the same
     library where most are on another; and what reference code takes. Measured: any node could be
     faster, unless its estimate is far from it.
     """
-    bare, estimate = graph.bare, Estimate(graph.preferences)
+    bare = graph.bare
     saved = Counter[str]()
     for names, ns in _transforms(graph, clock):
         for island in {frozenset(_island(bare, name)) for name in names}:
@@ -142,7 +145,7 @@ def in_time(node: OpNode, variant: Variant, values: Mapping[str, VTensor], clock
     """A variant with what it takes; with Transforms where the node runs as several nodes."""
     if not variant.apart:
         ns = clock.node(replace(node, variant=variant), values)
-        return replace(variant, ns=ns, measured=clock.measured)
+        return replace(variant, ns=ns, basis=clock.basis)
     unknown = replace(variant, ns=None)
     total, made, apart = 0, dict[str, Layout](), list[Variant]()
     for piece, own in zip(in_variant(node, variant), variant.apart, strict=True):
@@ -150,7 +153,7 @@ def in_time(node: OpNode, variant: Variant, values: Mapping[str, VTensor], clock
         if ns is None:
             return unknown
         total += ns
-        apart.append(replace(own, ns=ns, measured=clock.measured))
+        apart.append(replace(own, ns=ns, basis=clock.basis))
         for name, layout in zip(piece.inputs, piece.variant.layouts, strict=False):
             before = made.get(name)
             if before is not None and not layout.same(before, values[name].dims):
@@ -159,4 +162,4 @@ def in_time(node: OpNode, variant: Variant, values: Mapping[str, VTensor], clock
                     return unknown
                 total += changed
         made[piece.outputs[0]] = piece.variant.layouts[-1]
-    return replace(variant, ns=total, measured=clock.measured, apart=tuple(apart))
+    return replace(variant, ns=total, basis=clock.basis, apart=tuple(apart))

@@ -15,7 +15,7 @@ from math import ceil
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from libdesc.transforms import LayoutChange
-from ptensor.evaluation import Variant
+from ptensor.evaluation import Basis, Variant
 from ptensor.layout import Layout
 from resolver.lowered import LoweredGraph, OpNode, Value
 
@@ -33,8 +33,14 @@ Edge = tuple[str, Layout, Layout]
 class Clock(Protocol):
     """What nodes and Transforms take on this machine, in nanoseconds."""
 
-    #: They are measured; else estimated.
-    measured: bool
+    @property
+    def basis(self) -> Basis:
+        """How they are known."""
+
+    @property
+    def measured(self) -> bool:
+        """They were timed, call by call."""
+        return self.basis == "measured"
 
     def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
         """Of a node in its variant; None where that is not known."""

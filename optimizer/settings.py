@@ -9,6 +9,7 @@ from optimizer.solver import TIME_LIMIT
 from vtensor.errors import InputError
 
 if TYPE_CHECKING:
+    from optimizer.estimate import Speeds
     from optimizer.problem import Clock
 
 #: What the integer program may minimise.
@@ -24,6 +25,8 @@ class Settings:
             whose ends differ) or ``time`` (nanoseconds of kernels and Transforms, as measured);
             empty is the pass's own: bytes for EWO, estimated nanoseconds for the joint choice.
         clock: where measured nanoseconds come from.
+        speeds: what libraries reach on this machine, for estimates; called where one is needed.
+            None is what they declare.
         solver: ``HiGHS`` or ``CBC``; empty is the first that is installed.
         time_limit: seconds for the solver.
 
@@ -35,6 +38,7 @@ class Settings:
     solver: str = ""
     time_limit: float = TIME_LIMIT
     clock: Clock | None = None
+    speeds: Speeds | None = None
 
     def __post_init__(self) -> None:
         if self.objective not in ("", *OBJECTIVES):

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ptensor.form import Form
 from ptensor.layout import Layout
@@ -73,6 +73,11 @@ class Requirement:
         return f"{wanted} ({self.file}:{self.line})"
 
 
+#: How nanoseconds are known: the call was timed here; they are estimated from what its library
+#: reaches here, or only from what it declares.
+Basis = Literal["measured", "calibrated", "declared"]
+
+
 @dataclass(frozen=True)
 class Variant:
     """One way to run a node, or a node with a run of followers.
@@ -85,7 +90,7 @@ class Variant:
         kernel: the library's own word for the code, which comes back to it with the variant; empty
             where the library chooses.
         ns: nanoseconds of a run; None where nothing is known.
-        measured: they were measured on this machine; else estimated.
+        basis: how those are known.
         error: what it adds to the error of a result, relative to the largest element.
         followers: names of the nodes behind the node that it runs too, in order.
         reference: the library has nothing but reference code for it.
@@ -99,7 +104,7 @@ class Variant:
     refused: tuple[Refusal, ...] = ()
     kernel: str = ""
     ns: int | None = None
-    measured: bool = False
+    basis: Basis = "declared"
     error: float = 0.0
     followers: tuple[str, ...] = ()
     reference: bool = False

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ptensor.call import (
+    Basis,
     Call,
     CallOperand,
     Decline,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from vtensor.language.operators import Follower
 
 __all__ = [
+    "Basis",
     "Call",
     "Decline",
     "Evaluation",

@@ -120,7 +120,7 @@ def _operator(graph: LoweredGraph, node: OpNode, makers: Mapping[str, str]) -> d
         "merged": [one for one, into in graph.merged.items() if into == node.name],
         "kernel": variant.kernel or None,
         "ns": variant.ns,
-        "measured": variant.measured,
+        "basis": variant.basis,
         "operands": [
             {
                 "role": role,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from libdesc.preferences import EVERY, Preferences
 from ptensor.buffer import TensorStorage
-from ptensor.evaluation import Requirement, Variant
+from ptensor.evaluation import Basis, Requirement, Variant
 from ptensor.layout import Layout
 from vtensor.language.operators import Follower, info_of, label_of
 from vtensor.language.tensor import Option, VTensor
@@ -228,7 +228,7 @@ class Certificate:
         seconds: what the solver took.
         ns_before, ns_after: for the objective ``time``, nanoseconds of the open nodes and of all
             Transforms.
-        measured: those were measured; else estimated.
+        basis: how those are known.
     """
 
     objective: str
@@ -244,7 +244,7 @@ class Certificate:
     seconds: float = 0.0
     ns_before: int | None = None
     ns_after: int | None = None
-    measured: bool = False
+    basis: Basis = "declared"
 
     @property
     def unit(self) -> str:
@@ -253,9 +253,8 @@ class Certificate:
 
     @property
     def costs(self) -> str:
-        """What it is a proof for: ``bytes``, ``edges``, ``estimated ns`` or ``measured ns``."""
-        kind = ("estimated ", "measured ")[self.measured] if self.objective == "time" else ""
-        return kind + self.unit
+        """What it is a proof for: ``bytes``, ``edges``, or ns with their basis: ``measured ns``."""
+        return f"{self.basis} {self.unit}" if self.objective == "time" else self.unit
 
     @property
     def settled(self) -> bool:

@@ -52,6 +52,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item in kept]
 
 
+@pytest.fixture(autouse=True, scope="session")
+def declared_costs() -> Iterator[None]:
+    """Plans that do not depend on how fast the machine is, in processes of tests too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VTENSOR_COSTS", "declared")
+        yield
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
     """Compares text with ``tests/golden/<file>/<test>.txt``."""

@@ -30,7 +30,7 @@ def offered(scratch: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tup
     for other in others:
         del registry().libraries[other]
     monkeypatch.setattr(type(registry().libraries[name]), "peaks", steps)
-    monkeypatch.setattr(peaks, "_times", lambda took: [took * 3, took, took * 2])
+    monkeypatch.setattr(peaks, "times_of", lambda took, _enough: [took * 3, took, took * 2])
     peaks_of.cache_clear()
     yield rows
     peaks_of.cache_clear()
@@ -51,13 +51,12 @@ def test_half_is_nothing(
     assert peaks_of(1) is None
 
 
-def test_steps_are_timed_in_memory_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peaks, "ENOUGH_NS", 0)
+def test_steps_are_timed_in_memory_of_their_own() -> None:
     offers = list(onednn_peaks(NBYTES))
     assert {kind for kind, _, _ in offers} == {"product", "copy"}
     assert offers[-1][2] == 2 * NBYTES
     for _, step, count in offers:
-        times = list(peaks._times(step))
+        times = list(peaks.times_of(step, 0))
         assert len(times) == 3
         assert count > 0 < min(times)
 

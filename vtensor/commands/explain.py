@@ -41,6 +41,13 @@ from vtensor.report import MEGABYTE, Line, certificate_dict, certificate_lines
 if TYPE_CHECKING:
     from resolver.lowered import Certificate, LoweredGraph
 
+#: The words for nanoseconds, by how they are known.
+HOW = {
+    "measured": "measured",
+    "calibrated": "estimated from the machine's measured peaks",
+    "declared": "estimated from what libraries declare",
+}
+
 
 def explain(
     model: ModelArgument,
@@ -171,9 +178,8 @@ def _node_lines(row: dict[str, Any]) -> Iterator[Line]:
     if row["merged"]:
         yield Line("note", f"  it does the work of {', '.join(row['merged'])}, too")
     if row["ns"] is not None:
-        how = "measured" if row["measured"] else "estimated"
         kernel = row["kernel"] or "its library decides"
-        yield Line("note", f"  {how}: {row['ns'] / 1e3:.1f} us as {kernel}")
+        yield Line("note", f"  {HOW[row['basis']]}: {row['ns'] / 1e3:.1f} us as {kernel}")
     for one in row["operands"]:
         sizes = " ".join(f"{dim}={size}" for dim, size in one["sizes"].items())
         yield Line("", f"  {one['role']} = {one['value']} : {one['dtype']} {sizes}")

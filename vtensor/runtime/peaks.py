@@ -20,7 +20,7 @@ LEAST_BYTES, CACHES = 1 << 26, 4
 #: Where Linux says how large caches are; where it does not, the least it is.
 CACHE_FOLDER = Path("/sys/devices/system/cpu/cpu0/cache")
 
-#: A step is repeated for so many nanoseconds, at least three times, and the best time counts.
+#: A step is repeated for so many nanoseconds, and the best time counts.
 ENOUGH_NS = 60_000_000
 
 
@@ -67,12 +67,15 @@ def _measured(nbytes: int) -> dict[str, float]:
     best: dict[str, float] = defaultdict(float)
     for library in registry().libraries.values():
         for kind, step, count in library.peaks(nbytes):
-            best[kind] = max(best[kind], count / min(_times(step)))
+            best[kind] = max(best[kind], count / min(times_of(step, ENOUGH_NS)))
     return best
 
 
-def _times(step: Step) -> Iterator[int]:
-    """Nanoseconds of each run of a step, in memory of its own."""
+def times_of(step: Step, enough_ns: int) -> Iterator[int]:
+    """Nanoseconds of each run of a step, in memory of its own; at least three, and so many in all.
+
+    To be called where steps run, as on an executor's thread.
+    """
     from vtensor.runtime import _replay
 
     slots = [Buffer.allocate(size).memory for _, size, _ in _replay.describe(step)["slots"]]
@@ -80,7 +83,7 @@ def _times(step: Step) -> Iterator[int]:
         memory.fill(63)  # as f32 0.747; pages that nobody wrote would all be one page
     _replay.execute(step, slots)
     total = runs = 0
-    while runs < 3 or total < ENOUGH_NS:
+    while runs < 3 or total < enough_ns:
         begin = perf_counter_ns()
         _replay.execute(step, slots)
         yield (took := perf_counter_ns() - begin)

@@ -94,7 +94,7 @@ class PlanStep:
     def ns(self) -> int | None:
         """The time measured for it alone when the plan was made; None if it was not measured."""
         variant = self.node.variant if isinstance(self.node, OpNode) else None
-        return variant.ns if variant is not None and variant.measured else None
+        return variant.ns if variant is not None and variant.basis == "measured" else None
 
     @property
     def tuned(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from libdesc.onnx_reference.node import LIBRARY as REFERENCE
 from libdesc.preferences import Preferences
@@ -23,6 +23,7 @@ from resolver.lowered import LoweredGraph
 from vtensor.errors import InputError, VTensorError
 from vtensor.language.graph import Graph
 from vtensor.runtime.budget import check_plan
+from vtensor.runtime.calibration import speeds_asked_for
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.library_options import preferences_of
 from vtensor.runtime.measure import fastest
@@ -85,9 +86,10 @@ class Options:
         if not (progress is None or callable(progress)):
             raise InputError(f"progress={progress!r} must take a node's name, or be None")
         preferences = preferences_of(libraries, pin, barred=() if reference else (REFERENCE,))
-        settings = Settings(objective)
+        settings = Settings(objective, speeds=speeds_asked_for())
         if tune:
-            settings = Settings("time", clock=Tuner(executor, preferences, progress))
+            clock = Tuner(executor, preferences, progress)
+            settings = replace(settings, objective="time", clock=clock)
         return cls(passes, settings, preferences, progress=progress)
 
 
@@ -103,7 +105,7 @@ def plan_of(graph: Graph, options: Options, workspace: Workspace) -> Plan:
     made = _recorded(graph, resolved, options, options.settings, workspace)
     if options.settings.clock is None:
         return made
-    plain = _recorded(graph, resolved, options, Settings(), workspace)
+    plain = _recorded(graph, resolved, options, Settings(speeds=options.settings.speeds), workspace)
     try:
         best, (tuned_ns, plain_ns) = fastest([made, plain])
     except VTensorError as error:

@@ -27,6 +27,11 @@ _READ = """
 SELECT call, way, ns FROM timings WHERE environment = ? AND typeof(ns) = 'integer' AND ns >= 0
 """
 
+#: Where there are more rows than this, those of other environments go.
+MOST_ROWS = 50_000
+
+_SHRINK = "DELETE FROM timings WHERE environment != ? AND (SELECT count(*) FROM timings) > ?"
+
 #: Seconds that one process waits for another that is writing.
 PATIENCE = 5.0
 
@@ -77,6 +82,7 @@ class Timings:
             with self._forgiving(), self._database("rwc") as base:
                 if not _has_table(base):
                     base.execute(_TABLE)
+                base.execute(_SHRINK, (self._environment, MOST_ROWS))
                 row = (self._environment, call, way, ns)
                 base.execute("INSERT OR REPLACE INTO timings VALUES (?, ?, ?, ?)", row)
 
@@ -105,7 +111,7 @@ class Timings:
         """
         writing = mode != "ro"
         if writing:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
+            self._file.parent.mkdir(0o700, parents=True, exist_ok=True)
         address = f"{self._file.absolute().as_uri()}?mode={mode}"
         with closing(sqlite3.connect(address, PATIENCE, uri=True)) as base, base:
             base.execute("PRAGMA synchronous = OFF")  # a lost file is measured again

@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from libdesc.library import RegisteredLibrary
 from libdesc.preferences import Preferences
 from libdesc.registry import registry
 from libdesc.transforms import LayoutChange
+from optimizer.problem import Clock
+from ptensor.evaluation import Basis
 from resolver.lowered import OpNode
 from vtensor import __version__
 from vtensor.errors import VTensorError
@@ -25,7 +28,7 @@ CALL_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
 
-class Tuner:
+class Tuner(Clock):
     """A clock that measures what is asked for and not yet known; to be asked where plans run.
 
     Args:
@@ -34,7 +37,7 @@ class Tuner:
         progress: called with what is being measured.
     """
 
-    measured = True
+    basis: Basis = "measured"
 
     def __init__(
         self,
@@ -92,14 +95,15 @@ class Tuner:
             self._progress(f"measuring {what}")
 
 
-def environment(threads: int) -> str:
-    """What times depend on beside the call.
+def environment(threads: int, libraries: Iterable[RegisteredLibrary] | None = None) -> str:
+    """What times depend on beside the call, with these libraries; None is all that are there.
 
     oneDNN's ``ONEDNN_DEFAULT_FPMATH_MODE`` is not among it: every primitive is made strict.
     """
+    known = registry().libraries.values() if libraries is None else libraries
     versions = [
         f"{library.name} {library.version()}"
-        for library in sorted(registry().libraries.values(), key=lambda one: one.name)
+        for library in sorted(known, key=lambda one: one.name)
         if not library.absent
     ]
     return "; ".join([f"vtensor {__version__}", processor(), f"{threads} threads", *versions])
