@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "check.h"
+#include "vtensor/forks.h"
 
 namespace vtensor::onednn {
 
@@ -98,6 +99,7 @@ std::string full_key(const Spec &spec, int rank, int threads) {
 }  // namespace
 
 std::shared_ptr<Primitive> find_or_make(const Spec &spec, int rank, int threads) {
+    const Unforked whole;  // oneDNN, too, has locks
     const std::string key = full_key(spec, rank, threads);
     if (auto found = cache().find(key)) return found;
     auto made = Primitive::make(spec, rank, threads);
@@ -113,8 +115,19 @@ std::shared_ptr<Primitive> find_or_make(const Spec &spec) {
     return find_or_make(spec, 0, omp_get_max_threads());
 }
 
-CacheInfo cache_info() { return cache().info(); }
-void cache_clear() { cache().clear(); }
-void set_cache_capacity(std::size_t capacity) { cache().resize(capacity); }
+CacheInfo cache_info() {
+    const Unforked whole;
+    return cache().info();
+}
+
+void cache_clear() {
+    const Unforked whole;
+    cache().clear();
+}
+
+void set_cache_capacity(std::size_t capacity) {
+    const Unforked whole;
+    cache().resize(capacity);
+}
 
 }  // namespace vtensor::onednn

@@ -12,6 +12,7 @@
 
 #include "check.h"
 #include "names.h"
+#include "vtensor/forks.h"
 
 namespace vtensor::onednn {
 
@@ -45,6 +46,7 @@ void append(std::string &key, const Dims &values) {
 // Forms whose particulars cannot be queried have only their number here for an identity. Few
 // exist: a handful for each convolution that has one.
 std::size_t opaque_number(const_dnnl_memory_desc_t md) {
+    const Unforked whole;
     static std::mutex guard;
     static std::vector<MdHandle> &known = *new std::vector<MdHandle>();
     const std::scoped_lock lock(guard);

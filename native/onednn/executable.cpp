@@ -83,8 +83,8 @@ std::unique_ptr<Executable::CallArguments> Executable::make_call() const {
 
 std::unique_ptr<Executable::CallArguments> Executable::take_call() {
     {
-        const std::scoped_lock lock(idle_guard_);
-        if (!idle_.empty()) {
+        const std::unique_lock lock(idle_guard_, std::try_to_lock);
+        if (lock && !idle_.empty()) {
             auto call = std::move(idle_.back());
             idle_.pop_back();
             return call;
@@ -94,8 +94,8 @@ std::unique_ptr<Executable::CallArguments> Executable::take_call() {
 }
 
 void Executable::give_back(std::unique_ptr<CallArguments> call) {
-    const std::scoped_lock lock(idle_guard_);
-    idle_.push_back(std::move(call));
+    const std::unique_lock lock(idle_guard_, std::try_to_lock);
+    if (lock) idle_.push_back(std::move(call));
 }
 
 void Executable::run(void *const *slots) {

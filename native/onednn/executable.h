@@ -66,7 +66,7 @@ private:
     PrimitiveHandle primitive_;
     vtensor_step step_{};
     std::atomic<std::size_t> owners_{1};
-    std::mutex idle_guard_;
+    std::mutex idle_guard_;  // nobody waits for it: in a forked child it may never be free
     std::vector<std::unique_ptr<CallArguments>> idle_;
 };
 

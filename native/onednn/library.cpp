@@ -10,6 +10,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "vtensor/forks.h"
+
 namespace vtensor::onednn {
 
 namespace {
@@ -49,6 +51,7 @@ std::string isa() {
 }
 
 void limit_isa(const std::string &name) {
+    const Unforked whole;
     static std::mutex guard;
     static std::optional<dnnl_cpu_isa_t> accepted;
     const dnnl_cpu_isa_t value = isa_value(name);

@@ -11,6 +11,7 @@
 #include "check.h"
 #include "rectify.h"
 #include "sound.h"
+#include "vtensor/forks.h"
 
 namespace vtensor::onednn {
 
@@ -91,6 +92,7 @@ std::shared_ptr<Primitive> Primitive::next_kernel() const {
 }
 
 const vtensor_step *Primitive::retained_step() {
+    const Unforked whole;
     std::call_once(compiled_, [this] {
         Afterwards afterwards = spec_.afterwards;
         if (spec_.attr.bound())

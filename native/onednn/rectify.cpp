@@ -21,6 +21,7 @@
 #include "floats.h"
 #include "names.h"
 #include "places.h"
+#include "vtensor/forks.h"
 
 namespace vtensor::onednn {
 
@@ -135,7 +136,10 @@ public:
     Unbounded &operator=(const Unbounded &) = delete;
 
     void run(void *const *slots) {
-        std::call_once(made_, [this] { make(); });
+        {
+            const Unforked whole;
+            std::call_once(made_, [this] { make(); });
+        }
         std::vector<void *> all(slots, slots + count_);
         const std::unique_ptr<void, Freeing> scratch(
             scratch_bytes_ == 0 ? nullptr : ::operator new(scratch_bytes_, kAlignment));

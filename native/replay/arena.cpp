@@ -7,6 +7,8 @@
 #include <new>
 #include <utility>
 
+#include "vtensor/forks.h"
+
 namespace vtensor::replay {
 
 namespace {
@@ -35,11 +37,13 @@ Pages::~Pages() {
 }
 
 std::shared_ptr<const Pages> Arena::pages() const {
+    const Unforked whole;
     const std::scoped_lock lock(guard_);
     return pages_;
 }
 
 void Arena::grow(std::size_t bytes) {
+    const Unforked whole;
     const std::scoped_lock lock(guard_);
     if (bytes > pages_->memory().bytes) pages_ = std::make_shared<const Pages>(bytes);
 }

@@ -102,6 +102,54 @@ done.set()
 for thread in holders: thread.join()
 uses()
 """,
+    "kernels are made and run": """
+import itertools
+from ops import Conv2D, Relu
+from vtensor import Session
+from vtensor.language.graph import Graph
+from libdesc.onednn.native import dnnl
+
+def network(channels):
+    g = Graph("small")
+    x = g.input("x", {"N": 1, "C": 3, "H": 9, "W": 9})
+    w = g.constant(np.ones((channels, 3, 3, 3), np.float32), "O I h w")
+    g.output(g.add(Relu(), g.add(Conv2D(), x, w)), "y")
+    return Session(g.seal(), threads=1)
+
+def runs(session):
+    [y] = session.run(None, {"x": np.ones((1, 3, 9, 9), np.float32)})
+    assert (y == 27).all()
+
+def makes(depth):
+    left, square = (dnnl.Desc.strided((16, size), "f32", (size, 1)) for size in (depth, 16))
+    dnnl.matmul(left, dnnl.Desc.any((depth, 16), "f32"), None, square).__vtensor_step__()
+
+def half_made():
+    info = dnnl.cache_info()
+    return info["misses"] - info["size"]
+
+dnnl.set_cache_capacity(1 << 20)
+ready, done, depths = network(4), threading.Event(), itertools.count(16)
+runs(ready)
+before = half_made()
+def often(work):
+    while not done.is_set(): work()
+
+def works():
+    assert half_made() == before
+    runs(ready)
+    makes(next(depths))
+    if number % 10 == 0: runs(network(5 + number))
+
+works_of = [lambda: makes(next(depths)), lambda: makes(next(depths)), lambda: runs(ready)]
+threads = [threading.Thread(target=often, args=[one], daemon=True) for one in works_of]
+for thread in threads: thread.start()
+for number in range(50):
+    child(works)
+done.set()
+for thread in threads: thread.join()
+runs(network(60))
+""",
 }
 
 

@@ -1,0 +1,63 @@
+// native/include/vtensor/forks.h: a fork waits for who must not be cut in two by it. No Python in
+// here.
+#pragma once
+
+#include <pthread.h>
+
+#include <system_error>
+
+namespace vtensor {
+
+// What a fork waits for: it copies locks as they are, but not the threads that would free them. Each
+// extension module has one of its own.
+class ForkGate {
+public:
+    ForkGate() {
+        pthread_rwlockattr_t writer_first;  // threads that come and go do not hold up a fork
+        pthread_rwlockattr_init(&writer_first);
+#ifdef __GLIBC__
+        pthread_rwlockattr_setkind_np(&writer_first, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+#endif
+        pthread_rwlock_init(&lock_, &writer_first);
+        pthread_rwlockattr_destroy(&writer_first);
+        const int failed = pthread_atfork(&before, &in_parent, &in_child);
+        if (failed != 0) throw std::system_error(failed, std::generic_category(), "pthread_atfork");
+    }
+    ForkGate(const ForkGate &) = delete;
+    ForkGate &operator=(const ForkGate &) = delete;
+
+    inline static thread_local int depth = 0;
+
+    void enter() {
+        if (depth++ == 0) pthread_rwlock_rdlock(&lock_);
+    }
+    void leave() {
+        if (--depth == 0) pthread_rwlock_unlock(&lock_);
+    }
+
+private:
+    static void before();
+    static void in_parent();
+    static void in_child();
+
+    pthread_rwlock_t lock_;
+};
+
+inline ForkGate fork_gate;
+
+inline void ForkGate::before() { pthread_rwlock_wrlock(&fork_gate.lock_); }
+inline void ForkGate::in_parent() { pthread_rwlock_unlock(&fork_gate.lock_); }
+// Those who wait at the gate are not in the child: for it the gate is new.
+inline void ForkGate::in_child() { pthread_rwlock_init(&fork_gate.lock_, nullptr); }
+
+// No fork of this process begins as long as there is one. Its thread does not wait for Python's
+// lock meanwhile, which whoever forks may have.
+class Unforked {
+public:
+    Unforked() { fork_gate.enter(); }
+    ~Unforked() { fork_gate.leave(); }
+    Unforked(const Unforked &) = delete;
+    Unforked &operator=(const Unforked &) = delete;
+};
+
+}  // namespace vtensor
