@@ -109,6 +109,8 @@ void bind_failures(nb::module_ &m) {
 
 Attributes:
     index: of the step, in its program.)", members));
+    nb::exception<Circular>(m, "Circular", PyExc_RuntimeError).attr("__doc__") =
+        "Work did not begin: the team's thread waits for the thread whose work it is.";
     nb::exception<Stopped>(m, "Stopped", PyExc_RuntimeError).attr("__doc__") =
         "A run ended between two steps, or never began: its team is closed.";
     nb::exception<Busy>(m, "Busy", PyExc_RuntimeError).attr("__doc__") =

@@ -42,13 +42,24 @@ private:
     PyThreadState *state_;
 };
 
+// What a function without arguments answers; it fails as if it said no.
+bool is_true(const nb::object &function) {
+    if (function.is_none()) return false;
+    PyObject *const answer = PyObject_CallNoArgs(function.ptr());
+    const bool found = answer != nullptr && PyObject_IsTrue(answer) == 1;
+    Py_XDECREF(answer);
+    PyErr_Clear();
+    return found;
+}
+
 // A team, its thread, and those who wait for it. All but the team is guarded by the interpreter's
 // lock.
 struct Crew {
     Crew(int threads, const std::string &name);
 
-    // Queues a job and waits for it without the lock; a signal's exception ends it early.
-    void run(Job &job);
+    // Queues a job and waits for it without the lock; a signal's exception ends it early. Throws
+    // Circular if the thread waits for the caller.
+    void run(Job &job, const nb::object &waits_for_caller);
     // Raises KeyboardInterrupt in the function that runs.
     void interrupt();
     void close();
@@ -101,7 +112,7 @@ Crew::Crew(int threads, const std::string &name) {
     });
 }
 
-void Crew::run(Job &job) {
+void Crew::run(Job &job, const nb::object &waits_for_caller) {
     team.submit(job);
     std::exception_ptr signal;
     ++waiting;
@@ -110,7 +121,12 @@ void Crew::run(Job &job) {
             const nb::gil_scoped_release unlocked;
             done = team.wait(job, kPatience);
         }
-        if (done || signal || PyErr_CheckSignals() == 0) continue;
+        if (done || signal) continue;
+        if (PyErr_CheckSignals() == 0) {
+            if (!is_true(waits_for_caller) || !team.withdraw(job)) continue;
+            --waiting;
+            throw Circular("the team's thread waits for this one");
+        }
         signal = std::make_exception_ptr(nb::python_error());
         team.cancel(job);
         if (in_python == &job) interrupt();
@@ -160,7 +176,8 @@ void close_all() {
 
 class PyTeam {
 public:
-    PyTeam(int threads, const std::string &name) {
+    PyTeam(int threads, const std::string &name, nb::object waits_for_caller)
+        : waits_for_caller_(std::move(waits_for_caller)) {
         check_threads(threads);
         if (interpreter_ends) throw Stopped("the interpreter is shutting down");
         std::erase_if(crews(), [](const auto &crew) { return crew->is_over(); });
@@ -179,7 +196,7 @@ public:
             const InPython python(crew, job);
             answer = function();
         });
-        crew.run(job);
+        crew.run(job, waits_for_caller_);
         return answer;
     }
 
@@ -196,7 +213,7 @@ public:
             work(crew.team.stop());
         } else {
             Job job(work);
-            crew.run(job);
+            crew.run(job, waits_for_caller_);
         }
     }
 
@@ -212,6 +229,7 @@ private:
     }
 
     std::shared_ptr<Crew> crew_;
+    nb::object waits_for_caller_;
 };
 
 }  // namespace
@@ -223,18 +241,23 @@ void bind_team(nb::module_ &m) {
 
 Work that the thread itself asks for (a call-back step that runs a session of its own) runs at
 once. A signal, as of Ctrl-C, asks the work to end: programs do between two steps. When the
-interpreter ends, all teams are closed.
+interpreter ends, all teams are closed. While work waits in the queue, ``waits_for_caller`` is
+asked now and then, on the thread whose work it is: yes means that it would wait for ever.
 
 Raises:
     ValueError: ``threads`` is out of range (1 to 1024).
     Stopped: the interpreter is shutting down.)")
-        .def(nb::init<int, const std::string &>(), "threads"_a, "name"_a)
+        .def(nb::init<int, const std::string &, nb::object>(), "threads"_a, "name"_a,
+             "waits_for_caller"_a = nb::none(),
+             nb::sig("def __init__(self, threads: int, name: str, "
+                     "waits_for_caller: collections.abc.Callable[[], bool] | None = None) -> None"))
         .def("call", &PyTeam::call, "function"_a,
              nb::sig("def call(self, function: collections.abc.Callable[[], T]) -> T"),
              R"(Call a function on the team's thread, and wait.
 
 Raises:
-    Stopped: the team is closed, or was before the function began.)")
+    Stopped: the team is closed, or was before the function began.
+    Circular: the team's thread waits for this one; the function never begins.)")
         .def("run", &PyTeam::run, "program"_a, "bindings"_a, "times"_a = nb::none(),
              "sizes"_a = Sizes(), "queue"_a = nb::none(),
              nb::sig("def run(self, program: Program, bindings: collections.abc.Sequence[object], "
@@ -254,6 +277,7 @@ Raises:
     StepFailed: a native step failed; ``index`` says which. A callable's own exception comes
         as it is.
     Stopped: the team was closed before the last step.
+    Circular: as for ``call``.
     RuntimeError: the program, or one with its arena, is to run inside of its own run.)")
         .def("close", &PyTeam::close,
              R"(End the thread, after the step that runs. Work that waits is refused.)");

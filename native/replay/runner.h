@@ -19,6 +19,11 @@ struct StepFailed {
     std::size_t index = 0;  // in its program
 };
 
+// Work that never begins: who would do it waits for who wants it.
+struct Circular : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
 // A run ends between two steps, or never begins.
 struct Stopped : std::runtime_error {
     using std::runtime_error::runtime_error;

@@ -57,12 +57,18 @@ bool Team::wait(Job &job, std::chrono::milliseconds patience) {
 }
 
 void Team::cancel(Job &job) {
+    if (withdraw(job)) return;
     const std::scoped_lock lock(guard_);
     if (current_ == &job) stop_ = true;
+}
+
+bool Team::withdraw(Job &job) {
+    const std::scoped_lock lock(guard_);
     const auto queued = std::find(queue_.begin(), queue_.end(), &job);
-    if (queued == queue_.end()) return;
+    if (queued == queue_.end()) return false;
     queue_.erase(queued);
     end(job, std::make_exception_ptr(Stopped("the run was cancelled")));
+    return true;
 }
 
 void Team::close() {

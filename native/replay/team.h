@@ -49,6 +49,8 @@ public:
     bool wait(Job &job, std::chrono::milliseconds patience);
     // A job that waits never begins; one that runs is asked to stop.
     void cancel(Job &job);
+    // Whether the job waited, and now never begins.
+    bool withdraw(Job &job);
     // No job begins any more, and the one that runs is asked to stop.
     void close();
 

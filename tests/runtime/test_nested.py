@@ -115,6 +115,89 @@ right(first)
 """,
 }
 
+# A call-back starts a thread that runs a session of the same budget, and waits for it.
+THREADS = {
+    "joined": """
+inner = calling("inner", 1)
+def joins():
+    started = [threading.Thread(target=lambda: ran.append(right(inner, -1))) for _ in range(3)]
+    for one in started: one.start()
+    for one in started: one.join()
+first = calling("first", 1, joins)
+for _ in range(2):
+    right(first)
+assert len(ran) == 6
+""",
+    "a pool": """
+inner = calling("inner", 1)
+pool = ThreadPoolExecutor(2)
+first = calling("first", 1, lambda: ran.extend(pool.map(right, [inner] * 3)))
+right(first)
+assert len(ran) == 3
+""",
+    "a session without call-backs": """
+graph = Graph("plain")
+graph.output(graph.add(Relu(), graph.input("x", {"N": 2, "C": 3})), "y")
+inner = Session(graph, threads=1)
+def joins():
+    for _ in range(2):
+        started = threading.Thread(target=lambda: ran.append(right(inner, -1)))
+        started.start()
+        started.join()
+right(inner)
+right(calling("first", 1, joins))
+assert len(ran) == 2
+""",
+    "its own session": """
+def again():
+    try:
+        first.run(None, {"x": x})
+    except NestedRunError as error:
+        ran.append(error)
+def joins():
+    started = threading.Thread(target=again)
+    started.start()
+    started.join()
+first = calling("first", 1, joins)
+right(first)
+assert "its own session" in str(ran[0])
+does["first"] = int
+right(first)
+""",
+    "by way of another budget": """
+first, second, third = chain(1, 2, 1)
+def joins():
+    started = threading.Thread(target=lambda: ran.append(right(second, -1)))
+    started.start()
+    started.join()
+does["s0"] = joins
+right(first)
+assert len(ran) == 2
+""",
+    "while others run": """
+inner = calling("inner", 1)
+def joins():
+    started = threading.Thread(target=lambda: ran.append(right(inner, -1)))
+    started.start()
+    started.join()
+first, other = calling("first", 1, joins), calling("other", 1)
+with ThreadPoolExecutor(3) as pool:
+    list(pool.map(right, [first, inner, other] * 6))
+assert len(ran) == 6
+""",
+    "progress": """
+inner = calling("inner", 1)
+def joins(name):
+    started = threading.Thread(target=lambda: ran.append(right(inner, -1)))
+    started.start()
+    started.join()
+graph = Graph("told")
+graph.output(graph.add(Relu(), graph.input("x", {"N": 2, "C": 3})), "y")
+right(Session(graph, threads=1, progress=joins))
+assert len(ran) == 1
+""",
+}
+
 PROGRESS = {
     "its own session": """
 def again(name):
@@ -166,7 +249,14 @@ right(session, -1)
 }
 
 
-@pytest.mark.parametrize("code", [*CHAINS.values(), *PROGRESS.values()], ids=[*CHAINS, *PROGRESS])
+CASES = {
+    f"{kind}: {name}": code
+    for kind, codes in [("chains", CHAINS), ("threads", THREADS), ("progress", PROGRESS)]
+    for name, code in codes.items()
+}
+
+
+@pytest.mark.parametrize("code", CASES.values(), ids=CASES)
 def test_runs_inside_of_runs(code: str) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", SETUP + code],

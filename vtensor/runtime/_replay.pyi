@@ -16,6 +16,11 @@ class StepFailed(RuntimeError):
 
     index: int = -1
 
+class Circular(RuntimeError):
+    """
+    Work did not begin: the team's thread waits for the thread whose work it is.
+    """
+
 class Stopped(RuntimeError):
     """A run ended between two steps, or never began: its team is closed."""
 
@@ -133,20 +138,24 @@ class Team:
 
     Work that the thread itself asks for (a call-back step that runs a session of its own) runs at
     once. A signal, as of Ctrl-C, asks the work to end: programs do between two steps. When the
-    interpreter ends, all teams are closed.
+    interpreter ends, all teams are closed. While work waits in the queue, ``waits_for_caller`` is
+    asked now and then, on the thread whose work it is: yes means that it would wait for ever.
 
     Raises:
         ValueError: ``threads`` is out of range (1 to 1024).
         Stopped: the interpreter is shutting down.
     """
 
-    def __init__(self, threads: int, name: str) -> None: ...
+    def __init__(
+        self, threads: int, name: str, waits_for_caller: Callable[[], bool] | None = None
+    ) -> None: ...
     def call(self, function: Callable[[], T]) -> T:
         """
         Call a function on the team's thread, and wait.
 
         Raises:
             Stopped: the team is closed, or was before the function began.
+            Circular: the team's thread waits for this one; the function never begins.
         """
 
     def run(
@@ -172,6 +181,7 @@ class Team:
             StepFailed: a native step failed; ``index`` says which. A callable's own exception comes
                 as it is.
             Stopped: the team was closed before the last step.
+            Circular: as for ``call``.
             RuntimeError: the program, or one with its arena, is to run inside of its own run.
         """
 

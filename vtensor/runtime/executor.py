@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from vtensor.errors import InputError, SessionClosedError
 from vtensor.language.forks import process_lock
+from vtensor.runtime.deadlocks import Place
 from vtensor.runtime.processors import available_threads
 
 if TYPE_CHECKING:
@@ -35,10 +36,13 @@ class Executor:
     """One thread with a budget of kernel threads; one object a budget and process.
 
     A call-back step may run sessions of other budgets: then its thread waits for theirs. Where that
-    would close a circle of threads that wait for one another, a spare thread runs the work.
+    would close a circle of threads that wait for one another, a spare thread runs the work. So it
+    does for a thread that a call-back waits for.
 
     Attributes:
         team: the thread; for programs, which need no Python around them.
+        place: which thread that is.
+        stands_for: the executor whose thread waits for the one whose work this spare one has.
     """
 
     _lock = process_lock()
@@ -50,9 +54,11 @@ class Executor:
         from vtensor.runtime import _replay
 
         self.threads = threads
-        self._stopped = _replay.Stopped
+        self.place = Place()
+        self.stands_for: Executor | None = None
+        self._stopped, self._circular = _replay.Stopped, _replay.Circular
         try:
-            self.team = _replay.Team(threads, f"vtensor-{threads}")
+            self.team = _replay.Team(threads, f"vtensor-{threads}", self.place.waits_for_caller)
         except _replay.Stopped as error:
             raise _over(error) from error
         self._process = os.getpid()
@@ -88,16 +94,39 @@ class Executor:
             return server._call(function)
 
     def _call(self, function: Callable[[], T]) -> T:
-        context = contextvars.copy_context()
+        context, server = contextvars.copy_context(), self  # a name that deadlocks.py looks for
 
         def work() -> T:
-            _own.executor = self
+            _own.executor, self.place.ident = self, threading.get_ident()
             return context.run(function)
 
         try:
-            return self.team.call(work)
+            return server.team.call(work)
         except self._stopped as error:
             raise _over(error) from error
+        except self._circular:
+            with self._spared() as spare:
+                return spare._call(function)
+
+    @contextmanager
+    def _spared(self) -> Iterator[Executor]:
+        """Who runs work instead of this one, whose thread waits for the thread whose work it is."""
+        key = (os.getpid(), self.threads)
+        with Executor._lock:
+            spare = Executor._other(key)
+        spare.stands_for = self
+        try:
+            yield spare
+        finally:
+            spare.stands_for = None
+            with Executor._lock:
+                Executor._spare.setdefault(key, []).append(spare)
+
+    @classmethod
+    def _other(cls, key: tuple[int, int]) -> Executor:
+        """A spare executor that is idle; to be called under the lock."""
+        spare = cls._spare.get(key)
+        return spare.pop() if spare else cls(key[1])
 
     @contextmanager
     def _from(self, here: Executor) -> Iterator[Executor]:
@@ -120,6 +149,8 @@ class Executor:
 
         Two executors are in a circle if one waits for the other, whoever stands between them.
         """
+        if here.stands_for is self:
+            return here
         one: Executor | None = self
         while one is not None and one is not here:
             one = Executor._awaited.get(one)
@@ -127,8 +158,7 @@ class Executor:
             return self
         if here.threads == self.threads:
             return here
-        spare = Executor._spare.get(key)
-        return spare.pop() if spare else Executor(self.threads)
+        return Executor._other(key)
 
     def replay(
         self,
@@ -153,14 +183,17 @@ class Executor:
         """
         if os.getpid() != self._process:  # forked, as in ``run``
             return Executor.of(self.threads).replay(program, bindings, times, sizes, queue)
-        here = getattr(_own, "executor", None)
+        here, server = getattr(_own, "executor", None), self
         try:
             if here is None or here is self:
-                return self.team.run(program, bindings, times, sizes, queue)
+                return server.team.run(program, bindings, times, sizes, queue)
             with self._from(here) as server:
                 return server.team.run(program, bindings, times, sizes, queue)
         except self._stopped as error:
             raise _over(error) from error
+        except self._circular:
+            with self._spared() as spare:
+                return spare.replay(program, bindings, times, sizes, queue)
 
 
 def _over(error: Exception) -> SessionClosedError:

@@ -1,0 +1,70 @@
+"""Whether an executor's thread waits for the thread that is about to wait for it.
+
+A call-back may start threads and join them, or wait for a future. Where such a thread wants the
+executor whose call-back this is, neither would ever go on. Who waits for whom is in their frames.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, thread
+from types import FrameType
+from typing import Any
+
+_JOIN, _RESULT = threading.Thread.join.__code__, Future.result.__code__
+_WORK = thread._WorkItem.run.__code__
+
+
+class Place:
+    """The thread of an executor.
+
+    Attributes:
+        ident: Python's number for it; 0 as long as it has called nothing.
+    """
+
+    def __init__(self) -> None:
+        self.ident = 0
+
+    def waits_for_caller(self) -> bool:
+        """The thread waits, without a limit, for the calling one, or for one that waits for it."""
+        frames, caller, here = sys._current_frames(), threading.get_ident(), self.ident
+        seen = {0}
+        while here not in seen and here in frames:
+            seen.add(here)
+            here = _awaited(frames[here], frames)
+            if here == caller:
+                return True
+        return False
+
+
+def _awaited(frame: FrameType, frames: dict[int, FrameType]) -> int:
+    """The number of the thread that a frame's thread waits for; 0 if it waits for none."""
+    for one in _outwards(frame):
+        if one.f_code in (_JOIN, _RESULT):
+            given = one.f_locals
+            if given["timeout"] is not None:
+                return 0
+            awaited = given["self"]
+            return (awaited.ident if one.f_code is _JOIN else _worker(awaited, frames)) or 0
+        if "server" in one.f_code.co_varnames:  # as in an executor's methods
+            place = getattr(one.f_locals.get("server"), "place", None)
+            if isinstance(place, Place):
+                return place.ident
+    return 0
+
+
+def _worker(future: Future[Any], frames: dict[int, FrameType]) -> int:
+    """The number of the thread of a pool that works for a future."""
+    for ident, frame in frames.items():
+        for one in _outwards(frame):
+            if one.f_code is _WORK and getattr(one.f_locals["self"], "future", None) is future:
+                return ident
+    return 0
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
