@@ -71,5 +71,6 @@ def bars(
     axes.grid(axis="y", color="0.9")
     axes.axhline(0, color="black", linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize="small", frameon=False, ncols=5)
+    if any(not label.startswith("_") for label in series):
+        axes.legend(fontsize="small", frameon=False, ncols=5)
     axes.set(**about)

@@ -7,6 +7,8 @@ missing to tables, and ``section(store)``, which tells them as Markdown and draw
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -27,6 +29,10 @@ from eval.networks import NAMES
 from eval.store import RESULTS, Key, Row, Table, about
 from vtensor.runtime.processors import available_threads
 
+#: Networks whose batches of eight take seconds, not half a minute, on the paper's instructions.
+LARGE = ("inception_resnet_v2", "nasnet_large", "resnet152", "vgg19")
+SMALLER = tuple(name for name in NAMES if name not in LARGE)
+
 Advance = Callable[[str, int, int], None]
 
 Folder = Annotated[Path | None, typer.Option("--to", help="Folder of results.")]
@@ -44,9 +50,10 @@ class Scope:
         networks: their names.
         size: height and width of images in pixels; None is each network's own.
         caps: on instruction sets, in which latencies are measured.
-        all_mixes: the caps under which every mix of libraries is; others have oneDNN alone.
+        mixes: of libraries, by their names in ``eval/mixes.py``.
+        all_mixes: the caps under which every mix is; others have the first alone.
         batches: images in a batch, from 1 on.
-        batch_caps: the caps under which batches above 1 are measured.
+        batch_caps, batch_networks: where batches above 1 are measured.
         short_s, short_runs, runs: how many runs where one takes less than so many seconds, and
             where it takes more.
         rounds: turns that each configuration has, among others.
@@ -61,9 +68,11 @@ class Scope:
     networks: tuple[str, ...] = NAMES
     size: int | None = None
     caps: tuple[str, ...] = ("sse41", "avx2", "avx512", "max")
+    mixes: tuple[str, ...] = ("onednn", "tensorflow", "elementwise")
     all_mixes: tuple[str, ...] = ("sse41", "max")
     batches: tuple[int, ...] = (1, 2, 4, 8)
-    batch_caps: tuple[str, ...] = ("max",)
+    batch_caps: tuple[str, ...] = ("sse41",)
+    batch_networks: tuple[str, ...] = SMALLER
     short_s: float = 0.02
     short_runs: int = 200
     runs: int = 30
@@ -88,6 +97,7 @@ FULL = Scope(
     all_mixes=("sse41", "avx2", "avx512", "max"),
     batches=(1, 2, 4, 8, 16, 32),
     batch_caps=("sse41", "max"),
+    batch_networks=NAMES,
     short_runs=1000,
     runs=1000,
     repeats=25,
@@ -97,8 +107,11 @@ QUICK = Scope(
     networks=("mobilenet_v1",),
     size=32,
     caps=("max",),
-    all_mixes=(),
+    all_mixes=("max",),
+    mixes=("tensorflow",),
     batches=(1, 2),
+    batch_caps=("max",),
+    batch_networks=("mobilenet_v1",),
     short_runs=4,
     runs=4,
     rounds=2,
@@ -128,13 +141,15 @@ class Store:
         folder: of tables and plots.
         run: the machine and the versions, for new rows; None: nothing is measured.
         again: what is there is measured again.
+        until: when, on the clock ``monotonic``, nothing more is begun.
         advance: is told what is done, its number and how many there are.
     """
 
     folder: Path
     run: Row | None = None
     again: bool = False
-    advance: Advance = lambda what, number, count: None
+    until: float = math.inf
+    advance: Advance = lambda *_: None
 
     def table(self, name: str, key: Sequence[str]) -> Table:
         """The rows of an experiment."""
@@ -144,15 +159,28 @@ class Store:
         """The keys that are still to be measured."""
         return [key for key in keys if not table.has(**key) or self._old(table, key)]
 
+    @property
+    def late(self) -> bool:
+        """The time is over: what is missing is left to another run."""
+        return time.monotonic() > self.until
+
     def _old(self, table: Table, key: Row) -> bool:
         """Measured by another run than this, where all is to be measured again."""
         found = table.one(**key)
         return self.again and found is not None and table.runs[found["run"]] != self.run
 
 
+def folder_of(scope: Scope) -> Path:
+    """Where the results of a scope are kept, if nothing else is said."""
+    return RESULTS if scope == replace(Scope(), threads=scope.threads) else RESULTS / scope.name
+
+
 @contextmanager
-def opened(scope: Scope, to: Path | None = None, again: bool = False) -> Iterator[Store]:
-    """A store behind a progress bar."""
+def opened(
+    scope: Scope, to: Path | None = None, again: bool = False, minutes: float = math.inf
+) -> Iterator[Store]:
+    """A store behind a progress bar, for so many minutes."""
+    until = time.monotonic() + 60 * minutes
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     hidden = not console.is_terminal
@@ -162,7 +190,7 @@ def opened(scope: Scope, to: Path | None = None, again: bool = False) -> Iterato
         def advance(what: str, number: int, count: int) -> None:
             bar.update(task, description=what, completed=number, total=count)
 
-        yield Store(to or RESULTS, about(scope.seed, scope.name), again, advance)
+        yield Store(to or folder_of(scope), about(scope.seed, scope.name), again, until, advance)
 
 
 def alone(
