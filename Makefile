@@ -4,10 +4,14 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 NATIVE := $(shell find native -type f 2>/dev/null)
 
-.PHONY: run test test-all lint format wheel clean
+.PHONY: run eval test test-all lint format wheel clean
 
 run: $(VENV)/installed
 	$(BIN)/python -m eval.demo
+
+# Every table and figure of the paper, and eval/results/REPORT.md; ARGS=--full or ARGS=--quick.
+eval: $(VENV)/evaluated
+	$(BIN)/python -m eval $(ARGS)
 
 test: lint
 	$(BIN)/python -m pytest -q
@@ -35,6 +39,11 @@ $(VENV)/installed: pyproject.toml $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable ".[test]"
+	touch $@
+
+# What VTensor is compared with, as far as it installs here.
+$(VENV)/evaluated: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --editable ".[eval]"
 	touch $@
 
 clean:

@@ -1,7 +1,8 @@
-"""A program: the profile of one of the twelve networks, as a line of JSON.
+"""A program: the profile of one network, as a line of JSON.
 
-``python -m eval.profiled NETWORK RUNS THREADS``; ``eval/profiles.py`` runs one for each network, so
-that the memory of one is gone before the next is loaded.
+``python -m eval.profiled CAP NETWORK BATCH SIZE MIX OPTIMIZE RUNS THREADS``: SIZE 0 is the network's
+own, OPTIMIZE a level or a pass. ``eval/profiles.py`` and ``eval/breakdown.py`` run one for each
+network, so that the memory of one is gone before the next is loaded.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ import json
 import sys
 from typing import Any
 
+from eval.mixes import BY_PRIORITY, mixes
 from eval.networks import build
+from optimizer.pipeline import LEVELS
 from resolver.lowered import OpNode
+from vtensor import limit_isa
 from vtensor.language.operators import info_of
 from vtensor.runtime.plan import PlanStep
 from vtensor.runtime.profile import Profile
@@ -41,9 +45,23 @@ def row(profile: Profile) -> dict[str, Any]:
     return data | {"by_kind": {name: group.to_dict(profile.run_ns) for name, group in kinds}}
 
 
-def main(name: str, runs: str, threads: str) -> None:
-    """Build, plan, profile."""
-    with Session(build(name), threads=int(threads)) as session:
+def main(
+    cap: str,
+    name: str,
+    batch: str,
+    size: str,
+    mix: str,
+    optimize: str,
+    runs: str,
+    threads: str,
+) -> None:
+    """Cap, build, plan, profile."""
+    if cap != "max":
+        limit_isa(cap)
+    graph = build(name, int(batch), size=int(size) or None)
+    level: Any = optimize if optimize in LEVELS else [optimize]
+    shared = {"priority": BY_PRIORITY, **mixes()}[mix]
+    with Session(graph, threads=int(threads), optimize=level, **shared._asdict()) as session:
         print(json.dumps({"network": name, **row(session.profile(runs=int(runs)))}))
 
 

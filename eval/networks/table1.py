@@ -7,11 +7,20 @@ and some whole number for each channel of a batch norm, twice a class for the ba
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from eval.experiment import Scope, Store
+from eval.markdown import table
 from eval.networks import NETWORKS, build, parameters
 from eval.networks.layers import CLASSES
+from eval.paper import paper
 from vtensor.language.graph import Graph
+
+
+NAME = "networks"
+TITLE = "The networks (Table 1)"
 
 
 class Row(NamedTuple):
@@ -56,29 +65,34 @@ class Row(NamedTuple):
         return "; ".join(filter(None, [counted if terms else "", self.remark]))
 
 
+#: What is between the paper's numbers and ours: ``per_channel``, ``background``, ``remark``.
+DIFFERENCES: dict[str, dict[str, Any]] = {
+    "googlenet": {
+        "remark": "the table has the sum of the rounded column `params` of the network's own paper"
+        " (6797.7 K), which is that of another first layer; ours are counted"
+    },
+    "inception_resnet_v2": {"per_channel": 3, "background": True},
+    "inception_v2": {"per_channel": 5},
+    "inception_v3": {"per_channel": 4},
+    "nasnet_large": {"per_channel": 2},
+    "resnet101": {"per_channel": 1, "remark": "layers: Keras's 347 and 2"},
+    "resnet152": {"per_channel": 1, "remark": "layers: Keras's 517 and 2"},
+    "resnet50": {"per_channel": 1, "remark": "layers: Keras's 177 and 2"},
+    "vgg19": {"remark": "layers: Keras's 26 and 1"},
+    "densenet169": {"per_channel": 2},
+    "mobilenet_v1": {
+        "per_channel": 1,
+        "background": True,
+        "remark": "layers: those of Keras Applications 1.0.2, where layers of their own pad",
+    },
+    "mobilenet_v2": {
+        "per_channel": -1,
+        "remark": "this is width 1.4; of width 1 there are 3.5 million",
+    },
+}
+
 PAPER = {
-    "googlenet": Row(
-        *(1, 2, 16, 174, 6.80),
-        remark="the table has the sum of the rounded column `params` of the network's own paper"
-        " (6797.7 K), which is that of another first layer; ours are counted",
-    ),
-    "inception_resnet_v2": Row(1, 2, 16, 772, 56.00, 3, background=True),
-    "inception_v2": Row(1, 2, 16, 212, 11.26, 5),
-    "inception_v3": Row(1, 2, 16, 287, 23.94, 4),
-    "nasnet_large": Row(1, 2, 16, 1142, 89.15, 2),
-    "resnet101": Row(1, 1, 32, 349, 44.76, 1, remark="layers: Keras's 347 and 2"),
-    "resnet152": Row(1, 1, 32, 519, 60.50, 1, remark="layers: Keras's 517 and 2"),
-    "resnet50": Row(1, 1, 32, 179, 25.66, 1, remark="layers: Keras's 177 and 2"),
-    "vgg19": Row(1, 1, 32, 27, 143.67, remark="layers: Keras's 26 and 1"),
-    "densenet169": Row(1, 1, 32, 683, 14.47, 2),
-    "mobilenet_v1": Row(
-        *(0, 1, 32, 102, 4.27, 1),
-        background=True,
-        remark="layers: those of Keras Applications 1.0.2, where layers of their own pad",
-    ),
-    "mobilenet_v2": Row(
-        0, 1, 32, 139, 6.13, -1, remark="this is width 1.4; of width 1 there are 3.5 million"
-    ),
+    name: Row(*numbers, **DIFFERENCES[name]) for name, (_, *numbers) in paper("table1").items()
 }
 
 NOTES = (
@@ -86,9 +100,39 @@ NOTES = (
     " norms with scale, bias, mean and variance.",
     "Layers of ours are the graph's nodes. How the paper counts is not said, and fits no count that"
     " we know where nothing is remarked.",
-    "inter_op is 1 here: steps run one after another. intra_op is Session(threads=), by default"
-    " every processor. KMP_BLOCKTIME is Intel OpenMP's; GNU's spins as OMP_WAIT_POLICY says.",
+    "The thread settings are TensorFlow's, for four sockets of eight cores. Our counterparts:"
+    " inter_op is 1, since steps run one after another; intra_op is `Session(threads=)`, by default"
+    " every processor; KMP_BLOCKTIME is Intel OpenMP's, for which GNU's, which runs here, has"
+    " OMP_WAIT_POLICY and GOMP_SPINCOUNT.",
 )
+
+
+def measure(scope: Scope, store: Store) -> None:
+    """Build each network and count."""
+    kept = store.table(NAME, ["network"])
+    todo = store.missing(kept, [{"network": name} for name in scope.networks])
+    for count, key in enumerate(todo):
+        store.advance(f"counting {key['network']}", count, len(todo))
+        kept.add([{**compared(key["network"]), "threads": scope.threads}])
+
+
+def section(store: Store) -> Iterator[str]:
+    """The paper's numbers and ours, side by side."""
+    rows = list(store.table(NAME, ["network"]))
+    heads = ["network", "image", "KMP_BLOCKTIME", "inter_op", "intra_op", "ours: threads"]
+    heads += ["layers", "ours", "parameters, millions", "ours"]
+    lines = []
+    for row in rows:
+        settings = (row[key] for key in ("kmp_blocktime", "inter_op", "intra_op", "threads"))
+        layers, params = row["layers"].values(), row["parameters"]
+        counts = (f"{params['paper_millions']:.2f}", f"{params['ours'] / 1e6:.3f}")
+        lines.append([row["network"], row["image_size"], *settings, *layers, *counts])
+    yield table(heads, lines)
+    said = (f"- {row['network']}: {row['difference']}" for row in rows if row["difference"])
+    yield "\n".join(said)
+    yield "\n\n".join(NOTES)
+    wait = {name: os.environ.get(name, "unset") for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
+    yield f"Here: {', '.join(f'{name} {value}' for name, value in wait.items())}."
 
 
 def normalized(graph: Graph) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -29,12 +29,14 @@ class Task:
         feeds: all inputs by name, in the order of the model's dims; every run is given the same.
         threads: how many threads a run may use.
         precision: the element type in which a peer may multiply and add; the feeds' stays.
+        options: what one peer is told beside that, and others are not.
     """
 
     model: Path
     feeds: Mapping[str, Array]
     threads: int
     precision: Precision
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Peer(ABC):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -47,7 +47,10 @@ class Settings:
 
 @dataclass
 class Contender:
-    """A peer on one model, and what became of it; ``reason`` says why it was not timed."""
+    """A peer on one model, and what became of it; ``reason`` says why it was not timed.
+
+    ``options`` are those of its task.
+    """
 
     peer: str
     place: str
@@ -60,6 +63,7 @@ class Contender:
     finished: Finished | None = None
     rounds: list[Sequence[float]] = field(default_factory=list)
     worker: Worker | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def version(self) -> str | None:
@@ -73,7 +77,9 @@ class Contender:
             self.leave("skipped", why)
             return
         self.worker = Worker(self.place, task.threads)
-        self.loaded = self.ask(replace(task, precision=self.precision), Loaded)
+        self.loaded = self.ask(
+            replace(task, precision=self.precision, options=self.options), Loaded
+        )
 
     def agree(self, ours: Loaded) -> None:
         """See that it computes what we do, or let it leave."""

@@ -1,0 +1,47 @@
+"""``python -m eval``: every table and figure of the paper, and one report.
+
+What is measured already is not measured again, so that a run that was interrupted goes on. After
+``--minutes`` nothing more is begun; what is missing then comes with the next run.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Annotated
+
+import typer
+
+from eval import report
+from eval.experiment import Again, Folder, Full, Quick, Scope, opened
+
+#: How long the default takes at most, in minutes.
+MINUTES = 85.0
+
+
+def main(
+    full: Full = False,
+    quick: Quick = False,
+    again: Again = False,
+    to: Folder = None,
+    only: Annotated[str, typer.Option(help="Sections, with commas.")] = "",
+    minutes: Annotated[float | None, typer.Option(help="When to begin nothing more.")] = None,
+) -> None:
+    """Measure what is missing, write the report."""
+    scope = Scope.of(full, quick)
+    limit = (math.inf if full else MINUTES) if minutes is None else minutes
+    begin = time.monotonic()
+    wanted = report.experiments(only.split(",") if only else ())
+    with opened(scope, to, again, limit) as store:
+        for experiment in wanted:
+            if not store.late:
+                experiment.measure(scope, store)
+            report.write(store)
+    took = (time.monotonic() - begin) / 60
+    print(f"{took:.1f} minutes; {store.folder / 'REPORT.md'}")
+    if store.late:
+        print("the time was over before all was measured: run again to go on")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,74 @@
+"""Fig. 16: where the time of ResNet-50 goes at each batch, in the baseline and in VTensor.
+
+``python -m eval.breakdown``. Time by kind of operator, and conversions, in TensorFlow's mix of
+oneDNN and Eigen, per image: of the layout-aware baseline, of *ewo* (the paper's passes), and of
+*all*. The baseline's conversions are shown as steps of their own, though they stand in operators.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import typer
+
+from eval.drawing import bars, drawn
+from eval.experiment import Scope, Store, command
+from eval.markdown import percent, picture, table
+from eval.paper import paper
+from eval.profiles import KEY, KINDS, profile
+
+NAME = "breakdown"
+TITLE = "Breakdown of ResNet-50 by batch (Fig. 16)"
+NETWORK, MIX = "resnet50", "tensorflow"
+#: The engines, and what sessions are told for them.
+ENGINES = {"baseline": "aware", "ewo": "ewo", "all": "all"}
+
+
+def measure(scope: Scope, store: Store) -> None:
+    """Profile the network at every batch."""
+    name = NETWORK if NETWORK in scope.networks else scope.networks[0]
+    about = {"network": name, "size": scope.size, "mix": MIX}
+    wanted = [
+        {**about, "cap": cap, "optimize": optimize, "batch": batch}
+        for cap in scope.batch_caps
+        for batch in scope.batches
+        for optimize in ENGINES.values()
+    ]
+    profile(scope, store, store.table(NAME, KEY), wanted)
+
+
+def section(store: Store) -> Iterator[str]:
+    """A line a batch and engine, and the bars."""
+    kept = store.table(NAME, KEY)
+    yield "\n\n".join((__doc__ or "").split("\n\n")[1:]).replace(
+        "``python -m eval.breakdown``. ", ""
+    )
+    for cap in dict.fromkeys(row["cap"] for row in kept):
+        lines, columns = [], dict[str, dict[str, float]]()
+        for row in kept.rows(cap=cap):
+            engine = next(name for name, one in ENGINES.items() if one == row["optimize"])
+            kinds, images = row["by_kind"], row["batch"]
+            of = {
+                kind: kinds[kind]["ns"] / 1e6 / images if kind in kinds else 0.0 for kind in KINDS
+            }
+            of["gaps"] = row["gaps_ns"]["share"] * row["run_ns"]["median"] / 1e6 / images
+            columns[f"{images} {engine}"] = of
+            cells = [f"{of[kind]:.2f}" for kind in of]
+            whole = row["run_ns"]["median"] / 1e6 / images
+            share = percent(of["conversions"] / whole)
+            operators = percent((whole - of["conversions"] - of["gaps"]) / whole)
+            lines.append([f"{images}, {engine}", f"{whole:.2f}", *cells, share, operators])
+        heads = ["batch, engine", "ms an image", *KINDS.values(), "gaps"]
+        yield f"**{cap}**:"
+        yield table([*heads, "share of conversions", "share of operators"], lines)
+        with drawn(store.folder / f"{NAME}_{cap}") as [axes]:
+            parts = [*KINDS, "gaps"]
+            series = {KINDS.get(k, k): [of[k] for of in columns.values()] for k in parts}
+            bars(axes, list(columns), series, width=0.8, title=cap, ylabel="ms an image")
+        yield picture(f"{NAME}_{cap}", f"time by batch and kind of operator")
+    yield f"The paper: {paper('breakdown', 'says')}."
+
+
+if __name__ == "__main__":
+    typer.run(command(sys.modules[__name__]))

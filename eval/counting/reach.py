@@ -1,0 +1,222 @@
+"""Which units an operator reaches: from its class and its invokers, by the names that these use.
+
+A script finds them: the registry says where the class and the invokers stand, and from there every
+name is followed into ``ops/``, the folders of libraries, and through a library's binding into
+``native/``. What stands elsewhere is the framework's, and no operator's.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+from eval.counting.source import toml_lines
+from eval.counting.units import BOUND, ROOT, Unit, cpp_units, python_units
+from libdesc.registry import registry
+from vtensor.language.operators import OPERATORS, OperatorInfo
+
+#: The operators of the paper's evaluation.
+SIXTEEN = (
+    *("Conv2D", "DepthwiseConv2D", "MatMul", "BiasAdd", "BatchNorm", "Relu", "Relu6", "MaxPool"),
+    *("AvgPool", "Concat", "Add", "Mul", "Softmax", "LRN", "Pad", "Mean"),
+)
+#: The libraries whose code is counted, in the order in which shared units are given to them.
+LIBRARIES = ("onednn", "eigen", "numpy")
+#: A unit that so many operators reach is no helper of a family any more.
+MANY = 8
+#: How an extension module is called in Python.
+_MODULES = {"onednn": ("dnnl.",), "eigen": ("native.load().", "load().")}
+
+
+def zone(path: str) -> str:
+    """Whose code a file is: an operator's (``ops``), a library's, or nobody's (empty)."""
+    folders = path.split("/")
+    if folders[0] == "ops" or folders[:2] == ["eval", "layout_aware"]:
+        return "ops"
+    known = folders[0] in ("libdesc", "native") and len(folders) > 2 and folders[1] in LIBRARIES
+    return folders[1] if known else ""
+
+
+def tiers() -> Mapping[Unit, str]:
+    """``own``, ``family`` or ``generic``, by how many of all operators reach a unit."""
+    counts = Counter(unit for name in _known() for unit in reached(name))
+    return {
+        unit: "own" if count == 1 else "family" if count < MANY else "generic"
+        for unit, count in counts.items()
+    }
+
+
+@cache
+def reached(name: str) -> Mapping[Unit, str]:
+    """Every unit that an operator reaches, with its part: ``operation``, or a library.
+
+    In ``ops/`` a library's part is what only its invokers reach.
+    """
+    info, parts = _known()[name], dict[Unit, str]()
+    roots = {"operation": _standing(info.file, info.line)}
+    for library in LIBRARIES:
+        for (op, own, _), invoker in registry().invokers.items():
+            if (op, own) == (name, library):
+                roots.setdefault(library, set()).update(_standing(invoker.file, invoker.line))
+        roots.setdefault(library, set()).update(_registering(info, library))
+    for part, units in roots.items():
+        for unit in closed(units, barred=_classes() - _bases(info)):
+            parts.setdefault(unit, zone(unit.path) if zone(unit.path) != "ops" else part)
+    return parts
+
+
+@cache
+def baseline(name: str) -> frozenset[Unit]:
+    """The Python that an operator of the layout-aware baseline reaches; empty without it."""
+    folder = ROOT / "eval" / "layout_aware"
+    found = set[Unit]()
+    for file in sorted(folder.glob("*.py")):
+        found.update(u for u in python_units(str(file.relative_to(ROOT))) if _is_of(u, name))
+    return frozenset(unit for unit in closed(found) if unit.path.endswith(".py"))
+
+
+def _is_of(unit: Unit, name: str) -> bool:
+    """A definition that has an operator's name, or is registered under it by a decorator."""
+    if name in unit.names:
+        return not unit.target
+    decorators = getattr(unit.node, "decorator_list", [])
+    nodes = (one for decorator in decorators for one in ast.walk(decorator))
+    return any(isinstance(one, ast.Constant) and one.value == name for one in nodes)
+
+
+def described() -> int:
+    """Lines of the libraries' descriptions, and of the handlers that these name."""
+    total = 0
+    for library in LIBRARIES:
+        text = (ROOT / "libdesc" / library / f"{library}.toml").read_text()
+        total += len(toml_lines(text))
+        handlers = python_units(f"libdesc/{library}/handlers.py")
+        named = [unit for unit in handlers if any(name in text for name in unit.names)]
+        total += sum(len(unit.lines) for unit in closed(named) if unit.path.endswith(".py"))
+    return total
+
+
+def closed(units: Iterable[Unit], barred: frozenset[Unit] = frozenset()) -> set[Unit]:
+    """Units with all that they reach; what is barred is not entered from elsewhere."""
+    found, todo = set[Unit](), list(units)
+    while todo:
+        unit = todo.pop()
+        if unit in found:
+            continue
+        found.add(unit)
+        todo += [one for one in _followed(unit) if one not in barred and one not in found]
+    return found
+
+
+@cache
+def _followed(unit: Unit) -> frozenset[Unit]:
+    """The units that one uses, and what the preprocessor reads of its file in C++."""
+    if unit.path.endswith(".py"):
+        own = [one for name in unit.uses for one in _resolved(unit.path, name)]
+        return frozenset(own) | frozenset(_bound(unit))
+    found = (one for name in unit.uses for one in _native(zone(unit.path), name))
+    return frozenset((*found, cpp_units(unit.path)[-1]))
+
+
+def _bound(unit: Unit) -> Iterator[Unit]:
+    """The bindings of its library's extension module that one calls."""
+    library = zone(unit.path)
+    for name in unit.uses:
+        for prefix in _MODULES.get(library, ()):
+            if name.startswith(prefix):
+                yield from _native(library, BOUND + name.removeprefix(prefix))
+
+
+def _resolved(path: str, dotted: str) -> Iterator[Unit]:
+    """The units behind a name as a file uses it, imports on the way included."""
+    if not zone(path):
+        return
+    name, _, rest = dotted.partition(".")
+    for unit in python_units(path):
+        if name not in unit.names:
+            continue
+        targets = [one for one in unit.target if one[0] == name]
+        if not targets or zone(path):
+            yield unit
+        for _, module, inner in targets:
+            yield from _imported(module, inner, rest)
+
+
+def _imported(module: str, inner: str, rest: str) -> Iterator[Unit]:
+    """What ``from module import inner`` makes, and ``inner.rest`` of a module."""
+    within = f"{module}.{inner}" if inner else module
+    if (path := _file(within)) is None:
+        if (path := _file(module)) is not None:
+            yield from _resolved(path, inner)
+    elif rest:
+        name, _, more = rest.partition(".")
+        if _file(f"{within}.{name}"):
+            yield from _imported(within, name, more)
+        else:
+            yield from _resolved(path, name)
+
+
+@cache
+def _file(module: str) -> str | None:
+    path = module.replace(".", "/")
+    found = [one for one in (f"{path}.py", f"{path}/__init__.py") if (ROOT / one).is_file()]
+    return found[0] if found else None
+
+
+def _native(library: str, name: str) -> Iterable[Unit]:
+    return _index(library).get(name, ())
+
+
+@cache
+def _index(library: str) -> Mapping[str, list[Unit]]:
+    """The units of a library's C++ by name."""
+    made = dict[str, list[Unit]]()
+    for file in sorted((ROOT / "native" / library).glob("*.[ch]*")):
+        for unit in cpp_units(str(file.relative_to(ROOT))):
+            for name in unit.names:
+                made.setdefault(name, []).append(unit)
+    return made
+
+
+@cache
+def _known() -> Mapping[str, OperatorInfo]:
+    """All operators of the repository."""
+    registry()
+    return {
+        name: info for name, info in OPERATORS.items() if ROOT / "ops" in Path(info.file).parents
+    }
+
+
+@cache
+def _classes() -> frozenset[Unit]:
+    """The units that are operators."""
+    return frozenset(u for info in _known().values() for u in _standing(info.file, info.line))
+
+
+def _bases(info: OperatorInfo) -> frozenset[Unit]:
+    """Those of operators on which an operator's class rests."""
+    known = {one.cls: one for one in _known().values()}
+    rests = [known[cls] for cls in info.cls.__mro__ if cls in known]
+    return frozenset(unit for one in rests for unit in _standing(one.file, one.line))
+
+
+def _standing(file: str, line: int) -> set[Unit]:
+    """The unit in which a line stands."""
+    path = Path(file)
+    if ROOT not in path.parents or not zone(str(path.relative_to(ROOT))):
+        return set()
+    units = python_units(str(path.relative_to(ROOT)))
+    return {max((u for u in units if u.first <= line), key=lambda u: u.first)}
+
+
+def _registering(info: OperatorInfo, library: str) -> Iterator[Unit]:
+    """Statements of the operator's file, no definitions, that name both operator and library."""
+    path = str(Path(info.file).relative_to(ROOT))
+    for unit in python_units(path):
+        if isinstance(unit.node, ast.For | ast.Expr):
+            words = {n.value for n in ast.walk(unit.node) if isinstance(n, ast.Constant)}
+            if {info.name, library} <= words:
+                yield unit

@@ -1,0 +1,82 @@
+"""Which lines of a file are code: not blank, not comment, not documentation."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+
+#: Tokens of Python that make no line code.
+_SILENT = frozenset(
+    (
+        tokenize.COMMENT,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.INDENT,
+        tokenize.DEDENT,
+        tokenize.ENDMARKER,
+    )
+)
+_DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+#: What a line of C++ may begin to be that is more than a character: raw strings, comments, strings.
+_CPP = re.compile(
+    r'(?P<raw>R"(?P<mark>[^()\s\\]{0,16})\((?P<text>.*?)\)(?P=mark)")'
+    r"|(?P<comment>//[^\n]*|/\*.*?\*/)"
+    r"""|(?P<string>"(?:\\.|[^"\\\n])*"|(?<![0-9A-Fa-f])'(?:\\.|[^'\\\n])+')""",
+    re.DOTALL,
+)
+#: What is left of a line that only begins or ends documentation.
+_DOC_REST = frozenset(('.Doc(R"', '")', '");', ";"))
+
+
+def python_lines(text: str) -> set[int]:
+    """Lines of Python that are code, from 1.
+
+    >>> sorted(python_lines('\"\"\"A module.\"\"\"\\n\\nx = (1,  # one\\n     2)\\n# end\\n'))
+    [3, 4]
+    """
+    lines = set[int]()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in _SILENT:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            said = node.body[0]
+            lines.difference_update(range(said.lineno, (said.end_lineno or said.lineno) + 1))
+    return lines
+
+
+def bare_cpp(text: str, strings: bool = True) -> str:
+    """C++ without comments and the text of raw strings, of as many lines.
+
+    Args:
+        strings: keep what ordinary strings hold.
+    """
+
+    def bare(match: re.Match[str]) -> str:
+        found = match.group()
+        if match["raw"] is not None:
+            return 'R"' + "\n" * found.count("\n") + '"'
+        if match["comment"] is not None:
+            return " " + "\n" * found.count("\n")
+        return found if strings else '""'
+
+    return _CPP.sub(bare, text)
+
+
+def cpp_lines(text: str) -> dict[int, str]:
+    """Lines of C++ that are code, from 1, without comments.
+
+    >>> cpp_lines('int a;  // one\\n\\n/* two\\n*/ int b;\\n')
+    {1: 'int a;', 4: 'int b;'}
+    """
+    lines = enumerate((line.strip() for line in bare_cpp(text).split("\n")), 1)
+    return {number: line for number, line in lines if line and line not in _DOC_REST}
+
+
+def toml_lines(text: str) -> set[int]:
+    """Lines of TOML that are code, from 1."""
+    lines = enumerate(text.splitlines(), 1)
+    return {number for number, line in lines if (bare := line.strip()) and bare[0] != "#"}

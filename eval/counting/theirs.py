@@ -1,0 +1,172 @@
+"""TensorFlow's lines of code an operator, from ``eval/data``; and their recount from a checkout."""
+
+from __future__ import annotations
+
+import csv
+import re
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from eval.counting.source import cpp_lines
+
+DATA = Path(__file__).parents[1] / "data"
+#: What TensorFlow calls the operators that we call otherwise.
+NAMES = {
+    "DepthwiseConv2dNative": "DepthwiseConv2D",
+    "FusedBatchNorm": "BatchNorm",
+    "ConcatV2": "Concat",
+}
+#: The libraries of a processor; ours has no GPU's yet.
+PROCESSOR = ("framework", "eigen", "mkldnn")
+#: The tiers that make up what is compared.
+CORE = ("own", "family")
+
+
+class Range(NamedTuple):
+    """A range of lines of a file that belongs to an operator; see the data's own notes."""
+
+    operator: str
+    library: str
+    path: str
+    commit: str
+    first: int
+    last: int
+    code: int
+    layout: int
+    note: str
+
+    @property
+    def tier(self) -> str:
+        """``own``, ``family``, ``handler``, ``generic`` or ``infra``."""
+        return self._noted("tier")
+
+    @property
+    def blocks(self) -> str:
+        """Where layout code lies beside the lines that the expression finds; or ``all``."""
+        return self._noted("blocks")
+
+    def _noted(self, key: str) -> str:
+        found = re.search(rf"\b{key}=([^;]*)", self.note)
+        return found[1].strip() if found else ""
+
+
+@cache
+def ranges() -> tuple[Range, ...]:
+    """All ranges of the data, under our names of operators."""
+    with (DATA / "tensorflow_operator_loc.csv").open() as file:
+        return tuple(
+            Range(
+                NAMES.get(row["operator"], row["operator"]),
+                row["library"],
+                row["path"],
+                row["commit"],
+                int(row["first_line"]),
+                int(row["last_line"]),
+                int(row["lines_code"]),
+                int(row["lines_layout"]),
+                row["note"],
+            )
+            for row in csv.DictReader(file)
+        )
+
+
+def lines(
+    operator: str, tiers: Sequence[str] = CORE, libraries: Sequence[str] | None = None
+) -> int:
+    """Lines of code of an operator.
+
+    >>> lines("Conv2D"), lines("Conv2D", libraries=("eigen", "mkldnn", "cudnn"))
+    (2594, 1825)
+    """
+    return sum(row.code for row in _of(operator, tiers, libraries))
+
+
+def layout_lines(operator: str) -> int:
+    """Those among ``lines`` that are about layouts."""
+    return sum(row.layout for row in _of(operator, CORE, None))
+
+
+def files(operator: str) -> int:
+    """How many files hold them."""
+    return len({row.path for row in _of(operator, CORE, None)})
+
+
+def distinct(
+    operators: Sequence[str],
+    tiers: Sequence[str] = CORE,
+    libraries: Sequence[str] | None = None,
+) -> int:
+    """Lines of several operators, shared ones once."""
+    rows = {
+        (row.path, row.first, row.last): row.code
+        for operator in operators
+        for row in _of(operator, tiers, libraries)
+    }
+    return sum(rows.values())
+
+
+def _of(operator: str, tiers: Sequence[str], libraries: Sequence[str] | None) -> Iterator[Range]:
+    for row in ranges():
+        known = libraries is None or row.library in libraries
+        if row.operator == operator and row.tier in tiers and known:
+            yield row
+
+
+def recounted(checkout: Path) -> Iterator[tuple[Range, int, int]]:
+    """Ranges whose count of code or layout lines in a checkout is another one, with both counts.
+
+    Raises:
+        SystemExit: the checkout has not the commit that the ranges are of.
+    """
+    known = dict[str, Mapping[int, str]]()
+    layout = layout_expression()
+    for row in ranges():
+        if row.path not in known:
+            known[row.path] = cpp_lines(_shown(checkout, row.commit, row.path))
+        within = {n: line for n, line in known[row.path].items() if row.first <= n <= row.last}
+        marked = _blocks(row)
+        about = sum(n in marked or bool(layout.search(line)) for n, line in within.items())
+        if (len(within), about) != (row.code, row.layout):
+            yield row, len(within), about
+
+
+def layout_expression() -> re.Pattern[str]:
+    """What makes a line one about layouts, as the data's notes give it in section 5."""
+    notes = (DATA / "tensorflow_operator_loc.md").read_text()
+    found = re.search(r"## 5 .*?```\n(.*?)\n```", notes, re.DOTALL)
+    assert found, "section 5 of the notes holds the expression"
+    return re.compile(found[1])
+
+
+def _blocks(row: Range) -> set[int]:
+    if row.blocks == "all":
+        return set(range(row.first, row.last + 1))
+    marked = set[int]()
+    for begin, end in re.findall(r"(\d+)(?:-(\d+))?", row.blocks):
+        marked.update(range(int(begin), int(end or begin) + 1))
+    return marked
+
+
+def _shown(checkout: Path, commit: str, path: str) -> str:
+    """A file of a commit, whatever the work tree holds."""
+    command = ["git", "-C", str(checkout), "show", f"{commit}:{path}"]
+    found = subprocess.run(command, capture_output=True, check=False)
+    if found.returncode:
+        why = found.stderr.decode(errors="replace").strip()
+        raise SystemExit(f"{checkout} has no {path} at {commit[:12]}, which was counted: {why}")
+    return found.stdout.decode(errors="replace")
+
+
+@cache
+def peers() -> Mapping[tuple[str, str], int]:
+    """Lines of ONNX Runtime and PyTorch, by framework and operator."""
+    found = defaultdict[tuple[str, str], int](int)
+    with (DATA / "peer_operator_loc.csv").open() as file:
+        for row in csv.DictReader(file):
+            if not row["note"].startswith("tier=infra"):
+                found[row["framework"], row["operator"]] += int(row["lines_code"])
+    return found

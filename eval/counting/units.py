@@ -1,0 +1,188 @@
+"""Files as units: what stands at the top of a file, with the names that it makes and uses.
+
+A unit is a statement at the top of a Python file, or a definition at the top of a C++ file, however
+many namespaces are around it. In C++ a binding (``m.def("name", ...)``) is a unit, too.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from eval.counting.source import bare_cpp, cpp_lines, python_lines
+
+ROOT = Path(__file__).parents[2]
+#: What a binding's unit is called, so that nothing in C++ has its name.
+BOUND = "python:"
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_USED = re.compile(r"(?<![\w.])(?<!->)[A-Za-z_]\w*")
+_TEMPLATE = re.compile(r"^\s*template\s*<[^{;()]*?>\s*(?=[a-zA-Z])")
+_TYPE = re.compile(r"\b(?:class|struct|enum(?:\s+class)?|using)\s+(\w+)")
+_MEMBER = re.compile(r"(\w+)(?:<[^()]*>)?::~?\w+(?:\s*\S{1,2})?$")
+_NAMESPACE = re.compile(r"(?:inline\s+)?namespace(?:\s+[\w:]+)?$|extern\s+\"\"$|NB_MODULE\(.*\)$")
+_BINDING = re.compile(r"\bm\.def\(\s*\"(\w+)\"")
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """Lines that belong together.
+
+    Attributes:
+        path: relative to the root of the repository.
+        lines: those that are code.
+        names: what it makes.
+        uses: names that occur in it, in Python with what follows behind dots.
+        target: of an import, the module and the name in it ("" for the module), by name made.
+        node: in Python, the statement.
+    """
+
+    path: str
+    lines: frozenset[int]
+    names: frozenset[str]
+    uses: frozenset[str]
+    target: tuple[tuple[str, str, str], ...] = ()
+    node: ast.stmt | None = None
+
+    @property
+    def first(self) -> int:
+        """Its first line of code."""
+        return min(self.lines, default=0)
+
+
+@cache
+def python_units(path: str) -> tuple[Unit, ...]:
+    """The units of a Python file; its docstring is none."""
+    text = (ROOT / path).read_text()
+    code, module = python_lines(text), path.removesuffix(".py").replace("/", ".")
+    made = []
+    for node in ast.parse(text).body:
+        ahead = [one.lineno for one in getattr(node, "decorator_list", [])]
+        whole = range(min([node.lineno, *ahead]), (node.end_lineno or node.lineno) + 1)
+        if lines := frozenset(code.intersection(whole)):
+            imported = tuple(_imported(node, module.removesuffix(".__init__")))
+            names = frozenset(name for name, _, _ in imported) | frozenset(_made(node))
+            made.append(Unit(path, lines, names, frozenset(_used(node)), imported, node))
+    return tuple(made)
+
+
+def _made(node: ast.stmt) -> Iterator[str]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.Assign | ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        yield from (n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name))
+
+
+def _imported(node: ast.stmt, module: str) -> Iterator[tuple[str, str, str]]:
+    """Name made, module, name in it; also below ``if TYPE_CHECKING``."""
+    if isinstance(node, ast.If):
+        for one in node.body:
+            yield from _imported(one, module)
+    elif isinstance(node, ast.Import):
+        for alias in node.names:
+            top = alias.name.partition(".")[0]
+            yield alias.asname or top, alias.name if alias.asname else top, ""
+    elif isinstance(node, ast.ImportFrom) and node.module != "__future__":
+        for alias in node.names:
+            yield alias.asname or alias.name, node.module or module, alias.name
+
+
+def _used(node: ast.stmt) -> Iterator[str]:
+    """Names with what is behind their dots: ``eigen.pad``, ``native.load().pad``."""
+    for one in ast.walk(node):
+        if isinstance(one, ast.Name):
+            yield one.id
+        elif isinstance(one, ast.Attribute) and (dotted := _dotted(one)):
+            yield dotted
+
+
+def _dotted(node: ast.expr) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and (before := _dotted(node.value)):
+        return f"{before}.{node.attr}"
+    if isinstance(node, ast.Call) and not node.args and (before := _dotted(node.func)):
+        return f"{before}()"
+    return ""
+
+
+@cache
+def cpp_units(path: str) -> tuple[Unit, ...]:
+    """The units of a C++ file; what the preprocessor reads and namespaces are one without names."""
+    text = (ROOT / path).read_text()
+    code = cpp_lines(text)
+    made = list(_chunks(path, bare_cpp(text), bare_cpp(text, strings=False), code))
+    rest = frozenset(code) - frozenset[int]().union(*(unit.lines for unit in made))
+    return (*made, Unit(path, rest, frozenset(), frozenset()))
+
+
+def _chunks(path: str, text: str, blank: str, code: dict[int, str]) -> Iterator[Unit]:
+    """Text between semicolons and braces that no other braces hold, namespaces' left out."""
+    number, depth, words, begin = 1, 0, "", 0
+    kept = text.split("\n")
+    for line in blank.split("\n"):
+        if depth == 0 and line.lstrip().startswith("#"):
+            number += 1
+            continue
+        for place, letter in enumerate(line):
+            words += letter
+            begin = begin or (number if letter.strip() else 0)
+            depth += (letter in "{(") - (letter in "})")
+            if (letter == "{" and depth == 1 and _NAMESPACE.match(words[:-1].strip())) or depth < 0:
+                words, depth, begin = "", 0, 0
+            elif depth == 0 and (letter == ";" or (letter == "}" and _ends(line[place + 1 :]))):
+                span = range(begin, number + 1)
+                yield from _units(path, words, [*span], kept, code)
+                words, begin = "", 0
+        words, number = words + "\n", number + 1
+
+
+def _ends(rest: str) -> bool:
+    """A brace ends a definition, unless a semicolon or a name follows."""
+    return not rest.strip().startswith((";", ",", ")"))
+
+
+def _units(
+    path: str, words: str, span: list[int], text: list[str], code: dict[int, str]
+) -> Iterator[Unit]:
+    """A definition; or its bindings, each by its name in Python, and the rest of it."""
+    lines = frozenset(span) & code.keys()
+    uses = frozenset(_USED.findall(words))
+    whole = "\n".join(text[span[0] - 1 : span[-1]])
+    starts = [*_BINDING.finditer(whole)]
+    for match, after in zip(starts, [*starts[1:], None], strict=False):
+        part = whole[match.start() : after.start() if after else len(whole)]
+        first = span[0] + whole[: match.start()].count("\n")
+        own = frozenset(range(first, first + _statement(part))) & lines
+        bare = bare_cpp("\n".join(text[n - 1] for n in sorted(own)), strings=False)
+        yield Unit(path, own, frozenset({BOUND + match[1]}), frozenset(_USED.findall(bare)))
+        lines -= own
+    yield Unit(path, lines, frozenset(_defined(words)), uses if not starts else frozenset())
+
+
+def _statement(part: str) -> int:
+    """Lines up to the semicolon that ends a statement."""
+    depth, lines = 0, 1
+    for letter in bare_cpp(part, strings=False):
+        depth += (letter in "{(") - (letter in "})")
+        lines += letter == "\n"
+        if letter == ";" and depth <= 0:
+            break
+    return lines
+
+
+def _defined(words: str) -> Iterator[str]:
+    """The name of a function, the class of a method, the name of a type or a constant."""
+    words = _TEMPLATE.sub("", words)
+    head = re.split(r"[({=;]", words, maxsplit=1)[0].strip()
+    if found := _TYPE.search(words.partition("{")[0].partition("=")[0]):
+        yield found[1]
+    elif member := _MEMBER.search(head):
+        yield member[1]
+    elif found_words := _WORD.findall(head):
+        yield found_words[-1]

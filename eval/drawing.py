@@ -1,0 +1,76 @@
+"""Plots: one look for all of them, each as PNG and as SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+#: Okabe and Ito's colours, which every reader can tell apart.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
+#: Of the width of a group, what its bars take together.
+WIDTH = 0.8
+
+
+@contextmanager
+def drawn(path: Path, panels: int = 1, size: tuple[float, float] = (9, 3.6)) -> Iterator[list[Any]]:
+    """Axes of panels below one another, saved when the block ends.
+
+    Args:
+        path: of both files, without a suffix.
+        size: of a panel, in inches.
+    """
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    from matplotlib import pyplot as plt
+
+    look = {"font.size": 9, "svg.fonttype": "none", "axes.axisbelow": True, "svg.hashsalt": "eval"}
+    with plt.rc_context(look):
+        figure, axes = plt.subplots(
+            panels, 1, figsize=(size[0], size[1] * panels), squeeze=False, layout="constrained"
+        )
+        yield [row[0] for row in axes]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path.with_suffix(".png"), dpi=130)
+        figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
+        plt.close(figure)
+
+
+def bars(
+    axes: Any,
+    groups: Sequence[str],
+    series: Mapping[str, Sequence[float | None]],
+    *,
+    width: float = 0.0,
+    begin: float = -WIDTH / 2,
+    colours: Sequence[str] = COLOURS,
+    **about: str,
+) -> None:
+    """Bars for each group, one a series; None leaves a gap.
+
+    Args:
+        width: of the bars, which then stand on one another; 0: side by side.
+        begin: where a group's first bar begins, from the group's middle.
+        about: what ``axes.set`` takes: title, ylabel.
+    """
+    bottom, stacked = [0.0] * len(groups), bool(width)
+    width = width or WIDTH / max(1, len(series))
+    for place, (label, values) in enumerate(series.items()):
+        shift = begin if stacked else begin + place * width
+        heights = [0.0 if value is None else value for value in values]
+        xs = [index + shift for index in range(len(groups))]
+        colour = colours[place % len(colours)]
+        axes.bar(xs, heights, width, bottom, align="edge", label=label, color=colour, linewidth=0)
+        if stacked:
+            bottom = [one + height for one, height in zip(bottom, heights, strict=True)]
+    many = len(groups) > 6
+    turned = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if many else {}
+    axes.set_xticks(range(len(groups)), groups, **turned)
+    axes.grid(axis="y", color="0.9")
+    axes.axhline(0, color="black", linewidth=0.8)
+    axes.spines[["top", "right"]].set_visible(False)
+    if any(not label.startswith("_") for label in series):
+        axes.legend(fontsize="small", frameon=False, ncols=5)
+    axes.set(**about)

@@ -1,0 +1,225 @@
+"""What experiments share: how much is measured, where it is kept, and how it is told.
+
+An experiment is a module with ``NAME``, ``TITLE``, ``measure(scope, store)``, which adds what is
+missing to tables, and ``section(store)``, which tells them as Markdown and draws its plots.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Protocol
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from eval.networks import NAMES
+from eval.store import RESULTS, Key, Row, Table, about
+from vtensor.runtime.processors import available_threads
+
+#: Networks whose batches of eight take seconds, not half a minute, on the paper's instructions.
+LARGE = ("inception_resnet_v2", "nasnet_large", "resnet152", "vgg19")
+SMALLER = tuple(name for name in NAMES if name not in LARGE)
+
+Advance = Callable[[str, int, int], None]
+
+Folder = Annotated[Path | None, typer.Option("--to", help="Folder of results.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print rows as JSON.")]
+Full = Annotated[bool, typer.Option("--full", help="1,000 runs, every mix and cap, batch 32.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Under a minute: does everything work?")]
+Again = Annotated[bool, typer.Option("--again", help="Measure what is there already, too.")]
+
+
+@dataclass(frozen=True)
+class Scope:
+    """How much is measured.
+
+    Attributes:
+        networks: their names.
+        size: height and width of images in pixels; None is each network's own.
+        caps: on instruction sets, in which latencies are measured.
+        mixes: of libraries, by their names in ``eval/mixes.py``.
+        all_mixes: the caps under which every mix is; others have the first alone.
+        batches: images in a batch, from 1 on.
+        batch_caps, batch_networks: where batches above 1 are measured.
+        short_s, short_runs, runs: how many runs where one takes less than so many seconds, and
+            where it takes more.
+        rounds: turns that each configuration has, among others.
+        fresh: processes in which planning is measured.
+        repeats: how often a Transform by itself is timed.
+        peers: other engines are timed, too.
+        threads: of a run.
+        seed: of the order of turns and of intervals.
+    """
+
+    name: str = "default"
+    networks: tuple[str, ...] = NAMES
+    size: int | None = None
+    caps: tuple[str, ...] = ("sse41", "avx2", "avx512", "max")
+    mixes: tuple[str, ...] = ("onednn", "tensorflow", "elementwise")
+    all_mixes: tuple[str, ...] = ("sse41", "max")
+    batches: tuple[int, ...] = (1, 2, 4, 8)
+    batch_caps: tuple[str, ...] = ("sse41",)
+    batch_networks: tuple[str, ...] = SMALLER
+    short_s: float = 0.02
+    short_runs: int = 200
+    runs: int = 30
+    rounds: int = 10
+    fresh: int = 3
+    repeats: int = 5
+    peers: bool = True
+    threads: int = 0
+    seed: int = 0
+
+    @classmethod
+    def of(cls, full: bool, quick: bool) -> Scope:
+        """The scope that two options mean."""
+        threads = available_threads()
+        if quick:
+            return QUICK
+        return replace(FULL if full else cls(), threads=threads)
+
+
+FULL = Scope(
+    name="full",
+    all_mixes=("sse41", "avx2", "avx512", "max"),
+    batches=(1, 2, 4, 8, 16, 32),
+    batch_caps=("sse41", "max"),
+    batch_networks=NAMES,
+    short_runs=1000,
+    runs=1000,
+    repeats=25,
+)
+QUICK = Scope(
+    name="quick",
+    networks=("mobilenet_v1",),
+    size=32,
+    caps=("max",),
+    all_mixes=("max",),
+    mixes=("tensorflow",),
+    batches=(1, 2),
+    batch_caps=("max",),
+    batch_networks=("mobilenet_v1",),
+    short_runs=4,
+    runs=4,
+    rounds=2,
+    fresh=1,
+    repeats=1,
+    peers=False,
+    threads=1,
+)
+
+
+class Experiment(Protocol):
+    """A module that measures something and tells it."""
+
+    NAME: str
+    TITLE: str
+
+    def measure(self, scope: Scope, store: Store) -> None: ...
+
+    def section(self, store: Store) -> Iterator[str]: ...
+
+
+@dataclass(frozen=True)
+class Store:
+    """Where results go, and who is told what is being done.
+
+    Attributes:
+        folder: of tables and plots.
+        run: the machine and the versions, for new rows; None: nothing is measured.
+        again: what is there is measured again.
+        until: when, on the clock ``monotonic``, nothing more is begun.
+        advance: is told what is done, its number and how many there are.
+    """
+
+    folder: Path
+    run: Row | None = None
+    again: bool = False
+    until: float = math.inf
+    advance: Advance = lambda *_: None
+
+    def table(self, name: str, key: Sequence[str]) -> Table:
+        """The rows of an experiment."""
+        return Table(self.folder, name, key, self.run)
+
+    def missing(self, table: Table, keys: Sequence[Row]) -> list[Row]:
+        """The keys that are still to be measured."""
+        return [key for key in keys if not table.has(**key) or self._old(table, key)]
+
+    @property
+    def late(self) -> bool:
+        """The time is over: what is missing is left to another run."""
+        return time.monotonic() > self.until
+
+    def _old(self, table: Table, key: Row) -> bool:
+        """Measured by another run than this, where all is to be measured again."""
+        found = table.one(**key)
+        return self.again and found is not None and table.runs[found["run"]] != self.run
+
+
+def folder_of(scope: Scope) -> Path:
+    """Where the results of a scope are kept, if nothing else is said."""
+    return RESULTS if scope == replace(Scope(), threads=scope.threads) else RESULTS / scope.name
+
+
+@contextmanager
+def opened(
+    scope: Scope, to: Path | None = None, again: bool = False, minutes: float = math.inf
+) -> Iterator[Store]:
+    """A store behind a progress bar, for so many minutes."""
+    until = time.monotonic() + 60 * minutes
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    hidden = not console.is_terminal
+    with Progress(*columns, TimeElapsedColumn(), console=console, disable=hidden) as bar:
+        task = bar.add_task("", total=None)
+
+        def advance(what: str, number: int, count: int) -> None:
+            bar.update(task, description=what, completed=number, total=count)
+
+        yield Store(to or folder_of(scope), about(scope.seed, scope.name), again, until, advance)
+
+
+def alone(
+    experiment: Experiment, scope: Scope, to: Path | None, again: bool, as_json: bool
+) -> None:
+    """One experiment by itself: measure what is missing, then print it."""
+    with opened(scope, to, again) as store:
+        experiment.measure(scope, store)
+    text = "\n\n".join(experiment.section(store))
+    if as_json:
+        print(json.dumps(list(store.table(experiment.NAME, ())), indent=2))
+    else:
+        print(f"# {experiment.TITLE}\n\n{text}")
+
+
+def command(experiment: Experiment) -> Callable[..., None]:
+    """The command line of an experiment that has no options of its own."""
+
+    def main(
+        full: Full = False,
+        quick: Quick = False,
+        again: Again = False,
+        to: Folder = None,
+        as_json: AsJson = False,
+    ) -> None:
+        alone(experiment, Scope.of(full, quick), to, again, as_json)
+
+    main.__doc__ = experiment.TITLE
+    return main
+
+
+__all__ = ["FULL", "QUICK", "Experiment", "Key", "Scope", "Store", "alone", "command", "opened"]

@@ -1,0 +1,195 @@
+"""Fig. 11(a): latencies beside the layout-aware baseline and other engines.
+
+``python -m eval.latency``. Like for like: the baseline has the same kernels and threads, and only
+its layouts are handled otherwise, inside its operators. *ewo* is the paper's VTensor (resolver,
+LHO, EWO); *all* is everything there is, which fuses operators, too. A gain is (t_base - t) / t_base,
+of means as in the paper, and of medians with the interval that holds in 95 % of draws of the rounds.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from statistics import fmean
+
+import typer
+
+from eval.drawing import bars, drawn
+from eval.experiment import Scope, Store, command
+from eval.markdown import milliseconds, percent, picture, table
+from eval.networks import NAMES
+from eval.paper import paper
+from eval.store import Row
+from eval.timing import (
+    MIXES,
+    OTHERS,
+    SESSION,
+    Gain,
+    absent,
+    gain,
+    groups,
+    mean_gain,
+)
+from eval.timing import measure as measure_groups
+from eval.timing import table as timings
+from vtensor.benchmark.agreement import BOUNDS
+from vtensor.benchmark.summary import log_ratios, mean_ratio
+
+NAME = "timings"
+TITLE = "Latency (Fig. 11)"
+
+
+def measure(scope: Scope, store: Store) -> None:
+    """Time what is missing at batch 1."""
+    measure_groups(scope, store, groups(scope))
+
+
+def section(store: Store) -> Iterator[str]:
+    """Like for like, then beside the peers."""
+    rows = timings(store).rows(batch=1)
+    yield "\n\n".join((__doc__ or "").split("\n\n")[1:]).replace("``python -m eval.latency``. ", "")
+    found = like_for_like(rows)
+    yield from _like_for_like(rows, found)
+    if found:
+        plot(found, store)
+        yield picture("latency", "gains of each network over the baseline")
+    yield from _peers(rows)
+    yield from _left_out(rows)
+    said = paper("latency", "gpu", "mean")
+    yield (
+        f"Fig. 11(b), GPU, where the paper gains {said} %, is not repeated: there is no description"
+        " of cuDNN here yet."
+    )
+
+
+Found = dict[tuple[str, str], dict[str, dict[str, Gain | None]]]
+
+
+def like_for_like(rows: Sequence[Row]) -> Found:
+    """Gains over the baseline: by cap and mix, then by network, then by level."""
+    by = {(row["cap"], row["mix"], row["network"], row["engine"]): row for row in rows}
+    found: Found = {}
+    for cap, mix, network, engine in by:
+        if engine in ("ewo", "all"):
+            base = by.get((cap, mix, network, "baseline"))
+            inner = found.setdefault((cap, mix), {}).setdefault(network, {})
+            inner[engine] = gain(base, by[cap, mix, network, engine])
+    return found
+
+
+def _like_for_like(rows: Sequence[Row], found: Found) -> Iterator[str]:
+    said = paper("latency")
+    heads = ["cap, mix", "networks", "mean gain, ewo", "least", "most", "mean gain, all"]
+    lines = []
+    for (cap, mix), networks in found.items():
+        gains = {name: one["ewo"].mean for name, one in networks.items() if one.get("ewo")}
+        if gains:
+            least, most = min(gains, key=gains.__getitem__), max(gains, key=gains.__getitem__)
+            ends = (f"{percent(gains[end])} ({end})" for end in (least, most))
+            whole = mean_gain(one.get("all") for one in networks.values())
+            mean = percent(fmean(gains.values()))
+            lines.append([f"{cap}, {mix}", len(gains), mean, *ends, percent(whole)])
+    paper_line = (f"{said[key]} %" for key in ("mean", "least", "most"))
+    lines.append(["the paper: SSE4.2, MKL-DNN and Eigen", len(NAMES), *paper_line, None])
+    yield table(heads, lines)
+    heads = ["network", "baseline, ms", "ewo, ms", "all, ms", "gain of ewo, means"]
+    heads += ["medians (95 %)", "gain of all, medians (95 %)"]
+    by = {(row["cap"], row["mix"], row["network"], row["engine"]): row for row in rows}
+    for (cap, mix), networks in found.items():
+        yield f"**{cap}, {mix}**: mean and standard deviation of a run."
+        lines = []
+        for network, levels in networks.items():
+            times = [_spread(by.get((cap, mix, network, e))) for e in ("baseline", "ewo", "all")]
+            ewo, whole = levels.get("ewo"), levels.get("all")
+            lines.append([network, *times, ewo and percent(ewo.mean), ewo, whole])
+        yield table(heads, lines)
+
+
+def _spread(row: Row | None) -> str | None:
+    if not row or not row["runs"]:
+        return row and row["status"]
+    return f"{milliseconds(row['mean_s'])} ± {milliseconds(row['std_s'])}"
+
+
+def _peers(rows: Sequence[Row]) -> Iterator[str]:
+    """Medians of a session as anybody starts it, and what the others take of that."""
+    by = {(row["network"], row["engine"]): row for row in rows if row["mix"] == "onednn"}
+    by = {key: row for key, row in by.items() if row["cap"] == "max"}
+    names = [n for n in NAMES if (n, SESSION) in by and by[n, SESSION]["runs"]]
+    shown = [peer for peer in OTHERS if any((name, peer) in by for name in names)]
+    if not names:
+        return
+    limits = [kind for kind in ("warm", "chain") if by[names[0], SESSION]["limits_s"].get(kind)]
+    lines, logs = [], {peer: [] for peer in shown}
+    for name in names:
+        ours, cells = by[name, SESSION], list[object]()
+        for peer in shown:
+            theirs = by.get((name, peer))
+            if theirs and theirs["runs"]:
+                count = min(len(theirs["rounds_s"]), len(ours["rounds_s"]))
+                logs[peer].append(log_ratios(theirs["rounds_s"][:count], ours["rounds_s"][:count]))
+                ratio = mean_ratio(logs[peer][-1:], 0)
+                cells.append(f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})")
+            else:
+                cells.append(theirs and theirs["status"])
+        bounds = [f"{ours['median_s'] / ours['limits_s'][kind]:.2f}" for kind in limits]
+        interval = f"{milliseconds(ours['low_s'])} to {milliseconds(ours['high_s'])}"
+        lines.append([name, f"{milliseconds(ours['median_s'])} ({interval})", *cells, *bounds])
+    means = [mean_ratio(logs[peer], 0) if logs[peer] else None for peer in shown]
+    cells = [one and f"**{one.value:.2f}** ({one.low:.2f} to {one.high:.2f})" for one in means]
+    lines.append(["geometric mean", None, *cells, *([None] * len(limits))])
+    yield (
+        "**Beside other engines**, uncapped: the median of `Session(model)`, and what each peer"
+        " takes of that (above 1, VTensor is ahead; in brackets the 95 % interval). `/ warm` and"
+        " `/ chain`: our run over its convolutions and products alone, with the fastest kernels of"
+        " our oneDNN, each in a warm cache, and one after another."
+    )
+    yield table(["network", "VTensor, ms", *shown, *(f"/ {kind}" for kind in limits)], lines)
+    behind = [
+        f"{peer} on {sum(np_mean(one) < 0 for one in logs[peer])} of {len(logs[peer])}"
+        for peer in shown
+        if any(np_mean(one) < 0 for one in logs[peer])
+    ]
+    yield f"Where we are slower: {', '.join(behind) or 'nowhere'} networks."
+
+
+def np_mean(logs: Sequence[float]) -> float:
+    """Below 0 where the peer is faster."""
+    return float(sum(logs) / len(logs))
+
+
+def _left_out(rows: Sequence[Row]) -> Iterator[str]:
+    """Who was not timed, and why."""
+    lines = [f"- {name}: {why}" for name, why in absent().items()]
+    for row in rows:
+        if row["status"] != "timed":
+            who = f"{row['network']}, {row['cap']}, {row['mix']}: {row['engine']}"
+            lines.append(f"- {who} {row['status']}: {row['reason']}")
+    worst = max((row["difference"] for row in rows if row["runs"]), default=0.0)
+    yield (
+        f"Everything timed agrees with NumPy's definitions to {worst:.1e} of the largest output;"
+        f" the bound is {BOUNDS['f32']:.0e}, and who is beyond it is not timed."
+        + ("\n\nNot timed:\n\n" + "\n".join(lines) if lines else " Nobody was left out.")
+    )
+
+
+def plot(found: Found, store: Store) -> None:
+    """A panel a cap, bars of ewo's gain by mix, in percent."""
+    caps = list(dict.fromkeys(cap for cap, _ in found))
+    with drawn(store.folder / "latency", panels=len(caps)) as panels:
+        for axes, cap in zip(panels, caps, strict=True):
+            names = list(next(inner for (one, _), inner in found.items() if one == cap))
+            series = {
+                mix: [_height(found[cap, mix].get(name, {}).get("ewo")) for name in names]
+                for mix in MIXES
+                if (cap, mix) in found
+            }
+            bars(axes, names, series, title=f"{cap}: gain of ewo", ylabel="% of the baseline")
+
+
+def _height(one: Gain | None) -> float | None:
+    return one.median * 100 if one else None
+
+
+if __name__ == "__main__":
+    typer.run(command(sys.modules[__name__]))

@@ -1,0 +1,43 @@
+"""Text of the report: tables and pictures in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table whose first column is text and whose others are numbers; None is empty.
+
+    >>> print(table(["a", "b"], [["x", 1], ["y", None]]))
+    | a | b |
+    |---|--:|
+    | x | 1 |
+    | y |  |
+    """
+    begin = [" | ".join(heads), f"---|{'--:|' * (len(heads) - 1)}"]
+    lines = (" | ".join("" if cell is None else str(cell) for cell in row) for row in rows)
+    return "\n".join([f"| {begin[0]} |", f"|{begin[1]}", *(f"| {line} |" for line in lines)])
+
+
+def picture(name: str, says: str) -> str:
+    """A plot of the report's folder."""
+    return f"![{says}]({Path(name).with_suffix('.svg')})"
+
+
+def percent(share: float | None, digits: int = 1) -> str | None:
+    """A share in percent, None if there is none.
+
+    >>> percent(0.1234), percent(-0.5, 0)
+    ('12.3 %', '-50 %')
+    """
+    return None if share is None else f"{share:.{digits}%}".replace("%", " %")
+
+
+def milliseconds(seconds: float | None) -> str | None:
+    """A time in ms, None if there is none.
+
+    >>> milliseconds(0.0123)
+    '12.30'
+    """
+    return None if seconds is None else f"{seconds * 1e3:.2f}"

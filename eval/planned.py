@@ -1,0 +1,106 @@
+"""A program: how long the graph work before a first run takes, phase by phase, as a line of JSON.
+
+``python -m eval.planned CAP NETWORK MIX ENGINE SIZE THREADS``: the engine is ``ewo`` or the
+baseline, SIZE 0 is the network's own. The process is new, so that nothing is in a cache yet.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from eval.mixes import mixes
+from eval.networks import build
+from eval.peers.ours import baseline_is
+from libdesc.preferences import Preferences
+from libdesc.registry import registry
+from optimizer.pipeline import optimise
+from resolver import LoweredGraph, TransformNode, check, extend, resolve
+from vtensor import limit_isa
+from vtensor.language.graph import Graph
+from vtensor.runtime.budget import max_bytes_of
+from vtensor.runtime.executor import Executor
+from vtensor.runtime.library_options import preferences_of
+from vtensor.runtime.plan import Plan
+from vtensor.runtime.workspace import Workspace
+
+T = TypeVar("T")
+#: The phases, in order. The baseline has no resolver, LHO or EWO of its own: its operators decide
+#: and convert as they are taken, which is its layout pass.
+PHASES = ("DLR", "insertion", "LHO", "EWO", "layout pass", "check", "constants", "recording")
+
+
+class Phases:
+    """Seconds of each phase."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(PHASES, 0.0)
+
+    def __call__(self, phase: str, run: Callable[[], T]) -> T:
+        """Run, and add the time to a phase."""
+        begin = time.perf_counter()
+        made = run()
+        self.seconds[phase] += time.perf_counter() - begin
+        return made
+
+
+def planned(graph: Graph, preferences: Preferences, engine: str, threads: int) -> dict[str, Any]:
+    """Seconds of each phase, and how many Transforms there were before passes and after them."""
+    phases = Phases()
+    resolved = phases("DLR", lambda: resolve(graph, {}, preferences))
+    lowered = extended = phases("insertion", lambda: extend(resolved))
+    if engine == "ewo":
+        lowered = phases("LHO", lambda: optimise(extended, ["lho"]))
+        lowered = phases("EWO", lambda: optimise(lowered, ["ewo"]))
+        lowered = phases("LHO", lambda: optimise(lowered, ["lho"]))
+    else:
+        lowered = phases("layout pass", lambda: optimise(extended, ["aware"]))
+        phases.seconds["insertion"] = 0.0  # what the resolver inserts, it takes out again
+    able = [library.name for library in registry().libraries.values() if library.transforms]
+    phases("check", lambda: check(lowered, graph, able))
+    _recorded(graph, lowered, threads, phases)
+    counts = {"inserted": _transforms(extended), "left": _transforms(lowered)}
+    return {"seconds": phases.seconds, **counts}
+
+
+def _recorded(graph: Graph, lowered: LoweredGraph, threads: int, phases: Phases) -> None:
+    """Record a plan; its constants are what nodes that transform one take."""
+    begun = {node.name: 0.0 for node in lowered.nodes}
+    workspace = Workspace(Executor.of(threads), max_bytes_of(None))
+
+    def progress(node: str) -> None:
+        begun[node] = time.perf_counter()
+
+    phases("recording", lambda: Plan(lowered, graph.constants, workspace, progress))
+    order = [*begun.items(), ("", time.perf_counter())]
+    ahead = {
+        node.name
+        for node in lowered.nodes
+        if isinstance(node, TransformNode) and lowered.values[node.input].constant
+    }
+    for (name, begin), (_, end) in zip(order, order[1:], strict=False):
+        if name in ahead:
+            phases.seconds["constants"] += end - begin
+            phases.seconds["recording"] -= end - begin
+
+
+def _transforms(graph: LoweredGraph) -> int:
+    """Those that run each time: constants are transformed once."""
+    return sum(not graph.values[node.input].constant for node in graph.transforms())
+
+
+def main(cap: str, name: str, mix: str, engine: str, size: str, threads: str) -> None:
+    """Cap, plan, print."""
+    if cap != "max":
+        limit_isa(cap)
+    graph = build(name, size=int(size) or None)
+    row = planned(graph, preferences_of(*mixes()[mix]), engine, int(threads))
+    made = baseline_is() if engine == "baseline" else None
+    print(json.dumps({"nodes": len(graph.nodes), "is": made, **row}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

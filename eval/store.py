@@ -1,0 +1,128 @@
+"""Rows of experiments on disk: JSON with where and when each was measured, and CSV beside it.
+
+A row is known by its key. What is there already is not measured again, so that a run that was
+interrupted goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import platform
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from vtensor.benchmark.machine import machine
+
+Row = dict[str, Any]
+Key = tuple[Any, ...]
+
+#: Where results are kept, unless another folder is named.
+RESULTS = Path(__file__).parent / "results"
+#: What is measured, or measures, and may be absent.
+DISTRIBUTIONS = (
+    *("vtensor-layouts", "numpy", "onnx", "pulp", "highspy", "openvino", "onnxruntime"),
+    *("tensorflow-cpu", "torch", "MNN"),
+)
+
+
+def about(seed: int, scope: str) -> Row:
+    """The machine, the versions and the time of a run of experiments."""
+    when = datetime.now(UTC).isoformat(timespec="seconds")
+    return {
+        "when": when,
+        "scope": scope,
+        "seed": seed,
+        "machine": machine(),
+        "versions": versions(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of every distribution that is installed, and of Python."""
+    found = {"python": platform.python_version()}
+    for name in DISTRIBUTIONS:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+class Table:
+    """The rows of one experiment.
+
+    Args:
+        folder: where its two files are.
+        name: of the experiment, and of the files.
+        key: the columns by which a row is known.
+        run: what ``about`` gave; None only reads.
+    """
+
+    def __init__(
+        self, folder: Path, name: str, key: Sequence[str], run: Mapping[str, Any] | None = None
+    ) -> None:
+        self.name, self.key, self.folder = name, tuple(key), folder
+        self.file = folder / f"{name}.json"
+        kept = json.loads(self.file.read_text()) if self.file.exists() else {"runs": [], "rows": []}
+        self.runs: list[Mapping[str, Any]] = kept["runs"]
+        self._rows: dict[Key, Row] = {self._key(row): row for row in kept["rows"]}
+        self._run = run
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self._rows.values())
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def rows(self, **wanted: Any) -> list[Row]:
+        """Those that have these values."""
+        return [row for row in self if all(row.get(k) == value for k, value in wanted.items())]
+
+    def one(self, **wanted: Any) -> Row | None:
+        """The only one that has these values, if there is one."""
+        found = self.rows(**wanted)
+        return found[0] if len(found) == 1 else None
+
+    def has(self, **key: Any) -> bool:
+        """True where the row of a key is there."""
+        return self._key(key) in self._rows
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Keep rows, in place of those of their keys, and write both files."""
+        assert self._run is not None, f"{self.name} is only read"
+        if self._run not in self.runs:
+            self.runs.append(self._run)
+        number = self.runs.index(self._run)
+        for row in rows:
+            self._rows[self._key(row)] = {**row, "run": number}
+        self._write()
+
+    def _key(self, row: Mapping[str, Any]) -> Key:
+        return tuple(row.get(name) for name in self.key)
+
+    def _write(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        head = json.dumps(self.runs, indent=1)
+        lines = ",\n".join(json.dumps(row) for row in self)
+        whole = self.file.with_suffix(".part")
+        whole.write_text(f'{{"runs": {head},\n"rows": [\n{lines}\n]}}\n')
+        whole.replace(self.file)
+        flat = [{k: _cell(v) for k, v in row.items() if not _long(v)} for row in self]
+        heads = list(dict.fromkeys(name for row in flat for name in row))
+        with self.file.with_suffix(".csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, heads)
+            writer.writeheader()
+            writer.writerows(flat)
+
+
+def _long(value: object) -> bool:
+    """Times of single runs are in the JSON alone."""
+    return isinstance(value, list) and bool(value) and isinstance(value[0], list | float)
+
+
+def _cell(value: object) -> object:
+    return json.dumps(value) if isinstance(value, dict | list) else value

@@ -1,0 +1,318 @@
+"""Times of networks in many configurations, which several figures tell of: one set of runs.
+
+A configuration is a network, a batch, a cap on the instruction set, a mix of libraries and an
+engine: the layout-aware baseline, VTensor at a level, or a peer. Each is a process of its own. All
+engines of a group are loaded (the warm-up stage), compared with the NumPy definition, and timed in
+turns of random order (the test stage), so that what changes on the machine changes for all. One
+whose output is further from NumPy's than the bound is not timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from statistics import fmean, median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from eval.bench import FRAMEWORKS
+from eval.compare import photograph
+from eval.experiment import Scope, Store
+from eval.networks import build
+from eval.peers.ours import BASELINE, baseline_is
+from eval.processes import capable
+from eval.store import Row, Table
+from vtensor import Session, save_onnx
+from vtensor.benchmark.agreement import BOUNDS
+from vtensor.benchmark.messages import Finished, Loaded, Timed
+from vtensor.benchmark.peer import Task, peer_at
+from vtensor.benchmark.race import Contender
+from vtensor.benchmark.summary import Rounds, log_ratios, mean_ratio
+from vtensor.commands.bench import PEERS
+
+KEY = ("network", "batch", "size", "cap", "mix", "engine", "threads")
+#: Mixes of libraries: one alone, as TensorFlow 1.14 shares networks out, and one more.
+MIXES = ("onednn", "tensorflow", "elementwise")
+#: VTensor's levels; ``ewo`` is the paper's: LHO, EWO, LHO.
+LEVELS = ("none", "lho", "ewo", "all")
+#: Those that are compared everywhere; and a session as anybody starts it, beside other engines.
+PAIR, COMPARED, SESSION = ("baseline", "ewo"), ("baseline", "ewo", "all"), "session"
+OTHERS = {**PEERS, **FRAMEWORKS, "mnn": "eval.peers.mnn:Mnn"}
+#: Seconds that one answer of a peer may take: inductor compiles for minutes.
+LIMIT_S = 1200.0
+#: How often the bootstrap draws, and what an interval holds of what comes.
+DRAWS, CONFIDENCE = 1000, 0.95
+
+
+@dataclass(frozen=True)
+class Group:
+    """Engines that are timed in turns on the same network."""
+
+    network: str
+    batch: int
+    cap: str
+    mix: str
+    engines: tuple[str, ...]
+
+    def keys(self, scope: Scope) -> list[Row]:
+        """Those of its rows."""
+        size, threads = scope.size, scope.threads
+        about = {"network": self.network, "batch": self.batch, "size": size, "cap": self.cap}
+        rest = {"mix": self.mix, "threads": threads}
+        return [{**about, **rest, "engine": engine} for engine in self.engines]
+
+
+def groups(scope: Scope) -> list[Group]:
+    """All that is timed at batch 1: every level and engine where the mix is TensorFlow's."""
+    made = []
+    for cap in caps(scope):
+        mixes = scope.mixes if cap in scope.all_mixes else scope.mixes[:1]
+        for network in scope.networks:
+            for mix in mixes:
+                engines = ("baseline", *LEVELS) if mix == "tensorflow" else PAIR
+                if (cap, mix) == ("max", "onednn"):
+                    engines = (*COMPARED, SESSION, *(peers() if scope.peers else ()))
+                made.append(Group(network, 1, cap, mix, engines))
+    return made
+
+
+def batch_groups(scope: Scope) -> list[Group]:
+    """Batches above 1, in TensorFlow's mix."""
+    return [
+        Group(network, batch, cap, "tensorflow", PAIR)
+        for cap in scope.batch_caps
+        if cap in caps(scope)
+        for network in scope.batch_networks
+        for batch in scope.batches
+        if batch > 1
+    ]
+
+
+def caps(scope: Scope) -> list[str]:
+    """Those of a scope that this processor has."""
+    able = capable()
+    return [cap for cap in scope.caps if cap in able]
+
+
+def peers() -> list[str]:
+    """The engines of others that are installed."""
+    return [name for name, place in OTHERS.items() if peer_at(place).absent() is None]
+
+
+def absent() -> dict[str, str]:
+    """Those that are not, with the reason."""
+    reasons = {name: peer_at(place).absent() for name, place in OTHERS.items()}
+    return {name: why for name, why in reasons.items() if why}
+
+
+def table(store: Store) -> Table:
+    """All rows of times."""
+    return store.table("timings", KEY)
+
+
+def measure(scope: Scope, store: Store, wanted: Iterable[Group]) -> None:
+    """Time the groups of which a row is missing, network by network."""
+    kept = table(store)
+    order = {name: place for place, name in enumerate(scope.networks)}
+    todo = [group for group in wanted if store.missing(kept, group.keys(scope))]
+    todo.sort(key=lambda group: (order[group.network], group.batch))
+    count = 0
+    for (network, batch), alike in groupby(todo, lambda group: (group.network, group.batch)):
+        with TemporaryDirectory() as folder:
+            model = Model(network, batch, scope, Path(folder))
+            for group in alike:
+                if store.late:
+                    return
+                title = f"{network}, batch {batch}, {group.cap}, {group.mix}"
+                told = _teller(store, title, count, len(todo))
+                kept.add(timed(group, scope, model, told))
+                count += 1
+
+
+def _teller(store: Store, title: str, number: int, count: int) -> Callable[[str], None]:
+    return lambda what: store.advance(f"{title}: {what}", number, count)
+
+
+class Model:
+    """A network's file with its inputs, and what NumPy's definitions make of these."""
+
+    def __init__(self, network: str, batch: int, scope: Scope, folder: Path) -> None:
+        self.network, self.size = network, scope.size
+        self.file = folder / f"{network}.onnx"
+        graph = build(network, batch, size=scope.size)
+        save_onnx(graph, self.file)
+        self.feeds = {
+            name: photograph(tuple(graph.values[name].dims.values())) for name in graph.inputs
+        }
+        self._oracle: Loaded | None = None
+
+    def oracle(self) -> Loaded:
+        """The answer, image by image."""
+        if self._oracle is None:
+            options: Any = {"libraries": ["numpy"], "optimize": "none"}
+            with Session(build(self.network, 1, size=self.size), **options) as session:
+                [[name, images]] = self.feeds.items()
+                rows = [session.run(None, {name: image[None]}) for image in images]
+            outputs = [np.concatenate(parts) for parts in zip(*rows, strict=True)]
+            self._oracle = Loaded(0.0, 0.0, outputs)
+        return self._oracle
+
+
+def contender(engine: str, group: Group) -> Contender:
+    """An engine's process to be, and what it is told."""
+    place, options = "eval.peers.ours:Level", {"cap": group.cap, "mix": group.mix}
+    if engine in OTHERS:
+        place, options = OTHERS[engine], {}
+    elif engine == "baseline" and baseline_is() != 'optimize=["aware"]':
+        place = "eval.peers.ours:LayoutAware"
+    else:
+        level = {"baseline": ["aware"], SESSION: "all"}.get(engine, engine)
+        own = {"mix": "priority", "limits": True} if engine == SESSION else {}
+        options = {**options, "optimize": level, **own}
+    return Contender(engine, place, "f32", LIMIT_S, options=options)
+
+
+def timed(
+    group: Group, scope: Scope, model: Model, told: Callable[[str], None]
+) -> Iterator[Row]:
+    """Load, compare, take turns; a row for each engine."""
+    task = Task(model.file, model.feeds, scope.threads, "f32")
+    found = [contender(engine, group) for engine in group.engines]
+    told("NumPy answers")
+    oracle = model.oracle()
+    with ExitStack() as stack:
+        for one in found:
+            stack.callback(one.close)
+            told(f"{one.peer} loads")
+            one.enter(task)
+            one.agree(oracle)
+        test = Test(found, scope)
+        test.run(told)
+        for one in found:
+            if one.worker:
+                one.finished = one.ask(None, Finished)
+    for key, one in zip(group.keys(scope), found, strict=True):
+        yield {**key, **_row(one, scope.seed)}
+
+
+@dataclass
+class Test:
+    """The test stage: turns in random order, until each engine has run often enough.
+
+    A first turn, which is not kept, says how long a run takes.
+    """
+
+    contenders: Sequence[Contender]
+    scope: Scope
+    typical_s: dict[str, float] = field(default_factory=dict)
+
+    def run(self, told: Callable[[str], None]) -> None:
+        """Take all turns."""
+        rng, number = np.random.default_rng(self.scope.seed), 0
+        while waiting := [one for one in self.contenders if one.worker and not self._done(one)]:
+            for place in rng.permutation(len(waiting)):
+                one = waiting[place]
+                told(f"round {number}, {one.peer}")
+                answer = one.ask(self._budget(one), Timed)
+                if answer and one.peer in self.typical_s:
+                    one.rounds.append(answer.seconds)
+                elif answer:
+                    self.typical_s[one.peer] = median(answer.seconds)
+            number += 1
+
+    def _runs(self, one: Contender) -> int:
+        """How often an engine is to run."""
+        short = self.typical_s[one.peer] < self.scope.short_s
+        return self.scope.short_runs if short else self.scope.runs
+
+    def _budget(self, one: Contender) -> float:
+        """Seconds of a turn."""
+        if one.peer not in self.typical_s:
+            return 0.0
+        return self.typical_s[one.peer] * self._runs(one) / self.scope.rounds
+
+    def _done(self, one: Contender) -> bool:
+        runs = sum(map(len, one.rounds))
+        return len(one.rounds) >= self.scope.rounds and runs >= self._runs(one)
+
+
+def _row(one: Contender, seed: int) -> Row:
+    """What became of an engine: times in seconds, of single runs by round, too."""
+    loaded, ended = one.loaded, one.finished
+    complete = one.status == "timed" and bool(one.rounds)
+    return {
+        "status": one.status,
+        "reason": one.reason or None,
+        "version": one.version,
+        "is": baseline_is() if one.peer == "baseline" else None,
+        "difference": one.difference,
+        "bound": BOUNDS["f32"],
+        "load_s": loaded and loaded.load_s,
+        "first_s": loaded and loaded.first_s,
+        "peak_bytes": ended and ended.peak_bytes,
+        "conversions": ended and ended.conversions,
+        "limits_s": ended and dict(ended.limits),
+        **(summary(one.rounds, seed) if complete else {"runs": 0}),
+        "rounds_s": [[round(s, 9) for s in seconds] for seconds in one.rounds],
+    }
+
+
+def summary(rounds: Rounds, seed: int) -> Row:
+    """Mean and standard deviation, and the median with its interval, which draws rounds anew.
+
+    >>> summary([[1.0, 3.0], [2.0]], 0)["median_s"]
+    2.0
+    """
+    times, rng = np.concatenate([np.asarray(one) for one in rounds]), np.random.default_rng(seed)
+    parts = [np.asarray(one) for one in rounds]
+    drawn = (rng.integers(0, len(parts), len(parts)) for _ in range(DRAWS))
+    medians = [np.median(np.concatenate([parts[i] for i in row])) for row in drawn]
+    outside = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(medians, [outside, 1 - outside])
+    return {
+        "runs": int(times.size),
+        "mean_s": float(times.mean()),
+        "std_s": float(times.std()),
+        "median_s": float(np.median(times)),
+        "low_s": float(low),
+        "high_s": float(high),
+        "least_s": float(times.min()),
+    }
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A share of the baseline's time: of means, and of medians by round with an interval."""
+
+    mean: float
+    median: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.median * 100:.1f} ({self.low * 100:.1f} to {self.high * 100:.1f}) %"
+
+
+def gain(before: Row | None, after: Row | None, seed: int = 0) -> Gain | None:
+    """(t_base - t) / t_base, of two rows of one group; None where one was not timed."""
+    if not before or not after or not (before["runs"] and after["runs"]):
+        return None
+    count = min(len(before["rounds_s"]), len(after["rounds_s"]))
+    logs = log_ratios(after["rounds_s"][:count], before["rounds_s"][:count])
+    ratio = mean_ratio([logs], seed)
+    mean = 1 - after["mean_s"] / before["mean_s"]
+    return Gain(mean, 1 - ratio.value, 1 - ratio.high, 1 - ratio.low)
+
+
+def mean_gain(gains: Iterable[Gain | None]) -> float | None:
+    """The mean over networks, of means, as the paper has it."""
+    found = [one.mean for one in gains if one]
+    return fmean(found) if found else None
+
+
+__all__ = ["BASELINE", "KEY", "LEVELS", "MIXES", "SESSION", "Gain", "Group", "gain", "measure"]
