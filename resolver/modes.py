@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from libdesc.registry import registry
 from ptensor.layout import Layout
 from resolver.change import revised
 from resolver.extend import Passing, extend
@@ -23,14 +24,15 @@ def aware(graph: LoweredGraph) -> LoweredGraph:
 
     From one library to another a value passes with channels last, converted behind its producer
     and again before its consumer wherever they have it otherwise; within a library it passes as it
-    lies. No conversion serves two edges.
+    lies. No conversion serves two edges. A reshape runs no library: it is neither's end.
 
     Raises:
         NoInvokerError: no library can change one layout into another.
 
     Source: the paper, sections 2.1 and 2.2, Fig. 1.
     """
-    return extend(_again(graph.bare, _between), passing=_between)
+    between = _between(graph.bare)
+    return extend(_again(graph.bare, between), passing=between)
 
 
 def held(graph: LoweredGraph) -> LoweredGraph:
@@ -53,10 +55,27 @@ def channels_last(dims: Iterable[str]) -> Layout:
     return Layout.plain(sorted(dims, key=CHANNELS.__eq__))
 
 
-def _between(maker: OpNode | None, node: OpNode, value: Value) -> Layout | None:
-    """From one library to another."""
-    own = maker is None or maker.variant.library == node.variant.library
-    return None if own else channels_last(value.dims)
+def _between(graph: LoweredGraph) -> Passing:
+    """From one library to another; what moves no memory belongs to that which made its input."""
+    runs: dict[str, str] = {}
+    made: dict[str, str] = {}
+    for node in graph.operators:
+        runs[node.name] = _runs(node) or made.get(node.inputs[0], "")
+        made |= dict.fromkeys(node.outputs, runs[node.name])
+
+    def passes(maker: OpNode | None, node: OpNode, value: Value) -> Layout | None:
+        ends = {runs[node.name], runs[maker.name] if maker else ""} - {""}
+        return channels_last(value.dims) if len(ends) > 1 else None
+
+    return passes
+
+
+def _runs(node: OpNode) -> str:
+    """The library whose code a node runs; none where it shares memory, as a reshape does."""
+    found, library = registry(), node.variant.library
+    invoker = found.invokers.get((info_of(node.op).name, library, node.variant.forms[0].device))
+    shares = invoker and found.libraries[library].description.python and not invoker.python
+    return "" if shares else library
 
 
 def _elementwise(maker: OpNode | None, node: OpNode, value: Value) -> Layout | None:  # noqa: ARG001

@@ -9,6 +9,7 @@ import pytest
 
 from libdesc.preferences import Preferences
 from libdesc.registry import registry
+from ops.reshape import Rename, Reshape
 from optimizer.candidates import paper_variants, shared_variants
 from optimizer.pipeline import optimise
 from optimizer.problem import Problem
@@ -101,6 +102,26 @@ def test_a_conversion_inside_an_operator_is_its_own(two: Bench) -> None:
         for maker, node, way in ways(graph):
             between = maker is not None and maker.variant.library != node.variant.library
             assert len(way) <= 2 + between, seed
+
+
+def through(bench: Bench, view: object, library: str) -> list[str]:
+    """The conversions of an operator, a view of what it makes, and one on a library behind it."""
+    graph = Graph("views")
+    made = mix(bench, "NCHW NCHW8c", graph.input("x", IMAGE), graph=graph, name="first")
+    seen = graph.add(view, made, name="view")
+    graph.output(mix(bench, "ANY ANY", seen, graph=graph, name="last"), "y")
+    pinned = Preferences(nodes={"last": library})
+    lowered = optimise(extend(resolve(graph.seal(), preferences=pinned)), ["aware"])
+    layouts = {name: value.layout for name, value in lowered.values.items()}
+    return [f"{layouts[one.input]} {layouts[one.output]}" for one in lowered.transforms()]
+
+
+def test_a_view_is_of_no_library(two: Bench) -> None:
+    """It shares memory: what passes through it passes from who made that to who reads it."""
+    flat, again = Reshape((("N", 1), ("C", 384))), Rename((("H", "H"),))
+    assert through(two, flat, "toy") == ["NCHW8c NCHW"]
+    assert through(two, again, "toy") == ["NCHW8c NCHW"]  # delivered
+    assert through(two, again, "numpy") == ["NCHW8c NHWC", "NHWC NCHW"]
 
 
 def test_what_may_lie_anyhow_is_held_at_channels_last(two: Bench) -> None:

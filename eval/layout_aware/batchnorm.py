@@ -1,0 +1,56 @@
+"""Batch normalization, for inference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from eval.layout_aware import eigen
+from eval.layout_aware.base import Operator, check
+from eval.layout_aware.context import Array, Context
+from eval.layout_aware.onednn import as_it_lies, fastest
+from eval.layout_aware.tensor import Sizes, Tensor, plain
+from libdesc.onednn.native import dnnl
+
+
+@dataclass(frozen=True)
+class BatchNorm(Operator):
+    """(x - mean) / sqrt(var + epsilon) * scale + bias, a number a channel each."""
+
+    epsilon: float = 1e-5
+
+    def spread(self, x: Tensor, vectors: tuple[Tensor, ...]) -> list[Tensor]:
+        """The vectors with as many axes as x."""
+        check(len(x.dims) > 1, "no channels", x.dims)
+        for one in vectors:
+            check(one.dims == x.dims[1:2], "not a number a channel", x.dims, one.dims)
+        dims: Sizes = (1, x.dims[1], *[1] * (len(x.dims) - 2))
+        return [replace(one, desc=plain(dims)) for one in vectors]
+
+    def onednn(self, ctx: Context, x: Tensor, *vectors: Tensor) -> Tensor:
+        """In the layout in which x lies, if there is a kernel for it."""
+        self.spread(x, vectors)
+        kernel, desc = fastest(
+            lambda desc: dnnl.batch_normalization(desc, desc, self.epsilon), as_it_lies(x)
+        )
+        scale, shift, mean, variance = vectors
+        given = {"scale": scale, "shift": shift, "mean": mean, "variance": variance}
+        y = ctx.allocate(desc)
+        ctx.primitive(kernel, over="src", src=ctx.convert(x, desc), dst=y, **given)
+        return y
+
+    def eigen(self, ctx: Context, x: Tensor, *vectors: Tensor) -> Tensor:
+        """With channels last."""
+        steps = [("sub", 0, 3), ("add", 4, 5), ("sqrt", 7, 7), ("div", 6, 8)]
+        steps += [("mul", 9, 1), ("add", 10, 2)]
+        inputs = [x, *self.spread(x, vectors)]
+        return eigen.pointwise(ctx, inputs, x.dims, steps, [self.epsilon])
+
+    def numpy(self, ctx: Context, x: Tensor, *vectors: Tensor) -> Tensor:
+        """The definition."""
+
+        def compute(x: Array, scale: Array, bias: Array, mean: Array, var: Array) -> Array:
+            return np.asarray((x - mean) / np.sqrt(var + self.epsilon) * scale + bias)
+
+        return ctx.python(compute, x.dims, x, *self.spread(x, vectors))

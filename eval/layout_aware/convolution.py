@@ -1,0 +1,94 @@
+"""Convolutions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from eval.layout_aware import eigen
+from eval.layout_aware.base import Operator, check
+from eval.layout_aware.context import Context
+from eval.layout_aware.onednn import unspecified
+from eval.layout_aware.tensor import Sizes, Tensor, channels_last, plain
+from eval.layout_aware.windows import Window
+from libdesc.eigen import native
+from libdesc.numpy.arrays import convolution
+from libdesc.onednn.native import dnnl
+
+
+@dataclass(frozen=True)
+class Convolution(Operator):
+    """What both convolutions share: the sum over each window of the image times the kernel."""
+
+    strides: Sizes = (1, 1)
+    pads: Sizes = (0, 0, 0, 0)
+    dilations: Sizes = (1, 1)
+
+    def window(self, w: Tensor) -> Window:
+        """What slides."""
+        return Window(w.dims[-2:], self.strides, self.pads, self.dilations)
+
+    def sizes(self, x: Tensor, w: Tensor) -> Sizes:
+        """Those of the result, of an image N C H W and a kernel O I h w or G O I h w."""
+        fits = len(x.dims) == 4 and len(w.dims) in (4, 5)
+        check(fits and prod(w.dims[:-4]) * w.dims[-3] == x.dims[1], "no kernel", x.dims, w.dims)
+        return (x.dims[0], prod(w.dims[:-3]), *self.window(w).counts(x.dims[2:]))
+
+    def onednn(self, ctx: Context, x: Tensor, w: Tensor) -> Tensor:
+        """In the layouts that oneDNN chooses."""
+        src, weights, dst = map(unspecified, (x.dims, w.dims, self.sizes(x, w)))
+        window = self.window(w)
+        places = self.strides, self.dilations, window.begins, window.ends
+        kernel = dnnl.convolution(src, weights, None, dst, *places)
+        x, w = ctx.convert(x, kernel.descs["src"]), ctx.convert(w, kernel.descs["weights"])
+        y = ctx.allocate(kernel.descs["dst"])
+        ctx.primitive(kernel, src=x, weights=w, dst=y)
+        return y
+
+    def numpy(self, ctx: Context, x: Tensor, w: Tensor) -> Tensor:
+        """The definition."""
+        places = self.strides, self.pads, self.dilations
+        return ctx.python(lambda x, w: convolution(x, w, *places), self.sizes(x, w), x, w)
+
+
+@dataclass(frozen=True)
+class Conv2D(Convolution):
+    """Kernels see all channels, or with groups a part of them."""
+
+    group: int = 1
+
+    def sizes(self, x: Tensor, w: Tensor) -> Sizes:
+        """Those of the result."""
+        check(prod(w.dims[:-4]) == self.group, f"not {self.group} groups", w.dims)
+        return super().sizes(x, w)
+
+    def eigen(self, ctx: Context, x: Tensor, w: Tensor) -> Tensor:
+        """With channels last, and kernels in the order G h w I O."""
+        y = ctx.allocate(channels_last(self.sizes(x, w)))
+        groups = range(len(w.dims) - 4)
+        out, inner, *spatial = range(len(groups), len(w.dims))
+        weights = ctx.convert(w, plain(w.dims, (*groups, *spatial, inner, out)))
+        window = self.window(w).eigen(x.dims, y.dims)
+        kernel = native.load().convolution(window, self.group, w.dims[out])
+        ctx.kernel(kernel, eigen.last(ctx, x), weights, y)
+        return y
+
+
+@dataclass(frozen=True)
+class DepthwiseConv2D(Convolution):
+    """Each channel has kernels of its own."""
+
+    def sizes(self, x: Tensor, w: Tensor) -> Sizes:
+        """Those of the result, of a kernel C O 1 h w."""
+        own = len(w.dims) == 5 and (w.dims[0], w.dims[2]) == (x.dims[1], 1)
+        check(own, "not one group a channel", x.dims, w.dims)
+        return super().sizes(x, w)
+
+    def eigen(self, ctx: Context, x: Tensor, w: Tensor) -> Tensor:
+        """With channels last, and kernels in the order h w C O."""
+        y = ctx.allocate(channels_last(self.sizes(x, w)))
+        weights = ctx.convert(w, plain(w.dims, (3, 4, 0, 1, 2)))
+        window = self.window(w).eigen(x.dims, y.dims)
+        kernel = native.load().depthwise(window, w.dims[1])
+        ctx.kernel(kernel, eigen.last(ctx, x), weights, y)
+        return y

@@ -1,0 +1,69 @@
+"""What the operators know of Eigen: its kernels take images with channels last, others in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from eval.layout_aware.context import Context
+from eval.layout_aware.tensor import Sizes, Tensor, channels_last
+from libdesc.eigen import native
+
+if TYPE_CHECKING:
+    from libdesc.eigen._eigen import Box
+
+#: Function, and the numbers of its two operands: inputs first, then constants, then results.
+Instruction = tuple[str, int, int]
+
+
+def last(ctx: Context, x: Tensor) -> Tensor:
+    """The tensor with its channels last."""
+    return ctx.convert(x, channels_last(x.dims))
+
+
+def order(rank: int) -> Sizes:
+    """The axes as they lie, the slowest first."""
+    return (0, *range(2, rank), 1) if rank > 2 else tuple(range(rank))
+
+
+def pointwise(
+    ctx: Context,
+    inputs: Sequence[Tensor],
+    dims: Sizes,
+    instructions: Sequence[Instruction],
+    constants: Sequence[float] = (),
+) -> Tensor:
+    """A function of each element; inputs are repeated along axes where they have size 1."""
+    sources, dst = [last(ctx, x) for x in inputs], ctx.allocate(channels_last(dims))
+    axes = order(len(dims))
+    strides = [[0 if x.dims[axis] == 1 else x.desc.strides[axis] for axis in axes] for x in sources]
+    shape = [dims[axis] for axis in axes]
+    kernel = native.load().pointwise(shape, strides, constants, instructions, [])
+    ctx.kernel(kernel, *sources, dst, over=sources)
+    return dst
+
+
+def copy(ctx: Context, sources: Sequence[Tensor], dst: Tensor, boxes: Sequence[Box]) -> None:
+    """Copy parts of sources to where they belong."""
+    sizes = [x.desc.nbytes // 4 for x in (*sources, dst)]
+    ctx.kernel(native.load().copy(sizes, boxes, 4), *sources, dst)
+
+
+def box(source: int, x: Tensor, begin: Sizes, shape: Sizes, dst: Tensor, to: Sizes) -> Box:
+    """A part of a source, from some place on, that goes to a place in dst."""
+    here, there = (
+        sum(i * stride for i, stride in zip(at, one.desc.strides, strict=True))
+        for at, one in ((begin, x), (to, dst))
+    )
+    axes = order(len(shape))
+    rows = ([row[axis] for axis in axes] for row in (shape, x.desc.strides, dst.desc.strides))
+    sizes, steps, strides = rows
+    return (source, sizes, here, steps, there, strides, 0)
+
+
+def filled(dst: Tensor, value: float) -> Box:
+    """A number everywhere."""
+    count = dst.desc.nbytes // 4
+    return (-1, [count], 0, [0], 0, [1], int(np.float32(value).view(np.uint32)))

@@ -1,0 +1,124 @@
+"""Operators on each element: sums, products, bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from eval.layout_aware import eigen
+from eval.layout_aware.base import Operator, check
+from eval.layout_aware.context import Context, Unsupported
+from eval.layout_aware.onednn import bounded, fastest, in_a_row, unspecified
+from eval.layout_aware.tensor import Sizes, Tensor, plain
+from libdesc.onednn.native import dnnl
+
+if TYPE_CHECKING:
+    from libdesc.onednn._onednn import Desc, Primitive
+
+
+class Binary(Operator):
+    """A function of two elements; where one has size 1 along an axis, it is repeated there."""
+
+    alg: ClassVar[str]
+    function: ClassVar[Callable[..., Any]]
+
+    def aligned(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Sizes]:
+        """The operands with as many axes as the result, and its sizes."""
+        rows = [*zip(a.dims, b.dims, strict=False)]
+        fits = len(a.dims) == len(b.dims) and all(1 in row or len({*row}) == 1 for row in rows)
+        check(fits, "the operands do not meet", a.dims, b.dims)
+        return a, b, tuple(n if m == 1 else m for m, n in rows)
+
+    def onednn(self, ctx: Context, a: Tensor, b: Tensor) -> Tensor:
+        """In the layout of an operand that is not repeated; oneDNN repeats the second only."""
+        a, b, dims = self.aligned(a, b)
+        if a.dims != dims:
+            a, b = b, a
+        if a.dims != dims:
+            raise Unsupported("repeats one operand only, not both")
+        whole = b.dims == dims
+
+        def make(desc: Desc) -> Primitive:
+            if whole:
+                return dnnl.binary(self.alg, *[in_a_row(desc)] * 3)
+            return dnnl.binary(self.alg, desc, unspecified(b.dims), desc)
+
+        own = [x.desc for x in (a, b) if x.dims == dims and not x.constant]
+        kernel, desc = fastest(make, [*own, plain(dims)])
+        b = ctx.convert(b, desc if whole else kernel.descs["src1"])
+        a, y = ctx.convert(a, desc), ctx.allocate(desc)
+        ctx.primitive(kernel, over="src0", src0=a, src1=b, dst=y)
+        return y
+
+    def eigen(self, ctx: Context, a: Tensor, b: Tensor) -> Tensor:
+        """With channels last."""
+        a, b, dims = self.aligned(a, b)
+        return eigen.pointwise(ctx, [a, b], dims, [(self.alg, 0, 1)])
+
+    def numpy(self, ctx: Context, a: Tensor, b: Tensor) -> Tensor:
+        """The definition."""
+        a, b, dims = self.aligned(a, b)
+        return ctx.python(type(self).function, dims, a, b)
+
+
+class Add(Binary):
+    """a + b."""
+
+    alg = "add"
+    function = np.add
+
+
+class Mul(Binary):
+    """a * b."""
+
+    alg = "mul"
+    function = np.multiply
+
+
+class BiasAdd(Binary):
+    """A number for each channel, which are axis 1, is added."""
+
+    alg = "add"
+    function = np.add
+
+    def aligned(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Sizes]:
+        """The bias with as many axes as what it is added to."""
+        check(b.dims == a.dims[1:2], "not a number a channel", a.dims, b.dims)
+        spread = plain((1, *b.dims, *[1] * (len(a.dims) - 2)))
+        return a, replace(b, desc=spread), a.dims
+
+
+class Relu(Operator):
+    """max(x, 0); NaN stays NaN."""
+
+    def onednn(self, ctx: Context, x: Tensor) -> Tensor:
+        """In the layout in which x lies, if there is a kernel for it."""
+        return bounded(ctx, x, inf)
+
+    def eigen(self, ctx: Context, x: Tensor) -> Tensor:
+        """With channels last."""
+        return eigen.pointwise(ctx, [x], x.dims, [("max", 0, 1)], [0.0])
+
+    def numpy(self, ctx: Context, x: Tensor) -> Tensor:
+        """The definition."""
+        return ctx.python(lambda x: np.maximum(x, 0), x.dims, x)
+
+
+class Relu6(Operator):
+    """min(max(x, 0), 6); NaN stays NaN."""
+
+    def onednn(self, ctx: Context, x: Tensor) -> Tensor:
+        """In the layout in which x lies, if there is a kernel for it."""
+        return bounded(ctx, x, 6.0)
+
+    def eigen(self, ctx: Context, x: Tensor) -> Tensor:
+        """With channels last."""
+        return eigen.pointwise(ctx, [x], x.dims, [("max", 0, 1), ("min", 3, 2)], [0.0, 6.0])
+
+    def numpy(self, ctx: Context, x: Tensor) -> Tensor:
+        """The definition."""
+        return ctx.python(lambda x: np.clip(x, 0, 6), x.dims, x)

@@ -1,0 +1,85 @@
+"""Products of matrices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from eval.layout_aware.base import Operator, check
+from eval.layout_aware.context import Context
+from eval.layout_aware.onednn import fastest, unspecified, usual
+from eval.layout_aware.tensor import Sizes, Tensor, plain
+from libdesc.eigen import native
+from libdesc.onednn.native import dnnl
+
+if TYPE_CHECKING:
+    from libdesc.onednn._onednn import Desc, Primitive
+
+
+@dataclass(frozen=True)
+class MatMul(Operator):
+    """Stacks of matrices a times b; either may be given with rows and columns exchanged."""
+
+    transpose_a: bool = False
+    transpose_b: bool = False
+
+    def factors(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Sizes]:
+        """Both in rows and columns, and the sizes of the product."""
+        check(len(a.dims) == len(b.dims) >= 2, "no stacks of matrices", a.dims, b.dims)
+        a, b = (_exchanged(a) if self.transpose_a else a, _exchanged(b) if self.transpose_b else b)
+        stacks = [*zip(a.dims[:-2], b.dims[:-2], strict=True)]
+        fits = a.dims[-1] == b.dims[-2] and all(1 in row or len({*row}) == 1 for row in stacks)
+        check(fits, "they do not meet", a.dims, b.dims)
+        return a, b, (*(n if m == 1 else m for m, n in stacks), a.dims[-2], b.dims[-1])
+
+    def onednn(self, ctx: Context, a: Tensor, b: Tensor) -> Tensor:
+        """Constants as oneDNN likes, which has better kernels for a matrix of them; others as they
+        lie.
+        """
+        a, b, dims = self.factors(a, b)
+        free, dst = unspecified(a.dims), unspecified(dims)
+        tried: list[tuple[bool, Desc, Desc]]
+        tried = [(False, *descs) for descs in product(usual(a), usual(b))]
+        if b.constant:
+            fixed = unspecified(b.dims)
+            tried = [(False, free, fixed), *((False, desc, fixed) for desc in usual(a))]
+            if len(dims) == 2:
+                tried.insert(0, (True, free, unspecified(b.dims[::-1])))
+
+        def make(one: tuple[bool, Desc, Desc]) -> Primitive:
+            inner, *descs = one
+            return (dnnl.inner_product if inner else dnnl.matmul)(*descs, None, dst)
+
+        kernel, (inner, *_) = fastest(make, tried)
+        wanted = kernel.descs["weights"]
+        weights = ctx.convert(b, wanted.permute((1, 0)) if inner else wanted)
+        src, y = ctx.convert(a, kernel.descs["src"]), ctx.allocate(kernel.descs["dst"])
+        ctx.primitive(kernel, src=src, weights=weights, dst=y)
+        return y
+
+    def eigen(self, ctx: Context, a: Tensor, b: Tensor) -> Tensor:
+        """Rows and columns in order."""
+        a, b, dims = self.factors(a, b)
+        left, right = ctx.convert(a, plain(a.dims)), ctx.convert(b, plain(b.dims))
+        steps = (
+            [0 if size == 1 else step for size, step in zip(x.dims[:-2], x.desc.strides)]
+            for x in (left, right)
+        )
+        y = ctx.allocate(plain(dims))
+        kernel = native.load().product(dims[:-2], *steps, *dims[-2:], a.dims[-1])
+        ctx.kernel(kernel, left, right, y)
+        return y
+
+    def numpy(self, ctx: Context, a: Tensor, b: Tensor) -> Tensor:
+        """The definition."""
+        a, b, dims = self.factors(a, b)
+        return ctx.python(np.matmul, dims, a, b)
+
+
+def _exchanged(x: Tensor) -> Tensor:
+    """The same memory, rows numbered as columns."""
+    *stack, row, column = range(len(x.dims))
+    return replace(x, desc=x.desc.permute([*stack, column, row]))

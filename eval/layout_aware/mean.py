@@ -1,0 +1,61 @@
+"""The mean over some axes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from eval.layout_aware.base import Operator, check
+from eval.layout_aware.context import Context
+from eval.layout_aware.onednn import fastest, unspecified, usual
+from eval.layout_aware.tensor import Sizes, Tensor, plain
+from libdesc.eigen import native
+from libdesc.onednn.native import dnnl
+
+
+@dataclass(frozen=True)
+class Mean(Operator):
+    """The mean over some axes, which stay with size 1 or go."""
+
+    axes: Sizes
+    keepdims: bool = True
+
+    def sizes(self, x: Tensor) -> Sizes:
+        """Those of the result, the axes still there."""
+        known = len({*self.axes}) == len(self.axes) and {*self.axes} <= {*range(len(x.dims))}
+        check(known and len(self.axes) < len(x.dims), f"{self} has no such axes", x.dims)
+        return tuple(1 if axis in self.axes else size for axis, size in enumerate(x.dims))
+
+    def delivered(self, y: Tensor) -> Tensor:
+        """The result without what goes."""
+        kept = tuple(size for axis, size in enumerate(y.dims) if axis not in self.axes)
+        return y if self.keepdims else replace(y, desc=y.desc.reshape(kept))
+
+    def onednn(self, ctx: Context, x: Tensor) -> Tensor:
+        """In the layout in which x lies, if there is a kernel for it; these sum the last axes."""
+        dims = self.sizes(x)
+        order = sorted(range(len(dims)), key=self.axes.__contains__)
+        back = [order.index(axis) for axis in range(len(dims))]
+        out = unspecified(tuple(dims[axis] for axis in order))
+        kernel, desc = fastest(
+            lambda src: dnnl.reduction("mean", src.permute(order), out), usual(x)
+        )
+        y = ctx.allocate(kernel.descs["dst"].permute(back))
+        ctx.primitive(kernel, src=ctx.convert(x, desc), dst=y)
+        return self.delivered(y)
+
+    def eigen(self, ctx: Context, x: Tensor) -> Tensor:
+        """Side by side what goes, behind it channels where they stay."""
+        dims, channels = self.sizes(x), [1] if 1 not in self.axes else []
+        kept = [axis for axis in range(len(dims)) if axis not in (*self.axes, *channels)]
+        order = (*kept, *self.axes, *channels)
+        src, y = ctx.convert(x, plain(x.dims, order)), ctx.allocate(plain(dims, order))
+        sizes = (prod(x.dims[axis] for axis in part) for part in (kept, self.axes, channels))
+        ctx.kernel(native.load().mean(*sizes), src, y)
+        return self.delivered(y)
+
+    def numpy(self, ctx: Context, x: Tensor) -> Tensor:
+        """The definition."""
+        return self.delivered(
+            ctx.python(lambda x: x.mean(self.axes, keepdims=True), self.sizes(x), x)
+        )

@@ -1,0 +1,200 @@
+"""Whole networks on layout-aware operators: planned once, then replayed without Python.
+
+Memory is planned, and steps are run, by what plans and runs VTensor's own: only the layouts differ.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from eval.layout_aware.base import LIBRARIES
+from eval.layout_aware.context import CONVERSION, Array, Context, onednn_slots
+from eval.layout_aware.reading import aligned, operator_of
+from eval.layout_aware.tensor import Sizes, Tensor, memory_of, plain
+from libdesc.onednn.native import dnnl
+from ptensor.buffer import Buffer, fresh
+from vtensor.commands.shared import Mix
+from vtensor.errors import InputError, VTensorError
+from vtensor.language.graph import Graph
+from vtensor.language.operators import info_of
+from vtensor.runtime.executor import Executor
+from vtensor.runtime.placement import place
+
+if TYPE_CHECKING:
+    from vtensor.language.node import Node
+
+
+class Conversions(NamedTuple):
+    """How many conversions a run makes, and the bytes that they read and write."""
+
+    count: int
+    bytes: int
+
+
+class Network:
+    """A graph on layout-aware operators: each looks how its inputs lie, and converts inside itself.
+
+    Args:
+        graph: sealed, of the sixteen operators and f32, all sizes known.
+        libraries: the libraries in order, None being all, and operators or nodes that one must run.
+        threads: of kernels; None is every processor.
+
+    Attributes:
+        conversions: what a run converts.
+        phases: seconds that planning took: ``operators`` (each finds its sizes and asks its library
+            for kernels and their layouts), ``conversions`` (comparing layouts, and inserting what
+            converts), ``constants`` (their conversions), ``recording`` (compiled kernels, memory,
+            the program).
+
+    Raises:
+        UnsupportedOperatorError: the graph has another operator.
+        NoInvokerError: no library takes a node.
+        DimError: what a node is given does not fit.
+    """
+
+    def __init__(self, graph: Graph, libraries: Mix, threads: int | None = None) -> None:
+        self.graph, self.mix = graph, libraries
+        self.phases: dict[str, float] = {}
+        self._context = Context()
+        self._values: dict[str, Tensor] = {}
+        self._executor = Executor.of(threads)
+        self._executor.run(self._plan)
+
+    @property
+    def conversions(self) -> Conversions:
+        """What each run converts; constants are converted once before."""
+        sizes = [one.nbytes for one in self._context.steps if one.kind == CONVERSION]
+        return Conversions(len(sizes), sum(sizes))
+
+    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """The outputs, in the graph's order.
+
+        Raises:
+            InputError: an input is missing, or has another shape.
+        """
+        return self._run(feeds, None)
+
+    def times(self, feeds: Mapping[str, Array], repeats: int = 30) -> dict[str, float]:
+        """Seconds by operator, and of conversions under ``conversion``: medians of runs, summed."""
+        steps = self._context.steps
+        clock = np.zeros((repeats, len(steps), 2), np.int64)
+        for row in clock:
+            self._run(feeds, row)
+        seconds = np.median(clock[..., 1] - clock[..., 0], axis=0) / 1e9
+        sums: dict[str, float] = defaultdict(float)
+        for one, time in zip(steps, seconds.tolist(), strict=True):
+            sums[one.kind] += time
+        return dict(sums)
+
+    def _plan(self) -> None:
+        with self._phase("operators"):
+            self._enter()
+            for node in self._needed():
+                self._operator(node)
+            self._outputs = [self._delivered(name) for name in self.graph.outputs.values()]
+        self.phases["conversions"] = self._context.converting
+        self.phases["operators"] -= self._context.converting
+        with self._phase("constants"):
+            for source, target in self._context.loads:
+                _load(source, target)
+        with self._phase("recording"):
+            self._record()
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        begin = perf_counter()
+        yield
+        self.phases[name] = perf_counter() - begin
+
+    def _enter(self) -> None:
+        """Inputs, and constants where they lie."""
+        for name in self.graph.inputs:
+            dims = tuple(self.graph.values[name].dims.values())
+            desc = plain(dims)
+            self._values[name] = Tensor(desc, memory_of(desc.nbytes))
+        self._inputs = [self._values[name] for name in self.graph.inputs]
+        for name, array in self.graph.constants.items():
+            flat = np.ascontiguousarray(array, np.float32)
+            memory = memory_of(flat.nbytes)
+            memory.bind(Buffer.wrap(flat))
+            self._values[name] = Tensor(plain(array.shape or (1,)), memory, constant=True)
+
+    def _needed(self) -> list[Node]:
+        """The nodes that outputs need, in order."""
+        needed, order = set(self.graph.outputs.values()), []
+        for node in reversed(self.graph.nodes.values()):
+            if not needed.isdisjoint(node.outputs):
+                needed.update(node.inputs)
+                order.append(node)
+        return order[::-1]
+
+    def _operator(self, node: Node) -> None:
+        ctx = self._context
+        ctx.node, ctx.kind = node.name, info_of(node.op).name
+        listed = [*(self.mix.libraries or LIBRARIES)]
+        pinned = self.mix.pin.get(node.name, self.mix.pin.get(ctx.kind))
+        libraries = [pinned] if pinned else dict.fromkeys([*listed, LIBRARIES[-1]])
+        inputs = aligned(self.graph, node, [self._values[name] for name in node.inputs])
+        try:
+            made = operator_of(self.graph, node).run(ctx, libraries, *inputs)
+        except VTensorError as error:
+            raise type(error)(f"{ctx.kind} {node.name!r}: {error}") from error
+        self._values[node.outputs[0]] = made
+
+    def _delivered(self, name: str) -> Tensor:
+        """An output in the order of its axes."""
+        x = self._values[name]
+        return self._context.convert(x, plain(x.dims))
+
+    def _record(self) -> None:
+        from vtensor.runtime import _replay
+
+        inputs, outputs = ([x.memory for x in row] for row in (self._inputs, self._outputs))
+        steps = [one.step for one in self._context.steps]
+        self._placement = place(steps, inputs, outputs)
+        self._arena = _replay.Arena(self._placement.nbytes)
+        self._program = self._placement.program(self._arena)
+        self._calls_back = any(step.callback for step in steps)
+        for memory, buffer in self._placement.buffers(self._arena).items():
+            memory.bind(buffer)  # ours alone, so for good: Python looks at memory through these
+
+    def _run(self, feeds: Mapping[str, Array], times: Array | None) -> list[Array]:
+        inputs = [
+            _fed(feeds, name, x.dims)
+            for name, x in zip(self.graph.inputs, self._inputs, strict=True)
+        ]
+        outputs = [fresh(x.desc.nbytes) for x in self._outputs]
+        bindings = [*inputs, *outputs]
+        if self._calls_back:
+            for memory, array in zip(self._placement.bound, bindings, strict=True):
+                memory.bind(Buffer.wrap(array))
+            for memory, host in self._placement.hosts.items():
+                memory.bind(host.buffer)
+        self._executor.replay(self._program, bindings, times)
+        rows = zip(outputs, self._outputs, strict=True)
+        return [array.view(np.float32).reshape(x.dims) for array, x in rows]
+
+
+def _fed(feeds: Mapping[str, Array], name: str, dims: Sizes) -> Array:
+    array = feeds.get(name)
+    if array is None or array.shape != dims or array.dtype != np.float32:
+        given = "nothing" if array is None else f"{array.dtype} {array.shape}"
+        raise InputError(f"input {name!r} is f32 {dims}; given is {given}")
+    return np.ascontiguousarray(array)
+
+
+def _load(source: Tensor, target: Tensor) -> None:
+    """Convert a constant, here and now."""
+    from vtensor.runtime import _replay
+
+    target.memory.bind(Buffer.allocate(target.desc.nbytes))
+    primitive = dnnl.reorder(source.desc, target.desc)
+    slots = onednn_slots(primitive, {"src": source, "dst": target})
+    memory = [fresh(one) if isinstance(one, int) else one.buffer.memory for one in slots]
+    _replay.execute(primitive, memory)

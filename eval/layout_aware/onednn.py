@@ -1,0 +1,108 @@
+"""What the operators know of oneDNN: which layouts have fast kernels, and its peculiarities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import inf, prod
+from typing import TYPE_CHECKING, TypeVar
+
+from eval.layout_aware.context import Context, Unsupported
+from eval.layout_aware.tensor import DTYPE, Sizes, Tensor, channels_last, plain
+from libdesc.onednn.native import dnnl
+
+if TYPE_CHECKING:
+    from libdesc.onednn._onednn import Desc, Primitive
+
+T = TypeVar("T")
+
+
+def unspecified(dims: Sizes) -> Desc:
+    """Sizes whose layout oneDNN shall choose."""
+    return dnnl.Desc.any(dims, DTYPE)
+
+
+def as_it_lies(x: Tensor) -> list[Desc]:
+    """Layouts to try for an operator on each element: that in which x comes, then none blocked."""
+    return [x.desc, plain(x.dims)]
+
+
+def usual(x: Tensor) -> list[Desc]:
+    """Layouts to try for other operators: as it lies, then those that kernels are written for."""
+    tried = as_it_lies(x)
+    if len(x.dims) > 2:
+        rest = "cdefgh"[: len(x.dims) - 2]
+        blocked = [dnnl.Desc.tag(x.dims, DTYPE, f"aB{rest}{block}b") for block in (16, 8)]
+        tried += [channels_last(x.dims), *blocked]
+    return tried
+
+
+def fastest(make: Callable[[T], Primitive], tried: Iterable[T]) -> tuple[Primitive, T]:
+    """The first kernel that is more than reference code, else the first; and what it was made of.
+
+    Raises:
+        Unsupported: there is none.
+    """
+    slow: list[tuple[Primitive, T]] = []
+    for one in dict.fromkeys(tried):
+        try:
+            kernel = make(one)
+        except (dnnl.Unimplemented, ValueError):
+            continue
+        if not any(part.startswith("ref") for part in kernel.kernel.split("+")):
+            return kernel, one
+        slow.append((kernel, one))
+    if not slow:
+        raise Unsupported(f"has no kernel on {dnnl.isa()}")
+    return slow[0]
+
+
+def like(desc: Desc, dims: Sizes) -> Desc:
+    """The layout of a tensor for one of other sizes.
+
+    >>> like(channels_last((1, 8, 5, 5)), (1, 3, 5, 5)).strides
+    (75, 1, 15, 3)
+    """
+    axes, blocked = range(len(dims)), {axis for _, axis in desc.inner_blocks}
+    outer = sorted(axes, key=lambda axis: -desc.strides[axis])
+    if not blocked:
+        return plain(dims, outer)
+    letters = [chr(ord("A" if axis in blocked else "a") + axis) for axis in outer]
+    inner = [f"{block}{chr(ord('a') + axis)}" for block, axis in desc.inner_blocks]
+    return dnnl.Desc.tag(dims, DTYPE, "".join([*letters, *inner]))
+
+
+def in_a_row(desc: Desc) -> Desc:
+    """The same memory as one axis, pads included, for what keeps these 0.
+
+    oneDNN's kernel of two operands takes few blocked layouts, or none below AVX2.
+    """
+    count = prod(desc.padded_dims)
+    return dnnl.Desc.strided((count,), DTYPE, (1,)) if desc.nbytes == 4 * count else desc
+
+
+def followed(ctx: Context, x: Tensor, kernel: Primitive, over: bool = False) -> Tensor:
+    """Call a kernel from src to dst; with ``over``, dst may be written over src."""
+    src, dst = ctx.convert(x, kernel.descs["src"]), ctx.allocate(kernel.descs["dst"])
+    ctx.primitive(kernel, over="src" if over else "", src=src, dst=dst)
+    return dst
+
+
+def bounded(ctx: Context, x: Tensor, high: float) -> Tensor:
+    """min(max(x, 0), high), in a step a bound; NaN stays NaN.
+
+    Under oneDNN's own clip it becomes a bound. But the larger of clip(x) and x is clip(x) at a
+    lower bound, and the smaller at an upper one; and where one of both is NaN, it is the second, x.
+    """
+
+    def bound(desc: Desc, low: float, high: float, keep: str) -> Primitive:
+        row = in_a_row(desc)
+        attr = dnnl.Attr().eltwise("clip", low, high).binary(keep, row)
+        return dnnl.binary("max", row, row, row, attr)
+
+    _, desc = fastest(lambda desc: bound(desc, 0, inf, "max"), as_it_lies(x))
+    src, dst = ctx.convert(x, desc), ctx.allocate(desc)
+    ctx.primitive(bound(desc, 0, inf, "max"), "src0", src0=src, src1=src, post1_src1=src, dst=dst)
+    if high < inf:
+        kernel = bound(desc, -inf, high, "min")
+        ctx.primitive(kernel, src0=dst, src1=dst, post1_src1=dst, dst=dst)
+    return dst

@@ -1,0 +1,120 @@
+"""Pools: one value for each window of an image."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from eval.layout_aware import eigen
+from eval.layout_aware.base import Operator, check
+from eval.layout_aware.context import Array, Context, Unsupported
+from eval.layout_aware.onednn import fastest, followed, unspecified, usual
+from eval.layout_aware.tensor import Sizes, Tensor, channels_last
+from eval.layout_aware.windows import Window, three
+from libdesc.eigen import native
+from libdesc.numpy.arrays import windows
+from libdesc.onednn.native import dnnl
+
+
+@dataclass(frozen=True)
+class Pool(Operator):
+    """What both pools share; no strides are 1, no pads 0, no dilations 1."""
+
+    kernel_shape: Sizes
+    strides: Sizes = ()
+    pads: Sizes = ()
+    dilations: Sizes = ()
+    ceil_mode: bool = False
+
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """What both libraries call it."""
+
+    @property
+    def given(self) -> Window:
+        """The window as it was asked for."""
+        ones = (1,) * len(self.kernel_shape)
+        places = self.strides or ones, self.pads or (0, 0) * len(ones), self.dilations or ones
+        return Window(self.kernel_shape, *places)
+
+    def sizes(self, x: Tensor) -> Sizes:
+        """Those of the result."""
+        check(len(x.dims) > 2, "no image", x.dims)
+        counts = self.given.counts(x.dims[2:], self.ceil_mode)
+        pads = zip(self.given.begins, self.given.ends, self.given.reach, strict=True)
+        inside = all(max(begin, end) < reach for begin, end, reach in pads)
+        check(inside, f"a window of {self} may hold nothing but pads", x.dims)
+        return (*x.dims[:2], *counts)
+
+    def window(self, x: Tensor) -> Window:
+        """What slides, with the pads that its last place reaches.
+
+        Raises:
+            Unsupported: pads count, and the last place reaches beyond them.
+        """
+        window = self.given.reaching(x.dims[2:], self.sizes(x)[2:])
+        if "include" in self.kind and window != self.given:
+            raise Unsupported("counts what ceil_mode reaches beyond the pads")
+        return window
+
+    def onednn(self, ctx: Context, x: Tensor) -> Tensor:
+        """In the layout in which x lies, if there is a kernel for it."""
+        window, dst = self.window(x), unspecified(self.sizes(x))
+        places = window.kernel, window.strides, window.dilations, window.begins, window.ends
+        kernel, _ = fastest(lambda src: dnnl.pooling(self.kind, src, dst, *places), usual(x))
+        return followed(ctx, x, kernel)
+
+    def eigen(self, ctx: Context, x: Tensor) -> Tensor:
+        """With channels last."""
+        window, y = self.window(x), ctx.allocate(channels_last(self.sizes(x)))
+        places = window.eigen(x.dims, y.dims)
+        kernel = native.load().pooling(self.kind, places, three(window.ends, 0))
+        ctx.kernel(kernel, eigen.last(ctx, x), y)
+        return y
+
+    def numpy(self, ctx: Context, x: Tensor) -> Tensor:
+        """The definition."""
+        window = self.given.reaching(x.dims[2:], self.sizes(x)[2:])
+        return ctx.python(lambda x: self.of(x, window), self.sizes(x), x)
+
+    @abstractmethod
+    def of(self, x: Array, window: Window) -> Array:
+        """The definition, in NumPy."""
+
+
+@dataclass(frozen=True)
+class MaxPool(Pool):
+    """The largest of each window."""
+
+    kind = "max"
+
+    def of(self, x: Array, window: Window) -> Array:
+        """The definition, in NumPy."""
+        inner = tuple(range(-len(window.kernel), 0))
+        return np.asarray(windows(x, *window, fill=-np.inf).max(inner))
+
+
+@dataclass(frozen=True)
+class AvgPool(Pool):
+    """The mean of each window; pads count only if that is asked for."""
+
+    count_include_pad: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What both libraries call it."""
+        return f"avg_{'include' if self.count_include_pad else 'exclude'}_padding"
+
+    def of(self, x: Array, window: Window) -> Array:
+        """The definition, in NumPy."""
+        inner, own = tuple(range(-len(window.kernel), 0)), self.given
+        pads: Any = own.pads if self.count_include_pad else (0,) * len(own.pads)
+        around = [(0, 0), (0, 0), *zip(pads[: len(inner)], pads[len(inner) :], strict=True)]
+        counted = np.pad(np.ones_like(x[:1, :1]), around, constant_values=1)
+        beyond = tuple(pad - one for pad, one in zip(window.pads, pads, strict=True))
+        number = windows(counted, *window._replace(pads=beyond)).sum(inner)
+        return np.asarray(windows(x, *window).sum(inner) / number)

@@ -1,0 +1,76 @@
+"""Windows that slide over the spatial axes of an image, and how often they fit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from eval.layout_aware.base import check
+from eval.layout_aware.tensor import Sizes
+
+if TYPE_CHECKING:
+    from libdesc.eigen._eigen import Window as EigenWindow
+
+
+class Window(NamedTuple):
+    """A number for each spatial axis; pads at all beginnings, then all ends; dilation 1 is dense."""
+
+    kernel: Sizes
+    strides: Sizes
+    pads: Sizes
+    dilations: Sizes
+
+    @property
+    def begins(self) -> Sizes:
+        """Pads at the beginnings."""
+        return self.pads[: len(self.kernel)]
+
+    @property
+    def ends(self) -> Sizes:
+        """Pads at the ends."""
+        return self.pads[len(self.kernel) :]
+
+    @property
+    def reach(self) -> Sizes:
+        """How far it spans."""
+        rows = zip(self.kernel, self.dilations, strict=True)
+        return tuple(dilation * (size - 1) + 1 for size, dilation in rows)
+
+    def counts(self, image: Sizes, ceil: bool = False) -> Sizes:
+        """How many fit along each axis; with ``ceil``, one more if it begins before the end's pads.
+
+        Raises:
+            DimError: the parameters are not those of this image, or the window does not fit.
+        """
+        numbers = (self.kernel, self.strides, self.dilations, self.begins, self.ends)
+        check({len(image)} == set(map(len, numbers)), f"{self} is not of this rank", image)
+        check(min(*self.kernel, *self.strides, *self.dilations) >= 1, f"{self} has a 0", image)
+        check(min(self.pads) >= 0, f"{self} has negative pads", image)
+        rows = zip(image, self.begins, self.ends, self.reach, self.strides, strict=True)
+        found = []
+        for size, begin, end, reach, stride in rows:
+            room = size + begin + end - reach
+            check(room >= 0, f"{self} does not fit", image)
+            count = -(-room // stride) if ceil else room // stride
+            found.append(count + (not ceil or count * stride < size + begin))
+        return tuple(found)
+
+    def reaching(self, image: Sizes, out: Sizes) -> Window:
+        """With as many pads at the ends as the last of ``out`` windows takes."""
+        rows = zip(image, out, self.strides, self.reach, self.begins, self.ends, strict=True)
+        ends = (
+            max(end, (count - 1) * stride + reach - begin - size)
+            for size, count, stride, reach, begin, end in rows
+        )
+        return self._replace(pads=(*self.begins, *ends))
+
+    def eigen(self, src: Sizes, dst: Sizes) -> EigenWindow:
+        """As Eigen's kernels take it, for an image and what is made of it: three spatial axes."""
+        images, channels, *_ = src
+        before, after = three(src[2:], 1), three(dst[2:], 1)
+        sizes = three(self.kernel, 1), three(self.strides, 1), three(self.dilations, 1)
+        return (images, channels, before, after, *sizes, three(self.begins, 0))
+
+
+def three(sizes: Sizes, missing: int) -> Sizes:
+    """A number for each of three axes, those that lack in front."""
+    return (missing,) * (3 - len(sizes)) + sizes
