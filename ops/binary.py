@@ -164,7 +164,7 @@ class Mod(Binary):
     "Where",
     9,
     np.where,
-    {"c": ["bool"], "a": (), "b": ()},
+    {"c": ["bool"]},
     widen=False,
     expression=select,
     inplace=["a", "b"],

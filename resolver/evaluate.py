@@ -260,13 +260,13 @@ def _partially(
     state: _Resolving, node: Node, preferences: Preferences, behind: Sequence[Node] = ()
 ) -> tuple[OpNode, tuple[VTensor, ...]]:
     """Evaluate one node, and what is fused behind it, up to its tagger; what it makes, too."""
-    [value, *_] = node.outputs
+    first, *_ = node.outputs
     names, outputs = list(node.inputs), node.outputs
     for follower in behind:
         names += [name for name in follower.inputs if name not in outputs]
         outputs = follower.outputs
     inputs = _operands(state, names)
-    own, followers = split(inputs, behind, value)
+    own, followers = split(inputs, behind, first)
     ctx = DispatchContext(
         node=node.name, names=outputs, preferences=preferences, followers=followers
     )
@@ -287,6 +287,6 @@ def _partially(
         roles,
         ctx.variant,
         tuple(behind),
-        value if behind else "",
+        first if behind else "",
     )
     return fused, made

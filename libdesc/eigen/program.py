@@ -54,7 +54,7 @@ def compiled(function: Callable[..., Expression], types: Sequence[str]) -> Progr
         types: the element types of the operands, then the result's.
 
     Raises:
-        Decline: an element type is not among ``TYPES``, or an integer meets a fraction.
+        Decline: an element type is not among ``TYPES``, or an integer meets a fraction or a power.
 
     >>> compiled(lambda x: (x * 2).max(0), ["f32", "f32"]).instructions
     [('mul f32', [0, 1]), ('max f32', [3, 2])]
@@ -113,6 +113,8 @@ class _Compiler:
         found = [self._value(a) if isinstance(a, Expression) else None for a in arguments]
         if name.startswith("to_") and found[0] is not None:
             return self._converted(name.removeprefix("to_"), found[0])
+        if name == "pow" and found[0] is not None and found[0].kind == INTEGER:
+            raise Decline("raises no integers to powers")
         deciding = found[1:] if name == "select" else found
         kinds = {value.kind for value in deciding if value is not None}
         kind = INTEGER if kinds == {INTEGER} and name in INTEGERS else FLOAT
