@@ -17,7 +17,7 @@ import libdesc.eigen
 import libdesc.numpy
 import libdesc.onednn
 from libdesc import invoker
-from libdesc.eigen import DTYPES as EIGEN
+from libdesc.eigen import TYPES
 from libdesc.numpy.arrays import FLOATS, NUMBERS, Array
 from libdesc.routine import Routine
 from ops import _names as names
@@ -26,7 +26,15 @@ from ops._writing import write_aligned
 from vtensor.language.dims import broadcast
 from vtensor.language.operators import OPERATORS
 from vtensor.language.traits import Trait
-from vtensor.operators import Context, Elementwise, NodeReader, Spelling, operator, param
+from vtensor.operators import (
+    Context,
+    Elementwise,
+    NodeReader,
+    Pointwise,
+    Spelling,
+    operator,
+    param,
+)
 from vtensor.tensor import VTensor
 
 __all__ = ["ALL", "FLOATS", "INTEGERS", "NUMBERS", "Array", "binary", "elementwise", "unary"]
@@ -129,7 +137,7 @@ def elementwise(
     widen: bool = True,
     onednn: str | tuple[Any, ...] | Callable[..., Routine] = (),
     when: Callable[..., bool | str] | None = None,
-    eigen: Callable[..., Any] | None = None,
+    expression: Callable[..., Any] | None = None,
     inplace: Sequence[str] | None = None,
     many: bool = False,
     traits: Sequence[Trait] = (),
@@ -153,7 +161,8 @@ def elementwise(
         onednn: oneDNN's algorithm, behind it its constants or the parameters that they are; or the
             routine, of the inputs and the output.
         when: a condition on ``(op, *operands)`` under which oneDNN takes it.
-        eigen: Eigen's expression of the inputs.
+        expression: what it computes, of an ``Expression`` an input: the trait ``Pointwise``, of
+            which Eigen's invoker is made.
         inplace: the inputs that Eigen may write over, and oneDNN the first of them; None: all.
         many: as for ``spelled``.
         traits: what passes may know beside ``Elementwise``.
@@ -163,21 +172,21 @@ def elementwise(
     def register(cls: type[T]) -> type[T]:
         roles, alone = _inputs(cls)
         spellings = spelled(name, onnx, cls, many) if isinstance(onnx, int) else onnx
+        given = bool(inspect.get_annotations(cls))
+
+        def called(function: Any, op: object, *operands: Any) -> Any:
+            return function(op, *operands) if given else function(*operands)
+
+        pointwise_trait = [Pointwise(partial(called, expression))] if expression else []
         made = operator(
             name,
             dims=dict.fromkeys((*roles, "y"), "*"),
             holds=holds,
             onnx=spellings(cls) if callable(spellings) else spellings,
-            traits=[Elementwise(), *traits],
+            traits=[Elementwise(), *pointwise_trait, *traits],
         )(cls)
-        given, over = (
-            bool(vars(made)["__dataclass_fields__"]),
-            roles if inplace is None else inplace,
-        )
+        over = roles if inplace is None else inplace
         place = f"{OPERATORS[name].file}:{OPERATORS[name].line}"
-
-        def called(function: Any, op: object, *operands: Any) -> Any:
-            return function(op, *operands) if given else function(*operands)
 
         def keeps_zero(op: object) -> bool:
             return alone and (zero(op) if callable(zero) else zero) == 0
@@ -191,20 +200,20 @@ def elementwise(
             return alike(alg, *operands, *map(float, numbers))
 
         def on_eigen(ctx: Context, op: object, *operands: VTensor) -> object:
-            expression = partial(called, eigen, op)
-            return libdesc.eigen.pointwise(expression, operands[:-1], operands[-1])
+            return libdesc.eigen.pointwise(op, operands[:-1], operands[-1], ctx.followers)
 
         on_onednn.__dict__["__place__"] = on_eigen.__dict__["__place__"] = place
+        types = (FLOATS if alone else NUMBERS) if dtypes is None else dtypes
+        types = types if isinstance(types, Mapping) else dict.fromkeys(roles, types)
         if numpy:
-            types = (FLOATS if alone else NUMBERS) if dtypes is None else dtypes
-            types = types if isinstance(types, Mapping) else dict.fromkeys(roles, types)
             ROWS[name] = defined, _ = partial(called, numpy), zero
             define = libdesc.numpy.elementwise(name, types, widen, keeps_zero, place)
             define(defined)
         if onednn:
             invoker(name, library="onednn", dtypes=NATIVE, when=when, inplace=over[:1])(on_onednn)
-        if eigen:
-            invoker(name, library="eigen", dtypes=EIGEN, inplace=over)(on_eigen)
+        if expression:
+            native = {role: [t for t in known if t in TYPES] for role, known in types.items()}
+            invoker(name, library="eigen", dtypes=native, inplace=over)(on_eigen)
         return made
 
     return register

@@ -11,7 +11,15 @@ from ops._elementwise import NUMBERS, Array, Binary, Unary, elementwise, unary
 from ops._names import broadcast_input, broadcast_names, same_names
 from ops._writing import write_aligned
 from vtensor.errors import VTensorError
-from vtensor.operators import Naming, NodeReader, NodeWriter, Spelling, param
+from vtensor.operators import (
+    Expression,
+    Naming,
+    NodeReader,
+    NodeWriter,
+    Spelling,
+    param,
+    select,
+)
 from vtensor.tensor import VTensor
 
 _erf = np.vectorize(erf, otypes=[np.float64])
@@ -38,11 +46,30 @@ Sigmoid = unary(
     _expit,
     zero=0.5,
     onednn="logistic",
+    expression=Expression.logistic,
 )
-Tanh = unary("Tanh", "The hyperbolic tangent: y = tanh(x)", (6, 13), np.tanh, onednn="tanh")
-Softplus = unary("Softplus", "A smooth Relu: y = ln(1 + exp(x))", (1, 22), _softplus, zero=log(2))
+Tanh = unary(
+    "Tanh",
+    "The hyperbolic tangent: y = tanh(x)",
+    (6, 13),
+    np.tanh,
+    onednn="tanh",
+    expression=Expression.tanh,
+)
+Softplus = unary(
+    "Softplus",
+    "A smooth Relu: y = ln(1 + exp(x))",
+    (1, 22),
+    _softplus,
+    zero=log(2),
+    expression=Expression.softplus,
+)
 Softsign = unary(
-    "Softsign", "A sigmoid without exp: y = x / (1 + |x|)", (1, 22), lambda x: x / (1 + np.abs(x))
+    "Softsign",
+    "A sigmoid without exp: y = x / (1 + |x|)",
+    (1, 22),
+    lambda x: x / (1 + np.abs(x)),
+    expression=lambda x: x / (1 + x.abs()),
 )
 Mish = unary(
     "Mish",
@@ -50,6 +77,7 @@ Mish = unary(
     (18, 22),
     _mish,
     onednn="mish",
+    expression=lambda x: x * x.softplus().tanh(),
 )
 
 #: oneDNN's algorithms.
@@ -62,7 +90,19 @@ def _gelu(op: Gelu, x: Array) -> Array:
     return np.asarray(x * (1 + inner) / 2)
 
 
-@elementwise("Gelu", 20, _gelu, onednn=lambda op, x, y: onednn.Eltwise(_GELU[op.approximate], x, y))
+def _gelu_of(op: Gelu, x: Expression) -> Expression:
+    if op.approximate == "tanh":
+        return x * (1 + (sqrt(2 / pi) * (x + 0.044715 * (x * x * x))).tanh()) / 2
+    return x * (1 + (x * sqrt(1 / 2)).erf()) / 2
+
+
+@elementwise(
+    "Gelu",
+    20,
+    _gelu,
+    onednn=lambda op, x, y: onednn.Eltwise(_GELU[op.approximate], x, y),
+    expression=_gelu_of,
+)
 class Gelu(Unary):
     """Scale by the chance that a normal variable is smaller: y = x * (1 + erf(x / sqrt(2))) / 2.
 
@@ -82,7 +122,13 @@ class Gelu(Unary):
     approximate: str = param(default="none", choices=("none", "tanh"))
 
 
-@elementwise("Swish", 24, lambda op, x: x * _expit(op.alpha * x), onednn=("swish", "alpha"))
+@elementwise(
+    "Swish",
+    24,
+    lambda op, x: x * _expit(op.alpha * x),
+    onednn=("swish", "alpha"),
+    expression=lambda op, x: x * (op.alpha * x).logistic(),
+)
 class Swish(Unary):
     """Scale by the logistic function: y = x / (1 + exp(-alpha * x)).
 
@@ -103,7 +149,11 @@ class Swish(Unary):
 
 
 @elementwise(
-    "LeakyRelu", 6, lambda op, x: np.where(x >= 0, x, op.alpha * x), onednn=("relu", "alpha")
+    "LeakyRelu",
+    6,
+    lambda op, x: np.where(x >= 0, x, op.alpha * x),
+    onednn=("relu", "alpha"),
+    expression=lambda op, x: select(x >= 0, x, op.alpha * x),
 )
 class LeakyRelu(Unary):
     """Scale what is negative: y = x if x >= 0 else alpha * x.
@@ -125,7 +175,11 @@ class LeakyRelu(Unary):
 
 
 @elementwise(
-    "Elu", 6, lambda op, x: np.where(x >= 0, x, op.alpha * np.expm1(x)), onednn=("elu", "alpha")
+    "Elu",
+    6,
+    lambda op, x: np.where(x >= 0, x, op.alpha * np.expm1(x)),
+    onednn=("elu", "alpha"),
+    expression=lambda op, x: select(x >= 0, x, op.alpha * x.expm1()),
 )
 class Elu(Unary):
     """Exponentials below 0: y = x if x >= 0 else alpha * (exp(x) - 1).
@@ -146,7 +200,12 @@ class Elu(Unary):
     alpha: float = param(default=1.0)
 
 
-@elementwise("Selu", 6, lambda op, x: op.gamma * np.where(x > 0, x, op.alpha * np.expm1(x)))
+@elementwise(
+    "Selu",
+    6,
+    lambda op, x: op.gamma * np.where(x > 0, x, op.alpha * np.expm1(x)),
+    expression=lambda op, x: op.gamma * select(x > 0, x, op.alpha * x.expm1()),
+)
 class Selu(Unary):
     """A scaled Elu: y = gamma * (x if x > 0 else alpha * (exp(x) - 1)).
 
@@ -174,6 +233,7 @@ class Selu(Unary):
     lambda op, x: np.where(x >= 0, x, op.alpha * np.expm1(x / op.alpha)),
     onednn=("elu", 1.0),
     when=lambda op, *_: op.alpha == 1 or "its elu does not scale the operand",
+    expression=lambda op, x: select(x >= 0, x, op.alpha * (x / op.alpha).expm1()),
 )
 class Celu(Unary):
     """An Elu whose slope at 0 is 1: y = max(x, 0) + min(alpha * (exp(x / alpha) - 1), 0).
@@ -200,6 +260,7 @@ class Celu(Unary):
     lambda op, x: np.clip(op.alpha * x + op.beta, 0, 1),
     zero=lambda op: min(max(op.beta, 0), 1),
     onednn=lambda op, x, y: onednn.Clip(x, y, 0.0, 1.0, op.alpha, op.beta),
+    expression=lambda op, x: (op.alpha * x + op.beta).max(0).min(1),
 )
 class HardSigmoid(Unary):
     """A sigmoid of straight lines: y = max(0, min(1, alpha * x + beta)).
@@ -222,7 +283,12 @@ class HardSigmoid(Unary):
     beta: float = param(default=0.5)
 
 
-@elementwise("ThresholdedRelu", 10, lambda op, x: np.where(x <= op.alpha, 0, x))
+@elementwise(
+    "ThresholdedRelu",
+    10,
+    lambda op, x: np.where(x <= op.alpha, 0, x),
+    expression=lambda op, x: select(x <= op.alpha, 0, x),
+)
 class ThresholdedRelu(Unary):
     """Replace what is not above a threshold by 0: y = x if x > alpha else 0.
 
@@ -247,7 +313,19 @@ def _shrunk(op: Shrink, x: Array) -> Array:
     return np.where(np.abs(x) <= op.lambd, 0, moved)
 
 
-@elementwise("Shrink", 9, _shrunk, NUMBERS, zero=lambda op: 0 if op.lambd >= 0 else -op.bias)
+def _shrink(op: Shrink, x: Expression) -> Expression:
+    moved = select(x < -op.lambd, x + op.bias, x - op.bias)
+    return select(x.abs() <= op.lambd, 0, moved)
+
+
+@elementwise(
+    "Shrink",
+    9,
+    _shrunk,
+    NUMBERS,
+    zero=lambda op: 0 if op.lambd >= 0 else -op.bias,
+    expression=_shrink,
+)
 class Shrink(Unary):
     """Move towards 0 by ``bias``; what is within ``lambd`` of 0 becomes 0.
 
@@ -311,6 +389,7 @@ def _read_old_prelu(node: NodeReader) -> VTensor:
     ],
     lambda a, b: np.where(a >= 0, a, b * a),
     onednn=onednn.Prelu,
+    expression=lambda a, b: select(a >= 0, a, b * a),
     inplace=(),
 )
 class PRelu(Binary):

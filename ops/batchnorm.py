@@ -15,7 +15,17 @@ from ops._normalizations import channels, epsilon
 from ops._places import one_output
 from ops._windows import image_names
 from vtensor.language.spelling import Naming, NodeReader, NodeWriter, Spelling
-from vtensor.operators import Affine, Context, Cost, Elementwise, named, operator, param
+from vtensor.operators import (
+    Affine,
+    Context,
+    Cost,
+    Elementwise,
+    Expression,
+    Pointwise,
+    named,
+    operator,
+    param,
+)
 from vtensor.tensor import VTensor
 
 #: The operands beside x: vectors along C.
@@ -72,12 +82,17 @@ def _affine(op: BatchNorm, x: Array | None, *vectors: Array) -> tuple[Array, Arr
     return factor, bias - mean * factor
 
 
+def _normalized(op: BatchNorm, x: Expression, *vectors: Expression) -> Expression:
+    scale, bias, mean, var = vectors
+    return (x - mean) / (var + op.epsilon).sqrt() * scale + bias
+
+
 @operator(
     "BatchNorm",
     dims={"x": "* C", **dict.fromkeys(VECTORS, "C"), "y": "* C"},
     equal=[("x.C", f"{role}.C") for role in VECTORS],
     onnx=Spelling("BatchNormalization", 1, _read, _names, write=_write),
-    traits=[Elementwise(), Cost(2), Affine(_affine)],
+    traits=[Elementwise(), Cost(2), Affine(_affine), Pointwise(_normalized)],
 )
 class BatchNorm:
     """Normalize each channel by statistics that are given.
@@ -117,12 +132,10 @@ def onednn_batchnorm(ctx: Context, op: BatchNorm, x: VTensor, *rest: VTensor) ->
     return onednn.BatchNormalization(x, rest[:4], rest[4], op.epsilon)
 
 
-@invoker("BatchNorm", library="eigen", dtypes=eigen.DTYPES, inplace=["x"])
+@invoker("BatchNorm", library="eigen", dtypes=eigen.TYPES, inplace=["x"])
 def eigen_batchnorm(ctx: Context, op: BatchNorm, *operands: VTensor) -> Routine:
     *sources, y = operands
-    return eigen.pointwise(
-        lambda x, s, b, m, v: (x - m) / (v + op.epsilon).sqrt() * s + b, sources, y
-    )
+    return eigen.pointwise(op, sources, y, ctx.followers)
 
 
 @elementwise("BatchNorm", FLOATS)

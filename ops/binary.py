@@ -8,7 +8,16 @@ from libdesc.numpy.arrays import FLOATS, NUMBERS, Array
 from ops._elementwise import Binary, Unary, binary, elementwise, pointwise, spelled
 from ops._places import within
 from ops._writing import write_aligned
-from vtensor.operators import Affine, Context, NodeWriter, Plus, Post, Structural, param, written
+from vtensor.operators import (
+    Affine,
+    Context,
+    Expression,
+    NodeWriter,
+    Structural,
+    param,
+    select,
+    written,
+)
 from vtensor.tensor import VTensor
 
 
@@ -29,8 +38,8 @@ def _power(a: Array, b: Array) -> Array:
     lambda add: [*spelled("Add", 1, add), *spelled("Sum", 6, add, many=True)],
     np.add,
     onednn="add",
-    eigen=lambda a, b: a + b,
-    traits=[Affine(lambda _, a, b: (1, b if a is None else a)), Post(lambda _: Plus())],
+    expression=lambda a, b: a + b,
+    traits=[Affine(lambda _, a, b: (1, b if a is None else a))],
 )
 class Add(Binary):
     """Add two tensors, dims meeting by name: y = a + b.
@@ -57,7 +66,7 @@ class Add(Binary):
     1,
     np.multiply,
     onednn="mul",
-    eigen=lambda a, b: a * b,
+    expression=lambda a, b: a * b,
     traits=[Affine(lambda _, a, b: (b if a is None else a, 0))],
 )
 class Mul(Binary):
@@ -86,15 +95,30 @@ Sub = binary(
     (1, 14),
     np.subtract,
     onednn="sub",
+    expression=lambda a, b: a - b,
     traits=[Affine(lambda _, a, b: (1, -b) if a is None else (-1, a))],
 )
-Div = binary("Div", "Divide; integers towards 0: y = a / b", (1, 14), _quotient, onednn="div")
-Pow = binary("Pow", "Raise to a power, in a's element type: y = a**b", (1, 15), _power)
+Div = binary(
+    "Div",
+    "Divide; integers towards 0: y = a / b",
+    (1, 14),
+    _quotient,
+    onednn="div",
+    expression=lambda a, b: a / b,
+)
+Pow = binary(
+    "Pow",
+    "Raise to a power, in a's element type: y = a**b",
+    (1, 15),
+    _power,
+    expression=lambda a, b: a**b,
+)
 Max = binary(
     "Max",
     "The larger of two elements: y = max(a, b); NaN if one is NaN",
     (6, 13),
     np.maximum,
+    expression=Expression.max,
     many=True,
 )
 Min = binary(
@@ -102,11 +126,17 @@ Min = binary(
     "The smaller of two elements: y = min(a, b); NaN if one is NaN",
     (6, 13),
     np.minimum,
+    expression=Expression.min,
     many=True,
 )
 
 
-@elementwise("Mod", 10, lambda op, a, b: np.fmod(a, b) if op.fmod else np.mod(a, b))
+@elementwise(
+    "Mod",
+    10,
+    lambda op, a, b: np.fmod(a, b) if op.fmod else np.mod(a, b),
+    expression=lambda op, a, b: a.fmod(b) if op.fmod else a % b,
+)
 class Mod(Binary):
     """The remainder of a division: y = a - b * floor(a / b).
 
@@ -130,7 +160,15 @@ class Mod(Binary):
     fmod: bool = param(default=False)
 
 
-@elementwise("Where", 9, np.where, {"c": ["bool"]}, widen=False)
+@elementwise(
+    "Where",
+    9,
+    np.where,
+    {"c": ["bool"]},
+    widen=False,
+    expression=select,
+    inplace=["a", "b"],
+)
 class Where:
     """Take one of two tensors' elements: y = a if c else b.
 
@@ -153,7 +191,13 @@ class Where:
         return pointwise(self, ctx, c, a, b, dtype=a.dtype)
 
 
-@elementwise("MeanOf", lambda cls: spelled("Mean", 6, cls), lambda *x: sum(x) / len(x), FLOATS)
+@elementwise(
+    "MeanOf",
+    lambda cls: spelled("Mean", 6, cls),
+    lambda *x: sum(x) / len(x),
+    FLOATS,
+    expression=lambda *x: sum(x[1:], x[0]) / len(x),
+)
 class MeanOf:
     """The mean of several tensors, dims meeting by name: y = (x0 + x1 + ...) / number of them.
 
@@ -181,12 +225,11 @@ class MeanOf:
     written("Add", 7, write_aligned("Add")),
     np.add,
     onednn="add",
-    eigen=lambda x, b: x + b,
+    expression=lambda x, b: x + b,
     inplace=["x"],
     traits=[
         Affine(lambda _, x, b: (1, b) if x is None else (1, x)),
         Structural("bias"),
-        Post(lambda _: Plus()),
     ],
     holds=[within("b")],
 )
@@ -226,6 +269,7 @@ def _write(node: NodeWriter, op: Times) -> None:
     NUMBERS,
     widen=False,
     onednn=("linear", "factor"),
+    expression=lambda op, x: x * op.factor,
     traits=[Affine(lambda op, _: (op.factor, 0))],
 )
 class Times(Unary):

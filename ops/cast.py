@@ -68,6 +68,7 @@ def _zero(op: Cast) -> float:
     lambda op, x: cast(x, op.to, op.saturate, op.round_mode),
     _TYPES,
     zero=_zero,
+    expression=lambda op, x: x.to(op.to),
 )
 class Cast(Unary):
     """The same values in another element type.

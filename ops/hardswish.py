@@ -10,7 +10,7 @@ from libdesc.numpy.arrays import FLOATS, Array
 from libdesc.routine import Routine
 from ops._names import same_names
 from ops._writing import write_aligned
-from vtensor.operators import Context, Elementwise, NodeReader, Spelling, operator
+from vtensor.operators import Context, Elementwise, NodeReader, Pointwise, Spelling, operator
 from vtensor.tensor import VTensor
 
 
@@ -22,7 +22,7 @@ def _read(node: NodeReader) -> VTensor:
     "HardSwish",
     dims={"x": "*", "y": "*"},
     onnx=Spelling("HardSwish", 14, _read, same_names, write=write_aligned("HardSwish")),
-    traits=[Elementwise()],
+    traits=[Elementwise(), Pointwise(lambda _, x: x * (x / 6 + 1 / 2).min(1).max(0))],
 )
 class HardSwish:
     """Scale by a sigmoid of straight lines: y = x * max(0, min(1, x / 6 + 1 / 2)).
@@ -48,9 +48,9 @@ def onednn_hardswish(ctx: Context, op: HardSwish, x: VTensor, y: VTensor) -> Rou
     return onednn.Eltwise("hardswish", x, y, 1 / 6, 1 / 2)
 
 
-@invoker("HardSwish", library="eigen", dtypes=eigen.DTYPES, inplace=["x"])
+@invoker("HardSwish", library="eigen", dtypes=eigen.TYPES, inplace=["x"])
 def eigen_hardswish(ctx: Context, op: HardSwish, x: VTensor, y: VTensor) -> Routine:
-    return eigen.pointwise(lambda value: value * (value / 6 + 1 / 2).min(1).max(0), [x], y)
+    return eigen.pointwise(op, [x], y, ctx.followers)
 
 
 @elementwise("HardSwish", dtypes=FLOATS)

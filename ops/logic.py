@@ -2,31 +2,56 @@
 
 from __future__ import annotations
 
-from operator import and_, inv, or_, xor
+from math import inf
+from operator import and_, ge, gt, inv, le, lt, or_, xor
 
 import numpy as np
 
 from ops._elementwise import ALL, FLOATS, INTEGERS, Array, Binary, Unary, binary, elementwise, unary
 from vtensor.language.dtype import NARROW_FLOATS
-from vtensor.operators import param
+from vtensor.operators import Expression, param
 
 _KINDS = (*FLOATS, *NARROW_FLOATS)
 
-Equal = binary("Equal", "Are two elements equal: y = a == b", (1, 19), np.equal, ALL, "bool")
-Greater = binary("Greater", "Is the first the larger: y = a > b", (1, 13), np.greater, to="bool")
-Less = binary("Less", "Is the first the smaller: y = a < b", (1, 13), np.less, to="bool")
+Equal = binary(
+    "Equal",
+    "Are two elements equal: y = a == b",
+    (1, 19),
+    np.equal,
+    ALL,
+    "bool",
+    expression=Expression.equals,
+)
+Greater = binary(
+    "Greater", "Is the first the larger: y = a > b", (1, 13), np.greater, to="bool", expression=gt
+)
+Less = binary(
+    "Less", "Is the first the smaller: y = a < b", (1, 13), np.less, to="bool", expression=lt
+)
 GreaterOrEqual = binary(
     "GreaterOrEqual",
     "Is the first not the smaller: y = a >= b",
     (12, 16),
     np.greater_equal,
     to="bool",
+    expression=ge,
 )
 LessOrEqual = binary(
-    "LessOrEqual", "Is the first not the larger: y = a <= b", (12, 16), np.less_equal, to="bool"
+    "LessOrEqual",
+    "Is the first not the larger: y = a <= b",
+    (12, 16),
+    np.less_equal,
+    to="bool",
+    expression=le,
 )
 IsNaN = unary(
-    "IsNaN", "Is it no number: y = true where x is NaN", (9, 20), np.isnan, _KINDS, "bool"
+    "IsNaN",
+    "Is it no number: y = true where x is NaN",
+    (9, 20),
+    np.isnan,
+    _KINDS,
+    "bool",
+    expression=lambda x: x.apply("isnan"),
 )
 
 
@@ -35,7 +60,14 @@ def _infinite(op: IsInf, x: Array) -> Array:
     return np.asarray(np.isinf(x) & signs)
 
 
-@elementwise("IsInf", 10, _infinite, _KINDS)
+def _is_infinite(op: IsInf, x: Expression) -> Expression:
+    above, below = x.equals(inf), x.equals(-inf)
+    if op.detect_positive and op.detect_negative:
+        return above | below
+    return above if op.detect_positive else below & below.equals(float(op.detect_negative))
+
+
+@elementwise("IsInf", 10, _infinite, _KINDS, expression=_is_infinite)
 class IsInf(Unary):
     """Is it infinite: y = true where x is infinite.
 
@@ -58,22 +90,34 @@ class IsInf(Unary):
     to = "bool"
 
 
-And = binary("And", "Do both hold: y = a and b", (1, 7), and_, ("bool",))
-Or = binary("Or", "Does one hold, or both: y = a or b", (1, 7), or_, ("bool",))
-Xor = binary("Xor", "Does one hold, not both: y = a != b", (1, 7), xor, ("bool",))
-Not = unary("Not", "Does it not hold: y = not x", (1, 1), inv, ("bool",), zero=1)
+And = binary("And", "Do both hold: y = a and b", (1, 7), and_, ("bool",), expression=and_)
+Or = binary("Or", "Does one hold, or both: y = a or b", (1, 7), or_, ("bool",), expression=or_)
+Xor = binary("Xor", "Does one hold, not both: y = a != b", (1, 7), xor, ("bool",), expression=xor)
+Not = unary("Not", "Does it not hold: y = not x", (1, 1), inv, ("bool",), zero=1, expression=inv)
 
-BitwiseAnd = binary("BitwiseAnd", "The bits that both have: y = a & b", (18, 18), and_, INTEGERS)
-BitwiseOr = binary("BitwiseOr", "The bits of one, or both: y = a | b", (18, 18), or_, INTEGERS)
-BitwiseXor = binary("BitwiseXor", "The bits of one, not both: y = a ^ b", (18, 18), xor, INTEGERS)
-BitwiseNot = unary("BitwiseNot", "The bits that it lacks: y = ~x", (18, 18), inv, INTEGERS, zero=-1)
+BitwiseAnd = binary(
+    "BitwiseAnd", "The bits that both have: y = a & b", (18, 18), and_, INTEGERS, expression=and_
+)
+BitwiseOr = binary(
+    "BitwiseOr", "The bits of one, or both: y = a | b", (18, 18), or_, INTEGERS, expression=or_
+)
+BitwiseXor = binary(
+    "BitwiseXor", "The bits of one, not both: y = a ^ b", (18, 18), xor, INTEGERS, expression=xor
+)
+BitwiseNot = unary(
+    "BitwiseNot", "The bits that it lacks: y = ~x", (18, 18), inv, INTEGERS, zero=-1, expression=inv
+)
 
 
 def _shift(op: BitShift, a: Array, b: Array) -> Array:
     return np.asarray(np.left_shift(a, b) if op.direction == "LEFT" else np.right_shift(a, b))
 
 
-@elementwise("BitShift", 11, _shift, INTEGERS)
+def _shifted(op: BitShift, a: Expression, b: Expression) -> Expression:
+    return a << b if op.direction == "LEFT" else a >> b
+
+
+@elementwise("BitShift", 11, _shift, INTEGERS, expression=_shifted)
 class BitShift(Binary):
     """Shift bits: y = a << b, or a >> b.
 

@@ -10,7 +10,14 @@ from libdesc import onednn
 from ops._elementwise import NUMBERS, Array, Unary, elementwise
 from ops._names import same_names
 from vtensor.errors import VTensorError
-from vtensor.operators import Clamp, NodeReader, NodeWriter, Post, Spelling, named, param
+from vtensor.operators import (
+    Expression,
+    NodeReader,
+    NodeWriter,
+    Spelling,
+    named,
+    param,
+)
 from vtensor.tensor import VTensor
 
 
@@ -20,8 +27,7 @@ from vtensor.tensor import VTensor
     lambda x: np.maximum(x, 0),
     NUMBERS,
     onednn=lambda x, y: onednn.Clip(x, y, low=0.0),
-    eigen=lambda x: x.max(0),
-    traits=[Post(lambda _: Clamp(0, math.inf))],
+    expression=lambda x: x.max(0),
 )
 class Relu(Unary):
     """Replace what is negative by 0: y = max(x, 0); NaN stays NaN.
@@ -90,8 +96,7 @@ def _emit(node: NodeWriter, *bounds: float) -> None:
     lambda x: np.clip(x, 0, 6),
     NUMBERS,
     onednn=lambda x, y: onednn.Clip(x, y, 0.0, 6.0),
-    eigen=lambda x: x.max(0).min(6),
-    traits=[Post(lambda _: Clamp(0, 6))],
+    expression=lambda x: x.max(0).min(6),
 )
 class Relu6(Unary):
     """Clip to the range from 0 to 6: y = min(max(x, 0), 6); NaN stays NaN.
@@ -116,6 +121,12 @@ def _clip(op: Clip, x: Array) -> Array:
     return x
 
 
+def _bounded(op: Clip, x: Expression) -> Expression:
+    if op.low > -math.inf:
+        x = x.max(op.low)
+    return x.min(op.high) if op.high < math.inf else x
+
+
 @elementwise(
     "Clip",
     Spelling(
@@ -125,7 +136,7 @@ def _clip(op: Clip, x: Array) -> Array:
     NUMBERS,
     zero=lambda op: min(max(op.low, 0), op.high),
     onednn=lambda op, x, y: onednn.Clip(x, y, op.low, op.high),
-    traits=[Post(lambda op: Clamp(op.low, op.high))],
+    expression=_bounded,
 )
 class Clip(Unary):
     """Clip to a range: y = min(max(x, low), high); NaN stays NaN.

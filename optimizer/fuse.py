@@ -2,10 +2,10 @@
 
     relu(x * w + b + r)  is one call, where a library takes all of it
 
-Leads are the operators that are linear in an operand, the costly ones; an operator that may be
-behind one says what it does there (the trait ``Post``). The pass only offers: while layouts
-are resolved, the library that takes a lead says how many it takes with it, and the others stay
-nodes. So does one that a library which comes first for it would take.
+Leads are the operators that are linear in an operand, the costly ones, and those that are
+point-wise; behind one there are point-wise operators (the trait ``Pointwise``), of which the
+library reads what they compute. The pass only offers: while layouts are resolved, the library that
+takes a lead says how many it takes with it, and the others stay nodes, which may be leads in turn.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from libdesc.preferences import EVERY, Preferences
 from optimizer.readers import Readers
 from vtensor.language.graph import Graph, Node
 from vtensor.language.operators import info_of
-from vtensor.language.traits import Linear, Post
+from vtensor.language.traits import Linear, Pointwise
 
 
 def fuse(graph: Graph, preferences: Preferences = EVERY) -> Graph:
     """The same graph, with offers: by lead, the nodes behind it that may be fused to it.
 
-    Each alone reads the value before it, which is no output, has its dims, and is not pinned; its
-    other operands are known when the lead runs.
+    Each alone reads the value before it, which is no output, has its dims and its element type, and
+    is not pinned; its other operands are known when the lead runs.
 
     Args:
         graph: sealed; it is not changed.
@@ -35,7 +35,7 @@ def fuse(graph: Graph, preferences: Preferences = EVERY) -> Graph:
     found = {
         lead.name: tuple(_behind(graph, lead, readers, place, preferences))
         for lead in graph.nodes.values()
-        if info_of(lead.op).trait(Linear)
+        if info_of(lead.op).trait(Linear) or info_of(lead.op).trait(Pointwise)
     }
     return replace(graph, offers={name: behind for name, behind in found.items() if behind})
 
@@ -45,10 +45,10 @@ def _behind(
 ) -> Iterator[Node]:
     [value] = lead.outputs
     begin = place[value]
-    while (node := readers.only(value)) is not None:
+    while (node := readers.alone(value)) is not None:
         info, others = info_of(node.op), [name for name in node.inputs if name != value]
         known = all(place.get(name, -1) < begin for name in others)
-        if info.trait(Post) is None or not known or preferences.pinned(node.name, info.name):
+        if info.trait(Pointwise) is None or not known or preferences.pinned(node.name, info.name):
             return
         before, after = graph.values[value], graph.values[node.outputs[0]]
         if (before.dtype, [*before.dims.items()]) != (after.dtype, [*after.dims.items()]):

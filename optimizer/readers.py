@@ -27,6 +27,11 @@ class Readers:
         """The nodes that read a value, once each time that they do; none where it is an output."""
         return () if value in self._delivered else self._readers.get(value, ())
 
+    def alone(self, value: str) -> Node | None:
+        """The only node that reads a value, once or several times; None where there is no such."""
+        nodes = self.of(value)
+        return nodes[0] if nodes and all(node is nodes[0] for node in nodes) else None
+
     def only(self, value: str) -> Node | None:
         """The node that reads a value, once; None where there is no such, or another reader."""
         nodes = self.of(value)

@@ -153,11 +153,13 @@ def _follows(graph: Graph, follower: Node, values: tuple[str, ...]) -> None:
     """A fused node is the network's, and nobody else wants what it reads of the one before."""
     if graph.nodes.get(follower.name) is not follower:
         raise UnsoundPlanError(f"{follower.name}: no such node in the network")
-    readers = [name for node in graph.nodes.values() for name in node.inputs if name in values]
-    if list(values) != readers or not set(values).isdisjoint(graph.outputs.values()):
+    readers = [n.name for n in graph.nodes.values() if not set(values).isdisjoint(n.inputs)]
+    if (
+        len(values) != 1
+        or readers != [follower.name]
+        or not set(values).isdisjoint(graph.outputs.values())
+    ):
         raise UnsoundPlanError(f"{follower.name}: {values} is not for it alone")
-    if values[0] not in follower.inputs:
-        raise UnsoundPlanError(f"{follower.name}: does not read {values}")
 
 
 def _agree(node: str, value: Value, layout: Layout) -> None:

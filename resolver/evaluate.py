@@ -22,6 +22,7 @@ from resolver.lowered import LoweredGraph, OpNode, Value, split
 from vtensor.errors import ContractError, NoInvokerError, ResolutionError
 from vtensor.language.operators import Context, info_of, run_compute
 from vtensor.language.tensor import Option, VTensor
+from vtensor.language.traits import Linear, Pointwise
 
 if TYPE_CHECKING:
     from vtensor.language.graph import Graph, Node
@@ -175,6 +176,10 @@ def _decided(
     """A node with as much behind it as its library takes; its values are spread."""
     made, values = _partially(state, node, preferences)
     library = made.variant.library
+    if offered and preferences.order is None and _light(node):
+        longer = _run(state, node, preferences, offered)
+        made, values = longer or (made, values)
+        offered = ()
     kept = replace(preferences, nodes={**preferences.nodes, node.name: library})
     offered = _taken_along(state, values, preferences, offered, library)
     for count in range(len(offered), 0, -1):
@@ -186,6 +191,29 @@ def _decided(
             break
     state.values.update({value.name: value for value in values})
     return made
+
+
+def _light(node: Node) -> bool:
+    """Whether memory, not arithmetic, takes a node's time: a longer run of nodes is faster."""
+    info = info_of(node.op)
+    return info.trait(Pointwise) is not None and info.trait(Linear) is None
+
+
+def _run(
+    state: _Resolving, node: Node, preferences: Preferences, offered: Sequence[Node]
+) -> tuple[OpNode, tuple[VTensor, ...]] | None:
+    """A node with as many behind it as any library takes, by priority among those that take them.
+
+    None where no library takes one.
+    """
+    for count in range(len(offered), 0, -1):
+        with suppress(NoInvokerError):
+            fused, values = _partially(state, node, preferences, offered[:count])
+            library = fused.variant.library
+            if all(_allows(preferences, one, library) for one in offered[:count]):
+                names = tuple(follower.name for follower in fused.followers)
+                return replace(fused, variant=replace(fused.variant, followers=names)), values
+    return None
 
 
 def _taken_along(
@@ -232,12 +260,13 @@ def _partially(
     state: _Resolving, node: Node, preferences: Preferences, behind: Sequence[Node] = ()
 ) -> tuple[OpNode, tuple[VTensor, ...]]:
     """Evaluate one node, and what is fused behind it, up to its tagger; what it makes, too."""
+    first, *_ = node.outputs
     names, outputs = list(node.inputs), node.outputs
     for follower in behind:
         names += [name for name in follower.inputs if name not in outputs]
         outputs = follower.outputs
     inputs = _operands(state, names)
-    own, followers = split(inputs, behind)
+    own, followers = split(inputs, behind, first)
     ctx = DispatchContext(
         node=node.name, names=outputs, preferences=preferences, followers=followers
     )
@@ -250,6 +279,14 @@ def _partially(
     roles = (*roles[: len(own)], *post_roles(len(inputs) - len(own)), *roles[len(own) :])
     label = " + ".join([node.op_name, *(follower.op_name for follower in behind)])
     fused = OpNode(
-        node.name, node.op, label, tuple(names), outputs, roles, ctx.variant, tuple(behind)
+        node.name,
+        node.op,
+        label,
+        tuple(names),
+        outputs,
+        roles,
+        ctx.variant,
+        tuple(behind),
+        first if behind else "",
     )
     return fused, made

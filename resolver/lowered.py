@@ -95,6 +95,7 @@ class OpNode:
     Attributes:
         followers: the network's nodes that are fused behind it. Its last inputs are theirs, and
             its outputs the last one's.
+        value: what the first follower reads; empty without followers.
     """
 
     name: str
@@ -105,10 +106,11 @@ class OpNode:
     roles: tuple[str, ...]
     variant: Variant
     followers: tuple[Node, ...] = ()
+    value: str = ""
 
     def split(self, inputs: Sequence[VTensor]) -> tuple[Sequence[VTensor], tuple[Follower, ...]]:
         """The operator's own operands, and its followers with theirs."""
-        return split(inputs, self.followers)
+        return split(inputs, self.followers, self.value)
 
 
 def pieces(node: OpNode, count: int) -> list[OpNode]:
@@ -117,12 +119,11 @@ def pieces(node: OpNode, count: int) -> list[OpNode]:
     Variants are still to be found. What passes between them is not among the graph's values.
     """
     kept, others = node.followers[:count], node.followers[count:]
-    behind = sum(len(one.inputs) - 1 for one in node.followers)
-    own = len(node.inputs) - behind
-    taken = own + sum(len(one.inputs) - 1 for one in kept)
-    outputs = kept[-1].outputs if kept else node.outputs
+    own = len(node.inputs) - _operands(node.value, node.followers)
+    taken = own + _operands(node.value, kept)
+    outputs = node.outputs
     if others:
-        outputs = tuple(name for name in others[0].inputs if name not in node.inputs)
+        outputs = kept[-1].outputs if kept else (node.value,)
     posts = (role for role in node.roles[own : len(node.inputs)][: taken - own])
     lead = replace(
         node,
@@ -131,6 +132,7 @@ def pieces(node: OpNode, count: int) -> list[OpNode]:
         outputs=outputs,
         roles=(*node.roles[:own], *posts, *node.roles[len(node.inputs) :]),
         followers=kept,
+        value=node.value if kept else "",
         variant=replace(node.variant, followers=tuple(one.name for one in kept)),
     )
     apart = replace(node.variant, followers=())
@@ -151,6 +153,15 @@ def pieces(node: OpNode, count: int) -> list[OpNode]:
     ]
 
 
+def _operands(value: str, followers: Sequence[Node]) -> int:
+    """How many operands followers have apart from the values that they follow."""
+    count = 0
+    for node in followers:
+        count += len(node.inputs) - node.inputs.count(value)
+        value = node.outputs[0]
+    return count
+
+
 def in_variant(node: OpNode, variant: Variant) -> list[OpNode]:
     """A node in another variant; several where nodes behind it run by themselves."""
     if not variant.apart:
@@ -162,19 +173,24 @@ def in_variant(node: OpNode, variant: Variant) -> list[OpNode]:
 
 
 def split(
-    inputs: Sequence[VTensor], followers: Sequence[Node]
+    inputs: Sequence[VTensor], followers: Sequence[Node], value: str
 ) -> tuple[Sequence[VTensor], tuple[Follower, ...]]:
     """The operands of an operator among all inputs, and what is behind it with its own.
 
     Each follower reads the value before it and has the others of its inputs here.
+
+    Args:
+        inputs: those of all.
+        followers: what is behind the operator.
+        value: what the first of them reads.
     """
-    counts = [len(node.inputs) - 1 for node in followers]
-    own = len(inputs) - sum(counts)
-    rest = iter(inputs[own:])
-    behind = (
-        Follower(node.op, tuple(islice(rest, count)))
-        for node, count in zip(followers, counts, strict=True)
-    )
+    own = len(inputs) - _operands(value, followers)
+    rest, behind = iter(inputs[own:]), []
+    for node in followers:
+        places = tuple(i for i, name in enumerate(node.inputs) if name == value)
+        operands = tuple(islice(rest, len(node.inputs) - len(places)))
+        behind.append(Follower(node.op, operands, places))
+        value = node.outputs[0]
     return inputs[:own], tuple(behind)
 
 

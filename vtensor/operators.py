@@ -1,5 +1,6 @@
 """What a file of operators imports: ``from vtensor.operators import Context, operator, param``."""
 
+from vtensor.language.expression import Expression, select
 from vtensor.language.operators import (
     Context,
     Follower,
@@ -13,25 +14,23 @@ from vtensor.language.operators import (
 from vtensor.language.spelling import Naming, NodeReader, NodeWriter, Spelling, Write, written
 from vtensor.language.traits import (
     Affine,
-    Clamp,
     Cost,
     DefinedBy,
     Elementwise,
     Linear,
     Picks,
-    Plus,
-    Post,
+    Pointwise,
     Structural,
     Thins,
 )
 
 __all__ = [
     "Affine",
-    "Clamp",
     "Context",
     "Cost",
     "DefinedBy",
     "Elementwise",
+    "Expression",
     "Follower",
     "Linear",
     "Naming",
@@ -41,8 +40,7 @@ __all__ = [
     "Pads",
     "Pair",
     "Picks",
-    "Plus",
-    "Post",
+    "Pointwise",
     "Spelling",
     "Structural",
     "Thins",
@@ -50,5 +48,6 @@ __all__ = [
     "named",
     "operator",
     "param",
+    "select",
     "written",
 ]

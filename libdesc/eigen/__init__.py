@@ -13,13 +13,15 @@ from libdesc.eigen.kernels import (
     matmul,
     mean,
     pad,
-    pointwise,
     pooling,
     softmax,
 )
+from libdesc.eigen.pointwise import pointwise
+from libdesc.eigen.program import TYPES
 
 __all__ = [
     "DTYPES",
+    "TYPES",
     "Slide",
     "concat",
     "convolution",

@@ -46,16 +46,18 @@ class Kernels(Protocol):
         self,
         shape: Sizes,
         strides: Sequence[Sizes],
-        constants: Sequence[float],
-        program: Sequence[tuple[str, int, int]],
+        types: Sequence[str],
+        constants: Sequence[tuple[str, float]],
+        program: Sequence[tuple[str, Sizes]],
         pads: Sequence[Box],
     ) -> Kernel:
         """
-        An element-wise expression; arguments: the operands, then dst, which is dense.
+        An element-wise program; arguments: the operands, then dst, which is dense.
 
-        Strides count elements, 0 where an operand is repeated. Values are numbered: operands,
-        constants, then what each instruction (function, left, right) gives; the last one is
-        stored. The boxes of ``pads``, as for copy, are filled last.
+        Strides count elements, 0 where an operand is repeated. Types are the operands', then
+        dst's. Values are numbered: operands, constants (type, value), then what each instruction
+        (function, values) gives; the last one is stored. The boxes of ``pads``, as for copy, are
+        filled last.
         """
 
     def copy(self, sizes: Sizes, boxes: Sequence[Box], item_bytes: int) -> Kernel:

@@ -6,7 +6,7 @@ last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from libdesc.eigen import native
-from libdesc.eigen.expression import Expression, compiled
-from libdesc.eigen.memory import Region, copied, filled, pads, region
+from libdesc.eigen.memory import Region, copied, filled, region
 from libdesc.groups import Groups
 from libdesc.routine import Routine
 from ptensor.evaluation import emit
@@ -39,41 +38,6 @@ def _channels_last(x: VTensor) -> Layout:
 def _last(x: VTensor, dims: Sequence[str]) -> Layout:
     """The declared order with some dims moved behind the others, in the order given."""
     return Layout.plain([*(dim for dim in x.dims if dim not in dims), *dims])
-
-
-def pointwise(
-    function: Callable[..., Expression], sources: Sequence[VTensor], dst: VTensor
-) -> Routine:
-    """An element-wise expression of operands in one joint layout; pads become 0 again."""
-
-    def run(*tensors: PTensor) -> None:
-        _pointwise(function, tensors[:-1], tensors[-1])
-
-    return Routine([*sources, dst], [Layout.ANY] * (len(sources) + 1), run=run)
-
-
-def _pointwise(
-    function: Callable[..., Expression], sources: Sequence[PTensor], dst: PTensor
-) -> None:
-    program = compiled(function, len(sources))
-    shape = dst.required_layout.physical_shape(dst.dims)
-    strides = [_strides(source, dst) for source in sources]
-    rest = (program.constants, program.instructions, pads(dst))
-    emit(native.load().pointwise(shape, strides, *rest), [*sources, dst])
-
-
-def _strides(source: PTensor, dst: PTensor) -> list[int]:
-    """Along each axis of dst: how far the operand's elements are, 0 where it is repeated."""
-    layout = source.required_layout
-    shape, strides = layout.physical_shape(source.dims), layout.strides(source.dims)
-    rows = zip(_places(layout), shape, strides, strict=True)
-    steps = {place: 0 if size == 1 else stride for place, size, stride in rows}
-    return [steps.get(place, 0) for place in _places(dst.required_layout)]
-
-
-def _places(layout: Layout) -> Iterator[tuple[str, int]]:
-    """Dim and unit of each axis: two blocks of a dim may be of one size, as in ``OI4i16o4i``."""
-    return zip((axis.dim for axis in layout.axes), layout.units, strict=True)
 
 
 def copy(sources: Sequence[PTensor], dst: PTensor, boxes: Sequence[Box]) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from libdesc.onednn.native import dnnl
+from libdesc.onednn.posts import OTHER, X, binary, bounds
 from libdesc.onednn.routines import OneDnnRoutine, Operand, Row, layouts_of, within
 from ptensor.evaluation import Decline
 from ptensor.layout import Layout
 from vtensor.language.operators import Follower, info_of
 from vtensor.language.tensor import VTensor
-from vtensor.language.traits import Clamp, Plus
 
 if TYPE_CHECKING:
     from libdesc.onednn._onednn import Attr, Desc, Primitive
@@ -44,10 +44,11 @@ class FusingRoutine(OneDnnRoutine):
 
     def _take(self, follower: Follower) -> None:
         """Add a follower to the chain."""
-        does, (_, out, order) = follower.does, self.own[-1]
+        does = follower.expression(X, [OTHER] * len(follower.operands))
+        _, out, order = self.own[-1]
         if self.bound is not None:
             raise Decline(f"{self.family} takes nothing behind bounds")
-        if isinstance(does, Plus):
+        if does is not None and len(follower.operands) == 1 and binary(does) == "add":
             [tensor] = follower.operands
             if dict(tensor.dims) == dict(out.dims):
                 self.behind[f"post{self.added}_src1"] = tensor
@@ -57,8 +58,8 @@ class FusingRoutine(OneDnnRoutine):
             if first and dict(tensor.dims) == {dim: out.dims.get(dim)}:
                 self.behind["bias"] = tensor
                 return
-        elif isinstance(does, Clamp) and does.low == 0 <= does.high:
-            self.bound = does.high
+        elif does is not None and (found := bounds(does)) and found.low == 0 <= found.high:
+            self.bound = found.high
             return
         raise Decline(f"{self.family} does not take {info_of(follower.op).name} behind it so")
 

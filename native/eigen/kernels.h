@@ -20,19 +20,25 @@ struct Box {
     std::uint64_t bits;
 };
 
-// One instruction of an element-wise expression: a function of one or two values. Values are
+// A number of an element-wise program, and the element type that it is of.
+struct Constant {
+    std::string type;
+    double value;
+};
+
+// One instruction of an element-wise program: a function, such as "add f32", of values. Those are
 // numbered: first the operands, then the constants, then the results of instructions in order.
 struct Instruction {
     std::string function;
-    Index left;
-    Index right;
+    Ints arguments;
 };
 
 // The last value of a program for each element of dst, which is dense. strides: one row an
-// operand, in elements along shape, 0 where it is repeated. The boxes of `pads` are filled last.
+// operand, in elements along shape, 0 where it is repeated. types: the operands', then dst's. The
+// boxes of `pads` are filled last.
 Step *pointwise(const Ints &shape, const std::vector<Ints> &strides,
-                const std::vector<float> &constants, const std::vector<Instruction> &program,
-                const std::vector<Box> &pads);
+                const std::vector<std::string> &types, const std::vector<Constant> &constants,
+                const std::vector<Instruction> &program, const std::vector<Box> &pads);
 
 // Copies and fills boxes; sizes are the elements of each source, then of dst. Elements have
 // `item_bytes` (1, 2, 4 or 8), whatever they mean.

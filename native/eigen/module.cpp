@@ -51,11 +51,13 @@ private:
 };
 
 using BoxRow = std::tuple<Index, Ints, Index, Ints, Index, Ints, std::uint64_t>;
-using InstructionRow = std::tuple<std::string, Index, Index>;
+using ConstantRow = std::tuple<std::string, double>;
+using InstructionRow = std::tuple<std::string, Ints>;
 using WindowRow = std::tuple<Index, Index, Ints, Ints, Ints, Ints, Ints, Ints>;
 
 const char *machine_level() {
 #if defined(__x86_64__)
+    if (!__builtin_cpu_supports("f16c")) return "baseline";
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
         return "avx512";
@@ -88,17 +90,18 @@ void bind(nb::module_ &m) {
         .def("__repr__", [](const Kernel &kernel) { return "Kernel(" + kernel.name() + ")"; });
     m.def(
         "pointwise",
-        [](const Ints &shape, const std::vector<Ints> &strides, const std::vector<float> &constants,
+        [](const Ints &shape, const std::vector<Ints> &strides,
+           const std::vector<std::string> &types, const std::vector<ConstantRow> &constants,
            const std::vector<InstructionRow> &program, const std::vector<BoxRow> &pads) {
-            return Kernel(pointwise(shape, strides, constants, rows<Instruction>(program),
-                                    rows<Box>(pads)));
+            return Kernel(pointwise(shape, strides, types, rows<Constant>(constants),
+                                    rows<Instruction>(program), rows<Box>(pads)));
         },
-        "shape"_a, "strides"_a, "constants"_a, "program"_a, "pads"_a,
-        R"(An element-wise expression; arguments: the operands, then dst, which is dense.
+        "shape"_a, "strides"_a, "types"_a, "constants"_a, "program"_a, "pads"_a,
+        R"(An element-wise program; arguments: the operands, then dst, which is dense.
 
-Strides count elements, 0 where an operand is repeated. Values are numbered: operands, constants,
-then what each instruction (function, left, right) gives; the last one is stored. The boxes of
-``pads``, as for copy, are filled last.)");
+Strides count elements, 0 where an operand is repeated. Types are the operands', then dst's. Values
+are numbered: operands, constants (type, value), then what each instruction (function, values)
+gives; the last one is stored. The boxes of ``pads``, as for copy, are filled last.)");
     m.def(
         "copy",
         [](const Ints &sizes, const std::vector<BoxRow> &boxes, Index item_bytes) {

@@ -1,14 +1,16 @@
-// native/eigen/pointwise.cpp: element-wise expressions, a tile at a time.
+// native/eigen/pointwise.cpp: element-wise programs, a tile at a time.
 //
 // All instructions run on a tile before the next one is begun, so that values in between stay in
 // the first-level cache and memory is passed over once.
-#include <Eigen/Core>
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <limits>
 #include <ranges>
 
 #include "boxes.h"
 #include "check.h"
+#include "functions.h"
 #include "kernels.h"
 #include "parallel.h"
 
@@ -19,38 +21,8 @@ namespace {
 constexpr Index kTile = 512;
 // Rows of fewer elements are not worth tiles of their own.
 constexpr Index kShortRow = 64;
-constexpr std::size_t kMostValues = 32;
-
-using Values = Eigen::Map<const Eigen::ArrayXf>;
-using Result = Eigen::Map<Eigen::ArrayXf>;
-using Function = void (*)(Values, Values, Result);
-
-struct Named {
-    const char *name;
-    int operands;
-    Function function;
-};
-
-constexpr auto kNaN = Eigen::PropagateNaN;
-
-const std::array kFunctions{
-    Named{"add", 2, [](Values a, Values b, Result y) { y = a + b; }},
-    Named{"sub", 2, [](Values a, Values b, Result y) { y = a - b; }},
-    Named{"mul", 2, [](Values a, Values b, Result y) { y = a * b; }},
-    Named{"div", 2, [](Values a, Values b, Result y) { y = a / b; }},
-    Named{"max", 2, [](Values a, Values b, Result y) { y = a.max<kNaN>(b); }},
-    Named{"min", 2, [](Values a, Values b, Result y) { y = a.min<kNaN>(b); }},
-    Named{"sqrt", 1, [](Values a, Values, Result y) { y = a.sqrt(); }},
-    Named{"exp", 1, [](Values a, Values, Result y) { y = a.exp(); }},
-    Named{"abs", 1, [](Values a, Values, Result y) { y = a.abs(); }},
-    Named{"neg", 1, [](Values a, Values, Result y) { y = -a; }},
-};
-
-const Named &find(const std::string &name) {
-    for (const Named &one : kFunctions)
-        if (name == one.name) return one;
-    refuse("there is no function " + name);
-}
+constexpr std::size_t kMostTiles = 48, kMostInstructions = 1024;
+constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 
 // Axes along which every operand goes on as before are one axis; those of extent 1 are none.
 void merge(Ints &shape, std::vector<Ints> &strides) {
@@ -85,23 +57,23 @@ Ints dense(const Ints &shape) {
 
 class Pointwise final : public Step {
 public:
-    Pointwise(Ints shape, std::vector<Ints> strides, std::vector<float> constants,
-              const std::vector<Instruction> &program, const std::vector<Box> &pads)
-        : Step("pointwise"), size_(product(shape)), constants_(std::move(constants)) {
-        for (const Ints &row : strides) add_slot("src", VTENSOR_READ, reach(shape, row));
-        add_slot("dst", VTENSOR_WRITE, size_);
-        const std::size_t first = strides.size() + constants_.size();
-        demand(!program.empty(), "a program without instructions");
-        demand(first + program.size() <= kMostValues, "a program of too many values");
-        for (std::size_t i = 0; i < program.size(); ++i) {
-            const Named &named = find(program[i].function);
-            const Index right = named.operands == 2 ? program[i].right : program[i].left;
-            const auto known = static_cast<Index>(first + i);
-            demand(program[i].left >= 0 && program[i].left < known && right >= 0 && right < known,
-                   "an instruction on a value that there is not yet");
-            code_.push_back({named.function, static_cast<std::size_t>(program[i].left),
-                             static_cast<std::size_t>(right)});
+    Pointwise(Ints shape, std::vector<Ints> strides, const std::vector<std::string> &types,
+              const std::vector<Constant> &constants, const std::vector<Instruction> &program,
+              const std::vector<Box> &pads)
+        : Step("pointwise"), size_(product(shape)) {
+        demand(types.size() == strides.size() + 1, "an element type an operand, and dst's");
+        for (std::size_t k = 0; k < strides.size(); ++k) {
+            types_.push_back(&element_type(types[k]));
+            kinds_.push_back(types_[k]->kind);
+            add_slot("src", VTENSOR_READ, reach(shape, strides[k]), types_[k]->bytes);
         }
+        types_.push_back(&element_type(types.back()));
+        add_slot("dst", VTENSOR_WRITE, size_, types_.back()->bytes);
+        for (const Constant &constant : constants) {
+            constants_.push_back({element_type(constant.type).kind, constant.value});
+            kinds_.push_back(constants_.back().kind);
+        }
+        read(program);
         for (const Box &box : pads) {
             demand(box.source < 0, "a pad is filled, not copied");
             if (product(box.shape) > 0) pads_.push_back(arranged(box, 0, size_));
@@ -111,14 +83,49 @@ public:
         shape_ = std::move(shape);
         strides_ = std::move(strides);
         divide();
+        place();
     }
 
 private:
     struct Code {
-        Function function;
-        std::size_t left, right;
+        Kernel3 kernel;
+        std::array<std::size_t, kMostArguments> arguments;
     };
-    using Tile = std::array<float, kTile>;
+    struct Filled {
+        Kind kind;
+        double value;
+    };
+    // Values of either kind.
+    struct alignas(64) Tile {
+        std::array<std::byte, kTile * sizeof(std::int64_t)> bytes;
+    };
+
+    std::size_t operands() const { return strides_.size(); }
+
+    // Checks what comes from outside; kinds_ grows by one an instruction.
+    void read(const std::vector<Instruction> &program) {
+        demand(!program.empty(), "a program without instructions");
+        demand(program.size() <= kMostInstructions, "a program of too many instructions");
+        for (const Instruction &instruction : program) {
+            const Function &named = function(instruction.function);
+            demand(instruction.arguments.size() == named.arguments,
+                   "a function of another number of values");
+            Code code{named.kernel, {}};
+            for (std::size_t i = 0; i < named.arguments; ++i) {
+                const Index value = instruction.arguments[i];
+                demand(value >= 0 && value < static_cast<Index>(kinds_.size()),
+                       "an instruction on a value that there is not yet");
+                code.arguments[i] = static_cast<std::size_t>(value);
+                demand(kinds_[code.arguments[i]] == named.takes[i],
+                       "a function of values of another kind");
+            }
+            for (std::size_t i = named.arguments; i < kMostArguments; ++i)
+                code.arguments[i] = code.arguments[0];
+            code_.push_back(code);
+            kinds_.push_back(named.gives);
+        }
+        demand(kinds_.back() == types_.back()->kind, "a result of another kind than dst");
+    }
 
     // Tiles lie within rows, which are the last axis unless that is short. They are visited such
     // that what is repeated stays: row by row where an operand is constant along each row, else
@@ -135,28 +142,65 @@ private:
             changes_.push_back(!(by_rows_ ? constant(row) : same(row)));
         changes_.resize(changes_.size() + constants_.size(), false);
         for (const Code &code : code_)
-            changes_.push_back(changes_[code.left] || changes_[code.right]);
+            changes_.push_back(std::ranges::any_of(
+                code.arguments, [&](std::size_t value) { return changes_[value]; }));
         changes_.back() = true;  // it is what writes dst
+    }
+
+    // The tile of each value. One that changes leaves its tile to others behind its last reader.
+    void place() {
+        const std::size_t first = operands() + constants_.size();
+        std::vector<std::size_t> last(kinds_.size(), 0), free;
+        for (std::size_t i = 0; i < code_.size(); ++i)
+            for (const std::size_t value : code_[i].arguments) last[value] = i;
+        for (std::size_t value = 0; value < kinds_.size(); ++value) {
+            if (value < operands() && in_place(value)) {
+                tiles_.push_back(kNone);
+            } else if (value < first || free.empty()) {
+                tiles_.push_back(tile_count_++);
+            } else {
+                tiles_.push_back(free.back());
+                free.pop_back();
+            }
+            if (value < first) continue;
+            std::vector<std::size_t> ended;
+            for (const std::size_t read : code_[value - first].arguments)
+                if (last[read] == value - first && changes_[read] && tiles_[read] != kNone &&
+                    std::ranges::find(ended, tiles_[read]) == ended.end())
+                    ended.push_back(tiles_[read]);
+            free.insert(free.end(), ended.begin(), ended.end());
+        }
+        demand(tile_count_ <= kMostTiles, "a program of too many values at once");
+    }
+
+    static bool as_it_is(const ElementType &type) { return type.bytes == value_bytes(type.kind); }
+    bool in_place(std::size_t operand) const {
+        return dense_[operand] && as_it_is(*types_[operand]);
     }
 
     void run(void *const *slots) const override {
         if (size_ == 0) return;
         const Index tiles = size_ / row_ * across();
-        parallel(tiles, size_, [&](Index begin, Index end) { run_tiles(slots, begin, end); });
-        for (const Box &box : pads_) move(box, sizeof(float), nullptr, slots[strides_.size()]);
+        const Index work = times(size_, static_cast<Index>(code_.size()));
+        parallel(tiles, work, [&](Index begin, Index end) { run_tiles(slots, begin, end); });
+        for (const Box &box : pads_)
+            move(box, types_.back()->bytes, nullptr, slots[operands()]);
     }
 
     // Tiles a row.
     Index across() const { return (row_ + kTile - 1) / kTile; }
 
     void run_tiles(void *const *slots, Index begin, Index end) const {
-        const std::size_t operands = strides_.size(), first = operands + constants_.size();
-        alignas(64) std::array<Tile, kMostValues> tiles;
-        std::array<const float *, kMostValues> values;
-        for (std::size_t i = 0; i < first + code_.size(); ++i) values[i] = tiles[i].data();
+        const std::size_t first = operands() + constants_.size();
+        std::array<Tile, kMostTiles> tiles;
+        std::vector<const void *> values(kinds_.size());
+        for (std::size_t i = 0; i < values.size(); ++i)
+            if (tiles_[i] != kNone) values[i] = tiles[tiles_[i]].bytes.data();
+        const Index longest = std::min(kTile, row_);
         for (std::size_t i = 0; i < constants_.size(); ++i)
-            tiles[operands + i].fill(constants_[i]);
-        float *dst = output(slots, operands);
+            fill(constants_[i], tiles[tiles_[operands() + i]].bytes.data(), longest);
+        const ElementType &type = *types_.back();
+        auto *dst = static_cast<std::byte *>(slots[operands()]);
         const Index together = by_rows_ ? across() : size_ / row_;
         for (Index index = begin; index < end; ++index) {
             const Index outer = index / together, inner = index % together;
@@ -164,23 +208,41 @@ private:
             const Index start = (by_rows_ ? outer : inner) * row_ + column;
             const Index n = std::min(kTile, row_ - column);
             const bool fresh = index == begin || inner == 0;
-            for (std::size_t k = 0; k < operands; ++k)
+            for (std::size_t k = 0; k < operands(); ++k)
                 if (fresh || changes_[k])
-                    values[k] = load(k, input(slots, k), start, n, tiles[k].data());
+                    values[k] = load(k, slots[k], start, n, tiles.data());
+            void *target = dst + start * type.bytes;
             for (std::size_t i = 0; i < code_.size(); ++i) {
                 if (!fresh && !changes_[first + i]) continue;
-                const auto [function, left, right] = code_[i];
+                const auto &[kernel, from] = code_[i];
                 const bool last = i + 1 == code_.size();
-                function(Values(values[left], n), Values(values[right], n),
-                         Result(last ? dst + start : tiles[first + i].data(), n));
+                void *to = last && as_it_is(type) ? target
+                                                  : tiles[tiles_[first + i]].bytes.data();
+                kernel(values[from[0]], values[from[1]], values[from[2]], to, n);
             }
+            if (!as_it_is(type)) type.narrow(values.back(), target, n);
         }
     }
 
-    // The operand's elements start .. start + n in dst's order: in place, or copied into `tile`.
-    const float *load(std::size_t k, const float *src, Index start, Index n, float *tile) const {
+    static void fill(const Filled &constant, void *tile, Index n) {
+        if (constant.kind == Kind::kFloat) {
+            std::fill_n(static_cast<float *>(tile), n, static_cast<float>(constant.value));
+        } else {
+            std::fill_n(static_cast<Index *>(tile), n, static_cast<Index>(constant.value));
+        }
+    }
+
+    // The operand's elements start .. start + n in dst's order: in place, or widened into its tile.
+    const void *load(std::size_t k, const void *src, Index start, Index n, Tile *tiles) const {
         const Ints &strides = strides_[k];
-        if (dense_[k]) return src + start;
+        const ElementType &type = *types_[k];
+        const auto *from = static_cast<const std::byte *>(src);
+        if (tiles_[k] == kNone) return from + start * type.bytes;
+        std::byte *tile = tiles[tiles_[k]].bytes.data();
+        if (dense_[k]) {
+            type.widen(from + start * type.bytes, 1, tile, n);
+            return tile;
+        }
         const Index inner = shape_.back(), step = strides.back();
         for (Index done = 0; done < n;) {
             Index rest = (start + done) / inner, at = (start + done) % inner;
@@ -188,12 +250,9 @@ private:
             Index offset = at * step;
             for (std::size_t axis = shape_.size() - 1; axis-- > 0; rest /= shape_[axis])
                 offset += rest % shape_[axis] * strides[axis];
-            if (step == 1 && count == n) return src + offset;
-            if (step == 0) {
-                std::fill_n(tile + done, count, src[offset]);
-            } else {
-                for (Index i = 0; i < count; ++i) tile[done + i] = src[offset + i * step];
-            }
+            const std::byte *place = from + offset * type.bytes;
+            if (step == 1 && count == n && as_it_is(type)) return place;
+            type.widen(place, step, tile + done * value_bytes(type.kind), count);
             done += count;
         }
         return tile;
@@ -201,20 +260,24 @@ private:
 
     Index size_, row_ = 0;
     bool by_rows_ = true;
-    std::vector<float> constants_;
+    std::vector<const ElementType *> types_;  // the operands', then dst's
+    std::vector<Kind> kinds_;                 // of each value
+    std::vector<Filled> constants_;
     std::vector<Code> code_;
     Ints shape_;
     std::vector<Ints> strides_;
     std::vector<bool> dense_, changes_;  // changes_: of each value, from one tile to the next
+    std::vector<std::size_t> tiles_;     // of each value
+    std::size_t tile_count_ = 0;
     std::vector<Box> pads_;
 };
 
 }  // namespace
 
 Step *pointwise(const Ints &shape, const std::vector<Ints> &strides,
-                const std::vector<float> &constants, const std::vector<Instruction> &program,
-                const std::vector<Box> &pads) {
-    return new Pointwise(shape, strides, constants, program, pads);
+                const std::vector<std::string> &types, const std::vector<Constant> &constants,
+                const std::vector<Instruction> &program, const std::vector<Box> &pads) {
+    return new Pointwise(shape, strides, types, constants, program, pads);
 }
 
 }  // namespace vtensor::eigen

@@ -25,16 +25,15 @@ from vtensor.errors import (
 from vtensor.language.checks import CheckSource, compile_check, input_check, parameter_check
 from vtensor.language.declaration import check_annotations, check_equal, parsed_dims
 from vtensor.language.dims import DimSpec
+from vtensor.language.expression import Expression
 from vtensor.language.failures import place_of, raised
 from vtensor.language.spelling import Spelling, Write, read_elsewhere
 from vtensor.language.tensor import CPU, Option, VTensor
 from vtensor.language.traits import (
-    Clamp,
     Cost,
     DefinedBy,
     Elementwise,
-    Plus,
-    Post,
+    Pointwise,
     Structural,
     Trait,
 )
@@ -368,17 +367,28 @@ class Context:
 class Follower:
     """An operator fused behind another: applied to the other's output before that is stored.
 
-    ``operands`` are its inputs apart from that output.
+    ``operands`` are its inputs apart from that output, which stands at the inputs ``places``.
     """
 
     op: object
     operands: tuple[VTensor, ...] = field(default=())
+    places: tuple[int, ...] = (0,)
 
-    @property
-    def does(self) -> Clamp | Plus | None:
-        """What it does; None where its operator does not say."""
-        post = info_of(self.op).trait(Post)
-        return post.effect(self.op) if post else None
+    def inputs(self, output: T, others: Sequence[T]) -> list[T]:
+        """All inputs in order: the output that it follows, and what stands for its operands."""
+        rest = iter(others)
+        count = len(self.places) + len(others)
+        return [output if place in self.places else next(rest) for place in range(count)]
+
+    def expression(self, output: Expression, others: Sequence[Expression]) -> Expression | None:
+        """What it makes of the output and its operands; None where its operator does not say."""
+        return expression_of(self.op, *self.inputs(output, others))
+
+
+def expression_of(op: object, *inputs: Expression) -> Expression | None:
+    """What a point-wise operator computes of its inputs; None of other operators."""
+    found = info_of(op).trait(Pointwise)
+    return found and found.expression(op, *inputs)
 
 
 def _of_call(headline: str, info: OperatorInfo, inputs: Sequence[VTensor]) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from vtensor.errors import GraphError
 
 if TYPE_CHECKING:
+    from vtensor.language.expression import Expression
     from vtensor.tensor import VTensor
 
 
@@ -96,27 +97,15 @@ class Affine(Trait):
 
 
 @dataclass(frozen=True)
-class Clamp:
-    """What a follower does: min(max(x, low), high); NaN stays NaN."""
-
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Plus:
-    """What a follower does: x plus its other operand; dims are matched by name."""
-
-
-@dataclass(frozen=True)
-class Post(Trait):
-    """It may be fused behind another operator.
+class Pointwise(Trait):
+    """What an element-wise operator computes of each element.
 
     Args:
-        effect: called with the instance; says what it does to the output that it is fused to.
+        expression: called with the instance and an expression an input; returns the output's. What
+            is narrower than f32 comes in f32.
     """
 
-    effect: Callable[[Any], Clamp | Plus]
+    expression: Callable[..., Expression]
 
 
 @dataclass(frozen=True)

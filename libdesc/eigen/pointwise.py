@@ -1,0 +1,86 @@
+"""Point-wise operators, one or a run of them, as one program in any layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from libdesc.eigen import native
+from libdesc.eigen.memory import pads
+from libdesc.eigen.program import Program, compiled
+from libdesc.routine import Routine
+from ptensor.evaluation import Decline, emit
+from ptensor.layout import Layout
+from ptensor.tensor import PTensor
+from vtensor.language.expression import Expression
+from vtensor.language.operators import Follower, expression_of, info_of
+from vtensor.language.tensor import VTensor
+
+
+def pointwise(
+    op: object, sources: Sequence[VTensor], dst: VTensor, follow: Sequence[Follower] = ()
+) -> Routine:
+    """A point-wise operator, and those behind it, in one pass; pads become 0 again.
+
+    All operands lie in one joint layout.
+
+    Args:
+        op: an operator with the trait ``Pointwise``.
+        sources: its inputs.
+        dst: the output of the last operator.
+        follow: the operators behind it.
+
+    Raises:
+        Decline: there is no program for it.
+    """
+    tensors = [*sources, *(operand for one in follow for operand in one.operands), dst]
+    whole = partial(_whole, op, len(sources), follow, dst.dtype)
+    program = compiled(whole, [tensor.dtype for tensor in tensors])
+
+    def run(*made: PTensor) -> None:
+        _run(program, made[:-1], made[-1])
+
+    return Routine(tensors, [Layout.ANY] * len(tensors), follow, run)
+
+
+def _whole(
+    op: object, own: int, follow: Sequence[Follower], dtype: str, *values: Expression
+) -> Expression:
+    """What the last of several operators computes of the operands of all."""
+    result, rest = _known(op, expression_of(op, *values[:own])), iter(values[own:])
+    for one in follow:
+        others = [next(rest) for _ in one.operands]
+        result = _known(one.op, one.expression(_stored(result, dtype), others))
+    return result
+
+
+def _known(op: object, expression: Expression | None) -> Expression:
+    if expression is None:
+        raise Decline(f"{info_of(op).name} is not point-wise")
+    return expression
+
+
+def _stored(value: Expression, dtype: str) -> Expression:
+    """A value between two operators: an integer has no more bits than its type."""
+    return value.to(dtype) if dtype[0] in "su" else value
+
+
+def _run(program: Program, sources: Sequence[PTensor], dst: PTensor) -> None:
+    shape = dst.required_layout.physical_shape(dst.dims)
+    strides = [_strides(source, dst) for source in sources]
+    code = (program.types, program.constants, program.instructions)
+    emit(native.load().pointwise(shape, strides, *code, pads(dst)), [*sources, dst])
+
+
+def _strides(source: PTensor, dst: PTensor) -> list[int]:
+    """Along each axis of dst: how far the operand's elements are, 0 where it is repeated."""
+    layout = source.required_layout
+    shape, strides = layout.physical_shape(source.dims), layout.strides(source.dims)
+    rows = zip(_places(layout), shape, strides, strict=True)
+    steps = {place: 0 if size == 1 else stride for place, size, stride in rows}
+    return [steps.get(place, 0) for place in _places(dst.required_layout)]
+
+
+def _places(layout: Layout) -> Iterator[tuple[str, int]]:
+    """Dim and unit of each axis: two blocks of a dim may be of one size, as in ``OI4i16o4i``."""
+    return zip((axis.dim for axis in layout.axes), layout.units, strict=True)

@@ -1,0 +1,119 @@
+// native/eigen/arithmetic.cpp: functions of floats that are exact but for one rounding.
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "loops.h"
+
+namespace vtensor::eigen {
+
+namespace {
+
+float add(float a, float b) { return a + b; }
+float sub(float a, float b) { return a - b; }
+float mul(float a, float b) { return a * b; }
+float div(float a, float b) { return a / b; }
+float neg(float a) { return -a; }
+float abs(float a) { return __builtin_fabsf(a); }
+float copy(float a) { return a; }
+float sqrt(float a) { return __builtin_sqrtf(a); }
+float floor(float a) { return __builtin_floorf(a); }
+float ceil(float a) { return __builtin_ceilf(a); }
+float trunc(float a) { return __builtin_truncf(a); }
+float round(float a) { return __builtin_rintf(a); }
+
+// NaN where one is: a + b is, and what compares false with it is kept.
+float max(float a, float b) {
+    const float larger = a > b ? a : b;
+    return a != a ? a : larger;
+}
+float min(float a, float b) {
+    const float smaller = a < b ? a : b;
+    return a != a ? a : smaller;
+}
+
+// NaN of NaN, and 0 of -0.
+float sign(float a) {
+    const float size = a > 0 ? 1.0F : a < 0 ? -1.0F : 0.0F;
+    return a != a ? a : size;
+}
+
+float fmod(float a, float b) { return std::fmod(a, b); }
+float mod(float a, float b) {
+    const float rest = std::fmod(a, b);
+    if (rest == 0) return std::copysign(0.0F, b);
+    return (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+float truth(bool holds) { return holds ? 1.0F : 0.0F; }
+float eq(float a, float b) { return truth(a == b); }
+float lt(float a, float b) { return truth(a < b); }
+float le(float a, float b) { return truth(a <= b); }
+float isnan(float a) { return truth(a != a); }
+float isinf(float a) { return truth(abs(a) == std::numeric_limits<float>::infinity()); }
+float to_bool(float a) { return truth(a != 0); }
+
+// Of truth values.
+float both(float a, float b) { return a * b; }
+float either(float a, float b) { return a > b ? a : b; }
+float differ(float a, float b) { return truth(a != b); }
+float invert(float a) { return 1.0F - a; }
+
+// A number that no integer type has becomes the least, as the instruction does.
+std::int64_t to_integer(float a) {
+    constexpr float kLimit = 0x1p63F;
+    const bool fits = a >= -kLimit && a < kLimit;
+    return fits ? static_cast<std::int64_t>(a) : std::numeric_limits<std::int64_t>::min();
+}
+
+// To 8 bits of fraction and back, ties to even.
+float to_bf16(float a) {
+    const auto bits = std::bit_cast<std::uint32_t>(a);
+    const std::uint32_t rounded = (bits + 0x7FFFU + (bits >> 16U & 1U)) & 0xFFFF0000U;
+    return a != a ? a : std::bit_cast<float>(rounded);
+}
+
+float to_f16(float a) { return static_cast<float>(static_cast<_Float16>(a)); }
+
+using Integer = std::int64_t;
+
+constexpr Function kTable[]{
+    two<float, float, add>("add f32"),
+    two<float, float, sub>("sub f32"),
+    two<float, float, mul>("mul f32"),
+    two<float, float, div>("div f32"),
+    two<float, float, max>("max f32"),
+    two<float, float, min>("min f32"),
+    two<float, float, mod>("mod f32"),
+    two<float, float, fmod>("fmod f32"),
+    two<float, float, eq>("eq f32"),
+    two<float, float, lt>("lt f32"),
+    two<float, float, le>("le f32"),
+    two<float, float, both>("and f32"),
+    two<float, float, either>("or f32"),
+    two<float, float, differ>("xor f32"),
+    one<float, float, invert>("not f32"),
+    one<float, float, neg>("neg f32"),
+    one<float, float, abs>("abs f32"),
+    one<float, float, sign>("sign f32"),
+    one<float, float, sqrt>("sqrt f32"),
+    one<float, float, floor>("floor f32"),
+    one<float, float, ceil>("ceil f32"),
+    one<float, float, trunc>("trunc f32"),
+    one<float, float, round>("round f32"),
+    one<float, float, isnan>("isnan f32"),
+    one<float, float, isinf>("isinf f32"),
+    one<float, float, copy>("copy f32"),
+    one<float, float, to_bool>("to_bool f32"),
+    one<float, float, to_bf16>("to_bf16 f32"),
+    one<float, float, to_f16>("to_f16 f32"),
+    one<Integer, float, to_integer>("to_s64 f32"),
+    selection<float>("select f32"),
+};
+
+}  // namespace
+
+std::span<const Function> arithmetic() { return kTable; }
+
+}  // namespace vtensor::eigen

@@ -1,0 +1,103 @@
+// native/eigen/types.cpp: elements as values of programs, and back; functions by name.
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <limits>
+
+#include "check.h"
+#include "functions.h"
+
+namespace vtensor::eigen {
+
+namespace {
+
+using Integer = std::int64_t;
+
+// Half floats come in 16 bits.
+struct Half {
+    std::uint16_t bits;
+};
+struct BFloat {
+    std::uint16_t bits;
+};
+struct Truth {
+    std::uint8_t bits;
+};
+
+float value(float x) { return x; }
+float value(Truth x) { return x.bits != 0 ? 1.0F : 0.0F; }
+float value(BFloat x) { return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16U); }
+float value(Half x) { return static_cast<float>(std::bit_cast<_Float16>(x.bits)); }
+template <class T>
+Integer value(T x) {
+    return x;
+}
+
+// Of NaN the upper bits, made quiet; else ties to even.
+void put(float x, BFloat &to) {
+    const auto bits = std::bit_cast<std::uint32_t>(x);
+    const std::uint32_t rounded = (bits + 0x7FFFU + (bits >> 16U & 1U)) >> 16U;
+    to.bits = static_cast<std::uint16_t>(x != x ? (bits >> 16U | 0x40U) : rounded);
+}
+void put(float x, Half &to) { to.bits = std::bit_cast<std::uint16_t>(static_cast<_Float16>(x)); }
+void put(float x, Truth &to) { to.bits = x != 0 ? 1 : 0; }
+void put(float x, float &to) { to = x; }
+template <class T>
+void put(Integer x, T &to) {
+    to = static_cast<T>(x);
+}
+
+template <class T, class Value>
+void widen(const void *src, Index step, void *values, Index n) {
+    const auto *from = static_cast<const T *>(src);
+    auto *to = static_cast<Value *>(values);
+    if (step == 0) {
+        std::fill_n(to, n, value(from[0]));
+    } else if (step == 1) {
+        for (Index i = 0; i < n; ++i) to[i] = value(from[i]);
+    } else {
+        for (Index i = 0; i < n; ++i) to[i] = value(from[i * step]);
+    }
+}
+
+template <class T, class Value>
+void narrow(const void *values, void *dst, Index n) {
+    const auto *from = static_cast<const Value *>(values);
+    auto *to = static_cast<T *>(dst);
+    for (Index i = 0; i < n; ++i) put(from[i], to[i]);
+}
+
+template <class T>
+constexpr ElementType floats(const char *name) {
+    return {name, sizeof(T), Kind::kFloat, widen<T, float>, narrow<T, float>};
+}
+template <class T>
+constexpr ElementType whole(const char *name) {
+    return {name, sizeof(T), Kind::kInteger, widen<T, Integer>, narrow<T, Integer>};
+}
+
+constexpr ElementType kTypes[]{
+    floats<float>("f32"),          floats<Half>("f16"),
+    floats<BFloat>("bf16"),        floats<Truth>("bool"),
+    whole<std::int64_t>("s64"),    whole<std::int32_t>("s32"),
+    whole<std::int16_t>("s16"),    whole<std::int8_t>("s8"),
+    whole<std::uint32_t>("u32"),   whole<std::uint16_t>("u16"),
+    whole<std::uint8_t>("u8"),
+};
+
+}  // namespace
+
+const ElementType &element_type(const std::string &name) {
+    for (const ElementType &type : kTypes)
+        if (name == type.name) return type;
+    refuse("there is no element type " + name);
+}
+
+const Function &function(const std::string &name) {
+    for (const std::span<const Function> table : {arithmetic(), smooth(), integers()})
+        for (const Function &one : table)
+            if (name == one.name) return one;
+    refuse("there is no function " + name);
+}
+
+}  // namespace vtensor::eigen
