@@ -101,11 +101,12 @@ def lib_tagger(
             raise Decline(reason)
         call.tagged = True
         return call.partial
-    layouts = _resolve(call)
+    if not call.partial:
+        raise call.misuse("nothing was decided for this call: resolve the graph first")
+    asked = _requirements(call)
+    layouts = _resolve(call, asked)
     reference = call.routine is not None and call.routine.reference
-    call.variant = Variant(
-        name, forms_on(call.device, layouts), _requirements(call), reference=reference
-    )
+    call.variant = Variant(name, forms_on(call.device, layouts), asked, reference=reference)
     call.tagged = True
     call.evaluation.decided(call)
     return True
@@ -133,12 +134,10 @@ def _requirements(call: Call) -> tuple[Requirement, ...]:
     return tuple(call.ptensors[i].requirement_or_guideline() for i in range(len(call.operands)))
 
 
-def _resolve(call: Call) -> tuple[Layout, ...]:
+def _resolve(call: Call, asked: Sequence[Requirement]) -> tuple[Layout, ...]:
     """The first row of layouts that fits what was asked and that the library takes."""
-    if not call.partial:
-        raise call.misuse("nothing was decided for this call: resolve the graph first")
     reasons: list[str] = []
-    for row in candidate_rows(call, _requirements(call)):
+    for row in candidate_rows(call, asked):
         reason = _refusal(call, row)
         if reason is None:
             return row

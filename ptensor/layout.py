@@ -84,7 +84,7 @@ class Layout:
         >>> Layout.plain(["batch", "seq"])
         Layout('batch seq')
         """
-        return Layout.of_axes([(dim, 0) for dim in dims], encoding)
+        return _plain(tuple(dims), _encoding(encoding))
 
     @staticmethod
     def of_axes(axes: Iterable[tuple[str, int]], encoding: Encoding | str | None = None) -> Layout:
@@ -181,10 +181,10 @@ class Layout:
         sizes = self._sizes(extents)
         if self._encoding is not None:
             self._encoding.check(sizes)
-        return tuple(
-            axis.block or -(-sizes[axis.dim] // unit)
-            for axis, unit in zip(self._order(), self._units, strict=True)
-        )
+        if not self._blocks:
+            return tuple(sizes.values())
+        rows = zip(self._order(), self._units, strict=True)
+        return tuple([axis.block or -(-sizes[axis.dim] // unit) for axis, unit in rows])
 
     def num_elements(self, extents: Mapping[str, int]) -> int:
         """Number of elements in memory, pads included."""
@@ -259,7 +259,7 @@ class Layout:
         False
         """
         mine = self.num_elements(extents)  # checks the dims
-        if other is self:
+        if other == self:
             return True
         theirs = other.num_elements(extents)
         if self._encoding != other._encoding and (
@@ -371,13 +371,15 @@ class Layout:
     def _sizes(self, extents: Mapping[str, int], what: str = "a size") -> dict[str, int]:
         """The numbers of exactly the dims of this layout, checked, in the order of ``dims``."""
         self._order()
-        if extents.keys() != set(self._dims):
-            self._refuse_dims(extents)
         try:
             sizes = {dim: as_int(extents[dim]) for dim in self._dims}
+        except KeyError:
+            self._refuse_dims(extents)
         except TypeError:
             raise DimError(f"{what} of {self} is no integer: {dict(extents)}") from None
-        if any(size < 0 for size in sizes.values()):
+        if len(sizes) != len(extents):
+            self._refuse_dims(extents)
+        if sizes and min(sizes.values()) < 0:
             raise DimError(f"{what} of {self} is negative: {dict(extents)}")
         return sizes
 
@@ -389,7 +391,9 @@ class Layout:
             for names, what in ((missing, "missing"), (unknown, "not in the layout"))
             if names
         ]
-        raise DimError(f"layout {self} has the dims {self._have()}: {', '.join(problems)}")
+        raise DimError(
+            f"layout {self} has the dims {self._have()}: {', '.join(problems)}"
+        ) from None
 
     def _have(self) -> str:
         return " ".join(self._dims) or "none"
@@ -426,6 +430,11 @@ class Layout:
 
 def _encoding(encoding: Encoding | str | None) -> Encoding | None:
     return Encoding.parse(encoding) if isinstance(encoding, str) else encoding
+
+
+@lru_cache(maxsize=4096)
+def _plain(dims: tuple[str, ...], encoding: Encoding | None) -> Layout:
+    return _build(check_axes([(dim, 0) for dim in dims]), encoding)
 
 
 @lru_cache(maxsize=4096)

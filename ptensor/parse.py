@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from math import prod
 from typing import NamedTuple, NoReturn
 
@@ -97,8 +98,8 @@ def check_axes(axes: Iterable[tuple[str, int]]) -> tuple[Axis, ...]:
                 f"block {block!r} of dim {dim}: an integer, 0 for the outer part"
             ) from None
     words = [f"{dim}%{block}" if block else dim for dim, block in result]
-    starts = [sum(len(word) + 1 for word in words[:i]) for i in range(len(words))]
-    tokens = [_Token(*row) for row in zip(result, starts, words, strict=True)]
+    starts = accumulate((len(word) + 1 for word in words), initial=0)
+    tokens = [_Token(*row) for row in zip(result, starts, words, strict=False)]
     _check(tokens, " ".join(words))
     return tuple(result)
 

@@ -90,6 +90,7 @@ def _to_desc(layout: Layout, order: Order, sizes: tuple[int, ...], dtype: str) -
     return given
 
 
+@lru_cache(maxsize=4096)
 def from_desc(desc: Desc, order: Order, dtype: str) -> Layout:
     """The layout that a descriptor means.
 
