@@ -81,7 +81,8 @@ def _gpt2() -> Any:
             self.model = model
 
         def forward(self, input_ids: Any) -> Any:
-            return self.model(input_ids=input_ids, use_cache=False).logits
+            mask = torch.ones_like(input_ids)
+            return self.model(input_ids=input_ids, attention_mask=mask, use_cache=False).logits
 
     return Logits()
 

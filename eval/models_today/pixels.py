@@ -166,6 +166,8 @@ def _detr() -> Any:
     from torch import nn
     from torchvision.models import resnet18
 
+    torch.backends.mha.set_fastpath_enabled(False)  # it has no spelling in ONNX
+
     class Detr(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -62,7 +62,9 @@ def _decoder() -> Any:
             self.model = model
 
         def forward(self, input_ids: Any, states: Any) -> Any:
-            return self.model(input_ids=input_ids, encoder_hidden_states=states, use_cache=False)[0]
+            given = {"input_ids": input_ids, "encoder_hidden_states": states}
+            mask = torch.ones_like(input_ids)
+            return self.model(**given, attention_mask=mask, use_cache=False)[0]
 
     return Decoder()
 
