@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -63,7 +63,7 @@ def make(name: str, exporter: str) -> None:
     """Write a model's file, then its feeds: where these are, both are whole."""
     path = FOLDER / f"{name}.{exporter}.onnx"
     path.parent.mkdir(parents=True, exist_ok=True)
-    feeds = models_of(FAMILIES)[name](path, exporter)
+    feeds: dict[str, Any] = models_of(FAMILIES)[name](path, exporter)  # savez's own arguments
     part = path.with_suffix(".part.npz")
     np.savez(part, **feeds)
     part.rename(path.with_suffix(".npz"))
