@@ -78,7 +78,7 @@ class _Value(NamedTuple):
 
     kind: str
     where: str
-    index: int
+    number: int
 
 
 class _Compiler:
@@ -104,7 +104,7 @@ class _Compiler:
         first["code"] = first["constant"] + len(self._constants)
         if first["code"] > MOST:
             raise Decline(f"computes with {MOST} operands and numbers at most")
-        code = [(name, [first[v.where] + v.index for v in values]) for name, values in self._code]
+        code = [(name, [first[v.where] + v.number for v in values]) for name, values in self._code]
         return Program(self._types, list(self._constants), code)
 
     def _value(self, one: Expression) -> _Value:
