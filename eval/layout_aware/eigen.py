@@ -14,7 +14,7 @@ from libdesc.eigen import native
 if TYPE_CHECKING:
     from libdesc.eigen._eigen import Box
 
-#: Function, and the numbers of its two operands: inputs first, then constants, then results.
+#: Function, and the numbers of its operands: inputs first, then constants, then results.
 Instruction = tuple[str, int] | tuple[str, int, int]
 
 
