@@ -22,7 +22,7 @@ def _read(node: NodeReader) -> VTensor:
     "HardSwish",
     dims={"x": "*", "y": "*"},
     onnx=Spelling("HardSwish", 14, _read, same_names, write=write_aligned("HardSwish")),
-    traits=[Elementwise(), Pointwise(lambda _, x: x * (x / 6 + 1 / 2).min(1).max(0))],
+    traits=[Elementwise(), Pointwise(lambda _, x: x * (x * (1 / 6) + 0.5).max(0).min(1))],
 )
 class HardSwish:
     """Scale by a sigmoid of straight lines: y = x * max(0, min(1, x / 6 + 1 / 2)).

@@ -42,7 +42,7 @@ class BatchNorm(Operator):
 
     def eigen(self, ctx: Context, x: Tensor, *vectors: Tensor) -> Tensor:
         """With channels last."""
-        steps = [("sub", 0, 3), ("add", 4, 5), ("sqrt", 7, 7), ("div", 6, 8)]
+        steps: list[eigen.Instruction] = [("sub", 0, 3), ("add", 4, 5), ("sqrt", 7), ("div", 6, 8)]
         steps += [("mul", 9, 1), ("add", 10, 2)]
         inputs = [x, *self.spread(x, vectors)]
         return eigen.pointwise(ctx, inputs, x.dims, steps, [self.epsilon])

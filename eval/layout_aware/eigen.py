@@ -14,8 +14,8 @@ from libdesc.eigen import native
 if TYPE_CHECKING:
     from libdesc.eigen._eigen import Box
 
-#: Function, and the numbers of its two operands: inputs first, then constants, then results.
-Instruction = tuple[str, int, int]
+#: Function, and the numbers of its operands: inputs first, then constants, then results.
+Instruction = tuple[str, int] | tuple[str, int, int]
 
 
 def last(ctx: Context, x: Tensor) -> Tensor:
@@ -40,7 +40,9 @@ def pointwise(
     axes = order(len(dims))
     strides = [[0 if x.dims[axis] == 1 else x.desc.strides[axis] for axis in axes] for x in sources]
     shape = [dims[axis] for axis in axes]
-    kernel = native.load().pointwise(shape, strides, constants, instructions, [])
+    code = [(f"{name} f32", values) for name, *values in instructions]
+    numbers, types = [("f32", number) for number in constants], ["f32"] * (len(sources) + 1)
+    kernel = native.load().pointwise(shape, strides, types, numbers, code, [])
     ctx.kernel(kernel, *sources, dst, over=sources)
     return dst
 

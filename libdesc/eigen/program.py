@@ -18,6 +18,9 @@ FLOAT, INTEGER = "f32", "s64"
 #: The element types of operands and results.
 TYPES = ("f32", "f16", "bf16", "s64", "s32", "s16", "s8", "u32", "u16", "u8", "bool")
 
+#: How many operands and constants a program may have: the kernel takes no more.
+MOST = 32
+
 #: The functions of integers; of all others, integers are floats first.
 INTEGERS = frozenset(
     (
@@ -75,7 +78,7 @@ class _Value(NamedTuple):
 
     kind: str
     where: str
-    index: int
+    number: int
 
 
 class _Compiler:
@@ -99,7 +102,9 @@ class _Compiler:
             self._add(f"copy {value.kind}", value.kind, [value])
         first = {"operand": 0, "constant": len(self._types) - 1}
         first["code"] = first["constant"] + len(self._constants)
-        code = [(name, [first[v.where] + v.index for v in values]) for name, values in self._code]
+        if first["code"] > MOST:
+            raise Decline(f"computes with {MOST} operands and numbers at most")
+        code = [(name, [first[v.where] + v.number for v in values]) for name, values in self._code]
         return Program(self._types, list(self._constants), code)
 
     def _value(self, one: Expression) -> _Value:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import pi, sqrt
 from typing import NamedTuple
 
-from vtensor.language.expression import Expression
+from vtensor.language.expression import Expression, select
 
 #: The value that a pattern is of, the other operand, and numbers that a pattern leaves open.
 X, OTHER = Expression(0), Expression(1)
@@ -71,6 +72,32 @@ def bounds(one: Expression) -> Bounds | None:
         return Bounds(numbers[0], float("inf"))
     if (numbers := matched(one, X.max(ALPHA).min(BETA))) is not None:
         return Bounds(numbers[0], numbers[1])
+    return None
+
+
+#: oneDNN's functions of one element, and what each computes; they keep NaN, infinities and zeros.
+#: Its exp makes infinity of NaN, its relu a bound, and its gelu_erf NaN of infinity.
+ELTWISE: tuple[tuple[str, Expression], ...] = (
+    ("linear", X * ALPHA),
+    ("linear", X * ALPHA + BETA),
+    ("abs", X.abs()),
+    ("square", X * X),
+    ("sqrt", X.sqrt()),
+    ("tanh", X.tanh()),
+    ("logistic", X.logistic()),
+    ("swish", X * (ALPHA * X).logistic()),
+    ("hardswish", X * (X * ALPHA + BETA).max(0).min(1)),
+    ("elu", select(X >= 0, X, ALPHA * X.expm1())),
+    ("gelu_tanh", X * (1 + (sqrt(2 / pi) * (X + 0.044715 * (X * X * X))).tanh()) / 2),
+    ("mish", X * X.softplus().tanh()),
+)
+
+
+def eltwise(one: Expression) -> Eltwise | None:
+    """oneDNN's function of one element that an expression is."""
+    for alg, pattern in ELTWISE:
+        if (found := matched(one, pattern)) is not None:
+            return Eltwise(alg, found.get(0, 0.0), found.get(1, 0.0))
     return None
 
 

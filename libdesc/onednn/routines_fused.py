@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from libdesc.onednn.native import dnnl
-from libdesc.onednn.posts import OTHER, X, binary, bounds
+from libdesc.onednn.posts import OTHER, Eltwise, X, binary, bounds, eltwise
 from libdesc.onednn.routines import OneDnnRoutine, Operand, Row, layouts_of, within
 from ptensor.evaluation import Decline
 from ptensor.layout import Layout
@@ -22,9 +22,10 @@ class FusingRoutine(OneDnnRoutine):
 
     Args:
         operands: src, weights, dst.
-        follow: a bias along dst's dim ``columns``, which must come first; operands with all of
-            dst's dims, which lie as dst does; bounds of which the lower is 0, which must come last:
-            only there are they exact.
+        follow: a bias along dst's dim ``columns``, which must come first; functions of one element
+            and of another operand, see ``libdesc/onednn/posts.py``; bounds of which the lower is 0,
+            which must come last: only there are they exact. An operand with all of dst's dims lies
+            as dst does.
 
     Raises:
         Decline: as OneDnnRoutine, or it cannot take a follower.
@@ -36,7 +37,7 @@ class FusingRoutine(OneDnnRoutine):
     def __init__(self, operands: Sequence[Operand], follow: Sequence[Follower]) -> None:
         self.own = tuple(operands)
         self.behind: dict[str, VTensor] = {}
-        self.added = 0
+        self.chain: list[Eltwise | tuple[str, str]] = []
         self.bound: float | None = None
         for follower in follow:
             self._take(follower)
@@ -48,16 +49,20 @@ class FusingRoutine(OneDnnRoutine):
         _, out, order = self.own[-1]
         if self.bound is not None:
             raise Decline(f"{self.family} takes nothing behind bounds")
-        if does is not None and len(follower.operands) == 1 and binary(does) == "add":
+        if does is not None and len(follower.operands) == 1 and (alg := binary(does)):
             [tensor] = follower.operands
-            if dict(tensor.dims) == dict(out.dims):
-                self.behind[f"post{self.added}_src1"] = tensor
-                self.added += 1
-                return
-            dim, first = order[self.columns], not self.behind
-            if first and dict(tensor.dims) == {dim: out.dims.get(dim)}:
+            dim = order[self.columns]
+            if alg == "add" and not self.follows and dict(tensor.dims) == {dim: out.dims.get(dim)}:
                 self.behind["bias"] = tensor
                 return
+            if _meets(tensor, out):
+                name = f"post{len(self.chain)}_src1"
+                self.behind[name] = tensor
+                self.chain.append((alg, name))
+                return
+        elif does is not None and (function := eltwise(does)):
+            self.chain.append(function)
+            return
         elif does is not None and (found := bounds(does)) and found.low == 0 <= found.high:
             self.bound = found.high
             return
@@ -66,7 +71,7 @@ class FusingRoutine(OneDnnRoutine):
     @property
     def follows(self) -> bool:
         """Whether anything is fused behind it."""
-        return bool(self.behind) or self.bound is not None
+        return bool(self.behind or self.chain) or self.bound is not None
 
     def all(self, own: Sequence[Operand], matrix: bool = False) -> tuple[Operand, ...]:
         """The operands, those of followers as dst numbers its dims; a bias has its own dim alone.
@@ -118,15 +123,28 @@ class FusingRoutine(OneDnnRoutine):
     def _beside(self, dst: Layout) -> Row:
         """How operands of followers lie where dst lies so."""
         return [
-            Layout.plain(tensor.dims) if name == "bias" else dst
-            for name, tensor in self.behind.items()
+            dst
+            if dict(tensor.dims) == dict(self.own[-1].tensor.dims)
+            else Layout.plain(tensor.dims)
+            for tensor in self.behind.values()
         ]
 
     def _attr(self, named: Mapping[str, Desc]) -> Attr:
         attr = dnnl.Attr()
-        for place in range(self.added):
-            attr = attr.binary("add", named[f"post{place}_src1"])
+        for post in self.chain:
+            if isinstance(post, Eltwise):
+                attr = attr.eltwise(*post)
+            else:
+                alg, name = post
+                attr = attr.binary(alg, named[name])
         return attr if self.bound is None else bounded(attr, self.bound)
+
+
+def _meets(tensor: VTensor, out: VTensor) -> bool:
+    """Whether an operand has no dims but those of the output, of one element or as many."""
+    return all(size in (1, out.dims.get(dim)) for dim, size in tensor.dims.items()) and (
+        tensor.dtype == out.dtype
+    )
 
 
 def bounded(attr: Attr, high: float) -> Attr:

@@ -22,6 +22,8 @@ constexpr Index kTile = 512;
 // Rows of fewer elements are not worth tiles of their own.
 constexpr Index kShortRow = 64;
 constexpr std::size_t kMostTiles = 48, kMostInstructions = 1024;
+// Operands and constants; libdesc/eigen/program.py asks for no more.
+constexpr std::size_t kMostGiven = 32;
 constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 
 // Axes along which every operand goes on as before are one axis; those of extent 1 are none.
@@ -73,6 +75,7 @@ public:
             constants_.push_back({element_type(constant.type).kind, constant.value});
             kinds_.push_back(constants_.back().kind);
         }
+        demand(kinds_.size() <= kMostGiven, "a program of too many values");
         read(program);
         for (const Box &box : pads) {
             demand(box.source < 0, "a pad is filled, not copied");
@@ -147,7 +150,8 @@ private:
         changes_.back() = true;  // it is what writes dst
     }
 
-    // The tile of each value. One that changes leaves its tile to others behind its last reader.
+    // The tile of each value. One that changes leaves its tile to others that do, behind its last
+    // reader.
     void place() {
         const std::size_t first = operands() + constants_.size();
         std::vector<std::size_t> last(kinds_.size(), 0), free;
@@ -156,7 +160,7 @@ private:
         for (std::size_t value = 0; value < kinds_.size(); ++value) {
             if (value < operands() && in_place(value)) {
                 tiles_.push_back(kNone);
-            } else if (value < first || free.empty()) {
+            } else if (value < first || !changes_[value] || free.empty()) {
                 tiles_.push_back(tile_count_++);
             } else {
                 tiles_.push_back(free.back());

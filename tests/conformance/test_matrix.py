@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 import libdesc.eigen
 from libdesc.eigen import pointwise
 from libdesc.registry import registry
+from ops import Clip
 from tests.conformance import __main__ as command
 from tests.conformance.draw import Undrawable, draw
 from tests.conformance.matrix import KINDS, Cell, case_of, cells, operands, run_all
@@ -168,9 +169,7 @@ def test_a_wrong_result_is_seen_and_repeated_by_its_command(
 ) -> None:
     app, runner = application(), CliRunner()
     with monkeypatch.context() as patch:
-        patch.setattr(
-            libdesc.eigen, "pointwise", lambda f, src, y: pointwise(lambda x: x.max(0.1), src, y)
-        )
+        patch.setattr(libdesc.eigen, "pointwise", lambda op, *rest: pointwise(Clip(0.1), *rest))
         result = runner.invoke(app, ["--operator", "Relu", "--library", "eigen", "--count", "9"])
         assert result.exit_code == 1
         line = result.output.partition("python -m tests.conformance ")[2].splitlines()[0]

@@ -47,12 +47,13 @@ class Source:
         return [self.pick.choice(EXTENTS) for _ in range(count)]
 
     def pointwise(self) -> Kernel:
-        """Operands repeated along some axes, and one that lies the other way round."""
+        """Operands of any type, repeated along some axes; one lies the other way round."""
         shape = self.extents(self.pick.choice([1, 2, 3]))
         rows = [dense(shape), dense(shape[::-1])[::-1]]
         rows += [[step * self.pick.choice([0, 1]) for step in rows[0]]]
-        program = [("add", 0, 1), ("max", 4, 2), ("mul", 5, 3)]
-        return self.kernels.pointwise(shape, rows, [2.0], program, [])
+        program = [("add f32", [0, 1]), ("max f32", [4, 2]), ("mul f32", [5, 3])]
+        types = [self.pick.choice(["f32", "f16", "bf16", "bool"]) for _ in rows]
+        return self.kernels.pointwise(shape, rows, [*types, "f32"], [("f32", 2.0)], program, [])
 
     def copy(self) -> Kernel:
         """A permutation, of elements of any size, after a fill of everything."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import math
+from collections.abc import Callable
 from itertools import product
 from math import prod
 
@@ -10,6 +13,7 @@ import pytest
 
 from libdesc.eigen import native
 from tests.native.packing import Array
+from vtensor.language.dtype import from_numpy, numpy_dtype
 from vtensor.runtime import _replay
 
 #: Rows below and above what has tiles of its own; of one tile and of several, some with a rest.
@@ -42,8 +46,11 @@ def check(shape: tuple[int, ...], rows: list[list[int]], threads: int) -> None:
     (first, a), (second, b), (third, c) = (
         operand(shape, strides, seed) for seed, strides in enumerate(rows)
     )
-    code = [("add", 1, 2), ("mul", 5, 3), ("max", 6, 4), ("mul", 0, 1), ("sub", 7, 8)]
-    kernel = native.load().pointwise(shape, rows, [2.0, 0.5], code, [])
+    names = ["add", "mul", "max", "mul", "sub"]
+    values = [[1, 2], [5, 3], [6, 4], [0, 1], [7, 8]]
+    code = [(f"{name} f32", given) for name, given in zip(names, values, strict=True)]
+    numbers = [("f32", 2.0), ("f32", 0.5)]
+    kernel = native.load().pointwise(shape, rows, ["f32"] * 4, numbers, code, [])
     dst = np.full(prod(shape), np.nan, np.float32)
     _replay.execute(kernel, [first, second, third, dst], threads)
     expected = np.maximum((b + c) * np.float32(2), np.float32(0.5)) - a * b
@@ -69,6 +76,134 @@ def test_a_wrong_repetition_is_seen() -> None:
     memory, read = operand(shape, [1, 0], 1)
     dst = np.empty(prod(shape), np.float32)
     for strides, same in (([1, 0], True), ([0, 1], False)):
-        kernel = kernels.pointwise(shape, [strides], [1.0], [("mul", 0, 1)], [])
+        code = [("mul f32", [0, 1])]
+        kernel = kernels.pointwise(shape, [strides], ["f32"] * 2, [("f32", 1.0)], code, [])
         _replay.execute(kernel, [np.resize(memory, 1030), dst])
         assert np.array_equal(dst, read.ravel()) == same
+
+
+LEVELS = native.LEVELS[: 1 + native.LEVELS.index(native.load_baseline().machine_level())]
+#: Functions, what they are in f64, and how far off they may be, in units in the last place.
+FUNCTIONS: dict[str, tuple[Callable[[Array], Array], float]] = {
+    "erf": (np.vectorize(math.erf), 1.2),
+    "exp": (np.exp, 1),
+    "tanh": (np.tanh, 1.4),
+    "logistic": (lambda x: np.where(x >= 0, 1, np.exp(-abs(x))) / (1 + np.exp(-abs(x))), 2.5),
+    **{name: (getattr(np, name), 0.51) for name in ("expm1", "log", "log1p", "sqrt")},
+    **{name: (getattr(np, name), 0.51) for name in ("sin", "cos", "tan", "sinh", "cosh")},
+    **{name: (getattr(np, f"arc{name[1:]}"), 0.51) for name in ("asin", "acos", "atan")},
+    **{name: (getattr(np, f"arc{name[1:]}"), 0.51) for name in ("asinh", "acosh", "atanh")},
+}
+SPECIAL = [0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 1e-45, -1e-45, 3.4e38, 88.8, -103.9, 4e6, -4e6]
+
+
+def samples() -> Array:
+    """Any bits, numbers as networks have them, and what is special."""
+    random = np.random.default_rng(1)
+    bits = random.integers(0, 1 << 32, 20000, np.uint32).view(np.float32)
+    near = [random.uniform(-most, most, 10000) for most in (1, 12, 110)]
+    with np.errstate(invalid="ignore"):
+        return np.concatenate([bits, *near, SPECIAL]).astype(np.float32)
+
+
+def computed(level: str, function: str, *operands: Array, dst: str = "f32") -> Array:
+    """A function of whole operands on the kernels of a level."""
+    kernels = importlib.import_module(f"libdesc.eigen._eigen_{level}")
+    size, types = operands[0].size, [from_numpy(operand.dtype) for operand in operands]
+    code = [(function, [*range(len(operands))])]
+    kernel = kernels.pointwise([size], [[1]] * len(operands), [*types, dst], [], code, [])
+    result = np.full(size, 77).astype(numpy_dtype(dst))
+    _replay.execute(kernel, [*operands, result])
+    return result
+
+
+def check_rounded(found: Array, exact: Array, most: float) -> None:
+    """Off by no more units in the last place; NaN, infinities and zeros are the same, with sign."""
+    right = exact.astype(np.float32)
+    plain = np.isfinite(right) & (right != 0)
+    units = abs(found[plain] - exact[plain]) / np.spacing(abs(right[plain])).astype(np.float64)
+    assert units.max() <= most
+    assert np.array_equal(found[~plain], right[~plain], equal_nan=True)
+    numbers = ~np.isnan(right)
+    assert np.array_equal(np.signbit(found[numbers]), np.signbit(right[numbers]))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_are_as_exact_as_they_say(level: str, name: str) -> None:
+    function, most = FUNCTIONS[name]
+    x = samples()
+    with np.errstate(all="ignore"):
+        check_rounded(computed(level, f"{name} f32", x), function(x.astype(np.float64)), most)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_powers_and_rests_are_the_c_librarys(level: str) -> None:
+    x = samples()
+    some = np.array(SPECIAL, np.float32)
+    a = np.concatenate([x, abs(x), np.repeat(some, some.size)])
+    with np.errstate(all="ignore"):
+        b = np.concatenate([np.rint(x[::-1] % 5), x[::-1], np.tile(some, some.size)])
+        exact = np.power(a.astype(np.float64), b.astype(np.float64))
+        check_rounded(computed(level, "pow f32", a, b), exact, 0.51)
+        for name, rest in (("fmod", np.fmod), ("mod", np.mod)):
+            assert np.array_equal(computed(level, f"{name} f32", a, b), rest(a, b), equal_nan=True)
+
+
+def test_a_function_that_is_less_exact_is_seen() -> None:
+    """The twin: 2 units in the last place, and a zero without its sign."""
+    x = np.array([1.0, -0.0])
+    for wrong in ([1 + 2**-22, -0.0], [1, 0.0]):
+        with pytest.raises(AssertionError):
+            check_rounded(np.array(wrong, np.float32), x, 1)
+    check_rounded(np.array([1 + 2**-23, -0.0], np.float32), x, 1)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_element_types_are_widened_and_rounded_as_numpy_does(level: str) -> None:
+    x = samples()
+    with np.errstate(all="ignore"):
+        for dtype in ("f16", "bf16", "bool"):
+            narrow = x.astype(numpy_dtype(dtype))
+            assert np.array_equal(
+                computed(level, "copy f32", x, dst=dtype), narrow, equal_nan=dtype != "bool"
+            )
+            back = computed(level, "copy f32", narrow)
+            assert np.array_equal(back, narrow.astype(np.float32), equal_nan=True)
+    whole = np.random.default_rng(1).integers(-(1 << 63), (1 << 63) - 1, 3000)
+    for dtype in ("s32", "s16", "s8", "u32", "u16", "u8"):
+        narrow = whole.astype(numpy_dtype(dtype))
+        assert np.array_equal(computed(level, "copy s64", whole, dst=dtype), narrow)
+        assert np.array_equal(computed(level, f"to_{dtype} s64", whole, dst="s64"), narrow)
+        assert np.array_equal(computed(level, "copy s64", narrow, dst="s64"), narrow)
+
+
+#: What integers are of one another, where NumPy says it.
+INTEGERS: dict[str, Callable[[Array, Array], Array]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "mod": np.mod,
+    "fmod": np.fmod,
+    "div": lambda a, b: np.where(b == 0, 0, (a - np.fmod(a, b)) // np.where(b == 0, 1, b)),
+    "max": np.maximum,
+    "min": np.minimum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_integers_wrap_and_divide_as_numpy_does(level: str) -> None:
+    random = np.random.default_rng(2)
+    ends = np.array([0, 1, -1, 7, -7, (1 << 63) - 1, -(1 << 63)])
+    a = np.concatenate([random.integers(-99, 99, 900), np.repeat(ends, 7)])
+    b = np.concatenate([random.integers(-9, 9, 900), np.tile(ends, 7)])
+    with np.errstate(all="ignore"):
+        for name, function in INTEGERS.items():
+            found, right = computed(level, f"{name} s64", a, b, dst="s64"), function(a, b)
+            assert np.array_equal(found, right), name
+        for name, shift in (("shl", np.left_shift), ("shr", np.right_shift)):
+            found = computed(level, f"{name} s64", a, b % 70, dst="s64")
+            assert np.array_equal(found, shift(a, b % 70)), name

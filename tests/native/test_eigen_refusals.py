@@ -39,12 +39,15 @@ def point(
     shape: Sizes = (2, 3),
     strides: Sizes = (3, 1),
     operands: int = 1,
-    program: tuple[str, int, int] | None = ("exp", 0, 0),
+    program: tuple[str, list[int]] | None = ("exp f32", [0]),
     pads: tuple[Box, ...] = (),
     constants: int = 0,
+    types: tuple[str, ...] = (),
 ) -> Make:
     code = [] if program is None else [program]
-    return lambda: kernels.pointwise(shape, [strides] * operands, [0.0] * constants, code, pads)
+    known = types or ("f32",) * (operands + 1)
+    numbers = [("f32", 0.0)] * constants
+    return lambda: kernels.pointwise(shape, [strides] * operands, known, numbers, code, pads)
 
 
 def slide(**changes: Any) -> Window:
@@ -106,11 +109,17 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "elements of no bytes": (copy(item_bytes=0), "1, 2, 4 or 8 bytes"),
     "elements of 2^32 + 4 bytes": (copy(item_bytes=(1 << 32) + 4), "1, 2, 4 or 8 bytes"),
     "no program": (point(program=None), "without instructions"),
-    "no such function": (point(program=("tan", 0, 0)), "no function tan"),
-    "a value after itself": (point(program=("add", 0, 1)), "not yet"),
-    "a value below 0": (point(program=("add", -1, 0)), "not yet"),
-    "too many operands": (point(operands=32), "too many values"),
-    "too many constants": (point(constants=31), "too many values"),
+    "no such function": (point(program=("tan", [0])), "no function tan"),
+    "a value after itself": (point(program=("add f32", [0, 1])), "not yet"),
+    "a value below 0": (point(program=("add f32", [-1, 0])), "not yet"),
+    "too few values": (point(program=("add f32", [0])), "another number of values"),
+    "too many values": (point(program=("exp f32", [0, 0])), "another number of values"),
+    "no such type": (point(types=("f32", "f64")), "no element type f64"),
+    "too few types": (point(types=("f32",)), "an element type an operand"),
+    "an integer to a function of floats": (point(types=("s32", "f32")), "another kind"),
+    "a float where integers go": (point(types=("f32", "s32")), "another kind than dst"),
+    "too many operands": (point(operands=33), "too many values"),
+    "too many constants": (point(constants=32), "too many values"),
     "an operand of another rank": (point(strides=(1,)), "differ in rank"),
     "an operand backwards": (point(strides=(-3, 1)), "stride is negative"),
     "an operand whose reach overflows": (point(strides=(HUGE * 2 - 1, 1)), "overflow"),
@@ -183,7 +192,7 @@ def test_the_same_without_a_fault_is_taken(make: Make) -> None:
         lambda: kernels.copy([6, 6], [(0, (6,), 0, (1,), 0, (1,), -1)], 4),
         lambda: kernels.copy([1 << 64], [], 4),
         lambda: kernels.softmax(2.5, 3),  # type: ignore[arg-type]
-        lambda: kernels.pointwise((2,), [(1,)], [], [("exp", 0)], []),  # type: ignore[list-item]
+        lambda: kernels.pointwise((2,), [(1,)], ["f32"] * 2, [], [("exp f32", 0)], []),  # type: ignore[list-item]
         lambda: kernels.pooling("max", (1, 4), (0, 0, 0)),  # type: ignore[arg-type]
     ],
 )

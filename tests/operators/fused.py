@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ops import (
+    Abs,
     Add,
     BiasAdd,
     Clip,
@@ -25,9 +26,20 @@ from ops import (
     Conv3D,
     ConvTranspose,
     DepthwiseConv2D,
+    Elu,
+    Gelu,
+    HardSwish,
     MatMul,
+    Mish,
+    Mul,
     Relu,
     Relu6,
+    Sigmoid,
+    Sqrt,
+    Sub,
+    Swish,
+    Tanh,
+    Times,
 )
 from ptensor.layout import Layout
 from tests.operators.harness import Behind, Given, check_pads, definition, run
@@ -64,6 +76,14 @@ CHAINS: dict[str, list[tuple[object, str]]] = {
     "sum": [(Add(), "whole")],
     "bias sum relu": [(BiasAdd(), "bias"), (Add(), "whole"), (Relu(), "")],
     "relu sum": [(Relu(), ""), (Add(), "whole")],
+    "bias swish": [(BiasAdd(), "bias"), (Swish(1.5), "")],
+    "bias gelu": [(BiasAdd(), "bias"), (Gelu("tanh"), "")],
+    "bias hardswish sum": [(BiasAdd(), "bias"), (HardSwish(), ""), (Add(), "whole")],
+    "sigmoid mul": [(Sigmoid(), ""), (Mul(), "whole")],
+    "tanh scale bias relu": [(Tanh(), ""), (Mul(), "bias"), (Sub(), "bias"), (Relu(), "")],
+    "elu": [(Elu(0.5), ""), (Times(2.0), "")],
+    "mish": [(Mish(), "")],
+    "abs": [(Abs(), ""), (Sqrt(), "")],
 }
 #: What is special about the inputs; infinity is in an operand of what is behind, if there is one;
 #: a product overflows to either infinity.
@@ -101,12 +121,12 @@ def case(lead: str, chain: str, special: str = "") -> tuple[object, list[Given],
 
 
 def expected(op: object, inputs: Sequence[Given], behind: Behind) -> Array:
-    """The definitions, one after another."""
+    """The definitions, one after another, f32 between them."""
     own = len(inputs) - sum(count for _, count in behind)
     [value], rest = definition(op, inputs[:own]), iter(inputs[own:])
     dims = run("numpy", op, inputs[:own]).dims[0]
     for one, count in behind:
-        before = Given(value, dims, Layout.plain(dims))
+        before = Given(value.astype(np.float32), dims, Layout.plain(dims))
         [value] = definition(one, [before, *(next(rest) for _ in range(count))])
     return value
 

@@ -180,8 +180,8 @@ def test_integers_in_a_run_have_no_more_bits_than_their_type() -> None:
 def test_a_value_of_another_type_or_other_dims_ends_a_run() -> None:
     g = Graph("ends")
     x = g.input("x", {"N": 1, "C": 16, "H": 6, "W": 6})
-    y = g.add(Cast("f32"), g.add(Greater(), g.add(Relu(), x), g.constant(np.float32(0.5), "")))
     small = g.add(Sigmoid(), g.input("s", {"C": 16}))
+    y = g.add(Cast("f32"), g.add(Greater(), g.add(Relu(), x), g.constant(np.float32(0.5), "")))
     g.output(g.add(Mul(), y, small))
     assert offered(g.seal()) == {"Cast:0": ["Mul:0"]}
 

@@ -388,7 +388,7 @@ class Follower:
 def expression_of(op: object, *inputs: Expression) -> Expression | None:
     """What a point-wise operator computes of its inputs; None of other operators."""
     found = info_of(op).trait(Pointwise)
-    return found and found.expression(op, *inputs)
+    return found.expression(op, *inputs) if found else None
 
 
 def _of_call(headline: str, info: OperatorInfo, inputs: Sequence[VTensor]) -> str:
