@@ -18,9 +18,12 @@ from libdesc.eigen.kernels import (
 )
 from libdesc.eigen.pointwise import pointwise
 from libdesc.eigen.program import TYPES
+from libdesc.eigen.reductions import NUMBERS, ORDERED, reduction
 
 __all__ = [
     "DTYPES",
+    "NUMBERS",
+    "ORDERED",
     "TYPES",
     "Slide",
     "concat",
@@ -32,5 +35,6 @@ __all__ = [
     "pad",
     "pointwise",
     "pooling",
+    "reduction",
     "softmax",
 ]

@@ -64,6 +64,14 @@ Step *depthwise(const Window &window, Index multiplier);
 // kind: "max", "avg_include_padding", "avg_exclude_padding"; `end` bounds what counts as padding.
 Step *pooling(const std::string &kind, const Window &window, const Ints &end);
 
+// A reduction: "sum", "mean", "prod", "max", "min", "l1", "l2", "sum_square", "log_sum" or
+// "log_sum_exp", of elements of a type. src and dst are their numbers of elements. Of a box of
+// `kept`, each element of dst is the reduction of src there and at the offsets of all boxes of
+// `reduced`, of which `to` is not read. The boxes of `pads` are filled last.
+Step *reduction(const std::string &kind, const std::string &type, Index src, Index dst,
+                const std::vector<Box> &kept, const std::vector<Box> &reduced,
+                const std::vector<Box> &pads);
+
 // dst[o, i] = the mean of src[o, r, i] over r.
 Step *mean(Index outer, Index reduced, Index inner);
 

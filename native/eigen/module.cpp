@@ -142,6 +142,20 @@ A window is (images, channels, src, dst, kernel, strides, dilations, begin); thr
         },
         "kind"_a, "window"_a, "end"_a, "Pooling, channels last; arguments src, dst.");
     m.def(
+        "reduction",
+        [](const std::string &kind, const std::string &type, Index src, Index dst,
+           const std::vector<BoxRow> &kept, const std::vector<BoxRow> &reduced,
+           const std::vector<BoxRow> &pads) {
+            return Kernel(reduction(kind, type, src, dst, rows<Box>(kept), rows<Box>(reduced),
+                                    rows<Box>(pads)));
+        },
+        "kind"_a, "type"_a, "src"_a, "dst"_a, "kept"_a, "reduced"_a, "pads"_a,
+        R"(A reduction of src elements to dst elements of a type; arguments src, dst.
+
+``kind``: "sum", "mean", "prod", "max", "min", "l1", "l2", "sum_square", "log_sum" or
+"log_sum_exp". Boxes are as for copy. Each element of a box of ``kept`` in dst is the reduction of
+src there and at the offsets of all boxes of ``reduced``; those of ``pads`` are filled last.)");
+    m.def(
         "mean",
         [](Index outer, Index reduced, Index inner) { return Kernel(mean(outer, reduced, inner)); },
         "outer"_a, "reduced"_a, "inner"_a,
