@@ -3,6 +3,7 @@
 
 #include <Eigen/Core>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <type_traits>
@@ -32,7 +33,11 @@ const A *load(const void *src, Index from, Index step, Index count, A *tile) {
             return tile;
         }
     }
-    for (Index i = 0; i < count; ++i) tile[i] = static_cast<A>(first[i * step]);
+    if (step == 0) {
+        std::fill_n(tile, count, static_cast<A>(*first));
+    } else {
+        for (Index i = 0; i < count; ++i) tile[i] = static_cast<A>(first[i * step]);
+    }
     return tile;
 }
 

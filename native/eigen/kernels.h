@@ -72,8 +72,13 @@ Step *reduction(const std::string &kind, const std::string &type, Index src, Ind
                 const std::vector<Box> &kept, const std::vector<Box> &reduced,
                 const std::vector<Box> &pads);
 
-// dst[o, i] = the mean of src[o, r, i] over r.
-Step *mean(Index outer, Index reduced, Index inner);
+// (src - mean) * factor over the axes first .. last of a dense src: "layer" (factor 1 / sqrt(variance
+// + epsilon); mean and factor are outputs, f32), "rms" (no mean, 1 / sqrt(mean square + epsilon)),
+// "mean_variance" (1 / (deviation + epsilon)), "l1" and "l2" (no mean, 1 / norm, or 1 where that is
+// 0). Parameters, a scale and a shift: strides in elements along shape, 0 where repeated.
+Step *normalization(const std::string &kind, const std::string &type,
+                    const std::string &parameter_type, const Ints &shape, Index first, Index last,
+                    const std::vector<Ints> &parameters, float epsilon);
 
 // Softmax of each row.
 Step *softmax(Index rows, Index length);
