@@ -241,7 +241,8 @@ class _Cell:
 
     def gate(self, which: int, x: Array, h: Array) -> Array:
         """What goes into a gate."""
-        return self.part(which, 0, x) + self.part(which, 1, h) + self.biases[which]
+        both = self.part(which, 0, x) + self.part(which, 1, h)
+        return np.asarray(both + self.biases[which])
 
     def apply(self, which: int, x: Array) -> Array:
         """One of the functions, of a clipped value."""

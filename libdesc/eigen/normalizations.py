@@ -40,9 +40,7 @@ def normalization(
         steps = [_strides(one, order) for one in others[: len(parameters)]]
         sizes = [x.size(dim) for dim in order]
         types = src.dtype, parameters[0].dtype if parameters else src.dtype
-        made = native.load().normalization(
-            kind, *types, sizes, first, len(order), steps, epsilon
-        )
+        made = native.load().normalization(kind, *types, sizes, first, len(order), steps, epsilon)
         emit(made, [x, *others])
 
     tensors = [src, *parameters, *results]

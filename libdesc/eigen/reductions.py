@@ -32,11 +32,10 @@ def reduction(kind: str, src: VTensor, dst: VTensor, axes: tuple[str, ...]) -> R
     """
 
     def run(x: PTensor, y: PTensor) -> None:
-        sizes = [t.required_layout.num_elements(t.dims) for t in (x, y)]
+        many, few = (t.required_layout.num_elements(t.dims) for t in (x, y))
         kept = _boxes(x, y, {dim: n for dim, n in x.dims.items() if dim not in axes})
         reduced = _boxes(x, y, {dim: x.size(dim) for dim in axes})
-        kernel = native.load().reduction(kind, src.dtype, *sizes, kept, reduced, pads(y))
-        emit(kernel, [x, y])
+        emit(native.load().reduction(kind, src.dtype, many, few, kept, reduced, pads(y)), [x, y])
 
     return Routine([src, dst], [Layout.ANY] * 2, run=run)
 

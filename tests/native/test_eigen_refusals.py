@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -83,7 +83,7 @@ def product(
     return lambda: kernels.product(batch, left, right, rows, columns, depth)
 
 
-def along(shape: Sequence[int], steps: Sequence[int]) -> Box:
+def along(shape: Sizes, steps: Sizes) -> Box:
     """A box of src, whose first element becomes dst's."""
     return (0, shape, 0, steps, 0, [0] * len(shape), 0)
 
@@ -95,7 +95,7 @@ def reduce(
     dst: int = 3,
     kept: Sequence[Box] = ((0, (3,), 0, (4,), 0, (1,), 0),),
     reduced: Sequence[Box] = ((0, (4,), 0, (1,), 0, (0,), 0),),
-) -> Callable[[], object]:
+) -> Make:
     """A reduction of three rows of four elements."""
     return lambda: kernels.reduction(kind, element, src, dst, kept, reduced, [])
 
@@ -105,9 +105,9 @@ def normalize(
     element: str = "f32",
     first: int = 1,
     last: int = 2,
-    parameters: Sequence[Sequence[int]] = ((0, 1),),
+    parameters: Sequence[Sizes] = ((0, 1),),
     epsilon: float = 0.1,
-) -> Callable[[], object]:
+) -> Make:
     """A normalization of three rows of four elements."""
     rest = (3, 4), first, last, parameters, epsilon
     return lambda: kernels.normalization(kind, element, "f32", *rest)
