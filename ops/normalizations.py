@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from libdesc import invoker, onednn
+from libdesc import eigen, invoker, onednn
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, Array, wide
 from libdesc.routine import Routine
@@ -285,6 +285,30 @@ _TYPES = {"": ["f32", "bf16", "f16"], "scale": ["f32"]}
 def onednn_layernorm(ctx: Context, op: LayerNormalization, *operands: VTensor) -> Routine:
     x, scale, *made = operands
     return onednn.LayerNormalization(x, scale, made, op.axes[0], op.epsilon)
+
+
+@invoker("LayerNormalization", library="eigen", dtypes={"": eigen.FRACTIONS})
+def eigen_layernorm(ctx: Context, op: LayerNormalization, *operands: VTensor) -> Routine:
+    x, scale, *made = operands
+    return eigen.normalization("layer", x, [scale], made, op.axes, op.epsilon)
+
+
+@invoker("RMSNormalization", library="eigen", dtypes=eigen.FRACTIONS)
+def eigen_rmsnorm(ctx: Context, op: RMSNormalization, *operands: VTensor) -> Routine:
+    x, scale, y = operands
+    return eigen.normalization("rms", x, [scale], [y], op.axes, op.epsilon)
+
+
+@invoker("LpNormalization", library="eigen", dtypes=eigen.FRACTIONS)
+def eigen_lpnorm(ctx: Context, op: LpNormalization, x: VTensor, y: VTensor) -> Routine:
+    return eigen.normalization(f"l{op.p}", x, [], [y], [op.axis])
+
+
+@invoker("MeanVarianceNormalization", library="eigen", dtypes=eigen.FRACTIONS)
+def eigen_meanvariance(
+    ctx: Context, op: MeanVarianceNormalization, x: VTensor, y: VTensor
+) -> Routine:
+    return eigen.normalization("mean_variance", x, [], [y], op.axes, EPSILON)
 
 
 def _average(values: Array, axes: tuple[int, ...]) -> Array:

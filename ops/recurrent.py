@@ -8,10 +8,12 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from libdesc import invoker, onednn
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, Array, wide
+from libdesc.routine import Routine
 from ptensor import PTensor
-from vtensor.operators import Context, Cost, Naming, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Cost, Naming, NodeReader, Spelling, named, operator, param
 from vtensor.tensor import VTensor
 
 States = tuple[Array, ...]
@@ -20,11 +22,11 @@ Activation = tuple[str, float, float]
 
 #: What may be given beside x, w and r: the place of each in ONNX, and its dims.
 OPTIONAL = {
-    "bias": (3, "dir both"),
+    "bias": (3, "dir row unit"),
     "lengths": (4, "N"),
     "hidden": (5, "dir N unit"),
     "cell": (6, "dir N unit"),
-    "peepholes": (7, "dir peephole"),
+    "peepholes": (7, "dir peephole unit"),
 }
 
 #: By ONNX's name in lower case: the function of x, alpha and beta, and the values of those of the
@@ -53,8 +55,10 @@ class _Recurrent:
     clip: float = param(default=0.0, minimum=0)
     given: tuple[str, ...] = param(default=())
 
-    #: Rows in w for each unit, the states that are carried, and the functions, by ONNX's default.
+    #: Gates of each unit, the states that are carried, and the functions, by ONNX's default.
     gates: ClassVar[int]
+    #: Where ONNX has each gate, where that differs.
+    places: ClassVar[tuple[int, ...]] = ()
     states: ClassVar[tuple[str, ...]] = ("hidden",)
     functions: ClassVar[tuple[str, ...]]
 
@@ -74,6 +78,11 @@ class _Recurrent:
         return 1 + (self.direction == "bidirectional")
 
     @property
+    def rows(self) -> int:
+        """The biases of each unit."""
+        return self.gates
+
+    @property
     def count(self) -> int:
         """The functions of each direction."""
         return len(self.functions)
@@ -86,8 +95,8 @@ def _positions(batch_first: bool) -> dict[str, str]:
     """How ONNX's positions are called."""
     state = "N dir unit" if batch_first else "dir N unit"
     x, y = ("N T F", "N T dir unit") if batch_first else ("T N F", "T dir N unit")
-    names = {f"x{place}": dims for place, dims in OPTIONAL.values()}
-    names |= {"x0": x, "x1": "dir gate F", "x2": "dir gate unit", "y0": y}
+    names = {"x0": x, "x1": "dir gate F", "x2": "dir gate unit", "x3": "dir both", "x4": "N"}
+    names |= {"x7": "dir peephole", "y0": y}
     return names | dict.fromkeys(("x5", "x6", "y1", "y2"), state)
 
 
@@ -109,24 +118,77 @@ def _activations(node: NodeReader, defaults: Sequence[str]) -> Iterator[Activati
         yield name, own[0], own[1]
 
 
+def _cut(node: NodeReader, t: VTensor, dim: str, begin: int, end: int) -> VTensor:
+    return node.ahead(named("Slice")((dim,), (begin,), (end,), (1,)), t)
+
+
+def _by_gate(node: NodeReader, t: VTensor, gates: int, places: Sequence[int]) -> VTensor:
+    """What ONNX gives for the units of one gate after another, its gates as they are here."""
+    sizes = {**t.dims, "gate": gates, "unit": t.size("gate") // gates}
+    order = dict.fromkeys(["dir", *(["side"] if "side" in sizes else []), "gate", "unit", *sizes])
+    t = node.reshape(t, {dim: sizes[dim] for dim in order})
+    parts = [_cut(node, t, "gate", place, place + 1) for place in places]
+    return node.ahead(named("Concat")("gate"), *parts) if parts else t
+
+
+def _bias(node: NodeReader, cls: type[_Recurrent], linear: bool) -> VTensor:
+    """What ONNX adds to both products, in one; the last gate's stay apart where that matters."""
+    t = node.input(3, "dir both")
+    t = node.reshape(t, {"dir": t.size("dir"), "side": 2, "gate": t.size("both") // 2})
+    sides = _by_gate(node, t, cls.gates, cls.places)
+    total = node.ahead(named("ReduceSum")(("side",), keepdims=False), sides)
+    sizes = {"dir": t.size("dir"), "row": cls.gates, "unit": sides.size("unit")}
+    if not linear:
+        return node.reshape(total, sizes)
+    last = _cut(node, sides, "gate", cls.gates - 1, cls.gates)
+    last = node.reshape(last, {**sizes, "row": 2})
+    first = node.reshape(_cut(node, total, "gate", 0, cls.gates - 1), {**sizes, "row": 2})
+    return node.ahead(named("Concat")("row"), first, last)
+
+
+def _operand(node: NodeReader, cls: type[_Recurrent], name: str, linear: bool) -> VTensor:
+    """What may be given beside x, w and r."""
+    if name == "bias":
+        return _bias(node, cls, linear)
+    if name != "peepholes":
+        place, _ = OPTIONAL[name]
+        return node.input(place, _positions(bool(node.attribute("layout", 0)))[f"x{place}"])
+    t = _by_gate(node, node.input(7, "dir gate"), 3, (0, 2, 1))
+    return node.reshape(t, dict(zip(OPTIONAL[name][1].split(), t.dims.values(), strict=True)))
+
+
 def _read(node: NodeReader, cls: type[_Recurrent]) -> Sequence[VTensor]:
-    names = _positions(bool(node.attribute("layout", 0)))
     given = tuple(name for name, (place, _) in OPTIONAL.items() if node.has(place))
-    places = [0, 1, 2, *(OPTIONAL[name][0] for name in given)]
-    inputs = [node.input(place, names[f"x{place}"]) for place in places]
     direction, clip = node.attribute("direction", "forward"), float(node.attribute("clip") or 0.0)
     functions = cls.functions * (1 + (direction == "bidirectional"))
     flags = ("input_forget", "linear_before_reset")
     own = {name: True for name in flags if node.attribute(name, 0)}
     op = cls(tuple(_activations(node, functions)), direction, clip, given, **own)
+    _check_rows(node, cls)
+    inputs = [
+        node.input(0, _positions(bool(node.attribute("layout", 0)))["x0"]),
+        _by_gate(node, node.input(1, "dir gate F"), cls.gates, cls.places),
+        _by_gate(node, node.input(2, "dir gate state"), cls.gates, cls.places),
+        *(_operand(node, cls, name, op.rows > cls.gates) for name in given),
+    ]
     outputs: Any = node.add(op, *inputs)
     return list(outputs)
 
 
+def _check_rows(node: NodeReader, cls: type[_Recurrent]) -> None:
+    """Refuse sizes that cannot be gates of units."""
+    rows = {1: cls.gates, 2: cls.gates, 3: 2 * cls.gates, 7: 3}
+    for place, count in rows.items():
+        if node.has(place) and list(node.input(place).dims.values())[1] % count:
+            raise node.refuse(f"input {place}, {node.input(place).summary()}: no {count} gates")
+
+
+def _gates_fit(op: _Recurrent, x: VTensor, w: VTensor, *_: VTensor) -> bool:
+    return w.size("gate") == op.gates
+
+
 def _given_fit(op: _Recurrent, x: VTensor, w: VTensor, r: VTensor, *more: VTensor) -> bool:
-    units = r.size("unit")
-    sizes = {**w.dims, "N": x.size("N"), "unit": units}
-    sizes |= {"both": 2 * w.size("gate"), "peephole": 3 * units}
+    sizes = {**w.dims, "N": x.size("N"), "row": op.rows, "peephole": 3}
     rows = [{dim: sizes[dim] for dim in OPTIONAL[name][1].split()} for name in op.given]
     return [dict(one.dims) for one in more] == rows
 
@@ -142,15 +204,21 @@ def _cost(_op: object, x: VTensor, w: VTensor, r: VTensor, *_: VTensor) -> int:
 
 def _recurrent(cls: type[R]) -> type[R]:
     """Register a network that carries a state."""
-    name, gates = cls.__name__, f"r.unit * {cls.gates}"
-    dims = {"x": "T N F", "w": "dir gate F", "r": "dir gate unit", "more": "*", "y": "T dir N unit"}
+    name = cls.__name__
+    dims = {"x": "T N F", "w": "dir gate unit F", "r": "dir gate unit state"}
+    dims |= {"more": "*", "y": "T dir N unit"}
+    gates = f"w and r must have {cls.gates} gates"
     needs = "{op.direction} needs dir={op.directions}, and {op.count} activations each"
     fits = "the dims of {op.given} must be those of x, w and r"
     declare = operator(
         name,
         dims=dims | dict.fromkeys(cls.states, "dir N unit"),
-        equal=[("x.F", "w.F"), ("w.dir", "r.dir"), ("w.gate", "r.gate"), ("w.gate", gates)],
-        holds=[(_given_fit, fits), (_directions_fit, needs)],
+        equal=[
+            *(("w." + dim, "r." + dim) for dim in ("dir", "gate", "unit")),
+            ("x.F", "w.F"),
+            ("r.unit", "r.state"),
+        ],
+        holds=[(_gates_fit, gates), (_given_fit, fits), (_directions_fit, needs)],
         onnx=Spelling(name, 7, lambda node: _read(node, cls), _names),
         traits=[Cost(_cost)],
     )
@@ -159,7 +227,7 @@ def _recurrent(cls: type[R]) -> type[R]:
 
 @dataclass(frozen=True)
 class _Cell:
-    """One direction: of x and of h, weights and biases, a row for every gate; and functions."""
+    """One direction: of x and of h, weights of each gate; biases; and functions."""
 
     weights: Sequence[Array]
     biases: Array
@@ -168,12 +236,13 @@ class _Cell:
     clip: float
 
     def part(self, which: int, side: int, values: Array) -> Array:
-        """What goes into a gate from x (side 0) or from h (1)."""
-        return np.asarray(values @ self.weights[side][which].T + self.biases[side][which])
+        """What goes into a gate from x (side 0) or from h (1), without a bias."""
+        return np.asarray(values @ self.weights[side][which].T)
 
     def gate(self, which: int, x: Array, h: Array) -> Array:
         """What goes into a gate."""
-        return self.part(which, 0, x) + self.part(which, 1, h)
+        both = self.part(which, 0, x) + self.part(which, 1, h)
+        return np.asarray(both + self.biases[which])
 
     def apply(self, which: int, x: Array) -> Array:
         """One of the functions, of a clipped value."""
@@ -189,8 +258,8 @@ class RNN(_Recurrent):
     h' = f(w x + r h + biases)
 
     Dims:
-        x: T N F    w: dir gate F    r: dir gate unit, gate being unit
-        more: any of bias, dir both (w's, then r's), lengths, N, and the first hidden, dir N unit
+        x: T N F    w: dir gate unit F    r: dir gate unit state, one gate, state like unit
+        more: any of bias, dir row unit, one row; lengths, N; and the first hidden, dir N unit
         y: T dir N unit, the hidden state at each time    hidden: dir N unit, the last
     Args:
         activations: f of each direction, with alpha and beta.
@@ -202,7 +271,8 @@ class RNN(_Recurrent):
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"T": 9, "N": 2, "F": 3})
-    >>> w, r = (VTensor("f32", {"dir": 1, "gate": 5, **d}) for d in ({"F": 3}, {"unit": 5}))
+    >>> rows = {"dir": 1, "gate": 1, "unit": 5}
+    >>> w, r = (VTensor("f32", {**rows, **d}) for d in ({"F": 3}, {"state": 5}))
     >>> [t.summary() for t in RNN((("tanh", 0.0, 0.0),)).compute(Context(), x, w, r)]
     ['f32 T=9 dir=1 N=2 unit=5', 'f32 dir=1 N=2 unit=5']
 
@@ -223,8 +293,9 @@ class GRU(_Recurrent):
     z = f(gate z), r = f(gate r), n = g(w x + r (reset * h) + biases), h' = (1 - z) * n + z * h
 
     Dims:
-        x: T N F    w: dir gate F    r: dir gate unit, gate being z, r and n of each unit
-        more: any of bias, dir both (w's, then r's), lengths, N, and the first hidden, dir N unit
+        x: T N F    w: dir gate unit F    r: dir gate unit state, gates z, r and n, state like unit
+        more: any of bias, dir row unit, a row for each gate, and with linear_before_reset one for
+            r h; lengths, N; and the first hidden, dir N unit
         y: T dir N unit, the hidden state at each time    hidden: dir N unit, the last
     Args:
         activations: f and g of each direction, with alpha and beta.
@@ -237,7 +308,8 @@ class GRU(_Recurrent):
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"T": 9, "N": 2, "F": 3})
-    >>> w, r = (VTensor("f32", {"dir": 1, "gate": 15, **d}) for d in ({"F": 3}, {"unit": 5}))
+    >>> rows = {"dir": 1, "gate": 3, "unit": 5}
+    >>> w, r = (VTensor("f32", {**rows, **d}) for d in ({"F": 3}, {"state": 5}))
     >>> op = GRU((("sigmoid", 0.0, 0.0), ("tanh", 0.0, 0.0)))
     >>> [t.summary() for t in op.compute(Context(), x, w, r)]
     ['f32 T=9 dir=1 N=2 unit=5', 'f32 dir=1 N=2 unit=5']
@@ -248,12 +320,20 @@ class GRU(_Recurrent):
     gates, functions = 3, ("sigmoid", "tanh")
     linear_before_reset: bool = param(default=False)
 
+    @property
+    def rows(self) -> int:
+        """The biases of each unit."""
+        return self.gates + self.linear_before_reset
+
     def step(self, cell: _Cell, x: Array, h: Array) -> States:
         """The state after one more element."""
         update, reset = (cell.apply(0, cell.gate(i, x, h)) for i in range(2))
-        linear = self.linear_before_reset
-        hidden = reset * cell.part(2, 1, h) if linear else cell.part(2, 1, reset * h)
-        return ((1 - update) * cell.apply(1, cell.part(2, 0, x) + hidden) + update * h,)
+        if self.linear_before_reset:
+            hidden = reset * (cell.part(2, 1, h) + cell.biases[3])
+        else:
+            hidden = cell.part(2, 1, reset * h)
+        new = cell.apply(1, cell.part(2, 0, x) + cell.biases[2] + hidden)
+        return ((1 - update) * new + update * h,)
 
 
 @_recurrent
@@ -264,9 +344,10 @@ class LSTM(_Recurrent):
     o = f(gate o + p_o c'), h' = o * last(c')
 
     Dims:
-        x: T N F    w: dir gate F    r: dir gate unit, gate being i, o, forget and c of each unit
-        more: any of bias, dir both (w's, then r's), lengths, N, the first hidden and the first
-            cell, dir N unit, and peepholes p, dir peephole (i, o and forget of each unit)
+        x: T N F    w: dir gate unit F    r: dir gate unit state, gates i, forget, c and o, state
+            like unit
+        more: any of bias, dir row unit, a row for each gate; lengths, N; the first hidden and the
+            first cell, dir N unit; and peepholes p, dir peephole unit, those of i, forget and o
         y: T dir N unit, the hidden state at each time    hidden, cell: dir N unit, the last
     Args:
         activations: f, g and last of each direction, with alpha and beta.
@@ -279,7 +360,8 @@ class LSTM(_Recurrent):
 
     >>> from vtensor.operators import Context
     >>> x = VTensor("f32", {"T": 9, "N": 2, "F": 3})
-    >>> w, r = (VTensor("f32", {"dir": 1, "gate": 20, **d}) for d in ({"F": 3}, {"unit": 5}))
+    >>> rows = {"dir": 1, "gate": 4, "unit": 5}
+    >>> w, r = (VTensor("f32", {**rows, **d}) for d in ({"F": 3}, {"state": 5}))
     >>> op = LSTM((("sigmoid", 0.0, 0.0), ("tanh", 0.0, 0.0), ("tanh", 0.0, 0.0)))
     >>> [t.summary() for t in op.compute(Context(), x, w, r)][1:]
     ['f32 dir=1 N=2 unit=5', 'f32 dir=1 N=2 unit=5']
@@ -287,30 +369,28 @@ class LSTM(_Recurrent):
     Source: ONNX operator LSTM, opset 22.
     """
 
-    gates, states, functions = 4, ("hidden", "cell"), ("sigmoid", "tanh", "tanh")
+    gates, places, states = 4, (0, 2, 3, 1), ("hidden", "cell")
+    functions = ("sigmoid", "tanh", "tanh")
     input_forget: bool = param(default=False)
 
     def step(self, cell: _Cell, x: Array, h: Array, c: Array) -> States:
         """The states after one more element."""
-        inward, outward, forget, content = (cell.gate(i, x, h) for i in range(4))
+        inward, forget, content, outward = (cell.gate(i, x, h) for i in range(4))
         p = cell.peepholes
         i = cell.apply(0, inward + p[0] * c)
-        kept = 1 - i if self.input_forget else cell.apply(0, forget + p[2] * c)
+        kept = 1 - i if self.input_forget else cell.apply(0, forget + p[1] * c)
         new = kept * c + i * cell.apply(1, content)
-        return cell.apply(0, outward + p[1] * new) * cell.apply(2, new), new
+        return cell.apply(0, outward + p[2] * new) * cell.apply(2, new), new
 
 
 def _cells(op: Any, w: Array, r: Array, more: dict[str, Array]) -> Iterator[_Cell]:
     """Each direction."""
-    directions, units = len(w), r.shape[-1]
-    rows = (op.gates, units)
-    none = np.zeros((directions, 2 * w.shape[1] + 3 * units), w.dtype)
-    biases = more.get("bias", none[:, : 2 * w.shape[1]]).reshape(directions, 2, *rows)
-    peepholes = more.get("peepholes", none[:, : 3 * units]).reshape(directions, 3, units)
+    directions, _, units, _ = w.shape
+    biases = more.get("bias", np.zeros((directions, op.rows, units), w.dtype))
+    peepholes = more.get("peepholes", np.zeros((directions, 3, units), w.dtype))
     for d in range(directions):
-        weights = [t[d].reshape(*rows, t.shape[-1]) for t in (w, r)]
         own = op.activations[d * op.count :][: op.count]
-        yield _Cell(weights, biases[d], peepholes[d], own, op.clip)
+        yield _Cell((w[d], r[d]), biases[d], peepholes[d], own, op.clip)
 
 
 def _run(
@@ -337,13 +417,56 @@ def _run(
     return y, last
 
 
+_TYPES = {"": FLOATS, "more": (*FLOATS, "s32", "s64")}
+_NATIVE = {"": ["f32"], "more": ["f32", "s32", "s64"]}
+#: oneDNN's word for each.
+_KINDS = {"RNN": "vanilla_rnn", "GRU": "gru", "LSTM": "lstm"}
+#: Its words for the functions of a plain one.
+_ONEDNN = {"tanh": "tanh", "relu": "relu", "leakyrelu": "relu", "sigmoid": "logistic"}
+
+
+def _refusal(op: Any, *operands: VTensor) -> bool | str:
+    """True, or what oneDNN's networks do not have."""
+    names = [name for name, _, _ in op.activations]
+    if op.clip or getattr(op, "input_forget", False):
+        return "neither clips nor couples gates"
+    if len(set(op.activations[:: op.count])) > 1 or (
+        names != [*op.functions] * op.directions if op.count > 1 else names[0] not in _ONEDNN
+    ):
+        return f"has no functions {' '.join(names)}"
+    given = dict(zip(op.given, operands[3:], strict=False))
+    if "bias" not in given:
+        return "takes a bias"
+    if "cell" in op.states and ("hidden" in given) != ("cell" in given):
+        return "takes both first states or none"
+    if "lengths" in given and not _whole(given["lengths"], operands[0].size("T")):
+        return "takes whole sequences, their lengths known before a run"
+    return True
+
+
+def _whole(lengths: VTensor, times: int) -> bool:
+    """True where it is known that no sequence ends early."""
+    return lengths.constant and bool((lengths.data() == times).all())
+
+
+@invoker("RNN", library="onednn", dtypes=_NATIVE, when=_refusal)
+@invoker("GRU", library="onednn", dtypes=_NATIVE, when=_refusal)
+@invoker("LSTM", library="onednn", dtypes=_NATIVE, when=_refusal)
+def onednn_recurrent(ctx: Context, op: Any, *operands: VTensor) -> Routine:
+    inputs = 3 + len(op.given)
+    kind = "lbr_gru" if op.rows > op.gates else _KINDS[type(op).__name__]
+    name, alpha, _ = op.activations[0]
+    function = (_ONEDNN[name], alpha) if op.count == 1 else ("", 0.0)
+    named_inputs = dict(zip(op.given, operands[3:inputs], strict=True))
+    return onednn.Recurrent(
+        kind, op.direction, operands[:3], named_inputs, operands[inputs:], function
+    )
+
+
 def _orders(op: _Recurrent, *_: VTensor) -> list[str]:
     given = [OPTIONAL[name][1] for name in op.given]
     outputs = ["T dir N unit", *["dir N unit"] * len(op.states)]
-    return ["T N F", "dir gate F", "dir gate unit", *given, *outputs]
-
-
-_TYPES = {"": FLOATS, "more": (*FLOATS, "s32", "s64")}
+    return ["T N F", "dir gate unit F", "dir gate unit state", *given, *outputs]
 
 
 @definition("RNN", "GRU", "LSTM", dtypes=_TYPES, orders=_orders)

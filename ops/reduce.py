@@ -10,7 +10,7 @@ import numpy as np
 
 from libdesc import eigen, invoker, onednn
 from libdesc.numpy import definition
-from libdesc.numpy.arrays import NUMBERS, Array, highest, lowest, wide
+from libdesc.numpy.arrays import FLOATS, NUMBERS, Array, highest, lowest, wide
 from libdesc.routine import Routine
 from ops._names import axes_of
 from ops._normalizations import positions, without
@@ -83,6 +83,7 @@ def _reduced(node: NodeReader, x: VTensor, since: int) -> tuple[str, ...]:
 def reduction(
     numpy: Callable[[Array, tuple[int, ...]], Any],
     *,
+    eigen_kind: str,
     onednn_alg: str = "",
     dtypes: Sequence[str] = NUMBERS,
     cost: int = 1,
@@ -95,6 +96,7 @@ def reduction(
 
     Args:
         numpy: what it computes, of an array and its axes, which may stay, with size 1, or go.
+        eigen_kind: the word of Eigen's kernel.
         onednn_alg: oneDNN's algorithm, where it has a kernel that is right.
         dtypes: the element types that ``numpy`` takes.
         cost: operations an element.
@@ -117,6 +119,10 @@ def reduction(
                 result = numpy(wide(x.data()), positions(x, op.axes))
             y.data()[...] = result.reshape(y.data().shape)
 
+        @invoker(name, library="eigen", dtypes=_eigen_types(eigen_kind))
+        def portable(ctx: Context, op: R, x: VTensor, y: VTensor) -> Routine:
+            return eigen.reduction(eigen_kind, x, y, op.axes)
+
         if onednn_alg:
 
             @invoker(name, library="onednn", dtypes=["f32", "bf16", "f16"])
@@ -134,6 +140,14 @@ def reduction(
     return register
 
 
+def _eigen_types(kind: str) -> Sequence[str]:
+    """The element types of Eigen's kernel: roots and logarithms are of fractions."""
+    if kind in ("max", "min"):
+        return eigen.ORDERED
+    rational = kind not in ("l2", "log_sum", "log_sum_exp")
+    return [dtype for dtype in eigen.NUMBERS if rational or dtype in FLOATS]
+
+
 def _log_sum_exp(x: Array, axes: tuple[int, ...]) -> Array:
     largest = np.asarray(x.max(axes, keepdims=True, initial=lowest(x.dtype)))
     shift = np.where(np.isfinite(largest) & (x.size > 0), largest, 0)
@@ -142,11 +156,12 @@ def _log_sum_exp(x: Array, axes: tuple[int, ...]) -> Array:
 
 
 # oneDNN's norms have no real kernel, and its maximum and minimum lose NaN, which must reach the
-# result: all these are left to NumPy.
+# result: all these are left to Eigen.
 
 
 @reduction(
     lambda x, axes: x.mean(axes),
+    eigen_kind="mean",
     onednn_alg="mean",
     op_type="ReduceMean",
     holds=[(lambda op, x: 0 not in map(x.size, op.axes), "no elements to average over {op.axes}")],
@@ -158,51 +173,53 @@ class Mean(Reduction):
     """
 
 
-@invoker("Mean", library="eigen", dtypes=eigen.DTYPES)
-def eigen_mean(ctx: Context, op: Mean, x: VTensor, y: VTensor) -> Routine:
-    return eigen.mean(x, y, op.axes)
-
-
-@reduction(lambda x, axes: x.sum(axes), onednn_alg="sum", opset=13, since=13)
+@reduction(lambda x, axes: x.sum(axes), eigen_kind="sum", onednn_alg="sum", opset=13, since=13)
 class ReduceSum(Reduction):
     """The sum over some dims; of no elements, 0."""
 
 
-@reduction(lambda x, axes: x.prod(axes), onednn_alg="mul")
+@reduction(lambda x, axes: x.prod(axes), eigen_kind="prod", onednn_alg="mul")
 class ReduceProd(Reduction):
     """The product over some dims; of no elements, 1."""
 
 
-@reduction(lambda x, axes: x.max(axes, initial=lowest(x.dtype)), dtypes=ORDERED, opset=20)
+@reduction(
+    lambda x, axes: x.max(axes, initial=lowest(x.dtype)), eigen_kind="max", dtypes=ORDERED, opset=20
+)
 class ReduceMax(Reduction):
     """The largest element over some dims; of none, what no element is below."""
 
 
-@reduction(lambda x, axes: x.min(axes, initial=highest(x.dtype)), dtypes=ORDERED, opset=20)
+@reduction(
+    lambda x, axes: x.min(axes, initial=highest(x.dtype)),
+    eigen_kind="min",
+    dtypes=ORDERED,
+    opset=20,
+)
 class ReduceMin(Reduction):
     """The smallest element over some dims; of none, what no element is above."""
 
 
-@reduction(lambda x, axes: np.abs(x).sum(axes), cost=2)
+@reduction(lambda x, axes: np.abs(x).sum(axes), eigen_kind="l1", cost=2)
 class ReduceL1(Reduction):
     """The sum of magnitudes over some dims."""
 
 
-@reduction(lambda x, axes: np.sqrt(np.square(x).sum(axes)), cost=2)
+@reduction(lambda x, axes: np.sqrt(np.square(x).sum(axes)), eigen_kind="l2", cost=2)
 class ReduceL2(Reduction):
     """The Euclidean length over some dims: the root of the sum of squares."""
 
 
-@reduction(lambda x, axes: np.square(x).sum(axes), cost=2)
+@reduction(lambda x, axes: np.square(x).sum(axes), eigen_kind="sum_square", cost=2)
 class ReduceSumSquare(Reduction):
     """The sum of squares over some dims."""
 
 
-@reduction(lambda x, axes: np.log(x.sum(axes)))
+@reduction(lambda x, axes: np.log(x.sum(axes)), eigen_kind="log_sum")
 class ReduceLogSum(Reduction):
     """The logarithm of the sum over some dims."""
 
 
-@reduction(_log_sum_exp, cost=4)
+@reduction(_log_sum_exp, eigen_kind="log_sum_exp", cost=4)
 class ReduceLogSumExp(Reduction):
     """The logarithm of the sum of exponentials over some dims, without overflow."""

@@ -50,8 +50,15 @@ class Mean(Operator):
         kept = [axis for axis in range(len(dims)) if axis not in (*self.axes, *channels)]
         order = (*kept, *self.axes, *channels)
         src, y = ctx.convert(x, plain(x.dims, order)), ctx.allocate(plain(dims, order))
-        sizes = (prod(x.dims[axis] for axis in part) for part in (kept, self.axes, channels))
-        ctx.kernel(native.load().mean(*sizes), src, y)
+        parts = (prod(x.dims[axis] for axis in part) for part in (kept, self.axes, channels))
+        outer, gone, inner = parts
+        results = (0, (outer, inner), 0, (gone * inner, 1), 0, (inner, 1), 0)
+        reduced, sizes = (
+            (0, (gone,), 0, (inner,), 0, (0,), 0),
+            (outer * gone * inner, outer * inner),
+        )
+        kernel = native.load().reduction("mean", "f32", *sizes, [results], [reduced], [])
+        ctx.kernel(kernel, src, y)
         return self.delivered(y)
 
     def numpy(self, ctx: Context, x: Tensor) -> Tensor:

@@ -11,16 +11,20 @@ from libdesc.eigen.kernels import (
     depthwise,
     lrn,
     matmul,
-    mean,
     pad,
     pooling,
     softmax,
 )
+from libdesc.eigen.normalizations import FRACTIONS, normalization
 from libdesc.eigen.pointwise import pointwise
 from libdesc.eigen.program import TYPES
+from libdesc.eigen.reductions import NUMBERS, ORDERED, reduction
 
 __all__ = [
     "DTYPES",
+    "FRACTIONS",
+    "NUMBERS",
+    "ORDERED",
     "TYPES",
     "Slide",
     "concat",
@@ -28,9 +32,10 @@ __all__ = [
     "depthwise",
     "lrn",
     "matmul",
-    "mean",
+    "normalization",
     "pad",
     "pointwise",
     "pooling",
+    "reduction",
     "softmax",
 ]

@@ -95,8 +95,43 @@ class Kernels(Protocol):
     def pooling(self, kind: str, window: Window, end: Sizes) -> Kernel:
         """Pooling, channels last; arguments src, dst."""
 
-    def mean(self, outer: int, reduced: int, inner: int) -> Kernel:
-        """The mean of the axis in the middle; arguments src, dst."""
+    def reduction(
+        self,
+        kind: str,
+        element: str,
+        src: int,
+        dst: int,
+        kept: Sequence[Box],
+        reduced: Sequence[Box],
+        pads: Sequence[Box],
+    ) -> Kernel:
+        """
+        A reduction of src elements to dst elements of a type; arguments src, dst.
+
+        ``kind``: "sum", "mean", "prod", "max", "min", "l1", "l2", "sum_square", "log_sum" or
+        "log_sum_exp". Boxes are as for copy. Each element of a box of ``kept`` in dst is the
+        reduction of src there and at the offsets of all boxes of ``reduced``; those of ``pads`` are
+        filled last.
+        """
+
+    def normalization(
+        self,
+        kind: str,
+        element: str,
+        parameter_type: str,
+        shape: Sizes,
+        first: int,
+        last: int,
+        parameters: Sequence[Sizes],
+        epsilon: float,
+    ) -> Kernel:
+        """
+        (src - mean) * factor * scale + shift over the axes first to last - 1 of a dense src.
+
+        ``kind``: "layer", "rms", "mean_variance", "l1" or "l2". ``parameters``: strides in elements
+        of the scale and the shift, as far as there are any. Arguments src, parameters, dst, and of
+        "layer" the mean and the factor.
+        """
 
     def softmax(self, rows: int, length: int) -> Kernel:
         """Softmax of each row; arguments src, dst."""

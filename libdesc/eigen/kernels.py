@@ -181,20 +181,6 @@ def _three(sizes: Sizes, missing: int) -> list[int]:
     return [missing] * (3 - len(sizes)) + list(sizes)
 
 
-def mean(src: VTensor, dst: VTensor, axes: Sequence[str]) -> Routine:
-    """The mean over axes that lie side by side, behind them C unless it is one of them."""
-    behind = [*axes, *(["C"] if "C" in src.dims and "C" not in axes else [])]
-    wants = [_last(src, behind), _last(dst, [dim for dim in behind if dim in dst.dims])]
-
-    def run(x: PTensor, y: PTensor) -> None:
-        dims = x.required_layout.dims
-        first = min((dims.index(dim) for dim in axes), default=0)
-        parts = dims[:first], dims[first : first + len(axes)], dims[first + len(axes) :]
-        emit(native.load().mean(*(prod(map(x.size, part)) for part in parts)), [x, y])
-
-    return Routine([src, dst], wants, run=run)
-
-
 def softmax(src: VTensor, dst: VTensor, axes: Sequence[str]) -> Routine:
     """Softmax over axes that lie last."""
     length = prod(map(src.size, axes))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice, pairwise, product
 from math import lcm, prod
 from typing import TYPE_CHECKING, NamedTuple
@@ -59,8 +59,8 @@ def changes(source: PTensor, target: PTensor) -> list[Box]:
     """Every element from one layout to the other, and zeros for the target's pads."""
     have, want = source.required_layout, target.required_layout
     moves = [
-        copied(0, _strided(have, pieces, target.dims), _strided(want, pieces, target.dims))
-        for pieces in product(*_cuts(have, want, target.dims))
+        copied(0, *(strided(one, pieces, target.dims, target.dims) for one in (have, want)))
+        for pieces in product(*cuts(have, want, target.dims))
     ]
     return [*moves, *pads(target)]
 
@@ -74,10 +74,10 @@ class Piece(NamedTuple):
 
 def too_many(one: Layout, other: Layout, extents: Mapping[str, int]) -> bool:
     """True when a change of layout takes more than ``MOST_BOXES`` boxes, pads aside."""
-    return prod(len(pieces) for pieces in _cuts(one, other, extents)) > MOST_BOXES
+    return prod(len(pieces) for pieces in cuts(one, other, extents)) > MOST_BOXES
 
 
-def _cuts(one: Layout, other: Layout, extents: Mapping[str, int]) -> list[list[Piece]]:
+def cuts(one: Layout, other: Layout, extents: Mapping[str, int]) -> list[list[Piece]]:
     """For each dim, pieces that hold each index once, in each of which both layouts step evenly."""
     rows = [*zip(one.axes, one.units, strict=True), *zip(other.axes, other.units, strict=True)]
     units = {dim: {unit for axis, unit in rows if axis.dim == dim and unit > 1} for dim in extents}
@@ -117,14 +117,20 @@ def _in_period(begin: int, end: int, units: Set[int]) -> Iterator[Piece]:
         yield from _pieces(*pair, units - coarse)
 
 
-def _strided(layout: Layout, pieces: Sequence[Piece], extents: Mapping[str, int]) -> Region:
-    """The box of a piece of each dim."""
-    start = {dim: piece.start for dim, piece in zip(extents, pieces, strict=True)}
+def strided(
+    layout: Layout, pieces: Sequence[Piece], extents: Mapping[str, int], dims: Iterable[str]
+) -> Region:
+    """The box of a piece of each of some dims; no step is made along one that the layout lacks."""
+    begin = dict.fromkeys(extents, 0)
+    rows = list(zip(dims, pieces, strict=True))
+    start = begin | {dim: piece.start for dim, piece in rows if extents.get(dim, 0) > piece.start}
     offset = layout.offset(start, extents)
     shape, strides = [], []
-    for dim, piece in zip(extents, pieces, strict=True):
+    for dim, piece in rows:
         for count, step in piece.steps:
             if count > 1:
+                at = {dim: piece.start + step}
+                there = at[dim] < extents.get(dim, 0)
                 shape.append(count)
-                strides.append(layout.offset({**start, dim: piece.start + step}, extents) - offset)
+                strides.append(layout.offset({**start, **at}, extents) - offset if there else 0)
     return Region(shape, offset, strides)

@@ -6,6 +6,7 @@ The routines here are what invokers describe their calls with. Importing them lo
 from libdesc.onednn.routines_matrix import MatMul
 from libdesc.onednn.routines_norm import BatchNormalization, LayerNormalization, Lrn, Softmax
 from libdesc.onednn.routines_pointwise import Binary, Clip, Eltwise, Prelu
+from libdesc.onednn.routines_recurrent import Recurrent
 from libdesc.onednn.routines_shape import Concat, Pad, Reduction, Slice
 from libdesc.onednn.routines_window import Convolution, Deconvolution, Pooling, Resampling
 
@@ -23,6 +24,7 @@ __all__ = [
     "Pad",
     "Pooling",
     "Prelu",
+    "Recurrent",
     "Reduction",
     "Resampling",
     "Slice",

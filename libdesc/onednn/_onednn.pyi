@@ -322,6 +322,31 @@ def layer_normalization(
     ``stat``, which has src's dims but the last; scale and shift are vectors of f32.
     """
 
+def recurrent(
+    kind: str,
+    direction: str,
+    src_layer: Desc,
+    weights_layer: Desc,
+    weights_iter: Desc,
+    dst_layer: Desc,
+    dst_iter: Desc,
+    bias: Desc | None = None,
+    weights_peephole: Desc | None = None,
+    src_iter: Desc | None = None,
+    src_iter_c: Desc | None = None,
+    dst_iter_c: Desc | None = None,
+    activation: str = "",
+    alpha: float = 0.0,
+) -> Primitive:
+    """
+    A recurrent network of f32, with the arguments that are given.
+
+    ``kind``: "vanilla_rnn" (with ``activation`` "relu", of slope ``alpha``, "tanh" or "logistic"),
+    "lstm" (gates i f c o), "gru" (u r o) or "lbr_gru", reset behind the product. ``direction``:
+    "forward", "reverse" or "bidirectional". Dims: src_layer T N C, weights 1 D I G O, bias 1 D G O,
+    weights_peephole 1 D 3 O, states 1 D N O, dst_layer T N D*O. Weights may be "any".
+    """
+
 def softmax(
     src: Desc, dst: Desc, axis: int, log: bool = False, attr: Attr | None = None
 ) -> Primitive:

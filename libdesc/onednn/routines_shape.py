@@ -13,6 +13,7 @@ from libdesc.onednn.routines import (
     Row,
     emit_on,
     followed,
+    is_reference,
     layouts_of,
     within,
 )
@@ -188,5 +189,12 @@ class Reduction(FollowingRoutine):
         return [layout, restricted]
 
     def make(self, src: Desc, dst: Desc) -> Primitive:
-        """The primitive on src and dst."""
-        return dnnl.reduction(self.alg, src, dst)
+        """The primitive on src and dst.
+
+        Raises:
+            Decline: it is reference code.
+        """
+        primitive: Primitive = dnnl.reduction(self.alg, src, dst)
+        if is_reference(primitive):
+            raise Decline(f"only {primitive.kernel} for this {self.alg}")
+        return primitive

@@ -64,8 +64,21 @@ Step *depthwise(const Window &window, Index multiplier);
 // kind: "max", "avg_include_padding", "avg_exclude_padding"; `end` bounds what counts as padding.
 Step *pooling(const std::string &kind, const Window &window, const Ints &end);
 
-// dst[o, i] = the mean of src[o, r, i] over r.
-Step *mean(Index outer, Index reduced, Index inner);
+// A reduction: "sum", "mean", "prod", "max", "min", "l1", "l2", "sum_square", "log_sum" or
+// "log_sum_exp", of elements of a type. src and dst are their numbers of elements. Of a box of
+// `kept`, each element of dst is the reduction of src there and at the offsets of all boxes of
+// `reduced`, of which `to` is not read. The boxes of `pads` are filled last.
+Step *reduction(const std::string &kind, const std::string &type, Index src, Index dst,
+                const std::vector<Box> &kept, const std::vector<Box> &reduced,
+                const std::vector<Box> &pads);
+
+// (src - mean) * factor over the axes first .. last of a dense src: "layer" (factor 1 / sqrt(variance
+// + epsilon); mean and factor are outputs, f32), "rms" (no mean, 1 / sqrt(mean square + epsilon)),
+// "mean_variance" (1 / (deviation + epsilon)), "l1" and "l2" (no mean, 1 / norm, or 1 where that is
+// 0). Parameters, a scale and a shift: strides in elements along shape, 0 where repeated.
+Step *normalization(const std::string &kind, const std::string &type,
+                    const std::string &parameter_type, const Ints &shape, Index first, Index last,
+                    const std::vector<Ints> &parameters, float epsilon);
 
 // Softmax of each row.
 Step *softmax(Index rows, Index length);

@@ -142,10 +142,33 @@ A window is (images, channels, src, dst, kernel, strides, dilations, begin); thr
         },
         "kind"_a, "window"_a, "end"_a, "Pooling, channels last; arguments src, dst.");
     m.def(
-        "mean",
-        [](Index outer, Index reduced, Index inner) { return Kernel(mean(outer, reduced, inner)); },
-        "outer"_a, "reduced"_a, "inner"_a,
-        "The mean of the axis in the middle; arguments src, dst.");
+        "reduction",
+        [](const std::string &kind, const std::string &type, Index src, Index dst,
+           const std::vector<BoxRow> &kept, const std::vector<BoxRow> &reduced,
+           const std::vector<BoxRow> &pads) {
+            return Kernel(reduction(kind, type, src, dst, rows<Box>(kept), rows<Box>(reduced),
+                                    rows<Box>(pads)));
+        },
+        "kind"_a, "element"_a, "src"_a, "dst"_a, "kept"_a, "reduced"_a, "pads"_a,
+        R"(A reduction of src elements to dst elements of a type; arguments src, dst.
+
+``kind``: "sum", "mean", "prod", "max", "min", "l1", "l2", "sum_square", "log_sum" or
+"log_sum_exp". Boxes are as for copy. Each element of a box of ``kept`` in dst is the reduction of
+src there and at the offsets of all boxes of ``reduced``; those of ``pads`` are filled last.)");
+    m.def(
+        "normalization",
+        [](const std::string &kind, const std::string &type, const std::string &parameter_type,
+           const Ints &shape, Index first, Index last, const std::vector<Ints> &parameters,
+           float epsilon) {
+            return Kernel(normalization(kind, type, parameter_type, shape, first, last,
+                                        parameters, epsilon));
+        },
+        "kind"_a, "element"_a, "parameter_type"_a, "shape"_a, "first"_a, "last"_a, "parameters"_a, "epsilon"_a,
+        R"((src - mean) * factor * scale + shift over the axes first to last - 1 of a dense src.
+
+``kind``: "layer", "rms", "mean_variance", "l1" or "l2". ``parameters``: strides in elements of the
+scale and the shift, as far as there are any. Arguments src, parameters, dst, and of "layer" the
+mean and the factor.)");
     m.def(
         "softmax", [](Index count, Index length) { return Kernel(softmax(count, length)); },
         "rows"_a, "length"_a, "Softmax of each row; arguments src, dst.");

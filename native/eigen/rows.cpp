@@ -1,4 +1,4 @@
-// native/eigen/rows.cpp: kernels whose result depends on whole rows: mean, softmax, LRN.
+// native/eigen/rows.cpp: kernels whose result depends on whole rows: softmax, LRN.
 #include <Eigen/Core>
 #include <algorithm>
 
@@ -12,41 +12,6 @@ namespace {
 
 using Row = Eigen::Map<const Eigen::ArrayXf>;
 using Target = Eigen::Map<Eigen::ArrayXf>;
-
-class Mean final : public Step {
-public:
-    Mean(Index outer, Index reduced, Index inner)
-        : Step("mean"), outer_(outer), reduced_(reduced), inner_(inner) {
-        demand(reduced > 0, "the mean of nothing");
-        add_slot("src", VTENSOR_READ, product({outer, reduced, inner}));
-        add_slot("dst", VTENSOR_WRITE, product({outer, inner}));
-    }
-
-private:
-    // A strip of the inner elements is summed over all of `reduced` before the next.
-    static constexpr Index kStrip = 256;
-
-    void run(void *const *slots) const override {
-        const Index strips = (inner_ + kStrip - 1) / kStrip;
-        parallel(outer_ * strips, outer_ * reduced_ * inner_, [&](Index begin, Index end) {
-            for (Index piece = begin; piece < end; ++piece) {
-                const Index o = piece / strips, first = piece % strips * kStrip;
-                const Index count = std::min(kStrip, inner_ - first);
-                const float *src = input(slots, 0) + o * reduced_ * inner_ + first;
-                Target dst(output(slots, 1) + o * inner_ + first, count);
-                if (inner_ == 1) {
-                    dst.setConstant(Row(src, reduced_).mean());
-                    continue;
-                }
-                dst.setZero();
-                for (Index r = 0; r < reduced_; ++r) dst += Row(src + r * inner_, count);
-                dst /= static_cast<float>(reduced_);
-            }
-        });
-    }
-
-    Index outer_, reduced_, inner_;
-};
 
 class Softmax final : public Step {
 public:
@@ -104,8 +69,6 @@ private:
 };
 
 }  // namespace
-
-Step *mean(Index outer, Index reduced, Index inner) { return new Mean(outer, reduced, inner); }
 
 Step *softmax(Index rows, Index length) { return new Softmax(rows, length); }
 

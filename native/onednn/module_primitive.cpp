@@ -214,6 +214,28 @@ Arguments src, mean, variance, scale, shift, dst; the middle ones are C elements
 Arguments src, scale, shift, mean, variance, dst; mean and variance are results in the form of
 ``stat``, which has src's dims but the last; scale and shift are vectors of f32.)");
     m.def(
+        "recurrent",
+        [](const std::string &kind, const std::string &direction, const Desc &src,
+           const Desc &weights, const Desc &recurrent_weights, const Desc &dst,
+           const Desc &last_hidden, const Desc *bias, const Desc *peephole, const Desc *hidden,
+           const Desc *content, const Desc *last_content, const std::string &activation,
+           double alpha) {
+            return recurrent(kind, direction,
+                             {src, weights, recurrent_weights, dst, last_hidden, maybe(bias),
+                              maybe(peephole), maybe(hidden), maybe(content), maybe(last_content)},
+                             activation, alpha);
+        },
+        "kind"_a, "direction"_a, "src_layer"_a, "weights_layer"_a, "weights_iter"_a,
+        "dst_layer"_a, "dst_iter"_a, "bias"_a = nb::none(), "weights_peephole"_a = nb::none(),
+        "src_iter"_a = nb::none(), "src_iter_c"_a = nb::none(), "dst_iter_c"_a = nb::none(),
+        "activation"_a = "", "alpha"_a = 0.0, Unlocked(),
+        R"(A recurrent network of f32, with the arguments that are given.
+
+``kind``: "vanilla_rnn" (with ``activation`` "relu", of slope ``alpha``, "tanh" or "logistic"),
+"lstm" (gates i f c o), "gru" (u r o) or "lbr_gru", reset behind the product. ``direction``:
+"forward", "reverse" or "bidirectional". Dims: src_layer T N C, weights 1 D I G O, bias 1 D G O,
+weights_peephole 1 D 3 O, states 1 D N O, dst_layer T N D*O. Weights may be "any".)");
+    m.def(
         "softmax",
         [](const Desc &src, const Desc &dst, int axis, bool log, const Attr *attr) {
             return softmax(src, dst, axis, log, or_plain(attr));

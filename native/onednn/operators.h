@@ -59,6 +59,14 @@ PrimitivePtr concat(int axis, const std::vector<Desc> &srcs, const MaybeDesc &ds
                     const Attr &attr);
 PrimitivePtr reorder(const Desc &src, const Desc &dst, const Attr &attr);
 
+// recurrent.cpp; dims and names as in oneDNN, weights l d i g o with one l. Of an lstm: `content`.
+struct Sequence {
+    Desc src, weights, recurrent, dst, last_hidden;
+    MaybeDesc bias, peephole, hidden, content, last_content;
+};
+PrimitivePtr recurrent(const std::string &kind, const std::string &direction,
+                       const Sequence &sequence, const std::string &activation, double alpha);
+
 // norm.cpp
 struct BatchNormFlags {
     bool scale, shift, relu;

@@ -51,7 +51,7 @@ Primitive::Primitive(const Spec &spec, int rank, int threads, PdHandle pd)
     : spec_(spec), rank_(rank), threads_(threads), pd_(std::move(pd)), arguments_(spec.arguments) {
     const char *kernel = nullptr;
     check(dnnl_primitive_desc_query(pd_.get(), dnnl_query_impl_info_str, 0, &kernel), kind());
-    kernel_ = kernel;
+    kernel_ = kernel == std::string("ref") ? spec_.reference : kernel;
     add_post_operands();
     query_descs();
 }

@@ -28,6 +28,8 @@ struct Spec {
     Desc::Dims dst_dims;
     std::function<dnnl_status_t(dnnl_primitive_desc_t *, const_dnnl_primitive_attr_t)> create;
     Afterwards afterwards = {};
+    // What oneDNN's "ref" is called here, where it is no reference code.
+    std::string reference = "ref";
 };
 
 // Builds Spec::key; parts are separated, so that no two lists of parts give one key.

@@ -98,10 +98,26 @@ class Source:
         return (images, channels, src, dst, kernel, strides, dilations, begin), end
 
     def along(self) -> Kernel:
-        """A mean, a softmax, or a local response normalization."""
-        rows, length, inner = self.extents(3)
+        """A reduction, a softmax, or a normalization."""
+        rows, length, inner = shape = self.extents(3)
+        every, gone = (rows, inner), length * inner
+        kept = (0, every, 0, (gone, 1), 0, (inner, 1), 0)
+        reduced = (0, (length,), 0, (inner,), 0, (0,), 0)
+        kind = self.pick.choice(["sum", "max", "l2", "log_sum_exp"])
+        sizes = rows * gone, rows * inner
+        scale = self.pick.choice([(0, inner, 1), (0, 1, 0), (1, 0, 0)])
         made = [
-            lambda: self.kernels.mean(rows, length, inner),
+            lambda: self.kernels.reduction(
+                kind,
+                "f32",
+                *sizes,
+                [kept] if rows and inner else [],
+                [reduced] if length and rows and inner else [],
+                [],
+            ),
+            lambda: self.kernels.normalization(
+                self.pick.choice(["rms", "l1"]), "f32", "f32", shape, 1, 2, [scale], 0.1
+            ),
             lambda: self.kernels.softmax(rows, length),
             lambda: self.kernels.lrn(rows, length, self.pick.choice([1, 2, 5, 300]), 0.1, 0.7, 1.0),
         ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -86,6 +86,36 @@ def product(
     return lambda: kernels.product(batch, left, right, rows, columns, depth)
 
 
+def along(shape: Sizes, steps: Sizes) -> Box:
+    """A box of src, whose first element becomes dst's."""
+    return (0, shape, 0, steps, 0, [0] * len(shape), 0)
+
+
+def reduce(
+    kind: str,
+    element: str = "f32",
+    src: int = 12,
+    dst: int = 3,
+    kept: Sequence[Box] = ((0, (3,), 0, (4,), 0, (1,), 0),),
+    reduced: Sequence[Box] = ((0, (4,), 0, (1,), 0, (0,), 0),),
+) -> Make:
+    """A reduction of three rows of four elements."""
+    return lambda: kernels.reduction(kind, element, src, dst, kept, reduced, [])
+
+
+def normalize(
+    kind: str,
+    element: str = "f32",
+    first: int = 1,
+    last: int = 2,
+    parameters: Sequence[Sizes] = ((0, 1),),
+    epsilon: float = 0.1,
+) -> Make:
+    """A normalization of three rows of four elements."""
+    rest = (3, 4), first, last, parameters, epsilon
+    return lambda: kernels.normalization(kind, element, "f32", *rest)
+
+
 REFUSED: dict[str, tuple[Make, str]] = {
     "a box beyond dst": (copy(box(to=1)), "beyond dst"),
     "a box beyond its source": (copy(box(start=1)), "beyond its source"),
@@ -163,9 +193,21 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "a multiplier below 0": (lambda: kernels.depthwise(slide(), -1), "size is negative"),
     "a multiplier that overflows": (lambda: kernels.depthwise(slide(), HUGE), "overflow"),
     "no such pool": (pool("median"), "no such pooling"),
-    "the mean of nothing": (lambda: kernels.mean(2, 0, 3), "mean of nothing"),
-    "a negative mean": (lambda: kernels.mean(-2, 1, 3), "size is negative"),
-    "a mean that overflows": (lambda: kernels.mean(HUGE, 4, 1), "overflow"),
+    "the mean of nothing": (reduce("mean", reduced=[]), "mean of nothing"),
+    "a reduction of bits": (reduce("xor"), "no such reduction"),
+    "a root of integers": (reduce("l2", "s32"), "no l2 of s32"),
+    "a sum of text": (reduce("sum", "text"), "no sum of text"),
+    "a sum beyond src": (reduce("sum", src=11), "outside of src"),
+    "a sum beyond dst": (reduce("sum", dst=2), "dst is written outside"),
+    "a sum backwards": (reduce("sum", reduced=[along((4,), (-1,))]), "stride is negative"),
+    "a sum that overflows": (reduce("sum", kept=[along((HUGE,), (HUGE,))]), "overflow"),
+    "a normalization by luck": (normalize("luck"), "no such normalization"),
+    "a normalization of integers": (normalize("rms", "s32"), "no normalization of s32"),
+    "axes in no order": (normalize("rms", first=2, last=1), "no such axes"),
+    "an axis that is not there": (normalize("rms", last=3), "no such axes"),
+    "three parameters": (normalize("rms", parameters=[(0, 1)] * 3), "more than a scale"),
+    "a scale of another rank": (normalize("rms", parameters=[(1,)]), "differ in rank"),
+    "an epsilon below 0": (normalize("rms", epsilon=-1.0), "epsilon"),
     "a negative row": (lambda: kernels.softmax(2, -3), "size is negative"),
     "rows that overflow": (lambda: kernels.softmax(HUGE, 4), "overflow"),
     "a sum of no channels": (lambda: kernels.lrn(2, 3, 0, 1, 1, 1), "no channels"),

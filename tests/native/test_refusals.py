@@ -64,7 +64,25 @@ X = plain((2, 3, 4))
 FLAT = plain((2, 3))
 REPEATED = dnn.Desc.strided((2, 3), "f32", (0, 1))
 
+
+def sequence(kind: str = "lstm", direction: str = "forward", **own: dnn.Desc | str | None) -> Make:
+    """A network of five times, two sequences, three features and four units."""
+    states, gates = plain((1, 1, 2, 4)), {"lstm": 4, "vanilla_rnn": 1}.get(kind, 3)
+    given: dict[str, Any] = {
+        "src_layer": plain((5, 2, 3)),
+        "weights_layer": plain((1, 1, 3, gates, 4)),
+        "weights_iter": plain((1, 1, 4, gates, 4)),
+        "dst_layer": plain((5, 2, 4)),
+        "dst_iter": states,
+        "dst_iter_c": states if kind == "lstm" else None,
+        "bias": plain((1, 1, gates, 4)),
+    }
+    return lambda: dnn.recurrent(kind, direction, **given | own)
+
+
 VALID: dict[str, Make] = {
+    "an lstm": sequence(),
+    "a plain network": sequence("vanilla_rnn", activation="tanh"),
     "convolution": conv(),
     "pooling": pool(),
     "padded convolution": conv(dst=(1, 2, 5, 5), begin=(1, 1), end=(1, 1)),
@@ -77,6 +95,18 @@ VALID: dict[str, Make] = {
 }
 
 REFUSED: dict[str, tuple[Make, str]] = {
+    "recurrent cell": (sequence("mlstm"), "unknown cell"),
+    "recurrent direction": (sequence(direction="up"), "unknown direction"),
+    "recurrent activation": (sequence("vanilla_rnn", activation="exp"), "activation"),
+    "recurrent rank": (sequence(src_layer=FLAT), "rank"),
+    "recurrent features": (sequence(src_layer=plain((5, 2, 4))), "weights_layer"),
+    "recurrent gates": (sequence(bias=plain((1, 1, 3, 4))), "bias"),
+    "recurrent directions": (sequence(direction="bidirectional"), "weights_layer"),
+    "recurrent batch": (sequence(dst_iter=plain((1, 1, 3, 4))), "dst_iter"),
+    "recurrent result": (sequence(dst_layer=plain((5, 2, 8))), "dst_layer"),
+    "recurrent type": (sequence(bias=dnn.Desc.any((1, 1, 4, 4), "bf16")), "f32"),
+    "recurrent states": (sequence(src_iter=plain((1, 1, 2, 4))), "both states"),
+    "a gru with a content": (sequence("gru", dst_iter_c=plain((1, 1, 2, 4))), "only an lstm"),
     "rank 2": (conv(src=(1, 4), weights=(2, 4), dst=(1, 2)), "rank"),
     "rank 6": (conv(src=(1, 4, 1, 1, 1, 1)), "rank"),
     "weights' rank": (conv(weights=(2, 4, 3)), "rank"),

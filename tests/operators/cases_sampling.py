@@ -58,18 +58,37 @@ def _bent() -> Iterator[Case]:
 
 def _recurrent(cls: Any, gates: int, functions: tuple[Any, ...], **more: bool) -> Iterator[Case]:
     one, both = (
-        tuple(f"~dir={n} gate={6 * gates} {dim}" for dim in ("F=4", "unit=6")) for n in (1, 2)
+        tuple(f"~dir={n} gate={gates} unit=6 {dim}" for dim in ("F=4", "state=6")) for n in (1, 2)
     )
-    bias, lengths, hidden = f"~dir=2 both={12 * gates}", "N=3 <6", "~dir=2 N=3 unit=6"
-    yield Case(cls(functions), (SEQUENCE, *one))
-    yield Case(cls(functions, "reverse", 0.5, ("lengths",)), (SEQUENCE, *one, lengths))
+    rows = gates + ("linear_before_reset" in more)
+    bias, lengths, hidden = f"~dir=2 row={rows} unit=6", "N=3 <6", "~dir=2 N=3 unit=6"
+    yield Case(cls(functions), (SEQUENCE, *one), refused=("onednn",))
+    many, biased = SEQUENCE.replace("N=3", "N=5"), cls(functions, "forward", 0.0, ("bias",))
+    yield Case(biased, (many, *(f"!{w}" for w in one), f"!~dir=1 row={gates} unit=6"))
+    short = cls(functions, "reverse", 0.5, ("lengths",))
+    yield Case(short, (SEQUENCE, *one, lengths), refused=("onednn",))
     given = ("bias", "lengths", "hidden")
-    rows = (SEQUENCE, *both, bias, lengths, hidden)
-    yield Case(cls(functions * 2, "bidirectional", 0.0, given, **more), rows)
+    op = cls(functions * 2, "bidirectional", 0.0, given, **more)
+    yield Case(op, (SEQUENCE, *both, bias, lengths, hidden), refused=("onednn",))
+    flags = {name: flag for name, flag in more.items() if name != "input_forget"}
+    states = ("hidden", "cell") if cls is LSTM else ("hidden",)
+    op = cls(functions * 2, "bidirectional", 0.0, ("bias", *states), **flags)
+    yield Case(op, (SEQUENCE, *both, bias, *(hidden,) * len(states)))
     if cls is LSTM:
+        peepholes, state = "~dir=1 peephole=3 unit=6", "~dir=1 N=3 unit=6"
+        row = f"~dir=1 row={rows} unit=6"
+        op = cls(functions, "reverse", 0.0, ("bias", "hidden", "cell", "peepholes"))
+        yield Case(op, (SEQUENCE, *one, row, state, state, peepholes))
+        op = cls(functions, "forward", 0.0, ("bias", "cell"))
+        yield Case(op, (SEQUENCE, *one, row, state), refused=("onednn",))
+    if cls is RNN:
+        for function in (("relu", 0.0, 0.0), ("leakyrelu", 0.3, 0.0), SIGMOID):
+            op = RNN((function,), "forward", 0.0, ("bias",))
+            yield Case(op, (SEQUENCE, *one, "~dir=1 row=1 unit=6"))
+        yield Case(RNN((("softsign", 0.0, 0.0),)), (SEQUENCE, *one), refused=("onednn",))
+    if cls is GRU:
         yield Case(
-            cls(functions * 2, "bidirectional", 0.0, ("cell", "peepholes")),
-            (SEQUENCE, *both, hidden, "~dir=2 peephole=18"),
+            GRU(functions, "reverse", 0.0, ("bias",)), (SEQUENCE, *one, "~dir=1 row=3 unit=6")
         )
 
 

@@ -11,8 +11,18 @@ import pytest
 from onnx import TensorProto
 
 from libdesc.registry import registry
+from ops import (
+    LayerNormalization,
+    ReduceLogSumExp,
+    ReduceMax,
+    ReduceMin,
+    ReduceProd,
+    ReduceSum,
+    ReduceSumSquare,
+)
+from ptensor.layout import Layout
 from tests.operators.cases import CASES, Case
-from tests.operators.harness import run
+from tests.operators.harness import Given, check_outcome, definition, run
 from tests.operators.test_elementwise_spellings import Node as Fed
 from tests.operators.test_spellings import IMAGE, Node, floats
 from tests.operators.versions import Version
@@ -59,7 +69,8 @@ def test_an_extent_may_be_zero(name: str) -> None:
             except NoInvokerError:
                 continue
             for one, other in zip(found, expected, strict=True):
-                np.testing.assert_array_equal(one, other)
+                pair = (values.astype(np.float64) for values in (one, other))
+                np.testing.assert_allclose(*pair, rtol=1e-6)
     assert taken
 
 
@@ -203,3 +214,58 @@ def test_a_window_of_pads_alone_is_refused(op_type: str) -> None:
     node = Node(op_type, 11, (IMAGE,), {"kernel_shape": [2, 2], "pads": [2, 0, 0, 0]})
     with pytest.raises(DimError, match="must be smaller than what a window"):
         Session(node.model(), threads=1)
+
+
+def reduced(op: object, values: Array, dims: str) -> Array:
+    """A reduction on Eigen."""
+    given = Given(values, tuple(dims), Layout.plain(dims))
+    [found] = run("eigen", op, [given]).values
+    return found
+
+
+@pytest.mark.parametrize("axis", ["A", "B"])
+def test_extremes_keep_what_is_not_a_number(axis: str) -> None:
+    values = np.arange(300 * 7, dtype=np.float32).reshape(300, 7)
+    values[200, 3] = np.nan
+    place = 3 if axis == "A" else 200
+    for cls in (ReduceMax, ReduceMin):
+        found = reduced(cls((axis,), keepdims=False), values, "AB")
+        assert np.isnan(found[place])
+        assert np.isnan(found).sum() == 1
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "int8", "uint8"])
+def test_integers_wrap_as_numpys(dtype: str) -> None:
+    values = np.arange(1, 41).reshape(5, 8).astype(dtype) * np.array(3, dtype)
+    for op in (ReduceSum(("A",)), ReduceProd(("B",)), ReduceSumSquare(("A", "B"))):
+        [expected] = definition(op, [Given(values, ("A", "B"), Layout("AB"))])
+        np.testing.assert_array_equal(reduced(op, values, "AB"), expected)
+
+
+@pytest.mark.parametrize("shape", [(1, 10**6), (10**6, 1), (60_000, 17)])
+def test_long_sums_are_accurate(shape: tuple[int, int]) -> None:
+    """As good as adding up in f64 and rounding once, nearly."""
+    values = np.random.default_rng(3).uniform(0, 1, shape).astype(np.float32)
+    exact = values.astype(np.float64).sum(0)
+    found = reduced(ReduceSum(("A",), keepdims=False), values, "AB")
+    assert np.abs(found / exact - 1).max() < 3e-7
+
+
+def test_blocks_with_pads_are_reduced_without_them() -> None:
+    """The lanes past 17 channels are 0: no element, so no largest one either."""
+    values = -np.random.default_rng(4).uniform(1, 2, (2, 17, 3)).astype(np.float32)
+    for op in (ReduceMax(("C",)), ReduceProd(("C", "W")), ReduceLogSumExp(("W",))):
+        given = [Given(values, ("N", "C", "W"), Layout("NCW16c"))]
+        check_outcome(run("eigen", op, given), definition(op, given), 1e-6)
+
+
+@pytest.mark.parametrize("axes", [("C",), ("H", "W"), ("W",), ("N", "W")])
+def test_far_from_zero_a_variance_is_as_good(axes: tuple[str, ...]) -> None:
+    """The mean goes before the squares are added up."""
+    values = np.random.default_rng(5).normal(1000, 1, (2, 17, 3, 40)).astype(np.float32)
+    given = [
+        Given(values, ("N", "C", "H", "W"), Layout("NCHW")),
+        Given(np.ones(17, np.float32), ("C",), Layout("C")),
+    ]
+    op = LayerNormalization(axes)
+    check_outcome(run("eigen", op, given), definition(op, given), 2e-4)

@@ -10,27 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-import numpy as np
-
-from libdesc.dispatcher import DispatchContext, dispatcher
-from libdesc.preferences import Preferences
 from libdesc.registry import registry
-from ptensor.buffer import Buffer, TensorStorage
-from ptensor.evaluation import installed
-from ptensor.layout import Layout
-from ptensor.transform import unpack
-from resolver.evaluate import PartialEvaluation
 from vtensor.errors import ModelError
 from vtensor.frontends.builder import attributes_of, name_values
+from vtensor.frontends.computing import run_definition
 from vtensor.frontends.folding import Facts
 from vtensor.frontends.functions import spellings_of
 from vtensor.frontends.naming import Names, local_names
 from vtensor.frontends.network import Network, NetworkNode
 from vtensor.frontends.reader import Reader
 from vtensor.frontends.tensors import Array, type_of_array
-from vtensor.language.operators import info_of, run_compute
 from vtensor.language.tensor import VTensor
-from vtensor.runtime.record import NormalEvaluation
 
 
 def defined_outputs(network: Network, node: NetworkNode, facts: Facts) -> list[Array] | None:
@@ -67,40 +57,9 @@ def _computed(reader: Reader, values: Sequence[VTensor]) -> dict[str, Array]:
     arrays = {key: constant.array for key, constant in reader.constants.items()}
     for added in reader.added:
         operands = [(value, arrays[id(value)]) for value in added.inputs]
-        made = _run(reader.name, added.op, operands)
+        made = run_definition(reader.name, added.op, operands)
         arrays.update(zip(map(id, added.outputs), made, strict=True))
     return {name: arrays[id(value)] for name, value in results.items()}
-
-
-def _run(node: str, op: object, operands: Sequence[tuple[VTensor, Array]]) -> list[Array]:
-    """An operator on arrays, by the library that defines it."""
-    deciding = DispatchContext(node, preferences=Preferences(nodes={node: info_of(op).definition}))
-    with installed(PartialEvaluation()):
-        run_compute(deciding, op, [_tensor(v, a, Layout.plain(v.dims)) for v, a in operands])
-    variant = deciding.variant
-    if variant is None:
-        raise ModelError(f"{node}: no layouts were decided")
-    tensors = [
-        _tensor(value, array, layout)
-        for (value, array), layout in zip(operands, variant.layouts, strict=False)
-    ]
-    with installed(NormalEvaluation()), np.errstate(all="ignore"):
-        outputs = run_compute(_Running(node, variant=variant), op, tensors)
-    return [_array(output) for output in outputs]
-
-
-def _tensor(value: VTensor, array: Array, layout: Layout) -> VTensor:
-    """A value of this description in a layout, its data there."""
-    tensor = VTensor(value.dtype, value.dims)
-    tensor.storage = TensorStorage.of_array(array, tensor, layout, constant=True)
-    tensor.produced_layout = layout
-    return tensor
-
-
-def _array(value: VTensor) -> Array:
-    storage = value.storage
-    assert isinstance(storage, TensorStorage)
-    return unpack(storage.data(), storage.layout, list(value.dims), value.dims, value.dtype)
 
 
 def _fits(name: str, array: Array, facts: Facts) -> bool:
@@ -116,19 +75,6 @@ def _fits(name: str, array: Array, facts: Facts) -> bool:
             and all(want in (None, have) for want, have in zip(sizes, array.shape, strict=True))
         )
     )
-
-
-class _Running(DispatchContext):
-    """The context of an operator that runs now: outputs get memory in their decided layouts."""
-
-    def dispatch(self, op: object, inputs: Sequence[VTensor], outputs: Sequence[VTensor]) -> None:
-        """Take the memory, then dispatch."""
-        assert self.variant is not None
-        layouts = self.variant.layouts[-len(outputs) :]
-        for value, layout in zip(outputs, layouts, strict=True):
-            buffer = Buffer.allocate(layout.nbytes(value.dims, value.dtype))
-            value.storage = TensorStorage(value.dtype, value.dims, layout, buffer)
-        dispatcher(info_of(op).name, self.device)(self, op, inputs, outputs)
 
 
 @dataclass(eq=False)

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from onnx import AttributeProto, helper
 
 from vtensor.errors import DimError, GraphError, ModelError, UnsupportedOperatorError
+from vtensor.frontends.computing import run_definition
 from vtensor.frontends.external import DataFiles
 from vtensor.frontends.naming import Names
 from vtensor.frontends.network import NetworkNode
@@ -164,6 +165,18 @@ class Reader:
     def add(self, op: object, *inputs: VTensor) -> Any:
         """Add an operator to the graph; its output, or a tuple where it has several."""
         return self._add(op, inputs)
+
+    def ahead(self, op: object, *inputs: VTensor) -> VTensor:
+        """As ``add``; of constants it makes another constant, now. For what has one output."""
+        known = [self.constants.get(id(value)) for value in inputs]
+        operands = [(c.value, c.array) for c in known if c is not None]
+        if len(operands) < len(known):
+            result: VTensor = self._add(op, inputs)
+            return result
+        [output] = run_compute(Context(node=self.name), op, inputs)
+        [array] = run_definition(self.name, op, operands)
+        name = f"{' '.join(c.name for c in known if c is not None)}: {op}"
+        return self._constant(name, array, tuple(output.dims))
 
     def reshape(self, x: VTensor, dims: Mapping[str, int]) -> VTensor:
         """The same elements in presentation order under other dims.

@@ -53,6 +53,9 @@ class NodeReader(Protocol):
     def add(self, op: object, *inputs: VTensor) -> VTensor:
         """Add an operator to the graph; a tuple of its outputs where it has several."""
 
+    def ahead(self, op: object, *inputs: VTensor) -> VTensor:
+        """As ``add``; of constants it makes another constant, now. For what has one output."""
+
     def reshape(self, x: VTensor, dims: Mapping[str, int]) -> VTensor:
         """The same elements in presentation order under other dims."""
 

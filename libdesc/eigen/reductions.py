@@ -1,0 +1,55 @@
+"""Reductions over any dims, in whatever joint layout the operands lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+from typing import TYPE_CHECKING
+
+from libdesc.eigen import native
+from libdesc.eigen.memory import copied, cuts, pads, strided
+from libdesc.routine import Routine
+from ptensor.evaluation import emit
+from ptensor.layout import Layout
+from ptensor.tensor import PTensor
+from vtensor.language.tensor import VTensor
+
+if TYPE_CHECKING:
+    from libdesc.eigen._eigen import Box
+
+#: The element types that can be added up and compared, and those that can be compared.
+NUMBERS = ("f32", "f16", "bf16", "f64", "s64", "s32", "s8", "u8")
+ORDERED = (*NUMBERS, "bool")
+
+
+def reduction(kind: str, src: VTensor, dst: VTensor, axes: tuple[str, ...]) -> Routine:
+    """A reduction over some dims of src, which dst lacks or has with size 1.
+
+    Args:
+        kind: the native kernel's word for it.
+        src, dst: the operands.
+        axes: the dims.
+    """
+
+    def run(x: PTensor, y: PTensor) -> None:
+        many, few = (t.required_layout.num_elements(t.dims) for t in (x, y))
+        kept = _boxes(x, y, {dim: n for dim, n in x.dims.items() if dim not in axes})
+        reduced = _boxes(x, y, {dim: x.size(dim) for dim in axes})
+        emit(native.load().reduction(kind, src.dtype, many, few, kept, reduced, pads(y)), [x, y])
+
+    return Routine([src, dst], [Layout.ANY] * 2, run=run)
+
+
+def _boxes(x: PTensor, y: PTensor, dims: Mapping[str, int]) -> list[Box]:
+    """All elements along some dims: where they lie in x, and in y, which may lack dims of x."""
+    if 0 in dims.values() or 0 in y.dims.values():
+        return []
+    source = y if 0 in x.dims.values() else x  # where there is none, none is read
+    have, want = source.required_layout, y.required_layout
+    return [
+        copied(0, strided(have, pieces, source.dims, dims), strided(want, pieces, y.dims, dims))
+        for pieces in product(*cuts(have, want, dims))
+    ]
+
+
+__all__ = ["NUMBERS", "ORDERED", "reduction"]
