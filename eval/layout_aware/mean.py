@@ -41,7 +41,7 @@ class Mean(Operator):
             lambda src: dnnl.reduction("mean", src.permute(order), out), usual(x)
         )
         y = ctx.allocate(kernel.descs["dst"].permute(back))
-        ctx.primitive(kernel, src=ctx.convert(x, desc), dst=y)
+        ctx.call_onednn(kernel, {"src": ctx.convert(x, desc), "dst": y})
         return self.delivered(y)
 
     def eigen(self, ctx: Context, x: Tensor) -> Tensor:
@@ -51,11 +51,11 @@ class Mean(Operator):
         order = (*kept, *self.axes, *channels)
         src, y = ctx.convert(x, plain(x.dims, order)), ctx.allocate(plain(dims, order))
         sizes = (prod(x.dims[axis] for axis in part) for part in (kept, self.axes, channels))
-        ctx.kernel(native.load().mean(*sizes), src, y)
+        ctx.call_eigen(native.load().mean(*sizes), src, y)
         return self.delivered(y)
 
     def numpy(self, ctx: Context, x: Tensor) -> Tensor:
         """The definition."""
         return self.delivered(
-            ctx.python(lambda x: x.mean(self.axes, keepdims=True), self.sizes(x), x)
+            ctx.call_python(lambda x: x.mean(self.axes, keepdims=True), self.sizes(x), x)
         )
