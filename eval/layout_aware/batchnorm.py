@@ -36,14 +36,14 @@ class BatchNorm(Operator):
         )
         scale, shift, mean, variance = vectors
         given = {"scale": scale, "shift": shift, "mean": mean, "variance": variance}
-        y = ctx.allocate(desc)
-        ctx.primitive(kernel, over="src", src=ctx.convert(x, desc), dst=y, **given)
+        src, y = ctx.convert(x, desc), ctx.allocate(desc)
+        ctx.call_onednn(kernel, {"src": src, "dst": y, **given}, ["src"])
         return y
 
     def eigen(self, ctx: Context, x: Tensor, *vectors: Tensor) -> Tensor:
         """With channels last."""
-        steps: list[eigen.Instruction] = [("sub", 0, 3), ("add", 4, 5), ("sqrt", 7), ("div", 6, 8)]
-        steps += [("mul", 9, 1), ("add", 10, 2)]
+        steps = [("sub", [0, 3]), ("add", [4, 5]), ("sqrt", [7]), ("div", [6, 8])]
+        steps += [("mul", [9, 1]), ("add", [10, 2])]
         inputs = [x, *self.spread(x, vectors)]
         return eigen.pointwise(ctx, inputs, x.dims, steps, [self.epsilon])
 
@@ -53,4 +53,4 @@ class BatchNorm(Operator):
         def compute(x: Array, scale: Array, bias: Array, mean: Array, var: Array) -> Array:
             return np.asarray((x - mean) / np.sqrt(var + self.epsilon) * scale + bias)
 
-        return ctx.python(compute, x.dims, x, *self.spread(x, vectors))
+        return ctx.call_python(compute, x.dims, x, *self.spread(x, vectors))

@@ -42,13 +42,13 @@ class Convolution(Operator):
         kernel = dnnl.convolution(src, weights, None, dst, *places)
         x, w = ctx.convert(x, kernel.descs["src"]), ctx.convert(w, kernel.descs["weights"])
         y = ctx.allocate(kernel.descs["dst"])
-        ctx.primitive(kernel, src=x, weights=w, dst=y)
+        ctx.call_onednn(kernel, {"src": x, "weights": w, "dst": y})
         return y
 
     def numpy(self, ctx: Context, x: Tensor, w: Tensor) -> Tensor:
         """The definition."""
         places = self.strides, self.pads, self.dilations
-        return ctx.python(lambda x, w: convolution(x, w, *places), self.sizes(x, w), x, w)
+        return ctx.call_python(lambda x, w: convolution(x, w, *places), self.sizes(x, w), x, w)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Conv2D(Convolution):
         weights = ctx.convert(w, plain(w.dims, (*groups, *spatial, inner, out)))
         window = self.window(w).eigen(x.dims, y.dims)
         kernel = native.load().convolution(window, self.group, w.dims[out])
-        ctx.kernel(kernel, eigen.last(ctx, x), weights, y)
+        ctx.call_eigen(kernel, eigen.last(ctx, x), weights, y)
         return y
 
 
@@ -90,5 +90,5 @@ class DepthwiseConv2D(Convolution):
         weights = ctx.convert(w, plain(w.dims, (3, 4, 0, 1, 2)))
         window = self.window(w).eigen(x.dims, y.dims)
         kernel = native.load().depthwise(window, w.dims[1])
-        ctx.kernel(kernel, eigen.last(ctx, x), weights, y)
+        ctx.call_eigen(kernel, eigen.last(ctx, x), weights, y)
         return y

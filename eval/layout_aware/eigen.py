@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eval.layout_aware.context import Context
-from eval.layout_aware.tensor import Sizes, Tensor, channels_last
+from eval.layout_aware.tensor import DTYPE, Sizes, Tensor, channels_last
 from libdesc.eigen import native
 
 if TYPE_CHECKING:
     from libdesc.eigen._eigen import Box
 
 #: Function, and the numbers of its operands: inputs first, then constants, then results.
-Instruction = tuple[str, int] | tuple[str, int, int]
+Instruction = tuple[str, Sequence[int]]
 
 
 def last(ctx: Context, x: Tensor) -> Tensor:
@@ -40,17 +40,17 @@ def pointwise(
     axes = order(len(dims))
     strides = [[0 if x.dims[axis] == 1 else x.desc.strides[axis] for axis in axes] for x in sources]
     shape = [dims[axis] for axis in axes]
-    code = [(f"{name} f32", values) for name, *values in instructions]
-    numbers, types = [("f32", number) for number in constants], ["f32"] * (len(sources) + 1)
+    numbers, types = [(DTYPE, one) for one in constants], [DTYPE] * (len(sources) + 1)
+    code = [(f"{function} {DTYPE}", operands) for function, operands in instructions]
     kernel = native.load().pointwise(shape, strides, types, numbers, code, [])
-    ctx.kernel(kernel, *sources, dst, over=sources)
+    ctx.call_eigen(kernel, *sources, dst, over=sources)
     return dst
 
 
 def copy(ctx: Context, sources: Sequence[Tensor], dst: Tensor, boxes: Sequence[Box]) -> None:
     """Copy parts of sources to where they belong."""
     sizes = [x.desc.nbytes // 4 for x in (*sources, dst)]
-    ctx.kernel(native.load().copy(sizes, boxes, 4), *sources, dst)
+    ctx.call_eigen(native.load().copy(sizes, boxes, 4), *sources, dst)
 
 
 def box(source: int, x: Tensor, begin: Sizes, shape: Sizes, dst: Tensor, to: Sizes) -> Box:

@@ -44,25 +44,26 @@ class Binary(Operator):
 
         def make(desc: Desc) -> Primitive:
             if whole:
-                return dnnl.binary(self.alg, *[in_a_row(desc)] * 3)
+                row = in_a_row(desc)
+                return dnnl.binary(self.alg, row, row, row)
             return dnnl.binary(self.alg, desc, unspecified(b.dims), desc)
 
         own = [x.desc for x in (a, b) if x.dims == dims and not x.constant]
         kernel, desc = fastest(make, [*own, plain(dims)])
         b = ctx.convert(b, desc if whole else kernel.descs["src1"])
         a, y = ctx.convert(a, desc), ctx.allocate(desc)
-        ctx.primitive(kernel, over="src0", src0=a, src1=b, dst=y)
+        ctx.call_onednn(kernel, {"src0": a, "src1": b, "dst": y}, ["src0"])
         return y
 
     def eigen(self, ctx: Context, a: Tensor, b: Tensor) -> Tensor:
         """With channels last."""
         a, b, dims = self.aligned(a, b)
-        return eigen.pointwise(ctx, [a, b], dims, [(self.alg, 0, 1)])
+        return eigen.pointwise(ctx, [a, b], dims, [(self.alg, [0, 1])])
 
     def numpy(self, ctx: Context, a: Tensor, b: Tensor) -> Tensor:
         """The definition."""
         a, b, dims = self.aligned(a, b)
-        return ctx.python(type(self).function, dims, a, b)
+        return ctx.call_python(type(self).function, dims, a, b)
 
 
 class Add(Binary):
@@ -101,11 +102,11 @@ class Relu(Operator):
 
     def eigen(self, ctx: Context, x: Tensor) -> Tensor:
         """With channels last."""
-        return eigen.pointwise(ctx, [x], x.dims, [("max", 0, 1)], [0.0])
+        return eigen.pointwise(ctx, [x], x.dims, [("max", [0, 1])], [0.0])
 
     def numpy(self, ctx: Context, x: Tensor) -> Tensor:
         """The definition."""
-        return ctx.python(lambda x: np.maximum(x, 0), x.dims, x)
+        return ctx.call_python(lambda x: np.maximum(x, 0), x.dims, x)
 
 
 class Relu6(Operator):
@@ -117,8 +118,9 @@ class Relu6(Operator):
 
     def eigen(self, ctx: Context, x: Tensor) -> Tensor:
         """With channels last."""
-        return eigen.pointwise(ctx, [x], x.dims, [("max", 0, 1), ("min", 3, 2)], [0.0, 6.0])
+        steps = [("max", [0, 1]), ("min", [3, 2])]
+        return eigen.pointwise(ctx, [x], x.dims, steps, [0.0, 6.0])
 
     def numpy(self, ctx: Context, x: Tensor) -> Tensor:
         """The definition."""
-        return ctx.python(lambda x: np.clip(x, 0, 6), x.dims, x)
+        return ctx.call_python(lambda x: np.clip(x, 0, 6), x.dims, x)

@@ -44,7 +44,7 @@ class LRN(Operator):
         src, dst = eigen.last(ctx, x), ctx.allocate(channels_last(x.dims))
         images, channels, *spatial = x.dims
         rows, numbers = images * int(np.prod(spatial)), (self.alpha, self.beta, self.bias)
-        ctx.kernel(native.load().lrn(rows, channels, self.size, *numbers), src, dst)
+        ctx.call_eigen(native.load().lrn(rows, channels, self.size, *numbers), src, dst)
         return dst
 
     def numpy(self, ctx: Context, x: Tensor) -> Tensor:
@@ -58,4 +58,4 @@ class LRN(Operator):
             scale: Array = self.bias + self.alpha / self.size * view.sum(axis=-1)
             return np.asarray(x / scale**self.beta)
 
-        return ctx.python(compute, x.dims, x)
+        return ctx.call_python(compute, x.dims, x)

@@ -50,36 +50,40 @@ class MatMul(Operator):
                 tried.insert(0, (True, free, unspecified(b.dims[::-1])))
 
         def make(one: tuple[bool, Desc, Desc]) -> Primitive:
-            inner, *descs = one
-            return (dnnl.inner_product if inner else dnnl.matmul)(*descs, None, dst)
+            inner, src, weights = one
+            return (dnnl.inner_product if inner else dnnl.matmul)(src, weights, None, dst)
 
         kernel, (inner, *_) = fastest(make, tried)
         wanted = kernel.descs["weights"]
         weights = ctx.convert(b, wanted.permute((1, 0)) if inner else wanted)
         src, y = ctx.convert(a, kernel.descs["src"]), ctx.allocate(kernel.descs["dst"])
-        ctx.primitive(kernel, src=src, weights=weights, dst=y)
+        ctx.call_onednn(kernel, {"src": src, "weights": weights, "dst": y})
         return y
 
     def eigen(self, ctx: Context, a: Tensor, b: Tensor) -> Tensor:
         """Rows and columns in order."""
         a, b, dims = self.factors(a, b)
         left, right = ctx.convert(a, plain(a.dims)), ctx.convert(b, plain(b.dims))
-        steps = (
-            [0 if size == 1 else step for size, step in zip(x.dims[:-2], x.desc.strides)]
-            for x in (left, right)
-        )
+        steps, strides = (_repeated(x) for x in (left, right))
         y = ctx.allocate(plain(dims))
-        kernel = native.load().product(dims[:-2], *steps, *dims[-2:], a.dims[-1])
-        ctx.kernel(kernel, left, right, y)
+        *stack, rows, columns = dims
+        kernel = native.load().product(stack, steps, strides, rows, columns, a.dims[-1])
+        ctx.call_eigen(kernel, left, right, y)
         return y
 
     def numpy(self, ctx: Context, a: Tensor, b: Tensor) -> Tensor:
         """The definition."""
         a, b, dims = self.factors(a, b)
-        return ctx.python(np.matmul, dims, a, b)
+        return ctx.call_python(np.matmul, dims, a, b)
 
 
 def _exchanged(x: Tensor) -> Tensor:
     """The same memory, rows numbered as columns."""
     *stack, row, column = range(len(x.dims))
     return replace(x, desc=x.desc.permute([*stack, column, row]))
+
+
+def _repeated(x: Tensor) -> list[int]:
+    """How far the matrices of a stack are apart, 0 where one is repeated."""
+    rows = [*zip(x.dims, x.desc.strides, strict=True)][:-2]
+    return [0 if size == 1 else step for size, step in rows]

@@ -41,7 +41,7 @@ class Mean(Operator):
             lambda src: dnnl.reduction("mean", src.permute(order), out), usual(x)
         )
         y = ctx.allocate(kernel.descs["dst"].permute(back))
-        ctx.primitive(kernel, src=ctx.convert(x, desc), dst=y)
+        ctx.call_onednn(kernel, {"src": ctx.convert(x, desc), "dst": y})
         return self.delivered(y)
 
     def eigen(self, ctx: Context, x: Tensor) -> Tensor:
@@ -58,11 +58,11 @@ class Mean(Operator):
             (outer * gone * inner, outer * inner),
         )
         kernel = native.load().reduction("mean", "f32", *sizes, [results], [reduced], [])
-        ctx.kernel(kernel, src, y)
+        ctx.call_eigen(kernel, src, y)
         return self.delivered(y)
 
     def numpy(self, ctx: Context, x: Tensor) -> Tensor:
         """The definition."""
         return self.delivered(
-            ctx.python(lambda x: x.mean(self.axes, keepdims=True), self.sizes(x), x)
+            ctx.call_python(lambda x: x.mean(self.axes, keepdims=True), self.sizes(x), x)
         )

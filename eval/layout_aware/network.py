@@ -6,7 +6,7 @@ Memory is planned, and steps are run, by what plans and runs VTensor's own: only
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from eval.layout_aware.base import LIBRARIES
-from eval.layout_aware.context import CONVERSION, Array, Context, onednn_slots
+from eval.layout_aware.context import CONVERSION, Array, Context, Recorded, slots_of
 from eval.layout_aware.reading import aligned, operator_of
 from eval.layout_aware.tensor import Sizes, Tensor, memory_of, plain
 from libdesc.onednn.native import dnnl
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class Conversions(NamedTuple):
     """How many conversions a run makes, and the bytes that they read and write."""
 
-    count: int
+    number: int
     bytes: int
 
 
@@ -67,9 +67,19 @@ class Network:
         self._executor.run(self._plan)
 
     @property
+    def steps(self) -> Sequence[Recorded]:
+        """What a run does, in order."""
+        return self._context.steps
+
+    @property
+    def planned_bytes(self) -> int:
+        """The memory that values between steps and scratch take."""
+        return self._placement.nbytes
+
+    @property
     def conversions(self) -> Conversions:
         """What each run converts; constants are converted once before."""
-        sizes = [one.nbytes for one in self._context.steps if one.kind == CONVERSION]
+        sizes = [one.nbytes for one in self.steps if one.kind == CONVERSION]
         return Conversions(len(sizes), sum(sizes))
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
@@ -82,13 +92,12 @@ class Network:
 
     def times(self, feeds: Mapping[str, Array], repeats: int = 30) -> dict[str, float]:
         """Seconds by operator, and of conversions under ``conversion``: medians of runs, summed."""
-        steps = self._context.steps
-        clock = np.zeros((repeats, len(steps), 2), np.int64)
+        clock = np.zeros((repeats, len(self.steps), 2), np.int64)
         for row in clock:
             self._run(feeds, row)
         seconds = np.median(clock[..., 1] - clock[..., 0], axis=0) / 1e9
         sums: dict[str, float] = defaultdict(float)
-        for one, time in zip(steps, seconds.tolist(), strict=True):
+        for one, time in zip(self.steps, seconds.tolist(), strict=True):
             sums[one.kind] += time
         return dict(sums)
 
@@ -156,7 +165,7 @@ class Network:
         from vtensor.runtime import _replay
 
         inputs, outputs = ([x.memory for x in row] for row in (self._inputs, self._outputs))
-        steps = [one.step for one in self._context.steps]
+        steps = [one.step for one in self.steps]
         self._placement = place(steps, inputs, outputs)
         self._arena = _replay.Arena(self._placement.nbytes)
         self._program = self._placement.program(self._arena)
@@ -195,6 +204,6 @@ def _load(source: Tensor, target: Tensor) -> None:
 
     target.memory.bind(Buffer.allocate(target.desc.nbytes))
     primitive = dnnl.reorder(source.desc, target.desc)
-    slots = onednn_slots(primitive, {"src": source, "dst": target})
+    slots = slots_of(primitive, {"src": source, "dst": target})
     memory = [fresh(one) if isinstance(one, int) else one.buffer.memory for one in slots]
     _replay.execute(primitive, memory)

@@ -80,10 +80,10 @@ def in_a_row(desc: Desc) -> Desc:
     return dnnl.Desc.strided((count,), DTYPE, (1,)) if desc.nbytes == 4 * count else desc
 
 
-def followed(ctx: Context, x: Tensor, kernel: Primitive, over: bool = False) -> Tensor:
-    """Call a kernel from src to dst; with ``over``, dst may be written over src."""
+def followed(ctx: Context, x: Tensor, kernel: Primitive, *over: str) -> Tensor:
+    """Call a kernel from src to dst, which may be written over src if ``over`` names it."""
     src, dst = ctx.convert(x, kernel.descs["src"]), ctx.allocate(kernel.descs["dst"])
-    ctx.primitive(kernel, over="src" if over else "", src=src, dst=dst)
+    ctx.call_onednn(kernel, {"src": src, "dst": dst}, over)
     return dst
 
 
@@ -101,8 +101,7 @@ def bounded(ctx: Context, x: Tensor, high: float) -> Tensor:
 
     _, desc = fastest(lambda desc: bound(desc, 0, inf, "max"), as_it_lies(x))
     src, dst = ctx.convert(x, desc), ctx.allocate(desc)
-    ctx.primitive(bound(desc, 0, inf, "max"), "src0", src0=src, src1=src, post1_src1=src, dst=dst)
-    if high < inf:
-        kernel = bound(desc, -inf, high, "min")
-        ctx.primitive(kernel, src0=dst, src1=dst, post1_src1=dst, dst=dst)
+    for kernel in (bound(desc, 0, inf, "max"), bound(desc, -inf, high, "min"))[: 1 + (high < inf)]:
+        ctx.call_onednn(kernel, dict.fromkeys(kernel.slots, src) | {"dst": dst}, ["src0"])
+        src = dst
     return dst

@@ -59,8 +59,9 @@ class Pad(Operator):
         kernel, desc = fastest(make, usual(x))
         src, dst = ctx.convert(x, desc), ctx.allocate(like(desc, dims))
         whole = in_a_row(dst.desc)  # nothing is below itself: 0 everywhere, whatever there was
-        ctx.primitive(dnnl.binary("lt", whole, whole, whole), src0=dst, src1=dst, dst=dst)
-        ctx.primitive(kernel, src=src, dst=dst)
+        zero = dnnl.binary("lt", whole, whole, whole)
+        ctx.call_onednn(zero, {"src0": dst, "src1": dst, "dst": dst})
+        ctx.call_onednn(kernel, {"src": src, "dst": dst})
         return dst
 
     def eigen(self, ctx: Context, x: Tensor) -> Tensor:
@@ -77,11 +78,12 @@ class Pad(Operator):
         """The definition."""
         rows = [*zip(self.before, self.behind, strict=True)]
         more = [(max(before, 0), max(behind, 0)) for before, behind in rows]
-        how: Any = {"constant_values": self.value} if self.mode == "constant" else {}
+        value = {"constant_values": self.value} if self.mode == "constant" else {}
+        how: Any = {"mode": self.mode, **value}
 
         def compute(x: Array) -> Array:
             ends = zip(rows, x.shape, strict=True)
             kept = [slice(max(-a, 0), size - max(-b, 0)) for (a, b), size in ends]
-            return np.pad(x[tuple(kept)], more, self.mode, **how)
+            return np.asarray(np.pad(x[tuple(kept)], more, **how))
 
-        return ctx.python(compute, self.sizes(x), x)
+        return ctx.call_python(compute, self.sizes(x), x)

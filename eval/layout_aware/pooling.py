@@ -73,13 +73,13 @@ class Pool(Operator):
         window, y = self.window(x), ctx.allocate(channels_last(self.sizes(x)))
         places = window.eigen(x.dims, y.dims)
         kernel = native.load().pooling(self.kind, places, three(window.ends, 0))
-        ctx.kernel(kernel, eigen.last(ctx, x), y)
+        ctx.call_eigen(kernel, eigen.last(ctx, x), y)
         return y
 
     def numpy(self, ctx: Context, x: Tensor) -> Tensor:
         """The definition."""
         window = self.given.reaching(x.dims[2:], self.sizes(x)[2:])
-        return ctx.python(lambda x: self.of(x, window), self.sizes(x), x)
+        return ctx.call_python(lambda x: self.of(x, window), self.sizes(x), x)
 
     @abstractmethod
     def of(self, x: Array, window: Window) -> Array:

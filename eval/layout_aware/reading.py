@@ -16,6 +16,7 @@ from eval.layout_aware.matmul import MatMul
 from eval.layout_aware.mean import Mean
 from eval.layout_aware.pad import Pad
 from eval.layout_aware.pooling import AvgPool, MaxPool
+from eval.layout_aware.reshape import Reshape
 from eval.layout_aware.softmax import Softmax
 from eval.layout_aware.tensor import Tensor, plain
 from vtensor.errors import UnsupportedOperatorError
@@ -38,11 +39,9 @@ def _numbered(names: Sequence[str], dims: Sequence[str]) -> tuple[int, ...]:
 
 def _pad(op: Any, names: Names) -> Pad:
     half = len(op.axes)
-    before, behind = (
-        dict(zip(op.axes, pads, strict=True)) for pads in (op.pads[:half], op.pads[half:])
-    )
-    rows = (tuple(pads.get(dim, 0) for dim in names[0]) for pads in (before, behind))
-    return Pad(*rows, op.mode, op.value)
+    ends = (dict(zip(op.axes, pads, strict=True)) for pads in (op.pads[:half], op.pads[half:]))
+    before, behind = (tuple(pads.get(dim, 0) for dim in names[0]) for pads in ends)
+    return Pad(before, behind, op.mode, op.value)
 
 
 def _matmul(op: Any, names: Names) -> MatMul:
@@ -67,6 +66,7 @@ OPERATORS: dict[str, Callable[[Any, Names], Operator]] = {
     "Pad": _pad,
     "Relu": _alike(Relu),
     "Relu6": _alike(Relu6),
+    "Reshape": lambda op, _: Reshape(tuple(size for _, size in op.shape)),
     "Softmax": lambda op, names: Softmax(_numbered(names[0], op.axis)),
 }
 
@@ -75,7 +75,7 @@ def operator_of(graph: Graph, node: Node) -> Operator:
     """The operator of a node.
 
     Raises:
-        UnsupportedOperatorError: it is not among the sixteen.
+        UnsupportedOperatorError: it is not among these.
     """
     name = info_of(node.op).name
     if name not in OPERATORS:

@@ -34,14 +34,14 @@ class Softmax(Operator):
             raise Unsupported("sums along one axis only")
         axis = max(self.axes, key=x.dims.__getitem__)
         kernel, _ = fastest(lambda src: dnnl.softmax(src, dst, axis), [*usual(x), last])
-        return followed(ctx, x, kernel, over=True)
+        return followed(ctx, x, kernel, "src")
 
     def eigen(self, ctx: Context, x: Tensor) -> Tensor:
         """With the axes last."""
         last = plain(x.dims, self.last(x))
         src, dst = ctx.convert(x, last), ctx.allocate(last)
         length = prod(x.dims[axis] for axis in self.axes)
-        ctx.kernel(native.load().softmax(prod(x.dims) // length, length), src, dst)
+        ctx.call_eigen(native.load().softmax(prod(x.dims) // length, length), src, dst)
         return dst
 
     def numpy(self, ctx: Context, x: Tensor) -> Tensor:
@@ -52,4 +52,4 @@ class Softmax(Operator):
             power = np.exp(x - x.max(self.axes, keepdims=True))
             return np.asarray(power / power.sum(self.axes, keepdims=True))
 
-        return ctx.python(compute, x.dims, x)
+        return ctx.call_python(compute, x.dims, x)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from libdesc.onednn.native import dnnl
 from ptensor.buffer import TensorStorage
@@ -43,6 +45,10 @@ class Tensor:
     def dims(self) -> Sizes:
         """The sizes, as numbered."""
         return self.desc.dims
+
+    def array(self) -> np.ndarray[Any, Any]:
+        """The elements, where they lie in the order of the axes and there is memory already."""
+        return self.memory.buffer.memory[: self.desc.nbytes].view(np.float32).reshape(self.dims)
 
 
 def memory_of(nbytes: int) -> TensorStorage:

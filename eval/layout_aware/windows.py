@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Window(NamedTuple):
-    """A number for each spatial axis; pads at all beginnings, then all ends; dilation 1 is dense."""
+    """A number for each spatial axis; pads at all beginnings, then all ends; 1 is no dilation."""
 
     kernel: Sizes
     strides: Sizes

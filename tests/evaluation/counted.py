@@ -1,0 +1,56 @@
+"""A program: what the layout-aware baseline converts of networks under a cap, beside ``aware``.
+
+``python -m tests.evaluation.counted CAP NETWORKS MIXES SIZE``, lists with commas, prints a line of
+JSON for each network and mix. Size is ``small``, or ``whole`` for Table 1's.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+
+from eval.layout_aware import Conversions, Network
+from eval.mixes import mixes
+from eval.networks import NAMES, NETWORKS, build
+from optimizer.pipeline import optimise
+from resolver import extend, resolve
+from resolver.explain import explain_transforms
+from vtensor import limit_isa
+from vtensor.commands.shared import Mix
+from vtensor.language.graph import Graph
+from vtensor.runtime.library_options import preferences_of
+
+Row = dict[str, object]
+
+#: A small image size for each, in pixels; Inception v3 and Inception-ResNet v2 need 75.
+SMALL = {name: 96 if NETWORKS[name].size == 299 else 64 for name in NAMES}
+
+
+def aware(graph: Graph, mix: Mix) -> Conversions:
+    """What the resolver's mode for layout-aware operators leaves to convert."""
+    resolved = extend(resolve(graph, preferences=preferences_of(*mix)))
+    left = explain_transforms(optimise(resolved, ["aware"]))
+    return Conversions(len(left), sum(row["bytes"] for row in left))
+
+
+def rows(name: str, sharing: list[str], size: int | None) -> Iterator[Row]:
+    """Both counts of a network in each mix."""
+    graph = build(name, size=size)
+    for mix in sharing:
+        ours, theirs = Network(graph, mixes()[mix]).conversions, aware(graph, mixes()[mix])
+        counts = {"baseline": list(ours), "aware": list(theirs)}
+        yield {"network": name, "mix": mix, **counts}
+
+
+def main(cap: str, networks: str, mix_names: str, size: str) -> None:
+    """Cap, plan, print."""
+    if cap != "max":
+        limit_isa(cap)
+    for name in networks.split(","):
+        for row in rows(name, mix_names.split(","), SMALL[name] if size == "small" else None):
+            print(json.dumps({"cap": cap, **row}), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
