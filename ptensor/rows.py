@@ -33,7 +33,8 @@ def candidate_rows(call: Call, asked: Sequence[Requirement]) -> Iterator[Row]:
     An operand with alternatives prefers the layout that it already has where that is one of them,
     then the others in their order. The joint layout of the ANY operands is the first of these that
     the library confirms: the produced layout of a non-constant operand that has all the output's
-    dims, the declared order. There are at most ``MOST_ROWS`` rows.
+    dims, of those that are reduced to size 1 any size; the declared order. There are at most
+    ``MOST_ROWS`` rows.
     """
     alternatives = {
         index: _in_order(call.operands[index], requirement.layouts)
@@ -122,7 +123,8 @@ def _joint_layouts(
         return
     for index, operand in enumerate(call.inputs):
         view = views[index]
-        whole = all(view.dims.get(dim) == size for dim, size in out.items())
+        # Along a dim of size 1 that an input is longer in, the call reduces.
+        whole = all(dim in view.dims and size in (1, view.dims[dim]) for dim, size in out.items())
         layout = fixed.get(index, operand.produced_layout)
         if whole and not operand.constant and layout is not None:
             with suppress(LayoutError):  # a block of what the view splits: no layout of the view
