@@ -22,7 +22,7 @@ import typer
 from eval.converted import LEVELS
 from eval.drawing import bars, drawn
 from eval.experiment import Scope, Store, command
-from eval.markdown import percent, picture, table
+from eval.markdown import percent, picture, table, told
 from eval.networks import NAMES
 from eval.paper import paper
 from eval.processes import measure as run_process
@@ -40,7 +40,7 @@ OBJECTIVE = "shared"
 
 def measure(scope: Scope, store: Store) -> None:
     """Plan, a process for each network and cap."""
-    kept, todo = store.table(NAME, KEY), []
+    kept, todo = store.table(NAME, KEY), list[tuple[str, str, list[str]]]()
     for cap in caps(scope):
         mixes = scope.mixes if cap in scope.all_mixes else scope.mixes[:1]
         for name in scope.networks:
@@ -51,12 +51,12 @@ def measure(scope: Scope, store: Store) -> None:
             ]
             if missing := store.missing(kept, keys):
                 todo.append((cap, name, list(dict.fromkeys(key["mix"] for key in missing))))
-    for count, (cap, name, mixes) in enumerate(todo):
+    for count, (cap, name, shared) in enumerate(todo):
         if store.late:
             return
         store.advance(f"conversions of {name}, {cap}", count, len(todo))
         found = list[Row]()
-        given = (cap, name, ",".join(mixes), OBJECTIVE, str(scope.repeats), str(scope.threads))
+        given = (cap, name, ",".join(shared), OBJECTIVE, str(scope.repeats), str(scope.threads))
         run_process("eval.converted", given, found.append)
         kept.add(found)
 
@@ -64,9 +64,7 @@ def measure(scope: Scope, store: Store) -> None:
 def section(store: Store) -> Iterator[str]:
     """What is left, by cap and mix, and what that gains."""
     rows = list(store.table(NAME, KEY))
-    yield "\n\n".join((__doc__ or "").split("\n\n")[1:]).replace(
-        "``python -m eval.conversions``. ", ""
-    )
+    yield told(__doc__)
     pairs = [(c, m) for c in dict.fromkeys(row["cap"] for row in rows) for m in MIXES]
     pairs = [pair for pair in pairs if any(within(row, *pair) for row in rows)]
     for cap, mix in pairs:
@@ -145,8 +143,8 @@ def _gains(store: Store) -> Iterator[str]:
         if not found:
             continue
         yield (
-            f"**{cap}, tensorflow**: latency gained, as a share of the baseline's mean time. *LOO* is"
-            " LHO and EWO together, the paper's Fig. 13; what DLR gains is the resolver without"
+            f"**{cap}, tensorflow**: latency gained, as a share of the baseline's mean time. *LOO*"
+            " is LHO and EWO together, the paper's Fig. 13; what DLR gains is the resolver without"
             " passes."
         )
         parts = list(next(iter(found.values())))
@@ -156,7 +154,9 @@ def _gains(store: Store) -> Iterator[str]:
             lines.append([name, *(percent(shares[part]) for part in parts), before, after])
         means = [percent(fmean(shares[part] for shares in found.values())) for part in parts]
         lines.append(["mean", *means, None, None])
-        lines.append([f"the paper, {len(NAMES)} networks", None, None, None, *_papers(), None, None])
+        lines.append(
+            [f"the paper, {len(NAMES)} networks", None, None, None, *_papers(), None, None]
+        )
         yield table(["network", *parts, "conversions before", "after"], lines)
         plot_gains(found, less, store, cap)
         yield picture(f"gained_{cap}", f"conversions removed and latency gained, {cap}")
@@ -182,9 +182,11 @@ def plot_gains(
 ) -> None:
     """As Fig. 13: latency gained to the left, conversions removed to the right."""
     with drawn(store.folder / f"gained_{cap}") as [axes]:
-        series = {part: [100 * one[part] for one in found.values()] for part in ("LOO", "all three")}
-        about = {"title": f"{cap}, tensorflow", "ylabel": "% of the baseline gained"}
-        bars(axes, list(found), series, **about)
+        series = {
+            part: [100 * one[part] for one in found.values()] for part in ("LOO", "all three")
+        }
+        title, label = f"{cap}, tensorflow", "% of the baseline gained"
+        bars(axes, list(found), series, title=title, ylabel=label)
         other = axes.twinx()
         dots = [less[name][0] - less[name][1] if name in less else None for name in found]
         other.plot(range(len(found)), dots, "kD", markersize=4, label="conversions removed")

@@ -26,7 +26,7 @@ from eval.counting.reach import LIBRARIES, SIXTEEN, baseline, described, reached
 from eval.counting.units import Unit
 from eval.drawing import bars, drawn
 from eval.experiment import QUICK, AsJson, Folder, Scope, Store, alone
-from eval.markdown import percent, picture, table
+from eval.markdown import percent, picture, table, told
 from eval.paper import paper
 
 Row = dict[str, Any]
@@ -123,7 +123,7 @@ def section(store: Store) -> Iterator[str]:
     operators = [one for one in rows if one["operator"] != "distinct"]
     everything = rows[-1]
     plot(operators, store.folder / NAME)
-    yield (__doc__ or "").partition("\n\n")[2]
+    yield told(__doc__)
     yield from _table(operators, everything)
     yield picture(NAME, "lines of each operator, ours by part beside TensorFlow's")
     yield from _marks(operators, everything)

@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from eval.mixes import mixes
@@ -63,7 +64,8 @@ def planned(graph: Graph, preferences: Preferences, engine: str, threads: int) -
     phases("check", lambda: check(lowered, graph, able))
     _recorded(graph, lowered, threads, phases)
     counts = {"inserted": _transforms(extended), "left": _transforms(lowered)}
-    return {"seconds": phases.seconds, **counts}
+    proof = lowered.certificate
+    return {"seconds": phases.seconds, "solver_s": proof and proof.seconds, **counts}
 
 
 def _recorded(graph: Graph, lowered: LoweredGraph, threads: int, phases: Phases) -> None:
@@ -81,7 +83,7 @@ def _recorded(graph: Graph, lowered: LoweredGraph, threads: int, phases: Phases)
         for node in lowered.nodes
         if isinstance(node, TransformNode) and lowered.values[node.input].constant
     }
-    for (name, begin), (_, end) in zip(order, order[1:], strict=False):
+    for (name, begin), (_, end) in pairwise(order):
         if name in ahead:
             phases.seconds["constants"] += end - begin
             phases.seconds["recording"] -= end - begin

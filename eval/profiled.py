@@ -1,8 +1,9 @@
-"""A program: the profile of one network, as a line of JSON.
+"""A program: profiles of one network, a line of JSON each.
 
-``python -m eval.profiled CAP NETWORK BATCH SIZE MIX OPTIMIZE RUNS THREADS``: SIZE 0 is the network's
-own, OPTIMIZE a level or a pass. ``eval/profiles.py`` and ``eval/breakdown.py`` run one for each
-network, so that the memory of one is gone before the next is loaded.
+``python -m eval.profiled CAP NETWORK BATCHES SIZE MIX LEVELS RUNS THREADS``, batches and levels
+with commas: SIZE 0 is the network's own, a level may be a pass. ``eval/profiles.py`` and
+``eval/breakdown.py`` run one for each network, so that the memory of one is gone before the next is
+loaded.
 """
 
 from __future__ import annotations
@@ -48,21 +49,24 @@ def row(profile: Profile) -> dict[str, Any]:
 def main(
     cap: str,
     name: str,
-    batch: str,
+    batches: str,
     size: str,
     mix: str,
-    optimize: str,
+    levels: str,
     runs: str,
     threads: str,
 ) -> None:
-    """Cap, build, plan, profile."""
+    """Cap; build, plan, profile."""
     if cap != "max":
         limit_isa(cap)
-    graph = build(name, int(batch), size=int(size) or None)
-    level: Any = optimize if optimize in LEVELS else [optimize]
-    shared = {"priority": BY_PRIORITY, **mixes()}[mix]
-    with Session(graph, threads=int(threads), optimize=level, **shared._asdict()) as session:
-        print(json.dumps({"network": name, **row(session.profile(runs=int(runs)))}))
+    shared = {"priority": BY_PRIORITY, **mixes()}[mix]._asdict()
+    for batch in batches.split(","):
+        graph = build(name, int(batch), size=int(size) or None)
+        for level in levels.split(","):
+            optimize: Any = level if level in LEVELS else [level]
+            about = {"network": name, "batch": int(batch), "optimize": level}
+            with Session(graph, threads=int(threads), optimize=optimize, **shared) as session:
+                print(json.dumps({**about, **row(session.profile(runs=int(runs)))}), flush=True)
 
 
 if __name__ == "__main__":

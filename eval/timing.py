@@ -165,21 +165,20 @@ class Model:
 
 def contender(engine: str, group: Group) -> Contender:
     """An engine's process to be, and what it is told."""
-    place, options = "eval.peers.ours:Level", {"cap": group.cap, "mix": group.mix}
+    options: dict[str, Any] = {"cap": group.cap, "mix": group.mix}
+    place = "eval.peers.ours:Level"
     if engine in OTHERS:
         place, options = OTHERS[engine], {}
     elif engine == "baseline" and baseline_is() != 'optimize=["aware"]':
         place = "eval.peers.ours:LayoutAware"
     else:
-        level = {"baseline": ["aware"], SESSION: "all"}.get(engine, engine)
-        own = {"mix": "priority", "limits": True} if engine == SESSION else {}
-        options = {**options, "optimize": level, **own}
+        known: dict[str, Any] = {"baseline": ["aware"], SESSION: "all"}
+        own: dict[str, Any] = {"mix": "priority", "limits": True} if engine == SESSION else {}
+        options = {**options, "optimize": known.get(engine, engine), **own}
     return Contender(engine, place, "f32", LIMIT_S, options=options)
 
 
-def timed(
-    group: Group, scope: Scope, model: Model, told: Callable[[str], None]
-) -> Iterator[Row]:
+def timed(group: Group, scope: Scope, model: Model, told: Callable[[str], None]) -> Iterator[Row]:
     """Load, compare, take turns; a row for each engine."""
     task = Task(model.file, model.feeds, scope.threads, "f32")
     found = [contender(engine, group) for engine in group.engines]

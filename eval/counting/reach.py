@@ -56,7 +56,7 @@ def reached(name: str) -> Mapping[Unit, str]:
     In ``ops/`` a library's part is what only its invokers reach.
     """
     info, parts = _known()[name], dict[Unit, str]()
-    roots = {"operation": _standing(info.file, info.line)}
+    roots = {"operation": set(_standing(info.file, info.line))}
     for library in LIBRARIES:
         for (op, own, _), invoker in registry().invokers.items():
             if (op, own) == (name, library):
@@ -203,13 +203,14 @@ def _bases(info: OperatorInfo) -> frozenset[Unit]:
     return frozenset(unit for one in rests for unit in _standing(one.file, one.line))
 
 
-def _standing(file: str, line: int) -> set[Unit]:
+@cache
+def _standing(file: str, line: int) -> frozenset[Unit]:
     """The unit in which a line stands."""
     path = Path(file)
     if ROOT not in path.parents or not zone(str(path.relative_to(ROOT))):
-        return set()
+        return frozenset()
     units = python_units(str(path.relative_to(ROOT)))
-    return {max((u for u in units if u.first <= line), key=lambda u: u.first)}
+    return frozenset({max((u for u in units if u.first <= line), key=lambda u: u.first)})
 
 
 def _registering(info: OperatorInfo, library: str) -> Iterator[Unit]:
