@@ -81,8 +81,8 @@ def section(store: Store) -> Iterator[str]:
     for cap in dict.fromkeys(row["cap"] for row in store.table(NAME, KEY)):
         yield from _under(store, cap)
     yield (
-        f"The paper: {paper('overhead', 'says')}; {paper('overhead', 'also')}. EWO holds the time of"
-        f" its solver, which proves its answer ({_solver(store)} of EWO, the median). Not"
+        f"The paper: {paper('overhead', 'says')}; {paper('overhead', 'also')}. EWO holds the time"
+        f" of its solver, which proves its answer ({_solver(store)} of EWO, the median). Not"
         " comparable: Grappler's other passes (constant folding and more) are part of the paper's"
         " whole, and not of ours; compiling the libraries' kernels and packing weights are part of"
         " ours."
