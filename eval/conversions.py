@@ -73,6 +73,7 @@ def section(store: Store) -> Iterator[str]:
     if pairs:
         plot(rows, pairs, store)
         yield picture(NAME, "Transforms of a run at each level")
+    yield _agreement(store)
     yield from _gains(store)
     said = paper("conversions")
     yield (
@@ -133,6 +134,30 @@ def removed(store: Store, cap: str, mix: str = "tensorflow") -> dict[str, tuple[
     by = {(row["network"], row["level"]): row["transforms"] for row in rows}
     names = dict.fromkeys(network for network, _ in by)
     return {n: (by[n, AWARE], by[n, PAPERS]) for n in names if (n, PAPERS) in by}
+
+
+def _agreement(store: Store) -> str:
+    """Whether the operators of the baseline convert as often as the resolver's mode says."""
+    rows = timings(store).rows(batch=1, engine="baseline")
+    counted = {
+        (row["cap"], row["mix"], row["network"]): row["conversions"]
+        for row in rows
+        if row["conversions"] is not None
+    }
+    aware = {
+        (row["cap"], row["mix"], row["network"]): row["transforms"]
+        for row in store.table(NAME, KEY).rows(level=AWARE)
+    }
+    both = [key for key in counted if key in aware]
+    differ = [key for key in both if counted[key] != aware[key]]
+    said = "; ".join(
+        f"{', '.join(key)}: {counted[key]} where (a) has {aware[key]}" for key in differ
+    )
+    return (
+        "The layout-aware operators of the baseline convert as often as (a) on"
+        f" {len(both) - len(differ)} of {len(both)} networks that were run."
+        + (f" They differ on {said}." if differ else "")
+    )
 
 
 def _gains(store: Store) -> Iterator[str]:

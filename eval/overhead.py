@@ -3,8 +3,9 @@
 ``python -m eval.overhead``. Medians over new processes, each with empty caches, in which primitives
 are compiled, too. All is normalised to the baseline's whole graph work, as the paper normalises to
 TensorFlow Grappler's. *DLR* is the partial evaluation, *insertion* the Transforms that it leads to,
-*LHO* and *EWO* the passes; *layout pass* is the baseline's deciding and converting; *check* proves
-the plan sound; *constants* are transformed ahead of time; *recording* collects the steps.
+*LHO* and *EWO* the passes. Of the baseline, *operators* is their asking libraries for kernels, and
+*layout pass* their comparing layouts and inserting what converts. *check* proves the plan sound;
+*constants* are transformed ahead of time; *recording* collects the steps.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ def _under(store: Store, cap: str) -> Iterator[str]:
             parts = (seconds[phase] for phase in PHASES)
             shares = [percent(part / whole) if part else None for part in parts]
             row = kept.rows(network=name, cap=cap, engine=engine)[0]
-            counts = (row["inserted"] if engine == "ewo" else None, row["left"])
+            counts = (row["inserted"], row["left"])
             about = (f"{name}, {engine}", f"{total:.2f}")
             lines.append([*about, *shares, percent(total / whole), *counts])
     yield f"**{cap}, {MIX}**:"

@@ -24,7 +24,6 @@ from eval.bench import FRAMEWORKS
 from eval.compare import photograph
 from eval.experiment import Scope, Store
 from eval.networks import build
-from eval.peers.ours import BASELINE, baseline_is
 from eval.processes import capable
 from eval.store import Row, Table
 from vtensor import Session, save_onnx
@@ -169,12 +168,11 @@ def contender(engine: str, group: Group) -> Contender:
     place = "eval.peers.ours:Level"
     if engine in OTHERS:
         place, options = OTHERS[engine], {}
-    elif engine == "baseline" and baseline_is() != 'optimize=["aware"]':
+    elif engine == "baseline":
         place = "eval.peers.ours:LayoutAware"
     else:
-        known: dict[str, Any] = {"baseline": ["aware"], SESSION: "all"}
         own: dict[str, Any] = {"mix": "priority", "limits": True} if engine == SESSION else {}
-        options = {**options, "optimize": known.get(engine, engine), **own}
+        options = {**options, "optimize": "all" if engine == SESSION else engine, **own}
     return Contender(engine, place, "f32", LIMIT_S, options=options)
 
 
@@ -248,7 +246,6 @@ def _row(one: Contender, seed: int) -> Row:
         "status": one.status,
         "reason": one.reason or None,
         "version": one.version,
-        "is": baseline_is() if one.peer == "baseline" else None,
         "difference": one.difference,
         "bound": BOUNDS["f32"],
         "load_s": loaded and loaded.load_s,
@@ -314,4 +311,4 @@ def mean_gain(gains: Iterable[Gain | None]) -> float | None:
     return fmean(found) if found else None
 
 
-__all__ = ["BASELINE", "KEY", "LEVELS", "MIXES", "SESSION", "Gain", "Group", "gain", "measure"]
+__all__ = ["KEY", "LEVELS", "MIXES", "SESSION", "Gain", "Group", "gain", "measure"]
