@@ -25,6 +25,8 @@ SIXTEEN = (
 )
 #: The libraries whose code is counted, in the order in which shared units are given to them.
 LIBRARIES = ("onednn", "eigen", "numpy")
+#: What code is about that reads and writes ONNX, which the baseline has not.
+ONNX = frozenset(("NodeReader", "NodeWriter", "Naming", "Spelling"))
 #: A unit that so many operators reach is no helper of a family any more.
 MANY = 8
 #: How an extension module is called in Python.
@@ -42,7 +44,10 @@ def zone(path: str) -> str:
 
 def tiers() -> Mapping[Unit, str]:
     """``own``, ``family`` or ``generic``, by how many of all operators reach a unit."""
-    counts = Counter(unit for name in _known() for unit in reached(name))
+    return _tiers(Counter(unit for name in _known() for unit in reached(name)))
+
+
+def _tiers(counts: Mapping[Unit, int]) -> Mapping[Unit, str]:
     return {
         unit: "own" if count == 1 else "family" if count < MANY else "generic"
         for unit, count in counts.items()
@@ -78,6 +83,11 @@ def baseline(name: str) -> frozenset[Unit]:
     return frozenset(unit for unit in closed(found) if unit.path.endswith(".py"))
 
 
+def baseline_tiers() -> Mapping[Unit, str]:
+    """As ``tiers``, of the baseline, which has the sixteen operators and no more."""
+    return _tiers(Counter(unit for name in SIXTEEN for unit in baseline(name)))
+
+
 def _is_of(unit: Unit, name: str) -> bool:
     """A definition that has an operator's name, or is registered under it by a decorator."""
     if name in unit.names:
@@ -97,6 +107,11 @@ def described() -> int:
         named = [unit for unit in handlers if any(name in text for name in unit.names)]
         total += sum(len(unit.lines) for unit in closed(named) if unit.path.endswith(".py"))
     return total
+
+
+def spells(unit: Unit) -> bool:
+    """Reads or writes ONNX, and does nothing else."""
+    return not isinstance(unit.node, ast.ClassDef) and not unit.target and bool(unit.uses & ONNX)
 
 
 def closed(units: Iterable[Unit], barred: frozenset[Unit] = frozenset()) -> set[Unit]:

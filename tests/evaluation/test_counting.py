@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from eval.counting import reach, theirs, units
+from eval.counting.framework import CONTRADICTION
 from eval.counting.source import cpp_lines, python_lines, toml_lines
-from eval.loc import CONTRADICTION, TITLE, reductions, row, total
+from eval.loc import TITLE, reductions, row, total
 from eval.paper import paper
 
 PYTHON = '''"""Documentation."""
@@ -133,3 +134,11 @@ def test_a_recount_sees_what_differs(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setattr(theirs, "ranges", lambda: [right._replace(commit="0" * 40)])
     with pytest.raises(SystemExit, match=r"has no a\.cc at 000000000000"):
         list(theirs.recounted(tmp_path))
+
+
+def test_the_baseline_is_counted_by_the_same_rule() -> None:
+    paths = {unit.path for unit in reach.baseline("AvgPool")}
+    assert "eval/layout_aware/pooling.py" in paths
+    assert not {one for one in paths if one.startswith(("ops/", "native/"))}
+    assert not paths & {"eval/layout_aware/matmul.py", "eval/layout_aware/lrn.py"}
+    assert set(reach.baseline_tiers().values()) == {"own", "family", "generic"}

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from eval.conversions import MIXES, counts, gained, plot, removed
+from eval.conversions import counts, gained, plot, removed
 from eval.converted import LEVELS, Clock
 from eval.experiment import Store
 from eval.networks import NAMES
 from eval.processes import CAPS, capable, measure
+from eval.timing import MIXES
 from eval.timing import table as timings
 from tests.libraries.bench import Bench
 from tests.optimizer.graphs import extended_of, random_graph
