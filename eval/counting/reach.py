@@ -161,17 +161,21 @@ def _resolved(path: str, dotted: str) -> Iterator[Unit]:
 
 
 def _imported(module: str, inner: str, rest: str) -> Iterator[Unit]:
-    """What ``from module import inner`` makes, and ``inner.rest`` of a module."""
+    """What ``from module import inner`` makes, and ``inner.rest`` where that is a module.
+
+    As in Python, a name that a package's own file makes hides the module that is called so.
+    """
+    if inner and (path := _file(module)) is not None and _makes(path, inner):
+        yield from _resolved(path, inner)
+        return
     within = f"{module}.{inner}" if inner else module
-    if (path := _file(within)) is None:
-        if (path := _file(module)) is not None:
-            yield from _resolved(path, inner)
-    elif rest:
+    if rest and _file(within) is not None:
         name, _, more = rest.partition(".")
-        if _file(f"{within}.{name}"):
-            yield from _imported(within, name, more)
-        else:
-            yield from _resolved(path, name)
+        yield from _imported(within, name, more)
+
+
+def _makes(path: str, name: str) -> bool:
+    return bool(zone(path)) and any(name in unit.names for unit in python_units(path))
 
 
 @cache
