@@ -55,6 +55,7 @@ def section(store: Store) -> Iterator[str]:
         plot(found, store)
         yield picture("latency", "gains of each network over the baseline")
     yield from _peers(rows)
+    yield from _warm_up(rows)
     yield from _left_out(rows)
     said = paper("latency", "gpu", "mean")
     yield (
@@ -98,7 +99,13 @@ def _like_for_like(rows: Sequence[Row], found: Found) -> Iterator[str]:
     heads += ["medians (95 %)", "gain of all, medians (95 %)"]
     by = {(row["cap"], row["mix"], row["network"], row["engine"]): row for row in rows}
     for (cap, mix), networks in found.items():
-        yield f"**{cap}, {mix}**: mean and standard deviation of a run."
+        runs = [
+            row["runs"] for row in rows if (row["cap"], row["mix"]) == (cap, mix) and row["runs"]
+        ]
+        yield (
+            f"**{cap}, {mix}**: mean and standard deviation of {min(runs, default=0)} to"
+            f" {max(runs, default=0)} runs."
+        )
         rows_ = list[list[object]]()
         for network, levels in networks.items():
             times = [_spread(by.get((cap, mix, network, e))) for e in ("baseline", "ewo", "all")]
@@ -161,6 +168,29 @@ def _peers(rows: Sequence[Row]) -> Iterator[str]:
 def _log(logs: Logs) -> float:
     """Below 0 where the peer is faster."""
     return float(logs.mean())
+
+
+def _warm_up(rows: Sequence[Row]) -> Iterator[str]:
+    """The stage before: seconds until a first answer."""
+    by = {
+        (row["network"], row["engine"]): row["first_s"]
+        for row in rows
+        if (row["cap"], row["mix"]) == ("max", "onednn")
+    }
+    by = {key: first for key, first in by.items() if first is not None}
+    engines = [one for one in ("baseline", "ewo", SESSION, *OTHERS) if any(e == one for _, e in by)]
+    names = [name for name in NAMES if any(n == name for n, _ in by)]
+    if names:
+        yield (
+            "**Warm-up stage**: seconds from the file to the first answer, imports included,"
+            " uncapped on oneDNN; a test turn begins with a run that is not counted."
+        )
+        lines = [[name, *(_seconds(by.get((name, e))) for e in engines)] for name in names]
+        yield table(["network", *engines], lines)
+
+
+def _seconds(one: float | None) -> str | None:
+    return None if one is None else f"{one:.2f}"
 
 
 def _left_out(rows: Sequence[Row]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eval import claims, report
+from eval import claims, latency, report
 from eval.__main__ import main
 from eval.experiment import FULL, QUICK, Scope, Store
 from eval.networks import NAMES
@@ -133,3 +133,21 @@ def test_all_of_it_quickly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     main(quick=True, to=tmp_path, only="latency,batch")
     assert (tmp_path / "timings.json").read_bytes() == kept  # it goes on, and nothing is missing
     assert "REPORT.md" in capsys.readouterr().out
+
+
+def test_the_tables_beside_other_engines(tmp_path: Path) -> None:
+    store, about = Store(tmp_path, {"when": "now"}), {"batch": 1, "cap": "max", "mix": "onednn"}
+    ends = {"difference": 1e-6, "first_s": 3.0, "limits_s": {"warm": 0.8}, "reason": None}
+    for name, seconds in {"baseline": 2.0, "ewo": 1.5, "session": 1.0, "openvino": 0.9}.items():
+        rounds = [[seconds], [seconds]]
+        row = {**about, **ends, "network": "vgg19", "engine": name, "status": "timed"}
+        table(store).add([{**row, "rounds_s": rounds, **summary(rounds, 0)}])
+    lost = {"engine": "mnn", "status": "disagrees", "reason": "far apart", "runs": 0}
+    table(store).add([{**about, **ends, "network": "vgg19", "rounds_s": [], **lost}])
+    text = "\n".join(latency.section(store))
+    assert (
+        "| vgg19 | 1000.00 (1000.00 to 1000.00) | 0.90 (0.90 to 0.90) | disagrees | 1.25 |" in text
+    )
+    assert "Where we are slower: openvino on 1 of 1 networks." in text
+    assert "- vgg19, max, onednn: mnn disagrees: far apart" in text
+    assert "| vgg19 | 2000.00 ± 0.00 | 1500.00 ± 0.00 |  | 25.0 % |" in text
