@@ -37,6 +37,8 @@ AWARE, RESOLVED, PAPERS = "(a) aware", "(b) resolver", "(d) + EWO"
 #: What EWO minimises: the bytes of Transforms, where identical ones count once.
 OBJECTIVE = "shared"
 
+__all__ = ["MIXES", "counts", "gained", "measure", "removed", "section"]
+
 
 def measure(scope: Scope, store: Store) -> None:
     """Plan, a process for each network and cap."""

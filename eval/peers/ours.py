@@ -54,8 +54,7 @@ class LayoutAware(Peer):
         return self._network.run(self._feeds)
 
     def conversions(self) -> int:
-        count, _ = self._network.conversions
-        return count
+        return self._network.conversions.count
 
 
 def mix_of(task: Task) -> Any:
