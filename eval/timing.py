@@ -188,8 +188,8 @@ def timed(group: Group, scope: Scope, model: Model, told: Callable[[str], None])
             told(f"{one.peer} loads")
             one.enter(task)
             one.agree(oracle)
-        test = Test(found, scope)
-        test.run(told)
+        turns = Turns(found, scope)
+        turns.run(told)
         for one in found:
             if one.worker:
                 one.finished = one.ask(None, Finished)
@@ -198,7 +198,7 @@ def timed(group: Group, scope: Scope, model: Model, told: Callable[[str], None])
 
 
 @dataclass
-class Test:
+class Turns:
     """The test stage: turns in random order, until each engine has run often enough.
 
     A first turn, which is not kept, says how long a run takes.
