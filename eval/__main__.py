@@ -33,9 +33,11 @@ def main(
     begin = time.monotonic()
     wanted = report.experiments(only.split(",") if only else ())
     with opened(scope, to, again, limit) as store:
-        for experiment in wanted:
-            if not store.late:
-                experiment.measure(scope, store)
+        try:
+            for experiment in wanted:
+                if not store.late:
+                    experiment.measure(scope, store)
+        finally:  # also what was measured before an error, or before somebody stopped it
             report.write(store)
     took = (time.monotonic() - begin) / 60
     print(f"{took:.1f} minutes; {store.folder / 'REPORT.md'}")

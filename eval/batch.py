@@ -13,7 +13,7 @@ import typer
 
 from eval.drawing import bars, drawn
 from eval.experiment import Scope, Store, command
-from eval.markdown import percent, picture, table
+from eval.markdown import percent, picture, table, told
 from eval.paper import paper
 from eval.timing import Gain, batch_groups, gain, groups, mean_gain
 from eval.timing import measure as measure_groups
@@ -53,7 +53,7 @@ def gains(store: Store, cap: str, engine: str = "ewo") -> Gains:
 
 def section(store: Store) -> Iterator[str]:
     """A line a network, a column a batch."""
-    yield "\n\n".join((__doc__ or "").split("\n\n")[1:]).replace("``python -m eval.batch``. ", "")
+    yield told(__doc__)
     caps = dict.fromkeys(row["cap"] for row in timings(store) if row["batch"] > 1)
     for cap in caps:
         found = gains(store, cap)

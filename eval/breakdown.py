@@ -2,7 +2,7 @@
 
 ``python -m eval.breakdown``. Time by kind of operator, and conversions, in TensorFlow's mix of
 oneDNN and Eigen, per image: of the layout-aware baseline, of *ewo* (the paper's passes), and of
-*all*. The baseline's conversions are shown as steps of their own, though they stand in operators.
+*all*. The baseline's conversions stand in its operators, and are timed apart.
 """
 
 from __future__ import annotations
@@ -14,41 +14,35 @@ import typer
 
 from eval.drawing import bars, drawn
 from eval.experiment import Scope, Store, command
-from eval.markdown import percent, picture, table
+from eval.markdown import percent, picture, table, told
 from eval.paper import paper
-from eval.profiles import KEY, KINDS, profile
+from eval.profiles import KEY, KINDS, Config, profile
+from eval.timing import caps
 
 NAME = "breakdown"
 TITLE = "Breakdown of ResNet-50 by batch (Fig. 16)"
 NETWORK, MIX = "resnet50", "tensorflow"
-#: The engines, and what sessions are told for them.
-ENGINES = {"baseline": "aware", "ewo": "ewo", "all": "all"}
+#: The layout-aware baseline, the paper's passes, everything there is.
+ENGINES = ("baseline", "ewo", "all")
 
 
 def measure(scope: Scope, store: Store) -> None:
     """Profile the network at every batch."""
     name = NETWORK if NETWORK in scope.networks else scope.networks[0]
-    about = {"network": name, "size": scope.size, "mix": MIX}
-    wanted = [
-        {**about, "cap": cap, "optimize": optimize, "batch": batch}
-        for cap in scope.batch_caps
-        for batch in scope.batches
-        for optimize in ENGINES.values()
-    ]
-    profile(scope, store, store.table(NAME, KEY), wanted)
+    for cap in caps(scope):
+        if cap in scope.batch_caps:
+            config = Config(name, cap, MIX, ENGINES, scope.batches)
+            profile(scope, store, NAME, config)
 
 
 def section(store: Store) -> Iterator[str]:
     """A line a batch and engine, and the bars."""
     kept = store.table(NAME, KEY)
-    yield "\n\n".join((__doc__ or "").split("\n\n")[1:]).replace(
-        "``python -m eval.breakdown``. ", ""
-    )
+    yield told(__doc__)
     for cap in dict.fromkeys(row["cap"] for row in kept):
         lines, columns = [], dict[str, dict[str, float]]()
         for row in kept.rows(cap=cap):
-            engine = next(name for name, one in ENGINES.items() if one == row["optimize"])
-            kinds, images = row["by_kind"], row["batch"]
+            engine, kinds, images = row["optimize"], row["by_kind"], row["batch"]
             of = {
                 kind: kinds[kind]["ns"] / 1e6 / images if kind in kinds else 0.0 for kind in KINDS
             }
@@ -66,7 +60,7 @@ def section(store: Store) -> Iterator[str]:
             parts = [*KINDS, "gaps"]
             series = {KINDS.get(k, k): [of[k] for of in columns.values()] for k in parts}
             bars(axes, list(columns), series, width=0.8, title=cap, ylabel="ms an image")
-        yield picture(f"{NAME}_{cap}", f"time by batch and kind of operator")
+        yield picture(f"{NAME}_{cap}", "time by batch and kind of operator")
     yield f"The paper: {paper('breakdown', 'says')}."
 
 

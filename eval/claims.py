@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from statistics import fmean, median
 
 from eval import batch, conversions, overhead
 from eval.experiment import Store
 from eval.markdown import percent
 from eval.paper import paper
-from eval.timing import gain
+from eval.timing import Gain, gain
 from eval.timing import table as timings
 
 #: The paper's machine, its mix of libraries; where there is none of it, without a cap.
 CAPS, MIX = ("sse41", "max"), "tensorflow"
-CONFIRMED, REFUTED, OPEN = "confirmed", "refuted", "not measured"
+CONFIRMED, REFUTED, UNDECIDED, OPEN = "confirmed", "refuted", "undecided", "not measured"
 #: A gain that is no gain: within so much of 0.
 NOTHING = 0.02
 
-#: True, False, or None where nothing was measured; and the evidence.
+#: True, False, or None: undecided, and where there is no evidence, not measured.
 Verdict = tuple[bool | None, str]
 
 
@@ -48,13 +48,15 @@ def nasnet(store: Store, cap: str) -> Verdict:
     first = max(lost, key=lost.__getitem__)
     best = max(gains, key=lambda name: gains[name]["LOO"])
     text = f"{first} loses the most, {lost[first]}; {best} gains the most"
-    own = f"NasNet-Large loses {lost['nasnet_large']}, gains {percent(gains['nasnet_large']['LOO'])}"
+    own = (
+        f"NasNet-Large loses {lost['nasnet_large']}, gains {percent(gains['nasnet_large']['LOO'])}"
+    )
     return first == "nasnet_large" != best, f"{text}; {own}"
 
 
-def loo_is_cheap(store: Store, _: str) -> Verdict:
+def loo_is_cheap(store: Store, cap: str) -> Verdict:
     """LOO takes less time than the baseline's layout pass."""
-    found = overhead.compared(store)
+    found = overhead.compared(store, cap)
     if not found:
         return None, ""
     work = {
@@ -85,9 +87,7 @@ def batches(store: Store, cap: str) -> Verdict:
     rows = [(name, size, one) for name, row in found.items() for size, one in row.items() if one]
     if not rows:
         return None, ""
-    lost = [f"{name} at {size}" for name, size, one in rows if one.high < 0]
-    text = f"{sum(one.low > 0 for *_, one in rows)} of {len(rows)} gains are clearly above 0"
-    return not lost, text + (f"; lost: {', '.join(lost)}" if lost else "")
+    return _all_gain({f"{name} at {size}": one for name, size, one in rows})
 
 
 def resnet152_conversions(store: Store, cap: str) -> Verdict:
@@ -108,9 +108,18 @@ def performance(store: Store, cap: str) -> Verdict:
     known = {name: one for name, one in gains.items() if one}
     if not known:
         return None, ""
-    slower = [name for name, one in known.items() if one.high < 0]
-    text = f"mean {percent(fmean(one.mean for one in known.values()))} over {len(known)}"
-    return not slower, text + (f"; slower: {', '.join(slower)}" if slower else "")
+    return _all_gain(known)
+
+
+def _all_gain(found: Mapping[str, Gain]) -> Verdict:
+    """Whether every gain is above 0: yes, no, or not to be told from 0."""
+    lost = [name for name, one in found.items() if one.high < 0]
+    above = sum(one.low > 0 for one in found.values())
+    mean = percent(fmean(one.mean for one in found.values()))
+    text = f"{above} of {len(found)} gains are above 0 with 95 % confidence, the mean is {mean}"
+    if lost:
+        return False, f"{text}; slower: {', '.join(lost)}"
+    return (True if above == len(found) else None), text
 
 
 CLAIMS: tuple[Callable[[Store, str], Verdict], ...] = (
@@ -130,8 +139,9 @@ def lines(store: Store) -> Iterator[str]:
     for claim in CLAIMS:
         for cap in CAPS:
             holds, text = claim(store, cap)
-            if holds is not None:
+            if text:
                 break
-        word = OPEN if holds is None else CONFIRMED if holds else REFUTED
+        words = {True: CONFIRMED, False: REFUTED, None: UNDECIDED if text else OPEN}
+        word = words[holds]
         where = f" ({cap}, {MIX}): {text}" if text else ""
         yield f"- {(claim.__doc__ or '').strip()} **{word}**{where}."

@@ -22,7 +22,7 @@ import typer
 from eval.converted import LEVELS
 from eval.drawing import bars, drawn
 from eval.experiment import Scope, Store, command
-from eval.markdown import percent, picture, table
+from eval.markdown import percent, picture, table, told
 from eval.networks import NAMES
 from eval.paper import paper
 from eval.processes import measure as run_process
@@ -37,10 +37,12 @@ AWARE, RESOLVED, PAPERS = "(a) aware", "(b) resolver", "(d) + EWO"
 #: What EWO minimises: the bytes of Transforms, where identical ones count once.
 OBJECTIVE = "shared"
 
+__all__ = ["MIXES", "counts", "gained", "measure", "removed", "section"]
+
 
 def measure(scope: Scope, store: Store) -> None:
     """Plan, a process for each network and cap."""
-    kept, todo = store.table(NAME, KEY), []
+    kept, todo = store.table(NAME, KEY), list[tuple[str, str, list[str]]]()
     for cap in caps(scope):
         mixes = scope.mixes if cap in scope.all_mixes else scope.mixes[:1]
         for name in scope.networks:
@@ -51,12 +53,12 @@ def measure(scope: Scope, store: Store) -> None:
             ]
             if missing := store.missing(kept, keys):
                 todo.append((cap, name, list(dict.fromkeys(key["mix"] for key in missing))))
-    for count, (cap, name, mixes) in enumerate(todo):
+    for count, (cap, name, shared) in enumerate(todo):
         if store.late:
             return
         store.advance(f"conversions of {name}, {cap}", count, len(todo))
         found = list[Row]()
-        given = (cap, name, ",".join(mixes), OBJECTIVE, str(scope.repeats), str(scope.threads))
+        given = (cap, name, ",".join(shared), OBJECTIVE, str(scope.repeats), str(scope.threads))
         run_process("eval.converted", given, found.append)
         kept.add(found)
 
@@ -64,9 +66,7 @@ def measure(scope: Scope, store: Store) -> None:
 def section(store: Store) -> Iterator[str]:
     """What is left, by cap and mix, and what that gains."""
     rows = list(store.table(NAME, KEY))
-    yield "\n\n".join((__doc__ or "").split("\n\n")[1:]).replace(
-        "``python -m eval.conversions``. ", ""
-    )
+    yield told(__doc__)
     pairs = [(c, m) for c in dict.fromkeys(row["cap"] for row in rows) for m in MIXES]
     pairs = [pair for pair in pairs if any(within(row, *pair) for row in rows)]
     for cap, mix in pairs:
@@ -75,6 +75,7 @@ def section(store: Store) -> Iterator[str]:
     if pairs:
         plot(rows, pairs, store)
         yield picture(NAME, "Transforms of a run at each level")
+    yield _agreement(store)
     yield from _gains(store)
     said = paper("conversions")
     yield (
@@ -137,6 +138,30 @@ def removed(store: Store, cap: str, mix: str = "tensorflow") -> dict[str, tuple[
     return {n: (by[n, AWARE], by[n, PAPERS]) for n in names if (n, PAPERS) in by}
 
 
+def _agreement(store: Store) -> str:
+    """Whether the operators of the baseline convert as often as the resolver's mode says."""
+    rows = timings(store).rows(batch=1, engine="baseline")
+    counted = {
+        (row["cap"], row["mix"], row["network"]): row["conversions"]
+        for row in rows
+        if row["conversions"] is not None
+    }
+    aware = {
+        (row["cap"], row["mix"], row["network"]): row["transforms"]
+        for row in store.table(NAME, KEY).rows(level=AWARE)
+    }
+    both = [key for key in counted if key in aware]
+    differ = [key for key in both if counted[key] != aware[key]]
+    said = "; ".join(
+        f"{', '.join(key)}: {counted[key]} where (a) has {aware[key]}" for key in differ
+    )
+    return (
+        "The layout-aware operators of the baseline convert as often as (a) on"
+        f" {len(both) - len(differ)} of {len(both)} networks that were run."
+        + (f" They differ on {said}." if differ else "")
+    )
+
+
 def _gains(store: Store) -> Iterator[str]:
     """Latency gained by each part, beside the conversions removed."""
     seen = list(dict.fromkeys(row["cap"] for row in timings(store)))
@@ -145,8 +170,8 @@ def _gains(store: Store) -> Iterator[str]:
         if not found:
             continue
         yield (
-            f"**{cap}, tensorflow**: latency gained, as a share of the baseline's mean time. *LOO* is"
-            " LHO and EWO together, the paper's Fig. 13; what DLR gains is the resolver without"
+            f"**{cap}, tensorflow**: latency gained, as a share of the baseline's mean time. *LOO*"
+            " is LHO and EWO together, the paper's Fig. 13; what DLR gains is the resolver without"
             " passes."
         )
         parts = list(next(iter(found.values())))
@@ -156,7 +181,9 @@ def _gains(store: Store) -> Iterator[str]:
             lines.append([name, *(percent(shares[part]) for part in parts), before, after])
         means = [percent(fmean(shares[part] for shares in found.values())) for part in parts]
         lines.append(["mean", *means, None, None])
-        lines.append([f"the paper, {len(NAMES)} networks", None, None, None, *_papers(), None, None])
+        lines.append(
+            [f"the paper, {len(NAMES)} networks", None, None, None, *_papers(), None, None]
+        )
         yield table(["network", *parts, "conversions before", "after"], lines)
         plot_gains(found, less, store, cap)
         yield picture(f"gained_{cap}", f"conversions removed and latency gained, {cap}")
@@ -182,9 +209,11 @@ def plot_gains(
 ) -> None:
     """As Fig. 13: latency gained to the left, conversions removed to the right."""
     with drawn(store.folder / f"gained_{cap}") as [axes]:
-        series = {part: [100 * one[part] for one in found.values()] for part in ("LOO", "all three")}
-        about = {"title": f"{cap}, tensorflow", "ylabel": "% of the baseline gained"}
-        bars(axes, list(found), series, **about)
+        series = {
+            part: [100 * one[part] for one in found.values()] for part in ("LOO", "all three")
+        }
+        title, label = f"{cap}, tensorflow", "% of the baseline gained"
+        bars(axes, list(found), series, title=title, ylabel=label)
         other = axes.twinx()
         dots = [less[name][0] - less[name][1] if name in less else None for name in found]
         other.plot(range(len(found)), dots, "kD", markersize=4, label="conversions removed")

@@ -26,7 +26,12 @@ def drawn(path: Path, panels: int = 1, size: tuple[float, float] = (9, 3.6)) -> 
     mpl.use("agg")
     from matplotlib import pyplot as plt
 
-    look = {"font.size": 9, "svg.fonttype": "none", "axes.axisbelow": True, "svg.hashsalt": "eval"}
+    look: dict[Any, Any] = {
+        "font.size": 9,
+        "svg.fonttype": "none",
+        "axes.axisbelow": True,
+        "svg.hashsalt": "eval",
+    }
     with plt.rc_context(look):
         figure, axes = plt.subplots(
             panels, 1, figsize=(size[0], size[1] * panels), squeeze=False, layout="constrained"

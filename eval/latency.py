@@ -2,8 +2,9 @@
 
 ``python -m eval.latency``. Like for like: the baseline has the same kernels and threads, and only
 its layouts are handled otherwise, inside its operators. *ewo* is the paper's VTensor (resolver,
-LHO, EWO); *all* is everything there is, which fuses operators, too. A gain is (t_base - t) / t_base,
-of means as in the paper, and of medians with the interval that holds in 95 % of draws of the rounds.
+LHO, EWO); *all* is everything there is, which fuses operators, too. A gain is (t_base - t) /
+t_base: of means as in the paper, and of medians, with the interval that holds in 95 % of draws of
+the rounds.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import typer
 
 from eval.drawing import bars, drawn
 from eval.experiment import Scope, Store, command
-from eval.markdown import milliseconds, percent, picture, table
+from eval.markdown import milliseconds, percent, picture, table, told
 from eval.networks import NAMES
 from eval.paper import paper
 from eval.store import Row
@@ -33,7 +34,7 @@ from eval.timing import (
 from eval.timing import measure as measure_groups
 from eval.timing import table as timings
 from vtensor.benchmark.agreement import BOUNDS
-from vtensor.benchmark.summary import log_ratios, mean_ratio
+from vtensor.benchmark.summary import Logs, log_ratios, mean_ratio
 
 NAME = "timings"
 TITLE = "Latency (Fig. 11)"
@@ -47,13 +48,14 @@ def measure(scope: Scope, store: Store) -> None:
 def section(store: Store) -> Iterator[str]:
     """Like for like, then beside the peers."""
     rows = timings(store).rows(batch=1)
-    yield "\n\n".join((__doc__ or "").split("\n\n")[1:]).replace("``python -m eval.latency``. ", "")
+    yield told(__doc__)
     found = like_for_like(rows)
     yield from _like_for_like(rows, found)
     if found:
         plot(found, store)
         yield picture("latency", "gains of each network over the baseline")
     yield from _peers(rows)
+    yield from _warm_up(rows)
     yield from _left_out(rows)
     said = paper("latency", "gpu", "mean")
     yield (
@@ -80,9 +82,10 @@ def like_for_like(rows: Sequence[Row]) -> Found:
 def _like_for_like(rows: Sequence[Row], found: Found) -> Iterator[str]:
     said = paper("latency")
     heads = ["cap, mix", "networks", "mean gain, ewo", "least", "most", "mean gain, all"]
-    lines = []
+    lines: list[list[object]] = []
     for (cap, mix), networks in found.items():
-        gains = {name: one["ewo"].mean for name, one in networks.items() if one.get("ewo")}
+        known = {name: one.get("ewo") for name, one in networks.items()}
+        gains = {name: one.mean for name, one in known.items() if one}
         if gains:
             least, most = min(gains, key=gains.__getitem__), max(gains, key=gains.__getitem__)
             ends = (f"{percent(gains[end])} ({end})" for end in (least, most))
@@ -96,18 +99,26 @@ def _like_for_like(rows: Sequence[Row], found: Found) -> Iterator[str]:
     heads += ["medians (95 %)", "gain of all, medians (95 %)"]
     by = {(row["cap"], row["mix"], row["network"], row["engine"]): row for row in rows}
     for (cap, mix), networks in found.items():
-        yield f"**{cap}, {mix}**: mean and standard deviation of a run."
-        lines = []
+        runs = [
+            row["runs"] for row in rows if (row["cap"], row["mix"]) == (cap, mix) and row["runs"]
+        ]
+        yield (
+            f"**{cap}, {mix}**: mean and standard deviation of {min(runs, default=0)} to"
+            f" {max(runs, default=0)} runs."
+        )
+        rows_ = list[list[object]]()
         for network, levels in networks.items():
             times = [_spread(by.get((cap, mix, network, e))) for e in ("baseline", "ewo", "all")]
-            ewo, whole = levels.get("ewo"), levels.get("all")
-            lines.append([network, *times, ewo and percent(ewo.mean), ewo, whole])
-        yield table(heads, lines)
+            ewo = levels.get("ewo")
+            rows_.append([network, *times, ewo and percent(ewo.mean), ewo, levels.get("all")])
+        yield table(heads, rows_)
 
 
 def _spread(row: Row | None) -> str | None:
-    if not row or not row["runs"]:
-        return row and row["status"]
+    if row is None:
+        return None
+    if not row["runs"]:
+        return str(row["status"])
     return f"{milliseconds(row['mean_s'])} ± {milliseconds(row['std_s'])}"
 
 
@@ -120,7 +131,8 @@ def _peers(rows: Sequence[Row]) -> Iterator[str]:
     if not names:
         return
     limits = [kind for kind in ("warm", "chain") if by[names[0], SESSION]["limits_s"].get(kind)]
-    lines, logs = [], {peer: [] for peer in shown}
+    lines = list[list[object]]()
+    logs = {peer: list[Logs]() for peer in shown}
     for name in names:
         ours, cells = by[name, SESSION], list[object]()
         for peer in shown:
@@ -146,16 +158,39 @@ def _peers(rows: Sequence[Row]) -> Iterator[str]:
     )
     yield table(["network", "VTensor, ms", *shown, *(f"/ {kind}" for kind in limits)], lines)
     behind = [
-        f"{peer} on {sum(np_mean(one) < 0 for one in logs[peer])} of {len(logs[peer])}"
+        f"{peer} on {sum(_log(one) < 0 for one in logs[peer])} of {len(logs[peer])}"
         for peer in shown
-        if any(np_mean(one) < 0 for one in logs[peer])
+        if any(_log(one) < 0 for one in logs[peer])
     ]
     yield f"Where we are slower: {', '.join(behind) or 'nowhere'} networks."
 
 
-def np_mean(logs: Sequence[float]) -> float:
+def _log(logs: Logs) -> float:
     """Below 0 where the peer is faster."""
-    return float(sum(logs) / len(logs))
+    return float(logs.mean())
+
+
+def _warm_up(rows: Sequence[Row]) -> Iterator[str]:
+    """The stage before: seconds until a first answer."""
+    by = {
+        (row["network"], row["engine"]): row["first_s"]
+        for row in rows
+        if (row["cap"], row["mix"]) == ("max", "onednn")
+    }
+    by = {key: first for key, first in by.items() if first is not None}
+    engines = [one for one in ("baseline", "ewo", SESSION, *OTHERS) if any(e == one for _, e in by)]
+    names = [name for name in NAMES if any(n == name for n, _ in by)]
+    if names:
+        yield (
+            "**Warm-up stage**: seconds from the file to the first answer, imports included,"
+            " uncapped on oneDNN; a test turn begins with a run that is not counted."
+        )
+        lines = [[name, *(_seconds(by.get((name, e))) for e in engines)] for name in names]
+        yield table(["network", *engines], lines)
+
+
+def _seconds(one: float | None) -> str | None:
+    return None if one is None else f"{one:.2f}"
 
 
 def _left_out(rows: Sequence[Row]) -> Iterator[str]:

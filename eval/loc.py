@@ -22,11 +22,20 @@ import typer
 
 from eval.counting import theirs
 from eval.counting.framework import CONTRADICTION, folders
-from eval.counting.reach import LIBRARIES, SIXTEEN, baseline, described, reached, tiers
+from eval.counting.reach import (
+    LIBRARIES,
+    SIXTEEN,
+    baseline,
+    baseline_tiers,
+    described,
+    reached,
+    spells,
+    tiers,
+)
 from eval.counting.units import Unit
 from eval.drawing import bars, drawn
 from eval.experiment import QUICK, AsJson, Folder, Scope, Store, alone
-from eval.markdown import percent, picture, table
+from eval.markdown import percent, picture, table, told
 from eval.paper import paper
 
 Row = dict[str, Any]
@@ -44,16 +53,20 @@ def row(operator: str, tier: Mapping[Unit, str]) -> Row:
     for unit, part in units.items():
         found[part, tier[unit]] += len(unit.lines)
     core = {unit for unit in units if tier[unit] != "generic"}
-    aware = baseline(operator)
+    aware, shared = baseline(operator), baseline_tiers()
+    in_ops = [unit for unit in units if unit.path.startswith("ops/")]
     return {
         "operator": operator,
         **{f"{part}_{one}": found[part, one] for part in PARTS for one in WIDE[:3]},
-        "operation": _lines(unit for unit in units if unit.path.startswith("ops/")),
+        "operation": _lines(in_ops),
+        "operation_bare": _lines(unit for unit in in_ops if not spells(unit)),
         "written": _lines(core),
+        "written_python": _lines(unit for unit in core if unit.path.endswith(".py")),
         "written_files": len({unit.path for unit in core}),
         "python": _lines(unit for unit in units if unit.path.endswith(".py")),
         "reached": _lines(units),
-        "baseline": _lines(aware) if aware else None,
+        "baseline": _lines(aware),
+        "baseline_written": _lines(unit for unit in aware if shared[unit] != "generic"),
         "tensorflow": theirs.lines(operator),
         "tensorflow_processor": theirs.lines(operator, libraries=theirs.PROCESSOR),
         "tensorflow_wide": theirs.lines(operator, WIDE),
@@ -66,15 +79,20 @@ def row(operator: str, tier: Mapping[Unit, str]) -> Row:
 def total() -> Row:
     """Distinct lines of the sixteen: what is shared counts once."""
     units = frozenset(unit for name in SIXTEEN for unit in reached(name))
-    tier = tiers()
     aware = frozenset(unit for name in SIXTEEN for unit in baseline(name))
+    tier, shared = tiers(), baseline_tiers()
+    in_ops = [unit for unit in units if unit.path.startswith("ops/")]
+    core = [unit for unit in units if tier[unit] != "generic"]
     return {
         "operator": "distinct",
-        "operation": _lines(unit for unit in units if unit.path.startswith("ops/")),
-        "written": _lines(unit for unit in units if tier[unit] != "generic"),
+        "operation": _lines(in_ops),
+        "operation_bare": _lines(unit for unit in in_ops if not spells(unit)),
+        "written": _lines(core),
+        "written_python": _lines(unit for unit in core if unit.path.endswith(".py")),
         "python": _lines(unit for unit in units if unit.path.endswith(".py")),
         "reached": _lines(units),
-        "baseline": _lines(aware) if aware else None,
+        "baseline": _lines(aware),
+        "baseline_written": _lines(unit for unit in aware if shared[unit] != "generic"),
         "descriptions": described(),
         "tensorflow": theirs.distinct(SIXTEEN),
         "tensorflow_processor": theirs.distinct(SIXTEEN, libraries=theirs.PROCESSOR),
@@ -95,7 +113,10 @@ COMPARED = {
     "written for it, TensorFlow's core": ("written", "tensorflow"),
     "written for it, its core without GPU": ("written", "tensorflow_processor"),
     "reached, TensorFlow's with what is shared widely": ("reached", "tensorflow_wide"),
-    "Python reached, the layout-aware baseline": ("python", "baseline"),
+    "operation, the layout-aware baseline": ("operation", "baseline"),
+    "operation but for ONNX, the layout-aware baseline": ("operation_bare", "baseline"),
+    "Python written for it, the baseline's": ("written_python", "baseline_written"),
+    "Python reached, the baseline's": ("python", "baseline"),
 }
 
 
@@ -123,7 +144,7 @@ def section(store: Store) -> Iterator[str]:
     operators = [one for one in rows if one["operator"] != "distinct"]
     everything = rows[-1]
     plot(operators, store.folder / NAME)
-    yield (__doc__ or "").partition("\n\n")[2]
+    yield told(__doc__)
     yield from _table(operators, everything)
     yield picture(NAME, "lines of each operator, ours by part beside TensorFlow's")
     yield from _marks(operators, everything)
@@ -163,9 +184,6 @@ def _marks(rows: Sequence[Row], everything: Row) -> Iterator[str]:
     head = f"paper: {said['mean_reduction']} %"
     for name, (ours, before) in COMPARED.items():
         found = reductions(rows, ours, before)
-        if not found:
-            lines.append([name, "not there yet", None, None, None, None])
-            continue
         least, most = min(found, key=found.__getitem__), max(found, key=found.__getitem__)
         whole = (everything[before] - everything[ours]) / everything[before]
         ends = (f"{percent(found[end])} ({end})" for end in (least, most))
@@ -191,9 +209,12 @@ def _marks(rows: Sequence[Row], everything: Row) -> Iterator[str]:
     yield (
         "Not comparable: the paper's operators are C++ on both sides, counted by hand; ours are"
         " Python, which takes fewer lines for reasons that are not layouts. The baseline in Python"
-        " is there for that. Ours also hold what TensorFlow keeps elsewhere or has not: ONNX"
-        " spellings in both directions, traits for the optimizer, the NumPy definition. Our C++"
-        " kernels on Eigen count as written for an operator, though TensorFlow's files for them"
+        " is there for that: the same sixteen operators on the same bindings, in f32 alone, called"
+        " directly, which is why all that ours reach in Python is more: that serves all operators"
+        " of the repository, other element types and fusion. Ours also hold what TensorFlow keeps"
+        " elsewhere or has not: ONNX spellings in both directions (left out where *but for ONNX* is"
+        " said), traits for the optimizer, the NumPy definition. Our C++ kernels on Eigen count as"
+        " written for an operator, though TensorFlow's files for them"
         " (`eigen_spatial_convolutions.h`) do not."
     )
 

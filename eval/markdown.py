@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -18,6 +19,17 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     begin = [" | ".join(heads), f"---|{'--:|' * (len(heads) - 1)}"]
     lines = (" | ".join("" if cell is None else str(cell) for cell in row) for row in rows)
     return "\n".join([f"| {begin[0]} |", f"|{begin[1]}", *(f"| {line} |" for line in lines)])
+
+
+def told(documentation: str | None) -> str:
+    r"""What a module's documentation says behind its title and its command, as one reads it.
+
+    >>> told("Title.\n\n``python -m x``. What it\nis.\n\n- a\n- b\n")
+    'What it is.\n\n- a\n- b'
+    """
+    parts = (documentation or "").strip().split("\n\n")[1:]
+    text = "\n\n".join(part if part[0] == "-" else part.replace("\n", " ") for part in parts)
+    return re.sub(r"^``python -m [^`]*``\. ", "", text).replace("``", "`")
 
 
 def picture(name: str, says: str) -> str:

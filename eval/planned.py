@@ -10,16 +10,17 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, TypeVar
 
+from eval.layout_aware import Network
 from eval.mixes import mixes
 from eval.networks import build
-from eval.peers.ours import baseline_is
-from libdesc.preferences import Preferences
 from libdesc.registry import registry
 from optimizer.pipeline import optimise
 from resolver import LoweredGraph, TransformNode, check, extend, resolve
 from vtensor import limit_isa
+from vtensor.commands.shared import Mix
 from vtensor.language.graph import Graph
 from vtensor.runtime.budget import max_bytes_of
 from vtensor.runtime.executor import Executor
@@ -28,9 +29,12 @@ from vtensor.runtime.plan import Plan
 from vtensor.runtime.workspace import Workspace
 
 T = TypeVar("T")
-#: The phases, in order. The baseline has no resolver, LHO or EWO of its own: its operators decide
-#: and convert as they are taken, which is its layout pass.
-PHASES = ("DLR", "insertion", "LHO", "EWO", "layout pass", "check", "constants", "recording")
+#: The phases, in order. The baseline has neither resolver nor passes: its operators ask libraries
+#: for kernels as they are taken, and convert, which is its layout pass.
+PHASES = (
+    *("DLR", "insertion", "LHO", "EWO", "operators", "layout pass"),
+    *("check", "constants", "recording"),
+)
 
 
 class Phases:
@@ -47,23 +51,29 @@ class Phases:
         return made
 
 
-def planned(graph: Graph, preferences: Preferences, engine: str, threads: int) -> dict[str, Any]:
+def planned(graph: Graph, mix: Mix, threads: int) -> dict[str, Any]:
     """Seconds of each phase, and how many Transforms there were before passes and after them."""
-    phases = Phases()
+    phases, preferences = Phases(), preferences_of(*mix)
     resolved = phases("DLR", lambda: resolve(graph, {}, preferences))
-    lowered = extended = phases("insertion", lambda: extend(resolved))
-    if engine == "ewo":
-        lowered = phases("LHO", lambda: optimise(extended, ["lho"]))
-        lowered = phases("EWO", lambda: optimise(lowered, ["ewo"]))
-        lowered = phases("LHO", lambda: optimise(lowered, ["lho"]))
-    else:
-        lowered = phases("layout pass", lambda: optimise(extended, ["aware"]))
-        phases.seconds["insertion"] = 0.0  # what the resolver inserts, it takes out again
+    extended = phases("insertion", lambda: extend(resolved))
+    hoisted = phases("LHO", lambda: optimise(extended, ["lho"]))
+    chosen = phases("EWO", lambda: optimise(hoisted, ["ewo"]))
+    lowered = phases("LHO", lambda: optimise(chosen, ["lho"]))
     able = [library.name for library in registry().libraries.values() if library.transforms]
     phases("check", lambda: check(lowered, graph, able))
     _recorded(graph, lowered, threads, phases)
     counts = {"inserted": _transforms(extended), "left": _transforms(lowered)}
-    return {"seconds": phases.seconds, **counts}
+    proof = lowered.certificate
+    return {"seconds": phases.seconds, "solver_s": proof and proof.seconds, **counts}
+
+
+def baseline(graph: Graph, mix: Mix, threads: int) -> dict[str, Any]:
+    """The same of the layout-aware operators, which insert what they need, and keep it."""
+    network = Network(graph, mix, threads)
+    found = {**network.phases, "layout pass": network.phases["conversions"]}
+    seconds = {phase: found.get(phase, 0.0) for phase in PHASES}
+    count = network.conversions.count
+    return {"seconds": seconds, "solver_s": None, "inserted": count, "left": count}
 
 
 def _recorded(graph: Graph, lowered: LoweredGraph, threads: int, phases: Phases) -> None:
@@ -81,7 +91,7 @@ def _recorded(graph: Graph, lowered: LoweredGraph, threads: int, phases: Phases)
         for node in lowered.nodes
         if isinstance(node, TransformNode) and lowered.values[node.input].constant
     }
-    for (name, begin), (_, end) in zip(order, order[1:], strict=False):
+    for (name, begin), (_, end) in pairwise(order):
         if name in ahead:
             phases.seconds["constants"] += end - begin
             phases.seconds["recording"] -= end - begin
@@ -97,9 +107,9 @@ def main(cap: str, name: str, mix: str, engine: str, size: str, threads: str) ->
     if cap != "max":
         limit_isa(cap)
     graph = build(name, size=int(size) or None)
-    row = planned(graph, preferences_of(*mixes()[mix]), engine, int(threads))
-    made = baseline_is() if engine == "baseline" else None
-    print(json.dumps({"nodes": len(graph.nodes), "is": made, **row}))
+    plan = baseline if engine == "baseline" else planned
+    row = plan(graph, mixes()[mix], int(threads))
+    print(json.dumps({"nodes": len(graph.nodes), **row}))
 
 
 if __name__ == "__main__":

@@ -1,22 +1,29 @@
-"""A program: the profile of one network, as a line of JSON.
+"""A program: profiles of one network, a line of JSON each.
 
-``python -m eval.profiled CAP NETWORK BATCH SIZE MIX OPTIMIZE RUNS THREADS``: SIZE 0 is the network's
-own, OPTIMIZE a level or a pass. ``eval/profiles.py`` and ``eval/breakdown.py`` run one for each
-network, so that the memory of one is gone before the next is loaded.
+``python -m eval.profiled CAP NETWORK BATCHES SIZE MIX LEVELS RUNS THREADS``, batches and levels
+with commas: SIZE 0 is the network's own, a level may be ``baseline``. ``eval/profiles.py`` and
+``eval/breakdown.py`` run one for each network, so that the memory of one is gone before the next is
+loaded.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from statistics import median
+from time import perf_counter_ns
 from typing import Any
 
+from eval.compare import photograph
+from eval.layout_aware import Network
+from eval.layout_aware.context import CONVERSION
 from eval.mixes import BY_PRIORITY, mixes
 from eval.networks import build
-from optimizer.pipeline import LEVELS
 from resolver.lowered import OpNode
 from vtensor import limit_isa
-from vtensor.language.operators import info_of
+from vtensor.commands.shared import Mix
+from vtensor.language.graph import Graph
+from vtensor.language.operators import OPERATORS, info_of
 from vtensor.runtime.plan import PlanStep
 from vtensor.runtime.profile import Profile
 from vtensor.runtime.session import Session
@@ -29,7 +36,12 @@ def kind(step: PlanStep) -> str:
     """What a step counts as in the table, with what is fused behind it."""
     if not isinstance(step.node, OpNode):
         return "conversions"
-    info = info_of(step.node.op)
+    return kind_of(info_of(step.node.op).name)
+
+
+def kind_of(operator: str) -> str:
+    """What an operator's steps count as."""
+    info = OPERATORS[operator]
     if info.name in HEAVY:
         return "heavy"
     if info.elementwise:
@@ -45,24 +57,52 @@ def row(profile: Profile) -> dict[str, Any]:
     return data | {"by_kind": {name: group.to_dict(profile.run_ns) for name, group in kinds}}
 
 
+def baseline_row(graph: Graph, mix: Mix, runs: int, threads: int) -> dict[str, Any]:
+    """As ``row``, of the layout-aware operators; conversions stand inside them."""
+    network = Network(graph, mix, threads)
+    feeds = {name: photograph(tuple(graph.values[name].dims.values())) for name in graph.inputs}
+    network.run(feeds)
+    took, groups = list[float](), dict[str, float]()
+    for _ in range(runs):
+        begin = perf_counter_ns()
+        network.run(feeds)
+        took.append(perf_counter_ns() - begin)
+    for name, seconds in network.times(feeds, runs).items():
+        group = "conversions" if name == CONVERSION else kind_of(name)
+        groups[group] = groups.get(group, 0.0) + seconds * 1e9
+    run_ns = median(took)
+    return {
+        "run_ns": {"median": run_ns, "min": min(took), "max": max(took)},
+        "gaps_ns": {"share": max(0.0, 1 - sum(groups.values()) / run_ns)},
+        "by_kind": {name: {"ns": ns, "share": ns / run_ns} for name, ns in groups.items()},
+    }
+
+
 def main(
     cap: str,
     name: str,
-    batch: str,
+    batches: str,
     size: str,
     mix: str,
-    optimize: str,
+    levels: str,
     runs: str,
     threads: str,
 ) -> None:
-    """Cap, build, plan, profile."""
+    """Cap; build, plan, profile."""
     if cap != "max":
         limit_isa(cap)
-    graph = build(name, int(batch), size=int(size) or None)
-    level: Any = optimize if optimize in LEVELS else [optimize]
     shared = {"priority": BY_PRIORITY, **mixes()}[mix]
-    with Session(graph, threads=int(threads), optimize=level, **shared._asdict()) as session:
-        print(json.dumps({"network": name, **row(session.profile(runs=int(runs)))}))
+    for batch in batches.split(","):
+        graph = build(name, int(batch), size=int(size) or None)
+        for level in levels.split(","):
+            about = {"network": name, "batch": int(batch), "optimize": level}
+            if level == "baseline":
+                made = baseline_row(graph, shared, int(runs), int(threads))
+            else:
+                given: dict[str, Any] = {"optimize": level, **shared._asdict()}
+                with Session(graph, threads=int(threads), **given) as session:
+                    made = row(session.profile(runs=int(runs)))
+            print(json.dumps({**about, **made}), flush=True)
 
 
 if __name__ == "__main__":

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import typer
 
 from eval.experiment import Scope, Store, command
-from eval.markdown import percent, table
+from eval.markdown import percent, table, told
 from eval.processes import measure as run_process
 from eval.store import Row
 
@@ -37,28 +37,48 @@ RUNS = 20
 
 def measure(scope: Scope, store: Store) -> None:
     """Profile each network, a process each."""
-    about = {"size": scope.size, "cap": "max", "mix": "priority", "optimize": "all", "batch": 1}
-    profile(scope, store, store.table(NAME, KEY), [{"network": n, **about} for n in scope.networks])
+    for name in scope.networks:
+        profile(scope, store, NAME, Config(name, "max", "priority", ("all",), (1,)))
 
 
-def profile(scope: Scope, store: Store, kept: Any, wanted: Sequence[Row]) -> None:
-    """Profile what is missing of some configurations."""
-    todo = store.missing(kept, wanted)
-    for count, key in enumerate(todo):
-        if store.late:
-            return
-        name = f"{key['network']}, batch {key['batch']}, {key['optimize']}"
-        store.advance(f"profile of {name}", count, len(todo))
-        parts = (key["cap"], key["network"], key["batch"], key["size"] or 0, key["mix"])
-        given = (*parts, key["optimize"], min(RUNS, scope.runs), scope.threads)
-        found = list[Row]()
-        run_process("eval.profiled", [str(one) for one in given], found.append)
-        kept.add({**key, **row} for row in found)
+class Config(NamedTuple):
+    """What one process profiles."""
+
+    network: str
+    cap: str
+    mix: str
+    levels: tuple[str, ...]
+    batches: tuple[int, ...]
+
+
+def profile(scope: Scope, store: Store, name: str, config: Config) -> None:
+    """Profile one configuration, if a row of it is missing."""
+    kept = store.table(name, KEY)
+    about = {"network": config.network, "size": scope.size, "cap": config.cap, "mix": config.mix}
+    keys = [
+        {**about, "optimize": level, "batch": batch}
+        for batch in config.batches
+        for level in config.levels
+    ]
+    if store.late or not (missing := store.missing(kept, keys)):
+        return
+    batches = list(dict.fromkeys(str(key["batch"]) for key in missing))
+    given = (config.network, ",".join(batches), str(scope.size or 0), config.mix)
+    runs = str(min(RUNS, scope.runs))
+    count, done = len(batches) * len(config.levels), list[Row]()
+
+    def advance(row: Row) -> None:
+        done.append({**about, **row})
+        store.advance(f"profile of {config.network}, {config.cap}", len(done), count)
+
+    levels = ",".join(config.levels)
+    run_process("eval.profiled", [config.cap, *given, levels, runs, str(scope.threads)], advance)
+    kept.add(done)
 
 
 def section(store: Store) -> Iterator[str]:
     """A line a network."""
-    yield "\n\n".join((__doc__ or "").split("\n\n")[1:])
+    yield told(__doc__)
     yield shown(list(store.table(NAME, KEY)))
 
 

@@ -16,7 +16,7 @@ import typer
 from eval.drawing import bars, drawn
 from eval.experiment import Store, command
 from eval.latency import measure
-from eval.markdown import milliseconds, percent, picture, table
+from eval.markdown import milliseconds, percent, picture, table, told
 from eval.paper import paper
 from eval.store import Row
 from eval.timing import COMPARED
@@ -34,7 +34,7 @@ def section(store: Store) -> Iterator[str]:
     """A table and a panel for each cap and mix."""
     rows = [row for row in timings(store).rows(batch=1) if row["runs"] and row["mix"] in MIXES]
     panels = list(dict.fromkeys((row["cap"], row["mix"]) for row in rows))
-    yield "\n\n".join((__doc__ or "").split("\n\n")[1:]).replace("``python -m eval.stddev``. ", "")
+    yield told(__doc__)
     if panels:
         plot(rows, panels, store)
     for cap, mix in panels:
@@ -68,7 +68,9 @@ def plot(rows: list[Row], panels: list[tuple[str, str]], store: Store) -> None:
     with drawn(store.folder / "stddev", panels=len(panels), size=(9, 2.6)) as axes:
         for one, (cap, mix) in zip(axes, panels, strict=True):
             inner = [row for row in rows if (row["cap"], row["mix"]) == (cap, mix)]
-            by = {(row["network"], row["engine"]): 100 * row["std_s"] / row["mean_s"] for row in inner}
+            by = {
+                (row["network"], row["engine"]): 100 * row["std_s"] / row["mean_s"] for row in inner
+            }
             names = list(dict.fromkeys(network for network, _ in by))
             series = {e: [by.get((name, e)) for name in names] for e in COMPARED}
             bars(one, names, series, title=f"{cap}, {mix}", ylabel="% of the mean")

@@ -31,14 +31,11 @@ DISTRIBUTIONS = (
 
 def about(seed: int, scope: str) -> Row:
     """The machine, the versions and the time of a run of experiments."""
+    here = machine()
+    libraries = here["libraries"].items()  # where one lies on this machine is nobody's business
+    here["libraries"] = {name: text.partition(", /")[0] for name, text in libraries}
     when = datetime.now(UTC).isoformat(timespec="seconds")
-    return {
-        "when": when,
-        "scope": scope,
-        "seed": seed,
-        "machine": machine(),
-        "versions": versions(),
-    }
+    return {"when": when, "scope": scope, "seed": seed, "machine": here, "versions": versions()}
 
 
 def versions() -> dict[str, str]:

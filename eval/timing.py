@@ -24,7 +24,6 @@ from eval.bench import FRAMEWORKS
 from eval.compare import photograph
 from eval.experiment import Scope, Store
 from eval.networks import build
-from eval.peers.ours import BASELINE, baseline_is
 from eval.processes import capable
 from eval.store import Row, Table
 from vtensor import Session, save_onnx
@@ -165,21 +164,19 @@ class Model:
 
 def contender(engine: str, group: Group) -> Contender:
     """An engine's process to be, and what it is told."""
-    place, options = "eval.peers.ours:Level", {"cap": group.cap, "mix": group.mix}
+    options: dict[str, Any] = {"cap": group.cap, "mix": group.mix}
+    place = "eval.peers.ours:Level"
     if engine in OTHERS:
         place, options = OTHERS[engine], {}
-    elif engine == "baseline" and baseline_is() != 'optimize=["aware"]':
+    elif engine == "baseline":
         place = "eval.peers.ours:LayoutAware"
     else:
-        level = {"baseline": ["aware"], SESSION: "all"}.get(engine, engine)
-        own = {"mix": "priority", "limits": True} if engine == SESSION else {}
-        options = {**options, "optimize": level, **own}
+        own: dict[str, Any] = {"mix": "priority", "limits": True} if engine == SESSION else {}
+        options = {**options, "optimize": "all" if engine == SESSION else engine, **own}
     return Contender(engine, place, "f32", LIMIT_S, options=options)
 
 
-def timed(
-    group: Group, scope: Scope, model: Model, told: Callable[[str], None]
-) -> Iterator[Row]:
+def timed(group: Group, scope: Scope, model: Model, told: Callable[[str], None]) -> Iterator[Row]:
     """Load, compare, take turns; a row for each engine."""
     task = Task(model.file, model.feeds, scope.threads, "f32")
     found = [contender(engine, group) for engine in group.engines]
@@ -191,8 +188,8 @@ def timed(
             told(f"{one.peer} loads")
             one.enter(task)
             one.agree(oracle)
-        test = Test(found, scope)
-        test.run(told)
+        turns = Turns(found, scope)
+        turns.run(told)
         for one in found:
             if one.worker:
                 one.finished = one.ask(None, Finished)
@@ -201,7 +198,7 @@ def timed(
 
 
 @dataclass
-class Test:
+class Turns:
     """The test stage: turns in random order, until each engine has run often enough.
 
     A first turn, which is not kept, says how long a run takes.
@@ -249,7 +246,6 @@ def _row(one: Contender, seed: int) -> Row:
         "status": one.status,
         "reason": one.reason or None,
         "version": one.version,
-        "is": baseline_is() if one.peer == "baseline" else None,
         "difference": one.difference,
         "bound": BOUNDS["f32"],
         "load_s": loaded and loaded.load_s,
@@ -315,4 +311,4 @@ def mean_gain(gains: Iterable[Gain | None]) -> float | None:
     return fmean(found) if found else None
 
 
-__all__ = ["BASELINE", "KEY", "LEVELS", "MIXES", "SESSION", "Gain", "Group", "gain", "measure"]
+__all__ = ["KEY", "LEVELS", "MIXES", "SESSION", "Gain", "Group", "gain", "measure"]

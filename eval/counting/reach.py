@@ -25,6 +25,8 @@ SIXTEEN = (
 )
 #: The libraries whose code is counted, in the order in which shared units are given to them.
 LIBRARIES = ("onednn", "eigen", "numpy")
+#: What code is about that reads and writes ONNX, which the baseline has not.
+ONNX = frozenset(("NodeReader", "NodeWriter", "Naming", "Spelling"))
 #: A unit that so many operators reach is no helper of a family any more.
 MANY = 8
 #: How an extension module is called in Python.
@@ -42,7 +44,10 @@ def zone(path: str) -> str:
 
 def tiers() -> Mapping[Unit, str]:
     """``own``, ``family`` or ``generic``, by how many of all operators reach a unit."""
-    counts = Counter(unit for name in _known() for unit in reached(name))
+    return _tiers(Counter(unit for name in _known() for unit in reached(name)))
+
+
+def _tiers(counts: Mapping[Unit, int]) -> Mapping[Unit, str]:
     return {
         unit: "own" if count == 1 else "family" if count < MANY else "generic"
         for unit, count in counts.items()
@@ -56,7 +61,7 @@ def reached(name: str) -> Mapping[Unit, str]:
     In ``ops/`` a library's part is what only its invokers reach.
     """
     info, parts = _known()[name], dict[Unit, str]()
-    roots = {"operation": _standing(info.file, info.line)}
+    roots = {"operation": set(_standing(info.file, info.line))}
     for library in LIBRARIES:
         for (op, own, _), invoker in registry().invokers.items():
             if (op, own) == (name, library):
@@ -78,6 +83,11 @@ def baseline(name: str) -> frozenset[Unit]:
     return frozenset(unit for unit in closed(found) if unit.path.endswith(".py"))
 
 
+def baseline_tiers() -> Mapping[Unit, str]:
+    """As ``tiers``, of the baseline, which has the sixteen operators and no more."""
+    return _tiers(Counter(unit for name in SIXTEEN for unit in baseline(name)))
+
+
 def _is_of(unit: Unit, name: str) -> bool:
     """A definition that has an operator's name, or is registered under it by a decorator."""
     if name in unit.names:
@@ -97,6 +107,11 @@ def described() -> int:
         named = [unit for unit in handlers if any(name in text for name in unit.names)]
         total += sum(len(unit.lines) for unit in closed(named) if unit.path.endswith(".py"))
     return total
+
+
+def spells(unit: Unit) -> bool:
+    """Reads or writes ONNX, and does nothing else."""
+    return not isinstance(unit.node, ast.ClassDef) and not unit.target and bool(unit.uses & ONNX)
 
 
 def closed(units: Iterable[Unit], barred: frozenset[Unit] = frozenset()) -> set[Unit]:
@@ -146,17 +161,21 @@ def _resolved(path: str, dotted: str) -> Iterator[Unit]:
 
 
 def _imported(module: str, inner: str, rest: str) -> Iterator[Unit]:
-    """What ``from module import inner`` makes, and ``inner.rest`` of a module."""
+    """What ``from module import inner`` makes, and ``inner.rest`` where that is a module.
+
+    As in Python, a name that a package's own file makes hides the module that is called so.
+    """
+    if inner and (path := _file(module)) is not None and _makes(path, inner):
+        yield from _resolved(path, inner)
+        return
     within = f"{module}.{inner}" if inner else module
-    if (path := _file(within)) is None:
-        if (path := _file(module)) is not None:
-            yield from _resolved(path, inner)
-    elif rest:
+    if rest and _file(within) is not None:
         name, _, more = rest.partition(".")
-        if _file(f"{within}.{name}"):
-            yield from _imported(within, name, more)
-        else:
-            yield from _resolved(path, name)
+        yield from _imported(within, name, more)
+
+
+def _makes(path: str, name: str) -> bool:
+    return bool(zone(path)) and any(name in unit.names for unit in python_units(path))
 
 
 @cache
@@ -203,13 +222,14 @@ def _bases(info: OperatorInfo) -> frozenset[Unit]:
     return frozenset(unit for one in rests for unit in _standing(one.file, one.line))
 
 
-def _standing(file: str, line: int) -> set[Unit]:
+@cache
+def _standing(file: str, line: int) -> frozenset[Unit]:
     """The unit in which a line stands."""
     path = Path(file)
     if ROOT not in path.parents or not zone(str(path.relative_to(ROOT))):
-        return set()
+        return frozenset()
     units = python_units(str(path.relative_to(ROOT)))
-    return {max((u for u in units if u.first <= line), key=lambda u: u.first)}
+    return frozenset({max((u for u in units if u.first <= line), key=lambda u: u.first)})
 
 
 def _registering(info: OperatorInfo, library: str) -> Iterator[Unit]:

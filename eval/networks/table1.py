@@ -18,7 +18,6 @@ from eval.networks.layers import CLASSES
 from eval.paper import paper
 from vtensor.language.graph import Graph
 
-
 NAME = "networks"
 TITLE = "The networks (Table 1)"
 

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
+from eval.layout_aware import Network
 from eval.mixes import BY_PRIORITY, mixes
 from vtensor import limit_isa, load_onnx
 from vtensor.benchmark.ours import VTensor
 from vtensor.benchmark.peer import Array, Peer, Task
-
-#: The layout-aware operators, whose networks convert inside operators.
-BASELINE = "eval.layout_aware"
-
-
-def baseline_is() -> str:
-    """What stands for the baseline: its own operators, or the resolver's mode that does as they."""
-    return "eval/layout_aware" if find_spec(BASELINE) else 'optimize=["aware"]'
 
 
 class Level(VTensor):
@@ -57,17 +48,13 @@ class LayoutAware(Peer):
     def load(self, task: Task) -> None:
         mix = mix_of(task)
         self._feeds = task.feeds
-        module: Any = import_module(BASELINE)
-        graph = load_onnx(task.model)
-        self._network = module.Network(graph, libraries=mix, threads=task.threads)
+        self._network = Network(load_onnx(task.model), mix, task.threads)
 
     def run(self) -> Sequence[Array]:
-        made: Sequence[Array] = self._network.run(self._feeds)
-        return made
+        return self._network.run(self._feeds)
 
     def conversions(self) -> int:
-        found = self._network.conversions
-        return found if isinstance(found, int) else len(found)
+        return self._network.conversions.count
 
 
 def mix_of(task: Task) -> Any:

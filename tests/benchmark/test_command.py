@@ -232,7 +232,7 @@ def test_without_matplotlib_a_plot_is_refused(
     monkeypatch.setattr(drawing, "find_spec", lambda _: None)
     ran = vtensor(relu(tmp_path), "--plot", tmp_path / "plot")
     assert ran.exit_code == 1
-    assert "--plot needs matplotlib: pip install vtensor-layouts[eval]" in ran.stderr
+    assert "--plot needs matplotlib: pip install vtensor-layouts[plot]" in ran.stderr
 
 
 def test_a_busy_machine_is_named(

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import subprocess
 import sys
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from rich.console import Console
 
 from eval.compare import TOLERANCE, difference, photograph
+from eval.experiment import Store
 from eval.networks import NAMES, NETWORKS, build, parameters
-from eval.networks.__main__ import table
-from eval.networks.table1 import PAPER, compared
+from eval.networks.table1 import PAPER, compared, section
 from vtensor import Graph, Session
 from vtensor.errors import DimError
 
@@ -182,32 +179,24 @@ def test_an_unknown_network() -> None:
         build("resnet51")
 
 
-def test_the_table_shows_the_papers_numbers_and_ours() -> None:
+def test_the_table_shows_the_papers_numbers_and_ours(tmp_path: Path) -> None:
     row = compared("mobilenet_v1")
     assert row["layers"] == {"paper": 102, "ours": 85}
     assert row["difference"].startswith(
         "the table counts as if there were 1 more for each of the 10,944 batch-norm channels and"
         " a 1001st class (4,265,833); layers"
     )
-    console = Console(width=80, file=StringIO())
-    with console.capture() as printed:
-        console.print(table([row]))
-    shown = printed.get().splitlines()[1].split()
-    assert shown == ["mobilenet_v1", "224", "0", "1", "32", "102", "85", "4.27", "4.254"]
+    store = Store(tmp_path, {"when": "now"})
+    store.table("networks", ["network"]).add([{**row, "threads": 2}])
+    line = next(section(store)).splitlines()[-1].strip("| ").split(" | ")
+    assert line == [
+        *("mobilenet_v1", "224", "0", "1", "32", "2", "102", "85", "4.27", "4.254"),
+    ]
 
 
 @ALL
-def test_the_command() -> None:
-    ran = subprocess.run(
-        [sys.executable, "-m", "eval.networks", "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-        timeout=240,
-    )
-    rows = json.loads(ran.stdout)["networks"]
-    assert {row["network"]: row["parameters"]["ours"] for row in rows} == PARAMETERS
+def test_every_network_is_counted() -> None:
+    assert {name: compared(name)["parameters"]["ours"] for name in NAMES} == PARAMETERS
 
 
 #: Prints the bytes of NasNet-Large's weights, and the most memory that building and loading took.

@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
-from eval.conversions import MIXES, PAPER, plot, table
+from eval.conversions import counts, gained, plot, removed
 from eval.converted import LEVELS, Clock
+from eval.experiment import Store
 from eval.networks import NAMES
 from eval.processes import CAPS, capable, measure
+from eval.timing import MIXES
+from eval.timing import table as timings
 from tests.libraries.bench import Bench
 from tests.optimizer.graphs import extended_of, random_graph
 
@@ -90,18 +93,36 @@ def made_up(network: str, seconds: float | None) -> list[Row]:
 
 
 def test_the_table() -> None:
-    rows = [*made_up("vgg19", 0.002), *made_up("other", None)]
-    shown = table([*rows, rows[0] | {"cap": "max"}], "avx2", "onednn")
-    cells = [list(column.cells) for column in shown.columns]
-    assert cells[:3] == [
-        ["vgg19", "other"],
-        ["Transforms\nMB\nms", "Transforms\nMB"],
-        ["9\n10.0\n2.00", "9\n10.0"],
+    shown = counts([*made_up("vgg19", 0.002), *made_up("other", None)]).splitlines()
+    assert shown[0].startswith("| network | (a) aware |")
+    cells = [cell.strip() for cell in shown[2].strip("|").split("|")]
+    assert cells[:2] == ["vgg19", "9; 10.0; 2.00"]
+    assert cells[-2:] == [
+        "optimal, 3 open",
+        "no improvement: neither branches nor element-wise nodes",
     ]
-    assert cells[-2:] == [["optimal\nof 3 open"] * 2, [PAPER["vgg19"], ""]]
+    assert "| other | 9; 10.0 |" in shown[3]
 
 
 def test_the_picture(tmp_path: Path) -> None:
-    plot(made_up("vgg19", None), ["avx2"], ["onednn"], tmp_path / "bars.png")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["bars.png", "bars.svg"]
-    assert b"vgg19" in (tmp_path / "bars.svg").read_bytes()
+    plot(made_up("vgg19", None), [("avx2", "onednn")], Store(tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "conversions.png",
+        "conversions.svg",
+    ]
+    assert b"vgg19" in (tmp_path / "conversions.svg").read_bytes()
+
+
+def test_what_is_gained_is_a_share_of_the_baselines_time(tmp_path: Path) -> None:
+    store = Store(tmp_path, {"when": "now"})
+    about = {"network": "vgg19", "batch": 1, "cap": "sse41", "mix": "tensorflow", "runs": 3}
+    times = {"baseline": 10.0, "none": 9.0, "lho": 7.0, "ewo": 4.0}
+    timings(store).add({**about, "engine": name, "mean_s": s} for name, s in times.items())
+    shares = gained(store, "sse41")["vgg19"]
+    assert shares == pytest.approx(
+        {"DLR": 0.1, "LHO": 0.2, "EWO": 0.3, "LOO": 0.5, "all three": 0.6}
+    )
+    assert gained(store, "max") == {}
+    rows = [row | {"cap": "sse41", "mix": "tensorflow"} for row in made_up("vgg19", None)]
+    store.table("conversions", ("network", "cap", "mix", "level")).add(rows)
+    assert removed(store, "sse41") == {"vgg19": (9, 5)}

@@ -25,7 +25,7 @@ def check_plot(path: Path) -> None:
         InputError: matplotlib is absent, or the folder is.
     """
     if find_spec("matplotlib") is None:
-        raise InputError("--plot needs matplotlib: pip install vtensor-layouts[eval]")
+        raise InputError("--plot needs matplotlib: pip install vtensor-layouts[plot]")
     if not path.parent.is_dir():
         raise InputError(f"--plot {path}: there is no folder {path.parent}")
 

@@ -1,0 +1,153 @@
+"""The experiments: rows that stay, turns and gains, verdicts, and the whole of it, quickly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eval import claims, latency, report
+from eval.__main__ import main
+from eval.experiment import FULL, QUICK, Scope, Store
+from eval.networks import NAMES
+from eval.timing import Group, Model, batch_groups, gain, groups, summary, table, timed
+from eval.timing import contender as contender_of
+from vtensor.benchmark.messages import Loaded
+
+KEY = ("network", "engine")
+
+
+def test_rows_stay_and_are_measured_once(tmp_path: Path) -> None:
+    first, keys = Store(tmp_path, {"when": "1"}), [{"network": "a", "engine": n} for n in "xy"]
+    kept = first.table("t", KEY)
+    assert first.missing(kept, keys) == keys
+    kept.add([{**keys[0], "runs": 2, "rounds_s": [[1.0], [2.0]]}])
+    later = Store(tmp_path, {"when": "2"})
+    again = later.table("t", KEY)
+    assert later.missing(again, keys) == keys[1:]
+    again.add([{**keys[1], "runs": 3, "rounds_s": [[1.0]]}])
+    assert [row["run"] for row in again] == [0, 1]
+    assert [run["when"] for run in Store(tmp_path).table("t", KEY).runs] == ["1", "2"]
+    lines = (tmp_path / "t.csv").read_text().splitlines()
+    assert lines == ["network,engine,runs,run", "a,x,2,0", "a,y,3,1"]
+    renewed = Store(tmp_path, {"when": "3"}, again=True)
+    assert renewed.missing(renewed.table("t", KEY), keys) == keys
+    assert not Store(tmp_path, until=float("inf")).late
+    assert Store(tmp_path, until=0.0).late
+
+
+def test_the_scopes() -> None:
+    default = Scope(threads=2)
+    mixes = {(one.cap, one.mix) for one in groups(default)}
+    assert ("sse41", "elementwise") in mixes
+    assert ("avx2", "tensorflow") not in mixes
+    assert {one.network for one in groups(default)} == set(NAMES)
+    assert {one.batch for one in batch_groups(FULL)} == {2, 4, 8, 16, 32}
+    assert default.short_runs == 200
+    assert default.runs == 30
+    assert FULL.runs == FULL.short_runs == 1000
+    assert len(groups(QUICK)) == 1
+
+
+def test_gains() -> None:
+    def row(*rounds: list[float]) -> dict[str, Any]:
+        return {"rounds_s": rounds, **summary(rounds, 0)}
+
+    before, after = row([4.0, 4.0], [8.0]), row([3.0], [6.0, 6.0])
+    found = gain(before, after)
+    assert found is not None
+    assert (found.median, found.low, found.high) == pytest.approx((0.25, 0.25, 0.25))
+    assert found.mean == pytest.approx(1 - 5 / (16 / 3))
+    assert str(found) == "25.0 (25.0 to 25.0) %"
+    assert gain(before, {"runs": 0}) is None
+    assert gain(None, after) is None
+
+
+def test_who_computes_something_else_is_not_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Model("mobilenet_v1", 1, QUICK, tmp_path)
+    right = model.oracle()
+    wrong = [output + np.float32(0.01) for output in right.outputs]
+    monkeypatch.setattr(model, "_oracle", Loaded(0.0, 0.0, wrong))
+    group = Group("mobilenet_v1", 1, "max", "tensorflow", ("ewo",))
+    [row] = timed(group, QUICK, model, lambda _: None)
+    assert (row["status"], row["runs"]) == ("disagrees", 0)
+    assert row["difference"] > row["bound"]
+    assert row["rounds_s"] == []
+
+
+def test_what_engines_are_told() -> None:
+    group = Group("vgg19", 1, "sse41", "tensorflow", ("baseline", "ewo"))
+    assert contender_of("ewo", group).options == {
+        "cap": "sse41",
+        "mix": "tensorflow",
+        "optimize": "ewo",
+    }
+    assert contender_of("onnxruntime", group).options == {}
+
+
+def claim(store: Store, start: str) -> str:
+    return next(line for line in claims.lines(store) if line.startswith(f"- {start}"))
+
+
+def test_claims_are_confirmed_refuted_or_open(tmp_path: Path) -> None:
+    store = Store(tmp_path, {"when": "now"})
+    assert claim(store, "VGG19").endswith("**not measured**.")
+    timings = table(store)
+
+    def add(network: str, times: Mapping[str, float]) -> None:
+        about = {"network": network, "batch": 1, "cap": "sse41", "mix": "tensorflow"}
+        timings.add(
+            {**about, "engine": name, "rounds_s": [[s], [s]], **summary([[s], [s]], 0)}
+            for name, s in times.items()
+        )
+
+    add("vgg19", {"baseline": 1.0, "none": 1.0, "lho": 1.0, "ewo": 0.995})
+    add("resnet152", {"baseline": 1.0, "none": 0.9, "lho": 0.8, "ewo": 0.4})
+    assert "**confirmed** (sse41, tensorflow): it gains 0.5 %" in claim(store, "VGG19")
+    assert "**refuted**" in claim(store, "ResNet-152 gains")
+    assert "**confirmed**" in claim(store, "VTensor is faster")
+    add("vgg19", {"baseline": 1.0, "none": 1.0, "lho": 1.0, "ewo": 1.2})
+    assert "**refuted**" in claim(store, "VGG19")
+    assert "slower: vgg19" in claim(store, "VTensor is faster")
+
+
+def test_all_of_it_quickly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(quick=True, to=tmp_path)
+    text = (tmp_path / "REPORT.md").read_text()
+    for experiment in report.experiments():
+        assert f"## {experiment.TITLE}" in text
+    assert "Not measured yet" not in text
+    for name in ("loc", "latency", "stddev", "conversions", "overhead_max", "batch_max"):
+        for kind in ("png", "svg"):
+            assert (tmp_path / f"{name}.{kind}").stat().st_size > 1000
+    rows = json.loads((tmp_path / "timings.json").read_text())["rows"]
+    assert {row["status"] for row in rows} == {"timed"}
+    assert {row["batch"] for row in rows} == {1, 2}
+    kept = (tmp_path / "timings.json").read_bytes()
+    main(quick=True, to=tmp_path, only="latency,batch")
+    assert (tmp_path / "timings.json").read_bytes() == kept  # it goes on, and nothing is missing
+    assert "REPORT.md" in capsys.readouterr().out
+
+
+def test_the_tables_beside_other_engines(tmp_path: Path) -> None:
+    store, about = Store(tmp_path, {"when": "now"}), {"batch": 1, "cap": "max", "mix": "onednn"}
+    ends = {"difference": 1e-6, "first_s": 3.0, "limits_s": {"warm": 0.8}, "reason": None}
+    for name, seconds in {"baseline": 2.0, "ewo": 1.5, "session": 1.0, "openvino": 0.9}.items():
+        rounds = [[seconds], [seconds]]
+        row = {**about, **ends, "network": "vgg19", "engine": name, "status": "timed"}
+        table(store).add([{**row, "rounds_s": rounds, **summary(rounds, 0)}])
+    lost = {"engine": "mnn", "status": "disagrees", "reason": "far apart", "runs": 0}
+    table(store).add([{**about, **ends, "network": "vgg19", "rounds_s": [], **lost}])
+    text = "\n".join(latency.section(store))
+    assert (
+        "| vgg19 | 1000.00 (1000.00 to 1000.00) | 0.90 (0.90 to 0.90) | disagrees | 1.25 |" in text
+    )
+    assert "Where we are slower: openvino on 1 of 1 networks." in text
+    assert "- vgg19, max, onednn: mnn disagrees: far apart" in text
+    assert "| vgg19 | 2000.00 ± 0.00 | 1500.00 ± 0.00 |  | 25.0 % |" in text
