@@ -306,7 +306,7 @@ def eigen_pad(ctx: Context, op: Pad, x: VTensor, y: VTensor) -> Routine:
     return eigen.picked(x, y, runs, op.value)
 
 
-def _bordered(mode: str, size: int, before: int, behind: int) -> list[tuple[int, int, int]]:
+def _bordered(mode: Any, size: int, before: int, behind: int) -> list[tuple[int, int, int]]:
     """Which elements there are along a dim, and those around them: runs of them."""
     first, kept = max(-before, 0), size + min(before, 0) + min(behind, 0)
     if mode == "constant":

@@ -215,7 +215,7 @@ def eigen_elements(ctx: Context, op: GatherElements, x: VTensor, i: VTensor, y: 
 
 def _computes(op: Any, x: VTensor, *_: VTensor) -> bool | str:
     """Eigen puts whatever it is to its place, and computes in some types."""
-    known = op.reduction == "none" or x.dtype in eigen.MERGED
+    known = op.reduction == "none" or x.dtype in eigen.COMPARED
     return known or f"has no {op.reduction} of {x.dtype}"
 
 

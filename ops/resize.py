@@ -302,7 +302,8 @@ def _stays_inside(op: Resize, x: VTensor, y: VTensor) -> bool | str:
         return "has no value for what lies outside"
     if op.mode == "nearest":
         return True
-    return (x.dtype == "f32" and bool(op.axes)) or f"blends f32, not {x.dtype}, along some dims"
+    blends = x.dtype in ("f32", "f16", "bf16") and op.axes
+    return bool(blends) or f"blends f32, f16 and bf16 along some dims, not {x.dtype}"
 
 
 @invoker("Resize", library="eigen", dtypes=eigen.MOVED, when=_stays_inside)

@@ -226,7 +226,7 @@ class Kernels(Protocol):
         arguments src, values, indices (s64), scratch.
         """
 
-    def blend(self, axes: Sequence[Blend]) -> Kernel:
+    def blend(self, dtype: str, axes: Sequence[Blend]) -> Kernel:
         """
         An image at another size, one axis after another; arguments src, dst, scratch.
 

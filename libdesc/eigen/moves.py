@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 #: The element types that can be moved, and those that can be compared and summed up in a row.
 MOVED = tuple(name for name, size in ITEMSIZE.items() if size in (1, 2, 4, 8))
 COMPARED = ("f64", "f32", "f16", "bf16", "s64", "s32", "s8", "u8")
-#: Those of which several can become one at a place without rounding each time.
-MERGED = ("f64", "f32", "s64", "s32", "s8", "u8")
 
 
 class Following(Routine):

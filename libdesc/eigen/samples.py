@@ -41,7 +41,7 @@ def blended(x: VTensor, y: VTensor, taps: Mapping[str, tuple[Array, Array]]) -> 
             sizes = prod(shape[:at]), shape[at], prod(shape[at + 1 :])
             axes.append((*sizes, ends, near[counts].tolist(), weights[counts].tolist()))
             shape[at] = len(ends)
-        kernel = native.load().blend(axes)
+        kernel = native.load().blend(x.dtype, axes)
         emit(kernel, [src, dst, *([kernel.scratch_bytes] if kernel.scratch_bytes else [])])
 
     return Following([x, y], run, unblocked=taps)

@@ -4,11 +4,13 @@
 #include "check.h"
 #include "moves.h"
 #include "parallel.h"
+#include "types.h"
 
 namespace vtensor::eigen {
 
 namespace {
 
+template <class Element>
 class Blending final : public Step {
 public:
     explicit Blending(const std::vector<Blend> &axes) : Step("blend"), axes_(axes) {
@@ -20,8 +22,8 @@ public:
             demand(from_size(axes[i]) == to_size(axes[i - 1]), "axes that do not fit together");
             between = std::max(between, from_size(axes[i]));
         }
-        add_slot("src", VTENSOR_READ, from_size(axes.front()));
-        add_slot("dst", VTENSOR_WRITE, to_size(axes.back()));
+        add_slot("src", VTENSOR_READ, from_size(axes.front()), sizeof(Element));
+        add_slot("dst", VTENSOR_WRITE, to_size(axes.back()), sizeof(Element));
         // What lies between two axes; of three and more there are two at a time.
         room_ = (between + 15) / 16 * 16;
         if (axes.size() > 1) add_scratch(times(axes.size() > 2 ? 2 : 1, room_));
@@ -46,52 +48,64 @@ private:
     }
 
     void run(void *const *slots) const override {
-        const float *from = input(slots, 0);
-        if (axes_.size() > 1 && room_ == 0) {
-            std::fill_n(output(slots, 1), to_size(axes_.back()), 0.0F);
-            return;
-        }
-        for (std::size_t i = 0; i < axes_.size(); ++i) {
-            const bool last = i + 1 == axes_.size();
-            float *to = last ? output(slots, 1)
-                             : output(slots, 2) + (i % 2 == 0 ? 0 : room_);
-            blend_axis(axes_[i], from, to);
-            from = to;
+        const auto *src = static_cast<const Element *>(slots[0]);
+        auto *dst = static_cast<Element *>(slots[1]);
+        const std::size_t last = axes_.size() - 1;
+        if (last == 0) {
+            blend_axis(axes_[0], src, dst);
+        } else if (room_ == 0) {
+            std::fill_n(dst, to_size(axes_[last]), Element{0});
+        } else {
+            float *from = output(slots, 2), *to = from + (last > 1 ? room_ : 0);
+            blend_axis(axes_[0], src, from);
+            for (std::size_t i = 1; i < last; ++i, std::swap(from, to))
+                blend_axis(axes_[i], from, to);
+            blend_axis(axes_[last], from, dst);
         }
     }
 
-    static void blend_axis(const Blend &axis, const float *src, float *dst) {
+    template <class From, class To>
+    static void blend_axis(const Blend &axis, const From *src, To *dst) {
         const auto sizes = static_cast<Index>(axis.ends.size());
         const Index row = axis.inner;
         parallel(axis.outer * sizes, axis.outer * sizes * row, [&](Index begin, Index end) {
             for (Index piece = begin; piece < end; ++piece) {
                 const Index o = piece / sizes, at = piece % sizes;
-                const float *from = src + o * axis.from * row;
-                float *to = dst + piece * row;
-                const Index first = at == 0 ? 0 : axis.ends[at - 1];
+                const From *from = src + o * axis.from * row;
+                const Index first = at == 0 ? 0 : axis.ends[at - 1], stop = axis.ends[at];
                 if (row == 1)
-                    *to = sum(axis, from, first, axis.ends[at]);
+                    dst[piece] = static_cast<To>(sum(axis, from, first, stop));
                 else
-                    sum_rows(axis, from, to, first, axis.ends[at]);
+                    sum_rows(axis, from, dst + piece * row, first, stop);
             }
         });
     }
 
-    static float sum(const Blend &axis, const float *src, Index first, Index stop) {
+    template <class From>
+    static float sum(const Blend &axis, const From *src, Index first, Index stop) {
         float total = 0;
-        for (Index tap = first; tap < stop; ++tap) total += src[axis.near[tap]] * axis.weights[tap];
+        for (Index tap = first; tap < stop; ++tap)
+            total += static_cast<float>(src[axis.near[tap]]) * axis.weights[tap];
         return total;
     }
 
-    static void sum_rows(const Blend &axis, const float *src, float *dst, Index first,
-                         Index stop) {
-        std::fill_n(dst, axis.inner, 0.0F);
-        for (Index tap = first; tap < stop; ++tap) {
-            const float *from = src + axis.near[tap] * axis.inner;
-            const float weight = axis.weights[tap];
-            for (Index i = 0; i < axis.inner; ++i) dst[i] += from[i] * weight;
+    template <class From, class To>
+    static void sum_rows(const Blend &axis, const From *src, To *dst, Index first, Index stop) {
+        float total[kStrip];
+        for (Index at = 0; at < axis.inner; at += kStrip) {
+            const Index count = std::min(kStrip, axis.inner - at);
+            std::fill_n(total, count, 0.0F);
+            for (Index tap = first; tap < stop; ++tap) {
+                const From *from = src + axis.near[tap] * axis.inner + at;
+                const float weight = axis.weights[tap];
+                for (Index i = 0; i < count; ++i) total[i] += static_cast<float>(from[i]) * weight;
+            }
+            for (Index i = 0; i < count; ++i) dst[at + i] = static_cast<To>(total[i]);
         }
     }
+
+    // So many sums stay in the first-level cache.
+    static constexpr Index kStrip = 512;
 
     std::vector<Blend> axes_;
     Index room_ = 0;
@@ -99,6 +113,11 @@ private:
 
 }  // namespace
 
-Step *blend(const std::vector<Blend> &axes) { return new Blending(axes); }
+Step *blend(const std::string &dtype, const std::vector<Blend> &axes) {
+    return with_type(dtype, [&]<class T>(Type<T>) -> Step * {
+        if constexpr (std::is_same_v<typename Wide<T>::type, float>) return new Blending<T>(axes);
+        refuse("what is blended is f32, f16 or bf16");
+    });
+}
 
 }  // namespace vtensor::eigen

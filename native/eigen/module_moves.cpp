@@ -117,8 +117,10 @@ void bind_rows(nb::module_ &m) {
 void bind_samples(nb::module_ &m) {
     m.def(
         "blend",
-        [](const std::vector<BlendRow> &axes) { return Kernel(blend(rows<Blend>(axes))); },
-        "axes"_a,
+        [](const std::string &dtype, const std::vector<BlendRow> &axes) {
+            return Kernel(blend(dtype, rows<Blend>(axes)));
+        },
+        "dtype"_a, "axes"_a,
         R"(An image at another size, one axis after another; arguments src, dst, scratch.
 
 An axis is (outer, from, inner, ends, near, weights): the sizes around it and its own in src; of

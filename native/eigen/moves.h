@@ -73,8 +73,8 @@ struct Blend {
     std::vector<float> weights;  // and what it counts
 };
 
-// Blends one axis after another; f32.
-Step *blend(const std::vector<Blend> &axes);
+// Blends one axis after another; f32, f16 or bf16.
+Step *blend(const std::string &dtype, const std::vector<Blend> &axes);
 
 // An image of up to three spatial dims, all sizes of three: those that lack are 1.
 struct Sampled {

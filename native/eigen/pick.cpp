@@ -57,6 +57,7 @@ public:
         row_ = axes.back();
         axes.pop_back();
         for (const Run &run : row_) width_ += run.count;
+        add_table();
         for (const auto &runs : axes) add_outer(runs);
     }
 
@@ -93,6 +94,14 @@ private:
         outer_.push_back(axis);
     }
 
+    // Where runs are short, a table of all places of a row is faster to follow.
+    void add_table() {
+        const auto fills = [](const Run &run) { return run.begin < 0; };
+        if (static_cast<Index>(row_.size()) * 4 < width_ || std::ranges::any_of(row_, fills)) return;
+        for (const Run &run : row_)
+            for (Index i = 0; i < run.count; ++i) table_.push_back(run.begin + i * run.step);
+    }
+
     void run(void *const *slots) const override {
         const auto *src = static_cast<const Element *>(slots[0]);
         auto *dst = static_cast<Element *>(slots[1]);
@@ -100,25 +109,38 @@ private:
         // Rows that are long and few are divided, too.
         const Index parts = rows_ < 64 ? (width_ + kPart - 1) / kPart : 1;
         parallel(rows_ * parts, rows_ * width_, [&](Index begin, Index end) {
+            Index before = -1;
             for (Index piece = begin; piece < end; ++piece) {
-                const Index first = parts == 1 ? 0 : piece % parts * kPart;
+                const Index first = piece % parts * kPart;
                 const Index stop = parts == 1 ? width_ : std::min(first + kPart, width_);
-                move_row(src, dst, parts == 1 ? piece : piece / parts, first, stop);
+                const Index row = piece / parts, place = place_of(row);
+                Element *to = dst + row * width_;
+                if (place < 0)
+                    std::fill(to + first, to + stop, fill_);
+                else if (place == before && parts == 1)  // the same once more
+                    std::copy_n(to - width_, width_, to);
+                else
+                    move_row(src + place, to, first, stop);
+                before = place;
             }
         });
     }
 
-    // The elements from `first` to `stop` of a row of dst.
-    void move_row(const Element *src, Element *dst, Index row, Index first, Index stop) const {
-        dst += row * width_;
-        bool filled = false;
+    // Where a row of dst begins in src; -1: it is filled.
+    Index place_of(Index row) const {
+        Index place = 0;
         for (std::size_t axis = outer_.size(); axis-- > 0; row /= outer_[axis].count) {
             const Index offset = outer_[axis].at(row % outer_[axis].count);
-            filled |= offset < 0;
-            src += offset < 0 ? 0 : offset;
+            if (offset < 0) return -1;
+            place += offset;
         }
-        if (filled) {
-            std::fill(dst + first, dst + stop, fill_);
+        return place;
+    }
+
+    // The elements from `first` to `stop` of a row.
+    void move_row(const Element *src, Element *dst, Index first, Index stop) const {
+        if (!table_.empty()) {
+            for (Index i = first; i < stop; ++i) dst[i] = src[table_[i]];
             return;
         }
         Index at = 0;
@@ -148,6 +170,7 @@ private:
     Element fill_;
     std::vector<Outer> outer_;
     std::vector<Run> row_;
+    Ints table_;  // of the last axis, or none
     Index rows_ = 1, width_ = 0;
 };
 
