@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 #include "indexed.h"
 #include "moves.h"
@@ -121,10 +122,13 @@ private:
     }
 
     [[noreturn]] void too_many(float span, float places) const {
-        throw BadInput("a box spans " + std::to_string(span) + " pixels, and would be sampled at " +
-                       std::to_string(places) + " places along a dim; " +
-                       std::to_string(align_.most) +
-                       " at most: to fix: smaller boxes or sampling_ratio");
+        char text[256];
+        std::snprintf(text, sizeof text,
+                      "a box spans %g pixels, and would be sampled at %g places along a dim; %lld "
+                      "at most: to fix: smaller boxes or sampling_ratio",
+                      static_cast<double>(span), static_cast<double>(places),
+                      static_cast<long long>(align_.most));
+        throw BadInput(text);
     }
 
     Align align_;
