@@ -99,10 +99,10 @@ def eigen_gridsample(
 
 @definition("GridSample", dtypes={"": ALL, "grid": FLOATS}, order=in_order("axis N C D H W"))
 def gridsample(ctx: Context, op: GridSample, x: PTensor, grid: PTensor, y: PTensor) -> None:
-    image = x.data()
+    image, rows = x.data(), wide(grid.data())[::-1].astype(np.float64)
     places = [
         (row + 1) / 2 * (size - 1) if op.align_corners else ((row + 1) * size - 1) / 2
-        for row, size in zip(wide(grid.data())[::-1], image.shape[2:], strict=True)
+        for row, size in zip(rows, image.shape[2:], strict=True)
     ]
     with np.errstate(invalid="ignore"):  # a place may be infinite
         values = sample(image, places, op.mode, op.padding_mode, op.align_corners)
@@ -213,9 +213,10 @@ def _aligned(op: RoiAlign, image: Array, box: Array) -> Array:
 @invoker("RoiAlign", library="eigen", dtypes={"": eigen.DTYPES, "image": INDICES})
 def eigen_roialign(ctx: Context, op: RoiAlign, *operands: VTensor) -> Routine:
     x, boxes, *_ = operands
-    sizes = (boxes.size("R"), *(x.size(dim) for dim in "NCHW"), *op.output_size)
+    images = (boxes.size("R"), x.size("N"), x.size("C"), x.size("H"), x.size("W"))
     places = (op.mode == "max", op.sampling_ratio, _MOST_SAMPLES)
-    return eigen.roi_align(operands, (*sizes, *places, op.spatial_scale, op.half_pixel))
+    align = (*images, *op.output_size, *places, op.spatial_scale, op.half_pixel)
+    return eigen.roi_align(operands, align)
 
 
 @definition("RoiAlign", dtypes={"": FLOATS, "image": INDICES}, order=in_order("R N C H W corner"))

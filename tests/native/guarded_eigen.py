@@ -40,8 +40,8 @@ class Source:
 
     def __iter__(self) -> Iterator[Kernel]:
         """Without end."""
-        kinds = (self.pointwise, self.copy, self.product, self.window, self.along)
-        kinds += (self.picked, self.placed, self.ranked, self.sampled)
+        own = (self.pointwise, self.copy, self.product, self.window, self.along)
+        kinds = (*own, self.picked, self.placed, self.ranked, self.sampled)
         while True:
             yield self.pick.choice(kinds)()
 
@@ -170,14 +170,16 @@ class Source:
         height, ends = dst[1], list(range(1, dst[1] + 1))
         blends = [(images, src[1], channels, ends, [src[1] - 1] * height, [0.5] * height)]
         blends += [(images * height, channels, 1, [1, 2], [0, channels - 1], [1.0, 2.0])]
-        boxes = (pick.choice(EXTENTS), images, channels, *src[1:], 2, 3, pick.random() < 0.5)
+        boxes, largest = pick.choice(EXTENTS), pick.random() < 0.5
         mode = pick.choice(["nearest", "linear", "cubic"])
         padding = pick.choice(["zeros", "border", "reflection"])
         image = (images, channels, src, dst, 2)
+        sizes = (boxes, images, channels, src[1], src[2])
+        align = (*sizes, 2, 3, largest, pick.choice([0, 2]), 64, 1.0, True)
         made = [
             lambda: self.kernels.blend("f32", blends[: pick.choice([1, 2])]),
             lambda: self.kernels.grid_sample(image, mode, padding, pick.random() < 0.5),
-            lambda: self.kernels.roi_align((*boxes, pick.choice([0, 2]), 64, 1.0, True), 8),
+            lambda: self.kernels.roi_align(align, 8),
         ]
         return pick.choice(made)()
 
