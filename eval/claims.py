@@ -48,9 +48,7 @@ def nasnet(store: Store, cap: str) -> Verdict:
     first = max(lost, key=lost.__getitem__)
     best = max(gains, key=lambda name: gains[name]["LOO"])
     text = f"{first} loses the most, {lost[first]}; {best} gains the most"
-    own = (
-        f"NasNet-Large loses {lost['nasnet_large']}, gains {percent(gains['nasnet_large']['LOO'])}"
-    )
+    own = f"NasNet-Large loses {lost['nasnet_large']}, gains {percent(gains['nasnet_large']['LOO'])}"
     return first == "nasnet_large" != best, f"{text}; {own}"
 
 

@@ -156,9 +156,7 @@ def _gains(store: Store) -> Iterator[str]:
             lines.append([name, *(percent(shares[part]) for part in parts), before, after])
         means = [percent(fmean(shares[part] for shares in found.values())) for part in parts]
         lines.append(["mean", *means, None, None])
-        lines.append(
-            [f"the paper, {len(NAMES)} networks", None, None, None, *_papers(), None, None]
-        )
+        lines.append([f"the paper, {len(NAMES)} networks", None, None, None, *_papers(), None, None])
         yield table(["network", *parts, "conversions before", "after"], lines)
         plot_gains(found, less, store, cap)
         yield picture(f"gained_{cap}", f"conversions removed and latency gained, {cap}")
@@ -184,9 +182,7 @@ def plot_gains(
 ) -> None:
     """As Fig. 13: latency gained to the left, conversions removed to the right."""
     with drawn(store.folder / f"gained_{cap}") as [axes]:
-        series = {
-            part: [100 * one[part] for one in found.values()] for part in ("LOO", "all three")
-        }
+        series = {part: [100 * one[part] for one in found.values()] for part in ("LOO", "all three")}
         about = {"title": f"{cap}, tensorflow", "ylabel": "% of the baseline gained"}
         bars(axes, list(found), series, **about)
         other = axes.twinx()

@@ -76,18 +76,14 @@ def layout_work(found: dict[str, float]) -> float:
 def section(store: Store) -> Iterator[str]:
     """Shares of the baseline's time, Transforms beside them."""
     found, kept = compared(store), store.table(NAME, KEY)
-    yield "\n\n".join((__doc__ or "").split("\n\n")[1:]).replace(
-        "``python -m eval.overhead``. ", ""
-    )
+    yield "\n\n".join((__doc__ or "").split("\n\n")[1:]).replace("``python -m eval.overhead``. ", "")
     heads = ["network", "engine", "all, s", *PHASES, "all", "inserted", "left"]
     lines = []
     for name, engines in found.items():
         whole = sum(engines["baseline"].values())
         for engine, seconds in engines.items():
             total = sum(seconds.values())
-            shares = [
-                percent(seconds[phase] / whole) if seconds[phase] else None for phase in PHASES
-            ]
+            shares = [percent(seconds[phase] / whole) if seconds[phase] else None for phase in PHASES]
             row = kept.rows(network=name, engine=engine)[0]
             counts = (row["inserted"] if engine == "ewo" else None, row["left"])
             lines.append([name, engine, f"{total:.2f}", *shares, percent(total / whole), *counts])

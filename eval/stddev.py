@@ -68,9 +68,7 @@ def plot(rows: list[Row], panels: list[tuple[str, str]], store: Store) -> None:
     with drawn(store.folder / "stddev", panels=len(panels), size=(9, 2.6)) as axes:
         for one, (cap, mix) in zip(axes, panels, strict=True):
             inner = [row for row in rows if (row["cap"], row["mix"]) == (cap, mix)]
-            by = {
-                (row["network"], row["engine"]): 100 * row["std_s"] / row["mean_s"] for row in inner
-            }
+            by = {(row["network"], row["engine"]): 100 * row["std_s"] / row["mean_s"] for row in inner}
             names = list(dict.fromkeys(network for network, _ in by))
             series = {e: [by.get((name, e)) for name in names] for e in COMPARED}
             bars(one, names, series, title=f"{cap}, {mix}", ylabel="% of the mean")

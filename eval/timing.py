@@ -177,7 +177,9 @@ def contender(engine: str, group: Group) -> Contender:
     return Contender(engine, place, "f32", LIMIT_S, options=options)
 
 
-def timed(group: Group, scope: Scope, model: Model, told: Callable[[str], None]) -> Iterator[Row]:
+def timed(
+    group: Group, scope: Scope, model: Model, told: Callable[[str], None]
+) -> Iterator[Row]:
     """Load, compare, take turns; a row for each engine."""
     task = Task(model.file, model.feeds, scope.threads, "f32")
     found = [contender(engine, group) for engine in group.engines]

@@ -8,7 +8,7 @@
 #include "indexed.h"
 #include "moves.h"
 #include "parallel.h"
-#include "types.h"
+#include "elements.h"
 
 namespace vtensor::eigen {
 

@@ -4,7 +4,7 @@
 #include "check.h"
 #include "moves.h"
 #include "parallel.h"
-#include "types.h"
+#include "elements.h"
 
 namespace vtensor::eigen {
 

@@ -5,7 +5,7 @@
 #include "check.h"
 #include "moves.h"
 #include "parallel.h"
-#include "types.h"
+#include "elements.h"
 
 namespace vtensor::eigen {
 

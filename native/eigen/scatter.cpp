@@ -3,7 +3,7 @@
 
 #include "indexed.h"
 #include "parallel.h"
-#include "types.h"
+#include "elements.h"
 
 namespace vtensor::eigen {
 

@@ -1,4 +1,4 @@
-// native/eigen/types.h: element types by name and by size, as C++ types.
+// native/eigen/elements.h: element types by name and by size, as C++ types.
 #pragma once
 
 #include <Eigen/Core>
