@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from libdesc import Routine, eigen, invoker
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import NUMBERS, Array, wide
 from ops._names import axis_of, from_attributes, same_names
@@ -59,6 +60,10 @@ def _running(
             padded = np.pad(totals, before, constant_values=nothing)
             totals = np.take(padded, range(x.size(op.axis)), axis)
         y.data()[...] = np.flip(totals, axis) if op.reverse else totals
+
+    @invoker(name, library="eigen", dtypes=eigen.COMPARED)
+    def native(ctx: Context, op: _Running, x: VTensor, y: VTensor) -> Routine:
+        return eigen.running(x, y, op.axis, nothing == 1, op.exclusive, op.reverse)
 
     spelling = Spelling(name, since, read, same_names, write=write)
     return operator(name, dims={"x": "*", "y": "*"}, onnx=spelling, traits=[Cost(1)])
@@ -161,6 +166,11 @@ class OneHot:
         return one_output(ctx, self, [i, values], dims, values.dtype)
 
 
+@invoker("OneHot", library="eigen", dtypes={"": eigen.MOVED, "i": INDICES})
+def eigen_hot(ctx: Context, op: OneHot, i: VTensor, values: VTensor, y: VTensor) -> Routine:
+    return eigen.one_hot(i, values, y, op.depth)
+
+
 @definition("OneHot", dtypes={"i": NUMBERS})
 def one_hot(ctx: Context, op: OneHot, i: PTensor, values: PTensor, y: PTensor) -> None:
     index = i.data()[..., np.newaxis].astype(np.int64)
@@ -213,11 +223,16 @@ class ReverseSequence:
         return one_output(ctx, self, [x, lengths], x.dims)
 
 
-@definition(
-    "ReverseSequence",
-    dtypes={"lengths": INDICES},
-    orders=lambda op, *operands: by_batch(op.batch, op.time, *operands),
-)
+def _by_batch(op: ReverseSequence, *operands: VTensor) -> list[Layout]:
+    return by_batch(op.batch, op.time, *operands)
+
+
+@invoker("ReverseSequence", library="eigen", dtypes={"": eigen.MOVED, "lengths": INDICES})
+def eigen_reverse(ctx: Context, op: ReverseSequence, *operands: VTensor) -> Routine:
+    return eigen.reverse_sequence(operands, _by_batch(op, *operands))
+
+
+@definition("ReverseSequence", dtypes={"lengths": INDICES}, orders=_by_batch)
 def reverse(ctx: Context, op: ReverseSequence, x: PTensor, lengths: PTensor, y: PTensor) -> None:
     many, time = lengths.data()[:, np.newaxis], np.arange(x.size(op.time))
     if many.size and not 0 <= many.min() <= many.max() <= len(time):
@@ -279,6 +294,12 @@ def _matrices(op: Trilu, x: VTensor, y: VTensor) -> list[Layout]:
     return [Layout.plain(behind(list(x.dims), (op.rows, op.columns)))] * 2
 
 
+@invoker("Trilu", library="eigen", dtypes=eigen.MOVED)
+def eigen_triangle(ctx: Context, op: Trilu, x: VTensor, y: VTensor) -> Routine:
+    order = behind(list(x.dims), (op.rows, op.columns))
+    return eigen.triangle(x, y, order, op.k, op.upper)
+
+
 @definition("Trilu", orders=_matrices)
 def triangle(ctx: Context, op: Trilu, x: PTensor, y: PTensor) -> None:
     beyond = np.arange(x.size(op.columns)) - np.arange(x.size(op.rows)).reshape(-1, 1) - op.k
@@ -323,6 +344,11 @@ class EyeLike:
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
         return one_output(ctx, self, [x], x.dims, self.dtype)
+
+
+@invoker("EyeLike", library="eigen", dtypes={"y": eigen.MOVED})
+def eigen_diagonal(ctx: Context, op: EyeLike, x: VTensor, y: VTensor) -> Routine:
+    return eigen.diagonal(x, y, [op.rows, op.columns], op.k)
 
 
 @definition("EyeLike", orders=lambda op, *_: [Layout.ANY, Layout.plain([op.rows, op.columns])])

@@ -70,9 +70,9 @@ def onednn_concat(ctx: Context, op: Concat, *operands: VTensor) -> Routine:
     return onednn.Concat(operands[:-1], operands[-1], op.axis)
 
 
-@invoker("Concat", library="eigen", dtypes=eigen.DTYPES)
+@invoker("Concat", library="eigen", dtypes=eigen.MOVED)
 def eigen_concat(ctx: Context, op: Concat, *operands: VTensor) -> Routine:
-    return eigen.concat(operands[:-1], operands[-1], op.axis)
+    return eigen.joined(operands[:-1], operands[-1], op.axis)
 
 
 @definition("Concat", orders=as_output)
@@ -136,6 +136,11 @@ class Expand:
         return one_output(ctx, self, [x], broadcast(dict(self.shape), x.dims))
 
 
+@invoker("Expand", library="eigen", dtypes=eigen.MOVED)
+def eigen_expand(ctx: Context, op: Expand, x: VTensor, y: VTensor) -> Routine:
+    return eigen.expanded(x, y)
+
+
 @elementwise("Expand", widen=False)
 def expand(op: Expand, x: Array) -> Array:
     return x
@@ -172,6 +177,15 @@ class Tile:
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
         sizes = {dim: x.size(dim) * count for dim, count in self.repeats}
         return one_output(ctx, self, [x], {**x.dims, **sizes})
+
+
+@invoker("Tile", library="eigen", dtypes=eigen.MOVED)
+def eigen_tile(ctx: Context, op: Tile, x: VTensor, y: VTensor) -> Routine:
+    return eigen.picked(x, y, {dim: _repeated(x.size(dim), n) for dim, n in op.repeats})
+
+
+def _repeated(size: int, times: int) -> list[tuple[int, int, int]]:
+    return [(size, 0, 1)] * times if size > 1 else [(size * times, 0, 0)]
 
 
 @definition("Tile")
@@ -286,13 +300,20 @@ def onednn_pad(ctx: Context, op: Pad, x: VTensor, y: VTensor) -> Routine:
     return onednn.Pad(x, y, _before(op))
 
 
-def _constant(op: Pad, x: VTensor, y: VTensor) -> bool | str:
-    return op.mode == "constant" or f"puts constants around, not {op.mode}"
-
-
-@invoker("Pad", library="eigen", dtypes=eigen.DTYPES, when=_constant)
+@invoker("Pad", library="eigen", dtypes=eigen.MOVED)
 def eigen_pad(ctx: Context, op: Pad, x: VTensor, y: VTensor) -> Routine:
-    return eigen.pad(x, y, _before(op), op.value)
+    runs = {dim: _bordered(op.mode, x.size(dim), *pads) for dim, pads in _pads(op).items()}
+    return eigen.picked(x, y, runs, op.value)
+
+
+def _bordered(mode: Any, size: int, before: int, behind: int) -> list[tuple[int, int, int]]:
+    """Which elements there are along a dim, and those around them: runs of them."""
+    first, kept = max(-before, 0), size + min(before, 0) + min(behind, 0)
+    if mode == "constant":
+        rows = [(before, -1, 0), (kept, first, 1), (behind, -1, 0)]
+        return [row for row in rows if row[0] > 0]
+    places = np.pad(np.arange(first, first + kept), [max(before, 0), max(behind, 0)], mode)
+    return eigen.runs_of(places.tolist())
 
 
 @definition("Pad")

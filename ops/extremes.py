@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from libdesc import Routine, eigen, invoker
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import NUMBERS, wide
 from ops._names import from_attributes, same_names
@@ -58,6 +59,10 @@ def _place(name: str, find: Callable[..., Any]) -> Callable[[type[_Place]], type
         found = find(np.flip(values, axis) if op.select_last_index else values, axis)
         last = values.shape[axis] - 1
         y.data()[...] = np.reshape(last - found if op.select_last_index else found, y.data().shape)
+
+    @invoker(name, library="eigen", dtypes={"x": eigen.COMPARED})
+    def native(ctx: Context, op: _Place, x: VTensor, y: VTensor) -> Routine:
+        return eigen.extreme_place(x, y, op.axis, name == "ArgMax", op.select_last_index)
 
     return operator(
         name,
@@ -173,6 +178,11 @@ class TopK:
         indices = VTensor("s64", sizes, ctx.output(1))
         ctx.dispatch(self, [x], [values, indices])
         return values, indices
+
+
+@invoker("TopK", library="eigen", dtypes={"x": eigen.COMPARED})
+def eigen_topk(ctx: Context, op: TopK, x: VTensor, values: VTensor, indices: VTensor) -> Routine:
+    return eigen.top(x, values, indices, op.axis, op.k, op.largest)
 
 
 @definition("TopK", dtypes={"x": NUMBERS})

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from libdesc.numpy import definition
+from libdesc import Routine, eigen, invoker
+from libdesc.numpy import declared, definition
 from libdesc.numpy.arrays import Array, wide
 from ops._names import all_alike, axis_of, fresh, no_names, same_names
 from ops._places import INDICES, as_output, by_batch, checked, first, one_output
@@ -96,6 +97,15 @@ class Gather:
     def compute(self, ctx: Context, x: VTensor, i: VTensor) -> VTensor:
         at, sizes = list(x.dims).index(self.axis), list(x.dims.items())
         return one_output(ctx, self, [x, i], dict([*sizes[:at], *i.dims.items(), *sizes[at + 1 :]]))
+
+
+#: The element types of Eigen's kernels, which move whatever it is.
+_MOVED = {"": eigen.MOVED, "i": INDICES}
+
+
+@invoker("Gather", library="eigen", dtypes=_MOVED)
+def eigen_gather(ctx: Context, op: Gather, x: VTensor, i: VTensor, y: VTensor) -> Routine:
+    return eigen.gather(x, i, y, [*map(declared, (x, i, y))], (op.axis,))
 
 
 @definition("Gather", dtypes={"i": INDICES})
@@ -196,6 +206,22 @@ class ScatterElements:
 
     def compute(self, ctx: Context, x: VTensor, i: VTensor, updates: VTensor) -> VTensor:
         return one_output(ctx, self, [x, i, updates], x.dims)
+
+
+@invoker("GatherElements", library="eigen", dtypes=_MOVED)
+def eigen_elements(ctx: Context, op: GatherElements, x: VTensor, i: VTensor, y: VTensor) -> Routine:
+    return eigen.gather(x, i, y, as_output(op, x, i, y), (op.axis,))
+
+
+def _computes(op: Any, x: VTensor, *_: VTensor) -> bool | str:
+    """Eigen puts whatever it is to its place, and computes in some types."""
+    known = op.reduction == "none" or x.dtype in eigen.COMPARED
+    return known or f"has no {op.reduction} of {x.dtype}"
+
+
+@invoker("ScatterElements", library="eigen", dtypes=_MOVED, when=_computes)
+def eigen_scatter(ctx: Context, op: ScatterElements, *operands: VTensor) -> Routine:
+    return eigen.scatter(operands, as_output(op, *operands), (op.axis,), op.reduction)
 
 
 @definition("GatherElements", "ScatterElements", dtypes={"i": INDICES}, orders=as_output)
@@ -344,6 +370,17 @@ class ScatterND:
 
     def compute(self, ctx: Context, x: VTensor, i: VTensor, updates: VTensor) -> VTensor:
         return one_output(ctx, self, [x, i, updates], x.dims)
+
+
+@invoker("GatherND", library="eigen", dtypes=_MOVED)
+def eigen_rows(ctx: Context, op: GatherND, x: VTensor, i: VTensor, y: VTensor) -> Routine:
+    return eigen.gather(x, i, y, _orders(op, x, i, y), op.axes, op.row)
+
+
+@invoker("ScatterND", library="eigen", dtypes=_MOVED, when=_computes)
+def eigen_put(ctx: Context, op: ScatterND, *operands: VTensor) -> Routine:
+    orders = _orders(op, *operands)
+    return eigen.scatter(operands, orders, op.axes, op.reduction, op.row)
 
 
 @definition("GatherND", "ScatterND", dtypes={"i": INDICES}, orders=_orders)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from libdesc import Routine, invoker
+from libdesc import Routine, eigen, invoker
 from libdesc.numpy import declared, definition
 from libdesc.numpy.arrays import Array
 from ops._names import no_names, same_names
@@ -313,6 +313,14 @@ class SpaceToDepth(_Blocks):
         b = self.blocksize
         sizes = {"C": x.size("C") * b * b, "H": x.size("H") // b, "W": x.size("W") // b}
         return one_output(ctx, self, [x], {**x.dims, **sizes})
+
+
+def _eigen_squares(ctx: Context, op: _Blocks, x: VTensor, y: VTensor) -> Routine:
+    return eigen.squares(x, y, op.blocksize, op.mode == "CRD")
+
+
+for _name in ("DepthToSpace", "SpaceToDepth"):
+    invoker(_name, library="eigen", dtypes=eigen.MOVED)(_eigen_squares)
 
 
 @definition("DepthToSpace", "SpaceToDepth", order=lambda _: "NCHW")

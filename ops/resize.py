@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from libdesc import invoker, onednn
+from libdesc import eigen, invoker, onednn
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import NUMBERS, Array, wide
 from libdesc.routine import Routine
@@ -295,3 +295,21 @@ def _samples_evenly(op: Resize, x: VTensor, y: VTensor) -> bool | str:
 @invoker("Resize", library="onednn", dtypes=["f32", "bf16", "f16"], when=_samples_evenly)
 def onednn_resize(ctx: Context, op: Resize, x: VTensor, y: VTensor) -> Routine:
     return onednn.Resampling(op.mode, x, y)
+
+
+def _stays_inside(op: Resize, x: VTensor, y: VTensor) -> bool | str:
+    if _outside(op, x).any():
+        return "has no value for what lies outside"
+    if op.mode == "nearest":
+        return True
+    blends = x.dtype in ("f32", "f16", "bf16") and op.axes
+    return bool(blends) or f"blends f32, f16 and bf16 along some dims, not {x.dtype}"
+
+
+@invoker("Resize", library="eigen", dtypes=eigen.MOVED, when=_stays_inside)
+def eigen_resize(ctx: Context, op: Resize, x: VTensor, y: VTensor) -> Routine:
+    lengths = [(dim, index, x.size(dim)) for index, dim in enumerate(op.axes)]
+    if op.mode == "nearest":
+        rows = {dim: _nearest(op, index, size).tolist() for dim, index, size in lengths}
+        return eigen.picked(x, y, {dim: eigen.runs_of(row) for dim, row in rows.items()})
+    return eigen.blended(x, y, {dim: _neighbours(op, i, size) for dim, i, size in lengths})

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from libdesc import Routine, eigen, invoker
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, Array, wide
 from ops._convolution import KERNELS, convolution_names, cost, kernel_sizes, read_kernel, with_bias
 from ops._elementwise import ALL
 from ops._names import from_attributes
-from ops._places import checked, one_output
+from ops._places import INDICES, checked, one_output
 from ops._sampling import HAS_ELEMENTS, sample, settled, shaped, terms
 from ops._sliding import Sizes, along, counts, spatial
 from ops._windows import IMAGES, image_names, in_order, read_image, read_window
@@ -89,12 +90,19 @@ class GridSample:
         return one_output(ctx, self, [x, grid], {**x.dims, **sizes})
 
 
+@invoker("GridSample", library="eigen", dtypes=eigen.DTYPES)
+def eigen_gridsample(
+    ctx: Context, op: GridSample, x: VTensor, grid: VTensor, y: VTensor
+) -> Routine:
+    return eigen.grid_sample(x, grid, y, op.mode, op.padding_mode, op.align_corners)
+
+
 @definition("GridSample", dtypes={"": ALL, "grid": FLOATS}, order=in_order("axis N C D H W"))
 def gridsample(ctx: Context, op: GridSample, x: PTensor, grid: PTensor, y: PTensor) -> None:
-    image = x.data()
+    image, rows = x.data(), wide(grid.data())[::-1].astype(np.float64)
     places = [
         (row + 1) / 2 * (size - 1) if op.align_corners else ((row + 1) * size - 1) / 2
-        for row, size in zip(wide(grid.data())[::-1], image.shape[2:], strict=True)
+        for row, size in zip(rows, image.shape[2:], strict=True)
     ]
     with np.errstate(invalid="ignore"):  # a place may be infinite
         values = sample(image, places, op.mode, op.padding_mode, op.align_corners)
@@ -202,9 +210,16 @@ def _aligned(op: RoiAlign, image: Array, box: Array) -> Array:
     return np.asarray(np.where(there, sum(values), 0)[0].mean(axis=(2, 4)))
 
 
-@definition(
-    "RoiAlign", dtypes={"": FLOATS, "image": ("s64", "s32")}, order=in_order("R N C H W corner")
-)
+@invoker("RoiAlign", library="eigen", dtypes={"": eigen.DTYPES, "image": INDICES})
+def eigen_roialign(ctx: Context, op: RoiAlign, *operands: VTensor) -> Routine:
+    x, boxes, *_ = operands
+    images = (boxes.size("R"), x.size("N"), x.size("C"), x.size("H"), x.size("W"))
+    places = (op.mode == "max", op.sampling_ratio, _MOST_SAMPLES)
+    align = (*images, *op.output_size, *places, op.spatial_scale, op.half_pixel)
+    return eigen.roi_align(operands, align)
+
+
+@definition("RoiAlign", dtypes={"": FLOATS, "image": INDICES}, order=in_order("R N C H W corner"))
 def roialign(
     ctx: Context, op: RoiAlign, x: PTensor, boxes: PTensor, image: PTensor, y: PTensor
 ) -> None:

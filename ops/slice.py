@@ -7,7 +7,7 @@ from itertools import accumulate, count, pairwise, takewhile
 
 import numpy as np
 
-from libdesc import Routine, invoker, onednn
+from libdesc import Routine, eigen, invoker, onednn
 from libdesc.numpy import definition
 from ops._names import axes_of, axis_of, same_names
 from ops._normalizations import positions
@@ -129,6 +129,15 @@ def onednn_slice(ctx: Context, op: Slice, x: VTensor, y: VTensor) -> Routine:
     return onednn.Slice(x, y, _places(op, x))
 
 
+@invoker("Slice", library="eigen", dtypes=eigen.MOVED)
+def eigen_slice(ctx: Context, op: Slice, x: VTensor, y: VTensor) -> Routine:
+    return eigen.picked(x, y, {dim: _run(one) for dim, one in _places(op, x).items()})
+
+
+def _run(places: range) -> list[tuple[int, int, int]]:
+    return [(len(places), places.start if places else 0, places.step if len(places) > 1 else 0)]
+
+
 @definition("Slice")
 def part(ctx: Context, op: Slice, x: PTensor, y: PTensor) -> None:
     cuts = _cuts(op, x)
@@ -184,6 +193,11 @@ class Compress:
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
         return one_output(ctx, self, [x], {**x.dims, self.axis: len(self.kept)})
+
+
+@invoker("Compress", library="eigen", dtypes=eigen.MOVED)
+def eigen_compress(ctx: Context, op: Compress, x: VTensor, y: VTensor) -> Routine:
+    return eigen.picked(x, y, {op.axis: eigen.runs_of(op.kept)})
 
 
 @definition("Compress")

@@ -6,36 +6,85 @@ The routines here are what invokers return. Importing them loads nothing native.
 from libdesc.eigen.kernels import (
     DTYPES,
     Slide,
-    concat,
     convolution,
     depthwise,
     lrn,
     matmul,
-    pad,
     pooling,
     softmax,
 )
-from libdesc.eigen.normalizations import FRACTIONS, normalization
-from libdesc.eigen.pointwise import pointwise
-from libdesc.eigen.program import TYPES
-from libdesc.eigen.reductions import NUMBERS, ORDERED, reduction
+from libdesc.eigen.moves import (
+    COMPARED,
+    MOVED,
+    diagonal,
+    expanded,
+    extreme_place,
+    gather,
+    joined,
+    one_hot,
+    picked,
+    reverse_sequence,
+    running,
+    runs_of,
+    scatter,
+    squares,
+    top,
+    triangle,
+)
+from libdesc.eigen.normalizations import (
+    FRACTIONS,
+    normalization,
+)
+from libdesc.eigen.pointwise import (
+    pointwise,
+)
+from libdesc.eigen.program import (
+    TYPES,
+)
+from libdesc.eigen.reductions import (
+    NUMBERS,
+    ORDERED,
+    reduction,
+)
+from libdesc.eigen.samples import (
+    blended,
+    grid_sample,
+    roi_align,
+)
 
 __all__ = [
+    "COMPARED",
     "DTYPES",
     "FRACTIONS",
+    "MOVED",
     "NUMBERS",
     "ORDERED",
     "TYPES",
     "Slide",
-    "concat",
+    "blended",
     "convolution",
     "depthwise",
+    "diagonal",
+    "expanded",
+    "extreme_place",
+    "gather",
+    "grid_sample",
+    "joined",
     "lrn",
     "matmul",
     "normalization",
-    "pad",
+    "one_hot",
+    "picked",
     "pointwise",
     "pooling",
     "reduction",
+    "reverse_sequence",
+    "roi_align",
+    "running",
+    "runs_of",
+    "scatter",
     "softmax",
+    "squares",
+    "top",
+    "triangle",
 ]

@@ -17,6 +17,19 @@ Box = tuple[int, Sizes, int, Sizes, int, Sizes, int]
 #: Images, channels, then per spatial dim: src, dst, kernel, strides, dilations, pads at the begin.
 Window = tuple[int, int, Sizes, Sizes, Sizes, Sizes, Sizes, Sizes]
 
+#: How many elements, where the first lies in src (-1: they are filled), and how far on the next.
+Run = tuple[int, int, int]
+#: Of places that indices say: shape, strides among the indices, strides in the tensor, the axes
+#: that are addressed (size, stride, name), elements at a place, how many indices and elements.
+Places = tuple[Sizes, Sizes, Sizes, Sequence[tuple[int, int, str]], int, int, int]
+#: Sizes before, along and behind an axis, where the taps of each element end, neighbours, weights.
+Blend = tuple[int, int, int, Sizes, Sizes, Sequence[float]]
+#: Images, channels, spatial sizes of src and dst, how many of them there are.
+Sampled = tuple[int, int, Sizes, Sizes, int]
+#: Boxes, images, channels, height, width, bins down and across, whether the largest is taken,
+#: places in a bin, places at most, scale, whether centres lie at a half.
+Align = tuple[int, int, int, int, int, int, int, bool, int, int, float, bool]
+
 class Kernel(Protocol):
     """A kernel as a step."""
 
@@ -140,3 +153,99 @@ class Kernels(Protocol):
         self, rows: int, length: int, size: int, alpha: float, beta: float, bias: float
     ) -> Kernel:
         """Local response normalization along each row; arguments src, dst."""
+
+    def pick(
+        self, axes: Sequence[Sequence[Run]], src_elements: int, bits: int, item_bytes: int
+    ) -> Kernel:
+        """
+        Elements of src at places that are known before a run; arguments src, dst, which is dense.
+
+        Each axis of dst is a row of runs (count, begin, step): so many elements, each a step
+        further on in src; begin -1 fills with bits. What is taken lies at the sum of what all axes
+        say.
+        """
+
+    def gather(self, places: Places, index_bytes: int, item_bytes: int) -> Kernel:
+        """
+        Elements of src at places that indices say; arguments src, indices, dst, which is dense.
+
+        Places are (shape, strides, bases, axes, inner, indices, elements): one for each index below
+        shape, which begins in src at the sum of index * bases and of what each axis (size, stride,
+        name) adds, and has inner elements. The numbers that address, one an axis, begin at the sum
+        of index * strides.
+        """
+
+    def scatter(self, places: Places, index_bytes: int, dtype: str, reduction: str) -> Kernel:
+        """
+        src with some elements replaced; arguments src, indices, updates, dst.
+
+        Places are as for gather; reduction is none, add, mul, max or min. The element type has a
+        name, or, without a reduction, the number of its bytes.
+        """
+
+    def one_hot(
+        self, outer: int, depth: int, inner: int, index_bytes: int, item_bytes: int
+    ) -> Kernel:
+        """
+        One value at each index along the axis in the middle, another elsewhere; arguments
+        indices, the pair of values, dst.
+        """
+
+    def reverse_sequence(
+        self, batch: int, time: int, inner: int, index_bytes: int, item_bytes: int
+    ) -> Kernel:
+        """The first elements of each sequence in reverse; arguments src, lengths, dst."""
+
+    def triangle(
+        self, matrices: int, rows: int, columns: int, k: int, upper: bool, item_bytes: int
+    ) -> Kernel:
+        """What lies on one side of a diagonal, and zeros elsewhere; arguments src, dst."""
+
+    def running(
+        self,
+        dtype: str,
+        outer: int,
+        length: int,
+        inner: int,
+        product: bool,
+        exclusive: bool,
+        reverse: bool,
+    ) -> Kernel:
+        """Running sums or products along the axis in the middle; arguments src, dst."""
+
+    def extreme_place(
+        self, dtype: str, outer: int, length: int, inner: int, largest: bool, last: bool
+    ) -> Kernel:
+        """Where along the axis in the middle the extreme element is; arguments src, dst (s64)."""
+
+    def top(
+        self, dtype: str, outer: int, length: int, inner: int, count: int, largest: bool
+    ) -> Kernel:
+        """
+        So many extreme elements along the axis in the middle, in order, and where they are;
+        arguments src, values, indices (s64), scratch.
+        """
+
+    def blend(self, dtype: str, axes: Sequence[Blend]) -> Kernel:
+        """
+        An image at another size, one axis after another; arguments src, dst, scratch.
+
+        An axis is (outer, from, inner, ends, near, weights): the sizes around it and its own in
+        src; of each element of dst where its taps end, and of each tap the element of src and what
+        it counts.
+        """
+
+    def grid_sample(self, image: Sampled, mode: str, padding: str, corners: bool) -> Kernel:
+        """
+        An image sampled where a grid says; arguments src (N C D H W), grid (N D H W axis), dst.
+
+        An image is (images, channels, src, dst, rank); three spatial dims, those beyond rank are 1.
+        """
+
+    def roi_align(self, align: Align, index_bytes: int) -> Kernel:
+        """
+        Boxes of images at one size; arguments src (N C H W), boxes (R 4), image (R), dst, scratch.
+
+        What is aligned is (boxes, images, channels, height, width, rows, columns, largest, samples,
+        most, scale, half_pixel).
+        """

@@ -35,9 +35,9 @@ def limit_isa(cap: str) -> None:
 
 
 def confirm(call: Call, row: Sequence[Layout]) -> str | None:
-    """None when a change of layout is one that ``reorder`` makes; other calls decide themselves."""
+    """None when a change of layout is one that ``reorder`` makes; other calls ask their routine."""
     if not isinstance(call.op, LayoutChange):
-        return None
+        return call.routine.confirm(call, row) if call.routine else None
     source, target = (layout.stored(t.dtype) for layout, t in zip(row, call.operands, strict=True))
     if source != target:
         return f"moves elements as they are, not {source} to {target}"

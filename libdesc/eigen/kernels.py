@@ -6,15 +6,11 @@ last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from libdesc.eigen import native
-from libdesc.eigen.memory import Region, copied, filled, region
 from libdesc.groups import Groups
 from libdesc.routine import Routine
 from ptensor.evaluation import emit
@@ -47,50 +43,9 @@ def copy(sources: Sequence[PTensor], dst: PTensor, boxes: Sequence[Box]) -> None
     emit(native.load().copy(sizes, boxes, itemsize), [*sources, dst])
 
 
-def concat(sources: Sequence[VTensor], dst: VTensor, dim: str) -> Routine:
-    """Sources one behind another along a dim, all with channels last."""
-
-    def run(*tensors: PTensor) -> None:
-        boxes, begin = [], 0
-        *parts, whole = tensors
-        for index, source in enumerate(parts):
-            end = begin + source.size(dim)
-            boxes.append(copied(index, region(source), _cut(whole, {dim: slice(begin, end)})))
-            begin = end
-        copy(parts, whole, boxes)
-
-    return _image_routine([*sources, dst], run)
-
-
-def pad(src: VTensor, dst: VTensor, before: Mapping[str, int], value: float) -> Routine:
-    """A value around the source, which begins ``before`` elements behind dst's beginning.
-
-    Both have channels last; where ``before`` is negative, the source begins earlier.
-    """
-    return _image_routine([src, dst], partial(_pad, before=before, value=value))
-
-
 def _image_routine(tensors: Sequence[VTensor], run: Callable[..., None]) -> Routine:
     """A call that wants the channels of all operands last."""
     return Routine(tensors, [_channels_last(tensor) for tensor in tensors], run=run)
-
-
-def _pad(src: PTensor, dst: PTensor, before: Mapping[str, int], value: float) -> None:
-    inner, outer = {}, {}
-    for dim, begin in before.items():
-        first, stop = max(begin, 0), min(begin + src.size(dim), dst.size(dim))
-        outer[dim] = slice(first, max(stop, first))
-        inner[dim] = slice(first - begin, max(stop, first) - begin)
-    place = _cut(dst, outer)
-    boxes = [copied(0, _cut(src, inner), place)]
-    if prod(place.shape) < prod(dst.dims.values()):
-        boxes.insert(0, filled(region(dst), int(np.float32(value).view(np.uint32))))
-    copy([src], dst, boxes)
-
-
-def _cut(tensor: PTensor, slices: Mapping[str, slice]) -> Region:
-    """What slices by name cut out of a plain order."""
-    return region(tensor, [slices.get(dim, slice(None)) for dim in tensor.required_layout.dims])
 
 
 def matmul(left: VTensor, right: VTensor, dst: VTensor, over: str) -> Routine:

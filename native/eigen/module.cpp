@@ -5,11 +5,11 @@
 #include <nanobind/stl/vector.h>
 
 #include <tuple>
-#include <utility>
 
 #include <Eigen/Core>
 
 #include "kernels.h"
+#include "module.h"
 
 namespace nb = nanobind;
 using namespace nanobind::literals;
@@ -17,38 +17,6 @@ using namespace nanobind::literals;
 namespace vtensor::eigen {
 
 namespace {
-
-// One owner of a step.
-class Kernel {
-public:
-    explicit Kernel(Step *step) : step_(step) {}
-    Kernel(Kernel &&other) noexcept : step_(std::exchange(other.step_, nullptr)) {}
-    Kernel(const Kernel &) = delete;
-    Kernel &operator=(const Kernel &) = delete;
-    ~Kernel() {
-        if (step_ != nullptr) step_->release();
-    }
-
-    const std::string &name() const { return step_->kernel(); }
-    std::size_t scratch_bytes() const { return step_->scratch_bytes(); }
-
-    nb::object capsule() const {
-        const vtensor_step *step = step_->step();
-        const auto release = [](PyObject *capsule) {
-            void *held = PyCapsule_GetPointer(capsule, VTENSOR_STEP_CAPSULE);
-            const auto *owned = static_cast<const vtensor_step *>(held);
-            owned->release(owned->context);
-        };
-        PyObject *made =
-            PyCapsule_New(const_cast<vtensor_step *>(step), VTENSOR_STEP_CAPSULE, release);
-        if (made == nullptr) throw nb::python_error();
-        step->retain(step->context);
-        return nb::steal(made);
-    }
-
-private:
-    Step *step_;
-};
 
 using BoxRow = std::tuple<Index, Ints, Index, Ints, Index, Ints, std::uint64_t>;
 using ConstantRow = std::tuple<std::string, double>;
@@ -68,13 +36,6 @@ const char *machine_level() {
 
 Window window(const WindowRow &row) { return std::make_from_tuple<Window>(row); }
 
-template <class To, class From>
-std::vector<To> rows(const std::vector<From> &given) {
-    std::vector<To> made;
-    for (const From &row : given) made.push_back(std::make_from_tuple<To>(row));
-    return made;
-}
-
 void bind(nb::module_ &m) {
     m.attr("level") = VTENSOR_EIGEN_LEVEL;
     m.def("machine_level", &machine_level,
@@ -88,6 +49,7 @@ void bind(nb::module_ &m) {
         .def("__vtensor_step__", &Kernel::capsule,
              "A capsule with a step of native/include/vtensor/step.h.")
         .def("__repr__", [](const Kernel &kernel) { return "Kernel(" + kernel.name() + ")"; });
+    bind_moves(m);
     m.def(
         "pointwise",
         [](const Ints &shape, const std::vector<Ints> &strides,

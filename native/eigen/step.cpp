@@ -51,12 +51,15 @@ int Step::run_step(void *context, void *const *slots, const vtensor_run *run) {
     try {
         static_cast<const Step *>(context)->run(slots);
         return 0;
+    } catch (const BadInput &wrong) {
+        std::snprintf(run->error, run->error_bytes, "%s", wrong.what());
+        return VTENSOR_BAD_INPUT;
     } catch (const std::exception &failure) {
         std::snprintf(run->error, run->error_bytes, "%s", failure.what());
     } catch (...) {
         std::snprintf(run->error, run->error_bytes, "unknown failure");
     }
-    return 1;
+    return VTENSOR_FAILED;
 }
 
 }  // namespace vtensor::eigen

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,11 @@ namespace vtensor::eigen {
 
 using Index = std::int64_t;
 using Ints = std::vector<Index>;
+
+// What a kernel throws where its operands hold what it cannot work with; the text says what.
+struct BadInput : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
 
 // Lives as long as its last owner: Python's object, capsules, plans. Knows no Python.
 class Step {

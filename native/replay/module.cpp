@@ -92,6 +92,7 @@ PyObject *add_failure(nb::module_ &m, const char *name, const char *doc, nb::dic
 void bind_failures(nb::module_ &m) {
     nb::dict members;
     members["index"] = -1;
+    members["bad_input"] = false;
     nb::register_exception_translator(
         [](const std::exception_ptr &thrown, void *type) {
             try {
@@ -102,13 +103,15 @@ void bind_failures(nb::module_ &m) {
                     message.data(), static_cast<Py_ssize_t>(message.size()), "replace"));
                 nb::object error = nb::handle(static_cast<PyObject *>(type))(text);
                 error.attr("index") = failure.index;
+                error.attr("bad_input") = failure.bad_input;
                 PyErr_SetObject(static_cast<PyObject *>(type), error.ptr());
             }
         },
         add_failure(m, "StepFailed", R"(A native step failed; its own reason.
 
 Attributes:
-    index: of the step, in its program.)", members));
+    index: of the step, in its program.
+    bad_input: the step says that the numbers which it was given are at fault.)", members));
     nb::exception<Circular>(m, "Circular", PyExc_RuntimeError).attr("__doc__") =
         "Work did not begin: the team's thread waits for the thread whose work it is.";
     nb::exception<Stopped>(m, "Stopped", PyExc_RuntimeError).attr("__doc__") =

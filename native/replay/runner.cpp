@@ -35,22 +35,27 @@ private:
     int before_;
 };
 
-// The reason for which a function of a step failed, or nothing. It may throw, against the contract:
-// all the same no end of us.
-std::string failure(char *error, std::size_t error_bytes, const auto &call) {
+// The reason for which a function of a step failed, or nothing, and its status. It may throw,
+// against the contract: all the same no end of us.
+struct Failure {
+    std::string reason;
+    int status = VTENSOR_FAILED;
+};
+
+Failure failure(char *error, std::size_t error_bytes, const auto &call) {
     error[0] = '\0';
     int status = 0;
     try {
         status = call();
     } catch (const std::exception &thrown) {
-        return std::string("threw an exception: ") + thrown.what();
+        return {std::string("threw an exception: ") + thrown.what()};
     } catch (...) {
-        return "threw something that is no exception";
+        return {"threw something that is no exception"};
     }
     if (status == 0) return {};
     error[error_bytes - 1] = '\0';
-    if (error[0] != '\0') return error;
-    return "status " + std::to_string(status) + ", without a reason";
+    if (error[0] != '\0') return {error, status};
+    return {"status " + std::to_string(status) + ", without a reason", status};
 }
 
 void check_slot(const vtensor_step &step, std::size_t index) {
@@ -130,7 +135,7 @@ std::vector<std::size_t> bytes_for(const vtensor_step &step,
         if (size < 0) fail(what + ": none may be negative");
     bytes.assign(planes.size(), SIZE_MAX);  // what it does not write is too much
     char error[512];
-    const std::string reason = failure(error, sizeof error, [&] {
+    const auto [reason, status] = failure(error, sizeof error, [&] {
         return step.bytes_for(step.context, sizes.data(), bytes.data(), error, sizeof error);
     });
     if (!reason.empty()) fail(what + ": " + reason);
@@ -204,10 +209,11 @@ std::string plane_label(const vtensor_step &step, const Plane &plane) {
 void Runner::run(const vtensor_step &step, void *const *addresses, const std::int64_t *sizes) {
     told_.queue = step.device == nullptr ? nullptr : queue_;
     told_.sizes = step.size_count == 0 ? nullptr : sizes;
-    const std::string reason = failure(error_, sizeof error_, [&] {
+    const auto [reason, status] = failure(error_, sizeof error_, [&] {
         return step.run(step.context, addresses, &told_);
     });
-    if (!reason.empty()) throw StepFailed{std::string(step.kernel) + ": " + reason};
+    if (!reason.empty())
+        throw StepFailed{std::string(step.kernel) + ": " + reason, status == VTENSOR_BAD_INPUT};
 }
 
 void run_once(const vtensor_step &step, const Given &given, int threads) {

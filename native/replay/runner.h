@@ -16,7 +16,8 @@ namespace vtensor::replay {
 // A step's function said no, or threw; the text is its own.
 struct StepFailed {
     std::string message;
-    std::size_t index = 0;  // in its program
+    bool bad_input = false;  // what it was given is at fault, not the kernel
+    std::size_t index = 0;   // in its program
 };
 
 // Work that never begins: who would do it waits for who wants it.

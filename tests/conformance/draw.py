@@ -53,7 +53,7 @@ def draw(info: OperatorInfo, random: Random) -> Case:
         except (VTensorError, Undrawable):
             continue
         if _accepted(op, inputs):
-            return Case(op, tuple(_texts(row, inputs, random)))
+            return Case(op, tuple(_texts(row, op, inputs, random)))
     raise Undrawable(f"{info.name}: no call in {PATIENCE} draws")
 
 
@@ -159,11 +159,24 @@ def _accepted(op: object, inputs: Sequence[Extents]) -> bool:
     return all(t.num_elements <= LARGEST for t in (*tensors, *outputs))
 
 
-def _texts(row: Case, inputs: Sequence[Extents], random: Random) -> Iterator[str]:
-    """The inputs as a case writes them, their values of the kind that a row gives to them."""
+def _texts(row: Case, op: object, inputs: Sequence[Extents], random: Random) -> Iterator[str]:
+    """The inputs as a case writes them, their values of the kind that a row gives to them.
+
+    Integers are mostly places along the dims that the operator's parameters name.
+    """
+    named = [one for value in vars(op).values() for one in (value, *_parts(value))]
+    least = min(
+        [inputs[0][dim] for dim in named if isinstance(dim, str) and dim in inputs[0]], default=None
+    )
     for index, dims in enumerate(inputs):
         text = row.inputs[min(index, len(row.inputs) - 1)]
         flags = text[: len(text) - len(text.lstrip(FLAGS))]
         words = [f"{dim}={size}" for dim, size in dims.items()]
-        words += [word for word in text.split() if "<" in word]
+        for word in (word for word in text.split() if "<" in word):
+            places = word if least is None or random.random() < 0.1 else f"<{max(least, 1)}"
+            words.append(places)
         yield flags + " ".join(words)
+
+
+def _parts(value: object) -> tuple[object, ...]:
+    return value if isinstance(value, tuple) else ()

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 #: Below, at and above whole registers, strips of channels, squares and tiles.
 EXTENTS = [1, 1, 2, 3, 5, 7, 8, 9, 16, 17, 31, 33, 48, 63, 65, 130]
 SPATIAL = [1, 2, 3, 4, 5, 7, 9]
+#: By name, for kernels that compute.
+TYPES = ["f32", "f64", "f16", "bf16", "s64", "s32", "s8", "u8"]
 LINE = 64  # bytes at a multiple of which scratch begins
 
 
@@ -38,7 +40,8 @@ class Source:
 
     def __iter__(self) -> Iterator[Kernel]:
         """Without end."""
-        kinds = (self.pointwise, self.copy, self.product, self.window, self.along)
+        own = (self.pointwise, self.copy, self.product, self.window, self.along)
+        kinds = (*own, self.picked, self.placed, self.ranked, self.sampled)
         while True:
             yield self.pick.choice(kinds)()
 
@@ -123,6 +126,63 @@ class Source:
         ]
         return self.pick.choice(made)()
 
+    def picked(self) -> Kernel:
+        """Runs of each kind along each axis."""
+        pick, axes = self.pick, []
+        shape = self.extents(pick.choice([1, 2, 3]))
+        for size, step in zip(shape, dense(shape), strict=True):
+            runs = [(size, 0, step), (size, (size - 1) * step, -step), (2, -1, 0), (3, step, 0)]
+            usual = [runs[0]] if size == 1 else pick.sample(runs, pick.choice([1, 2, 4]))
+            axes.append(usual)
+        return self.kernels.pick(axes, int(np.prod(shape)), 1, pick.choice([1, 2, 4, 8]))
+
+    def placed(self) -> Kernel:
+        """What indices address, which are all 0."""
+        (rows, many, inner), size = self.extents(3), self.pick.choice(EXTENTS)
+        item, index = self.pick.choice([1, 2, 4, 8]), self.pick.choice([4, 8])
+        all_of, axis = rows * size * inner, [(size, inner, "A")]
+        places = ([rows, many], [many, 1], [size * inner, 0], axis, inner, rows * many, all_of)
+        made = [
+            lambda: self.kernels.gather(places, index, item),
+            lambda: self.kernels.scatter(places, index, str(item), "none"),
+            lambda: self.kernels.scatter(places, index, self.pick.choice(TYPES), "add"),
+            lambda: self.kernels.one_hot(rows, size, inner, index, item),
+            lambda: self.kernels.reverse_sequence(rows, many, inner, index, item),
+        ]
+        return self.pick.choice(made)()
+
+    def ranked(self) -> Kernel:
+        """What goes along an axis, and a triangle."""
+        pick, dtype, (outer, length, inner) = self.pick, self.pick.choice(TYPES), self.extents(3)
+        one, other = pick.random() < 0.5, pick.random() < 0.5
+        made = [
+            lambda: self.kernels.running(dtype, outer, length, inner, one, other, one),
+            lambda: self.kernels.extreme_place(dtype, outer, length, inner, one, other),
+            lambda: self.kernels.top(dtype, outer, length, inner, pick.randint(1, length), one),
+            lambda: self.kernels.triangle(outer, length, inner, pick.randint(-9, 9), one, 4),
+        ]
+        return pick.choice(made)()
+
+    def sampled(self) -> Kernel:
+        """Images at other sizes, at places, and boxes of them."""
+        pick, (images, channels) = self.pick, (self.pick.choice([1, 2]), self.pick.choice(EXTENTS))
+        src, dst = ([1, *(pick.choice(SPATIAL) for _ in "HW")] for _ in range(2))
+        height, ends = dst[1], list(range(1, dst[1] + 1))
+        blends = [(images, src[1], channels, ends, [src[1] - 1] * height, [0.5] * height)]
+        blends += [(images * height, channels, 1, [1, 2], [0, channels - 1], [1.0, 2.0])]
+        boxes, largest = pick.choice(EXTENTS), pick.random() < 0.5
+        mode = pick.choice(["nearest", "linear", "cubic"])
+        padding = pick.choice(["zeros", "border", "reflection"])
+        image = (images, channels, src, dst, 2)
+        sizes = (boxes, images, channels, src[1], src[2])
+        align = (*sizes, 2, 3, largest, pick.choice([0, 2]), 64, 1.0, True)
+        made = [
+            lambda: self.kernels.blend("f32", blends[: pick.choice([1, 2])]),
+            lambda: self.kernels.grid_sample(image, mode, padding, pick.random() < 0.5),
+            lambda: self.kernels.roi_align(align, 8),
+        ]
+        return pick.choice(made)()
+
 
 def dense(shape: Sizes) -> list[int]:
     """Strides in which the last axis is fastest."""
@@ -132,8 +192,10 @@ def dense(shape: Sizes) -> list[int]:
 def faults(kernel: Kernel, behind: bool) -> Iterator[str]:
     """What of dst is not written; running off the buffers ends the process."""
     memory = []
-    for _, size, access in _replay.describe(kernel)["slots"]:
-        if access == "read":
+    for name, size, access in _replay.describe(kernel)["slots"]:
+        if access == "read" and name in ("indices", "lengths", "image"):
+            memory.append(guarded(np.zeros(size, np.uint8), behind))
+        elif access == "read":
             memory.append(guarded(np.ones(size // 4 + 1, np.float32).view(np.uint8)[:size], behind))
         else:
             room = size if access == "write" else -(-size // LINE) * LINE
@@ -144,10 +206,11 @@ def faults(kernel: Kernel, behind: bool) -> Iterator[str]:
 
 
 def unwritten(kernel: Kernel, memory: list[Array]) -> int:
-    """How many bytes of dst are as before, when whole elements are."""
-    names = [name for name, _, _ in _replay.describe(kernel)["slots"]]
-    dst = memory[names.index("dst")]
-    return int((dst[: dst.size // 4 * 4].view(np.uint32) == 0xFFFFFFFF).sum() * 4)
+    """How many bytes of what is written are as before, when whole elements are."""
+    slots = zip(_replay.describe(kernel)["slots"], memory, strict=True)
+    written = [one for (_, _, access), one in slots if access == "write"]
+    words = [one[: one.size // 4 * 4].view(np.uint32) for one in written]
+    return sum(int((one == 0xFFFFFFFF).sum() * 4) for one in words)
 
 
 def main(seed: int, count: int, cap: str) -> int:

@@ -116,6 +116,49 @@ def normalize(
     return lambda: kernels.normalization(kind, element, "f32", *rest)
 
 
+def pick(*runs: tuple[int, int, int], size: int = 6, item_bytes: int = 4) -> Make:
+    return lambda: kernels.pick([runs], size, 0, item_bytes)
+
+
+def places(**changes: Any) -> Any:
+    parts: dict[str, Any] = {
+        "shape": (2, 3),
+        "strides": (3, 1),
+        "bases": (20, 0),
+        "axes": [(5, 4, "A")],
+        "inner": 4,
+        "indices": 6,
+        "elements": 40,
+    }
+    assert changes.keys() <= parts.keys()
+    return tuple((parts | changes).values())
+
+
+def gather(index_bytes: int = 8, item_bytes: int = 4, **changes: Any) -> Make:
+    return lambda: kernels.gather(places(**changes), index_bytes, item_bytes)
+
+
+def scatter(dtype: str = "f32", reduction: str = "add", **changes: Any) -> Make:
+    return lambda: kernels.scatter(places(**changes), 8, dtype, reduction)
+
+
+def blend(*axes: Any, dtype: str = "f32") -> Make:
+    return lambda: kernels.blend(dtype, axes)
+
+
+def sample(mode: str = "linear", padding: str = "zeros", **changes: Any) -> Make:
+    parts = {"images": 1, "channels": 2, "src": (1, 3, 3), "dst": (1, 2, 2), "rank": 2} | changes
+    image: Any = tuple(parts.values())
+    return lambda: kernels.grid_sample(image, mode, padding, False)
+
+
+def align(index_bytes: int = 8, **changes: Any) -> Make:
+    names = "boxes images channels height width rows columns largest samples most scale half"
+    parts = dict(zip(names.split(), (2, 1, 3, 5, 5, 2, 2, False, 0, 9, 1.0, True), strict=True))
+    row: Any = tuple((parts | changes).values())
+    return lambda: kernels.roi_align(row, index_bytes)
+
+
 REFUSED: dict[str, tuple[Make, str]] = {
     "a box beyond dst": (copy(box(to=1)), "beyond dst"),
     "a box beyond its source": (copy(box(start=1)), "beyond its source"),
@@ -211,6 +254,66 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "a negative row": (lambda: kernels.softmax(2, -3), "size is negative"),
     "rows that overflow": (lambda: kernels.softmax(HUGE, 4), "overflow"),
     "a sum of no channels": (lambda: kernels.lrn(2, 3, 0, 1, 1, 1), "no channels"),
+    "a run beyond src": (pick((7, 0, 1)), "beyond src"),
+    "a run before src": (pick((3, 1, -1)), "before src"),
+    "a run of negative size": (pick((-1, 0, 1)), "size is negative"),
+    "a run that overflows": (pick((3, 0, HUGE)), "overflow"),
+    "runs that overflow": (pick((HUGE, 0, 0), (HUGE, 0, 0)), "overflow"),
+    "a src of negative size": (pick((1, -1, 0), size=-1), "size is negative"),
+    "picked elements of three bytes": (pick((1, 0, 0), item_bytes=3), "1, 2, 4 or 8 bytes"),
+    "places beyond the tensor": (gather(elements=39), "beyond the tensor"),
+    "a row of places beyond the tensor": (gather(bases=(21, 0)), "beyond the tensor"),
+    "an axis beyond the tensor": (gather(axes=[(6, 4, "A")]), "beyond the tensor"),
+    "places beyond the indices": (gather(indices=5), "beyond the indices"),
+    "rows of two beyond the indices": (gather(axes=[(1, 1, "A")] * 2), "beyond the indices"),
+    "no axis that is addressed": (gather(axes=[]), "no axis is addressed"),
+    "places backwards": (gather(bases=(-20, 0)), "stride is negative"),
+    "an axis backwards": (gather(axes=[(5, -4, "A")]), "size is negative"),
+    "an axis that overflows": (gather(axes=[(HUGE, 4, "A")]), "overflow"),
+    "indices of two bytes": (gather(index_bytes=2), "indices of 4 or 8 bytes"),
+    "gathered elements of three bytes": (gather(item_bytes=3), "1, 2, 4 or 8 bytes"),
+    "updates of no type": (scatter("f8"), "no elements of type f8"),
+    "no such reduction": (scatter(reduction="xor"), "no reduction xor"),
+    "a depth below 0": (lambda: kernels.one_hot(2, -1, 1, 8, 4), "size is negative"),
+    "sequences that overflow": (
+        lambda: kernels.reverse_sequence(HUGE, 8, 1, 8, 4),
+        "overflow",
+    ),
+    "matrices that overflow": (lambda: kernels.triangle(HUGE, 8, 1, 0, True, 4), "overflow"),
+    "rows that overflow the diagonal": (
+        lambda: kernels.triangle(0, HUGE * 2 - 1, 1, 0, True, 4),
+        "overflow",
+    ),
+    "sums that overflow": (
+        lambda: kernels.running("f32", HUGE, 8, 1, False, False, False),
+        "overflow",
+    ),
+    "the extreme of nothing": (
+        lambda: kernels.extreme_place("f32", 2, 0, 3, True, False),
+        "extreme of nothing",
+    ),
+    "more than there are": (lambda: kernels.top("f32", 2, 3, 1, 4, True), "more elements"),
+    "fewer than none": (lambda: kernels.top("f32", 2, 3, 1, -1, True), "more elements"),
+    "a blend of nothing": (blend(), "no axis"),
+    "a tap beyond src": (blend((1, 3, 1, [1], [3], [1.0])), "a tap beyond src"),
+    "a tap before src": (blend((1, 3, 1, [1], [-1], [1.0])), "a tap beyond src"),
+    "taps that are not there": (blend((1, 3, 1, [2], [0], [1.0])), "not there"),
+    "taps that end before they begin": (
+        blend((1, 3, 1, [1, 0], [0], [1.0])),
+        "before they begin",
+    ),
+    "taps without weights": (blend((1, 3, 1, [1], [0], [])), "without weights"),
+    "axes that do not fit": (blend(*[(1, 3, 1, [1], [0], [1.0])] * 2), "do not fit"),
+    "a blend of integers": (blend((1, 3, 1, [1], [0], [1.0]), dtype="s32"), "f32, f16 or bf16"),
+    "no such mode": (sample("quadratic"), "no such way"),
+    "no such padding": (sample(padding="ones"), "no such way"),
+    "a sample of nothing": (sample(src=(1, 0, 3)), "no elements"),
+    "samples of four dims": (sample(rank=4), "one to three"),
+    "a dim that is none": (sample(src=(2, 3, 3)), "a dim that is none"),
+    "samples that overflow": (sample(images=HUGE), "overflow"),
+    "boxes of nothing": (align(height=0), "no elements"),
+    "boxes without bins": (align(rows=0), "no bins"),
+    "boxes that overflow": (align(boxes=HUGE), "overflow"),
     "a negative number of rows": (lambda: kernels.lrn(-2, 3, 5, 1, 1, 1), "size is negative"),
 }
 
@@ -222,7 +325,13 @@ def test_refused(case: str) -> None:
         make()
 
 
-@pytest.mark.parametrize("make", [copy(box()), point(), conv(), pool(), product()])
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(copy(box()), point(), conv(), pool(), product(), pick((6, 0, 1)), gather(), scatter()),
+        *(blend((1, 3, 1, [1], [0], [1.0])), sample(), align()),
+    ],
+)
 def test_the_same_without_a_fault_is_taken(make: Make) -> None:
     """The twin: each of the cases above differs from one of these in one thing."""
     assert make()
@@ -269,3 +378,17 @@ def test_a_window_far_larger_than_the_image_sees_the_image_at_once() -> None:
     assert dst.tolist() == [5, 6, 7, 8]
     _replay.execute(kernels.lrn(2, 4, far, 0.0, 1.0, 2.0), [src, (wide := np.zeros_like(src))])
     assert wide.tolist() == (src / 2).tolist()
+
+
+@pytest.mark.parametrize("index", [-6, 5, np.iinfo(np.int64).min, np.iinfo(np.int64).max])
+@pytest.mark.parametrize("make", [gather(), scatter()])
+def test_an_index_outside_is_refused_in_a_run_and_named(make: Make, index: int) -> None:
+    step: Any = make()
+    slots = _replay.describe(step)["slots"]
+    memory = [np.zeros(size, np.uint8) for _, size, _ in slots]
+    memory[1].view(np.int64)[4] = index
+    with pytest.raises(_replay.StepFailed, match=f"index {index} along A, which has 5") as caught:
+        _replay.execute(step, memory)
+    assert caught.value.bad_input
+    memory[1].view(np.int64)[4] = -5
+    _replay.execute(step, memory)

@@ -24,6 +24,7 @@ from vtensor.language.dtype import from_numpy
 from vtensor.language.operators import Follower, info_of, run_compute
 from vtensor.language.tensor import VTensor
 from vtensor.runtime import _replay
+from vtensor.runtime.record import step_error
 
 Array = np.ndarray[Any, Any]
 
@@ -86,7 +87,10 @@ class Running(Evaluation):
             poisoned(slot).memory if isinstance(slot, int) else storage_of(slot).buffer.memory
             for slot in slots
         ]
-        _replay.execute(step, arrays)
+        try:
+            _replay.execute(step, arrays)
+        except _replay.StepFailed as error:
+            raise step_error(error, call.node, str) from error
 
     def share(self, call: Call, source: VTensor, target: VTensor) -> None:
         """The same bytes."""

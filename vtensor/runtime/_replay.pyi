@@ -12,9 +12,11 @@ class StepFailed(RuntimeError):
 
     Attributes:
         index: of the step, in its program.
+        bad_input: the step says that the numbers which it was given are at fault.
     """
 
     index: int = -1
+    bad_input: bool = False
 
 class Circular(RuntimeError):
     """

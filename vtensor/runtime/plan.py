@@ -22,12 +22,12 @@ from resolver.lowered import (
     Reason,
     TransformNode,
 )
-from vtensor.errors import InputError, NativeError, NestedRunError
+from vtensor.errors import InputError, NestedRunError
 from vtensor.language.operators import info_of
 from vtensor.runtime.delivery import Delivery
 from vtensor.runtime.feeds import check_fits
 from vtensor.runtime.placement import place
-from vtensor.runtime.record import RecordedStep, Recorder, run_native
+from vtensor.runtime.record import RecordedStep, Recorder, run_native, step_error
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -250,6 +250,7 @@ class Plan:
 
         Raises:
             NativeError: a library failed.
+            InputError: numbers that the run was given are at fault, such as an index.
         """
         if self.calls_back or one_by_one:
             run = self._one_by_one if one_by_one else lambda: self._native(bindings, times)
@@ -272,7 +273,8 @@ class Plan:
         if isinstance(error, _replay.Busy):
             return NestedRunError(NESTED)
         if isinstance(error, _replay.StepFailed):
-            return NativeError(f"step of {self.recorded[error.index].node!r}: {error}")
+            step = self.recorded[error.index]
+            return step_error(error, step.node, step.told)
         return None
 
     def _one_by_one(self) -> None:
@@ -281,7 +283,8 @@ class Plan:
             if step.callback is not None:
                 step.callback()
             elif step.native is not None:
-                run_native(step.native, self.placement.memory(index, arena), step.node)
+                memory = self.placement.memory(index, arena)
+                run_native(step.native, memory, step.node, step.told)
 
     def _bound(self, bindings: Sequence[Array], run: Callable[[], None]) -> None:
         """Run with all storages bound, so that Python can look at them."""

@@ -18,11 +18,7 @@ from libdesc.transforms import LayoutChange, run_transform
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.evaluation import Call, Decline, Evaluation, Mode, Step, installed
 from resolver.lowered import LoweredGraph, OpNode, TransformNode, Value
-from vtensor.errors import (
-    ContractError,
-    InputError,
-    NativeError,
-)
+from vtensor.errors import ContractError, InputError, NativeError, VTensorError, describe
 from vtensor.language.operators import info_of, run_compute
 from vtensor.language.tensor import Option, VTensor
 from vtensor.runtime.weights import PackedWeights, Weights
@@ -45,6 +41,8 @@ class RecordedStep:
         slots: storages, and sizes in bytes of scratch slots; a call-back's are all operands.
         callback: what to call, or None for a native step.
         replaces: for an output, the operands over which the step may write it.
+        told: the message of an error that the step's operands are to blame for, from the step's
+            own words.
     """
 
     node: str
@@ -54,6 +52,7 @@ class RecordedStep:
     slots: tuple[TensorStorage | int, ...]
     callback: Callable[[], None] | None = None
     replaces: Mapping[TensorStorage, Sequence[TensorStorage]] = field(default_factory=dict)
+    told: Callable[[str], str] = str
 
     @property
     def is_reference(self) -> bool:
@@ -61,14 +60,30 @@ class RecordedStep:
         return reference_kernel(self.kernel)
 
 
-def run_native(step: Step, memory: Sequence[np.ndarray[Any, Any]], node: str) -> None:
-    """Hand a native step its memory and run it, the GIL released."""
+def run_native(
+    step: Step, memory: Sequence[np.ndarray[Any, Any]], node: str, told: Callable[[str], str] = str
+) -> None:
+    """Hand a native step its memory and run it, the GIL released; ``told`` as in RecordedStep."""
     from vtensor.runtime import _replay
 
     try:
         _replay.execute(step, memory)
     except (RuntimeError, ValueError, TypeError) as error:
-        raise NativeError(f"step of {node!r}: {error}") from error
+        raise step_error(error, node, told) from error
+
+
+def step_error(error: Exception, node: str, told: Callable[[str], str]) -> VTensorError:
+    """The typed error of a native step that failed: InputError where what it was given is wrong."""
+    if getattr(error, "bad_input", False):
+        return InputError(told(str(error)))
+    return NativeError(f"step of {node!r}: {error}")
+
+
+def _telling(call: Call) -> Callable[[str], str]:
+    """As ``Call.failure``, without holding on to the call."""
+    rows = {role: (t.dtype, t.dims) for role, t in zip(call.roles, call.operands, strict=True)}
+    who = f"{call.op_name} {call.node!r}"
+    return lambda text: describe(f"{who}: {text}", rows)
 
 
 class NormalEvaluation(Evaluation):
@@ -83,7 +98,7 @@ class NormalEvaluation(Evaluation):
             for slot in slots
         )
         memory = [buffer.memory for buffer in buffers]
-        run_native(step, memory, call.node)
+        run_native(step, memory, call.node, _telling(call))
 
     def share(self, call: Call, source: VTensor, target: VTensor) -> None:  # noqa: ARG002
         """Let the target look at the source's memory."""
@@ -113,7 +128,9 @@ class RecordEvaluation(Evaluation):
         kept = tuple(slot if isinstance(slot, int) else _storage(slot) for slot in slots)
         replaces = _replaceable(call)
         self.steps.append(
-            RecordedStep(call.node, call.library, kernel, step, kept, replaces=replaces)
+            RecordedStep(
+                call.node, call.library, kernel, step, kept, None, replaces, _telling(call)
+            )
         )
 
     def share(self, call: Call, source: VTensor, target: VTensor) -> None:  # noqa: ARG002

@@ -48,6 +48,15 @@ enum vtensor_access {
     VTENSOR_SCRATCH = 4
 };
 
+/* What run() may return besides 0; any other number is as VTENSOR_FAILED. */
+enum vtensor_status {
+    /* The kernel failed. */
+    VTENSOR_FAILED = 1,
+    /* The kernel found numbers in its operands that it cannot work with, such as an index outside
+     * of its axis: whoever gave them is told so. (As EX_DATAERR in sysexits.h.) */
+    VTENSOR_BAD_INPUT = 65
+};
+
 /* One argument of a step: a tensor, or scratch. A plane is one piece of its memory. Nearly every
  * slot has one; numbers that are a high and a low part, or numbers with their scales, have more,
  * each at an address of its own. */
@@ -110,10 +119,11 @@ typedef struct vtensor_step {
     void *context;
     /* Runs the step. `addresses` holds one address a plane: those of the first slot in their order,
      * then those of the second, and so on; where every slot has one plane, addresses[i] is slot
-     * i's. Returns 0, or another number after writing a reason into run->error. Must be re-entrant
-     * (two threads may run one step on different memory at the same time), must not touch Python,
-     * must let no C++ exception out, and must leave the calling thread's state (number of OpenMP
-     * threads, floating-point modes) as it was. Outputs are undefined after a failure. */
+     * i's. Returns 0, or one of enum vtensor_status after writing a reason into run->error. Must be
+     * re-entrant (two threads may run one step on different memory at the same time), must not
+     * touch Python, must let no C++ exception out, and must leave the calling thread's state
+     * (number of OpenMP threads, floating-point modes) as it was. Outputs are undefined after a
+     * failure. */
     int (*run)(void *context, void *const *addresses, const vtensor_run *run);
     /* Null where size_count is 0. Else it says what a run with these sizes (size_count numbers,
      * none negative) may touch: it writes the bytes of each plane, in the order of addresses, none

@@ -1,0 +1,68 @@
+// native/eigen/indexed.h: places in a tensor that indices say, checked one by one.
+#pragma once
+
+#include "check.h"
+#include "moves.h"
+
+namespace vtensor::eigen {
+
+[[noreturn]] inline void outside(Index index, const Addressed &axis) {
+    throw BadInput("index " + std::to_string(index) + " along " + axis.name + ", which has " +
+                   std::to_string(axis.size) + " elements");
+}
+
+// An index from 0 on; one below 0 counts from the end. Throws BadInput if it lies outside.
+inline Index placed(Index index, const Addressed &axis) {
+    const Index place = index < 0 ? index + axis.size : index;
+    if (place < 0 || place >= axis.size) [[unlikely]]
+        outside(index, axis);
+    return place;
+}
+
+// Checks that all places lie in the tensor, whatever the indices, and that all indices are there.
+inline void check(const Places &places) {
+    const Index count = product(places.shape);
+    demand(!places.axes.empty(), "no axis is addressed");
+    demand(places.inner >= 0 && places.indices >= 0 && places.elements >= 0, "a size is negative");
+    Index end = std::max<Index>(places.inner, 1);
+    bool none = false;
+    for (const Addressed &axis : places.axes) {
+        demand(axis.size >= 0 && axis.stride >= 0, "a size is negative");
+        none |= axis.size == 0;
+        end = plus(end, times(std::max<Index>(axis.size, 1) - 1, axis.stride));
+    }
+    end = plus(end, std::max<Index>(reach(places.shape, places.bases), 1) - 1);
+    const Index row = static_cast<Index>(places.axes.size());
+    const Index last = plus(reach(places.shape, places.strides), row - 1);
+    if (count == 0) return;
+    demand(last <= places.indices, "a place beyond the indices");
+    demand(none || places.inner == 0 || end <= places.elements, "a place beyond the tensor");
+}
+
+// Calls body(place, which) for the places from `begin` to `end`: where each begins in the tensor,
+// and its number among them.
+template <class Number, class Body>
+void each_place(const Places &places, const Number *indices, Index begin, Index end,
+                const Body &body) {
+    const auto rank = static_cast<Index>(places.shape.size());
+    const Index width = rank == 0 ? 1 : places.shape[rank - 1];
+    const Index step = rank == 0 ? 0 : places.strides[rank - 1];
+    const Index base_step = rank == 0 ? 0 : places.bases[rank - 1];
+    for (Index which = begin; which < end;) {
+        Index rest = which / width, from = 0, base = 0;
+        for (Index axis = rank - 1; axis-- > 0; rest /= places.shape[axis]) {
+            from += rest % places.shape[axis] * places.strides[axis];
+            base += rest % places.shape[axis] * places.bases[axis];
+        }
+        const Index first = which % width, stop = std::min(width, first + end - which);
+        for (Index i = first; i < stop; ++i, ++which) {
+            const Number *row = indices + from + i * step;
+            Index place = base + i * base_step;
+            for (const Addressed &axis : places.axes)
+                place += placed(static_cast<Index>(*row++), axis) * axis.stride;
+            body(place, which);
+        }
+    }
+}
+
+}  // namespace vtensor::eigen

@@ -1,0 +1,58 @@
+// native/eigen/module.h: what the files share that show kernels to Python.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "step.h"
+
+namespace vtensor::eigen {
+
+// One owner of a step.
+class Kernel {
+public:
+    explicit Kernel(Step *step) : step_(step) {}
+    Kernel(Kernel &&other) noexcept : step_(std::exchange(other.step_, nullptr)) {}
+    Kernel(const Kernel &) = delete;
+    Kernel &operator=(const Kernel &) = delete;
+    ~Kernel() {
+        if (step_ != nullptr) step_->release();
+    }
+
+    const std::string &name() const { return step_->kernel(); }
+    std::size_t scratch_bytes() const { return step_->scratch_bytes(); }
+
+    nanobind::object capsule() const {
+        const vtensor_step *step = step_->step();
+        const auto release = [](PyObject *capsule) {
+            void *held = PyCapsule_GetPointer(capsule, VTENSOR_STEP_CAPSULE);
+            const auto *owned = static_cast<const vtensor_step *>(held);
+            owned->release(owned->context);
+        };
+        PyObject *made =
+            PyCapsule_New(const_cast<vtensor_step *>(step), VTENSOR_STEP_CAPSULE, release);
+        if (made == nullptr) throw nanobind::python_error();
+        step->retain(step->context);
+        return nanobind::steal(made);
+    }
+
+private:
+    Step *step_;
+};
+
+// Structs from tuples of their members.
+template <class To, class From>
+std::vector<To> rows(const std::vector<From> &given) {
+    std::vector<To> made;
+    for (const From &row : given) made.push_back(std::make_from_tuple<To>(row));
+    return made;
+}
+
+// Adds the kernels of moves.h.
+void bind_moves(nanobind::module_ &m);
+
+}  // namespace vtensor::eigen

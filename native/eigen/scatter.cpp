@@ -1,0 +1,177 @@
+// native/eigen/scatter.cpp: elements put at places that indices say, and ones among zeros.
+#include <algorithm>
+
+#include "indexed.h"
+#include "parallel.h"
+#include "elements.h"
+
+namespace vtensor::eigen {
+
+namespace {
+
+// What becomes of what was there and what is put there; NaN stays.
+struct Replace {
+    template <class T>
+    static T of(T, T update) {
+        return update;
+    }
+};
+struct Sum {
+    template <class T>
+    static T of(T a, T b) {
+        using W = typename Wide<T>::type;
+        return static_cast<T>(static_cast<W>(a) + static_cast<W>(b));
+    }
+};
+struct Product {
+    template <class T>
+    static T of(T a, T b) {
+        // Short unsigned integers become signed ones in C++, and their product may overflow.
+        using W = std::conditional_t<std::is_integral_v<T>, std::uint64_t, typename Wide<T>::type>;
+        return static_cast<T>(static_cast<W>(a) * static_cast<W>(b));
+    }
+};
+struct Larger {
+    template <class T>
+    static T of(T a, T b) {
+        return b > a || is_nan(b) ? b : a;
+    }
+};
+struct Smaller {
+    template <class T>
+    static T of(T a, T b) {
+        return b < a || is_nan(b) ? b : a;
+    }
+};
+
+template <class Number, class Element, class Merge>
+class Scatter final : public Step {
+public:
+    explicit Scatter(const Places &places)
+        : Step("scatter"), places_(places), count_(product(places.shape)) {
+        check(places_);
+        add_slot("src", VTENSOR_READ, places.elements, sizeof(Element));
+        add_slot("indices", VTENSOR_READ, places.indices, sizeof(Number));
+        add_slot("updates", VTENSOR_READ, times(count_, places.inner), sizeof(Element));
+        add_slot("dst", VTENSOR_WRITE, places.elements, sizeof(Element));
+        if (count_ > 0 && !places.shape.empty() && apart(places)) slabs_ = places.shape[0];
+    }
+
+private:
+    // Whether places of different indices along the first axis never meet.
+    static bool apart(const Places &places) {
+        Index reached = places.inner;
+        for (const Addressed &axis : places.axes)
+            reached = plus(reached, times(std::max<Index>(axis.size, 1) - 1, axis.stride));
+        for (std::size_t i = 1; i < places.shape.size(); ++i)
+            reached = plus(reached, times(places.shape[i] - 1, places.bases[i]));
+        return places.bases[0] >= reached;
+    }
+
+    void run(void *const *slots) const override {
+        const auto *src = static_cast<const Element *>(slots[0]);
+        auto *dst = static_cast<Element *>(slots[3]);
+        parallel(places_.elements, places_.elements,
+                 [&](Index begin, Index end) { std::copy(src + begin, src + end, dst + begin); });
+        const auto *indices = static_cast<const Number *>(slots[1]);
+        const auto *updates = static_cast<const Element *>(slots[2]);
+        const Index inner = places_.inner, all = count_ * (inner + 1);
+        if (slabs_ > 1) {
+            const Index slab = count_ / slabs_;
+            parallel(slabs_, all, [&](Index begin, Index end) {
+                put(indices, updates, dst, begin * slab, end * slab, 0, inner);
+            });
+        } else {
+            parallel(std::max<Index>(inner / kPart, 1), all, [&](Index begin, Index end) {
+                const Index stop = end == std::max<Index>(inner / kPart, 1) ? inner : end * kPart;
+                put(indices, updates, dst, 0, count_, begin * kPart, stop);
+            });
+        }
+    }
+
+    // From `first` to `stop` of what belongs to the places from `begin` to `end`, in their order.
+    void put(const Number *indices, const Element *updates, Element *dst, Index begin, Index end,
+             Index first, Index stop) const {
+        each_place(places_, indices, begin, end, [&](Index place, Index which) {
+            const Element *from = updates + which * places_.inner;
+            for (Index i = first; i < stop; ++i)
+                dst[place + i] = Merge::of(dst[place + i], from[i]);
+        });
+    }
+
+    static constexpr Index kPart = 64;
+
+    Places places_;
+    Index count_, slabs_ = 0;
+};
+
+template <class Number, class Element>
+class OneHot final : public Step {
+public:
+    OneHot(Index outer, Index depth, Index inner)
+        : Step("one_hot"), outer_(outer), depth_(depth), inner_(inner) {
+        add_slot("indices", VTENSOR_READ, product({outer, inner}), sizeof(Number));
+        add_slot("values", VTENSOR_READ, 2, sizeof(Element));
+        add_slot("dst", VTENSOR_WRITE, product({outer, depth, inner}), sizeof(Element));
+    }
+
+private:
+    void run(void *const *slots) const override {
+        const auto *indices = static_cast<const Number *>(slots[0]);
+        const auto *values = static_cast<const Element *>(slots[1]);
+        auto *dst = static_cast<Element *>(slots[2]);
+        const Index slab = depth_ * inner_;
+        parallel(outer_, outer_ * slab, [&](Index begin, Index end) {
+            std::fill(dst + begin * slab, dst + end * slab, values[0]);
+            for (Index o = begin; o < end; ++o)
+                for (Index i = 0; i < inner_; ++i) {
+                    const Index given = indices[o * inner_ + i];
+                    const Index place = given < 0 ? given + depth_ : given;
+                    if (place >= 0 && place < depth_)
+                        dst[o * slab + place * inner_ + i] = values[1];
+                }
+        });
+    }
+
+    Index outer_, depth_, inner_;
+};
+
+template <class N, class T>
+Step *merging(const Places &places, const std::string &reduction) {
+    if (reduction == "add") return new Scatter<N, T, Sum>(places);
+    if (reduction == "mul") return new Scatter<N, T, Product>(places);
+    if (reduction == "max") return new Scatter<N, T, Larger>(places);
+    if (reduction == "min") return new Scatter<N, T, Smaller>(places);
+    refuse("no reduction " + reduction);
+}
+
+// The bytes of a type that is only moved: its name, or the number of its bytes.
+Index bytes_of(const std::string &dtype) {
+    for (const Index bytes : {1, 2, 4, 8})
+        if (dtype == std::to_string(bytes)) return bytes;
+    return with_type(dtype, []<class T>(Type<T>) { return static_cast<Index>(sizeof(T)); });
+}
+
+}  // namespace
+
+Step *scatter(const Places &places, Index index_bytes, const std::string &dtype,
+              const std::string &reduction) {
+    return with_index(index_bytes, [&]<class N>(Type<N>) {
+        if (reduction == "none")
+            return with_bytes(bytes_of(dtype), [&]<class T>(Type<T>) -> Step * {
+                return new Scatter<N, T, Replace>(places);
+            });
+        return with_type(dtype,
+                         [&]<class T>(Type<T>) { return merging<N, T>(places, reduction); });
+    });
+}
+
+Step *one_hot(Index outer, Index depth, Index inner, Index index_bytes, Index item_bytes) {
+    return with_index(index_bytes, [&]<class N>(Type<N>) {
+        return with_bytes(item_bytes, [&]<class T>(Type<T>) -> Step * {
+            return new OneHot<N, T>(outer, depth, inner);
+        });
+    });
+}
+
+}  // namespace vtensor::eigen
