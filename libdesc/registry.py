@@ -198,7 +198,7 @@ class Registry:
         self._report_what_does_not_match()
 
     def _report_what_does_not_match(self) -> None:
-        """Invokers without an operator, and operators without a definition."""
+        """Invokers and rules without an operator, and operators without a definition."""
         for info in self.invokers.values():
             place = f"invoker {info.file}:{info.line}"
             if info.op not in self.operators:
@@ -207,6 +207,10 @@ class Registry:
                 self.report(place, LibraryError(never))
             elif fault := fault_of(info):  # it was registered before its operator
                 self.report(place, LibraryError(fault))
+        for rule in self.rules.values():
+            for op in sorted(rule.operators - self.operators.keys()):
+                hint = did_you_mean(op, self.operators)
+                self.report(f"rule {rule.name}", LibraryError(f"there is no operator {op!r}{hint}"))
         have = {(info.op, info.library) for info in self.invokers.values()}
         for name, operator in self.operators.items():
             if (name, operator.definition) not in have:

@@ -28,8 +28,9 @@ def rewrite(
             they are written.
         given: called with what was met (``Match``); returns further parameters for ``makes``, or
             None where the rule does not hold.
-        example: for tests: the dims of holes (``"N C H W"`` where nothing is said), the numbers of
-            scalars, and parameters.
+        example: for tests. The dims of holes, ``"N C H W"`` where nothing is said: each of a size
+            that is drawn, ``I=C`` of the size of C, ``h=2`` of 2. The numbers of scalars, and
+            parameters; those that go by the sizes are functions of them.
 
     Raises:
         GraphError: the name is taken, or a text is no expression.

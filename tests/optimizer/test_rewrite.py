@@ -66,10 +66,15 @@ class Instance:
         example = self.rule.example.get(name, "" if kind == "scalar" else "N C H W")
         if not isinstance(example, str):
             return self.graph.constant(np.float32(example), "")
-        dims = {d: self.sizes.setdefault(d, int(self.rng.integers(2, 6))) for d in example.split()}
+        rows = [row.partition("=") for row in example.split()]
+        dims = {dim: self.size(size or dim) for dim, _, size in rows}
         if not kind:
             return self.graph.input(name, dims)
         return self.graph.constant(self.rng.normal(size=[*dims.values()]).astype("f4"), [*dims])
+
+    def size(self, name: str) -> int:
+        drawn = int(self.rng.integers(2, 6))
+        return int(name) if name.isdigit() else self.sizes.setdefault(name, drawn)
 
     def parameter(self, given: object) -> object:
         if not isinstance(given, Named):
@@ -93,7 +98,8 @@ def check(rule: Rule, seed: int) -> None:
         assert made.rewritten == {rule.name: 1}, f"{patterns[index]}\n{graph}"
         assert rule.makes.op in {node.op_name for node in made.nodes.values()}
         assert len(made.nodes) <= len(graph.nodes)
-        feed = {n: (3 * rng.normal(size=[*graph.values[n].dims.values()])).astype("f4") for n in graph.inputs}
+        sizes = {name: [*graph.values[name].dims.values()] for name in graph.inputs}
+        feed = {name: rng.normal(0, 3, size).astype("f4") for name, size in sizes.items()}
         want, got = values_of(graph, feed), values_of(made, feed)
         np.testing.assert_allclose(got, want, rtol=3e-5, atol=3e-6)
 

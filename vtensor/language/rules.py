@@ -14,7 +14,7 @@ Lines ``name = expression`` before the pattern name parts of it.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -138,6 +138,11 @@ class Rule:
         return rule
 
     @property
+    def operators(self) -> set[str]:
+        """The operators that it speaks of."""
+        return {*_operators(self.pattern), *_operators(self.makes)}
+
+    @property
     def roots(self) -> Sequence[Apply]:
         """The operators that the pattern may end with, on what they are applied to."""
         roots = self.pattern.choices if isinstance(self.pattern, Either) else (self.pattern,)
@@ -182,6 +187,15 @@ def _pattern(tree: ast.expr, parts: Mapping[str, Pattern]) -> Pattern:
             given = {str(one.arg): _parameter(one.value) for one in keywords}
             return Apply(op, tuple(_pattern(one, parts) for one in operands), given)
     raise GraphError(f"{ast.unparse(tree)!r} is no operator, hole or number")
+
+
+def _operators(pattern: Pattern) -> Iterator[str]:
+    match pattern:
+        case Apply(op, operands):
+            yield op
+            yield from (name for one in operands for name in _operators(one))
+        case Either(choices):
+            yield from (name for one in choices for name in _operators(one))
 
 
 def _choices(patterns: Sequence[Pattern]) -> Sequence[Pattern]:
