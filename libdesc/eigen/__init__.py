@@ -3,6 +3,7 @@
 The routines here are what invokers return. Importing them loads nothing native.
 """
 
+from libdesc.eigen.attention import attention
 from libdesc.eigen.kernels import (
     DTYPES,
     Slide,
@@ -27,6 +28,7 @@ __all__ = [
     "ORDERED",
     "TYPES",
     "Slide",
+    "attention",
     "concat",
     "convolution",
     "depthwise",

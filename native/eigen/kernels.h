@@ -83,6 +83,23 @@ Step *normalization(const std::string &kind, const std::string &type,
 // Softmax of each row.
 Step *softmax(Index rows, Index length);
 
+// How many rows q has, how many k and v, and the columns of q and k, and of v and y.
+struct AttentionSizes {
+    Index queries, keys, features, values;
+};
+
+// Strides along the batch's axes, queries and keys, 0 where it is repeated. A truth mask keeps
+// scores where it is true, any other is added.
+struct Mask {
+    Ints strides;
+    bool truth;
+};
+
+// y[b] = softmax(scale * q[b] * k[b]^T, masks in their order) * v[b]; strides of q, k, v and y are
+// along the batch's axes, then of a row; columns are dense. A score that a mask hides is `masked`.
+Step *attention(const Ints &batch, const AttentionSizes &sizes, const std::vector<Ints> &strides,
+                const std::vector<Mask> &masks, float scale, float masked);
+
 // Local response normalization over each row: x / (bias + alpha / size * squares around)^beta.
 Step *lrn(Index rows, Index length, Index size, float alpha, float beta, float bias);
 

@@ -66,10 +66,11 @@ class Instance:
         example = self.rule.example.get(name, "" if kind == "scalar" else "N C H W")
         if not isinstance(example, str):
             return self.graph.constant(np.float32(example), "")
-        rows = [row.partition("=") for row in example.split()]
+        truth = example.startswith("?")
+        rows = [row.partition("=") for row in example.strip("?").split()]
         dims = {dim: self.size(size or dim) for dim, _, size in rows}
         if not kind:
-            return self.graph.input(name, dims)
+            return self.graph.input(name, dims, "bool" if truth else "f32")
         return self.graph.constant(self.rng.normal(size=[*dims.values()]).astype("f4"), [*dims])
 
     def size(self, name: str) -> int:
@@ -88,6 +89,11 @@ def values_of(graph: Graph, feed: dict[str, Any]) -> Any:
         return session.run(None, feed)[0]
 
 
+def drawn(value: VTensor, rng: Random) -> Any:
+    array = rng.normal(0, 3, [*value.dims.values()]).astype("f4")
+    return array > -1 if value.dtype == "bool" else array
+
+
 def check(rule: Rule, seed: int) -> None:
     """The rule is applied to all that its pattern means, and changes no value."""
     rng = np.random.default_rng(seed)
@@ -98,8 +104,7 @@ def check(rule: Rule, seed: int) -> None:
         assert made.rewritten == {rule.name: 1}, f"{patterns[index]}\n{graph}"
         assert rule.makes.op in {node.op_name for node in made.nodes.values()}
         assert len(made.nodes) <= len(graph.nodes)
-        sizes = {name: [*graph.values[name].dims.values()] for name in graph.inputs}
-        feed = {name: rng.normal(0, 3, size).astype("f4") for name, size in sizes.items()}
+        feed = {name: drawn(graph.values[name], rng) for name in graph.inputs}
         want, got = values_of(graph, feed), values_of(made, feed)
         np.testing.assert_allclose(got, want, rtol=3e-5, atol=3e-6)
 
