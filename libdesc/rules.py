@@ -29,8 +29,8 @@ def rewrite(
         given: called with what was met (``Match``); returns further parameters for ``makes``, or
             None where the rule does not hold.
         example: for tests. The dims of holes, ``"N C H W"`` where nothing is said: each of a size
-            that is drawn, ``I=C`` of the size of C, ``h=2`` of 2; truth values behind ``?``. The numbers of scalars,
-            and parameters; those that go by the sizes are functions of them.
+            that is drawn, ``I=C`` of the size of C, ``h=2`` of 2; truth values behind ``?``. The
+            numbers of scalars, and parameters; those that go by the sizes are functions of them.
 
     Raises:
         GraphError: the name is taken, or a text is no expression.

@@ -70,13 +70,14 @@ class Attention:
         along: the keys.
         scale: what a product of a query and a key is multiplied by.
         masked: what it becomes where a mask of truth values is false; any other mask is added.
+        zero: weights that are not numbers become 0.
     Raises:
         DimError: an operand lacks ``over`` or ``along``, a dim has two sizes, or a mask has a dim
             that the products have not.
     Cost:
         2 * B*Q*K*(F + V) floating-point operations.
 
-    Where all of a query's products are minus infinity, its result is not a number.
+    Where all of a query's products are minus infinity, its weights are not numbers.
 
     >>> from vtensor.operators import Context
     >>> q = VTensor("f32", {"N": 1, "head": 12, "query": 5, "F": 64})
@@ -91,6 +92,7 @@ class Attention:
     along: str = param()
     scale: float = param(default=1.0)
     masked: float = param(default=-inf)
+    zero: bool = param(default=False)
 
     def compute(self, ctx: Context, q: VTensor, k: VTensor, v: VTensor, *masks: VTensor) -> VTensor:
         left = {dim: size for dim, size in _scores(self, q, k).items() if dim != self.along}
@@ -113,9 +115,8 @@ _TYPES = {"": ["f32"], "masks": ["f32", "bool"]}
 
 @invoker("Attention", library="eigen", dtypes=_TYPES, when=_matrices)
 def eigen_attention(ctx: Context, op: Attention, *operands: VTensor) -> Routine:
-    return eigen.attention(
-        *operands, over=op.over, along=op.along, scale=op.scale, masked=op.masked
-    )
+    numbers = eigen.Numbers(op.scale, op.masked, op.zero)
+    return eigen.attention(*operands, over=op.over, along=op.along, numbers=numbers)
 
 
 @definition("Attention", dtypes={"": FLOATS, "masks": [*FLOATS, "bool"]})
@@ -139,6 +140,8 @@ def attention(ctx: Context, op: Attention, *operands: PTensor) -> None:
     with np.errstate(invalid="ignore"):  # where all are minus infinity there is no mean
         power = np.exp(scores - scores.max(axis, keepdims=True))
     weights = power / power.sum(axis, keepdims=True)
+    if op.zero:
+        weights = np.where(np.isnan(weights), 0, weights)
     y.data()[...] = np.einsum(weights, row(dims), wide(v.data()), row(v.dims), row(y.dims))
 
 
@@ -150,7 +153,9 @@ def _parts(match: Match) -> dict[str, object] | None:
     scale = 1.0
     for name in {"scale", "left", "right"} & match.numbers.keys():
         scale *= match.numbers[name]
-    return {"scale": scale / match.numbers.get("divisor", 1.0)}
+    if match.numbers.get("nothing", 0) != 0:
+        return None
+    return {"scale": scale / match.numbers.get("divisor", 1.0), "zero": "nothing" in match.numbers}
 
 
 rewrite(
@@ -163,9 +168,14 @@ rewrite(
     scaled = Mul(products, scalar(scale)) | Div(products, scalar(divisor)) | products
     kept = Where(keep, scaled, scalar(masked)) | scaled
     hidden = Add(kept, mask) | kept
-    MatMul(Softmax(hidden, axis=axis), v, over=along)
+    weights = Softmax(hidden, axis=axis)
+    MatMul(weights | Where(IsNaN(weights), scalar(nothing), weights), v, over=along)
     """,
-    "Attention(q, k, v, keep, mask, over=over, along=along, scale=scale, masked=masked)",
+    """
+    Attention(
+        q, k, v, keep, mask, over=over, along=along, scale=scale, masked=masked, zero=zero
+    )
+    """,
     given=_parts,
     example={
         "q": "B H Q F",
@@ -178,6 +188,7 @@ rewrite(
         "scale": 0.25,
         "divisor": 8.0,
         "masked": -1e4,
+        "nothing": 0.0,
         "over": "F",
         "along": "K",
         "axis": ("K",),

@@ -18,7 +18,7 @@ from optimizer.readers import Readers
 from vtensor.language.dtype import NARROW_FLOATS
 from vtensor.language.graph import Graph, Node
 from vtensor.language.operators import info_of
-from vtensor.language.rules import Apply, Either, Hole, Named, Number, Pattern
+from vtensor.language.rules import Apply, Either, Hole, Named, Number, Part, Pattern
 from vtensor.language.traits import Commutes
 
 #: How far a constant may be off the number that a pattern wants: what rounding it may have done.
@@ -34,10 +34,12 @@ class Met:
     Attributes:
         values: of the graph, by hole.
         parameters: by name.
+        parts: the values of named parts.
         nodes: those that the pattern replaces.
     """
 
     values: dict[str, str] = field(default_factory=dict)
+    parts: dict[str, str] = field(default_factory=dict)
     parameters: dict[str, Any] = field(default_factory=dict)
     nodes: frozenset[str] = frozenset()
 
@@ -69,6 +71,32 @@ class Matcher:
                     yield from self._meet(one, value, met)
             case Apply():
                 yield from self._apply(pattern, value, met)
+            case Part(name, inner):
+                value, silent = self._seen(value)
+                known = replace(met, nodes=met.nodes | silent)
+                if name in met.parts:
+                    yield from [known] if met.parts[name] == value else []
+                    return
+                for longer in self._meet(inner, value, known):
+                    yield replace(longer, parts={**longer.parts, name: value})
+
+    def _seen(self, value: str) -> tuple[str, frozenset[str]]:
+        """What a value is under the views that are looked through, and those."""
+        silent = frozenset[str]()
+        while (node := self.readers.maker(value)) is not None and _silent(node):
+            silent, [value] = silent | {node.name}, node.inputs
+        return value, silent
+
+    def _operands(self, pattern: Apply, node: Node, met: Met) -> Iterator[Met]:
+        """Meet operands in the order in which a node has them."""
+        if len(node.inputs) != len(pattern.operands):
+            return
+        if info_of(node.op).structural == "reshape":  # it counts elements: their order matters
+            maker, [operand] = self.readers.maker(node.inputs[0]), pattern.operands
+            named = isinstance(operand, Apply) and maker and info_of(maker.op).name == operand.op
+            if maker and _silent(maker) and not (named or isinstance(operand, Hole)):
+                return
+        yield from self._all(pattern.operands, node.inputs, met)
 
     def _hole(self, hole: Hole, value: str, met: Met) -> Iterator[Met]:
         array = self.graph.constants.get(value) if hole.kind else None
@@ -96,10 +124,9 @@ class Matcher:
 
     def _apply(self, pattern: Apply, value: str, met: Met) -> Iterator[Met]:
         node = self.readers.maker(value)
-        while node is not None and info_of(node.op).name != pattern.op and _silent(node):
-            met = replace(met, nodes=met.nodes | {node.name})
-            [value] = node.inputs
-            node = self.readers.maker(value)
+        if node is not None and info_of(node.op).name != pattern.op:
+            value, silent = self._seen(value)
+            met, node = replace(met, nodes=met.nodes | silent), self.readers.maker(value)
         if node is None or node.outputs[0] != value or info_of(node.op).name != pattern.op:
             return
         parameters = _parameters(pattern, node.op, met.parameters)
@@ -108,8 +135,7 @@ class Matcher:
         met = replace(met, parameters=parameters, nodes=met.nodes | {node.name})
         count = len(pattern.operands)
         if info_of(node.op).trait(Commutes) is None:
-            if len(node.inputs) == count:
-                yield from self._all(pattern.operands, node.inputs, met)
+            yield from self._operands(pattern, node, met)
             return
         for values, inside in self._split(node, node.inputs, count):
             for order in permutations(pattern.operands):

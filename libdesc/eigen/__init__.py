@@ -3,7 +3,7 @@
 The routines here are what invokers return. Importing them loads nothing native.
 """
 
-from libdesc.eigen.attention import attention
+from libdesc.eigen.attention import Numbers, attention
 from libdesc.eigen.kernels import (
     DTYPES,
     Slide,
@@ -27,6 +27,7 @@ __all__ = [
     "NUMBERS",
     "ORDERED",
     "TYPES",
+    "Numbers",
     "Slide",
     "attention",
     "concat",

@@ -144,6 +144,7 @@ class Kernels(Protocol):
         masks: Sequence[tuple[Sizes, bool]],
         scale: float,
         masked: float,
+        zero: bool,
     ) -> Kernel:
         """
         Attention; arguments q, k, v, the masks, y.
@@ -151,7 +152,7 @@ class Kernels(Protocol):
         Sizes are (queries, keys, features of q and k, columns of v and y). Strides of q, k, v and
         y go along the batch's axes, then from row to row; those of a mask, (strides, whether it is
         truth values), along the batch's axes, queries and keys. Where a truth mask is false, a
-        score is masked.
+        score is masked. With zero, a query whose weights are not numbers gets 0.
         """
 
     def lrn(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from libdesc.eigen import native
 from libdesc.routine import Routine
@@ -12,8 +13,16 @@ from ptensor.tensor import PTensor
 from vtensor.language.tensor import VTensor
 
 
-def attention(*operands: VTensor, over: str, along: str, scale: float, masked: float) -> Routine:
-    """softmax over a dim of (scale times the products of q and k, sums over ``over``), times v.
+class Numbers(NamedTuple):
+    """Of an attention: the factor of products, what hides one, and whether no weights are zeros."""
+
+    scale: float
+    masked: float
+    zero: bool
+
+
+def attention(*operands: VTensor, over: str, along: str, numbers: Numbers) -> Routine:
+    """softmax over ``along`` of (q times k, summed over ``over``), times v.
 
     The operands are q, k, v, masks and dst. Each may lie with its rows side by side, or with those
     of all heads inside a row.
@@ -33,8 +42,7 @@ def attention(*operands: VTensor, over: str, along: str, scale: float, masked: f
             sizes,
             [_strides(tensor, [*batch, row]) for tensor, row in firsts],
             [(_strides(mask, rows), mask.dtype == "bool") for mask in hidden],
-            scale,
-            masked,
+            *numbers,
         )
         emit(kernel, tensors)
 

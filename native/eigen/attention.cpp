@@ -1,132 +1,226 @@
-// native/eigen/attention.cpp: attention, a tile of query rows at a time.
+// native/eigen/attention.cpp: attention, a panel of queries at a time.
 //
-// The scores of a tile, and no more of them, are in memory: as many rows as the second-level cache
-// holds. Threads share batches and tiles.
+// Of the scores only those of one panel are in memory, keys by queries: a vector holds one key's
+// products with neighbouring queries, so that softmax runs down the keys without sums across a
+// vector. Threads share batches and panels.
 #include <Eigen/Core>
 #include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <utility>
+#include <vector>
 
 #include "check.h"
 #include "kernels.h"
-#include "matrix.h"
+#include "parallel.h"
 
 namespace vtensor::eigen {
 
 namespace {
 
-// So many scores stay in the second-level cache, beside the operands.
-constexpr Index kScores = 1 << 16;
-constexpr Index kMostRows = 128, kFewestRows = 8;
+#if defined(__AVX512F__)
+constexpr int kVector = 16, kMostRows = 8;
+#elif defined(__AVX__)
+constexpr int kVector = 8, kMostRows = 6;
+#else
+constexpr int kVector = 4, kMostRows = 4;
+#endif
+// Queries in a panel: two vectors.
+constexpr int kPanel = 2 * kVector;
 
-using Row = Eigen::Map<Eigen::ArrayXf>;
-using Spread = Eigen::Map<const Eigen::ArrayXf, Eigen::Unaligned, Eigen::InnerStride<>>;
-using Kept = Eigen::Map<const Eigen::Array<bool, Eigen::Dynamic, 1>, Eigen::Unaligned,
-                        Eigen::InnerStride<>>;
+typedef float Vector __attribute__((vector_size(kVector * sizeof(float))));
+using Lanes = Eigen::Array<float, kPanel, 1>;
+
+// At any address.
+inline Vector load(const float *from) {
+    Vector loaded;
+    std::memcpy(&loaded, from, sizeof loaded);
+    return loaded;
+}
+inline void store(const Vector &vector, float *to) { std::memcpy(to, &vector, sizeof vector); }
+
+// c (Rows x kPanel) = a * b: a has any strides, rows of b are dense.
+template <int Rows>
+void block(const float *a, Index a_row, Index a_step, const float *b, Index b_row, Index depth,
+           float *c, Index c_row) {
+    Vector sum[Rows][2] = {};
+    for (Index k = 0; k < depth; ++k, a += a_step, b += b_row) {
+        const Vector first = load(b), second = load(b + kVector);
+#pragma GCC unroll 16
+        for (int i = 0; i < Rows; ++i) {
+            sum[i][0] += a[i * a_row] * first;
+            sum[i][1] += a[i * a_row] * second;
+        }
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < Rows; ++i) {
+        store(sum[i][0], c + i * c_row);
+        store(sum[i][1], c + i * c_row + kVector);
+    }
+}
+
+using Block = void (*)(const float *, Index, Index, const float *, Index, Index, float *, Index);
+
+template <int... Rows>
+constexpr std::array<Block, sizeof...(Rows)> blocks(std::integer_sequence<int, Rows...>) {
+    return {&block<Rows + 1>...};
+}
+
+// The product of any number of rows.
+void multiply(Index rows, const float *a, Index a_row, Index a_step, const float *b, Index b_row,
+              Index depth, float *c, Index c_row) {
+    static constexpr auto kBlocks = blocks(std::make_integer_sequence<int, kMostRows>{});
+    for (Index i = 0; i < rows; i += kMostRows) {
+        const Index count = std::min<Index>(kMostRows, rows - i);
+        kBlocks[count - 1](a + i * a_row, a_row, a_step, b, b_row, depth, c + i * c_row, c_row);
+    }
+}
+
+// What a thread works in; it grows with the largest call, and stays.
+float *memory(std::size_t elements) {
+    thread_local std::vector<float> kept;
+    if (kept.size() < elements) kept.resize(elements);
+    return kept.data();
+}
 
 class Attend final : public Step {
 public:
     Attend(const Ints &batch, const AttentionSizes &sizes, const std::vector<Ints> &strides,
-           const std::vector<Mask> &masks, float scale, float masked)
+           const std::vector<Mask> &masks, const AttentionNumbers &numbers)
         : Step("attention"), batch_(batch), sizes_(sizes), strides_(strides), masks_(masks),
-          scale_(scale), masked_(masked), pieces_(product(batch)) {
+          numbers_(numbers) {
         const auto &[queries, keys, features, values] = sizes_;
         demand(strides.size() == 4, "strides are of q, k, v and y");
         demand(keys > 0, "a mean over no keys");
-        const Ints rows{queries, keys, keys, queries}, columns{features, features, values, values};
-        const char *names[] = {"q", "k", "v", "y"};
-        for (std::size_t i = 0; i < 3; ++i)
-            add_slot(names[i], VTENSOR_READ, whole(strides[i], rows[i], columns[i], 1));
+        add_slot("q", VTENSOR_READ, whole(strides[0], queries, features));
+        add_slot("k", VTENSOR_READ, whole(strides[1], keys, features));
+        add_slot("v", VTENSOR_READ, whole(strides[2], keys, values));
         for (const Mask &mask : masks_) {
             demand(mask.strides.size() == batch.size() + 2, "strides of a mask");
             Ints shape = batch;
             shape.insert(shape.end(), {queries, keys});
             add_slot("mask", VTENSOR_READ, reach(shape, mask.strides), mask.truth ? 1 : 4);
         }
-        add_slot(names[3], VTENSOR_WRITE, whole(strides[3], rows[3], columns[3], 1));
-        rows_ = std::clamp(kScores / keys, kFewestRows, kMostRows);
-        tiles_ = (plus(queries, rows_) - 1) / rows_;
-        pieces_ = times(pieces_, tiles_);
-        work_ = times(times(pieces_, times(rows_, keys)), plus(features, values));
+        add_slot("y", VTENSOR_WRITE, whole(strides[3], queries, values));
+        panels_ = plus(queries, kPanel - 1) / kPanel;
+        pieces_ = times(product(batch), panels_);
+        work_ = times(times(pieces_, times(kPanel, keys)), plus(features, values));
+        // Of a panel its queries, its scores and its result; and a panel of values.
+        const Index rows = plus(plus(features, times(2, keys)), kPanel);
+        floats_ = static_cast<std::size_t>(times(rows, kPanel));
     }
 
 private:
-    // The elements from the first to the last that an operand's strides reach: of the batch's axes,
-    // then of its rows.
-    Index whole(const Ints &strides, Index rows, Index columns, Index step) const {
+    Index whole(const Ints &strides, Index rows, Index columns) const {
         demand(strides.size() == batch_.size() + 1, "strides of an operand");
         Ints shape = batch_, steps = strides;
         shape.insert(shape.end(), {rows, columns});
-        steps.push_back(step);
+        steps.push_back(1);
         return reach(shape, steps);
     }
 
-    Index offset(const Ints &strides, Index piece) const {
+    Index offset(const Ints &strides, Index batch) const {
         Index at = 0;
-        for (std::size_t axis = batch_.size(); axis-- > 0; piece /= batch_[axis])
-            at += piece % batch_[axis] * strides[axis];
+        for (std::size_t axis = batch_.size(); axis-- > 0; batch /= batch_[axis])
+            at += batch % batch_[axis] * strides[axis];
         return at;
     }
 
     void run(void *const *slots) const override {
         parallel(pieces_, work_, [&](Index begin, Index end) {
-            Eigen::ArrayXf memory(rows_ * sizes_.keys), inverse(rows_);
+            float *kept = memory(floats_);
             for (Index piece = begin; piece < end; ++piece)
-                tile(slots, piece / tiles_, piece % tiles_ * rows_, memory.data(), inverse);
+                panel(slots, piece / panels_, piece % panels_ * kPanel, kept);
         });
     }
 
-    ConstMatrix operand(void *const *slots, std::size_t i, Index batch, Index first, Index rows,
-                        Index columns) const {
-        const Index row = strides_[i].back();
-        return {input(slots, i) + offset(strides_[i], batch) + first * row, rows, columns,
-                Eigen::OuterStride<>(row)};
-    }
-
-    void tile(void *const *slots, Index batch, Index first, float *memory,
-              Eigen::ArrayXf &inverse) const {
+    void panel(void *const *slots, Index batch, Index first, float *kept) const {
         const auto &[queries, keys, features, values] = sizes_;
-        const Index rows = std::min(rows_, queries - first);
-        MutableMatrix scores(memory, rows, keys, Eigen::OuterStride<>(keys));
-        scores.noalias() = operand(slots, 0, batch, first, rows, features) *
-                           operand(slots, 1, batch, 0, keys, features).transpose();
-        for (Index i = 0; i < rows; ++i) {
-            Row row(memory + i * keys, keys);
-            row *= scale_;
-            for (std::size_t m = 0; m < masks_.size(); ++m)
-                hide(row, masks_[m], slots[3 + m], batch, first + i);
-            row = (row - row.maxCoeff()).exp();
-            inverse[i] = 1 / row.sum();
+        const Index count = std::min<Index>(kPanel, queries - first);
+        float *turned = kept, *scores = turned + features * kPanel;
+        float *result = scores + keys * kPanel, *column = result + kPanel * kPanel;
+        const float *q = input(slots, 0) + offset(strides_[0], batch) + first * strides_[0].back();
+        std::fill_n(turned, features * kPanel, 0.0F);
+        for (Index i = 0; i < count; ++i)
+            for (Index f = 0; f < features; ++f)
+                turned[f * kPanel + i] = q[i * strides_[0].back() + f] * numbers_.scale;
+        const float *k = input(slots, 1) + offset(strides_[1], batch);
+        multiply(keys, k, strides_[1].back(), 1, turned, kPanel, features, scores, kPanel);
+        for (std::size_t m = 0; m < masks_.size(); ++m)
+            hide(scores, masks_[m], slots[3 + m], batch, first, count);
+        const Lanes inverse = weigh(scores);
+        const float *v = input(slots, 2) + offset(strides_[2], batch);
+        float *y = output(slots, 3 + masks_.size()) + offset(strides_[3], batch) +
+                   first * strides_[3].back();
+        for (Index at = 0; at < values; at += kPanel) {
+            const Index width = std::min<Index>(kPanel, values - at);
+            const float *right = v + at;
+            Index step = strides_[2].back();
+            if (width < kPanel) {  // what lies behind is another's, or nobody's
+                for (Index key = 0; key < keys; ++key)
+                    std::copy_n(v + key * step + at, width, column + key * kPanel);
+                right = column, step = kPanel;
+            }
+            multiply(count, scores, 1, kPanel, right, step, keys, result, kPanel);
+            for (Index i = 0; i < count; ++i)
+                for (Index c = 0; c < width; ++c)
+                    y[i * strides_[3].back() + at + c] = result[i * kPanel + c] * inverse[i];
         }
-        const Index last = strides_[3].back();
-        float *to = output(slots, 3 + masks_.size()) + offset(strides_[3], batch) + first * last;
-        MutableMatrix result(to, rows, values, Eigen::OuterStride<>(last));
-        result.noalias() = scores * operand(slots, 2, batch, 0, keys, values);
-        result.array().colwise() *= inverse.head(rows);
     }
 
-    void hide(Row &row, const Mask &mask, const void *memory, Index batch, Index query) const {
-        const Index at = offset(mask.strides, batch) + query * *(mask.strides.end() - 2);
-        const Eigen::InnerStride<> step(mask.strides.back());
-        if (mask.truth) {
-            const Kept kept(static_cast<const bool *>(memory) + at, row.size(), step);
-            row = kept.select(row, masked_);
-        } else {
-            row += Spread(static_cast<const float *>(memory) + at, row.size(), step);
+    void hide(float *scores, const Mask &mask, const void *elements, Index batch, Index first,
+              Index count) const {
+        const Index along = mask.strides.back(), down = *(mask.strides.end() - 2);
+        const Index begin = offset(mask.strides, batch) + first * down;
+        const auto *kept = static_cast<const bool *>(elements) + (mask.truth ? begin : 0);
+        const auto *added = static_cast<const float *>(elements) + (mask.truth ? 0 : begin);
+        for (Index key = 0; key < sizes_.keys; ++key) {
+            float *row = scores + key * kPanel;
+            if (mask.truth) {
+                for (Index i = 0; i < count; ++i)
+                    row[i] = kept[key * along + i * down] ? row[i] : numbers_.masked;
+            } else {
+                for (Index i = 0; i < count; ++i) row[i] += added[key * along + i * down];
+            }
         }
+    }
+
+    // Scores become exponentials; returns what they are still to be multiplied by.
+    Lanes weigh(float *scores) const {
+        Lanes most = Lanes::Constant(-std::numeric_limits<float>::infinity());
+        Lanes sum = Lanes::Zero();
+        for (Index key = 0; key < sizes_.keys; ++key)
+            most = most.max(Eigen::Map<const Lanes>(scores + key * kPanel));
+        for (Index key = 0; key < sizes_.keys; ++key) {
+            Eigen::Map<Lanes> row(scores + key * kPanel);
+            const Lanes power = (row - most).exp();
+            row = power;
+            sum += power;
+        }
+        if (!numbers_.zero) return sum.inverse();
+        for (Index i = 0; i < kPanel; ++i) {
+            if (sum[i] == sum[i]) continue;
+            for (Index key = 0; key < sizes_.keys; ++key) scores[key * kPanel + i] = 0;
+            sum[i] = 1;
+        }
+        return sum.inverse();
     }
 
     Ints batch_;
     AttentionSizes sizes_;
     std::vector<Ints> strides_;
     std::vector<Mask> masks_;
-    float scale_, masked_;
-    Index pieces_, rows_ = 0, tiles_ = 0, work_ = 0;
+    AttentionNumbers numbers_;
+    Index pieces_ = 0, panels_ = 0, work_ = 0;
+    std::size_t floats_ = 0;
 };
 
 }  // namespace
 
 Step *attention(const Ints &batch, const AttentionSizes &sizes, const std::vector<Ints> &strides,
-                const std::vector<Mask> &masks, float scale, float masked) {
-    return new Attend(batch, sizes, strides, masks, scale, masked);
+                const std::vector<Mask> &masks, const AttentionNumbers &numbers) {
+    return new Attend(batch, sizes, strides, masks, numbers);
 }
 
 }  // namespace vtensor::eigen

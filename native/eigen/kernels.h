@@ -95,10 +95,17 @@ struct Mask {
     bool truth;
 };
 
+// What products are multiplied by, what one becomes that a mask hides, and whether a query whose
+// weights are not numbers gets 0.
+struct AttentionNumbers {
+    float scale, masked;
+    bool zero;
+};
+
 // y[b] = softmax(scale * q[b] * k[b]^T, masks in their order) * v[b]; strides of q, k, v and y are
-// along the batch's axes, then of a row; columns are dense. A score that a mask hides is `masked`.
+// along the batch's axes, then of a row; columns are dense.
 Step *attention(const Ints &batch, const AttentionSizes &sizes, const std::vector<Ints> &strides,
-                const std::vector<Mask> &masks, float scale, float masked);
+                const std::vector<Mask> &masks, const AttentionNumbers &numbers);
 
 // Local response normalization over each row: x / (bias + alpha / size * squares around)^beta.
 Step *lrn(Index rows, Index length, Index size, float alpha, float beta, float bias);

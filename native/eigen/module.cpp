@@ -177,16 +177,17 @@ mean and the factor.)");
     m.def(
         "attention",
         [](const Ints &batch, const SizesRow &sizes, const std::vector<Ints> &strides,
-           const std::vector<MaskRow> &masks, float scale, float masked) {
+           const std::vector<MaskRow> &masks, float scale, float masked, bool zero) {
             return Kernel(attention(batch, std::make_from_tuple<AttentionSizes>(sizes), strides,
-                                    rows<Mask>(masks), scale, masked));
+                                    rows<Mask>(masks), {scale, masked, zero}));
         },
-        "batch"_a, "sizes"_a, "strides"_a, "masks"_a, "scale"_a, "masked"_a,
+        "batch"_a, "sizes"_a, "strides"_a, "masks"_a, "scale"_a, "masked"_a, "zero"_a,
         R"(Attention; arguments q, k, v, the masks, y.
 
 Sizes are (queries, keys, features of q and k, columns of v and y). Strides of q, k, v and y go
 along the batch's axes, then from row to row; those of a mask, (strides, whether it is truth
-values), along the batch's axes, queries and keys. Where a truth mask is false, a score is masked.)");
+values), along the batch's axes, queries and keys. Where a truth mask is false, a score is masked.
+With zero, a query whose weights are not numbers gets 0.)");
     m.def(
         "lrn",
         [](Index count, Index length, Index size, float alpha, float beta, float bias) {

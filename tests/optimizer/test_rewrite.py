@@ -13,7 +13,7 @@ from libdesc.registry import registry
 from optimizer.rewrite import rewrite
 from vtensor import Graph, Session, VTensor
 from vtensor.language.operators import OPERATORS
-from vtensor.language.rules import Apply, Either, Hole, Named, Number, Pattern, Rule
+from vtensor.language.rules import Apply, Either, Hole, Named, Number, Part, Pattern, Rule
 from vtensor.language.traits import Commutes
 
 RULES = registry().rules
@@ -25,6 +25,8 @@ def plain(pattern: Pattern) -> list[Pattern]:
     match pattern:
         case Either(choices):
             return [one for choice in choices for one in plain(choice)]
+        case Part(name, inner):
+            return [Part(name, one) for one in plain(inner)]
         case Apply(op, operands, parameters):
             return [Apply(op, row, parameters) for row in product(*map(plain, operands))]
     return [pattern]
@@ -36,7 +38,7 @@ class Instance:
     def __init__(self, rule: Rule, pattern: Pattern, rng: Random) -> None:
         self.rule, self.rng = rule, rng
         self.graph, self.sizes = Graph(rule.name), dict[str, int]()
-        self.values = dict[str, VTensor]()
+        self.values, self.parts = dict[str, VTensor](), dict[str, VTensor]()
         self.graph.output(self.made(pattern), "result")
         self.graph.seal()
 
@@ -48,6 +50,10 @@ class Instance:
                 return self.values[name]
             case Number(value):
                 return self.graph.constant(np.float32(value), "")
+            case Part(name, inner):
+                if name not in self.parts:
+                    self.parts[name] = self.made(inner)
+                return self.parts[name]
             case Apply(op, operands, parameters):
                 given = [self.made(one) for one in operands]
                 cls = OPERATORS[op].cls

@@ -8,7 +8,7 @@ Names that begin with a small letter are holes: the same name is the same value.
 constant that holds that number everywhere. ``scalar(s)`` is a constant of one number, and
 ``constant(c)`` any constant. ``a | b`` is one or the other. Parameters are given by name: a name is
 bound to what the operator has there, ``_`` is anything, and what is not given has its default.
-Lines ``name = expression`` before the pattern name parts of it.
+Lines ``name = expression`` before the pattern name parts of it; a name is one value.
 """
 
 from __future__ import annotations
@@ -65,7 +65,15 @@ class Either:
     choices: tuple[Pattern, ...]
 
 
-Pattern = Hole | Number | Apply | Either
+@dataclass(frozen=True)
+class Part:
+    """A part with a name: where it is met again it is the same value."""
+
+    name: str
+    pattern: Pattern
+
+
+Pattern = Hole | Number | Apply | Either | Part
 
 
 @dataclass(frozen=True)
@@ -130,7 +138,7 @@ class Rule:
             left, right = parse(pattern), parse(makes)
         except (SyntaxError, GraphError) as error:
             raise GraphError(f"rule {name}: {error}") from error
-        if isinstance(left, Hole | Number) or not isinstance(right, Apply):
+        if isinstance(left, Hole | Number | Part) or not isinstance(right, Apply):
             raise GraphError(f"rule {name}: both sides must be operators on something")
         rule = cls(name, equation, left, right, **more)
         if not all(isinstance(root, Apply) for root in rule.roots):
@@ -157,14 +165,15 @@ def parse(text: str) -> Pattern:
         SyntaxError: it is no expression at all.
 
     >>> parse("half = 0.5 | scalar(s); half")
-    Either(choices=(Number(value=0.5), Hole(name='s', kind='scalar')))
+    Part(name='half', pattern=Either(choices=(Number(value=0.5), Hole(name='s', kind='scalar'))))
     """
     parts: dict[str, Pattern] = {}
     *lines, last = ast.parse("\n".join(map(str.strip, text.strip().splitlines()))).body
     for line in lines:
         if not (isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name)):
             raise GraphError(f"{ast.unparse(line)!r} is no part: name = expression")
-        parts[line.targets[0].id] = _pattern(line.value, parts)
+        name = line.targets[0].id
+        parts[name] = Part(name, _pattern(line.value, parts))
     if not isinstance(last, ast.Expr):
         raise GraphError(f"{ast.unparse(last)!r} is no expression")
     return _pattern(last.value, parts)
@@ -196,6 +205,8 @@ def _operators(pattern: Pattern) -> Iterator[str]:
             yield from (name for one in operands for name in _operators(one))
         case Either(choices):
             yield from (name for one in choices for name in _operators(one))
+        case Part(_, inner):
+            yield from _operators(inner)
 
 
 def _choices(patterns: Sequence[Pattern]) -> Sequence[Pattern]:
