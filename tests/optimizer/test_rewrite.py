@@ -9,12 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from libdesc.registry import registry
+import ops
+from libdesc.registry import installed, registry
 from optimizer.rewrite import rewrite
 from vtensor import Graph, Session, VTensor
+from vtensor.commands.explain import explain_dict
+from vtensor.errors import GraphError, InputError
 from vtensor.language.operators import OPERATORS
 from vtensor.language.rules import Apply, Either, Hole, Named, Number, Part, Pattern, Rule
 from vtensor.language.traits import Commutes
+from vtensor.report import plan_dict, plan_lines
 
 RULES = registry().rules
 Random = np.random.Generator
@@ -104,7 +108,7 @@ def check(rule: Rule, seed: int) -> None:
     """The rule is applied to all that its pattern means, and changes no value."""
     rng = np.random.default_rng(seed)
     patterns = plain(rule.pattern)
-    for index in rng.permutation(len(patterns))[:12]:
+    for index in rng.permutation(len(patterns))[:4]:
         graph = Instance(rule, patterns[index], rng).graph
         made = rewrite(graph, rules=[rule.name])
         assert made.rewritten == {rule.name: 1}, f"{patterns[index]}\n{graph}"
@@ -115,7 +119,7 @@ def check(rule: Rule, seed: int) -> None:
         np.testing.assert_allclose(got, want, rtol=3e-5, atol=3e-6)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", RULES)
 def test_a_rule_makes_what_it_replaces(name: str, seed: int) -> None:
     assert RULES[name].equation
@@ -132,5 +136,137 @@ def wrong() -> Iterator[Rule]:
 
 
 def test_a_wrong_rule_is_found(wrong: Rule) -> None:
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
         check(wrong, 0)
+
+
+def swish(*also: str, between: int = 0) -> Graph:
+    """x times its sigmoid, perhaps through views; these are outputs, too."""
+    g = Graph("swish")
+    x = g.input("x", {"N": 2, "C": 3})
+    gate = g.add(ops.Sigmoid(), x, name="gate")
+    for _ in range(between):
+        gate = g.add(ops.Rename((("C", "C"), ("N", "N"))), gate)
+    g.output(g.add(ops.Mul(), x, gate, name="y"))
+    for name in also:
+        g.output(g.values[name])
+    return g.seal()
+
+
+def names(graph: Graph) -> list[str]:
+    return [node.op_name for node in graph.nodes.values()]
+
+
+def test_views_in_between_are_looked_through() -> None:
+    made = rewrite(swish(between=2))
+    assert names(made) == ["Swish"]
+    assert made.merged == {"gate": "y", "Rename:0": "y", "Rename:1": "y"}
+    assert str(made.values["y"]) == str(swish().values["y"])
+
+
+def test_what_an_output_needs_stays() -> None:
+    assert names(rewrite(swish("gate"))) == ["Sigmoid", "Mul"]
+
+
+def test_what_another_node_needs_stays() -> None:
+    g = Graph("twice")
+    x = g.input("x", {"N": 2})
+    gate = g.add(ops.Sigmoid(), x)
+    g.output(g.add(ops.Mul(), x, gate))
+    g.output(g.add(ops.Neg(), gate))
+    assert names(rewrite(g.seal())) == ["Sigmoid", "Mul", "Neg"]
+
+
+@pytest.mark.parametrize("pin", [{"gate": "numpy"}, {"Sigmoid": "numpy"}])
+def test_a_pinned_node_stays(pin: dict[str, str]) -> None:
+    with Session(swish(), pin=pin) as session:
+        assert [node.op_name for node in session.plan.graph.operators] == ["Sigmoid", "Mul"]
+
+
+def test_integers_stay() -> None:
+    g = Graph("integers")
+    x = g.input("x", {"C": 3}, "s64")
+    three, six = (g.constant(np.int64(value), "") for value in (3, 6))
+    clipped = g.add(ops.Relu6(), g.add(ops.Add(), x, three))
+    g.output(g.add(ops.Div(), g.add(ops.Mul(), x, clipped), six))
+    assert "HardSwish" not in names(rewrite(g.seal()))
+
+
+def test_another_number_is_another_function() -> None:
+    g = Graph("odd")
+    x, two = g.input("x", {"C": 3}), g.constant(np.float32(2), "")
+    g.output(g.add(ops.Div(), x, g.add(ops.Add(), g.add(ops.Exp(), g.add(ops.Neg(), x)), two)))
+    assert rewrite(g.seal()).rewritten == {}
+
+
+def test_a_rule_is_switched_off_by_name() -> None:
+    runs: list[Any] = ["all", ["all", "-rewrite.swish"], ["all", "-rewrite"], "ewo"]
+    found = []
+    for optimize in runs:
+        with Session(swish(), optimize=optimize) as session:
+            found.append(session.plan.graph.rewritten)
+    assert found == [{"swish": 1}, {}, {}, {}]
+
+
+@pytest.mark.parametrize("name", ["-rewrite.swich", "rewrite.swish", "-swish", 3])
+def test_a_rule_that_is_not_there(name: Any) -> None:
+    with pytest.raises(InputError, match="no pass"):
+        Session(swish(), optimize=["all", name])
+
+
+def test_a_plan_says_what_was_rewritten() -> None:
+    with Session(swish()) as session:
+        assert plan_dict(session, "m")["rewritten"] == {"swish": 1}
+        lines = [line.text for line in plan_lines(session, "m")]
+        assert "  rewritten: swish (1)" in lines
+        assert explain_dict(session.plan.graph, "m", others=False)["rewritten"] == {"swish": 1}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "makes"),
+    [
+        ("Mul(x, ", "Swish(x)"),
+        ("x", "Swish(x)"),
+        ("Mul(x, y) | x", "Swish(x)"),
+        ("Mul(x, f'no')", "Swish(x)"),
+        ("x.y = 3; Mul(x, y)", "Swish(x)"),
+        ("Mul(x, y)", "x"),
+    ],
+)
+def test_a_text_that_is_no_rule(pattern: str, makes: str) -> None:
+    with pytest.raises(GraphError, match="rule bad"):
+        Rule.of("bad", "", pattern, makes)
+
+
+def test_an_operator_that_is_not_there_is_reported() -> None:
+    with installed(registry().copy()) as found:
+        found.rules["typo"] = Rule.of("typo", "", "Mul(x, Sigmod(x))", "Swish(x)")
+        found._report_what_does_not_match()
+        assert found.problems[-1] == (
+            "rule typo",
+            "there is no operator 'Sigmod'; did you mean 'Sigmoid'?",
+        )
+
+
+@pytest.mark.parametrize("hidden", [[], [0], [0, 1, 2]])
+@pytest.mark.parametrize("zero", [False, True])
+def test_attention_where_all_keys_are_hidden(hidden: list[int], zero: bool) -> None:
+    """As PyTorch's exporters spell it, which may have no weights where all keys are hidden."""
+    g = Graph("attention")
+    q, k = g.input("q", {"Q": 3, "F": 4}), g.input("k", {"K": 5, "F": 4})
+    v = g.input("v", {"K": 5, "V": 2})
+    mask = g.input("mask", {"Q": 3, "K": 5})
+    weights = g.add(ops.Softmax(("K",)), g.add(ops.Add(), g.add(ops.MatMul("F"), q, k), mask))
+    if zero:
+        nothing = g.constant(np.float32(0), "")
+        weights = g.add(ops.Where(), g.add(ops.IsNaN(), weights), nothing, weights)
+    g.output(g.add(ops.MatMul("K"), weights, v))
+    graph = g.seal()
+    rng = np.random.default_rng(0)
+    feed = {name: drawn(graph.values[name], rng) for name in graph.inputs}
+    feed["mask"] = np.zeros((3, 5), "f4")
+    feed["mask"][hidden] = -np.inf
+    with Session(graph) as session:
+        assert session.plan.graph.rewritten == {"attention": 1}
+        [got] = session.run(None, feed)
+    np.testing.assert_allclose(got, values_of(graph, feed), rtol=1e-5)
