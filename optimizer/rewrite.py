@@ -24,14 +24,18 @@ from vtensor.language.dtype import numpy_dtype
 from vtensor.language.graph import Graph, Node
 from vtensor.language.operators import OPERATORS, Context, info_of, label_of, run_compute
 from vtensor.language.rules import Apply, Hole, Match, Named, Number, Pattern, Rule
-from vtensor.language.tensor import Option, VTensor
+from vtensor.language.tensor import CPU, Option, VTensor
 
 #: Element types that rules are for.
 FLOATS = ("f32", "f64", "f16", "bf16")
 
 
 def rewrite(
-    graph: Graph, preferences: Preferences = EVERY, rules: Collection[str] | None = None
+    graph: Graph,
+    preferences: Preferences = EVERY,
+    rules: Collection[str] | None = None,
+    *,
+    native: bool = True,
 ) -> Graph:
     """The same network, in which every pattern of a rule is replaced by what the rule makes.
 
@@ -40,8 +44,10 @@ def rewrite(
 
     Args:
         graph: sealed; it is not changed.
-        preferences: which nodes are pinned.
+        preferences: which nodes are pinned, and which libraries may be used.
         rules: the names of those that may be applied; None is all.
+        native: a pattern also stays where each of its operators has a native invoker among these
+            libraries, and one of those that would be made has none.
     """
     by_root = defaultdict[str, list[tuple[Rule, Apply]]](list)
     for name, rule in registry().rules.items():
@@ -55,7 +61,7 @@ def rewrite(
         nodes=dict(graph.nodes),
         merged=dict(graph.merged),
     )
-    work = _Work(made, Readers(made), preferences)
+    work = _Work(made, Readers(made), preferences, native)
     for name in graph.nodes:
         applied = True
         while applied and (root := made.nodes.get(name)) is not None:
@@ -69,6 +75,7 @@ class _Work:
     """A graph that is being rewritten.
 
     Attributes:
+        native: as for ``rewrite``.
         before: new nodes, by the one that they come before.
         done: rules that have been applied at a node: each once, so that it ends.
         count: how often each rule has been.
@@ -77,6 +84,7 @@ class _Work:
     graph: Graph
     readers: Readers
     preferences: Preferences
+    native: bool
     before: dict[str, list[Node]] = field(default_factory=dict)
     done: set[tuple[str, str]] = field(default_factory=set)
     count: Counter[str] = field(default_factory=Counter)
@@ -94,12 +102,23 @@ class _Work:
             if given is None:
                 continue
             new = _Making(graph, root, match, {**match.numbers, **met.parameters, **given})
-            if new.made(rule.makes):
+            if new.made(rule.makes) and not self._worse(met, new):
                 self._replace(met, new)
                 self.done.add((rule.name, root.name))
                 self.count[rule.name] += 1
                 return True
         return False
+
+    def _worse(self, met: Met, new: _Making) -> bool:
+        """Native code would become a call back into Python."""
+        nodes = (self.graph.nodes[name] for name in met.nodes)
+        return self.native and not all(map(self._runs, new.nodes)) and all(map(self._runs, nodes))
+
+    def _runs(self, node: Node) -> bool:
+        """A library that may be used has native code for an operator."""
+        rows = registry().candidates(info_of(node.op).name, CPU)
+        allows = self.preferences.allows
+        return any(allows(info.library) and not info.python for _, info in rows)
 
     def _pinned(self, node: Node) -> bool:
         return self.preferences.pinned(node.name, info_of(node.op).name)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ops
+from libdesc import without_invoker
 from libdesc.registry import installed, registry
 from optimizer.rewrite import rewrite
 from vtensor import Graph, Session, VTensor
@@ -110,7 +111,7 @@ def check(rule: Rule, seed: int) -> None:
     patterns = plain(rule.pattern)
     for index in rng.permutation(len(patterns))[:4]:
         graph = Instance(rule, patterns[index], rng).graph
-        made = rewrite(graph, rules=[rule.name])
+        made = rewrite(graph, rules=[rule.name], native=False)
         assert made.rewritten == {rule.name: 1}, f"{patterns[index]}\n{graph}"
         assert rule.makes.op in {node.op_name for node in made.nodes.values()}
         assert len(made.nodes) <= len(graph.nodes)
@@ -181,6 +182,12 @@ def test_what_another_node_needs_stays() -> None:
 def test_a_pinned_node_stays(pin: dict[str, str]) -> None:
     with Session(swish(), pin=pin) as session:
         assert [node.op_name for node in session.plan.graph.operators] == ["Sigmoid", "Mul"]
+
+
+def test_native_code_does_not_become_a_call_back() -> None:
+    with without_invoker("Swish", "onednn"), without_invoker("Swish", "eigen"):
+        assert names(rewrite(swish())) == ["Sigmoid", "Mul"]
+        assert names(rewrite(swish(), native=False)) == ["Swish"]
 
 
 def test_integers_stay() -> None:
