@@ -173,13 +173,13 @@ private:
               Index count) const {
         const Index along = mask.strides.back(), down = *(mask.strides.end() - 2);
         const Index begin = offset(mask.strides, batch) + first * down;
-        const auto *kept = static_cast<const bool *>(elements) + (mask.truth ? begin : 0);
+        const auto *kept = static_cast<const unsigned char *>(elements) + (mask.truth ? begin : 0);
         const auto *added = static_cast<const float *>(elements) + (mask.truth ? 0 : begin);
         for (Index key = 0; key < sizes_.keys; ++key) {
             float *row = scores + key * kPanel;
             if (mask.truth) {
                 for (Index i = 0; i < count; ++i)
-                    row[i] = kept[key * along + i * down] ? row[i] : numbers_.masked;
+                    if (kept[key * along + i * down] == 0) row[i] = numbers_.masked;
             } else {
                 for (Index i = 0; i < count; ++i) row[i] += added[key * along + i * down];
             }
