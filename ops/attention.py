@@ -106,8 +106,8 @@ def _matrices(op: Attention, *operands: VTensor) -> bool | str:
     q, k, v, *_ = operands
     rows = [dim for dim in q.dims if dim not in k.dims]
     columns = [dim for dim in v.dims if dim not in k.dims]
-    one = len(rows) == len(columns) == 1 and rows != columns and k.size(op.along) > 0
-    return one or "takes one dim of queries, one of values, and a key"
+    one = len(rows) == len(columns) == 1 and rows != columns and k.num_elements > 0
+    return one or "takes one dim of queries, one of values, and some keys"
 
 
 _TYPES = {"": ["f32"], "masks": ["f32", "bool"]}
@@ -138,7 +138,7 @@ def attention(ctx: Context, op: Attention, *operands: PTensor) -> None:
         scores = np.where(spread, scores, op.masked) if hides else scores + wide(spread)
     axis = list(dims).index(op.along)
     with np.errstate(invalid="ignore"):  # where all are minus infinity there is no mean
-        power = np.exp(scores - scores.max(axis, keepdims=True))
+        power = np.exp(scores - scores.max(axis, keepdims=True, initial=-inf))
     weights = power / power.sum(axis, keepdims=True)
     if op.zero:
         weights = np.where(np.isnan(weights), 0, weights)
