@@ -106,9 +106,10 @@ public:
         panels_ = plus(queries, kPanel - 1) / kPanel;
         pieces_ = times(product(batch), panels_);
         work_ = times(times(pieces_, times(kPanel, keys)), plus(features, values));
-        // Of a panel its queries, its scores and its result; and a panel of values.
-        const Index rows = plus(plus(features, times(2, keys)), kPanel);
-        floats_ = static_cast<std::size_t>(times(rows, kPanel));
+        // Of a panel its queries, its scores and its result; of a batch its keys and values.
+        columns_ = plus(values, kPanel - 1) / kPanel * kPanel;
+        const Index own = times(plus(plus(features, keys), kPanel), kPanel);
+        floats_ = static_cast<std::size_t>(plus(own, times(keys, plus(features, columns_))));
     }
 
 private:
@@ -130,39 +131,50 @@ private:
     void run(void *const *slots) const override {
         parallel(pieces_, work_, [&](Index begin, Index end) {
             float *kept = memory(floats_);
-            for (Index piece = begin; piece < end; ++piece)
-                panel(slots, piece / panels_, piece % panels_ * kPanel, kept);
+            for (Index piece = begin; piece < end; ++piece) {
+                const Index batch = piece / panels_;
+                if (piece == begin || piece % panels_ == 0) gather(slots, batch, kept);
+                panel(slots, batch, piece % panels_ * kPanel, kept);
+            }
         });
+    }
+
+    // Keys and values of a batch side by side, values in panels of columns: in place, each row of
+    // them may be on a page of its own.
+    void gather(void *const *slots, Index batch, float *kept) const {
+        const auto &[queries, keys, features, values] = sizes_;
+        const float *k = input(slots, 1) + offset(strides_[1], batch);
+        const float *v = input(slots, 2) + offset(strides_[2], batch);
+        float *panels = kept + keys * features;
+        for (Index key = 0; key < keys; ++key)
+            std::copy_n(k + key * strides_[1].back(), features, kept + key * features);
+        for (Index at = 0; at < values; at += kPanel)
+            for (Index key = 0; key < keys; ++key)
+                std::copy_n(v + key * strides_[2].back() + at,
+                            std::min<Index>(kPanel, values - at),
+                            panels + at * keys + key * kPanel);
     }
 
     void panel(void *const *slots, Index batch, Index first, float *kept) const {
         const auto &[queries, keys, features, values] = sizes_;
         const Index count = std::min<Index>(kPanel, queries - first);
-        float *turned = kept, *scores = turned + features * kPanel;
-        float *result = scores + keys * kPanel, *column = result + kPanel * kPanel;
+        const float *k = kept, *v = k + keys * features;
+        float *turned = kept + keys * (features + columns_);
+        float *scores = turned + features * kPanel, *result = scores + keys * kPanel;
         const float *q = input(slots, 0) + offset(strides_[0], batch) + first * strides_[0].back();
         std::fill_n(turned, features * kPanel, 0.0F);
         for (Index i = 0; i < count; ++i)
             for (Index f = 0; f < features; ++f)
                 turned[f * kPanel + i] = q[i * strides_[0].back() + f] * numbers_.scale;
-        const float *k = input(slots, 1) + offset(strides_[1], batch);
-        multiply(keys, k, strides_[1].back(), 1, turned, kPanel, features, scores, kPanel);
+        multiply(keys, k, features, 1, turned, kPanel, features, scores, kPanel);
         for (std::size_t m = 0; m < masks_.size(); ++m)
             hide(scores, masks_[m], slots[3 + m], batch, first, count);
         const Lanes inverse = weigh(scores);
-        const float *v = input(slots, 2) + offset(strides_[2], batch);
         float *y = output(slots, 3 + masks_.size()) + offset(strides_[3], batch) +
                    first * strides_[3].back();
         for (Index at = 0; at < values; at += kPanel) {
             const Index width = std::min<Index>(kPanel, values - at);
-            const float *right = v + at;
-            Index step = strides_[2].back();
-            if (width < kPanel) {  // what lies behind is another's, or nobody's
-                for (Index key = 0; key < keys; ++key)
-                    std::copy_n(v + key * step + at, width, column + key * kPanel);
-                right = column, step = kPanel;
-            }
-            multiply(count, scores, 1, kPanel, right, step, keys, result, kPanel);
+            multiply(count, scores, 1, kPanel, v + at * keys, kPanel, keys, result, kPanel);
             for (Index i = 0; i < count; ++i)
                 for (Index c = 0; c < width; ++c)
                     y[i * strides_[3].back() + at + c] = result[i * kPanel + c] * inverse[i];
@@ -212,7 +224,7 @@ private:
     std::vector<Ints> strides_;
     std::vector<Mask> masks_;
     AttentionNumbers numbers_;
-    Index pieces_ = 0, panels_ = 0, work_ = 0;
+    Index pieces_ = 0, panels_ = 0, columns_ = 0, work_ = 0;
     std::size_t floats_ = 0;
 };
 
