@@ -121,7 +121,7 @@ class _Work:
         return any(allows(info.library) and not info.python for _, info in rows)
 
     def _pinned(self, node: Node) -> bool:
-        return self.preferences.pinned(node.name, info_of(node.op).name)
+        return self.preferences.pinned(node.name, info_of(node.op).name) is not None
 
     def _match(self, met: Met, root: Node) -> Match:
         values = {hole: self.graph.values[name] for hole, name in met.values.items()}

@@ -102,7 +102,7 @@ public:
             shape.insert(shape.end(), {queries, keys});
             add_slot("mask", VTENSOR_READ, reach(shape, mask.strides), mask.truth ? 1 : 4);
         }
-        add_slot("y", VTENSOR_WRITE, whole(strides[3], queries, values));
+        add_slot("dst", VTENSOR_WRITE, whole(strides[3], queries, values));
         panels_ = plus(queries, kPanel - 1) / kPanel;
         pieces_ = times(product(batch), panels_);
         work_ = times(times(pieces_, times(kPanel, keys)), plus(features, values));
