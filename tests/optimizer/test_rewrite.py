@@ -70,8 +70,8 @@ class Instance:
                         at = int(self.rng.integers(len(given) - 1))
                         given[at : at + 2] = [self.graph.add(made, *given[at : at + 2])]
                 result: Any = self.graph.add(made, *given)
-                value: VTensor = result[0] if isinstance(result, tuple) else result
-                return value
+                first: VTensor = result[0] if isinstance(result, tuple) else result
+                return first
         raise AssertionError(pattern)
 
     def hole(self, name: str, kind: str) -> VTensor:
