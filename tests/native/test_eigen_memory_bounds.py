@@ -11,10 +11,8 @@ from tests.native.packing import Array
 from tests.native.test_memory_bounds import python
 
 KINDS = (
-    "copy depthwise gemm gemm_convolution lrn normalize pointwise pooling_avg_include_padding "
-    "pooling_max reduce softmax"
-    "attention copy depthwise gemm gemm_convolution lrn mean pointwise pooling_avg_include_padding "
-    "pooling_max softmax"
+    "attention copy depthwise gemm gemm_convolution lrn normalize pointwise "
+    "pooling_avg_include_padding pooling_max reduce softmax"
 )
 
 
