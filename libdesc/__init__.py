@@ -3,6 +3,7 @@
 from libdesc.guide import guideline
 from libdesc.registry import Registration, invoker, register, without_invoker
 from libdesc.routine import Routine
+from libdesc.rules import rewrite
 from ptensor.evaluation import Decline
 
 __all__ = [
@@ -12,5 +13,6 @@ __all__ = [
     "guideline",
     "invoker",
     "register",
+    "rewrite",
     "without_invoker",
 ]

@@ -1,4 +1,4 @@
-"""The registry: operators, libraries and invokers; what the dispatchers are generated from.
+"""The registry: operators, rules, libraries, invokers; what the dispatchers are generated from.
 
 It is filled when it is first asked: VTensor's own descriptions, then others', then the operators'
 files, whose ``@operator`` and ``@invoker`` lines register themselves.
@@ -34,6 +34,7 @@ from ptensor.libraries import LIBRARIES, Library
 from vtensor.errors import LibraryError, VTensorError, did_you_mean
 from vtensor.language.forks import process_lock
 from vtensor.language.operators import OPERATORS, OperatorInfo
+from vtensor.language.rules import Rule
 from vtensor.language.tensor import CPU
 
 _log = logging.getLogger("vtensor.libraries")
@@ -51,6 +52,7 @@ class Registry:
     """Operators by name, libraries by name, and invokers by (operator, library, device).
 
     Attributes:
+        rules: what the simplification that rewrites graphs may do, by name.
         problems: what is broken and skipped, and where it came from.
         dispatchers: compiled, by operator and device, each with the version that it was made for.
         version: another one after each change of libraries and invokers.
@@ -62,6 +64,7 @@ class Registry:
     libraries: dict[str, RegisteredLibrary] = field(default_factory=dict)
     invokers: dict[tuple[str, str, str], InvokerInfo] = field(default_factory=dict)
     problems: list[tuple[str, str]] = field(default_factory=list)
+    rules: dict[str, Rule] = field(default_factory=dict)
     dispatchers: dict[tuple[str, str], tuple[int, Callable[..., None]]] = field(
         default_factory=dict
     )
@@ -72,7 +75,7 @@ class Registry:
     def copy(self) -> Registry:
         """Another registry with the same content."""
         tables = dict(self.operators), dict(self.libraries), dict(self.invokers)
-        return Registry(*tables, list(self.problems))
+        return Registry(*tables, list(self.problems), dict(self.rules))
 
     @contextmanager
     def change(self) -> Iterator[None]:
@@ -195,7 +198,7 @@ class Registry:
         self._report_what_does_not_match()
 
     def _report_what_does_not_match(self) -> None:
-        """Invokers without an operator, and operators without a definition."""
+        """Invokers and rules without an operator, and operators without a definition."""
         for info in self.invokers.values():
             place = f"invoker {info.file}:{info.line}"
             if info.op not in self.operators:
@@ -204,6 +207,10 @@ class Registry:
                 self.report(place, LibraryError(never))
             elif fault := fault_of(info):  # it was registered before its operator
                 self.report(place, LibraryError(fault))
+        for rule in self.rules.values():
+            for op in sorted(rule.operators - self.operators.keys()):
+                hint = did_you_mean(op, self.operators)
+                self.report(f"rule {rule.name}", LibraryError(f"there is no operator {op!r}{hint}"))
         have = {(info.op, info.library) for info in self.invokers.values()}
         for name, operator in self.operators.items():
             if (name, operator.definition) not in have:

@@ -12,6 +12,7 @@ from ops.unary import Asin as Asin
 from ops.unary import Asinh as Asinh
 from ops.unary import Atan as Atan
 from ops.unary import Atanh as Atanh
+from ops.attention import Attention as Attention
 from ops.pooling import AvgPool as AvgPool
 from ops.batchnorm import BatchNorm as BatchNorm
 from ops.binary import BiasAdd as BiasAdd

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from libdesc import rewrite
 from ops._sliding import Sizes, spatial
 from ops._writing import parameters
 from ptensor import Layout
-from vtensor.operators import Naming, NodeReader, NodeWriter, Write
+from vtensor.operators import Match, Naming, NodeReader, NodeWriter, Write
 from vtensor.tensor import VTensor
 
 #: How ONNX's positions of an image are called, by rank.
@@ -111,3 +112,45 @@ def read_image(node: NodeReader) -> VTensor:
     if names is None:
         raise node.refuse(f"{len(node.input(0).dims) - 2} spatial dims; one to three are taken")
     return node.input(0, names)
+
+
+def _together(match: Match) -> dict[str, Sizes] | None:
+    """The pads of a window, and those that were put around its image before."""
+    dims, axes, more, own = spatial(match["x"].dims), match["axes"], match["more"], match["pads"]
+    own = own or (0, 0) * len(dims)
+    if not {*axes} <= {*dims} or min(more, default=0) < 0:
+        return None
+    around = dict(zip([*axes, *(f"{dim} end" for dim in axes)], more, strict=True))
+    places = [*dims, *(f"{dim} end" for dim in dims)]
+    return {"together": tuple(a + around.get(at, 0) for a, at in zip(own, places, strict=True))}
+
+
+def takes_pads(
+    name: str,
+    operands: str,
+    parameters: str,
+    image: str,
+    pad: str = "",
+    own: str = "",
+    **example: Any,
+) -> None:
+    """Register the rule that a window puts around its image itself what was put there before.
+
+    Args:
+        name: the operator that slides the window.
+        operands: those behind the image.
+        parameters: all but its pads, as a rule writes them.
+        image: the dims of the image that it is tested on.
+        pad: what is put around, where that is not zeros.
+        own: parameters that change once the pads are its own.
+        example: what else it is tested on.
+    """
+    axes = tuple(image.split()[2:])
+    rewrite(
+        f"pad_{name.lower()}",
+        "a window over what was put around an image may put it there itself",
+        f"{name}(Pad(x, axes=axes, pads=more{pad}){operands}, pads=pads, {parameters})",
+        f"{name}(x{operands}, pads=together, {own or parameters})",
+        given=_together,
+        example={"x": image, "axes": axes, "more": (1, 0) * len(axes), **example},
+    )

@@ -6,13 +6,14 @@ from math import erf, log, pi, sqrt
 
 import numpy as np
 
-from libdesc import onednn
+from libdesc import onednn, rewrite
 from ops._elementwise import NUMBERS, Array, Binary, Unary, elementwise, unary
 from ops._names import broadcast_input, broadcast_names, same_names
 from ops._writing import write_aligned
 from vtensor.errors import VTensorError
 from vtensor.operators import (
     Expression,
+    Match,
     Naming,
     NodeReader,
     NodeWriter,
@@ -80,6 +81,9 @@ Mish = unary(
     expression=lambda x: x * x.softplus().tanh(),
 )
 
+rewrite("softplus", "ln(1 + e^x)", "Log(Add(Exp(x), 1))", "Softplus(x)")
+rewrite("mish", "x tanh(softplus(x))", "Mul(x, Tanh(Softplus(x)))", "Mish(x)")
+
 #: oneDNN's algorithms.
 _GELU = {"none": "gelu_erf", "tanh": "gelu_tanh"}
 
@@ -122,6 +126,28 @@ class Gelu(Unary):
     approximate: str = param(default="none", choices=("none", "tanh"))
 
 
+rewrite(
+    "gelu",
+    "x (1 + erf(x / sqrt(2))) / 2",
+    f"""
+    gate = Add(Erf(Div(x, {sqrt(2)}) | Mul(x, {sqrt(1 / 2)})), 1)
+    Mul(x, gate, 0.5) | Div(Mul(x, gate), 2) | Mul(x, Div(gate, 2)) | Mul(Div(x, 2), gate)
+    """,
+    "Gelu(x)",
+)
+rewrite(
+    "gelu_tanh",
+    "x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2",
+    f"""
+    cubic = Add(x, Mul(Pow(x, 3), 0.044715) | Mul(x, x, x, 0.044715) | Mul(x, Pow(x, 2), 0.044715))
+    square = Mul(x, x, 0.044715) | Mul(Pow(x, 2), 0.044715)
+    inner = Mul(cubic, {sqrt(2 / pi)}) | Mul(x, Add(square, 1), {sqrt(2 / pi)})
+    Mul(x, Add(Tanh(inner), 1), 0.5)
+    """,
+    'Gelu(x, approximate="tanh")',
+)
+
+
 @elementwise(
     "Swish",
     24,
@@ -146,6 +172,16 @@ class Swish(Unary):
     """
 
     alpha: float = param(default=1.0)
+
+
+rewrite("swish", "x / (1 + e^-x)", "Mul(x, Sigmoid(x)) | Div(x, Add(Exp(Neg(x)), 1))", "Swish(x)")
+rewrite(
+    "swish_scaled",
+    "x / (1 + e^(-alpha x))",
+    "Mul(x, Sigmoid(Mul(x, scalar(alpha)) | Times(x, factor=alpha)))",
+    "Swish(x, alpha=alpha)",
+    example={"alpha": 1.702},
+)
 
 
 @elementwise(
@@ -283,6 +319,27 @@ class HardSigmoid(Unary):
     beta: float = param(default=0.5)
 
 
+rewrite(
+    "hardsigmoid",
+    "max(0, min(6, x + 3)) / 6",
+    f"""
+    six = Relu6(Add(x, 3)) | Clip(Add(x, 3), low=0, high=6)
+    Div(six, 6) | Mul(six, {1 / 6})
+    """,
+    f"HardSigmoid(x, alpha={1 / 6})",
+)
+rewrite(
+    "hardsigmoid_clip",
+    "max(0, min(1, alpha x + beta))",
+    """
+    scaled = Mul(x, scalar(alpha)) | Times(x, factor=alpha)
+    Clip(Add(scaled, scalar(beta)), low=0, high=1)
+    """,
+    "HardSigmoid(x, alpha=alpha, beta=beta)",
+    example={"alpha": 0.2, "beta": 0.5},
+)
+
+
 @elementwise(
     "ThresholdedRelu",
     10,
@@ -410,3 +467,26 @@ class PRelu(Binary):
 
     Source: ONNX operator PRelu, opset 16.
     """
+
+
+def _slopes(match: Match) -> dict[str, object] | None:
+    """The slopes of x's own dims; those that are subtracted have the other sign."""
+    below = match.values.get("below") or match["slope"]
+    if not below.dims.items() <= match["x"].dims.items():
+        return None
+    if "slope" in match.values:
+        return {}
+    return {"slope": (np.reshape(-match.numbers["below"], [*below.dims.values()]), [*below.dims])}
+
+
+rewrite(
+    "prelu",
+    "max(x, 0) + slope (x - |x|) / 2",
+    """
+    half = Mul(constant(slope), Sub(x, Abs(x)), 0.5) | Mul(constant(below), Relu(Neg(x)))
+    Add(Relu(x), half) | Sub(Relu(x), Mul(constant(slope), Relu(Neg(x))))
+    """,
+    "PRelu(x, slope)",
+    given=_slopes,
+    example={"slope": "C", "below": "C"},
+)

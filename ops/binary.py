@@ -10,6 +10,7 @@ from ops._places import within
 from ops._writing import write_aligned
 from vtensor.operators import (
     Affine,
+    Commutes,
     Context,
     Expression,
     NodeWriter,
@@ -39,7 +40,7 @@ def _power(a: Array, b: Array) -> Array:
     np.add,
     onednn="add",
     expression=lambda a, b: a + b,
-    traits=[Affine(lambda _, a, b: (1, b if a is None else a))],
+    traits=[Affine(lambda _, a, b: (1, b if a is None else a)), Commutes()],
 )
 class Add(Binary):
     """Add two tensors, dims meeting by name: y = a + b.
@@ -67,7 +68,7 @@ class Add(Binary):
     np.multiply,
     onednn="mul",
     expression=lambda a, b: a * b,
-    traits=[Affine(lambda _, a, b: (b if a is None else a, 0))],
+    traits=[Affine(lambda _, a, b: (b if a is None else a, 0)), Commutes()],
 )
 class Mul(Binary):
     """Multiply two tensors, dims meeting by name: y = a * b.

@@ -11,7 +11,7 @@ from libdesc.routine import Routine
 from ops._convolution import TRAITS, kernel_sizes, read_convolution, spelling, write_convolution
 from ops._places import one_output
 from ops._sliding import counts, spatial
-from ops._windows import image_order, in_order
+from ops._windows import image_order, in_order, takes_pads
 from ptensor import PTensor, lib_tagger
 from vtensor.operators import Context, Pads, Pair, Picks, Thins, operator, param, written
 from vtensor.tensor import VTensor
@@ -252,3 +252,19 @@ def numpy_convolution(ctx: Context, op: Convolution, x: VTensor, w: VTensor, y: 
 for _name in ("Conv1D", "Conv2D", "Conv3D", "DepthwiseConv2D"):
     invoker(_name, library="onednn", dtypes=["f32", "bf16", "f16"])(onednn_conv)
     invoker(_name, library="numpy", dtypes=NUMBERS, python=True)(numpy_convolution)
+
+
+_WINDOW = "strides=strides, dilations=dilations"
+for _name, _image, _kernel in (
+    ("Conv1D", "N C W", "O I=C w=2"),
+    ("Conv2D", "N C H W", "O I=C h=2 w=2"),
+    ("Conv3D", "N C D H W", "O I=C d=2 h=1 w=2"),
+    ("DepthwiseConv2D", "N C H W", "G=C O I=1 h=2 w=2"),
+):
+    takes_pads(
+        _name,
+        ", w",
+        _WINDOW if _name.startswith("Depthwise") else f"{_WINDOW}, group=group",
+        _image,
+        w=_kernel,
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from libdesc import eigen, invoker, onednn
+from libdesc import eigen, invoker, onednn, rewrite
 from libdesc.numpy import elementwise
 from libdesc.numpy.arrays import FLOATS, Array
 from libdesc.routine import Routine
@@ -56,3 +56,14 @@ def eigen_hardswish(ctx: Context, op: HardSwish, x: VTensor, y: VTensor) -> Rout
 @elementwise("HardSwish", dtypes=FLOATS)
 def numpy_hardswish(op: HardSwish, x: Array) -> Array:
     return x * np.clip(x / 6 + 1 / 2, 0, 1)
+
+
+rewrite(
+    "hardswish",
+    "x max(0, min(6, x + 3)) / 6",
+    f"""
+    six = Relu6(Add(x, 3)) | Clip(Add(x, 3), low=0, high=6)
+    Div(Mul(x, six), 6) | Mul(x, six, {1 / 6}) | Mul(x, HardSigmoid(x, alpha={1 / 6}))
+    """,
+    "HardSwish(x)",
+)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from libdesc import eigen, invoker, onednn
+from libdesc import eigen, invoker, onednn, rewrite
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, Array, wide
 from libdesc.routine import Routine
@@ -19,7 +19,7 @@ from ops._places import one_output, within
 from ops._windows import image_names
 from ptensor import Layout, PTensor
 from vtensor.language.spelling import Naming, NodeReader, NodeWriter, Spelling
-from vtensor.operators import Context, Cost, named, operator, param
+from vtensor.operators import Context, Cost, Match, named, operator, param
 from vtensor.tensor import VTensor
 
 #: What MeanVarianceNormalization of ONNX adds to the deviation.
@@ -150,6 +150,113 @@ class LayerNormalization:
         return y, mean, inverse
 
 
+_SPREAD = """
+    spread = Sqrt(Add(Mean(square, axes=axes, keepdims=_), scalar(epsilon)))
+    inverse = Reciprocal(spread) | Div(1, spread)
+"""
+_CENTRED = f"""
+    mean = Mean(x, axes=axes, keepdims=_)
+    centred = Sub(x, mean)
+    square = Pow(centred, 2) | Mul(centred, centred)
+    {_SPREAD}
+"""
+_EXAMPLE = {"x": "N T F", "scale": "F", "bias": "F", "axes": ("F",), "epsilon": 1e-5}
+
+
+def _ones(match: Match) -> dict[str, object] | None:
+    """A scale that changes nothing, along the dims that are normalized over."""
+    axes, epsilon = match["axes"], match.numbers["epsilon"]
+    ones = np.ones([match["x"].size(dim) for dim in axes]), axes
+    return {"ones": ones} if axes and epsilon >= 0 else None
+
+
+def _scale(match: Match) -> dict[str, object] | None:
+    """A scale or a bias under dims of x alone, without those that it repeats."""
+    found: dict[str, object] = {}
+    for name in {"scale", "bias"} & match.values.keys():
+        t = match[name]
+        long = {dim: size for dim, size in t.dims.items() if size != 1}
+        if not long.items() <= match["x"].dims.items():
+            return None
+        found[f"own_{name}"] = np.reshape(match.numbers[name], [*long.values()]), [*long]
+    return found
+
+
+rewrite(
+    "layernorm",
+    "(x - E[x]) / sqrt(E[(x - E[x])^2] + epsilon)",
+    f"{_CENTRED}\n Div(centred, spread) | Mul(centred, inverse)",
+    "LayerNormalization(x, ones, axes=axes, epsilon=epsilon)",
+    given=_ones,
+    example=_EXAMPLE,
+)
+rewrite(
+    "layernorm_scaled",
+    "a scale behind a normalization that has none is its own",
+    "Mul(LayerNormalization(x, 1, axes=axes, epsilon=epsilon), constant(scale))",
+    "LayerNormalization(x, own_scale, axes=axes, epsilon=epsilon)",
+    given=_scale,
+    example=_EXAMPLE,
+)
+rewrite(
+    "layernorm_spread",
+    "x a + (bias - E[x] a) with a = scale / sqrt(E[(x - E[x])^2] + epsilon)",
+    f"""{_CENTRED}
+    factor = Mul(inverse, constant(scale))
+    Add(Mul(x, factor), Sub(constant(bias), Mul(mean, factor)))
+    """,
+    "BiasAdd(LayerNormalization(x, own_scale, axes=axes, epsilon=epsilon), own_bias)",
+    given=_scale,
+    example=_EXAMPLE,
+)
+
+
+def _grouped(match: Match) -> dict[str, object] | None:
+    """The channels as groups and the channels of each, in sizes and in the scale."""
+    x, scale, y = match["x"], match["scale"], match.output
+    if len(match["apart"]) < 3 or len(x.dims) < 3:
+        return None
+    (_, many), (_, groups), *rest = match["apart"]
+    dims = list(x.dims)
+    channels = dims[1]
+    long = [dim for dim, size in scale.dims.items() if size != 1]
+    alike = [*y.dims.items()] == [*x.dims.items()] and long in ([channels], [])
+    inside = match["axes"] == tuple(dim for dim, _ in rest) and many == x.size(dims[0])
+    if not (alike and inside and groups and x.size(channels) % groups == 0):
+        return None
+    parts = {"group": groups, "channel": x.size(channels) // groups}
+    inner = {dim: x.size(dim) for dim in dims[2:]}
+    spread = np.broadcast_to(np.reshape(match.numbers["scale"], -1), x.size(channels))
+    return {
+        "groups": ((dims[0], many), *parts.items(), *inner.items()),
+        "whole": tuple(x.dims.items()),
+        "inside": ("channel", *inner),
+        "own": (spread.reshape([*parts.values()]), [*parts]),
+    }
+
+
+rewrite(
+    "groupnorm",
+    "scale (x - E[x]) / sqrt(E[(x - E[x])^2] + epsilon), the means over a group of channels",
+    """
+    norm = LayerNormalization(Reshape(x, shape=apart), 1, axes=axes, epsilon=epsilon)
+    Mul(Reshape(BiasAdd(norm, 0) | norm, shape=together), constant(scale))
+    """,
+    """Reshape(
+        LayerNormalization(Reshape(x, shape=groups), own, axes=inside, epsilon=epsilon), shape=whole
+    )""",
+    given=_grouped,
+    example={
+        "x": "N C H W",
+        "scale": "C",
+        "axes": ("L",),
+        "epsilon": 1e-5,
+        "apart": lambda s: (("N", s["N"]), ("G", 1), ("L", s["C"] * s["H"] * s["W"])),
+        "together": lambda s: tuple((dim, s[dim]) for dim in "NCHW"),
+    },
+)
+
+
 @operator(
     "RMSNormalization",
     dims={"x": "*", "scale": "*", "y": "*"},
@@ -185,6 +292,28 @@ class RMSNormalization:
 
     def compute(self, ctx: Context, x: VTensor, scale: VTensor) -> VTensor:
         return one_output(ctx, self, [x, scale], x.dims)
+
+
+rewrite(
+    "rmsnorm",
+    "x / sqrt(E[x^2] + epsilon)",
+    f"""
+    square = Pow(x, 2) | Mul(x, x)
+    {_SPREAD}
+    Div(x, spread) | Mul(x, inverse)
+    """,
+    "RMSNormalization(x, ones, axes=axes, epsilon=epsilon)",
+    given=_ones,
+    example=_EXAMPLE,
+)
+rewrite(
+    "rmsnorm_scaled",
+    "a scale behind a normalization that has none is its own",
+    "Mul(RMSNormalization(x, 1, axes=axes, epsilon=epsilon), constant(scale))",
+    "RMSNormalization(x, own_scale, axes=axes, epsilon=epsilon)",
+    given=_scale,
+    example=_EXAMPLE,
+)
 
 
 def _read_lp(node: NodeReader) -> VTensor:

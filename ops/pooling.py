@@ -15,7 +15,15 @@ from libdesc.numpy.arrays import FLOATS, NUMBERS, lowest, wide, windows
 from libdesc.routine import Routine
 from ops._places import one_output
 from ops._sliding import Sizes, Tensor, Window, along, count, counts, geometry, spatial
-from ops._windows import IMAGES, image_order, pool_names, read_image, read_window, write_image
+from ops._windows import (
+    IMAGES,
+    image_order,
+    pool_names,
+    read_image,
+    read_window,
+    takes_pads,
+    write_image,
+)
 from ptensor import PTensor
 from vtensor.errors import DimError
 from vtensor.operators import Context, Cost, Naming, NodeReader, Spelling, operator, param, written
@@ -188,6 +196,18 @@ class AvgPool(Pool):
     def kind(self) -> str:
         """What libraries call it."""
         return f"avg_{'include' if self.count_include_pad else 'exclude'}_padding"
+
+
+_WINDOW = "kernel_shape=kernel_shape, strides=strides, dilations=dilations"
+takes_pads("MaxPool", "", _WINDOW, "N C H W", ", value=-1e999", kernel_shape=(3, 3), strides=(2, 1))
+takes_pads(
+    "AvgPool",
+    "",
+    _WINDOW,
+    "N C H W",
+    own=f"{_WINDOW}, count_include_pad=True",
+    kernel_shape=(3, 3),
+)
 
 
 @operator("LpPool", dims=_DIMS, onnx=_reads("LpPool", lambda: LpPool, p=2), **_SAME)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from libdesc import Routine, eigen, invoker
+from libdesc import Routine, eigen, invoker, rewrite
 from libdesc.numpy import declared, definition
 from libdesc.numpy.arrays import Array
 from ops._names import no_names, same_names
@@ -21,7 +21,16 @@ from ptensor import Layout, PTensor, share
 from vtensor.language.operators import named
 from vtensor.language.spelling import Write
 from vtensor.language.traits import Structural
-from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
+from vtensor.operators import (
+    Context,
+    Match,
+    Naming,
+    NodeReader,
+    NodeWriter,
+    Spelling,
+    operator,
+    param,
+)
 from vtensor.tensor import VTensor
 
 
@@ -125,6 +134,18 @@ class Reshape:
         return one_output(ctx, self, [x], dict(self.shape))
 
 
+rewrite(
+    "reshape_twice",
+    "of elements that are counted twice, the second way is all that is left",
+    "Reshape(Reshape(x, shape=_), shape=shape)",
+    "Reshape(x, shape=shape)",
+    example={
+        "_": lambda s: (("all", s["N"] * s["C"] * s["H"] * s["W"]),),
+        "shape": lambda s: (("n", s["N"]), ("rest", s["C"] * s["H"] * s["W"])),
+    },
+)
+
+
 @invoker("Reshape", library="numpy")
 def reshape(ctx: Context, op: Reshape, x: VTensor, y: VTensor) -> Routine:
     return Routine([x, y], [declared(x), declared(y)], run=share)
@@ -198,6 +219,51 @@ class Rename:
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
         return one_output(ctx, self, [x], _renamed(self, x))
+
+
+def _parts(x: VTensor, sizes: Iterable[int]) -> list[list[str]]:
+    """The dims of x, side by side, of which dims of these sizes are made; empty where none are."""
+    rest, found = list(x.dims), list[list[str]]()
+    for size in sizes:
+        part: list[str] = []
+        while rest and (prod(map(x.size, part)) < size or (not part and x.size(rest[0]) == size)):
+            part.append(rest.pop(0))
+        if prod(map(x.size, part)) != size:
+            return []
+        found.append(part)
+    return [] if rest else found
+
+
+def _back(match: Match) -> dict[str, object] | None:
+    """The names under which the dims are counted last, where they are the first ones again."""
+    x, inner = match["x"], dict(match["inner"])
+    order = match.parameters.get("order") or [(dim, dim) for dim in inner]
+    parts = dict(zip(inner, _parts(x, inner.values()), strict=False))
+    if not parts or {old for old, _ in order} != parts.keys():
+        return None
+    dims = [dim for old, _ in order for dim in parts[old]]
+    new, sizes = zip(*match["outer"], strict=True) if match["outer"] else ((), ())
+    if [x.size(dim) for dim in dims] != [*sizes]:
+        return None
+    return {"names": tuple(zip(dims, new, strict=True))}
+
+
+rewrite(
+    "reshape_back",
+    "dims that become one, and are then taken apart again, are only named anew",
+    """
+    counted = Reshape(x, shape=inner)
+    Reshape(Rename(counted, names=order), shape=outer) | Reshape(counted, shape=outer)
+    """,
+    "Rename(x, names=names)",
+    given=_back,
+    example={
+        "x": "N H=4 T=4 F=4",
+        "inner": lambda s: (("B", 4 * s["N"]), ("T", 4), ("F", 4)),
+        "order": (("B", "B"), ("F", "F"), ("T", "T")),
+        "outer": lambda s: (("n", s["N"]), ("h", 4), ("f", 4), ("t", 4)),
+    },
+)
 
 
 @invoker("Rename", library="numpy")

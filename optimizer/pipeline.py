@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from libdesc.preferences import EVERY, Preferences
 from libdesc.registry import registry
@@ -18,6 +19,7 @@ from optimizer.fold import fold
 from optimizer.fuse import fuse
 from optimizer.joint import joint
 from optimizer.lho import hoist
+from optimizer.rewrite import rewrite
 from optimizer.settings import Settings
 from optimizer.share import share
 from optimizer.sink import rise, sink
@@ -31,6 +33,7 @@ Pass = Callable[[LoweredGraph, Settings], LoweredGraph]
 
 #: Every simplification that there is, by name, in the order in which they run.
 SIMPLIFICATIONS: dict[str, Callable[[Graph, Preferences], Graph]] = {
+    "rewrite": rewrite,
     "fold": fold,
     "thin": thin,
     "fuse": fuse,
@@ -69,34 +72,57 @@ LEVELS: dict[str, tuple[str, ...]] = {
     "none": (),
     "lho": ("lho",),
     "ewo": ("lho", "ewo", "lho"),
-    "all": ("fold", "thin", "fuse", "lho", "joint", "lho", "sink", "rise", "share", "cancel"),
+    "all": (
+        *("rewrite", "fold", "thin", "fuse"),
+        *("lho", "joint", "lho", "sink", "rise", "share", "cancel"),
+    ),
 }
+
+
+#: What stands before the name of a rule, and before what a list takes away again.
+RULE, WITHOUT = "rewrite.", "-"
 
 
 def pass_names(optimize: str | Sequence[str]) -> tuple[str, ...]:
     """The passes that a level or a list of names means.
 
-    Raises:
-        InputError: the level or a pass does not exist.
+    A list may name levels, too; ``-thin`` in it takes a pass away again, and ``-rewrite.gelu`` one
+    rule of the pass ``rewrite``.
 
-    >>> pass_names("none")
-    ()
+    Raises:
+        InputError: the level, a pass or a rule does not exist.
+
+    >>> pass_names("none"), pass_names(["ewo", "-ewo", "-rewrite.gelu"])
+    ((), ('lho', 'lho', '-rewrite.gelu'))
     """
     if not isinstance(optimize, Sequence):
         raise InputError(f"optimize={optimize!r} is no level, and no list of passes")
-    if not isinstance(optimize, str):
-        known = [*SIMPLIFICATIONS, *PASSES]
-        unknown = [name for name in optimize if name not in known]
-        if unknown:
+    if isinstance(optimize, str):
+        if optimize not in LEVELS:
             raise InputError(
-                f"optimize: no pass {', '.join(map(repr, unknown))}; passes: {', '.join(known)}"
+                f"optimize={optimize!r} (--optimize) is no level; levels are {', '.join(LEVELS)}"
             )
-        return tuple(optimize)
-    if optimize not in LEVELS:
-        raise InputError(
-            f"optimize={optimize!r} (--optimize) is no level; levels are {', '.join(LEVELS)}"
-        )
-    return LEVELS[optimize]
+        return LEVELS[optimize]
+    names: list[str] = []
+    for name in optimize:
+        _check_pass(name)
+        bare = name.removeprefix(WITHOUT)
+        if name == bare:
+            names += LEVELS.get(name, (name,))
+        elif bare.startswith(RULE):
+            names.append(name)
+        else:
+            names = [one for one in names if one != bare]
+    return tuple(names)
+
+
+def _check_pass(name: object) -> None:
+    bare = name.removeprefix(WITHOUT) if isinstance(name, str) else ""
+    kind, known = "passes", [*LEVELS, *SIMPLIFICATIONS, *PASSES]
+    if bare.startswith(RULE) and name != bare:
+        kind, known = "rules", [f"{RULE}{rule}" for rule in registry().rules]
+    if bare not in known:
+        raise InputError(f"optimize: no pass {name!r}; {kind}: {', '.join(known)}")
 
 
 def simplify(
@@ -108,8 +134,9 @@ def simplify(
         InputError: the level or a pass does not exist.
     """
     names = pass_names(optimize)
-    registry()  # so that every operator is there which a simplification may add
-    for name, run in SIMPLIFICATIONS.items():
+    rules = registry().rules  # asked for now, so that every operator is there which may be added
+    kept = [rule for rule in rules if f"{WITHOUT}{RULE}{rule}" not in names]
+    for name, run in (SIMPLIFICATIONS | {"rewrite": partial(rewrite, rules=kept)}).items():
         if name in names:
             graph = replace(run(graph, preferences), passes=(*graph.passes, name))
     return graph

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from vtensor.language.graph import Graph, Node
 
@@ -12,12 +12,29 @@ class Readers:
     """The nodes of a graph by what they read, and by what they make."""
 
     def __init__(self, graph: Graph) -> None:
-        self._maker = {name: node for node in graph.nodes.values() for name in node.outputs}
+        self._maker: dict[str, Node] = {}
         self._readers = defaultdict[str, list[Node]](list)
         for node in graph.nodes.values():
-            for name in node.inputs:
-                self._readers[name].append(node)
+            self.add(node)
         self._delivered = set(graph.outputs.values())
+
+    def add(self, node: Node) -> None:
+        """Take a node in that is new."""
+        self._maker.update(dict.fromkeys(node.outputs, node))
+        for name in node.inputs:
+            self._readers[name].append(node)
+
+    def drop(self, node: Node) -> None:
+        """Forget a node that is gone."""
+        for name in node.outputs:
+            del self._maker[name]
+        for name in node.inputs:
+            self._readers[name].remove(node)
+
+    def inside(self, value: str, nodes: Container[str]) -> bool:
+        """Only nodes of these names need a value; it is no output."""
+        readers = self._readers.get(value, ())
+        return value not in self._delivered and all(node.name in nodes for node in readers)
 
     def maker(self, value: str) -> Node | None:
         """The node that makes a value; None for an input or a constant."""

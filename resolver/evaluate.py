@@ -108,6 +108,7 @@ def resolve(
         outputs=graph.outputs,
         merged={**graph.merged, **fused},
         passes=graph.passes,
+        rewritten=graph.rewritten,
         constants={
             name: tensor.storage
             for name, tensor in state.values.items()

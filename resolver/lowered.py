@@ -292,6 +292,7 @@ class LoweredGraph:
         outputs: for each name that is delivered, the value that is delivered under it.
         merged: nodes that a simplification took away, each with the node that does their work.
         passes: the optimisations that have been here.
+        rewritten: how often each rule was applied to the model, by name.
         certificate: what the last optimisation proved, if one could.
         constants: the memory of the model's constants, which invokers may look at.
         delivery: how outputs are to lie, by name; declared order where nothing is said, as their
@@ -310,6 +311,7 @@ class LoweredGraph:
     constants: Mapping[str, TensorStorage] = field(default_factory=dict, repr=False)
     delivery: Mapping[str, Layout] = field(default_factory=dict)
     preferences: Preferences = EVERY
+    rewritten: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "nodes", tuple(self.nodes))

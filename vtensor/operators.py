@@ -11,9 +11,11 @@ from vtensor.language.operators import (
     operator,
     param,
 )
+from vtensor.language.rules import Match
 from vtensor.language.spelling import Naming, NodeReader, NodeWriter, Spelling, Write, written
 from vtensor.language.traits import (
     Affine,
+    Commutes,
     Cost,
     DefinedBy,
     Elementwise,
@@ -26,6 +28,7 @@ from vtensor.language.traits import (
 
 __all__ = [
     "Affine",
+    "Commutes",
     "Context",
     "Cost",
     "DefinedBy",
@@ -33,6 +36,7 @@ __all__ = [
     "Expression",
     "Follower",
     "Linear",
+    "Match",
     "Naming",
     "NodeReader",
     "NodeWriter",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +41,7 @@ def plan_dict(session: Session, name: str) -> dict[str, Any]:
         "model": name,
         "threads": session.threads,
         "passes": list(plan.passes),
+        "rewritten": dict(plan.graph.rewritten),
         "libraries": _library_rows(),
         "inputs": [str(port) for port in session.inputs],
         "outputs": [str(port) for port in session.outputs],
@@ -103,6 +104,7 @@ def plan_lines(session: Session, name: str) -> Iterator[Line]:
         f"{name}: {counted(len(plan.steps), 'step')} on {counted(session.threads, 'thread')}",
     )
     yield Line("note", f"  optimiser passes: {passes}")
+    yield from rewritten_lines(plan.graph.rewritten)
     for row in _library_rows():
         yield Line("note", f"  library {row}")
     for port in session.inputs:
@@ -125,6 +127,13 @@ def plan_lines(session: Session, name: str) -> Iterator[Line]:
             yield Line("note", f"       {_moves_nothing(plan, step)}")
     yield Line("", "")
     yield from summary_lines(plan)
+
+
+def rewritten_lines(rewritten: Mapping[str, int]) -> Iterator[Line]:
+    """Which rules were applied, and how often; nothing where none was."""
+    if rewritten:
+        rules = (f"{name} ({count})" for name, count in rewritten.items())
+        yield Line("note", f"  rewritten: {', '.join(rules)}")
 
 
 def summary_lines(plan: Plan) -> Iterator[Line]:

@@ -3,6 +3,7 @@
 The routines here are what invokers return. Importing them loads nothing native.
 """
 
+from libdesc.eigen.attention import Numbers, attention
 from libdesc.eigen.kernels import (
     DTYPES,
     Slide,
@@ -60,7 +61,9 @@ __all__ = [
     "NUMBERS",
     "ORDERED",
     "TYPES",
+    "Numbers",
     "Slide",
+    "attention",
     "blended",
     "convolution",
     "depthwise",

@@ -149,6 +149,25 @@ class Kernels(Protocol):
     def softmax(self, rows: int, length: int) -> Kernel:
         """Softmax of each row; arguments src, dst."""
 
+    def attention(
+        self,
+        batch: Sizes,
+        sizes: tuple[int, int, int, int],
+        strides: Sequence[Sizes],
+        masks: Sequence[tuple[Sizes, bool]],
+        scale: float,
+        masked: float,
+        zero: bool,
+    ) -> Kernel:
+        """
+        Attention; arguments q, k, v, the masks, y.
+
+        Sizes are (queries, keys, features of q and k, columns of v and y). Strides of q, k, v and
+        y go along the batch's axes, then from row to row; those of a mask, (strides, whether it is
+        truth values), along the batch's axes, queries and keys. Where a truth mask is false, a
+        score is masked. With zero, a query whose weights are not numbers gets 0.
+        """
+
     def lrn(
         self, rows: int, length: int, size: int, alpha: float, beta: float, bias: float
     ) -> Kernel:

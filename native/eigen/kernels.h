@@ -83,6 +83,30 @@ Step *normalization(const std::string &kind, const std::string &type,
 // Softmax of each row.
 Step *softmax(Index rows, Index length);
 
+// How many rows q has, how many k and v, and the columns of q and k, and of v and y.
+struct AttentionSizes {
+    Index queries, keys, features, values;
+};
+
+// Strides along the batch's axes, queries and keys, 0 where it is repeated. A truth mask keeps
+// scores where it is true, any other is added.
+struct Mask {
+    Ints strides;
+    bool truth;
+};
+
+// What products are multiplied by, what one becomes that a mask hides, and whether a query whose
+// weights are not numbers gets 0.
+struct AttentionNumbers {
+    float scale, masked;
+    bool zero;
+};
+
+// y[b] = softmax(scale * q[b] * k[b]^T, masks in their order) * v[b]; strides of q, k, v and y are
+// along the batch's axes, then of a row; columns are dense.
+Step *attention(const Ints &batch, const AttentionSizes &sizes, const std::vector<Ints> &strides,
+                const std::vector<Mask> &masks, const AttentionNumbers &numbers);
+
 // Local response normalization over each row: x / (bias + alpha / size * squares around)^beta.
 Step *lrn(Index rows, Index length, Index size, float alpha, float beta, float bias);
 

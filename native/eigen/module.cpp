@@ -21,6 +21,8 @@ namespace {
 using BoxRow = std::tuple<Index, Ints, Index, Ints, Index, Ints, std::uint64_t>;
 using ConstantRow = std::tuple<std::string, double>;
 using InstructionRow = std::tuple<std::string, Ints>;
+using MaskRow = std::tuple<Ints, bool>;
+using SizesRow = std::tuple<Index, Index, Index, Index>;
 using WindowRow = std::tuple<Index, Index, Ints, Ints, Ints, Ints, Ints, Ints>;
 
 const char *machine_level() {
@@ -134,6 +136,20 @@ mean and the factor.)");
     m.def(
         "softmax", [](Index count, Index length) { return Kernel(softmax(count, length)); },
         "rows"_a, "length"_a, "Softmax of each row; arguments src, dst.");
+    m.def(
+        "attention",
+        [](const Ints &batch, const SizesRow &sizes, const std::vector<Ints> &strides,
+           const std::vector<MaskRow> &masks, float scale, float masked, bool zero) {
+            return Kernel(attention(batch, std::make_from_tuple<AttentionSizes>(sizes), strides,
+                                    rows<Mask>(masks), {scale, masked, zero}));
+        },
+        "batch"_a, "sizes"_a, "strides"_a, "masks"_a, "scale"_a, "masked"_a, "zero"_a,
+        R"(Attention; arguments q, k, v, the masks, y.
+
+Sizes are (queries, keys, features of q and k, columns of v and y). Strides of q, k, v and y go
+along the batch's axes, then from row to row; those of a mask, (strides, whether it is truth
+values), along the batch's axes, queries and keys. Where a truth mask is false, a score is masked.
+With zero, a query whose weights are not numbers gets 0.)");
     m.def(
         "lrn",
         [](Index count, Index length, Index size, float alpha, float beta, float bias) {

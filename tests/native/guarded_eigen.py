@@ -41,7 +41,7 @@ class Source:
     def __iter__(self) -> Iterator[Kernel]:
         """Without end."""
         own = (self.pointwise, self.copy, self.product, self.window, self.along)
-        kinds = (*own, self.picked, self.placed, self.ranked, self.sampled)
+        kinds = (*own, self.picked, self.placed, self.ranked, self.sampled, self.attention)
         while True:
             yield self.pick.choice(kinds)()
 
@@ -57,6 +57,17 @@ class Source:
         program = [("add f32", [0, 1]), ("max f32", [4, 2]), ("mul f32", [5, 3])]
         types = [self.pick.choice(["f32", "f16", "bf16", "bool"]) for _ in rows]
         return self.kernels.pointwise(shape, rows, [*types, "f32"], [("f32", 2.0)], program, [])
+
+    def attention(self) -> Kernel:
+        """Rows side by side, or those of all heads inside a row; a mask of either kind."""
+        heads, queries, keys, features, values = self.extents(5)
+        rows = [(queries, features), (keys, features), (keys, values), (queries, values)]
+        apart = self.pick.choice([True, False])
+        strides = [[n * width, width] if apart else [width, heads * width] for n, width in rows]
+        steps = [step * self.pick.choice([0, 1]) for step in (queries * keys, keys, 1)]
+        masks = [(steps, self.pick.choice([True, False]))]
+        sizes = queries, keys, features, values
+        return self.kernels.attention([heads], sizes, strides, masks, 0.5, -1.0, True)
 
     def copy(self) -> Kernel:
         """A permutation, of elements of any size, after a fill of everything."""

@@ -11,8 +11,9 @@ from tests.native.packing import Array
 from tests.native.test_memory_bounds import python
 
 KINDS = (
-    "argmax argmin blend copy depthwise gather gemm gemm_convolution grid_sample lrn normalize "
-    "one_hot pick pointwise pooling_avg_include_padding pooling_max reduce reverse_sequence "
+    "argmax argmin attention blend copy depthwise gather gemm gemm_convolution grid_sample lrn "
+    "normalize one_hot pick pointwise pooling_avg_include_padding pooling_max reduce "
+    "reverse_sequence "
     "roi_align running scatter softmax top triangle"
 )
 

@@ -50,6 +50,20 @@ def point(
     return lambda: kernels.pointwise(shape, [strides] * operands, known, numbers, code, pads)
 
 
+def attention(
+    batch: Sizes = (2,),
+    queries: int = 3,
+    keys: int = 4,
+    features: int = 5,
+    operands: int = 4,
+    step: int = 8,
+    mask: Sizes = (0, 0, 1),
+) -> object:
+    strides = [[64, step]] * operands
+    sizes = queries, keys, features, 6
+    return kernels.attention(batch, sizes, strides, [(mask, False)], 1.0, 0.0, False)
+
+
 def slide(**changes: Any) -> Window:
     parts: dict[str, Any] = {
         "images": 1,
@@ -251,6 +265,13 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "three parameters": (normalize("rms", parameters=[(0, 1)] * 3), "more than a scale"),
     "a scale of another rank": (normalize("rms", parameters=[(1,)]), "differ in rank"),
     "an epsilon below 0": (normalize("rms", epsilon=-1.0), "epsilon"),
+    "attention to no keys": (lambda: attention(keys=0), "no keys"),
+    "attention of a negative size": (lambda: attention(queries=-1), "size is negative"),
+    "attention that overflows": (lambda: attention(keys=HUGE, features=HUGE), "overflow"),
+    "attention along another batch": (lambda: attention(batch=(2, 2)), "strides of an operand"),
+    "attention of too few operands": (lambda: attention(operands=3), "strides are of"),
+    "attention that goes backwards": (lambda: attention(step=-1), "stride is negative"),
+    "a mask of another batch": (lambda: attention(mask=[1]), "strides of a mask"),
     "a negative row": (lambda: kernels.softmax(2, -3), "size is negative"),
     "rows that overflow": (lambda: kernels.softmax(HUGE, 4), "overflow"),
     "a sum of no channels": (lambda: kernels.lrn(2, 3, 0, 1, 1, 1), "no channels"),

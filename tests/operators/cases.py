@@ -18,6 +18,7 @@ import numpy as np
 from ops import (
     LRN,
     Add,
+    Attention,
     AvgPool,
     BatchNorm,
     BiasAdd,
@@ -221,6 +222,19 @@ def _products() -> Iterator[Case]:
     yield Case(MatMul("K"), ("K=96", "K=96"))
 
 
+def _attentions() -> Iterator[Case]:
+    """Panels of queries and columns that are full or not, masks, and heads that share keys."""
+    op = Attention("F", "K", 0.1, masked=-1e4)
+    few = ("B=2 H=3 Q=9 F=16", "B=2 H=3 K=11 F=16", "B=2 H=3 K=11 V=8")
+    many = ("B=2 H=2 Q=70 F=20", "B=2 H=2 K=37 F=20", "B=2 H=2 K=37 V=72")
+    for operands in (few, many, ("Q=1 F=4", "K=1 F=4", "K=1 V=4")):
+        yield Case(op, operands)
+    for masks in (["B=2 K=37"], ["Q=70 K=37"], ["?Q=70 K=37"], ["?B=2 K=37", "H=2 Q=1"]):
+        yield Case(op, (*many, *masks))
+    yield Case(op, ("B=2 H=4 Q=9 F=16", "B=2 H=1 K=11 F=16", "H=4 K=11 V=8"))
+    yield Case(Attention("F", "K", zero=True), ("Q=3 P=2 F=4", "K=5 F=4", "K=5 V=4"), ("eigen",))
+
+
 def _normalizations() -> Iterator[Case]:
     for channels in (3, 17, 32):
         vectors = (f"!+C={channels}",) * 4
@@ -305,6 +319,7 @@ CASES: dict[str, list[Case]] = {
         Case(MeanVarianceNormalization(("N", "H", "W")), ("N=2 C=17 H=5 W=6",)),
         Case(MeanVarianceNormalization(("feat",)), ("batch=2 seq=7 feat=33",)),
     ],
+    "Attention": list(_attentions()),
     "Mul": list(_binaries(Mul)),
     "RMSNormalization": [
         Case(RMSNormalization(("feat",)), ("batch=2 seq=7 feat=33", "!+feat=33")),
@@ -330,6 +345,7 @@ CASES: dict[str, list[Case]] = {
 #: By how much an f32 result may be off, as a part of the largest value; what is absent is 1e-6.
 BOUNDS = {"Conv2D": 1e-5, "DepthwiseConv2D": 1e-5, "MatMul": 1e-5, "LRN": 1e-5, "Softmax": 5e-6}
 BOUNDS |= {"Conv1D": 1e-5, "Conv3D": 1e-5, "ConvTranspose": 1e-5, "LayerNormalization": 1e-5}
+BOUNDS["Attention"] = 1e-5
 
 for _name, _rows in ELEMENTWISE.items():
     CASES[_name] = [Case(op, inputs, refused) for op, inputs, refused in _rows]

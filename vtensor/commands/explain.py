@@ -36,7 +36,7 @@ from vtensor.commands.shared import (
     progress,
 )
 from vtensor.language.wording import counted
-from vtensor.report import MEGABYTE, Line, certificate_dict, certificate_lines
+from vtensor.report import MEGABYTE, Line, certificate_dict, certificate_lines, rewritten_lines
 
 if TYPE_CHECKING:
     from resolver.lowered import Certificate, LoweredGraph
@@ -112,6 +112,7 @@ def explain_dict(graph: LoweredGraph, name: str, others: bool) -> dict[str, Any]
     return {
         "model": name,
         "passes": list(graph.passes),
+        "rewritten": dict(graph.rewritten),
         "certificate": certificate_dict(graph.certificate),
         "transforms": rows,
         "transform_bytes": moved,
@@ -137,6 +138,7 @@ def _lines(data: dict[str, Any], certificate: Certificate | None) -> Iterator[Li
     yield Line("head", f"{data['model']}: {counted(len(data['transforms']), 'Transform')} a run")
     total = f"{data['bytes_of_a_run'] / MEGABYTE:.2f} MB"
     yield Line("", f"  they read and write {moved} of the {total} that all nodes do")
+    yield from rewritten_lines(data["rewritten"])
     yield from certificate_lines(certificate)
     yield Line("note", f"  {data['ahead_of_time']} more of constants, done once while loading")
     for row in data["transforms"]:

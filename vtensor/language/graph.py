@@ -65,6 +65,8 @@ class Graph:
     merged: dict[str, str] = field(default_factory=dict)
     #: By node, those behind it that a library may fuse to it: as many as it takes, in order.
     offers: Mapping[str, Sequence[Node]] = field(default_factory=dict)
+    #: How often each rule was applied, by name.
+    rewritten: Mapping[str, int] = field(default_factory=dict)
     #: The simplifications that ran.
     passes: tuple[str, ...] = ()
     _scope: str = field(default="", init=False)

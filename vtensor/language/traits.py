@@ -25,6 +25,11 @@ class Elementwise(Trait):
     """The value at a place depends only on the inputs' values at that place."""
 
 
+@dataclass(frozen=True)
+class Commutes(Trait):
+    """Operands may be exchanged, and a chain of it may be bracketed anew, roundings aside."""
+
+
 #: What ``Structural`` may say; ``rename`` takes ((old, new), ...), ``reshape`` takes
 #: ((name, size), ...), ``slice`` axes and their starts, ends and steps, ``bias`` nothing: it adds
 #: its second operand along that one's dims. The others are added as ONNX spells them first.

@@ -38,7 +38,8 @@ class Session:
     Args:
         model: path of an ONNX file, its bytes, a ModelProto, or a Graph.
         threads: kernel threads; None is every processor that the process may use.
-        optimize: a level (``"none"``, ``"lho"``, ``"ewo"``, ``"all"``) or a list of pass names.
+        optimize: a level (``"none"``, ``"lho"``, ``"ewo"``, ``"all"``) or a list of names of levels
+            and passes; ``-fuse`` in it takes a pass away, ``-rewrite.gelu`` one rewrite rule.
         objective: what is minimised. ``"shared"`` is the bytes that Transforms move, where
             identical Transforms count once; ``"paper"`` is the number of edges whose two ends
             differ in layout; empty is the level's own: the bytes for ``"ewo"``, the estimated

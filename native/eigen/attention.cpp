@@ -1,0 +1,238 @@
+// native/eigen/attention.cpp: attention, a panel of queries at a time.
+//
+// Of the scores only those of one panel are in memory, keys by queries: a vector holds one key's
+// products with neighbouring queries, so that softmax runs down the keys without sums across a
+// vector. Threads share batches and panels.
+#include <Eigen/Core>
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "check.h"
+#include "kernels.h"
+#include "parallel.h"
+
+namespace vtensor::eigen {
+
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kVector = 16, kMostRows = 8;
+#elif defined(__AVX__)
+constexpr int kVector = 8, kMostRows = 6;
+#else
+constexpr int kVector = 4, kMostRows = 4;
+#endif
+// Queries in a panel: two vectors.
+constexpr int kPanel = 2 * kVector;
+
+typedef float Vector __attribute__((vector_size(kVector * sizeof(float))));
+using Lanes = Eigen::Array<float, kPanel, 1>;
+
+// At any address.
+inline Vector load(const float *from) {
+    Vector loaded;
+    std::memcpy(&loaded, from, sizeof loaded);
+    return loaded;
+}
+inline void store(const Vector &vector, float *to) { std::memcpy(to, &vector, sizeof vector); }
+
+// c (Rows x kPanel) = a * b: a has any strides, rows of b are dense.
+template <int Rows>
+void block(const float *a, Index a_row, Index a_step, const float *b, Index b_row, Index depth,
+           float *c, Index c_row) {
+    Vector sum[Rows][2] = {};
+    for (Index k = 0; k < depth; ++k, a += a_step, b += b_row) {
+        const Vector first = load(b), second = load(b + kVector);
+#pragma GCC unroll 16
+        for (int i = 0; i < Rows; ++i) {
+            sum[i][0] += a[i * a_row] * first;
+            sum[i][1] += a[i * a_row] * second;
+        }
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < Rows; ++i) {
+        store(sum[i][0], c + i * c_row);
+        store(sum[i][1], c + i * c_row + kVector);
+    }
+}
+
+using Block = void (*)(const float *, Index, Index, const float *, Index, Index, float *, Index);
+
+template <int... Rows>
+constexpr std::array<Block, sizeof...(Rows)> blocks(std::integer_sequence<int, Rows...>) {
+    return {&block<Rows + 1>...};
+}
+
+// The product of any number of rows.
+void multiply(Index rows, const float *a, Index a_row, Index a_step, const float *b, Index b_row,
+              Index depth, float *c, Index c_row) {
+    static constexpr auto kBlocks = blocks(std::make_integer_sequence<int, kMostRows>{});
+    for (Index i = 0; i < rows; i += kMostRows) {
+        const Index count = std::min<Index>(kMostRows, rows - i);
+        kBlocks[count - 1](a + i * a_row, a_row, a_step, b, b_row, depth, c + i * c_row, c_row);
+    }
+}
+
+// What a thread works in; it grows with the largest call, and stays.
+float *memory(std::size_t elements) {
+    thread_local std::vector<float> kept;
+    if (kept.size() < elements) kept.resize(elements);
+    return kept.data();
+}
+
+class Attend final : public Step {
+public:
+    Attend(const Ints &batch, const AttentionSizes &sizes, const std::vector<Ints> &strides,
+           const std::vector<Mask> &masks, const AttentionNumbers &numbers)
+        : Step("attention"), batch_(batch), sizes_(sizes), strides_(strides), masks_(masks),
+          numbers_(numbers) {
+        const auto &[queries, keys, features, values] = sizes_;
+        demand(strides.size() == 4, "strides are of q, k, v and y");
+        demand(keys > 0, "a mean over no keys");
+        add_slot("q", VTENSOR_READ, whole(strides[0], queries, features));
+        add_slot("k", VTENSOR_READ, whole(strides[1], keys, features));
+        add_slot("v", VTENSOR_READ, whole(strides[2], keys, values));
+        for (const Mask &mask : masks_) {
+            demand(mask.strides.size() == batch.size() + 2, "strides of a mask");
+            Ints shape = batch;
+            shape.insert(shape.end(), {queries, keys});
+            add_slot("mask", VTENSOR_READ, reach(shape, mask.strides), mask.truth ? 1 : 4);
+        }
+        add_slot("dst", VTENSOR_WRITE, whole(strides[3], queries, values));
+        panels_ = plus(queries, kPanel - 1) / kPanel;
+        pieces_ = times(product(batch), panels_);
+        work_ = times(times(pieces_, times(kPanel, keys)), plus(features, values));
+        // Of a panel its queries, its scores and its result; of a batch its keys and values.
+        columns_ = plus(values, kPanel - 1) / kPanel * kPanel;
+        const Index own = times(plus(plus(features, keys), kPanel), kPanel);
+        floats_ = static_cast<std::size_t>(plus(own, times(keys, plus(features, columns_))));
+    }
+
+private:
+    Index whole(const Ints &strides, Index rows, Index columns) const {
+        demand(strides.size() == batch_.size() + 1, "strides of an operand");
+        Ints shape = batch_, steps = strides;
+        shape.insert(shape.end(), {rows, columns});
+        steps.push_back(1);
+        return reach(shape, steps);
+    }
+
+    Index offset(const Ints &strides, Index batch) const {
+        Index at = 0;
+        for (std::size_t axis = batch_.size(); axis-- > 0; batch /= batch_[axis])
+            at += batch % batch_[axis] * strides[axis];
+        return at;
+    }
+
+    void run(void *const *slots) const override {
+        parallel(pieces_, work_, [&](Index begin, Index end) {
+            float *kept = memory(floats_);
+            for (Index piece = begin; piece < end; ++piece) {
+                const Index batch = piece / panels_;
+                if (piece == begin || piece % panels_ == 0) gather(slots, batch, kept);
+                panel(slots, batch, piece % panels_ * kPanel, kept);
+            }
+        });
+    }
+
+    // Keys and values of a batch side by side, values in panels of columns: in place, each row of
+    // them may be on a page of its own.
+    void gather(void *const *slots, Index batch, float *kept) const {
+        const auto &[queries, keys, features, values] = sizes_;
+        const float *k = input(slots, 1) + offset(strides_[1], batch);
+        const float *v = input(slots, 2) + offset(strides_[2], batch);
+        float *panels = kept + keys * features;
+        for (Index key = 0; key < keys; ++key)
+            std::copy_n(k + key * strides_[1].back(), features, kept + key * features);
+        for (Index at = 0; at < values; at += kPanel)
+            for (Index key = 0; key < keys; ++key)
+                std::copy_n(v + key * strides_[2].back() + at,
+                            std::min<Index>(kPanel, values - at),
+                            panels + at * keys + key * kPanel);
+    }
+
+    void panel(void *const *slots, Index batch, Index first, float *kept) const {
+        const auto &[queries, keys, features, values] = sizes_;
+        const Index count = std::min<Index>(kPanel, queries - first);
+        const float *k = kept, *v = k + keys * features;
+        float *turned = kept + keys * (features + columns_);
+        float *scores = turned + features * kPanel, *result = scores + keys * kPanel;
+        const float *q = input(slots, 0) + offset(strides_[0], batch) + first * strides_[0].back();
+        std::fill_n(turned, features * kPanel, 0.0F);
+        for (Index i = 0; i < count; ++i)
+            for (Index f = 0; f < features; ++f)
+                turned[f * kPanel + i] = q[i * strides_[0].back() + f] * numbers_.scale;
+        multiply(keys, k, features, 1, turned, kPanel, features, scores, kPanel);
+        for (std::size_t m = 0; m < masks_.size(); ++m)
+            hide(scores, masks_[m], slots[3 + m], batch, first, count);
+        const Lanes inverse = weigh(scores);
+        float *y = output(slots, 3 + masks_.size()) + offset(strides_[3], batch) +
+                   first * strides_[3].back();
+        for (Index at = 0; at < values; at += kPanel) {
+            const Index width = std::min<Index>(kPanel, values - at);
+            multiply(count, scores, 1, kPanel, v + at * keys, kPanel, keys, result, kPanel);
+            for (Index i = 0; i < count; ++i)
+                for (Index c = 0; c < width; ++c)
+                    y[i * strides_[3].back() + at + c] = result[i * kPanel + c] * inverse[i];
+        }
+    }
+
+    void hide(float *scores, const Mask &mask, const void *elements, Index batch, Index first,
+              Index count) const {
+        const Index along = mask.strides.back(), down = *(mask.strides.end() - 2);
+        const Index begin = offset(mask.strides, batch) + first * down;
+        const auto *kept = static_cast<const unsigned char *>(elements) + (mask.truth ? begin : 0);
+        const auto *added = static_cast<const float *>(elements) + (mask.truth ? 0 : begin);
+        for (Index key = 0; key < sizes_.keys; ++key) {
+            float *row = scores + key * kPanel;
+            if (mask.truth) {
+                for (Index i = 0; i < count; ++i)
+                    if (kept[key * along + i * down] == 0) row[i] = numbers_.masked;
+            } else {
+                for (Index i = 0; i < count; ++i) row[i] += added[key * along + i * down];
+            }
+        }
+    }
+
+    // Scores become exponentials; returns what they are still to be multiplied by.
+    Lanes weigh(float *scores) const {
+        Lanes most = Lanes::Constant(-std::numeric_limits<float>::infinity());
+        Lanes sum = Lanes::Zero();
+        for (Index key = 0; key < sizes_.keys; ++key)
+            most = most.max(Eigen::Map<const Lanes>(scores + key * kPanel));
+        for (Index key = 0; key < sizes_.keys; ++key) {
+            Eigen::Map<Lanes> row(scores + key * kPanel);
+            const Lanes power = (row - most).exp();
+            row = power;
+            sum += power;
+        }
+        if (!numbers_.zero) return sum.inverse();
+        for (Index i = 0; i < kPanel; ++i) {
+            if (sum[i] == sum[i]) continue;
+            for (Index key = 0; key < sizes_.keys; ++key) scores[key * kPanel + i] = 0;
+            sum[i] = 1;
+        }
+        return sum.inverse();
+    }
+
+    Ints batch_;
+    AttentionSizes sizes_;
+    std::vector<Ints> strides_;
+    std::vector<Mask> masks_;
+    AttentionNumbers numbers_;
+    Index pieces_ = 0, panels_ = 0, columns_ = 0, work_ = 0;
+    std::size_t floats_ = 0;
+};
+
+}  // namespace
+
+Step *attention(const Ints &batch, const AttentionSizes &sizes, const std::vector<Ints> &strides,
+                const std::vector<Mask> &masks, const AttentionNumbers &numbers) {
+    return new Attend(batch, sizes, strides, masks, numbers);
+}
+
+}  // namespace vtensor::eigen

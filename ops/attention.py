@@ -1,0 +1,196 @@
+"""Attention: each query takes a mean of values, weighted by how well their keys fit it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf, prod
+
+import numpy as np
+
+from libdesc import eigen, invoker, rewrite
+from libdesc.numpy import definition
+from libdesc.numpy.arrays import FLOATS, wide
+from libdesc.routine import Routine
+from ops._places import one_output
+from ptensor import PTensor
+from vtensor.language.dims import broadcast
+from vtensor.operators import Context, Cost, Match, operator, param
+from vtensor.tensor import VTensor
+
+
+def _scores(op: Attention, q: VTensor, k: VTensor) -> dict[str, int]:
+    """The dims of the products of queries and keys."""
+    left, right = ({d: s for d, s in t.dims.items() if d != op.over} for t in (q, k))
+    sizes = broadcast(left, right)
+    return {dim: sizes[dim] for dim in (*left, *right)}
+
+
+def _sums(op: Attention, q: VTensor, k: VTensor, v: VTensor, *_: VTensor) -> bool:
+    over = q.dims.get(op.over), k.dims.get(op.over)
+    along = k.dims.get(op.along), v.dims.get(op.along)
+    return over[0] == over[1] is not None and along[0] == along[1] is not None
+
+
+def _apart(op: Attention, q: VTensor, k: VTensor, v: VTensor, *_: VTensor) -> bool:
+    return op.along not in q.dims and op.over not in v.dims and op.over != op.along
+
+
+def _fit(op: Attention, q: VTensor, k: VTensor, _: VTensor, *masks: VTensor) -> bool:
+    sizes = _scores(op, q, k)
+    return all(s in (1, sizes.get(dim)) for mask in masks for dim, s in mask.dims.items())
+
+
+def _cost(op: Attention, q: VTensor, k: VTensor, v: VTensor, *rest: VTensor) -> int:
+    columns = prod(size for dim, size in v.dims.items() if dim not in k.dims)
+    products = prod(_scores(op, q, k).values())
+    return 2 * products * (q.size(op.over) + columns)
+
+
+@operator(
+    "Attention",
+    dims={"q": "*", "k": "*", "v": "*", "masks": "*", "y": "*"},
+    holds=[
+        (_sums, "q and k must have {op.over}, k and v {op.along}, in one size"),
+        (_apart, "q must not have {op.along}, nor v {op.over}"),
+        (_fit, "masks must have dims of the products of q and k, in their sizes or of size 1"),
+    ],
+    traits=[Cost(_cost)],
+)
+class Attention:
+    """Each query takes the mean of the values, weighted by how well their keys fit it.
+
+    y[B, Q, V] = sum over K of softmax over K(scale * (sum over F of q[B, Q, F] * k[B, K, F]))
+    * v[B, K, V], where F is ``over``, K is ``along``, and B are all other dims of k.
+
+    Dims:
+        q: B, Q, F    k: B, K, F    v: B, K, V    masks: some of B, Q, K    y: B, Q, V
+        A dim that several have may have size 1 in some of them, and is repeated there.
+    Args:
+        over: the features that queries and keys have.
+        along: the keys.
+        scale: what a product of a query and a key is multiplied by.
+        masked: what it becomes where a mask of truth values is false; any other mask is added.
+        zero: weights that are not numbers become 0.
+    Raises:
+        DimError: an operand lacks ``over`` or ``along``, a dim has two sizes, or a mask has a dim
+            that the products have not.
+    Cost:
+        2 * B*Q*K*(F + V) floating-point operations.
+
+    Where all of a query's products are minus infinity, its weights are not numbers.
+
+    >>> from vtensor.operators import Context
+    >>> q = VTensor("f32", {"N": 1, "head": 12, "query": 5, "F": 64})
+    >>> k, v = (VTensor("f32", {"N": 1, "head": 12, "key": 9, dim: 64}) for dim in "FV")
+    >>> Attention("F", "key", 0.125).compute(Context(), q, k, v).summary()
+    'f32 N=1 head=12 query=5 V=64'
+
+    Source: ONNX operator Attention, opset 23; Vaswani et al., Attention Is All You Need, 2017.
+    """
+
+    over: str = param()
+    along: str = param()
+    scale: float = param(default=1.0)
+    masked: float = param(default=-inf)
+    zero: bool = param(default=False)
+
+    def compute(self, ctx: Context, q: VTensor, k: VTensor, v: VTensor, *masks: VTensor) -> VTensor:
+        left = {dim: size for dim, size in _scores(self, q, k).items() if dim != self.along}
+        right = {dim: size for dim, size in v.dims.items() if dim != self.along}
+        sizes = broadcast(left, right)
+        dims = {dim: sizes[dim] for dim in (*left, *right)}
+        return one_output(ctx, self, [q, k, v, *masks], dims)
+
+
+def _matrices(op: Attention, *operands: VTensor) -> bool | str:
+    q, k, v, *_ = operands
+    rows = [dim for dim in q.dims if dim not in k.dims]
+    columns = [dim for dim in v.dims if dim not in k.dims]
+    one = len(rows) == len(columns) == 1 and rows != columns and k.num_elements > 0
+    return one or "takes one dim of queries, one of values, and some keys"
+
+
+_TYPES = {"": ["f32"], "masks": ["f32", "bool"]}
+
+
+@invoker("Attention", library="eigen", dtypes=_TYPES, when=_matrices)
+def eigen_attention(ctx: Context, op: Attention, *operands: VTensor) -> Routine:
+    numbers = eigen.Numbers(op.scale, op.masked, op.zero)
+    return eigen.attention(*operands, over=op.over, along=op.along, numbers=numbers)
+
+
+@definition("Attention", dtypes={"": FLOATS, "masks": [*FLOATS, "bool"]})
+def attention(ctx: Context, op: Attention, *operands: PTensor) -> None:
+    q, k, v, *masks, y = operands
+    dims = _scores(op, q.tensor, k.tensor)
+    number = {dim: at for at, dim in enumerate(dict.fromkeys((*dims, *q.dims, *v.dims)))}
+
+    def row(names: Iterable[str]) -> list[int]:
+        return [number[dim] for dim in names]
+
+    scores = np.einsum(wide(q.data()), row(q.dims), wide(k.data()), row(k.dims), row(dims))
+    scores = scores * op.scale
+    for mask in masks:
+        own = [dim for dim in dims if dim in mask.dims]
+        spread = np.einsum(mask.data(), row(mask.dims), row(own))
+        spread = spread.reshape([mask.dims.get(dim, 1) for dim in dims])
+        hides = mask.dtype == "bool"
+        scores = np.where(spread, scores, op.masked) if hides else scores + wide(spread)
+    axis = list(dims).index(op.along)
+    with np.errstate(invalid="ignore"):  # where all are minus infinity there is no mean
+        power = np.exp(scores - scores.max(axis, keepdims=True, initial=-inf))
+    weights = power / power.sum(axis, keepdims=True)
+    if op.zero:
+        weights = np.where(np.isnan(weights), 0, weights)
+    y.data()[...] = np.einsum(weights, row(dims), wide(v.data()), row(v.dims), row(y.dims))
+
+
+def _parts(match: Match) -> dict[str, object] | None:
+    """One axis of keys, and factors of the products that are one number."""
+    axis = match["axis"]
+    if len(axis) != 1 or axis[0] != match["along"]:
+        return None
+    scale = 1.0
+    for name in {"scale", "left", "right"} & match.numbers.keys():
+        scale *= match.numbers[name]
+    if match.numbers.get("nothing", 0) != 0:
+        return None
+    return {"scale": scale / match.numbers.get("divisor", 1.0), "zero": "nothing" in match.numbers}
+
+
+rewrite(
+    "attention",
+    "softmax(scale q k^T + mask) v",
+    """
+    left = Mul(q, scalar(left)) | q
+    right = Mul(k, scalar(right)) | k
+    products = MatMul(left, right, over=over)
+    scaled = Mul(products, scalar(scale)) | Div(products, scalar(divisor)) | products
+    kept = Where(keep, scaled, scalar(masked)) | scaled
+    hidden = Add(kept, mask) | kept
+    weights = Softmax(hidden, axis=axis)
+    MatMul(weights | Where(IsNaN(weights), scalar(nothing), weights), v, over=along)
+    """,
+    """
+    Attention(
+        q, k, v, keep, mask, over=over, along=along, scale=scale, masked=masked, zero=zero
+    )
+    """,
+    given=_parts,
+    example={
+        "q": "B H Q F",
+        "k": "B H K F",
+        "v": "B H K V",
+        "mask": "B K",
+        "keep": "? Q K",
+        "left": 0.5,
+        "right": 2.0,
+        "scale": 0.25,
+        "divisor": 8.0,
+        "masked": -1e4,
+        "nothing": 0.0,
+        "over": "F",
+        "along": "K",
+        "axis": ("K",),
+    },
+)

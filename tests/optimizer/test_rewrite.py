@@ -1,0 +1,280 @@
+"""Rewrite rules: each against what it replaces, on random graphs made of its own pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ops
+from libdesc import without_invoker
+from libdesc.registry import installed, registry
+from optimizer.rewrite import rewrite
+from vtensor import Graph, Session, VTensor
+from vtensor.commands.explain import explain_dict
+from vtensor.errors import GraphError, InputError
+from vtensor.language.operators import OPERATORS
+from vtensor.language.rules import Apply, Either, Hole, Named, Number, Part, Pattern, Rule
+from vtensor.language.traits import Commutes
+from vtensor.report import plan_dict, plan_lines
+
+RULES = registry().rules
+Random = np.random.Generator
+
+
+def plain(pattern: Pattern) -> list[Pattern]:
+    """The pattern with each choice made, in every way."""
+    match pattern:
+        case Either(choices):
+            return [one for choice in choices for one in plain(choice)]
+        case Part(name, inner):
+            return [Part(name, one) for one in plain(inner)]
+        case Apply(op, operands, parameters):
+            return [Apply(op, row, parameters) for row in product(*map(plain, operands))]
+    return [pattern]
+
+
+class Instance:
+    """A graph made of a pattern without choices: what it begins with is drawn."""
+
+    def __init__(self, rule: Rule, pattern: Pattern, rng: Random) -> None:
+        self.rule, self.rng = rule, rng
+        self.graph, self.sizes = Graph(rule.name), dict[str, int]()
+        self.values, self.parts = dict[str, VTensor](), dict[str, VTensor]()
+        self.graph.output(self.made(pattern), "result")
+        self.graph.seal()
+
+    def made(self, pattern: Pattern) -> VTensor:
+        match pattern:
+            case Hole(name, kind):
+                if name not in self.values:
+                    self.values[name] = self.hole(name, kind)
+                return self.values[name]
+            case Number(value):
+                return self.graph.constant(np.float32(value), "")
+            case Part(name, inner):
+                if name not in self.parts:
+                    self.parts[name] = self.made(inner)
+                return self.parts[name]
+            case Apply(op, operands, parameters):
+                given = [self.made(one) for one in operands]
+                cls = OPERATORS[op].cls
+                known = {key: self.parameter(one) for key, one in parameters.items()}
+                made = cls(**{key: one for key, one in known.items() if one is not None})
+                if OPERATORS[op].trait(Commutes):
+                    given = list(self.rng.permutation(np.array([*given, None])[:-1]))
+                    while len(given) > 2:
+                        at = int(self.rng.integers(len(given) - 1))
+                        given[at : at + 2] = [self.graph.add(made, *given[at : at + 2])]
+                result: Any = self.graph.add(made, *given)
+                first: VTensor = result[0] if isinstance(result, tuple) else result
+                return first
+        raise AssertionError(pattern)
+
+    def hole(self, name: str, kind: str) -> VTensor:
+        example = self.rule.example.get(name, "" if kind == "scalar" else "N C H W")
+        if not isinstance(example, str):
+            return self.graph.constant(np.float32(example), "")
+        truth = example.startswith("?")
+        rows = [row.partition("=") for row in example.strip("?").split()]
+        dims = {dim: self.size(size or dim) for dim, _, size in rows}
+        if not kind:
+            return self.graph.input(name, dims, "bool" if truth else "f32")
+        return self.graph.constant(self.rng.normal(size=[*dims.values()]).astype("f4"), [*dims])
+
+    def size(self, name: str) -> int:
+        drawn = int(self.rng.integers(2, 6))
+        return int(name) if name.isdigit() else self.sizes.setdefault(name, drawn)
+
+    def parameter(self, given: object) -> object:
+        if not isinstance(given, Named):
+            return given
+        example = self.rule.example.get(given.name)
+        return example(self.sizes) if callable(example) else example
+
+
+def values_of(graph: Graph, feed: dict[str, Any]) -> Any:
+    with Session(graph, optimize="none", libraries=["numpy"]) as session:
+        return session.run(None, feed)[0]
+
+
+def drawn(value: VTensor, rng: Random) -> Any:
+    array = rng.normal(0, 3, [*value.dims.values()]).astype("f4")
+    return array > -1 if value.dtype == "bool" else array
+
+
+def check(rule: Rule, seed: int) -> None:
+    """The rule is applied to all that its pattern means, and changes no value."""
+    rng = np.random.default_rng(seed)
+    patterns = plain(rule.pattern)
+    for index in rng.permutation(len(patterns))[:4]:
+        graph = Instance(rule, patterns[index], rng).graph
+        made = rewrite(graph, rules=[rule.name], native=False)
+        assert made.rewritten == {rule.name: 1}, f"{patterns[index]}\n{graph}"
+        assert rule.makes.op in {node.op_name for node in made.nodes.values()}
+        assert len(made.nodes) <= len(graph.nodes)
+        feed = {name: drawn(graph.values[name], rng) for name in graph.inputs}
+        want, got = values_of(graph, feed), values_of(made, feed)
+        np.testing.assert_allclose(got, want, rtol=3e-5, atol=3e-6)
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_makes_what_it_replaces(name: str, seed: int) -> None:
+    assert RULES[name].equation
+    check(RULES[name], seed)
+
+
+@pytest.fixture
+def wrong() -> Iterator[Rule]:
+    """A rule that is no equation."""
+    rule = Rule.of("wrong", "x / (1 + e^-x)", "Mul(x, Sigmoid(x))", "Swish(x, alpha=2.0)")
+    RULES["wrong"] = rule
+    yield rule
+    del RULES["wrong"]
+
+
+def test_a_wrong_rule_is_found(wrong: Rule) -> None:
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        check(wrong, 0)
+
+
+def swish(*also: str, between: int = 0) -> Graph:
+    """x times its sigmoid, perhaps through views; these are outputs, too."""
+    g = Graph("swish")
+    x = g.input("x", {"N": 2, "C": 3})
+    gate = g.add(ops.Sigmoid(), x, name="gate")
+    for _ in range(between):
+        gate = g.add(ops.Rename((("C", "C"), ("N", "N"))), gate)
+    g.output(g.add(ops.Mul(), x, gate, name="y"))
+    for name in also:
+        g.output(g.values[name])
+    return g.seal()
+
+
+def names(graph: Graph) -> list[str]:
+    return [node.op_name for node in graph.nodes.values()]
+
+
+def test_views_in_between_are_looked_through() -> None:
+    made = rewrite(swish(between=2))
+    assert names(made) == ["Swish"]
+    assert made.merged == {"gate": "y", "Rename:0": "y", "Rename:1": "y"}
+    assert str(made.values["y"]) == str(swish().values["y"])
+
+
+def test_what_an_output_needs_stays() -> None:
+    assert names(rewrite(swish("gate"))) == ["Sigmoid", "Mul"]
+
+
+def test_what_another_node_needs_stays() -> None:
+    g = Graph("twice")
+    x = g.input("x", {"N": 2})
+    gate = g.add(ops.Sigmoid(), x)
+    g.output(g.add(ops.Mul(), x, gate))
+    g.output(g.add(ops.Neg(), gate))
+    assert names(rewrite(g.seal())) == ["Sigmoid", "Mul", "Neg"]
+
+
+@pytest.mark.parametrize("pin", [{"gate": "numpy"}, {"Sigmoid": "numpy"}])
+def test_a_pinned_node_stays(pin: dict[str, str]) -> None:
+    with Session(swish(), pin=pin) as session:
+        assert [node.op_name for node in session.plan.graph.operators] == ["Sigmoid", "Mul"]
+
+
+def test_native_code_does_not_become_a_call_back() -> None:
+    with without_invoker("Swish", "onednn"), without_invoker("Swish", "eigen"):
+        assert names(rewrite(swish())) == ["Sigmoid", "Mul"]
+        assert names(rewrite(swish(), native=False)) == ["Swish"]
+
+
+def test_integers_stay() -> None:
+    g = Graph("integers")
+    x = g.input("x", {"C": 3}, "s64")
+    three, six = (g.constant(np.int64(value), "") for value in (3, 6))
+    clipped = g.add(ops.Relu6(), g.add(ops.Add(), x, three))
+    g.output(g.add(ops.Div(), g.add(ops.Mul(), x, clipped), six))
+    assert "HardSwish" not in names(rewrite(g.seal()))
+
+
+def test_another_number_is_another_function() -> None:
+    g = Graph("odd")
+    x, two = g.input("x", {"C": 3}), g.constant(np.float32(2), "")
+    g.output(g.add(ops.Div(), x, g.add(ops.Add(), g.add(ops.Exp(), g.add(ops.Neg(), x)), two)))
+    assert rewrite(g.seal()).rewritten == {}
+
+
+def test_a_rule_is_switched_off_by_name() -> None:
+    runs: list[Any] = ["all", ["all", "-rewrite.swish"], ["all", "-rewrite"], "ewo"]
+    found = []
+    for optimize in runs:
+        with Session(swish(), optimize=optimize) as session:
+            found.append(session.plan.graph.rewritten)
+    assert found == [{"swish": 1}, {}, {}, {}]
+
+
+@pytest.mark.parametrize("name", ["-rewrite.swich", "rewrite.swish", "-swish", 3])
+def test_a_rule_that_is_not_there(name: Any) -> None:
+    with pytest.raises(InputError, match="no pass"):
+        Session(swish(), optimize=["all", name])
+
+
+def test_a_plan_says_what_was_rewritten() -> None:
+    with Session(swish()) as session:
+        assert plan_dict(session, "m")["rewritten"] == {"swish": 1}
+        lines = [line.text for line in plan_lines(session, "m")]
+        assert "  rewritten: swish (1)" in lines
+        assert explain_dict(session.plan.graph, "m", others=False)["rewritten"] == {"swish": 1}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "makes"),
+    [
+        ("Mul(x, ", "Swish(x)"),
+        ("x", "Swish(x)"),
+        ("Mul(x, y) | x", "Swish(x)"),
+        ("Mul(x, f'no')", "Swish(x)"),
+        ("x.y = 3; Mul(x, y)", "Swish(x)"),
+        ("Mul(x, y)", "x"),
+    ],
+)
+def test_a_text_that_is_no_rule(pattern: str, makes: str) -> None:
+    with pytest.raises(GraphError, match="rule bad"):
+        Rule.of("bad", "", pattern, makes)
+
+
+def test_an_operator_that_is_not_there_is_reported() -> None:
+    with installed(registry().copy()) as found:
+        found.rules["typo"] = Rule.of("typo", "", "Mul(x, Sigmod(x))", "Swish(x)")
+        found._report_what_does_not_match()
+        assert found.problems[-1] == (
+            "rule typo",
+            "there is no operator 'Sigmod'; did you mean 'Sigmoid'?",
+        )
+
+
+@pytest.mark.parametrize("hidden", [[], [0], [0, 1, 2]])
+@pytest.mark.parametrize("zero", [False, True])
+def test_attention_where_all_keys_are_hidden(hidden: list[int], zero: bool) -> None:
+    """As PyTorch's exporters spell it, which may have no weights where all keys are hidden."""
+    g = Graph("attention")
+    q, k = g.input("q", {"Q": 3, "F": 4}), g.input("k", {"K": 5, "F": 4})
+    v = g.input("v", {"K": 5, "V": 2})
+    mask = g.input("mask", {"Q": 3, "K": 5})
+    weights = g.add(ops.Softmax(("K",)), g.add(ops.Add(), g.add(ops.MatMul("F"), q, k), mask))
+    if zero:
+        nothing = g.constant(np.float32(0), "")
+        weights = g.add(ops.Where(), g.add(ops.IsNaN(), weights), nothing, weights)
+    g.output(g.add(ops.MatMul("K"), weights, v))
+    graph = g.seal()
+    rng = np.random.default_rng(0)
+    feed = {name: drawn(graph.values[name], rng) for name in graph.inputs}
+    feed["mask"] = np.zeros((3, 5), "f4")
+    feed["mask"][hidden] = -np.inf
+    with Session(graph) as session:
+        assert session.plan.graph.rewritten == {"attention": 1}
+        [got] = session.run(None, feed)
+    np.testing.assert_allclose(got, values_of(graph, feed), rtol=1e-5)
