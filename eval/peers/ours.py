@@ -54,7 +54,7 @@ class LayoutAware(Peer):
         return self._network.run(self._feeds)
 
     def conversions(self) -> int:
-        return self._network.conversions.count
+        return self._network.conversions[0]
 
 
 def mix_of(task: Task) -> Any:

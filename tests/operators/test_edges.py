@@ -69,8 +69,8 @@ def test_an_extent_may_be_zero(name: str) -> None:
             except NoInvokerError:
                 continue
             for one, other in zip(found, expected, strict=True):
-                pair = (values.astype(np.float64) for values in (one, other))
-                np.testing.assert_allclose(*pair, rtol=1e-6)
+                a, b = (values.astype(np.float64) for values in (one, other))
+                np.testing.assert_allclose(a, b, rtol=1e-6)
     assert taken
 
 
