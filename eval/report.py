@@ -28,6 +28,7 @@ SECTIONS = (
     "eval.batch",
     "eval.breakdown",
     "eval.profiles",
+    "eval.today",
 )
 
 REFERENCE = "VTensor: Using Virtual Tensors to Build a Layout-Oblivious AI Programming Framework"

@@ -1,0 +1,91 @@
+"""Models of today beside the peers.
+
+``python -m eval.today``. Each model of ``eval/models_today``, written by PyTorch's newer exporter or
+found in a package, runs beside ONNX Runtime and OpenVINO in turns, after all have given the same
+values. *ratio* is our time by the better peer's, with its interval of 95 %; a model counts as
+slower only where the whole interval lies above 1.05. *Transforms* are the conversions that are left
+in a run.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+
+import typer
+
+from eval.experiment import Scope, Store, command
+from eval.markdown import milliseconds, table, told
+from eval.models_today import FAMILIES, models_of
+from eval.models_today.__main__ import made
+from eval.store import Row
+from vtensor.benchmark.race import OURS, Settings
+from vtensor.benchmark.report import measure as race
+from vtensor.commands.bench import PEERS
+
+NAME = "today"
+TITLE = "Models of today"
+KEY = ("model", "exporter", "peer")
+EXPORTER = "dynamo"
+#: Above which the whole interval of a ratio lies where a model counts as slower.
+SLOWER = 1.05
+ROUNDS, SECONDS, LIMIT_S = 5, 1.5, 300.0
+
+
+def measure(scope: Scope, store: Store) -> None:
+    """Race each model that can be made here; only the full set has peers to race with."""
+    if not scope.peers:
+        return
+    kept, names = store.table(NAME, KEY), list(models_of(FAMILIES))
+    settings = Settings(scope.threads, ROUNDS, SECONDS, LIMIT_S, scope.seed)
+    us = next(iter(OURS))
+    for number, name in enumerate(names):
+        key = {"model": name, "exporter": EXPORTER, "peer": us}
+        if store.late or not store.missing(kept, [key]):
+            continue
+        store.advance(f"{name} beside the peers", number, len(names))
+        if (case := made(name, EXPORTER)) is not None:
+            found = race([case], PEERS, ["f32"], settings, lambda _: None)
+            kept.add([{**row, "exporter": EXPORTER} for row in found])
+
+
+def section(store: Store) -> Iterator[str]:
+    """A line a model, then what it comes to."""
+    yield told(__doc__)
+    kept = store.table(NAME, KEY)
+    lines, ratios, slower = list[Sequence[object]](), list[float](), list[str]()
+    for name in dict.fromkeys(row["model"] for row in kept):
+        rows = {row["peer"]: row for row in kept.rows(model=name)}
+        ours = rows.pop(next(iter(OURS)))
+        if best := _best(rows.values()):
+            found = best["ratio"]
+            value, low, high = (1 / found[end] for end in ("value", "high", "low"))
+            ratios.append(value)
+            slower += [name] * (low > SLOWER)
+            ratio = f"{value:.2f} ({low:.2f} to {high:.2f})"
+        else:
+            ratio = None
+        times = [_median(row) for row in (ours, *(rows.get(peer) for peer in PEERS))]
+        lines.append([name, *times, ratio, ours["conversions"]])
+    heads = ["model", "VTensor, ms", *(f"{peer}, ms" for peer in PEERS), "ratio", "Transforms"]
+    yield table(heads, lines)
+    if ratios:
+        mean = math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
+        said = f"{len(slower)} are slower: {', '.join(slower)}" if slower else "none is slower"
+        yield f"Geometric mean over {len(ratios)} models {mean:.2f}; {said}."
+
+
+def _best(rows: Iterable[Row]) -> Row | None:
+    timed = [row for row in rows if row["ratio"]]
+    return min(timed, key=lambda row: float(row["ratio"]["value"]), default=None)
+
+
+def _median(row: Row | None) -> str | None:
+    if row is None:
+        return None
+    return milliseconds(row["times"]["median_s"]) if row["times"] else str(row["status"])
+
+
+if __name__ == "__main__":
+    typer.run(command(sys.modules[__name__]))
