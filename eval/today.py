@@ -1,7 +1,7 @@
 """Models of today beside the peers.
 
-``python -m eval.today``. Each model of ``eval/models_today``, written by PyTorch's newer exporter or
-found in a package, runs beside ONNX Runtime and OpenVINO in turns, after all have given the same
+``python -m eval.today``. Each model of ``eval/models_today``, written by PyTorch's newer exporter
+or found in a package, runs beside ONNX Runtime and OpenVINO in turns, after all have given the same
 values. *ratio* is our time by the better peer's, with its interval of 95 %; a model counts as
 slower only where the whole interval lies above 1.05. *Transforms* are the conversions that are left
 in a run.
