@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import sys
 from collections import UserDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from types import FrameType
 from typing import Any, Protocol, TypeVar, cast, dataclass_transform
 
 from vtensor.errors import (
@@ -282,23 +285,33 @@ def operator(
 
 
 def _place(cls: type) -> tuple[str, int]:
-    """File and line of an operator's class; of its ``compute`` where it was made interactively."""
-    try:
-        file = inspect.getsourcefile(cls) or ""
-        return file, vars(cls).get("__firstlineno__") or inspect.getsourcelines(cls)[1]
-    except (OSError, TypeError):
-        file, _, line = place_of(cast(Operator, cls).compute).rpartition(":")
-        return file, int(line)
+    """File and line of an operator's class, from code that has run: no source is read.
+
+    The line is the class's own, if it says one; else that of the decorator, or of ``compute`` where
+    the class was registered after it was made.
+    """
+    file, _, text = place_of(cast(Operator, cls).compute).rpartition(":")
+    line = int(text)
+    if first := vars(cls).get("__firstlineno__"):
+        return getattr(sys.modules.get(cls.__module__), "__file__", None) or file, first
+    scope = cls.__qualname__.rpartition(".")[0].removesuffix(".<locals>") or "<module>"
+    around: FrameType | None = sys._getframe(1)
+    while around is not None:
+        code, here = around.f_code, around.f_lineno
+        if (around.f_globals.get("__name__"), code.co_qualname) == (cls.__module__, scope):
+            return code.co_filename, min(here, line) if "compute" in vars(cls) else here
+        around = around.f_back
+    return file, line
 
 
 def _check_on_construction(cls: type, name: str) -> None:
     """Parameters are wrong from the moment they are given: say so then, not during a run."""
-    check = parameter_check(name, cls)
     construct = cls.__init__  # type: ignore[misc]  # this very class is meant
+    check = cache(lambda: parameter_check(name, cls))  # compiled for the first one that is made
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         construct(self, *args, **kwargs)
-        check(self)
+        check()(self)
 
     init.__wrapped__ = construct  # type: ignore[attr-defined]  # keeps signature and help
     cls.__init__ = init  # type: ignore[misc]
