@@ -16,7 +16,7 @@ from typing import Any
 
 from libdesc.invokers import InvokerFunction, InvokerInfo, When
 from libdesc.preferences import EVERY, Preferences
-from libdesc.registry import Registry, registry
+from libdesc.registry import Registry, ready
 from libdesc.routine import described, sides
 from ptensor.evaluation import (
     Call,
@@ -64,7 +64,7 @@ class DispatchContext(Context):
 
 def dispatcher(op: str, device: str = CPU) -> Dispatch:
     """The compiled dispatcher of an operator; generated again when the registry has changed."""
-    found = registry()
+    found = ready()
     version = found.version
     have = found.dispatchers.get((op, device))
     if have is not None and have[0] == version:
@@ -82,11 +82,11 @@ def dispatcher_source(op: str, device: str = CPU) -> str:
     Raises:
         GraphError: no operator has this name.
     """
-    return _generate(registry(), _operator(op), device)[0]
+    return _generate(ready(), _operator(op), device)[0]
 
 
 def _operator(op: str) -> OperatorInfo:
-    registry()
+    ready()
     if op not in OPERATORS:
         raise GraphError(f"no operator {op!r}; operators are {', '.join(sorted(OPERATORS))}")
     return OPERATORS[op]
@@ -228,7 +228,7 @@ def _eligible(ctx: DispatchContext, call: Call, one: Candidate) -> None:
     """Decline on what can be said without asking the invoker."""
     reason = (
         ctx.preferences.refusal(call.node, call.op_name, call.library)
-        or registry().libraries[call.library].absent
+        or ready().libraries[call.library].absent
     )
     if reason:
         raise Decline(reason)

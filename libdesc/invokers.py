@@ -96,8 +96,8 @@ def _types(
 
 
 def fault_of(info: InvokerInfo) -> str:
-    """Why an invoker does not fit its operator; empty if it fits, or there is no such operator."""
-    operator = OPERATORS.get(info.op)
+    """Why an invoker does not fit its operator; empty if it fits, or that is not imported."""
+    operator = OPERATORS.data.get(info.op)
     if operator is None:
         return ""
     roles = (*operator.inputs, *operator.outputs)

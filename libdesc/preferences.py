@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from libdesc.registry import registry
+from libdesc.registry import ready
 from vtensor.errors import InputError
 from vtensor.language.operators import info_of
 from vtensor.language.tensor import CPU
@@ -92,7 +92,7 @@ def check_invoker(key: str, op: str, library: str, device: str = CPU) -> None:
     Raises:
         InputError: it has none; lists the libraries that have one.
     """
-    able = [row.library for _, row in registry().candidates(op, device)]
+    able = [row.library for _, row in ready().candidates(op, device)]
     if library not in able:
         raise InputError(
             f"pin {key!r}: {library} has no invoker of {op} on {device}; these have one: "

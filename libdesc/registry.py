@@ -33,6 +33,7 @@ from libdesc.unused import why_unused
 from ptensor.libraries import LIBRARIES, Library
 from vtensor.errors import LibraryError, VTensorError, did_you_mean
 from vtensor.language.forks import process_lock
+from vtensor.language.index import Index, importing, row_of
 from vtensor.language.operators import OPERATORS, OperatorInfo
 from vtensor.language.rules import Rule
 from vtensor.language.tensor import CPU
@@ -56,8 +57,10 @@ class Registry:
         problems: what is broken and skipped, and where it came from.
         dispatchers: compiled, by operator and device, each with the version that it was made for.
         version: another one after each change of libraries and invokers.
-        filled: the modules that register themselves have been imported.
+        filled: the libraries and the operators of others have been imported; VTensor's own
+            operators are in the index until they are.
         filler: the thread that imports them now; in a forked child one that may not be there.
+        index: where VTensor's own operators are.
     """
 
     operators: dict[str, OperatorInfo] = field(default_factory=dict)
@@ -71,28 +74,44 @@ class Registry:
     version: int = field(default_factory=lambda: next(_versions))
     filled: bool = True
     filler: int = 0
+    index: Index = field(default_factory=Index)
 
     def copy(self) -> Registry:
-        """Another registry with the same content."""
+        """Another registry with the same content, which is all there then."""
+        self.index.load_all()
         tables = dict(self.operators), dict(self.libraries), dict(self.invokers)
         return Registry(*tables, list(self.problems), dict(self.rules))
 
     @contextmanager
-    def change(self) -> Iterator[None]:
-        """Change libraries or invokers inside the block; the version is another one after it."""
+    def change(self, known: bool = True) -> Iterator[None]:
+        """Change libraries or invokers inside the block; the version is another one after it.
+
+        Args:
+            known: False where only an operator changes that nobody has been given yet: nothing was
+                made with what it was before.
+        """
         with _changing:
             yield
-            self.version = next(_versions)
+            if known:
+                self.version = next(_versions)
 
     def candidates(self, op: str, device: str) -> list[tuple[int, InvokerInfo]]:
         """An operator's invokers on a device with their priorities, best first; ties by name."""
         rows = []
-        for info in self.invokers.values():
+        self.index.load(op)
+        for info in list(self.invokers.values()):
             library = self.libraries.get(info.library)
             if info.op == op and info.device == device and library and device in library.devices:
                 priority = library.priority if info.priority is None else info.priority
                 rows.append((priority, info))
         return sorted(rows, key=lambda row: (-row[0], row[1].library))
+
+    def rules_for(self, operators: Collection[str]) -> dict[str, Rule]:
+        """The rules, in order; at least those that can apply where a graph has these operators."""
+        self.index.load_rules(operators)
+        last = len(self.index.rules)
+        place = {name: at for at, name in enumerate(self.index.rules)}
+        return dict(sorted(self.rules.items(), key=lambda row: place.get(row[0], last)))
 
     def why_unused(
         self, library: RegisteredLibrary, own: Collection[str] = (), owes_invokers: bool = True
@@ -169,8 +188,8 @@ class Registry:
         return {info.function.__module__ for info in self.invokers.values()}
 
     def fill(self) -> None:
-        """Import all that registers itself; another thread waits, this one sees it half full."""
-        with _filling:
+        """Import libraries and others' operators; another thread waits, this one sees half."""
+        with importing:
             if self.filled or self.filler == threading.get_ident():
                 return
             self.filler = threading.get_ident()
@@ -181,6 +200,9 @@ class Registry:
                 self.filler = 0
 
     def _fill(self) -> None:
+        self.index = own_operators(self._check)
+        if self is _installed:
+            OPERATORS.index = self.index
         for file in own_descriptions():
             if file.parent.name not in self.libraries:
                 self.add(Description.read(file), "VTensor's own")
@@ -189,40 +211,49 @@ class Registry:
                 self.add(Description.read(description_file(locate())), origin)
             except (Exception, SystemExit) as error:  # whatever a stranger's module raises
                 self.report(origin, error)
-        import_own_operators()
         for entry in metadata.entry_points(group="vtensor.operators"):
             try:
                 entry.load()
             except (Exception, SystemExit) as error:
                 self.report(f"entry point {entry.name} = {entry.value}", error)
-        self._report_what_does_not_match()
+        self._report_names()
+        self._check([name for name in self.operators if name not in self.index.pending])
 
-    def _report_what_does_not_match(self) -> None:
-        """Invokers and rules without an operator, and operators without a definition."""
+    def _report_names(self) -> None:
+        """Report invokers and rules of operators that there are not."""
+        known = {*self.operators, *self.index.places}
+        named = {info.op for info in self.invokers.values()}
+        if not named <= known:
+            self.index.load_all()  # a file may have it, and the index not yet
+            known = set(self.operators)
         for info in self.invokers.values():
-            place = f"invoker {info.file}:{info.line}"
-            if info.op not in self.operators:
-                hint = did_you_mean(info.op, self.operators)
+            if info.op not in known:
+                hint = did_you_mean(info.op, known)
                 never = f"there is no operator {info.op!r}; it is never called{hint}"
-                self.report(place, LibraryError(never))
-            elif fault := fault_of(info):  # it was registered before its operator
-                self.report(place, LibraryError(fault))
+                self.report(f"invoker {info.file}:{info.line}", LibraryError(never))
         for rule in self.rules.values():
-            for op in sorted(rule.operators - self.operators.keys()):
-                hint = did_you_mean(op, self.operators)
+            for op in sorted(rule.operators - known):
+                hint = did_you_mean(op, known)
                 self.report(f"rule {rule.name}", LibraryError(f"there is no operator {op!r}{hint}"))
-        have = {(info.op, info.library) for info in self.invokers.values()}
-        for name, operator in self.operators.items():
-            if (name, operator.definition) not in have:
+
+    def _check(self, names: Sequence[str]) -> None:
+        """Report what is wrong about operators that were imported, and their invokers."""
+        rows = [info for info in self.invokers.values() if info.op in names]
+        for info in rows:
+            if fault := fault_of(info):  # it was registered before its operator
+                self.report(f"invoker {info.file}:{info.line}", LibraryError(fault))
+        have = {(info.op, info.library) for info in rows}
+        for name in names:
+            operator = self.operators.get(name)
+            if operator is not None and (name, operator.definition) not in have:
                 owed = f"{name} has no invoker on {operator.definition}, which must be its"
                 place = f"operator {operator.file}:{operator.line}"
                 self.report(place, LibraryError(f"{owed} definition"))
 
 
-#: Held while a registry is filled and while one is changed. Filling imports modules, which change
-#: the registry: the first is never taken while the second is held. They are the process's, since
-#: imports are, and a fork waits for them.
-_filling, _changing = process_lock(0), process_lock()
+#: Held while a registry is changed. Importing what registers itself changes it: ``importing`` is
+#: never taken while this is held. It is the process's: a fork waits for it.
+_changing = process_lock()
 
 #: The registry that is installed. Modules are imported once a process, and ``@operator`` and
 #: ``@invoker`` register with it; so the process has one, in whose place a test installs its own.
@@ -230,8 +261,15 @@ _installed = Registry(OPERATORS.data, filled=False)
 
 
 def registry(fill: bool = True) -> Registry:
-    """The installed registry. Its libraries are imported first, unless ``fill=False``."""
-    if fill and not _installed.filled:
+    """The installed registry with all that is in it; without ``fill``, as far as it is."""
+    if fill:
+        ready().index.load_all()
+    return _installed
+
+
+def ready() -> Registry:
+    """The installed registry with its libraries; an operator is imported when it is asked for."""
+    if not _installed.filled:
         _installed.fill()
     return _installed
 
@@ -245,7 +283,9 @@ def installed(one: Registry) -> Iterator[Registry]:
     Modules that registered their invokers with it are forgotten at the end, so that whoever imports
     them later registers them again.
     """
-    before, modules = _installed, set(sys.modules)
+    before = _installed
+    before.index.load_all()
+    modules = set(sys.modules)
     _install(one)
     try:
         yield one
@@ -256,18 +296,34 @@ def installed(one: Registry) -> Iterator[Registry]:
 
 def _install(one: Registry) -> None:
     global _installed
-    _installed, OPERATORS.data = one, one.operators
+    _installed, OPERATORS.data, OPERATORS.index = one, one.operators, one.index
     LIBRARIES.data = cast("dict[str, Library]", one.libraries)
 
 
 _install(_installed)
 
 
+def own_operators(loaded: Callable[[Sequence[str]], None]) -> Index:
+    """Where the operators of ``ops/`` are; a file that its index does not have is imported now."""
+    ops = importlib.import_module("ops")
+    text = Path(ops.__path__[0], "index.txt").read_text(encoding="utf-8")
+    rows = [row_of(line, "ops") for line in text.splitlines() if not line.startswith("#")]
+    found, indexed = set(_own_modules()), {row.module for row in rows}
+    for module in sorted(found - indexed):
+        if not module.startswith("ops._"):
+            importlib.import_module(module)
+    return Index((row for row in rows if row.module in found), loaded)
+
+
 def import_own_operators() -> None:
     """Import every operator file in ``ops/``."""
+    for module in _own_modules():
+        importlib.import_module(module)
+
+
+def _own_modules() -> list[str]:
     ops = importlib.import_module("ops")
-    for module in pkgutil.iter_modules(ops.__path__):
-        importlib.import_module(f"ops.{module.name}")
+    return [module.name for module in pkgutil.iter_modules(ops.__path__, "ops.")]
 
 
 class Registration:
@@ -342,13 +398,15 @@ def invoker(
         key, found = (op, library, device), registry(fill=False)
         have = found.invokers.get(key)
         name = function.__qualname__
+        if found.filled:  # before, its operator is looked at when that is imported
+            OPERATORS.find(op, wait=False)
         if have is not None and (have.file, have.function.__qualname__) != (info.file, name):
             raise LibraryError(
                 f"{op} on {library}, {device} already has an invoker: {have.file}:{have.line}"
             )
         if fault := fault_of(info):
             raise LibraryError(f"invoker of {op} on {library} ({info.file}:{info.line}): {fault}")
-        with found.change():
+        with found.change(op not in found.index.pending):
             found.invokers[key] = info
         return function
 

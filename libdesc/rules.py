@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from types import FrameType
 from typing import Any
 
 from libdesc.registry import registry
@@ -36,10 +38,19 @@ def rewrite(
         GraphError: the name is taken, or a text is no expression.
     """
     more = {"given": given} if given else {}
-    rule = Rule.of(name, equation, pattern, makes, example=dict(example or {}), **more)
+    example = dict(example or {})
+    rule = Rule.of(name, equation, pattern, makes, example=example, module=_module(), **more)
     found = registry(fill=False)
     if found.rules.get(name, rule).pattern != rule.pattern:
         raise GraphError(f"a rule {name!r} is already registered")
-    with found.change():
+    with found.change(name not in found.index.pending_rules):
         found.rules[name] = rule
     return rule
+
+
+def _module() -> str:
+    """The module that is being imported, whose line called for this one."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    return str(frame.f_globals["__name__"]) if frame else ""

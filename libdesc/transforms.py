@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from libdesc.dispatcher import run_call
 from libdesc.preferences import DEFINITION, EVERY, Preferences
-from libdesc.registry import registry
+from libdesc.registry import ready
 from ptensor.evaluation import Call, Decline, Evaluation, Requirement, Variant, forms_on
 from ptensor.layout import Layout
 from vtensor.errors import LayoutError, NoInvokerError
@@ -46,7 +46,7 @@ def run_transform(
     Raises:
         Decline: only when nothing is decided yet: the library does not know one of the layouts.
     """
-    found = registry().libraries[library]
+    found = ready().libraries[library]
     requirements = tuple(Requirement((one,), __file__, 0) for one in (change.source, change.target))
     layouts = (change.source, change.target)
     variant = Variant(library, forms_on(x.device, layouts), requirements) if decided else None
@@ -88,7 +88,7 @@ def choose_library(
     Raises:
         NoInvokerError: not even the definition takes it.
     """
-    known = registry().libraries
+    known = ready().libraries
     others = sorted(known, key=lambda name: (preferences.rank(name), -known[name].priority, name))
     names = [name for name in [*preferred, *others] if name != DEFINITION]
     reasons = []

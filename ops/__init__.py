@@ -14,10 +14,10 @@ def __getattr__(name: str) -> Any:
         return __dir__()
     if name.startswith("_"):
         raise AttributeError(name)
-    from libdesc.registry import registry
+    from libdesc.registry import ready
     from vtensor.language.operators import OPERATORS
 
-    registry()
+    ready()
     if name not in OPERATORS:
         raise AttributeError(f"no operator {name!r}; there are {', '.join(sorted(OPERATORS))}")
     return OPERATORS[name].cls

@@ -186,7 +186,8 @@ def elementwise(
             traits=[Elementwise(), *pointwise_trait, *traits],
         )(cls)
         over = roles if inplace is None else inplace
-        place = f"{OPERATORS[name].file}:{OPERATORS[name].line}"
+        info = OPERATORS.data[name]  # while its file is being imported
+        place = f"{info.file}:{info.line}"
 
         def keeps_zero(op: object) -> bool:
             return alone and (zero(op) if callable(zero) else zero) == 0

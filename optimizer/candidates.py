@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import chain
 from types import MappingProxyType
 
-from libdesc.registry import registry
+from libdesc.registry import ready
 from ptensor.evaluation import Variant
 from ptensor.layout import Layout
 from resolver.lowered import LoweredGraph, OpNode, Value
@@ -93,7 +93,7 @@ def other_libraries(graph: LoweredGraph, node: OpNode) -> list[str]:
     ops = {node.name: node.op, **{one.name: one.op for one in node.followers}}
     names = {name: info_of(op).name for name, op in ops.items()}
     device = graph.bare.tensors[node.outputs[0]].device
-    able = {one.library: one for _, one in registry().candidates(names[node.name], device)}
+    able = {one.library: one for _, one in ready().candidates(names[node.name], device)}
     own = able.get(node.variant.library)
     return [
         library

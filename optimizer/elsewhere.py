@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from libdesc.registry import registry
+from libdesc.registry import ready
 from optimizer.candidates import Candidates, other_libraries
 from optimizer.estimate import Estimate
 from optimizer.problem import Clock
@@ -65,7 +65,7 @@ class Elsewhere:
         if library == first:
             return node.variant.refused
         why = f"the plan takes less time with {library}, {self._how}"
-        priority = registry().libraries[first].priority
+        priority = ready().libraries[first].priority
         return (*node.variant.refused, Refusal(priority, first, why))
 
     def _apart(self, node: OpNode, count: int, library: str, most: int) -> Iterator[Variant]:
@@ -97,7 +97,7 @@ class Elsewhere:
     def _after(self, node: OpNode, before: OpNode) -> Variant | None:
         """What the first library decides that takes a node by itself behind another."""
         names = [node.variant.library, *other_libraries(self.graph, node)]
-        rank, known = self.graph.preferences.rank, registry().libraries
+        rank, known = self.graph.preferences.rank, ready().libraries
         given = {before.outputs[0]: before.variant.layouts[-1]}
         for library in sorted(set(names), key=lambda name: (rank(name), -known[name].priority)):
             if (found := self._candidates.after(node, library, given)) is not None:

@@ -16,7 +16,7 @@ from statistics import geometric_mean
 
 from libdesc.library import RegisteredLibrary
 from libdesc.preferences import DEFINITION, EVERY, Preferences
-from libdesc.registry import registry
+from libdesc.registry import ready
 from libdesc.schema import Description, Rates
 from libdesc.transforms import LayoutChange
 from optimizer.problem import Clock
@@ -88,7 +88,7 @@ class Estimate(Clock):
 
 
 def _known() -> list[RegisteredLibrary]:
-    return sorted(registry().libraries.values(), key=lambda one: -one.priority)
+    return sorted(ready().libraries.values(), key=lambda one: -one.priority)
 
 
 def calibrated(libraries: Iterable[Description], reached: Mapping[str, Rates]) -> dict[str, Rates]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from libdesc.preferences import EVERY, Preferences
-from libdesc.registry import registry
+from libdesc.registry import ready, registry
 from optimizer.cancel import cancel
 from optimizer.ewo import reconcile
 from optimizer.fold import fold
@@ -134,9 +134,9 @@ def simplify(
         InputError: the level or a pass does not exist.
     """
     names = pass_names(optimize)
-    rules = registry().rules  # asked for now, so that every operator is there which may be added
-    kept = [rule for rule in rules if f"{WITHOUT}{RULE}{rule}" not in names]
-    for name, run in (SIMPLIFICATIONS | {"rewrite": partial(rewrite, rules=kept)}).items():
+    ready()  # so that every operator is found which a simplification may add
+    off = [name.removeprefix(WITHOUT + RULE) for name in names if name.startswith(WITHOUT)]
+    for name, run in (SIMPLIFICATIONS | {"rewrite": partial(rewrite, off=off)}).items():
         if name in names:
             graph = replace(run(graph, preferences), passes=(*graph.passes, name))
     return graph

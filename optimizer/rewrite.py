@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from libdesc.preferences import EVERY, Preferences
-from libdesc.registry import registry
+from libdesc.registry import ready
 from optimizer.match import Matcher, Met
 from optimizer.readers import Readers
 from vtensor.errors import VTensorError
@@ -35,6 +35,7 @@ def rewrite(
     preferences: Preferences = EVERY,
     rules: Collection[str] | None = None,
     *,
+    off: Collection[str] = (),
     native: bool = True,
 ) -> Graph:
     """The same network, in which every pattern of a rule is replaced by what the rule makes.
@@ -46,12 +47,14 @@ def rewrite(
         graph: sealed; it is not changed.
         preferences: which nodes are pinned, and which libraries may be used.
         rules: the names of those that may be applied; None is all.
+        off: the names of those that may not.
         native: a pattern also stays where each of its operators has a native invoker among these
             libraries, and one of those that would be made has none.
     """
     by_root = defaultdict[str, list[tuple[Rule, Apply]]](list)
-    for name, rule in registry().rules.items():
-        if rules is None or name in rules:
+    operators = {info_of(node.op).name for node in graph.nodes.values()}
+    for name, rule in ready().rules_for(operators).items():
+        if (rules is None or name in rules) and name not in off:
             for pattern in rule.roots:
                 by_root[pattern.op].append((rule, pattern))
     made = replace(
@@ -116,7 +119,7 @@ class _Work:
 
     def _runs(self, node: Node) -> bool:
         """A library that may be used has native code for an operator."""
-        rows = registry().candidates(info_of(node.op).name, CPU)
+        rows = ready().candidates(info_of(node.op).name, CPU)
         allows = self.preferences.allows
         return any(allows(info.library) and not info.python for _, info in rows)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from libdesc.preferences import EVERY, Preferences
-from libdesc.registry import registry
+from libdesc.registry import ready
 from optimizer.readers import Readers
 from vtensor.errors import VTensorError
 from vtensor.language.graph import Graph, Node
@@ -55,7 +55,7 @@ def thin(graph: Graph, preferences: Preferences = EVERY) -> Graph:
 
 def _cutting(preferences: Preferences, device: str) -> bool:
     """True where a library that may be used cuts without calling back into Python."""
-    rows = registry().candidates(OPERATORS.structural("slice").name, device)
+    rows = ready().candidates(OPERATORS.structural("slice").name, device)
     return any(preferences.allows(info.library) and not info.python for _, info in rows)
 
 

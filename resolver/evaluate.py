@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from libdesc.dispatcher import DispatchContext, post_roles
 from libdesc.preferences import EVERY, Preferences
-from libdesc.registry import registry
+from libdesc.registry import ready
 from ptensor.buffer import TensorStorage
 from ptensor.evaluation import Call, Evaluation, Mode, Step, installed
 from ptensor.layout import Layout
@@ -246,7 +246,7 @@ def _taken_along(
 
 def _before(preferences: Preferences, node: Node, library: str) -> set[str]:
     """The libraries that are asked about a node before this one."""
-    op, found = info_of(node.op).name, registry()
+    op, found = info_of(node.op).name, ready()
     known = {row.library: priority for priority, row in found.candidates(op, Context.device)}
     known.setdefault(library, found.libraries[library].priority)
     order = sorted(known, key=lambda one: (preferences.rank(one), -known[one], one))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from libdesc.registry import registry
+from libdesc.registry import ready
 from ptensor.layout import Layout
 from resolver.change import revised
 from resolver.extend import Passing, extend
@@ -72,7 +72,7 @@ def _between(graph: LoweredGraph) -> Passing:
 
 def _runs(node: OpNode) -> str:
     """The library whose code a node runs; none where it shares memory, as a reshape does."""
-    found, library = registry(), node.variant.library
+    found, library = ready(), node.variant.library
     invoker = found.invokers.get((info_of(node.op).name, library, node.variant.forms[0].device))
     shares = invoker and found.libraries[library].description.python and not invoker.python
     return "" if shares else library

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from libdesc.registry import registry
+from libdesc.registry import ready
 from vtensor.errors import InputError
 
 #: Caps, from the least to no cap at all.
@@ -26,5 +26,5 @@ def limit_isa(cap: str) -> None:
     """
     if cap not in CAPS:
         raise InputError(f"limit_isa({cap!r}): one of {', '.join(CAPS)}")
-    for library in registry().libraries.values():
+    for library in ready().libraries.values():
         library.limit_isa(cap)

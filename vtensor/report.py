@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from libdesc.onnx_reference.node import LIBRARY as REFERENCE
 from libdesc.preferences import DEFINITION
-from libdesc.registry import registry
+from libdesc.registry import ready
 from libdesc.routine import reference_kernel
 from resolver.lowered import Certificate, OpNode, Reason, TransformNode
 from vtensor.language.wording import counted
@@ -221,7 +221,7 @@ def notes(plan: Plan) -> list[str]:
 
 def _library_rows() -> list[str]:
     rows = []
-    for library in sorted(registry().libraries.values(), key=lambda one: -one.priority):
+    for library in sorted(ready().libraries.values(), key=lambda one: -one.priority):
         state = f"absent: {library.absent}" if library.absent else library.version()
         rows.append(f"{library.name} (priority {library.priority}) {state}".rstrip())
     return rows

@@ -58,10 +58,17 @@ def test_the_stub_of_operators_is_up_to_date() -> None:
     assert operator_stub.FILE.read_text() == operator_stub.stub()
 
 
+def test_the_index_of_operators_is_up_to_date() -> None:
+    """If not: ``python -m eval.operator_stub``."""
+    assert operator_stub.INDEX.read_text() == operator_stub.index()
+
+
 def test_another_operator_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "from ops.softmax import Softmax as Softmax\n" in operator_stub.stub()
+    assert "\nsoftmax Softmax: Softmax\n" in operator_stub.index()
     monkeypatch.delitem(OPERATORS, "Softmax")
     assert "import Softmax" not in operator_stub.stub()
+    assert "softmax Softmax" not in operator_stub.index()
 
 
 #: What a type checker must accept, and must not where it says so.

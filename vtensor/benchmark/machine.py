@@ -7,7 +7,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from libdesc.registry import registry
+from libdesc.registry import ready
 from vtensor.runtime.processors import available_threads
 
 #: A load average above this says that others use the machine, too.
@@ -27,7 +27,7 @@ def machine() -> dict[str, Any]:
         "load_average": os.getloadavg()[0],
         "libraries": {
             library.name: library.version()
-            for library in registry().libraries.values()
+            for library in ready().libraries.values()
             if not library.absent
         },
         "environment": {

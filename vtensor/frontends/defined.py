@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from libdesc.registry import registry
+from libdesc.registry import ready
 from vtensor.errors import ModelError
 from vtensor.frontends.builder import attributes_of, name_values
 from vtensor.frontends.computing import run_definition
@@ -25,7 +25,7 @@ from vtensor.language.tensor import VTensor
 
 def defined_outputs(network: Network, node: NetworkNode, facts: Facts) -> list[Array] | None:
     """The values of a node's outputs; None where no operator here takes the node."""
-    registry()  # the operators' spellings
+    ready()  # the operators' spellings
     spellings = spellings_of(node)
     if not spellings:
         return None

@@ -20,7 +20,7 @@ from onnx import (
     numpy_helper,
 )
 
-from libdesc.registry import registry
+from libdesc.registry import ready
 from vtensor.errors import InputError
 from vtensor.frontends.tensors import Array
 from vtensor.frontends.writer import Written, write
@@ -106,7 +106,7 @@ def _model(graph: Graph, opset: int) -> tuple[ModelProto, dict[str, Array]]:
     newest = onnx.defs.onnx_opset_version()
     if opset not in range(OPSET, newest + 1):
         raise InputError(f"opset {opset!r} is not among {OPSET} to {newest}")
-    registry()  # the operators' spellings
+    ready()  # the operators' spellings
     written = write(graph, opset)
     opsets = [helper.make_opsetid(domain, version) for domain, version in written.opsets.items()]
     model = helper.make_model(

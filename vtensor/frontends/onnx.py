@@ -8,7 +8,7 @@ from functools import cached_property
 from operator import index
 from typing import SupportsIndex
 
-from libdesc.registry import registry
+from libdesc.registry import ready
 from vtensor.errors import InputError, ModelError, ValuesNeededError
 from vtensor.frontends.builder import Builder, Named, name_values
 from vtensor.frontends.expansion import infer
@@ -104,7 +104,7 @@ class Model:
             model, max_bytes=max_bytes, external_data_root=external_data_root
         )
         self._deciding: dict[str, None] = {}
-        registry()  # the operators' spellings
+        ready()  # the operators' spellings
         stored = self._network.stored
         #: The graph that was written as this model, where the model carries its text.
         self.stored = stored_graph(stored) if stored else None

@@ -11,7 +11,7 @@ import dataclasses
 import inspect
 import sys
 from collections import UserDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from types import FrameType
@@ -30,6 +30,7 @@ from vtensor.language.declaration import check_annotations, check_equal, parsed_
 from vtensor.language.dims import DimSpec
 from vtensor.language.expression import Expression
 from vtensor.language.failures import place_of, raised
+from vtensor.language.index import Index
 from vtensor.language.spelling import Spelling, Write, read_elsewhere
 from vtensor.language.tensor import CPU, Option, VTensor
 from vtensor.language.traits import (
@@ -168,22 +169,52 @@ class OperatorInfo:
 
 
 class OperatorTable(UserDict[str, OperatorInfo]):
-    """Operators by name, and by the ONNX operators that they are read from."""
+    """Operators by name, and by the ONNX operators that they are read from.
+
+    Attributes:
+        index: where those are that are not imported yet. Who asks for one by name, by spelling or
+            by trait has its module imported; who asks for all, or for a name that the index does
+            not have, has every one.
+    """
 
     def __init__(self, *infos: OperatorInfo) -> None:
+        self.index = Index()
         super().__init__({info.name: info for info in infos})
-        self._index: tuple[list[OperatorInfo], dict[str, list[Spelling]]] = ([], {})
+        self._spelled: tuple[list[OperatorInfo], dict[str, list[Spelling]]] = ([], {})
+
+    def find(self, name: str, wait: bool = True) -> OperatorInfo | None:
+        """An operator that is registered or in the index; ``wait`` as for ``Index.load``."""
+        self.index.load(name, wait)
+        return self.data.get(name)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and (self.find(name) is not None or name in self._all())
+
+    def __getitem__(self, name: str) -> OperatorInfo:
+        return self.find(name) or self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def _all(self) -> dict[str, OperatorInfo]:
+        self.index.load_all()
+        return self.data
 
     def spellings(self, op_type: str, opset: int) -> list[Spelling]:
         """The spellings of an ONNX operator that hold in an opset."""
-        operators = list(self.values())
-        if self._index[0] != operators:
-            index: dict[str, list[Spelling]] = {}
-            for info in operators:
+        self.index.load_spelled(op_type)
+        operators = list(self.data.values())
+        if self._spelled[0] != operators:
+            spelled: dict[str, list[Spelling]] = {}
+            last = len(self.index.places)
+            for info in sorted(operators, key=lambda one: self.index.places.get(one.name, last)):
                 for spelling in info.read_as:
-                    index.setdefault(spelling.op_type, []).append(spelling)
-            self._index = operators, index
-        found = self._index[1].get(op_type, ())
+                    spelled.setdefault(spelling.op_type, []).append(spelling)
+            self._spelled = operators, spelled
+        found = self._spelled[1].get(op_type, ())
         return [one for one in found if one.since <= opset <= (one.until or opset)]
 
     def structural(self, kind: str) -> OperatorInfo:
@@ -192,7 +223,8 @@ class OperatorTable(UserDict[str, OperatorInfo]):
         Raises:
             GraphError: none has it; operators are registered when their files are imported.
         """
-        for info in self.values():
+        self.index.load_structural(kind)
+        for info in list(self.data.values()):
             if info.structural == kind:
                 return info
         raise GraphError(f"no operator is registered with the trait Structural({kind!r})")
@@ -251,7 +283,7 @@ def operator(
         many = frozenset(inputs[-1:] if variadic else ())
         many |= {role for role in outputs if f"*{role}" in dims}
         here, line = _place(cls)
-        previous = OPERATORS.get(name)
+        previous = OPERATORS.find(name, wait=False)
         if previous is not None and (previous.file, previous.cls.__qualname__) != (
             here,
             cls.__qualname__,
@@ -326,7 +358,7 @@ def info_of(op: object) -> OperatorInfo:
     name = getattr(type(op), "__operator__", None)
     if name is None:
         raise GraphError(f"{op!r} is no operator; operators are registered with @operator")
-    return OPERATORS[name]
+    return OPERATORS.data.get(name) or OPERATORS[name]
 
 
 def named(name: str) -> Any:

@@ -114,6 +114,7 @@ class Rule:
         given: the condition, which may compute parameters.
         example: what a test puts into holes and parameters: of a hole the names of its dims, of a
             scalar its number.
+        module: whose import registered it.
     """
 
     name: str
@@ -122,6 +123,7 @@ class Rule:
     makes: Apply
     given: Given = lambda _: {}
     example: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    module: str = ""
 
     @classmethod
     def of(cls, name: str, equation: str, pattern: str, makes: str, **more: Any) -> Rule:
@@ -149,6 +151,16 @@ class Rule:
     def operators(self) -> set[str]:
         """The operators that it speaks of."""
         return {*_operators(self.pattern), *_operators(self.makes)}
+
+    @property
+    def made(self) -> set[str]:
+        """The operators that it makes."""
+        return set(_operators(self.makes))
+
+    @property
+    def needs(self) -> list[set[str]]:
+        """For each choice of the pattern, the operators without which a graph does not hold it."""
+        return [_needed(root) for root in self.roots]
 
     @property
     def roots(self) -> Sequence[Apply]:
@@ -207,6 +219,17 @@ def _operators(pattern: Pattern) -> Iterator[str]:
             yield from (name for one in choices for name in _operators(one))
         case Part(_, inner):
             yield from _operators(inner)
+
+
+def _needed(pattern: Pattern) -> set[str]:
+    match pattern:
+        case Apply(op, operands):
+            return {op}.union(*map(_needed, operands))
+        case Either(choices):
+            return set.intersection(*map(_needed, choices))
+        case Part(_, inner):
+            return _needed(inner)
+    return set()
 
 
 def _choices(patterns: Sequence[Pattern]) -> Sequence[Pattern]:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from libdesc.library import RegisteredLibrary
-from libdesc.registry import registry
+from libdesc.registry import ready
 from libdesc.schema import Rates
 from optimizer.estimate import Speeds
 from vtensor.errors import InputError
@@ -58,7 +58,7 @@ def speeds_asked_for() -> Speeds | None:
 
 def speeds() -> Mapping[str, Rates]:
     """What each library reaches with one thread; of those that can show it, by name."""
-    found = {one.name: _speed(one) for one in registry().libraries.values() if one.shows_peaks}
+    found = {one.name: _speed(one) for one in ready().libraries.values() if one.shows_peaks}
     return {name: rates for name, rates in found.items() if rates is not None}
 
 

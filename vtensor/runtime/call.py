@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from libdesc.registry import Registry, registry
+from libdesc.registry import Registry, ready
 from ptensor.layout import Layout
 from vtensor.errors import DimError, InputError
 from vtensor.frontends.arrays import from_array
@@ -64,8 +64,9 @@ _lock = process_lock()
 
 def calls() -> Calls:
     """What is kept of calls: ``calls().clear()`` gives its memory back."""
+    found = ready()
     with _lock:
-        return _calls.setdefault(registry(), Calls())
+        return _calls.setdefault(found, Calls())
 
 
 def call(
@@ -109,7 +110,7 @@ def call(
     array([[ 2.5,  4.5],
            [10.5, 12.5]], dtype=float32)
     """
-    registry()
+    ready()
     info = info_of(op)
     operands = _in_order(info, operands, named)
     roles = info.roles(len(operands), 0)
@@ -217,7 +218,7 @@ def _session(
     shapes = tuple((role, one.dtype, tuple(one.dims.items())) for role, one in tensors.items())
     try:
         among = None if libraries is None else tuple(libraries)
-        key = (exact(op), threads, registry().version, among, pin, shapes, as_tensors)
+        key = (exact(op), threads, ready().version, among, pin, shapes, as_tensors)
         hash(key)
     except TypeError:  # a parameter that cannot be hashed, or wrong libraries
         return make()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from libdesc.preferences import Preferences, check_invoker, listed
-from libdesc.registry import registry
+from libdesc.registry import ready
 from vtensor.errors import InputError
 from vtensor.language.operators import OPERATORS
 
@@ -41,7 +41,7 @@ def preferences_of(
 def _order(libraries: Sequence[str] | None, barred: tuple[str, ...]) -> tuple[str, ...] | None:
     if libraries is None:
         return None
-    known = f"registered are {listed(registry().libraries)}"
+    known = f"registered are {listed(ready().libraries)}"
     if not isinstance(libraries, Sequence):
         raise InputError(f"libraries={libraries!r} is no list of names; {known}")
     names = (libraries,) if isinstance(libraries, str) else tuple(libraries)
@@ -70,7 +70,7 @@ def _pins(pin: Mapping[str, str] | None, barred: tuple[str, ...]) -> dict[str, s
 
 def _check_library(what: str, name: object) -> None:
     """See that a library is registered, and can be used here."""
-    known = registry().libraries
+    known = ready().libraries
     if not isinstance(name, str) or name not in known:
         raise InputError(f"{what} {name} is not registered; registered are {listed(known)}")
     if known[name].absent:

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from time import perf_counter_ns
 
-from libdesc.registry import registry
+from libdesc.registry import ready
 from ptensor.buffer import Buffer
 from ptensor.evaluation import Step
 from vtensor.runtime.executor import Executor
@@ -65,7 +65,7 @@ def _copied_bytes() -> int:
 def _measured(nbytes: int) -> dict[str, float]:
     """Of each kind the largest number of counts a nanosecond."""
     best: dict[str, float] = defaultdict(float)
-    for library in registry().libraries.values():
+    for library in ready().libraries.values():
         for kind, step, count in library.peaks(nbytes):
             best[kind] = max(best[kind], count / min(times_of(step, ENOUGH_NS)))
     return best

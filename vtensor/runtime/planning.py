@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from libdesc.onnx_reference.node import LIBRARY as REFERENCE
 from libdesc.preferences import Preferences
-from libdesc.registry import registry
+from libdesc.registry import ready
 from optimizer.pipeline import MEASURED, optimise, pass_names, simplify
 from optimizer.settings import Settings
 from ptensor.layout import Layout
@@ -124,7 +124,7 @@ def _recorded(
     workspace: Workspace,
 ) -> Plan:
     """Optimise a resolved graph, prove it sound, and record it."""
-    able = [library.name for library in registry().libraries.values() if library.transforms]
+    able = [library.name for library in ready().libraries.values() if library.transforms]
     lowered = optimise(resolved, options.passes, settings)
     check(lowered, graph, able, options.entry, options.delivery)
     check_plan(lowered, workspace.max_bytes)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from libdesc.dispatcher import DispatchContext, dispatcher, run_call
-from libdesc.registry import registry
+from libdesc.registry import ready
 from libdesc.routine import reference_kernel
 from libdesc.transforms import LayoutChange, run_transform
 from ptensor.buffer import Buffer, TensorStorage
@@ -177,7 +177,7 @@ class RecordEvaluation(Evaluation):
 
 def _replaceable(call: Call) -> dict[TensorStorage, list[TensorStorage]]:
     """The operands over which the first output of a call may be written, as its invoker says."""
-    info = registry().invokers.get((call.op_name, call.library, call.device))
+    info = ready().invokers.get((call.op_name, call.library, call.device))
     if info is None or not info.inplace:
         return {}
     allowed = [

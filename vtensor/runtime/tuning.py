@@ -10,7 +10,7 @@ from pathlib import Path
 
 from libdesc.library import RegisteredLibrary
 from libdesc.preferences import Preferences
-from libdesc.registry import registry
+from libdesc.registry import ready
 from libdesc.transforms import LayoutChange
 from optimizer.problem import Clock
 from ptensor.evaluation import Basis
@@ -100,7 +100,7 @@ def environment(threads: int, libraries: Iterable[RegisteredLibrary] | None = No
 
     oneDNN's ``ONEDNN_DEFAULT_FPMATH_MODE`` is not among it: every primitive is made strict.
     """
-    known = registry().libraries.values() if libraries is None else libraries
+    known = ready().libraries.values() if libraries is None else libraries
     versions = [
         f"{library.name} {library.version()}"
         for library in sorted(known, key=lambda one: one.name)
