@@ -249,7 +249,7 @@ def test_a_text_that_is_no_rule(pattern: str, makes: str) -> None:
 def test_an_operator_that_is_not_there_is_reported() -> None:
     with installed(registry().copy()) as found:
         found.rules["typo"] = Rule.of("typo", "", "Mul(x, Sigmod(x))", "Swish(x)")
-        found._report_what_does_not_match()
+        found._report_names()
         assert found.problems[-1] == (
             "rule typo",
             "there is no operator 'Sigmod'; did you mean 'Sigmoid'?",
