@@ -7,11 +7,12 @@ inputs' values at hand.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from math import prod
+from typing import Any
 
 import numpy as np
 import onnx
@@ -234,14 +235,17 @@ def _imports(*opsets: tuple[str, int]) -> list[onnx.OperatorSetIdProto]:
     return [helper.make_opsetid(domain, version) for domain, version in opsets]
 
 
-@cache
-def _history() -> Mapping[tuple[str, str], list[onnx.defs.OpSchema]]:
-    """All definitions of each operator, oldest first, without those that only withdraw it."""
-    found = defaultdict(list)
-    for schema in onnx.defs.get_all_schemas_with_history():
+def _history(domain: str, name: str) -> Iterator[onnx.defs.OpSchema]:
+    """All definitions of an operator, newest first, without those that only withdraw it."""
+    until = sys.maxsize >> 32  # ONNX's versions are 32 bits
+    while until:
+        try:
+            schema: Any = onnx.defs.get_schema(name, until, domain)  # ONNX's stubs lack this form
+        except onnx.defs.SchemaError:
+            return
         if not schema.deprecated:
-            found[schema.domain, schema.name].append(schema)
-    return {key: sorted(rows, key=lambda s: s.since_version) for key, rows in found.items()}
+            yield schema
+        until = schema.since_version - 1
 
 
 @cache
@@ -251,7 +255,7 @@ def _inferring(schema: onnx.defs.OpSchema) -> Sequence[onnx.defs.OpSchema]:
     Some came without inference or with a wrong one (a window that begins in the pads, an axis that
     counts from the end), and a later opset put it right.
     """
-    for later in reversed(_history().get((schema.domain, schema.name), [])):
+    for later in _history(schema.domain, schema.name):
         same = [one.name for one in later.inputs] == [one.name for one in schema.inputs]
         reads = same and later.attributes.keys() >= schema.attributes.keys()
         if reads and later.has_type_and_shape_inference_function:
@@ -354,6 +358,9 @@ def _evaluate(network: Network, node: NetworkNode, facts: Facts, define: Define)
         shape = [int(size) for size in np.atleast_1d(facts.arrays[node.proto.input[0]])]
         return [np.broadcast_to(element.reshape(()), shape)]
     known = all(name in facts.arrays for name in node.inputs)
+    if known and op_type == "Range" and not attributes:  # as ONNX's evaluator, which loads slowly
+        start, limit, delta = (facts.arrays[name] for name in node.proto.input)
+        return [np.arange(start.item(), limit.item(), delta.item()).astype(start.dtype)]
     if known and (defined := define(network, node, facts)) is not None:
         return defined
     given = [
