@@ -176,9 +176,11 @@ class Registry:
                     text = f"{module!r} does not import: {type(error).__name__}: {error}"
                     raise LibraryError(f"{description.file}: library.invokers: {text}") from error
         except BaseException:
+            new = {key: info for key, info in self.invokers.items() if key not in before}
+            theirs = {key: info for key, info in new.items() if not _is_own(info)}
             with self.change():
-                forget_modules(modules, self.modules)
-                self.invokers = before
+                forget_modules(modules, {info.function.__module__ for info in theirs.values()})
+                self.invokers = {k: one for k, one in self.invokers.items() if k not in theirs}
             raise
         return [info for key, info in self.invokers.items() if key not in before]
 
@@ -249,6 +251,11 @@ class Registry:
                 owed = f"{name} has no invoker on {operator.definition}, which must be its"
                 place = f"operator {operator.file}:{operator.line}"
                 self.report(place, LibraryError(f"{owed} definition"))
+
+
+def _is_own(info: InvokerInfo) -> bool:
+    """It came with an operator of VTensor's, which somebody else's import has asked for."""
+    return info.function.__module__.startswith(("ops.", "libdesc."))
 
 
 #: Held while a registry is changed. Importing what registers itself changes it: ``importing`` is

@@ -258,17 +258,18 @@ class Layout:
         >>> Layout("NCHW16c").same(Layout("NHWC"), size | {"C": 12})
         False
         """
-        mine = self.num_elements(extents)  # checks the dims
+        sizes = tuple(self._sizes(extents).items())
+        mine = _count(self, sizes)
         if other == self:
             return True
-        theirs = other.num_elements(extents)
+        theirs = _count(other, sizes)
         if self._encoding != other._encoding and (
             dtype is None or self.stored(dtype) != other.stored(dtype)
         ):
             return False
         if self._axes == other._axes:
             return True
-        return mine == theirs and (mine == 0 or self._steps(extents) == other._steps(extents))
+        return mine == theirs and (mine == 0 or _steps(self, sizes) == _steps(other, sizes))
 
     def _steps(self, extents: Mapping[str, int]) -> dict[str, list[tuple[int, int]]]:
         """Per dim, what an index contributes to the offset, in normal form: pairs (unit, stride).
@@ -440,6 +441,16 @@ def _plain(dims: tuple[str, ...], encoding: Encoding | None) -> Layout:
 @lru_cache(maxsize=4096)
 def _from_text(text: str) -> Layout:
     return _build(*parse(text))
+
+
+@lru_cache(maxsize=4096)
+def _count(layout: Layout, sizes: tuple[tuple[str, int], ...]) -> int:
+    return layout.num_elements(dict(sizes))
+
+
+@lru_cache(maxsize=4096)
+def _steps(layout: Layout, sizes: tuple[tuple[str, int], ...]) -> dict[str, list[tuple[int, int]]]:
+    return layout._steps(dict(sizes))
 
 
 def _build(axes: tuple[Axis, ...] | None, encoding: Encoding | None) -> Layout:

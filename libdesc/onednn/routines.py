@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from libdesc.onednn.layouts import Order, from_desc, to_desc
@@ -234,16 +235,22 @@ class FollowingRoutine(OneDnnRoutine):
 
 def followed(lead: Operand) -> Iterator[Layout]:
     """Layouts to try for an operand: its own, as declared, channels last, blocked channels."""
-    dims, own = lead.tensor.dims, produced(lead.tensor)
-    layouts = [Layout.plain(dims), Layout.plain(dim for dim in lead.order if dim)]
+    own = produced(lead.tensor)
+    usual = _usual(tuple(lead.tensor.dims), tuple(lead.order))
     if own is not None and not own.is_any:
-        layouts.insert(0, own)
+        yield own
+    yield from (layout for layout in usual if layout != own)
+
+
+@lru_cache(maxsize=1024)
+def _usual(dims: tuple[str, ...], order: Order) -> tuple[Layout, ...]:
+    named = [dim for dim in order if dim]
+    layouts = [Layout.plain(dims), Layout.plain(named)]
     if "C" in dims and len(dims) > 2:
-        rest = [dim for dim in lead.order if dim and dim != "C"]
-        layouts.append(Layout.plain([*rest, "C"]))
-        axes = Layout.plain(dim for dim in lead.order if dim).axes
+        layouts.append(Layout.plain([*(dim for dim in named if dim != "C"), "C"]))
+        axes = Layout.plain(named).axes
         layouts += [Layout.of_axes([*axes, ("C", block)]) for block in (16, 8)]
-    yield from dict.fromkeys(layouts)
+    return tuple(dict.fromkeys(layouts))
 
 
 def layouts_of(primitive: Primitive, operands: Sequence[Operand]) -> list[Layout]:

@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
 GOOD = """
 [library]
 name     = "goodlib"
@@ -193,6 +197,111 @@ def test_an_entry_point_may_be_a_path(tmp_path: Path) -> None:
     distribution(tmp_path, "[vtensor.libraries]\ngoodlib = thirdparty:path\n")
     lines = python(RUN, PYTHONPATH=str(tmp_path), VTENSOR_LIBRARIES="")
     assert lines == ["[[0.0, 2.0], [3.0, 0.0]] ['goodlib']"]
+
+
+def test_an_invoker_that_does_not_fit_is_reported_when_its_operator_is_imported(
+    tmp_path: Path,
+) -> None:
+    made = good(tmp_path)
+    wrong = INVOKERS.replace("python=True", 'python=True, dtypes={"z": ["f32"]}')
+    (made / "invokers.py").write_text(wrong, encoding="utf-8")
+    lines = python(RUN, VTENSOR_LIBRARIES=str(made))
+    assert lines[0].startswith("[[0.0, 2.0], [3.0, 0.0]]")
+    assert lines[1].startswith(f"problem: invoker {made / 'invokers.py'}:")
+    assert lines[1].endswith("dtypes or inplace names 'z'; the operands of Relu are x, y")
+
+
+def test_what_a_broken_library_had_imported_stays(tmp_path: Path) -> None:
+    made = good(tmp_path)
+    broken = "from ops import Relu\n" + INVOKERS + "1 / 0\n"
+    (made / "invokers.py").write_text(broken, encoding="utf-8")
+    lines = python(RUN, VTENSOR_LIBRARIES=str(made))
+    assert lines[0].startswith("[[0.0, 2.0], [3.0, 0.0]]")
+    assert "goodlib" not in lines[0]
+    assert lines[1].endswith("does not import: ZeroDivisionError: division by zero")
+
+
+READY = (
+    "from vtensor.language.operators import OPERATORS; from libdesc.registry import ready; ready()"
+)
+#: A network of one node.
+RELU = """
+import numpy as np, vtensor
+from ops import Relu
+g = vtensor.Graph("tiny")
+g.output(g.add(Relu(), g.input("x", {"N": 2})), "y")
+vtensor.Session(g).run(None, {"x": np.ones(2, np.float32)})
+"""
+#: Prints the files of operators that are imported.
+FILES = """
+import sys
+print(*sorted(name for name in sys.modules if name.startswith("ops.") and "._" not in name))
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "files"),
+    [
+        (READY, ""),
+        (RELU, "ops.relu"),
+        (f"{READY}; OPERATORS.spellings('Conv', 13)", "ops.convolution"),
+        (f"{READY}; OPERATORS.structural('reshape')", "ops.reshape"),
+        (f"{READY}; ready().rules_for(['Mul', 'HardSigmoid'])", "ops.hardswish"),
+    ],
+)
+def test_only_what_is_asked_for_is_imported(code: str, files: str) -> None:
+    assert python(code + FILES, VTENSOR_LIBRARIES="")[-1] == files
+
+
+def test_all_are_there_where_all_are_asked_for() -> None:
+    """The twin."""
+    found = python(f"{READY}; print(*OPERATORS)" + FILES)
+    names = {file.stem for file in (ROOT / "ops").glob("[!_]*.py")}
+    assert set(found[1].split()) == {f"ops.{name}" for name in names}
+    assert len(found[0].split()) > 100
+
+
+def test_registering_reads_no_source() -> None:
+    code = (
+        "import inspect\n"
+        "def read(*_):\n    raise SystemExit('source is read')\n"
+        "inspect.findsource = inspect.getsourcelines = read\n"
+        "from libdesc.registry import registry\n"
+        "relu = registry().operators['Relu']\n"
+        "print(relu.file, relu.line)"
+    )
+    [found] = python(code)
+    file, line = found.split()
+    assert Path(file).read_text(encoding="utf-8").splitlines()[int(line) - 1].startswith("@")
+
+
+def test_a_file_that_the_index_does_not_have(tmp_path: Path) -> None:
+    """An author need not make the index to try a new operator."""
+    text = (ROOT / "ops" / "hardswish.py").read_text(encoding="utf-8")
+    (tmp_path / "fresh.py").write_text(text.replace("HardSwish", "Fresh"), encoding="utf-8")
+    code = (
+        f"import ops\nops.__path__.append({str(tmp_path)!r})\nfrom ops import Fresh\nprint(Fresh())"
+    )
+    assert python(code) == ["Fresh()"]
+
+
+def test_threads_ask_for_one_operator_at_once() -> None:
+    """Nobody sees it before its last invoker is there."""
+    code = """
+import sys, threading
+sys.setswitchinterval(1e-6)
+from libdesc.registry import ready
+from vtensor.language.operators import OPERATORS
+found, seen = ready(), []
+def ask():
+    OPERATORS["Relu"]
+    seen.append(len(found.candidates("Relu", "cpu")))
+threads = [threading.Thread(target=ask) for _ in range(8)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+print(len(seen), min(seen) == max(seen) >= 3)
+"""
+    assert python(code, VTENSOR_LIBRARIES="") == ["8 True"]
 
 
 def test_two_threads_ask_for_the_registry_at_once() -> None:

@@ -112,6 +112,8 @@ def check(rule: Rule, seed: int) -> None:
     patterns = plain(rule.pattern)
     for index in rng.permutation(len(patterns))[:4]:
         graph = Instance(rule, patterns[index], rng).graph
+        operators = {node.op_name for node in graph.nodes.values()}
+        assert any(needed <= operators for needed in rule.needs)  # so the rule would be imported
         made = rewrite(graph, rules=[rule.name], native=False)
         assert made.rewritten == {rule.name: 1}, f"{patterns[index]}\n{graph}"
         assert rule.makes.op in {node.op_name for node in made.nodes.values()}

@@ -89,6 +89,19 @@ class DimView:
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
+#: What a VTensor has that is no output of a node, and no view.
+_NOWHERE, _WHOLE = Option(), DimView()
+
+
+def _check_dim(name: object, size: object) -> None:
+    if not isinstance(name, str) or not name.isidentifier():
+        raise DimError(f"a dim's name is an identifier such as 'N' or 'batch', not {name!r}")
+    if isinstance(size, OpenSize):
+        return
+    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        raise DimError(f"dim {name} has size {size!r}; a size is an integer of at least 0")
+
+
 class VTensor:
     """A tensor as an operator sees it: an element type and named dims with sizes.
 
@@ -117,26 +130,22 @@ class VTensor:
     def __init__(self, dtype: str, dims: Mapping[str, int], option: Option | None = None) -> None:
         if dtype not in ITEMSIZE:
             raise DTypeError(f"unknown element type {dtype!r}; one of {', '.join(ITEMSIZE)}")
+        known = []
         for name, size in dims.items():
-            if not isinstance(name, str) or not name.isidentifier():
-                raise DimError(
-                    f"a dim's name is an identifier such as 'N' or 'batch', not {name!r}"
-                )
-            if isinstance(size, OpenSize):
-                continue
-            if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-                raise DimError(f"dim {name} has size {size!r}; a size is an integer of at least 0")
-        known = [size for size in dims.values() if not isinstance(size, OpenSize)]
+            if type(size) is not int or size < 0 or not (type(name) is str and name.isidentifier()):
+                _check_dim(name, size)
+            if not isinstance(size, OpenSize):
+                known.append(size)
         if max(prod(known), *known, 0) * ITEMSIZE[dtype] > MAX_BYTES:
             raise DimError(f"{dict(dims)} of {dtype} takes more bytes than 64 bits can count")
         self.dtype = dtype
         self._dims = MappingProxyType(dict(dims))
-        self.option = option or Option()
+        self.option = option or _NOWHERE
         #: The layout in which the producer leaves the values; None before the resolver.
         self.produced_layout: Layout | None = None
         self._storage: Storage | None = None
         self.base: VTensor | None = None
-        self.view = DimView()
+        self.view = _WHOLE
 
     @property
     def dims(self) -> Mapping[str, int]:
