@@ -13,8 +13,9 @@ from libdesc.registry import registry
 from tests.onnx_suite.cases import load
 from tests.onnx_suite.engines import at_load, judge
 from vtensor.frontends.functions import has_body
-from vtensor.language.operators import OPERATORS, OperatorInfo
+from vtensor.language.operators import OPERATORS
 from vtensor.language.spelling import Spelling
+from vtensor.language.table import OperatorInfo
 
 FILE = Path(__file__).parents[1] / "docs" / "operators.md"
 

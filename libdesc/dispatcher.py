@@ -39,7 +39,8 @@ from vtensor.errors import (
 )
 from vtensor.language.checks import check_names, check_source, compile_text
 from vtensor.language.failures import place_of, raised
-from vtensor.language.operators import OPERATORS, Context, OperatorInfo, info_of, label_of
+from vtensor.language.operators import OPERATORS, Context, info_of, label_of
+from vtensor.language.table import OperatorInfo
 from vtensor.language.tensor import CPU, VTensor
 
 Dispatch = Callable[["DispatchContext", object, Sequence[VTensor], Sequence[VTensor]], None]

@@ -1,4 +1,4 @@
-"""Finding descriptions, and importing the modules that they name.
+"""Finding descriptions and operators, and importing the modules in which they are.
 
 Descriptions come from this folder, from the entry-point group ``vtensor.libraries`` and from the
 paths in ``VTENSOR_LIBRARIES``. One that is broken is reported and skipped; it never breaks the
@@ -10,14 +10,16 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import pkgutil
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from vtensor.errors import DescriptionError
+from vtensor.language.index import Index, row_of
 
 #: How the names begin under which Python knows modules that lie beside a description.
 BESIDE = "vtensor_library_"
@@ -104,3 +106,26 @@ def listed_descriptions() -> list[Path]:
     """The paths in ``VTENSOR_LIBRARIES``."""
     listed = os.environ.get("VTENSOR_LIBRARIES", "").split(os.pathsep)
     return [Path(text) for text in listed if text]
+
+
+def own_operators(loaded: Callable[[Sequence[str]], None]) -> Index:
+    """Where the operators of ``ops/`` are; a file that its index does not have is imported now."""
+    ops = importlib.import_module("ops")
+    text = Path(ops.__path__[0], "index.txt").read_text(encoding="utf-8")
+    rows = [row_of(line, "ops") for line in text.splitlines() if not line.startswith("#")]
+    found, indexed = set(_own_modules()), {row.module for row in rows}
+    for module in sorted(found - indexed):
+        if not module.startswith("ops._"):
+            importlib.import_module(module)
+    return Index((row for row in rows if row.module in found), loaded)
+
+
+def import_own_operators() -> None:
+    """Import every operator file in ``ops/``."""
+    for module in _own_modules():
+        importlib.import_module(module)
+
+
+def _own_modules() -> list[str]:
+    ops = importlib.import_module("ops")
+    return [module.name for module in pkgutil.iter_modules(ops.__path__, "ops.")]

@@ -1,15 +1,14 @@
 """The registry: operators, rules, libraries, invokers; what the dispatchers are generated from.
 
-It is filled when it is first asked: VTensor's own descriptions, then others', then the operators'
-files, whose ``@operator`` and ``@invoker`` lines register themselves.
+When it is first asked, descriptions and others' operators are imported: VTensor's own, then
+others'. A file of VTensor's own operators, whose ``@operator`` and ``@invoker`` lines register
+themselves, is imported when one of them is asked for; ``registry()`` asks for all, ``ready()`` not.
 """
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import logging
-import pkgutil
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -27,15 +26,17 @@ from libdesc.load import (
     forget_modules,
     import_module,
     own_descriptions,
+    own_operators,
 )
 from libdesc.schema import Description
 from libdesc.unused import why_unused
 from ptensor.libraries import LIBRARIES, Library
 from vtensor.errors import LibraryError, VTensorError, did_you_mean
 from vtensor.language.forks import process_lock
-from vtensor.language.index import Index, importing, row_of
-from vtensor.language.operators import OPERATORS, OperatorInfo
+from vtensor.language.index import Index, importing
+from vtensor.language.operators import OPERATORS
 from vtensor.language.rules import Rule
+from vtensor.language.table import OperatorInfo
 from vtensor.language.tensor import CPU
 
 _log = logging.getLogger("vtensor.libraries")
@@ -308,29 +309,6 @@ def _install(one: Registry) -> None:
 
 
 _install(_installed)
-
-
-def own_operators(loaded: Callable[[Sequence[str]], None]) -> Index:
-    """Where the operators of ``ops/`` are; a file that its index does not have is imported now."""
-    ops = importlib.import_module("ops")
-    text = Path(ops.__path__[0], "index.txt").read_text(encoding="utf-8")
-    rows = [row_of(line, "ops") for line in text.splitlines() if not line.startswith("#")]
-    found, indexed = set(_own_modules()), {row.module for row in rows}
-    for module in sorted(found - indexed):
-        if not module.startswith("ops._"):
-            importlib.import_module(module)
-    return Index((row for row in rows if row.module in found), loaded)
-
-
-def import_own_operators() -> None:
-    """Import every operator file in ``ops/``."""
-    for module in _own_modules():
-        importlib.import_module(module)
-
-
-def _own_modules() -> list[str]:
-    ops = importlib.import_module("ops")
-    return [module.name for module in pkgutil.iter_modules(ops.__path__, "ops.")]
 
 
 class Registration:

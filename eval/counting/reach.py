@@ -16,7 +16,8 @@ from pathlib import Path
 from eval.counting.source import toml_lines
 from eval.counting.units import BOUND, ROOT, Unit, cpp_units, python_units
 from libdesc.registry import registry
-from vtensor.language.operators import OPERATORS, OperatorInfo
+from vtensor.language.operators import OPERATORS
+from vtensor.language.table import OperatorInfo
 
 #: The operators of the paper's evaluation.
 SIXTEEN = (

@@ -17,7 +17,8 @@ from typing import Any
 from tests.operators.cases import CASES, FLAGS, Case, dims_of
 from vtensor.errors import VTensorError
 from vtensor.language.dims import DimSpec, product_source
-from vtensor.language.operators import Context, OperatorInfo, run_compute
+from vtensor.language.operators import Context, run_compute
+from vtensor.language.table import OperatorInfo
 from vtensor.language.tensor import VTensor
 
 Extents = dict[str, int]

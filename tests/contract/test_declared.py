@@ -15,13 +15,13 @@ from vtensor.errors import DimError, GraphError
 from vtensor.language.operators import (
     OPERATORS,
     Context,
-    OperatorTable,
     info_of,
     operator,
     param,
     run_compute,
 )
 from vtensor.language.spelling import Spelling
+from vtensor.language.table import OperatorTable
 from vtensor.language.tensor import VTensor
 from vtensor.language.traits import Cost, DefinedBy, Elementwise, Structural, Trait
 

@@ -13,8 +13,13 @@ from pathlib import Path
 
 from libdesc.invokers import InvokerInfo
 from libdesc.library import RegisteredLibrary, build_library, check_layout_names
-from libdesc.load import description_file, listed_descriptions, own_descriptions
-from libdesc.registry import import_own_operators, installed, registry
+from libdesc.load import (
+    description_file,
+    import_own_operators,
+    listed_descriptions,
+    own_descriptions,
+)
+from libdesc.registry import installed, registry
 from libdesc.schema import ARGUMENTS, Description
 from libdesc.unused import why_unused
 from vtensor.commands.module_text import (

@@ -15,7 +15,8 @@ from vtensor.language.dims import dim_names
 from vtensor.language.exact import exact
 from vtensor.language.forks import process_lock
 from vtensor.language.graph import Graph
-from vtensor.language.operators import OperatorInfo, info_of
+from vtensor.language.operators import info_of
+from vtensor.language.table import OperatorInfo
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.feeds import Array, as_array, dense_part
 from vtensor.runtime.session import Session
