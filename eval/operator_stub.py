@@ -44,11 +44,11 @@ def stub() -> str:
 
 
 def index() -> str:
-    """The operators and rules of ``ops``, by file, in the order in which it registers them."""
+    """The operators and rules of ``ops``, by file and line."""
     found = registry()
     own = [info for info in OPERATORS.values() if info.cls.__module__.startswith("ops.")]
     lines = [_INDEX_HEAD]
-    for info in sorted(own, key=lambda info: info.cls.__module__):
+    for info in sorted(own, key=lambda info: (info.cls.__module__, info.line, info.name)):
         words = (info.cls.__module__.removeprefix("ops."), info.name, info.structural)
         op_types = dict.fromkeys(one.op_type for one in info.read_as)
         lines.append(f"{' '.join(filter(None, words))}: {' '.join(op_types)}".rstrip() + "\n")

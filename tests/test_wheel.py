@@ -80,7 +80,9 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
     tops = {name.split("/")[0] for name in names if ".dist-info" not in name}
     assert tops == {"vtensor", "ptensor", "libdesc", "resolver", "optimizer", "ops"}
     assert "vtensor/py.typed" in names
-    assert {"vtensor/__init__.pyi", "ops/__init__.pyi", "ops/py.typed"} <= set(names)
+    assert {"vtensor/__init__.pyi", "ops/__init__.pyi", "ops/index.txt", "ops/py.typed"} <= set(
+        names
+    )
     assert "vtensor/include/vtensor/step.h" in names
     assert "libdesc/onednn/onednn.toml" in names
     assert {f"vtensor/pictures/page.{kind}" for kind in ("html", "css", "js")} <= set(names)
