@@ -9,7 +9,9 @@ import numpy as np
 from libdesc import onednn
 from ops._elementwise import NUMBERS, Array, Unary, elementwise
 from ops._names import same_names
+from ptensor.encoding import integer_range
 from vtensor.errors import VTensorError
+from vtensor.language.dtype import from_numpy
 from vtensor.operators import (
     Expression,
     NodeReader,
@@ -112,19 +114,30 @@ class Relu6(Unary):
     """
 
 
+def _within(op: Clip, dtype: str) -> tuple[float, float]:
+    """The bounds; of integers the nearest numbers that there are, infinite ones left."""
+    low, high = (-math.inf, math.inf) if dtype[:1] not in ("s", "u") else integer_range(dtype)
+    def nearest(bound: float) -> float:
+        return bound if math.isinf(bound) else min(max(bound, low), high)
+
+    return nearest(op.low), nearest(op.high)
+
+
 def _clip(op: Clip, x: Array) -> Array:
     """Infinite bounds are left out: integers have none."""
-    if op.low > -math.inf:
-        x = np.maximum(x, np.asarray(op.low).astype(x.dtype))
-    if op.high < math.inf:
-        x = np.minimum(x, np.asarray(op.high).astype(x.dtype))
+    low, high = _within(op, from_numpy(x.dtype))
+    if low > -math.inf:
+        x = np.maximum(x, np.asarray(low).astype(x.dtype))
+    if high < math.inf:
+        x = np.minimum(x, np.asarray(high).astype(x.dtype))
     return x
 
 
 def _bounded(op: Clip, x: Expression) -> Expression:
-    if op.low > -math.inf:
-        x = x.max(op.low)
-    return x.min(op.high) if op.high < math.inf else x
+    low, high = _within(op, x.dtype)
+    if low > -math.inf:
+        x = x.max(low)
+    return x.min(high) if high < math.inf else x
 
 
 @elementwise(
@@ -144,7 +157,8 @@ class Clip(Unary):
     Dims:
         x, y: any, the same
     Args:
-        low, high: the bounds, both included; ``high`` wins where it is the smaller.
+        low, high: the bounds, both included; ``high`` wins where it is the smaller. One that the
+            element type, an integer, does not reach is the nearest that it has.
 
     >>> from vtensor.operators import Context
     >>> Clip(-1.0, 1.0).compute(Context(), VTensor("f32", {"N": 2, "C": 3})).summary()

@@ -64,7 +64,7 @@ def compiled(function: Callable[..., Expression], types: Sequence[str]) -> Progr
     """
     if missing := [dtype for dtype in types if dtype not in TYPES]:
         raise Decline(f"computes element by element, but not in {', '.join(missing)}")
-    operands = [Expression(index) for index in range(len(types) - 1)]
+    operands = [Expression(index, dtype=dtype) for index, dtype in enumerate(types[:-1])]
     return _Compiler(types, operands).program(function(*operands))
 
 

@@ -25,11 +25,14 @@ class Expression:
         operand: which operand it is; -1 where it is a function.
         function: the function's name; empty where it is an operand.
         arguments: those of the function.
+        dtype: the element type that it has in memory; empty where that is not known, as in the
+            midst of a computation.
     """
 
     operand: int = -1
     function: str = ""
     arguments: tuple[Expression | float, ...] = ()
+    dtype: str = ""
 
     def __str__(self) -> str:
         if not self.function:
@@ -159,7 +162,7 @@ class Expression:
 
     def to(self, dtype: str) -> Expression:
         """The value in an element type: cut off, wrapped around or rounded as that one needs."""
-        return _of(f"to_{dtype}", self)
+        return Expression(function=f"to_{dtype}", arguments=(self,), dtype=dtype)
 
 
 #: The functions of one value that ``apply`` takes.
