@@ -134,7 +134,7 @@ def onednn_matmul(ctx: Context, op: MatMul, a: VTensor, b: VTensor, y: VTensor) 
     return onednn.MatMul(a, b, y, op.over, follow=ctx.followers)
 
 
-@invoker("MatMul", library="eigen", dtypes=eigen.DTYPES)
+@invoker("MatMul", library="eigen", dtypes=eigen.MULTIPLIED)
 def eigen_matmul(ctx: Context, op: MatMul, a: VTensor, b: VTensor, y: VTensor) -> Routine:
     return eigen.matmul(a, b, y, op.over)
 
