@@ -151,23 +151,21 @@ def _summed(op: Einsum, *operands: VTensor) -> list[str]:
     return [dim for dim in _sizes(op, *x) if dim not in op.keep]
 
 
+def _is_native(op: Einsum, *operands: VTensor) -> bool | str:
+    """Whether it is a sum of one operand, or a product of two, summed over dims of both."""
+    *x, _ = operands
+    if len(x) > 2 or op.same:
+        return "takes two operands at most, and no diagonals"
+    sizes = _sizes(op, *x)
+    alone = [d for d in _summed(op, *operands) if any(t.dims.get(d) != sizes[d] for t in x)]
+    return not alone or f"{alone[0]} is not in both operands"
+
+
 def _is_product(op: Einsum, *operands: VTensor) -> bool | str:
     """Whether it is a stack of products of matrices."""
-    over = _summed(op, *operands)
-    if len(operands) != 3 or op.same or len(over) != 1:
-        return "sums products of two operands over one dim, and no diagonals"
-    a, b, _ = operands
-    both = over[0] in a.dims and over[0] in b.dims
-    return (both and a.size(over[0]) == b.size(over[0])) or f"{over[0]} is not in both operands"
-
-
-def _is_native(op: Einsum, *operands: VTensor) -> bool | str:
-    """Whether it is a sum of one operand, or a product with at most one dim to sum over."""
-    if op.same:
-        return "takes no diagonals"
-    if len(operands) == 2 or (len(operands) == 3 and not _summed(op, *operands)):
-        return True
-    return _is_product(op, *operands)
+    if len(operands) != 3 or len(_summed(op, *operands)) != 1:
+        return "sums products of two operands over one dim"
+    return _is_native(op, *operands)
 
 
 @invoker("Einsum", library="onednn", dtypes=["f32", "bf16", "f16"], when=_is_product)

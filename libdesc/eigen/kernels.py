@@ -51,15 +51,15 @@ def _image_routine(tensors: Sequence[VTensor], run: Callable[..., None]) -> Rout
     return Routine(tensors, [_channels_last(tensor) for tensor in tensors], run=run)
 
 
-def matmul(left: VTensor, right: VTensor, dst: VTensor, over: str) -> Routine:
-    """The sum over a dim of left times right: left in the order B M K, right B K N, dst B M N."""
-    groups = Groups.of(left, right, over)
+def matmul(left: VTensor, right: VTensor, dst: VTensor, *over: str) -> Routine:
+    """The sum over dims K of left times right: left in the order B M K, right B K N, dst B M N."""
+    groups = Groups.of(left, right, *over)
 
     def run(a: PTensor, b: PTensor, y: PTensor) -> None:
         shape = [y.size(dim) for dim in groups.batch]
         steps = _batch_strides(a, groups.batch), _batch_strides(b, groups.batch)
         height, width = (prod(map(y.size, dims)) for dims in (groups.rows, groups.columns))
-        sizes = height, width, a.size(over)
+        sizes = height, width, prod(map(a.size, over))
         emit(native.load().product(left.dtype, shape, *steps, *sizes), [a, b, y])
 
     return Routine([left, right, dst], groups.orders, run=run)

@@ -71,7 +71,8 @@ CASES.update(
             Case(Einsum(("B", "O", "N")), ("N=8 B=3 C=20", "!C=20 B=3 O=10")),
             Case(Einsum(("C", "A"), ()), ("A=4 B=3 C=5",), refused=("onednn",)),
             Case(Einsum(("B", "A")), ("A=4", "B=3"), refused=("onednn",)),
-            Case(Einsum(("N",)), ("N=2 A=3 B=4", "A=3 B=4"), refused=("eigen", "onednn")),
+            Case(Einsum(("N", "O")), ("A=3 N=2 B=4", "O=5 B=4 A=3"), refused=("onednn",)),
+            Case(Einsum(("N",)), ("N=2 A=3", "N=2 B=4"), refused=("eigen", "onednn")),
             Case(
                 Einsum(("A",), (("B", "A"),)), ("A=4 B=4", "A=1 C=3"), refused=("eigen", "onednn")
             ),
