@@ -208,8 +208,10 @@ def dense(shape: Sizes) -> list[int]:
 def faults(kernel: Kernel, behind: bool) -> Iterator[str]:
     """What of dst is not written; running off the buffers ends the process."""
     memory = []
+    # The steps of ones would be the bits that memory is filled with.
+    zeros = ("indices", "lengths", "image", *(["src"] if "quantize" in kernel.kernel else []))
     for name, size, access in _replay.describe(kernel)["slots"]:
-        if access == "read" and name in ("indices", "lengths", "image"):
+        if access == "read" and name in zeros:
             memory.append(guarded(np.zeros(size, np.uint8), behind))
         elif access == "read":
             memory.append(guarded(np.ones(size // 4 + 1, np.float32).view(np.uint8)[:size], behind))
