@@ -121,7 +121,7 @@ def contestants(shape: Shape, threads: int) -> list[Timed]:
     """Eigen's product, our convolution, oneDNN's."""
     kernels = eigen.load()
     steps = (
-        kernels.product([], [], [], *shape.product),
+        kernels.product("f32", [], [], [], *shape.product),
         kernels.convolution(window(shape), 1, shape.outputs),
         reference(shape),
     )

@@ -110,6 +110,7 @@ def _fits(op: Centered, x: VTensor, zero: VTensor) -> bool:
     ],
     lambda op, x, zero: x.astype(numpy_dtype(op.to)) - zero.astype(numpy_dtype(op.to)),
     {},
+    expression=lambda op, x, zero: x.to(op.to) - zero.to(op.to),
     holds=[(_fits, "zero must have dims of x, in their sizes or of size 1")],
 )
 class Centered:

@@ -6,15 +6,17 @@ from math import prod
 
 import numpy as np
 
+from libdesc import eigen, invoker, onednn
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import NUMBERS, wide
+from libdesc.routine import Routine
 from ops._names import fresh
 from ops._places import one_output
 from ops._writing import write_sum
 from ptensor import PTensor
 from vtensor.language.dims import broadcast
 from vtensor.language.spelling import Naming, NodeReader, Spelling
-from vtensor.operators import Context, Cost, operator, param
+from vtensor.operators import Context, Cost, named, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -66,7 +68,20 @@ def _read(node: NodeReader) -> VTensor:
             if row[-1] != name:
                 again[row[-1]] = name
         operands.append(node.input(index, " ".join(row)))
-    return node.add(Einsum(node.output_names(), tuple(again.items())), *operands)
+    if again:
+        return node.add(Einsum(node.output_names(), tuple(again.items())), *operands)
+    return _contracted(node, node.output_names(), operands)
+
+
+def _contracted(node: NodeReader, keep: tuple[str, ...], operands: list[VTensor]) -> VTensor:
+    """Two operands at a time, from the left: each time, what neither the result nor others have."""
+    result, *rest = operands
+    while len(rest) > 1:
+        other, *rest = rest
+        sizes = broadcast(result.dims, other.dims)
+        later = {*keep, *(dim for t in rest for dim in t.dims)}
+        result = node.add(Einsum(tuple(d for d in sizes if d in later)), result, other)
+    return node.add(Einsum(keep), result, *rest)
 
 
 def _sizes(op: Einsum, *operands: VTensor) -> dict[str, int]:
@@ -80,6 +95,11 @@ def _kept(op: Einsum, *x: VTensor) -> bool:
     return len(set(op.keep)) == len(op.keep) and _sizes(op, *x).keys() >= set(op.keep)
 
 
+def _squares(op: Einsum, *x: VTensor) -> bool:
+    pairs = [(t, pair) for t in x for pair in op.same if {*pair} <= t.dims.keys()]
+    return all(t.size(one) == t.size(other) for t, (one, other) in pairs)
+
+
 def _cost(op: Einsum, *operands: VTensor) -> int:
     *x, _ = operands
     return len(x) * prod(_sizes(op, *x).values())
@@ -88,7 +108,10 @@ def _cost(op: Einsum, *operands: VTensor) -> int:
 @operator(
     "Einsum",
     dims={"x": "*", "y": "*"},
-    holds=[(_kept, "{op.keep} must be dims of the operands, each once")],
+    holds=[
+        (_kept, "{op.keep} must be dims of the operands, each once"),
+        (_squares, "a diagonal of two sizes among {op.same}"),
+    ],
     onnx=Spelling(
         "Einsum", 12, _read, _names, write=lambda node, op: write_sum(node, dict(op.same))
     ),
@@ -121,6 +144,46 @@ class Einsum:
     def compute(self, ctx: Context, *x: VTensor) -> VTensor:
         sizes = _sizes(self, *x)
         return one_output(ctx, self, x, {dim: sizes[dim] for dim in self.keep})
+
+
+def _summed(op: Einsum, *operands: VTensor) -> list[str]:
+    *x, _ = operands
+    return [dim for dim in _sizes(op, *x) if dim not in op.keep]
+
+
+def _is_native(op: Einsum, *operands: VTensor) -> bool | str:
+    """Whether it is a sum of one operand, or a product of two, summed over dims of both."""
+    *x, _ = operands
+    if len(x) > 2 or op.same:
+        return "takes two operands at most, and no diagonals"
+    sizes = _sizes(op, *x)
+    alone = [d for d in _summed(op, *operands) if any(t.dims.get(d) != sizes[d] for t in x)]
+    return not alone or f"{alone[0]} is not in both operands"
+
+
+def _is_product(op: Einsum, *operands: VTensor) -> bool | str:
+    """Whether it is a stack of products of matrices."""
+    if len(operands) != 3 or len(_summed(op, *operands)) != 1:
+        return "sums products of two operands over one dim"
+    return _is_native(op, *operands)
+
+
+@invoker("Einsum", library="onednn", dtypes=["f32", "bf16", "f16"], when=_is_product)
+def onednn_einsum(ctx: Context, op: Einsum, *operands: VTensor) -> Routine:
+    a, b, y = operands
+    [over] = _summed(op, *operands)
+    return onednn.MatMul(a, b, y, over, follow=ctx.followers)
+
+
+@invoker("Einsum", library="eigen", dtypes=eigen.DTYPES, when=_is_native)
+def eigen_einsum(ctx: Context, op: Einsum, *operands: VTensor) -> Routine:
+    *x, y = operands
+    over = _summed(op, *operands)
+    if len(x) == 1:
+        return eigen.reduction("sum", x[0], y, tuple(over))
+    if not over:
+        return eigen.pointwise(named("Mul")(), x, y)
+    return eigen.matmul(x[0], x[1], y, *over)
 
 
 @definition("Einsum", dtypes=NUMBERS)

@@ -63,7 +63,7 @@ def _times(node: NodeReader, factor: str, x: VTensor) -> VTensor:
 def _write(node: NodeWriter, op: MatMul) -> None:
     """MatMul where it can be, Gemm for two matrices that are turned or have a bias, or Einsum."""
     a, b = node.inputs
-    batch, rows, columns, over = Groups.of(a, b, op.over)
+    (batch, rows, columns, _), over = Groups.of(a, b, op.over), op.over
     if not batch and len(rows) == len(columns) == 1:
         _write_matrices(node, over, rows[0], columns[0])
     elif max(len(rows), len(columns)) <= 1 and not (batch and len(rows) + len(columns) < 2):
@@ -134,7 +134,7 @@ def onednn_matmul(ctx: Context, op: MatMul, a: VTensor, b: VTensor, y: VTensor) 
     return onednn.MatMul(a, b, y, op.over, follow=ctx.followers)
 
 
-@invoker("MatMul", library="eigen", dtypes=eigen.DTYPES)
+@invoker("MatMul", library="eigen", dtypes=eigen.MULTIPLIED)
 def eigen_matmul(ctx: Context, op: MatMul, a: VTensor, b: VTensor, y: VTensor) -> Routine:
     return eigen.matmul(a, b, y, op.over)
 
@@ -146,7 +146,7 @@ def _orders(op: MatMul, a: VTensor, b: VTensor, _: VTensor) -> list[Layout]:
 
 @definition("MatMul", dtypes=NUMBERS, orders=_orders)
 def matmul(ctx: Context, op: MatMul, a: PTensor, b: PTensor, y: PTensor) -> None:
-    batch, rows, columns, over = Groups.of(a.tensor, b.tensor, op.over)
+    (batch, rows, columns, _), over = Groups.of(a.tensor, b.tensor, op.over), op.over
     x = wide(a.data()).reshape(*map(a.size, batch), prod(map(a.size, rows)), a.size(over))
     w = wide(b.data()).reshape(*map(b.size, batch), a.size(over), prod(map(b.size, columns)))
     y.data()[...] = (x @ w).reshape(y.data().shape)

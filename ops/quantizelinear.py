@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import sub
 from typing import Any
 
 import numpy as np
 
+from libdesc import eigen, invoker
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import wide
 from libdesc.numpy.casts import cast
+from libdesc.routine import Routine
 from ops._elementwise import FLOATS, Array, elementwise, pointwise
 from ops._names import same_names
 from ops._writing import write_aligned
 from ptensor import PTensor
 from ptensor.convert import convert
-from ptensor.encoding import Encoding
+from ptensor.encoding import Encoding, integer_range
+from ptensor.evaluation import Decline
 from vtensor.language.dims import broadcast
 from vtensor.language.dtype import NARROW_FLOATS, NARROW_INTEGERS, from_numpy
-from vtensor.operators import Context, Naming, NodeReader, Spelling, named, operator, param
+from vtensor.operators import (
+    Context,
+    Expression,
+    Naming,
+    NodeReader,
+    Spelling,
+    named,
+    operator,
+    param,
+)
 from vtensor.tensor import VTensor
 
 _INTEGERS = ("s8", "u8", "s16", "u16", *NARROW_INTEGERS)
@@ -132,12 +146,31 @@ def _dequantized(op: DequantizeLinear, x: Array, scale: Array, *zero: Array) -> 
     return cast((_exact(x) - sum(map(_exact, zero))) * _exact(scale), op.to)
 
 
+def _steps(op: QuantizeLinear, x: Expression, scale: Expression, *zero: Expression) -> Expression:
+    if (precision := op.precision or scale.dtype) != "f32":
+        raise Decline(f"has no kernel for {precision or 'computed'} scales")
+    if op.to not in _INTEGERS:
+        raise Decline(f"counts integers, not {op.to}")
+    steps = (x.to("f32") / scale.to("f32")).apply("round")
+    for shift in zero:
+        steps = (steps + shift).apply("round")
+    low, high = integer_range(op.to)
+    return steps.max(low).min(high).to(op.to)
+
+
+def _numbers(
+    op: DequantizeLinear, x: Expression, scale: Expression, *zero: Expression
+) -> Expression:
+    return reduce(sub, zero, x) * scale
+
+
 @elementwise(
     "QuantizeLinear",
     Spelling("QuantizeLinear", 10, _read, _names),
     _quantized,
     {"x": (*FLOATS, "s32")},
     widen=False,
+    expression=_steps,
     holds=_HOLDS,
 )
 class QuantizeLinear(_Linear):
@@ -175,6 +208,7 @@ class QuantizeLinear(_Linear):
     _dequantized,
     {"x": (*_STEPS, "s32", *FLOATS)},
     widen=False,
+    expression=_numbers,
     holds=_HOLDS,
 )
 class DequantizeLinear(_Linear):
@@ -233,6 +267,13 @@ class DynamicQuantizeLinear:
         scale, zero = VTensor("f32", {}, ctx.output(1)), VTensor("u8", {}, ctx.output(2))
         ctx.dispatch(self, [x], [y, scale, zero])
         return y, scale, zero
+
+
+@invoker(_NAME, library="eigen", dtypes={"x": eigen.DTYPES})
+def eigen_dynamic_quantize(
+    ctx: Context, op: object, x: VTensor, y: VTensor, scale: VTensor, zero: VTensor
+) -> Routine:
+    return eigen.dynamic_quantize(x, y, scale, zero)
 
 
 @definition(_NAME, dtypes={"x": FLOATS})

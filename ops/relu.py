@@ -117,6 +117,7 @@ class Relu6(Unary):
 def _within(op: Clip, dtype: str) -> tuple[float, float]:
     """The bounds; of integers the nearest numbers that there are, infinite ones left."""
     low, high = (-math.inf, math.inf) if dtype[:1] not in ("s", "u") else integer_range(dtype)
+
     def nearest(bound: float) -> float:
         return bound if math.isinf(bound) else min(max(bound, low), high)
 

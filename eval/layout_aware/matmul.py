@@ -67,7 +67,8 @@ class MatMul(Operator):
         steps, strides = (_repeated(x) for x in (left, right))
         y = ctx.allocate(plain(dims))
         *stack, rows, columns = dims
-        kernel = native.load().product(stack, steps, strides, rows, columns, a.dims[-1])
+        sizes = rows, columns, a.dims[-1]
+        kernel = native.load().product("f32", stack, steps, strides, *sizes)
         ctx.call_eigen(kernel, left, right, y)
         return y
 

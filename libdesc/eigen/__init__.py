@@ -6,9 +6,11 @@ The routines here are what invokers return. Importing them loads nothing native.
 from libdesc.eigen.attention import Numbers, attention
 from libdesc.eigen.kernels import (
     DTYPES,
+    MULTIPLIED,
     Slide,
     convolution,
     depthwise,
+    dynamic_quantize,
     lrn,
     matmul,
     pooling,
@@ -58,6 +60,7 @@ __all__ = [
     "DTYPES",
     "FRACTIONS",
     "MOVED",
+    "MULTIPLIED",
     "NUMBERS",
     "ORDERED",
     "TYPES",
@@ -68,6 +71,7 @@ __all__ = [
     "convolution",
     "depthwise",
     "diagonal",
+    "dynamic_quantize",
     "expanded",
     "extreme_place",
     "gather",

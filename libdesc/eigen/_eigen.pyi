@@ -83,6 +83,7 @@ class Kernels(Protocol):
 
     def product(
         self,
+        element: str,
         batch: Sizes,
         left_strides: Sizes,
         right_strides: Sizes,
@@ -90,7 +91,14 @@ class Kernels(Protocol):
         columns: int,
         depth: int,
     ) -> Kernel:
-        """Products of row-major matrices; arguments left, right, dst."""
+        """Products of row-major matrices of f32 or s32; arguments left, right, dst."""
+
+    def dynamic_quantize(self, size: int, pads: Sequence[Box]) -> Kernel:
+        """
+        Steps of u8 of the scale that just holds every value; arguments src, dst, scale, zero.
+
+        The boxes of ``pads``, as for copy, are filled last.
+        """
 
     def convolution(self, window: Window, groups: int, outputs: int) -> Kernel:
         """

@@ -11,6 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from libdesc.eigen import native
+from libdesc.eigen.memory import pads
 from libdesc.groups import Groups
 from libdesc.routine import Routine
 from ptensor.evaluation import emit
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 #: The element type that all kernels have, and the sizes of elements that can be copied.
 DTYPES = ("f32",)
+#: Those that products of matrices have.
+MULTIPLIED = ("f32", "s32")
 ITEMSIZES = (1, 2, 4, 8)
 
 
@@ -48,15 +51,16 @@ def _image_routine(tensors: Sequence[VTensor], run: Callable[..., None]) -> Rout
     return Routine(tensors, [_channels_last(tensor) for tensor in tensors], run=run)
 
 
-def matmul(left: VTensor, right: VTensor, dst: VTensor, over: str) -> Routine:
-    """The sum over a dim of left times right: left in the order B M K, right B K N, dst B M N."""
-    groups = Groups.of(left, right, over)
+def matmul(left: VTensor, right: VTensor, dst: VTensor, *over: str) -> Routine:
+    """The sum over dims K of left times right: left in the order B M K, right B K N, dst B M N."""
+    groups = Groups.of(left, right, *over)
 
     def run(a: PTensor, b: PTensor, y: PTensor) -> None:
         shape = [y.size(dim) for dim in groups.batch]
         steps = _batch_strides(a, groups.batch), _batch_strides(b, groups.batch)
         height, width = (prod(map(y.size, dims)) for dims in (groups.rows, groups.columns))
-        emit(native.load().product(shape, *steps, height, width, a.size(over)), [a, b, y])
+        sizes = height, width, prod(map(a.size, over))
+        emit(native.load().product(left.dtype, shape, *steps, *sizes), [a, b, y])
 
     return Routine([left, right, dst], groups.orders, run=run)
 
@@ -145,6 +149,16 @@ def softmax(src: VTensor, dst: VTensor, axes: Sequence[str]) -> Routine:
         emit(native.load().softmax(rows, length), [x, y])
 
     return Routine([src, dst], [_last(tensor, axes) for tensor in (src, dst)], run=run)
+
+
+def dynamic_quantize(src: VTensor, dst: VTensor, scale: VTensor, zero: VTensor) -> Routine:
+    """Steps of the scale that just holds every value, in any layout; pads become 0 again."""
+
+    def run(x: PTensor, y: PTensor, s: PTensor, z: PTensor) -> None:
+        size = x.required_layout.num_elements(x.dims)
+        emit(native.load().dynamic_quantize(size, pads(y)), [x, y, s, z])
+
+    return Routine([src, dst, scale, zero], [Layout.ANY] * 4, run=run)
 
 
 def lrn(src: VTensor, dst: VTensor, size: int, alpha: float, beta: float, bias: float) -> Routine:

@@ -44,9 +44,14 @@ Step *pointwise(const Ints &shape, const std::vector<Ints> &strides,
 // `item_bytes` (1, 2, 4 or 8), whatever they mean.
 Step *copy(const Ints &sizes, const std::vector<Box> &boxes, Index item_bytes);
 
-// dst[b] = left[b] (rows x depth) * right[b] (depth x columns), all row-major, b over `batch`.
-Step *product(const Ints &batch, const Ints &left_strides, const Ints &right_strides, Index rows,
+// dst[b] = left[b] (rows x depth) * right[b] (depth x columns), all row-major, b over `batch`. type:
+// "f32" or "s32", which wraps around.
+Step *product(const std::string &type, const Ints &batch, const Ints &left_strides, const Ints &right_strides, Index rows,
               Index columns, Index depth);
+
+// Steps of u8 of the scale that just holds every value of src, and 0; then the scale, f32, and the
+// step that stands for 0. src and dst have `size` elements; the boxes of `pads` are filled last.
+Step *dynamic_quantize(Index size, const std::vector<Box> &pads);
 
 // What slides over an image of three spatial dims; of fewer, the first ones are 1.
 struct Window {

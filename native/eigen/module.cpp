@@ -78,11 +78,21 @@ A box is (source, shape, from, from_strides, to, to_strides, bits); source -1 fi
 Elements have 1, 2, 4 or 8 bytes, whatever they mean.)");
     m.def(
         "product",
-        [](const Ints &batch, const Ints &left, const Ints &right, Index m_, Index n, Index k) {
-            return Kernel(product(batch, left, right, m_, n, k));
+        [](const std::string &type, const Ints &batch, const Ints &left, const Ints &right,
+           Index m_, Index n, Index k) {
+            return Kernel(product(type, batch, left, right, m_, n, k));
         },
-        "batch"_a, "left_strides"_a, "right_strides"_a, "rows"_a, "columns"_a, "depth"_a,
-        "Products of row-major matrices; arguments left, right, dst.");
+        "element"_a, "batch"_a, "left_strides"_a, "right_strides"_a, "rows"_a, "columns"_a, "depth"_a,
+        "Products of row-major matrices of f32 or s32; arguments left, right, dst.");
+    m.def(
+        "dynamic_quantize",
+        [](Index size, const std::vector<BoxRow> &pads) {
+            return Kernel(dynamic_quantize(size, rows<Box>(pads)));
+        },
+        "size"_a, "pads"_a,
+        R"(Steps of u8 of the scale that just holds every value; arguments src, dst, scale, zero.
+
+The boxes of ``pads``, as for copy, are filled last.)");
     m.def(
         "convolution",
         [](const WindowRow &row, Index groups, Index outputs) {

@@ -40,7 +40,7 @@ class Source:
 
     def __iter__(self) -> Iterator[Kernel]:
         """Without end."""
-        own = (self.pointwise, self.copy, self.product, self.window, self.along)
+        own = (self.pointwise, self.copy, self.product, self.window, self.along, self.quantized)
         kinds = (*own, self.picked, self.placed, self.ranked, self.sampled, self.attention)
         while True:
             yield self.pick.choice(kinds)()
@@ -84,7 +84,12 @@ class Source:
         """A batch, either factor repeated."""
         batch, (rows, columns, depth) = self.pick.choice([1, 2, 3]), self.extents(3)
         left, right = (self.pick.choice([0, size]) for size in (rows * depth, depth * columns))
-        return self.kernels.product([batch], [left], [right], rows, columns, depth)
+        element = self.pick.choice(["f32", "s32"])
+        return self.kernels.product(element, [batch], [left], [right], rows, columns, depth)
+
+    def quantized(self) -> Kernel:
+        """Steps of a row."""
+        return self.kernels.dynamic_quantize(self.pick.choice(EXTENTS), [])
 
     def window(self) -> Kernel:
         """A convolution, a depthwise one, or a pool."""
@@ -203,8 +208,10 @@ def dense(shape: Sizes) -> list[int]:
 def faults(kernel: Kernel, behind: bool) -> Iterator[str]:
     """What of dst is not written; running off the buffers ends the process."""
     memory = []
+    # The steps of ones would be the bits that memory is filled with.
+    zeros = ("indices", "lengths", "image", *(["src"] if "quantize" in kernel.kernel else []))
     for name, size, access in _replay.describe(kernel)["slots"]:
-        if access == "read" and name in ("indices", "lengths", "image"):
+        if access == "read" and name in zeros:
             memory.append(guarded(np.zeros(size, np.uint8), behind))
         elif access == "read":
             memory.append(guarded(np.ones(size // 4 + 1, np.float32).view(np.uint8)[:size], behind))

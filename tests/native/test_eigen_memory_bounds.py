@@ -11,7 +11,8 @@ from tests.native.packing import Array
 from tests.native.test_memory_bounds import python
 
 KINDS = (
-    "argmax argmin attention blend copy depthwise gather gemm gemm_convolution grid_sample lrn "
+    "argmax argmin attention blend copy depthwise dynamic_quantize gather gemm "
+    "gemm_convolution grid_sample lrn "
     "normalize one_hot pick pointwise pooling_avg_include_padding pooling_max reduce "
     "reverse_sequence "
     "roi_align running scatter softmax top triangle"

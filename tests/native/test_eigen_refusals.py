@@ -96,8 +96,9 @@ def product(
     rows: int = 3,
     columns: int = 5,
     depth: int = 4,
+    element: str = "f32",
 ) -> Make:
-    return lambda: kernels.product(batch, left, right, rows, columns, depth)
+    return lambda: kernels.product(element, batch, left, right, rows, columns, depth)
 
 
 def along(shape: Sizes, steps: Sizes) -> Box:
@@ -219,6 +220,16 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "elements below 0": (point(shape=(-1, 3)), "size is negative"),
     "a pad that is copied": (point(pads=(box(),)), "filled, not copied"),
     "a pad beyond dst": (point(pads=(box(source=-1, to=1),)), "beyond dst"),
+    "steps below 0": (lambda: kernels.dynamic_quantize(-1, []), "size is negative"),
+    "a pad of steps that is copied": (
+        lambda: kernels.dynamic_quantize(1, [box()]),
+        "filled, not copied",
+    ),
+    "a pad beyond the steps": (
+        lambda: kernels.dynamic_quantize(1, [box(source=-1, to=1)]),
+        "beyond dst",
+    ),
+    "a product of another type": (product(element="s8"), "f32 or s32"),
     "a batch of another rank": (product(left=(12, 1)), "differ in rank"),
     "a batch backwards": (product(left=(-12,)), "stride is negative"),
     "a matrix of negative size": (product(rows=-3), "size is negative"),

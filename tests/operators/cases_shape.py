@@ -68,8 +68,15 @@ CASES.update(
         ],
         "Einsum": [
             Case(Einsum(("O", "N")), ("N=8 C=20", "!O=10 C=20")),
-            Case(Einsum(("A",), (("B", "A"),)), ("A=4 B=4", "A=1 C=3")),
-            Case(Einsum(()), ("A=3 B=4", "B=4 A=3", "B=4")),
+            Case(Einsum(("B", "O", "N")), ("N=8 B=3 C=20", "!C=20 B=3 O=10")),
+            Case(Einsum(("C", "A"), ()), ("A=4 B=3 C=5",), refused=("onednn",)),
+            Case(Einsum(("B", "A")), ("A=4", "B=3"), refused=("onednn",)),
+            Case(Einsum(("N", "O")), ("A=3 N=2 B=4", "O=5 B=4 A=3"), refused=("onednn",)),
+            Case(Einsum(("N",)), ("N=2 A=3", "N=2 B=4"), refused=("eigen", "onednn")),
+            Case(
+                Einsum(("A",), (("B", "A"),)), ("A=4 B=4", "A=1 C=3"), refused=("eigen", "onednn")
+            ),
+            Case(Einsum(()), ("A=3 B=4", "B=4 A=3", "B=4"), refused=("eigen", "onednn")),
         ],
         "EyeLike": [Case(EyeLike("A", "B", k=k), ("A=3 B=4",)) for k in (-1, 0, 2)],
         "Gather": [

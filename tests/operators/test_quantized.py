@@ -1,0 +1,96 @@
+"""Quantised models run natively, and to the bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from ops import Clip, MatMul
+from ptensor.layout import Layout
+from tests.operators.harness import Given, run
+from vtensor import Session
+
+Array = np.ndarray[Any, Any]
+EDGES = (np.inf, -np.inf, 1e30, -1e30, 0.5, 1.5, 2.5, -0.5, -1.5, 126.5, 300)
+
+
+def computed(nodes: list[onnx.NodeProto], x: Array, **constants: Array) -> Array:
+    """What a model makes of ``x``; its plan calls nothing back."""
+    port = helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+    rows = [numpy_helper.from_array(value, name) for name, value in constants.items()]
+    graph = helper.make_graph(nodes, "one", [port], [onnx.ValueInfoProto(name="y")], rows)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+    with Session(model, threads=1) as session:
+        [y] = session.run(None, {"x": x})
+        assert not [step.op for step in session.plan.steps if step.python]
+        return np.asarray(y)
+
+
+def node(op: str, *inputs: str, to: str = "y", **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(op, list(inputs), to.split(), **attributes)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.int16])
+def test_steps_saturate_and_ties_are_even(dtype: type[np.integer[Any]]) -> None:
+    x = np.array(EDGES, np.float32)
+    limits = np.iinfo(dtype)
+    found = computed(
+        [node("QuantizeLinear", "x", "s", "z")], x, s=np.array(1, np.float32), z=np.array(3, dtype)
+    )
+    expected = np.clip(np.rint(x.astype(np.float64)) + 3, limits.min, limits.max).astype(dtype)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_there_and_back_along_a_dim() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((2, 5, 7), dtype=np.float32)
+    scale, zero = np.full(5, 0.125, np.float32), np.arange(5, dtype=np.int8)
+    both = [
+        node("QuantizeLinear", "x", "s", "z", to="q", axis=1),
+        node("DequantizeLinear", "q", "s", "z", axis=1),
+    ]
+    np.testing.assert_array_equal(computed(both, x, s=scale, z=zero), np.rint(x * 8) / 8)
+
+
+def test_a_dynamic_product() -> None:
+    """What quantising the weights of a model of language makes of each of its layers."""
+    rng = np.random.default_rng(2)
+    x, w = rng.standard_normal((2, 3, 70), dtype=np.float32), rng.integers(-127, 127, (70, 37))
+    low, high = x.min(), x.max()
+    scale = (high - low) / np.float32(255)
+    zero = np.rint(-low / scale)
+    steps = np.clip(np.rint(x / scale) + zero, 0, 255) - zero
+    nodes = [
+        node("DynamicQuantizeLinear", "x", to="q s z"),
+        node("MatMulInteger", "q", "w", "z"),
+    ]
+    found = computed(nodes, x, w=w.astype(np.int8))
+    np.testing.assert_array_equal(found, steps.astype(np.int64) @ w)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (4, 9, 32), (5, 40, 70), (3, 0, 2)])
+def test_integers_wrap_around(sizes: tuple[int, int, int]) -> None:
+    rows, depth, columns = sizes
+    rng = np.random.default_rng(3)
+    a, b = (
+        rng.integers(-(2**31), 2**31, shape).astype(np.int32)
+        for shape in ((rows, depth), (depth, columns))
+    )
+    [found] = run(
+        "eigen",
+        MatMul("K"),
+        [Given(a, ("M", "K"), Layout("MK")), Given(b, ("K", "N"), Layout("KN"))],
+    ).values
+    np.testing.assert_array_equal(found, a @ b)
+
+
+@pytest.mark.parametrize("library", ["eigen", "numpy"])
+def test_a_bound_that_a_type_does_not_reach(library: str) -> None:
+    x = np.array([0, 7, 300], np.uint16)
+    for op, expected in ((Clip(high=-1.0), [0, 0, 0]), (Clip(-1.0, 1e6), [0, 7, 300])):
+        [found] = run(library, op, [Given(x, ("A",), Layout("A"))]).values
+        np.testing.assert_array_equal(found, np.array(expected, np.uint16))
