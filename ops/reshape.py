@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -18,6 +19,9 @@ from ops._normalizations import positions
 from ops._places import once, one_output
 from ops._windows import write_image
 from ptensor import Layout, PTensor, share
+from ptensor.evaluation import Call
+from ptensor.recount import recounted
+from vtensor.errors import LayoutError
 from vtensor.language.operators import named
 from vtensor.language.spelling import Write
 from vtensor.language.traits import Structural
@@ -148,7 +152,25 @@ rewrite(
 
 @invoker("Reshape", library="numpy")
 def reshape(ctx: Context, op: Reshape, x: VTensor, y: VTensor) -> Routine:
-    return Routine([x, y], [declared(x), declared(y)], run=share)
+    return _Recounted(x, y)
+
+
+class _Recounted(Routine):
+    """The bytes of x under the dims of y, in any layout of x that says how y lies."""
+
+    def __init__(self, x: VTensor, y: VTensor) -> None:
+        ways: dict[Layout, Layout] = {}
+        if x.produced_layout is not None:
+            with suppress(LayoutError):
+                ways[x.produced_layout] = recounted(x.produced_layout, x.dims, y.dims)
+        ways.setdefault(declared(x), declared(y))
+        super().__init__([x, y], [[*ways], [*ways.values()]], run=share)
+        self.ways = ways
+
+    def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:  # noqa: ARG002
+        """None where y lies as x does."""
+        lies = self.ways.get(row[0]) == row[1]
+        return None if lies else f"y does not lie in {row[1]} where x lies in {row[0]}"
 
 
 def _order(node: Naming | NodeReader, rank: int) -> list[int]:
