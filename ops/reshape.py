@@ -150,6 +150,26 @@ rewrite(
 )
 
 
+def _one_place(match: Match) -> dict[str, object] | None:
+    """The slice of one element, and the dims that are left of it."""
+    x, axis, place = match["x"], match["axis"], int(match.numbers["place"])
+    size = x.size(axis)
+    if not -size <= place < size:
+        return None
+    cut = {"axes": (axis,), "starts": (place % size,), "ends": (place % size + 1,), "steps": (1,)}
+    return {**cut, "shape": tuple(match.output.dims.items())}
+
+
+rewrite(
+    "gather_one",
+    "what is picked at one place that is known ahead is a slice",
+    "Gather(x, scalar(place), axis=axis)",
+    "Reshape(Slice(x, axes=axes, starts=starts, ends=ends, steps=steps), shape=shape)",
+    given=_one_place,
+    example={"x": "N C=4 H W", "place": -2, "axis": "C"},
+)
+
+
 @invoker("Reshape", library="numpy")
 def reshape(ctx: Context, op: Reshape, x: VTensor, y: VTensor) -> Routine:
     return _Recounted(x, y)
