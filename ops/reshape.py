@@ -115,7 +115,7 @@ def _fills(op: Reshape, x: VTensor) -> bool:
 class Reshape:
     """The same elements, counted in the order of presentation, under other dims.
 
-    Nothing moves where x lies in that order; what is elsewhere is brought into it first.
+    Nothing moves where some layout of y says how x lies; else x is brought into that order first.
 
     Dims:
         x: any    y: those of ``shape``

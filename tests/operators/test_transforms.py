@@ -129,8 +129,8 @@ def test_identity_and_rename_leave_everything_where_it_is(layout: str) -> None:
     ("shape", "layout", "source", "target"),
     [
         ("N=2 C=17 P=15", "NHWC", "NHWC", "NPC"),
-        ("N=2 F=255", "NHWC", "NHWC", "N F%5 F%3 F/15"),
-        ("N=2 F=255", "NHCW", "NCHW", "NF"),
+        ("N=2 F=255", "NHWC", "NHWC", "N15fF"),
+        ("N=2 F=255", "NWHC", "NCHW", "NF"),
         ("N=2 C=17 P=15", "NCHW16c", "NCHW", "NCP"),
     ],
 )

@@ -299,3 +299,30 @@ def test_what_a_rule_has_made_stays_when_the_next_takes_its_node() -> None:
     feed = {"x": np.arange(48, dtype=np.float32).reshape(2, 8, 3)}
     for place, row in enumerate(Session(made, optimize="none").run(None, feed)):
         assert np.array_equal(row, feed["x"][:, place].ravel())
+
+
+def test_parts_of_one_product_are_not_transformed() -> None:
+    """Queries, keys and values as exporters take them apart."""
+    g = Graph("qkv")
+    x = g.input("x", {"N": 1, "T": 20, "C": 32})
+    rng = np.random.default_rng(3)
+    weights = g.constant(rng.normal(size=(32, 96)).astype("f4"), ["C", "D"])
+    product = g.add(ops.MatMul("C"), x, weights)
+    sizes = (("n", 1), ("t", 20), ("part", 3), ("head", 4), ("feat", 8))
+    order = tuple((dim, dim) for dim in ("part", "n", "head", "t", "feat"))
+    parts = g.add(ops.Rename(order), g.add(ops.Reshape(sizes), product))
+    q, k, v = (g.add(ops.Gather("part"), parts, g.constant(np.int64(i), "")) for i in range(3))
+    k = g.add(ops.Rename((("t", "key"),)), k)
+    v = g.add(ops.Rename((("t", "key"), ("feat", "value"))), v)
+    y = g.add(ops.Attention("feat", "key", 0.3), q, k, v)
+    rows = g.add(ops.Rename(tuple((dim, dim) for dim in ("n", "t", "head", "value"))), y)
+    together = g.add(ops.Reshape((("N", 1), ("T", 20), ("C", 32))), rows)
+    g.output(g.add(ops.MatMul("C"), together, weights), "y")
+    graph = g.seal()
+    feed = {"x": rng.normal(size=(1, 20, 32)).astype("f4")}
+    with Session(graph) as session, Session(graph, optimize="none") as plain_session:
+        [got], [want] = session.run(None, feed), plain_session.run(None, feed)
+        assert not session.conversions
+        operators = {step["operator"] for step in plan_dict(session, "")["steps"]}
+        assert {"Slice", "Attention"} <= operators
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
