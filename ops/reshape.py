@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -18,6 +19,9 @@ from ops._normalizations import positions
 from ops._places import once, one_output
 from ops._windows import write_image
 from ptensor import Layout, PTensor, share
+from ptensor.evaluation import Call
+from ptensor.recount import recounted
+from vtensor.errors import LayoutError
 from vtensor.language.operators import named
 from vtensor.language.spelling import Write
 from vtensor.language.traits import Structural
@@ -111,7 +115,7 @@ def _fills(op: Reshape, x: VTensor) -> bool:
 class Reshape:
     """The same elements, counted in the order of presentation, under other dims.
 
-    Nothing moves where x lies in that order; what is elsewhere is brought into it first.
+    Nothing moves where some layout of y says how x lies; else x is brought into that order first.
 
     Dims:
         x: any    y: those of ``shape``
@@ -146,9 +150,47 @@ rewrite(
 )
 
 
+def _one_place(match: Match) -> dict[str, object] | None:
+    """The slice of one element, and the dims that are left of it."""
+    x, axis, place = match["x"], match["axis"], int(match.numbers["place"])
+    size = x.size(axis)
+    if not -size <= place < size:
+        return None
+    cut = {"axes": (axis,), "starts": (place % size,), "ends": (place % size + 1,), "steps": (1,)}
+    return {**cut, "shape": tuple(match.output.dims.items())}
+
+
+rewrite(
+    "gather_one",
+    "what is picked at one place that is known ahead is a slice",
+    "Gather(x, scalar(place), axis=axis)",
+    "Reshape(Slice(x, axes=axes, starts=starts, ends=ends, steps=steps), shape=shape)",
+    given=_one_place,
+    example={"x": "N C=4 H W", "place": -2, "axis": "C"},
+)
+
+
 @invoker("Reshape", library="numpy")
 def reshape(ctx: Context, op: Reshape, x: VTensor, y: VTensor) -> Routine:
-    return Routine([x, y], [declared(x), declared(y)], run=share)
+    return _Recounted(x, y)
+
+
+class _Recounted(Routine):
+    """The bytes of x under the dims of y, in any layout of x that says how y lies."""
+
+    def __init__(self, x: VTensor, y: VTensor) -> None:
+        ways: dict[Layout, Layout] = {}
+        if x.produced_layout is not None:
+            with suppress(LayoutError):
+                ways[x.produced_layout] = recounted(x.produced_layout, x.dims, y.dims)
+        ways.setdefault(declared(x), declared(y))
+        super().__init__([x, y], [[*ways], [*ways.values()]], run=share)
+        self.ways = ways
+
+    def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:  # noqa: ARG002
+        """None where y lies as x does."""
+        lies = self.ways.get(row[0]) == row[1]
+        return None if lies else f"y does not lie in {row[1]} where x lies in {row[0]}"
 
 
 def _order(node: Naming | NodeReader, rank: int) -> list[int]:

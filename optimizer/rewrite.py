@@ -138,14 +138,15 @@ class _Work:
 
     def _replace(self, met: Met, new: _Making) -> None:
         graph, root = self.graph, new.root
-        for name in met.nodes:
+        *others, last = new.nodes
+        gone = [name for name in graph.nodes if name in met.nodes]
+        early = [node for name in gone for node in self.before.pop(name, ())]
+        self.before[root.name] = [*early, *others]
+        for name in gone:
             self.readers.drop(graph.nodes[name])
-            self.before.setdefault(root.name, []).extend(self.before.pop(name, ()))
             if name != root.name:
                 del graph.nodes[name]
                 graph.merged[name] = root.name
-        *others, last = new.nodes
-        self.before.setdefault(root.name, []).extend(others)
         graph.nodes.update({node.name: node for node in (*others, last)})
         graph.values.update(new.values)
         graph.constants.update(new.constants)

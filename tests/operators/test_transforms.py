@@ -125,10 +125,23 @@ def test_identity_and_rename_leave_everything_where_it_is(layout: str) -> None:
         assert outcome.physical[0].root is not outcome.physical[0]
 
 
-def test_reshape_asks_for_the_order_of_presentation() -> None:
-    found = run("numpy", Reshape((("N", 2), ("F", 255))), [image("NHWC")])
-    assert [str(layout) for layout in found.variant.layouts] == ["NCHW", "NF"]
-    assert np.array_equal(found.values[0], image("NHWC").array.reshape(2, 255))
+@pytest.mark.parametrize(
+    ("shape", "layout", "source", "target"),
+    [
+        ("N=2 C=17 P=15", "NHWC", "NHWC", "NPC"),
+        ("N=2 F=255", "NHWC", "NHWC", "N15fF"),
+        ("N=2 F=255", "NWHC", "NCHW", "NF"),
+        ("N=2 C=17 P=15", "NCHW16c", "NCHW", "NCP"),
+    ],
+)
+def test_reshape_asks_for_the_order_of_presentation_where_no_other_will_do(
+    shape: str, layout: str, source: str, target: str
+) -> None:
+    sizes = {dim: int(size) for dim, size in (word.split("=") for word in shape.split())}
+    found = run("numpy", Reshape((*sizes.items(),)), [image(layout)])
+    assert found.variant.layouts == (Layout(source), Layout(target))
+    assert np.array_equal(found.values[0], image(layout).array.reshape(*sizes.values()))
+    assert not found.kernels
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 from collections.abc import Callable, Iterator, Mapping
 from itertools import permutations, product
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptensor.layout import Axis, Layout
+from ptensor.recount import recounted
 from tests.property.checkers import (
     one_place_each,
     reads_back,
@@ -223,3 +225,50 @@ def test_a_wrong_same_is_caught(broken: Callable[[Layout, Layout, Sizes], bool])
 
     with pytest.raises(AssertionError):
         over_cases()
+
+
+def recount(layout: Layout, sizes: Sizes, shape: Sizes) -> Layout | None:
+    """How what lies in a layout lies under other dims; None where no layout says it."""
+    try:
+        return recounted(layout, sizes, shape)
+    except LayoutError:
+        return None
+
+
+@LAWS
+@given(st.data(), st.lists(st.sampled_from([1, 2, 3, 4, 6]), max_size=4), layouts())
+def test_recounted_elements_stay(data: st.DataObject, sizes: list[int], blocked: Layout) -> None:
+    extents = dict(zip("ABCD", sizes, strict=False))
+    ours = Layout.plain(data.draw(st.permutations([*extents])))
+    shape: dict[str, int] = {}
+    rest = math.prod(sizes)
+    for name in "wxyz":
+        shape[name] = data.draw(st.sampled_from([n for n in range(1, rest + 1) if rest % n == 0]))
+        rest //= shape[name]
+    shape["last"] = rest
+    there = recount(ours, extents, shape)
+    if there is not None:
+        pairs = zip(indices(extents), indices(shape), strict=True)  # both as they are counted
+        assert all(ours.offset(a, extents) == there.offset(b, shape) for a, b in pairs)
+        back = recounted(there, shape, extents)
+        assert back.same(ours, extents)
+    own = {dim: 2 * blocked.block(dim) for dim in sorted(blocked.dims)}
+    flat = {"all": math.prod(own.values())}
+    once = recount(blocked, own, flat)
+    if once is not None:
+        assert recounted(once, flat, own).same(blocked, own)
+
+
+@pytest.mark.parametrize(
+    ("layout", "sizes", "shape", "why"),
+    [
+        ("NC8c", "N=1 C=12", "X=12", "pads C=12"),
+        ("CN", "N=6 C=4", "X=4 Y=6", "places lie across"),
+        ("CBA", "A=2 B=2 C=2", "X=8", "no blocks have"),
+        ("N:s8(scale=[1.0,2.0]@N)", "N=2", "X=2", "scales"),
+    ],
+)
+def test_what_no_layout_says_is_refused(layout: str, sizes: str, shape: str, why: str) -> None:
+    have, wanted = ({word[0]: int(word[2:]) for word in text.split()} for text in (sizes, shape))
+    with pytest.raises(LayoutError, match=why):
+        recounted(Layout(layout), have, wanted)

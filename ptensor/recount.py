@@ -1,0 +1,102 @@
+"""The layout of the same bytes under other dims that count the same elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from math import prod
+from typing import NamedTuple
+
+from ptensor.layout import Layout
+from vtensor.errors import LayoutError
+
+
+class _Run(NamedTuple):
+    """An axis of memory that counts elements: from one place to the next there are ``unit``."""
+
+    dim: str
+    unit: int
+    size: int
+
+
+def recounted(layout: Layout, extents: Mapping[str, int], shape: Mapping[str, int]) -> Layout:
+    """How a tensor lies that is the bytes of another one under other dims.
+
+    Both count the elements in the order in which their dims are presented. An axis that several of
+    the new dims share is split; dims that become one need not be neighbours in memory.
+
+    Args:
+        layout: of the tensor that there is.
+        extents: its dims, as presented.
+        shape: the new ones, of as many elements.
+
+    Raises:
+        LayoutError: no layout says it: there are pads, or the parts of a new dim lie in an order
+            that no blocks have.
+
+    >>> recounted(Layout("NHWC"), {"N": 1, "C": 8, "H": 4, "W": 4}, {"N": 1, "C": 8, "P": 16})
+    Layout('NPC')
+    >>> recounted(Layout("NPC"), {"N": 2, "C": 8, "P": 16}, {"N": 2, "D": 2, "E": 4, "P": 16})
+    Layout('NPDE')
+    >>> recounted(Layout("HiWjC"), {"H": 2, "W": 3, "i": 7, "j": 7, "C": 4}, {"B": 6, "C": 196})
+    Layout('BC3b28c')
+    """
+    if layout.encoding is not None and layout.encoding.axes:
+        raise LayoutError(f"{layout} has scales along a dim")
+    units = _units(shape)
+    if 0 in shape.values():
+        return Layout.plain(shape, layout.encoding)
+    runs: list[_Run] = []
+    for run in _runs(layout, extents):
+        for end, begin in pairwise(_marks(run, units)):
+            dim = next(dim for dim, unit in units.items() if unit <= begin < unit * shape[dim])
+            last = runs[-1] if runs else None
+            if last is not None and last.dim == dim and last.unit == end:
+                runs[-1] = _Run(dim, begin, last.size * (end // begin))
+            else:
+                runs.append(_Run(dim, begin, end // begin))
+    found = Layout.of_axes(_axes(runs, shape), layout.encoding)
+    plain = Layout.plain(shape, layout.encoding)
+    return plain if found.same(plain, shape) else found
+
+
+def _units(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Of each dim, how many elements are counted from one index to the next."""
+    names = list(sizes)
+    return {dim: prod(map(sizes.__getitem__, names[at + 1 :])) for at, dim in enumerate(names)}
+
+
+def _runs(layout: Layout, extents: Mapping[str, int]) -> Iterator[_Run]:
+    """The axes of a layout that have more than one place."""
+    units = _units(extents)
+    for dim, size in extents.items():
+        if size % layout.block(dim):
+            raise LayoutError(f"{layout} pads {dim}={size}")
+    rows = zip(layout.axes, layout.units, layout.physical_shape(extents), strict=True)
+    yield from (_Run(axis.dim, units[axis.dim] * unit, n) for axis, unit, n in rows if n > 1)
+
+
+def _marks(run: _Run, units: Mapping[str, int]) -> list[int]:
+    """Where a run is cut, from its end down to its unit, so that no piece reaches over two dims."""
+    end = run.unit * run.size
+    marks = sorted({run.unit, end, *(unit for unit in units.values() if run.unit < unit < end)})
+    if any(above % below for below, above in pairwise(marks)):
+        raise LayoutError(f"of {run.dim}, {run.size} places lie across the new dims")
+    return marks[::-1]
+
+
+def _axes(runs: Sequence[_Run], shape: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Runs as axes; a dim of one element stands behind the one that is presented before it."""
+    outer: dict[str, int] = {}
+    for dim in shape:
+        own = [run.unit for run in runs if run.dim == dim]
+        inner = [unit for unit in own if unit != max(own)]
+        if inner != sorted(inner, reverse=True):
+            raise LayoutError(f"parts of {dim} lie in an order that no blocks have")
+        outer[dim] = max(own, default=0)
+    axes = [(run.dim, 0 if run.unit == outer[run.dim] else run.size) for run in runs]
+    names = list(shape)
+    for place, dim in enumerate(names):
+        if not outer[dim]:
+            axes.insert(axes.index((names[place - 1], 0)) + 1 if place else 0, (dim, 0))
+    return axes
