@@ -115,9 +115,10 @@ def reduction(
 
         @definition(name, dtypes=dtypes)
         def compute(ctx: Context, op: R, x: PTensor, y: PTensor) -> None:
-            with np.errstate(divide="ignore"):  # the logarithm of 0 is the limit that is meant
+            # The logarithm of 0 is the limit that is meant; of integers, it is what a cast makes.
+            with np.errstate(divide="ignore", invalid="ignore"):
                 result = numpy(wide(x.data()), positions(x, op.axes))
-            y.data()[...] = result.reshape(y.data().shape)
+                y.data()[...] = result.reshape(y.data().shape)
 
         @invoker(name, library="eigen", dtypes=_eigen_types(eigen_kind))
         def portable(ctx: Context, op: R, x: VTensor, y: VTensor) -> Routine:

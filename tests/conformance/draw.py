@@ -32,8 +32,10 @@ OPEN = ("N C H W", "N C H W", "N C W", "N C D H W", "N C", "batch seq feat", "A"
 
 #: The largest operand, in elements.
 LARGEST = 1 << 14
-#: How many draws in a row may be refused.
-PATIENCE = 5000
+#: How many draws in a row may be refused; and after how many of them extents of ``RARE`` occur,
+#: which some operators want of a dim (an LSTM has four gates).
+PATIENCE, EARLY = 5000, 200
+RARE = (4,)
 
 
 class Undrawable(Exception):
@@ -46,10 +48,14 @@ def draw(info: OperatorInfo, random: Random) -> Case:
     Raises:
         Undrawable: none was found.
     """
-    for _ in range(PATIENCE):
+    for number in range(PATIENCE):
         row = random.choice(CASES[info.name])
+        extents = EXTENTS if number < EARLY else EXTENTS + RARE
         try:
-            op, inputs = _declared(info, random) if random.random() < 0.7 else _varied(row, random)
+            declared = random.random() < 0.7
+            op, inputs = (
+                _declared(info, random, extents) if declared else _varied(row, random, extents)
+            )
             _settle(info, op, inputs)
         except (VTensorError, Undrawable):
             continue
@@ -58,11 +64,14 @@ def draw(info: OperatorInfo, random: Random) -> Case:
     raise Undrawable(f"{info.name}: no call in {PATIENCE} draws")
 
 
-def _declared(info: OperatorInfo, random: Random) -> tuple[object, list[Extents]]:
+def _declared(
+    info: OperatorInfo, random: Random, extents: Sequence[int]
+) -> tuple[object, list[Extents]]:
     """Parameters and operands from the declaration."""
     names = random.choice(OPEN).split()
     op = info.cls(**dict(_parameters(info.cls, names, random)))
-    sizes = _sizes({*names, *(dim for spec in info.dims.values() for dim in spec.names)}, random)
+    known = {*names, *(dim for spec in info.dims.values() for dim in spec.names)}
+    sizes = _sizes(known, random, extents)
     inputs = [_operand(info.dims[role], names, sizes, random) for role in info.inputs]
     if info.many & {*info.inputs}:
         for _ in range(random.randrange(3)):
@@ -72,18 +81,20 @@ def _declared(info: OperatorInfo, random: Random) -> tuple[object, list[Extents]
     return op, inputs
 
 
-def _varied(row: Case, random: Random) -> tuple[object, list[Extents]]:
+def _varied(
+    row: Case, random: Random, extents: Sequence[int]
+) -> tuple[object, list[Extents]]:
     """A row with other extents; what is repeated in it stays so."""
     had = [dims_of(text) for text in row.inputs]
-    sizes = _sizes({dim for dims in had for dim in dims}, random)
+    sizes = _sizes({dim for dims in had for dim in dims}, random, extents)
     return row.op, [{d: 1 if size == 1 else sizes[d] for d, size in dims.items()} for dims in had]
 
 
-def _sizes(names: set[str], random: Random) -> Extents:
+def _sizes(names: set[str], random: Random, extents: Sequence[int]) -> Extents:
     """An extent for each name; now and then one is 0."""
     ordered = sorted(names)
     window = {name for name in ordered if len(name) == 1 and name.islower()}
-    sizes = {name: random.choice(REACHES if name in window else EXTENTS) for name in ordered}
+    sizes = {name: random.choice(REACHES if name in window else extents) for name in ordered}
     if ordered and random.random() < 0.15:
         sizes[random.choice(ordered)] = 0
     return sizes
