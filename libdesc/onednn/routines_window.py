@@ -58,7 +58,8 @@ class Sliding(FusingRoutine):
             for (name, tensor), order in zip(named.items(), orders, strict=True)
         ]
         super().__init__(operands, follow)
-        self.window = tuple(turned(one, turn) for one in (strides, dilations, *halves(pads)))
+        begins, ends = (turned(half, turn) for half in halves(pads))
+        self.window = (turned(strides, turn), turned(dilations, turn), begins, ends)
 
     def primitive(self, row: Row) -> Primitive:
         """What slides, with all that is behind it."""
