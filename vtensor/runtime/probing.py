@@ -21,7 +21,7 @@ from vtensor.runtime.measure import GLANCE
 from vtensor.runtime.tuning import Tuner
 
 #: Seconds after which no further variant of a call is measured.
-CALL_SECONDS = 0.1
+CALL_SECONDS = 0.05
 
 
 class Probe(Clock):
