@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from libdesc import rewrite
 from libdesc.numpy.arrays import FLOATS, NUMBERS, Array
 from ops._elementwise import Binary, Unary, binary, elementwise, pointwise, spelled
 from ops._places import within
@@ -114,6 +115,7 @@ Pow = binary(
     _power,
     expression=lambda a, b: a**b,
 )
+rewrite("square", "x^2, which a product has exactly", "Pow(x, 2)", "Mul(x, x)")
 Max = binary(
     "Max",
     "The larger of two elements: y = max(a, b); NaN if one is NaN",

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 from operator import attrgetter
+from types import MappingProxyType
 
 from libdesc.transforms import LayoutChange
 from optimizer.candidates import Variants, shared_variants
@@ -31,6 +32,10 @@ MARGIN = 0.1
 #: How far above a node's estimate another may be whose time is worth to be measured.
 FAR = 2.0
 
+#: How far above its estimate a node's time has to be for other variants of it to be measured; and
+#: nanoseconds, below which no estimate is worth to be doubted.
+DOUBT, LEAST_NS = 1.75, 20_000
+
 
 def joint(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
     """Minimise sum of ns[variant] * x[variant] + sum of ns[e] * z[e] over all nodes.
@@ -43,11 +48,29 @@ def joint(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
         return reconcile(graph, settings)
     estimate = Estimate(graph.preferences, settings.speeds)
     clock = settings.clock or estimate
-    if settings.clock is None and not _improvable(graph):
+    probed = _probed(graph, settings.probe, estimate) if settings.probe else {}
+    if settings.clock is None and not (probed or _improvable(graph)):
         return nothing_to_gain(graph, "time")
     margin = 0.0 if clock.measured else MARGIN
-    problem = Problem.of(graph, timed_variants(graph, clock, estimate), clock, margin)
-    return chosen_by(graph, problem, "time", settings)
+    variants = timed_variants(graph, clock, estimate, probed)
+    return chosen_by(graph, Problem.of(graph, variants, clock, margin), "time", settings)
+
+
+def _probed(graph: LoweredGraph, probe: Clock, estimate: Estimate) -> dict[str, Clock]:
+    """The clock of each node that is far from its estimate: all its variants are timed.
+
+    The Transforms at its ends count, for another kernel may do without them.
+    """
+    bare, declared = graph.bare, Estimate(graph.preferences)
+    found, ends = dict[str, Clock](), Counter[str]()
+    large = [one for one in bare.operators if declared.node(one, bare.tensors) >= LEAST_NS]
+    for names, ns in _transforms(graph, estimate) if large else ():
+        ends.update(dict.fromkeys(names, ns))
+    for node in large:
+        took = probe.node(node, bare.tensors)
+        if took is not None and took + ends[node.name] > DOUBT * estimate.node(node, bare.tensors):
+            found[node.name] = probe
+    return found
 
 
 def _improvable(graph: LoweredGraph) -> bool:
@@ -55,27 +78,42 @@ def _improvable(graph: LoweredGraph) -> bool:
     return any(graph.transforms()) or any(node.variant.reference for node in graph.operators)
 
 
-def timed_variants(graph: LoweredGraph, clock: Clock, estimate: Estimate | None = None) -> Variants:
+def timed_variants(
+    graph: LoweredGraph,
+    clock: Clock,
+    estimate: Estimate | None = None,
+    probed: Mapping[str, Clock] = MappingProxyType({}),
+) -> Variants:
     """The variants of every node with what they take; the resolver's is the first.
 
     Tried are those of ``shared_variants``, those of other libraries and with fewer followers, and
     where times are measured all kernels that libraries have. Of those that differ at most in how
     constants lie the fastest is left; one whose time is not known is none. The estimate says what
     is not worth to be tried.
+
+    Args:
+        graph: with its Transforms.
+        clock: what nodes and Transforms take.
+        estimate: what nodes would take; by default at the speeds that libraries declare.
+        probed: another clock for some nodes.
     """
     estimate = estimate or Estimate(graph.preferences)
-    spares = dict(_spares(graph, clock, estimate))
+    spares = Counter(dict(_spares(graph, clock, estimate)))
     graph = graph.bare
+    for node in graph.operators:
+        if node.name in probed:
+            spares[node.name] += probed[node.name].node(node, graph.tensors) or 0
     prober, elsewhere = Prober(graph), Elsewhere(graph, clock, spares, estimate)
     more: Variants = {}
     for node in graph.operators:
         more[node.name] = [*elsewhere.variants(node)]
-        if clock.measured:
+        if probed.get(node.name, clock).measured:
             more[node.name] += prober.variants(node)
     variants = shared_variants(graph, more)
     tensors = elsewhere.graph.tensors
     return {
-        node.name: _fastest(tensors, node, variants[node.name], clock) for node in graph.operators
+        node.name: _fastest(tensors, node, variants[node.name], probed.get(node.name, clock))
+        for node in graph.operators
     }
 
 

@@ -72,8 +72,8 @@ class Problem:
         graph: whose nodes and values these are, without Transforms.
         variants: the variants of each open node, the resolver's first; nodes in topological order.
         clock: what the objective ``time`` takes Transforms' nanoseconds from.
-        margin: what ``time`` charges for another library than the first variant's, and for fewer
-            followers, as a part of what the first takes.
+        margin: what ``time`` charges for another library or kernel than the first variant's, and
+            for fewer followers, as a part of what the first takes.
     """
 
     graph: LoweredGraph
@@ -163,7 +163,8 @@ class Problem:
     def charged(self, node: str, number: int) -> int:
         """What the objective ``time`` charges for an open node in a variant, in nanoseconds."""
         first, variant = self.variants[node][0], self.variants[node][number]
-        other = variant.library != first.library or bool(variant.apart)
+        same = (variant.library, variant.kernel) == (first.library, first.kernel)
+        other = not same or bool(variant.apart)
         return (variant.ns or 0) + other * ceil((first.ns or 0) * self.margin)
 
     def edges(

@@ -27,6 +27,8 @@ class Settings:
         clock: where measured nanoseconds come from.
         speeds: what libraries reach on this machine, for estimates; called where one is needed.
             None is what they declare.
+        probe: times nodes whose kernels may be far from their estimates, where ``clock`` is None;
+            None times nothing.
         solver: ``HiGHS`` or ``CBC``; empty is the first that is installed.
         time_limit: seconds for the solver.
 
@@ -39,6 +41,7 @@ class Settings:
     time_limit: float = TIME_LIMIT
     clock: Clock | None = None
     speeds: Speeds | None = None
+    probe: Clock | None = None
 
     def __post_init__(self) -> None:
         if self.objective not in ("", *OBJECTIVES):

@@ -152,6 +152,22 @@ def test_without_peaks_nothing_is_said_of_them(measured: Profile) -> None:
     assert "of peak" not in profile_picture(found)
 
 
+def test_steps_far_from_their_peak_are_looked_at_first(measured: Profile) -> None:
+    """Those that lose most come first; what hardly takes time, or is fast enough, is left out."""
+    assert [one.step.op for one in measured.weak] == [
+        *("Conv2D", "Relu", "AvgPool", "Transform", "Softmax")
+    ]
+    assert measured.to_dict()["weak"][0] == "stem/Conv2D:0"
+    conv, *others = (one for one in measured.steps if one.step.op in ("Conv2D", "Relu"))
+    fast = replace(conv, least_ns=conv.ns / 4)
+    short = replace(measured.steps[-1], ns=0.001 * conv.ns)
+    assert replace(measured, steps=(fast, *others, short)).weak == tuple(others)
+    unknown = replace(measured, steps=(replace(conv, least_ns=None),))
+    assert unknown.weak == ()
+    assert "look here first" not in text_of(unknown)
+    assert "look here first" in text_of(measured)
+
+
 def test_no_time_is_no_rate() -> None:
     nothing = Group.of([])
     assert (nothing.gflops, nothing.gbytes, nothing.of_peak) == (0, 0, None)
@@ -218,7 +234,7 @@ def test_data_has_a_schema(measured: Profile) -> None:
     data = json.loads(json.dumps(measured.to_dict()))
     assert data.keys() == {
         *("model", "threads", "runs", "run_ns", "busy_ns", "gaps_ns", "peaks", "total"),
-        *("overheads", "by_operator", "by_library", "steps"),
+        *("overheads", "weak", "by_operator", "by_library", "steps"),
     }
     assert data["run_ns"] == {"median": 100_000, "min": 50_000, "max": 300_000}
     assert data["gaps_ns"] == {"before": 10_000, "between": 11_000, "after": 3000, "share": 0.24}

@@ -24,7 +24,7 @@ from vtensor.errors import InputError, NativeError
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
 from vtensor.runtime import measure, planning, tuning
-from vtensor.runtime.measure import signature
+from vtensor.runtime.measure import numbered, signature
 from vtensor.runtime.session import Session
 
 
@@ -78,8 +78,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each way was measured; a way that comes later is faster."""
     found: Counter[str] = Counter()
 
-    def node_ns(node: OpNode, values: Mapping[str, VTensor], _: object) -> int:
-        found[f"{signature(node, values)} {node.variant.layouts} {node.variant.kernel}"] += 1
+    def node_ns(node: OpNode, values: Mapping[str, VTensor], *_: object) -> int:
+        found[" ".join(signature(node, values))] += 1
         return 10_000 - len(found)
 
     def transform_ns(value: VTensor, change: LayoutChange, *_: object) -> int:
@@ -174,6 +174,10 @@ def test_a_call_has_a_budget(
     assert 0 < len(asked) < rows / 3
 
 
+def test_names_that_nobody_gave_do_not_tell_calls_apart() -> None:
+    assert numbered("D7 over D12, D7; N2D4 D") == "D0 over D1, D0; N2D4 D"
+
+
 def test_another_vtensor_has_times_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = tuning.environment(1)
     assert tuning.environment(1) == ours
@@ -182,7 +186,7 @@ def test_another_vtensor_has_times_of_its_own(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_way_that_fails_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(node: OpNode, values: Mapping[str, VTensor], _: object) -> int:
+    def fail(node: OpNode, values: Mapping[str, VTensor], *_: object) -> int:
         if node.variant.kernel:
             raise NativeError("out of luck")
         return 100

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from libdesc.onednn.layouts import canonical_order
 from libdesc.onednn.native import dnnl
@@ -19,9 +19,14 @@ from vtensor.language.tensor import VTensor
 if TYPE_CHECKING:
     from libdesc.onednn._onednn import Attr, Desc, Primitive
 
+T = TypeVar("T")
+
 
 class Sliding(FusingRoutine):
     """What slides a kernel over an image; oneDNN chooses every layout.
+
+    oneDNN's kernels work along the last spatial dim: a dim of one place is numbered before the
+    others, which costs nothing since it may lie anywhere.
 
     Args:
         src: N C and spatial dims.
@@ -45,9 +50,16 @@ class Sliding(FusingRoutine):
         follow: Sequence[Follower] = (),
     ) -> None:
         named = {"src": src, "weights": weights, "dst": dst}
-        operands = [Operand(k, t, canonical_order(t.dims)) for k, t in named.items()]
+        orders = [canonical_order(tensor.dims) for tensor in named.values()]
+        places = [max(src.size(dim), dst.size(dim)) for dim in orders[0][-len(strides) :]]
+        turn = sorted(range(len(strides)), key=lambda place: places[place] > 1)
+        operands = [
+            Operand(name, tensor, (*order[: -len(turn)], *turned(order[-len(turn) :], turn)))
+            for (name, tensor), order in zip(named.items(), orders, strict=True)
+        ]
         super().__init__(operands, follow)
-        self.window = (tuple(strides), tuple(dilations), *halves(pads))
+        begins, ends = (turned(half, turn) for half in halves(pads))
+        self.window = (turned(strides, turn), turned(dilations, turn), begins, ends)
 
     def primitive(self, row: Row) -> Primitive:
         """What slides, with all that is behind it."""
@@ -166,6 +178,11 @@ class Pooling(FollowingRoutine):
     def make(self, src: Desc, dst: Desc) -> Primitive:
         """The primitive on src and dst."""
         return dnnl.pooling(self.kind, src, dst, *self.window)
+
+
+def turned(numbers: Sequence[T], turn: Sequence[int]) -> tuple[T, ...]:
+    """What is said of each spatial dim, in another order of them."""
+    return tuple(numbers[place] for place in turn)
 
 
 def halves(pads: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -127,6 +127,9 @@ def _convolutions() -> Iterator[Case]:
     yield Case(Conv2D(group=3), ("N=1 C=15 H=6 W=7", "!G=3 O=7 I=5 h=3 w=3"))
     yield Case(Conv2D(), ("N=1 C=64 H=1 W=1", "!O=10 I=64 h=1 w=1"))
     yield Case(Conv2D(), (small, "O=16 I=16 h=3 w=3"))
+    tall = "N=1 C=16 H=12 W=1"
+    yield Case(Conv2D(), (tall, "!O=32 I=16 h=5 w=1"))
+    yield Case(Conv2D((2, 1), (2, 1, 0, 1), (1, 2)), (tall, "!O=16 I=16 h=3 w=2"))
     yield Case(Conv2D(), ("N=0 C=16 H=4 W=4", "!O=8 I=16 h=1 w=1"), refused=("onednn",))
 
 
@@ -164,6 +167,7 @@ def _transposed() -> Iterator[Case]:
 def _depthwise() -> Iterator[Case]:
     same = (1, 1, 1, 1)
     yield Case(DepthwiseConv2D(pads=same), ("N=1 C=32 H=9 W=8", "!G=32 O=1 I=1 h=3 w=3"))
+    yield Case(DepthwiseConv2D((2, 1)), ("N=1 C=16 H=9 W=1", "!G=16 O=1 I=1 h=3 w=1"))
     yield Case(DepthwiseConv2D((2, 2), same), ("N=2 C=17 H=9 W=8", "!G=17 O=1 I=1 h=3 w=3"))
     yield Case(DepthwiseConv2D(), ("N=1 C=3 H=9 W=8", "!G=3 O=2 I=1 h=5 w=3"))
     yield Case(DepthwiseConv2D(), ("N=1 C=0 H=9 W=8", "!G=0 O=2 I=1 h=5 w=3"), refused=("onednn",))

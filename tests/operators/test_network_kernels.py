@@ -107,3 +107,17 @@ def test_convolutions_get_the_kernel_that_oneDNN_would_choose(network: str) -> N
             faults.append(f"{signature}: {seen.kernels}, not {seen.asked}")
     assert count >= 9
     assert not faults, "\n".join(["", *faults])
+
+
+@pytest.mark.parametrize(
+    ("size", "order"), [("H=40 W=1", "NCWH"), ("H=1 W=40", "NCHW"), ("H=1 W=1", "NCHW")]
+)
+def test_kernels_work_along_the_dim_that_has_places(size: str, order: str) -> None:
+    """Along a dim of one place a kernel of oneDNN's reaches a tenth of what it otherwise does."""
+    sizes = {dim: int(number) for dim, number in (part.split("=") for part in size.split())}
+    image = VTensor("f32", {"N": 1, "C": 64, **sizes})
+    window = VTensor("f32", {"O": 64, "I": 64, "h": min(sizes["H"], 5), "w": min(sizes["W"], 5)})
+    out = VTensor("f32", {"N": 1, "C": 64, **{d: max(n - 4, 1) for d, n in sizes.items()}})
+    routine = Convolution(image, window, out, (1, 1), (0, 0, 0, 0), (1, 1))
+    assert "".join(routine.operands[0].order) == order
+    assert "".join(routine.operands[1].order[2:]) == order[2:].lower()

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 
 from libdesc.preferences import Preferences
 from libdesc.registry import registry
+from libdesc.transforms import LayoutChange
 from ops import BiasAdd, Conv2D, Mean, Relu, Softmax
 from optimizer.elsewhere import Elsewhere
 from optimizer.estimate import REFERENCE, Estimate
 from optimizer.ilp import choose
 from optimizer.joint import MARGIN, joint, timed_variants
 from optimizer.pipeline import optimise, simplify
-from optimizer.problem import Problem
+from optimizer.problem import Clock, Problem
 from optimizer.settings import Settings
-from ptensor.evaluation import Variant
+from ptensor.evaluation import Basis, Variant
 from resolver import LoweredGraph, check, extend, resolve
 from resolver.change import changed
 from resolver.explain import explain_node
+from resolver.lowered import OpNode
 from tests.optimizer.clocks import Drawn
 from vtensor import Session
 from vtensor.language.graph import Graph
+from vtensor.language.tensor import VTensor
 
 
 def tail() -> Graph:
@@ -114,6 +119,51 @@ def test_reference_code_is_left_for_another_library() -> None:
     assert clock.node(slow, spoilt.tensors) == REFERENCE * clock.node(node, resolved.tensors)
     found = sound(joint(spoilt, Settings()), source)
     assert libraries(found) == {"relu": "eigen"}
+
+
+@dataclass(frozen=True)
+class Timed(Clock):
+    """Says of nodes what it is told to, by library; ``asked`` counts."""
+
+    ns: Mapping[str, int]
+    asked: Counter[str] = field(default_factory=Counter)
+    basis: Basis = "measured"
+
+    def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
+        """By the library."""
+        self.asked[node.variant.library] += 1
+        return self.ns.get(node.variant.library)
+
+    def transform(self, value: VTensor, change: LayoutChange) -> int | None:
+        """Is never asked."""
+        raise AssertionError
+
+
+def one_relu(rows: int) -> tuple[LoweredGraph, Graph]:
+    """A network of one node that has nothing to gain by estimate."""
+    g = Graph("one")
+    g.output(g.add(Relu(), g.input("x", {"N": rows, "C": 800}), name="relu"), "y")
+    return lowered(g.seal())
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "library"),
+    [(10**9, 10**6, "eigen"), (10**9, 2 * 10**9, "onednn"), (1, 0, "onednn")],
+    ids=["far from its estimate", "no other is better", "as estimated"],
+)
+def test_a_kernel_far_from_its_estimate_is_compared(own: int, other: int, library: str) -> None:
+    resolved, source = one_relu(1000)
+    probe = Timed({"onednn": own, "eigen": other})
+    found = sound(joint(resolved, Settings(probe=probe)), source)
+    assert libraries(found) == {"relu": library}
+    assert bool(probe.asked["eigen"]) == (own > 1)
+
+
+def test_small_nodes_are_not_probed() -> None:
+    resolved, source = one_relu(1)
+    probe = Timed({"onednn": 10**9, "eigen": 1})
+    assert libraries(sound(joint(resolved, Settings(probe=probe)), source)) == {"relu": "onednn"}
+    assert not probe.asked
 
 
 @pytest.mark.parametrize(("ns", "number"), [(95, 0), (90, 0), (89, 1)])

@@ -51,7 +51,9 @@ _TITLES = f"{'ms':>9} {'share':>7} {'GFLOP/s':>9} {'GB/s':>7} {'of peak':>8}"
 def profile(
     model: ModelArgument,
     runs: Annotated[int, typer.Option(help="Runs that count, after a first one.")] = 20,
-    top: Annotated[int, typer.Option(min=0, help="How many of the slowest steps to show.")] = 20,
+    top: Annotated[
+        int, typer.Option(min=0, help="How many steps to show, of the slowest and of the weak.")
+    ] = 20,
     trace: Annotated[
         Path | None, typer.Option(help="Write all runs there as a trace for ui.perfetto.dev.")
     ] = None,
@@ -97,8 +99,12 @@ def profile(
 
 
 def profile_lines(profile: Profile, top: int) -> Iterator[Line]:
-    """A profile, line by line, with so many of its slowest steps."""
+    """A profile, line by line, with so many of its weak and of its slowest steps."""
     yield from _summary(profile)
+    weak = {_title(one): one for one in profile.weak[:top]}
+    if weak:
+        below = f"below {profile.WEAK:.0%} of peak: look here first"
+        yield from _table(profile, f"{counted(len(profile.weak), 'step')} {below}", weak)
     by = {
         "operator": profile.by(lambda step: step.op),
         "library": profile.by(lambda step: step.library),

@@ -64,11 +64,11 @@ def _limits(graph: LoweredGraph, executor: Executor) -> Limits:
     for node in graph.operators:
         if prober.heavy(node):
             heavy.append(node)
-            key = signature(node, values)
+            key, _ = signature(node, values)
             if key not in warm:
                 others = [replace(node, variant=one) for one in prober.variants(node)]
                 warm[key] = _fastest_ns(node, others, values, executor)
-    total = sum(warm[signature(node, values)] for node in heavy)
+    total = sum(warm[signature(node, values)[0]] for node in heavy)
     return Limits(total, chain_ns(heavy, values, executor) if heavy else 0, len(heavy))
 
 

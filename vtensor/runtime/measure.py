@@ -5,11 +5,13 @@ To be called on the executor's thread, as whatever makes plans.
 
 from __future__ import annotations
 
+import re
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,23 +28,41 @@ from vtensor.runtime.feeds import Array
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.workspace import Workspace
 
-#: A measurement is the median of at least so many runs, and of at most so many.
+#: A name of a dim that nobody gave: it says nothing of what a node takes.
+MADE_UP = re.compile(r"\bD\d+\b")
+
+#: A measurement has at least so many runs, and at most so many.
 LEAST, MOST = 3, 100
 
 #: How often whole plans are run that are compared; the first does not count.
 TURNS = 10
 
-#: Seconds after which a measurement ends, once it has its least number of runs.
-SECONDS = 0.02
+
+class Effort(NamedTuple):
+    """How a measurement is taken.
+
+    Attributes:
+        seconds: after which it ends, once it has its least number of runs.
+        counts: what of the runs' nanoseconds counts.
+    """
+
+    seconds: float = 0.02
+    counts: Callable[[Sequence[int]], float] = statistics.median
 
 
-def node_ns(node: OpNode, values: Mapping[str, VTensor], executor: Executor) -> int:
+#: For what is to be chosen well, and for what is looked at in passing.
+TUNING, GLANCE = Effort(), Effort(0.001, min)
+
+
+def node_ns(
+    node: OpNode, values: Mapping[str, VTensor], executor: Executor, effort: Effort = TUNING
+) -> int:
     """Nanoseconds of a node as it is decided; constants have their values, inputs hold ones.
 
     Raises:
         VTensorError: its library fails.
     """
-    return run_ns(*alone([node], values), executor)
+    return run_ns(*alone([node], values), executor, effort)
 
 
 def transform_ns(
@@ -61,12 +81,28 @@ def transform_ns(
     return run_ns(LoweredGraph("t", values, [node], ("x",), {"y": "y"}), {}, executor)
 
 
-def signature(node: OpNode, values: Mapping[str, VTensor]) -> str:
-    """What nodes that take the same time have in common: operators, sizes, element types."""
+def signature(node: OpNode, values: Mapping[str, VTensor]) -> tuple[str, str]:
+    """What nodes that take the same time have in common: the call, and the way it is made.
+
+    The call is library, operators, sizes and element types; the way is layouts and kernel.
+    """
     operands = (values[name] for name in (*node.inputs, *node.outputs))
     rows = (f"{t.summary()}{' constant' if t.constant else ''}" for t in operands)
     ops = [node.op, *(follower.op for follower in node.followers)]
-    return f"{node.variant.library} {' '.join(map(repr, ops))}: {', '.join(rows)}"
+    call = f"{node.variant.library} {' '.join(map(repr, ops))}: {', '.join(rows)}"
+    way = " ".join([*map(str, node.variant.layouts), node.variant.kernel]).strip()
+    first, _, second = numbered(f"{call}\n{way}").partition("\n")
+    return first, second
+
+
+def numbered(text: str) -> str:
+    """A text whose made-up names of dims are numbered from 0 on, in the order in which they come.
+
+    >>> numbered("MatMul(over='D12'): f32 N=1 D12=64, f32 D12=64 D7=9")
+    "MatMul(over='D0'): f32 N=1 D0=64, f32 D0=64 D1=9"
+    """
+    found = {name: f"D{place}" for place, name in enumerate(dict.fromkeys(MADE_UP.findall(text)))}
+    return MADE_UP.sub(lambda match: found[match[0]], text)
 
 
 def alone(
@@ -92,10 +128,15 @@ def alone(
     return LoweredGraph("alone", own_values, own_nodes, tuple(names), outputs), constants
 
 
-def run_ns(graph: LoweredGraph, constants: Mapping[str, Array], executor: Executor) -> int:
+def run_ns(
+    graph: LoweredGraph,
+    constants: Mapping[str, Array],
+    executor: Executor,
+    effort: Effort = TUNING,
+) -> int:
     """Nanoseconds of a run of a graph whose inputs hold ones."""
     plan = Plan(graph, constants, Workspace(executor, max_bytes_of(None)))
-    return median_ns(partial(plan.replay, _memory(plan)), len(plan.recorded))
+    return median_ns(partial(plan.replay, _memory(plan)), len(plan.recorded), effort)
 
 
 def fastest(plans: Sequence[Plan]) -> tuple[Plan, list[int]]:
@@ -130,18 +171,19 @@ def _ones(value: Value) -> Array:
     return memory
 
 
-def median_ns(run: Callable[[Array], object], steps: int) -> int:
-    """Nanoseconds from the begin of the first step to the end of the last one; median of runs.
+def median_ns(run: Callable[[Array], object], steps: int, effort: Effort = TUNING) -> int:
+    """Nanoseconds from the begin of the first step to the end of the last one.
 
     Args:
         run: runs so many steps, and writes when each began and ended; its first run does not count.
+        effort: how long it is run, and what of its runs counts.
     """
     if not steps:
         return 0
     times, found = np.zeros((steps, 2), np.int64), list[int]()
     run(times)
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + effort.seconds
     while len(found) < LEAST or (len(found) < MOST and time.monotonic() < end):
         run(times)
         found.append(int(times[-1, 1] - times[0, 0]))
-    return round(statistics.median(found))
+    return round(effort.counts(found))

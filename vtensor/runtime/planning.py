@@ -28,6 +28,7 @@ from vtensor.runtime.executor import Executor
 from vtensor.runtime.library_options import preferences_of
 from vtensor.runtime.measure import fastest
 from vtensor.runtime.plan import Plan
+from vtensor.runtime.probing import Probe
 from vtensor.runtime.tuning import Tuner
 from vtensor.runtime.workspace import Workspace
 
@@ -86,7 +87,9 @@ class Options:
         if not (progress is None or callable(progress)):
             raise InputError(f"progress={progress!r} must take a node's name, or be None")
         preferences = preferences_of(libraries, pin, barred=() if reference else (REFERENCE,))
-        settings = Settings(objective, speeds=speeds_asked_for())
+        speeds = speeds_asked_for()
+        probe = Probe(preferences) if speeds is not None and not tune else None
+        settings = Settings(objective, speeds=speeds, probe=probe)
         if tune:
             clock = Tuner(executor, preferences, progress)
             settings = replace(settings, objective="time", clock=clock)

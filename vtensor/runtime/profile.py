@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from vtensor.runtime.feeds import Array
 from vtensor.runtime.peaks import Peaks, peaks_of
 from vtensor.runtime.plan import Plan, PlanStep
 from vtensor.runtime.trace import trace_of
+
+#: The share of all steps that a step has to take for its speed to be worth a look.
+NOTABLE = 0.01
 
 #: Runs once, and writes to an array when each step began and ended, in nanoseconds.
 Run = Callable[[Array], object]
@@ -134,6 +137,9 @@ class Profile:
         times: when each call began and ended, on the same clock: runs x calls x 2.
     """
 
+    #: The part of the machine's peak below which a step is weak.
+    WEAK: ClassVar[float] = 0.25
+
     name: str
     threads: int
     peaks: Peaks | None
@@ -180,6 +186,17 @@ class Profile:
         return Group.of(one for one in self.steps if holds(one.step))
 
     @property
+    def weak(self) -> tuple[ProfiledStep, ...]:
+        """Steps far below what the machine can; those that lose the most time come first."""
+        least = NOTABLE * self.total.ns
+        found = [
+            one
+            for one in self.steps
+            if one.ns > least and one.of_peak is not None and one.of_peak < self.WEAK
+        ]
+        return tuple(sorted(found, key=lambda one: (one.least_ns or 0.0) - one.ns))
+
+    @property
     def overheads(self) -> dict[str, Group]:
         """What a network could do without."""
         return {
@@ -205,6 +222,7 @@ class Profile:
             "peaks": self.peaks and {"gflops": self.peaks.gflops, "gbytes": self.peaks.gbytes},
             "total": self.total.to_dict(run_ns),
             "overheads": rows(self.overheads),
+            "weak": [one.step.node.name for one in self.weak],
             "by_operator": rows(self.by(lambda step: step.op)),
             "by_library": rows(self.by(lambda step: step.library)),
             "steps": [one.to_dict(run_ns) for one in self.steps],

@@ -19,10 +19,10 @@ from vtensor import __version__
 from vtensor.errors import VTensorError
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.executor import Executor
-from vtensor.runtime.measure import node_ns, signature, transform_ns
+from vtensor.runtime.measure import TUNING, Effort, node_ns, signature, transform_ns
 from vtensor.runtime.timings import Timings
 
-#: Seconds after which no further row of a call is measured; its first always is.
+#: Seconds after which no further variant of a call is measured.
 CALL_SECONDS = 1.0
 
 _log = logging.getLogger(__name__)
@@ -35,6 +35,9 @@ class Tuner(Clock):
         executor: what measures, and has a budget of kernel threads.
         preferences: which libraries may run Transforms.
         progress: called with what is being measured.
+        effort: how a variant is measured.
+        call_seconds: after which no further variant of a call is measured, its first always;
+            None is ``CALL_SECONDS``.
     """
 
     basis: Basis = "measured"
@@ -44,19 +47,24 @@ class Tuner(Clock):
         executor: Executor,
         preferences: Preferences,
         progress: Callable[[str], None] | None = None,
+        effort: Effort = TUNING,
+        call_seconds: float | None = None,
     ) -> None:
         self._executor = executor
+        self._effort = effort
+        self._call_seconds = CALL_SECONDS if call_seconds is None else call_seconds
         self._preferences = preferences
         self._progress = progress
-        self._timings = Timings(environment(executor.threads))
+        how = "" if effort is TUNING else f"; {effort.seconds} s a variant"
+        self._timings = Timings(environment(executor.threads) + how)
         self._spent: dict[str, float] = {}
         self._failed: set[tuple[str, str]] = set()
 
     def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
         """Nanoseconds of a node in its variant; None if it fails, or no time is left to measure."""
-        way = " ".join([*map(str, node.variant.layouts), node.variant.kernel]).strip()
-        found = self._timings.get(signature(node, values), way)
-        return self._measured(node, values, way) if found is None else found
+        call, way = signature(node, values)
+        found = self._timings.get(call, way)
+        return self._measured(node, values, call, way) if found is None else found
 
     def transform(self, value: VTensor, change: LayoutChange) -> int | None:
         """Nanoseconds of a Transform; None where it fails, or no library runs it."""
@@ -74,14 +82,15 @@ class Tuner(Clock):
         self._timings.put(call, way, found)
         return found
 
-    def _measured(self, node: OpNode, values: Mapping[str, VTensor], way: str) -> int | None:
-        call = signature(node, values)
-        if self._spent.get(call, 0.0) > CALL_SECONDS:
+    def _measured(
+        self, node: OpNode, values: Mapping[str, VTensor], call: str, way: str
+    ) -> int | None:
+        if self._spent.get(call, 0.0) > self._call_seconds:
             return None
         self._say(f"{node.op_name} {node.name} on {node.variant.library}: {way}")
         begin = time.monotonic()
         try:
-            ns = node_ns(node, values, self._executor)
+            ns = node_ns(node, values, self._executor, self._effort)
         except VTensorError as error:
             _log.info("%s does not run as %s: %s", node.name, way, error)
             return None

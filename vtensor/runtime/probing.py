@@ -1,0 +1,50 @@
+"""What nodes take whose kernels may be far slower than their library's peak: measured in passing.
+
+An estimate takes all kernels of a library to be equally good. Where one is not, as for groups of
+few channels, only its time says so. The looks are short, on one thread as estimates are, and kept
+on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+from libdesc.preferences import Preferences
+from libdesc.transforms import LayoutChange
+from optimizer.problem import Clock
+from ptensor.evaluation import Basis
+from resolver.lowered import OpNode
+from vtensor.language.tensor import VTensor
+from vtensor.runtime.executor import Executor
+from vtensor.runtime.measure import GLANCE
+from vtensor.runtime.tuning import Tuner
+
+#: Seconds after which no further variant of a call is measured.
+CALL_SECONDS = 0.05
+
+
+class Probe(Clock):
+    """A clock that measures a little, on one thread.
+
+    Args:
+        preferences: which libraries may run Transforms.
+    """
+
+    basis: Basis = "measured"
+
+    def __init__(self, preferences: Preferences) -> None:
+        self._preferences = preferences
+
+    def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
+        """Nanoseconds of a node in its variant; None if it fails, or no time is left."""
+        return Executor.of(1).run(lambda: self._tuner.node(node, values))
+
+    def transform(self, value: VTensor, change: LayoutChange) -> int | None:
+        """Nanoseconds of a Transform; None where it fails, or no library runs it."""
+        return Executor.of(1).run(lambda: self._tuner.transform(value, change))
+
+    @cached_property
+    def _tuner(self) -> Tuner:
+        """Made when it is needed, for it reads what is on disk."""
+        return Tuner(Executor.of(1), self._preferences, effort=GLANCE, call_seconds=CALL_SECONDS)
