@@ -97,8 +97,9 @@ class Chain:
 
     @property
     def worth_it(self) -> bool:
-        """A node less runs, or one that adds where one multiplied."""
-        return len(self.behind) > 1 or bool((self.factor != 1).any())
+        """A node less runs, or one that adds what a library takes as a bias."""
+        several = len(self.behind) > 1 or bool((self.factor != 1).any())
+        return several or any(info_of(node.op).structural != "bias" for node in self.behind)
 
     def scaled(self, weights: Array) -> Array:
         """The linear node's constant times the factor."""

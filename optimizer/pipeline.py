@@ -13,6 +13,7 @@ from functools import partial
 
 from libdesc.preferences import EVERY, Preferences
 from libdesc.registry import ready, registry
+from optimizer.bypass import bypass
 from optimizer.cancel import cancel
 from optimizer.ewo import reconcile
 from optimizer.fold import fold
@@ -33,6 +34,7 @@ Pass = Callable[[LoweredGraph, Settings], LoweredGraph]
 
 #: Every simplification that there is, by name, in the order in which they run.
 SIMPLIFICATIONS: dict[str, Callable[[Graph, Preferences], Graph]] = {
+    "bypass": bypass,
     "rewrite": rewrite,
     "fold": fold,
     "thin": thin,
@@ -73,7 +75,7 @@ LEVELS: dict[str, tuple[str, ...]] = {
     "lho": ("lho",),
     "ewo": ("lho", "ewo", "lho"),
     "all": (
-        *("rewrite", "fold", "thin", "fuse"),
+        *("bypass", "rewrite", "fold", "thin", "fuse"),
         *("lho", "joint", "lho", "sink", "rise", "share", "cancel"),
     ),
 }

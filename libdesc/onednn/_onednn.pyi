@@ -133,6 +133,13 @@ class Attr:
         ValueError: high is negative or NaN; the chain holds a sum.
         """
 
+    def gelu(self) -> Attr:
+        """
+        dst = result * (1 + erf(result / sqrt(2))) / 2, f32; nothing can follow it.
+
+        ValueError: the chain holds a sum.
+        """
+
     @property
     def fpmath(self) -> str: ...
     def __len__(self) -> int: ...
@@ -382,10 +389,10 @@ def reduction(
 
 def bounds_info() -> dict[str, int]:
     """
-    What Attr.bounds has cost so far, which is nothing on ordinary numbers.
+    What Attr.bounds and Attr.gelu have cost so far, which is nothing on ordinary numbers.
 
     ``searches``: results that were searched for a NaN since a flag of the processor said that there
-    may be one; ``repeats``: runs that were made again, without their bounds.
+    may be one; ``repeats``: runs that were made again, without what they end in.
     """
 
 def cache_info() -> dict[str, int]:

@@ -10,7 +10,10 @@ from vtensor.language.expression import Expression, select
 
 #: The value that a pattern is of, the other operand, and numbers that a pattern leaves open.
 X, OTHER = Expression(0), Expression(1)
-ALPHA, BETA = Expression(function="number", operand=0), Expression(function="number", operand=1)
+ALPHA, BETA, LOW, HIGH = (Expression(function="number", operand=index) for index in range(4))
+
+#: What only an attribute's end computes exactly.
+GELU = X * (1 + (X * sqrt(1 / 2)).erf()) / 2
 
 #: Functions of which the operands may change places.
 COMMUTATIVE = frozenset(("add", "mul", "max", "min"))
@@ -64,6 +67,22 @@ def _fits(one: Expression | float, pattern: Expression | float, found: Numbers) 
             found.update(trial)
             return True
     return False
+
+
+def split_bounds(one: Expression) -> tuple[Expression, Expression]:
+    """An expression without the bounds that it ends in, if it is a sum or a product before that;
+    and those bounds.
+
+    >>> before, behind = split_bounds((X * 2 + 1).max(0).min(1))
+    >>> matched(before, X * ALPHA + BETA), bounds(behind)
+    ({0: 2.0, 1: 1.0}, Bounds(low=0.0, high=1.0))
+    """
+    linear = X * ALPHA + BETA
+    numbers = matched(one, linear.max(LOW).min(HIGH))
+    if numbers is None:
+        return X, one
+    alpha, beta, low, high = (numbers[part.operand] for part in (ALPHA, BETA, LOW, HIGH))
+    return X * alpha + beta, X.max(low).min(high)
 
 
 def bounds(one: Expression) -> Bounds | None:

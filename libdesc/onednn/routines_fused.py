@@ -6,10 +6,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from libdesc.onednn.native import dnnl
-from libdesc.onednn.posts import OTHER, Eltwise, X, binary, bounds, eltwise
+from libdesc.onednn.posts import (
+    GELU,
+    OTHER,
+    Eltwise,
+    X,
+    binary,
+    bounds,
+    eltwise,
+    matched,
+    split_bounds,
+)
 from libdesc.onednn.routines import OneDnnRoutine, Operand, Row, layouts_of, within
 from ptensor.evaluation import Decline
 from ptensor.layout import Layout
+from vtensor.language.expression import Expression
 from vtensor.language.operators import Follower, info_of
 from vtensor.language.tensor import VTensor
 
@@ -24,8 +35,8 @@ class FusingRoutine(OneDnnRoutine):
         operands: src, weights, dst.
         follow: a bias along dst's dim ``columns``, which must come first; functions of one element
             and of another operand, see ``libdesc/onednn/posts.py``; bounds of which the lower is 0,
-            which must come last: only there are they exact. An operand with all of dst's dims lies
-            as dst does.
+            or an f32's gelu, which must come last: only there are they exact. An operand with all
+            of dst's dims lies as dst does.
 
     Raises:
         Decline: as OneDnnRoutine, or it cannot take a follower.
@@ -38,7 +49,7 @@ class FusingRoutine(OneDnnRoutine):
         self.own = tuple(operands)
         self.behind: dict[str, VTensor] = {}
         self.chain: list[Eltwise | tuple[str, str]] = []
-        self.bound: float | None = None
+        self.end: Callable[[Attr], Attr] | None = None
         for follower in follow:
             self._take(follower)
         super().__init__(self.all(self.own), follow=follow)
@@ -47,8 +58,8 @@ class FusingRoutine(OneDnnRoutine):
         """Add a follower to the chain."""
         does = follower.expression(X, [OTHER] * len(follower.operands))
         _, out, order = self.own[-1]
-        if self.bound is not None:
-            raise Decline(f"{self.family} takes nothing behind bounds")
+        if self.end is not None:
+            raise Decline(f"{self.family} takes nothing behind bounds or gelu")
         if does is not None and len(follower.operands) == 1 and (alg := binary(does)):
             [tensor] = follower.operands
             dim = order[self.columns]
@@ -63,15 +74,28 @@ class FusingRoutine(OneDnnRoutine):
         elif does is not None and (function := eltwise(does)):
             self.chain.append(function)
             return
-        elif does is not None and (found := bounds(does)) and found.low == 0 <= found.high:
-            self.bound = found.high
+        elif does is not None and self._ended(does, out):
             return
         raise Decline(f"{self.family} does not take {info_of(follower.op).name} behind it so")
+
+    def _ended(self, does: Expression, out: VTensor) -> bool:
+        """Take what nothing can follow; False where it is no such."""
+        before, last = split_bounds(does)
+        if (found := bounds(last)) is not None and found.low == 0 <= found.high:
+            if (function := eltwise(before)) is not None:
+                self.chain.append(function)
+            high = found.high
+            self.end = lambda attr: bounded(attr, high)
+            return True
+        if out.dtype == "f32" and matched(does, GELU) is not None:
+            self.end = dnnl.Attr.gelu
+            return True
+        return False
 
     @property
     def follows(self) -> bool:
         """Whether anything is fused behind it."""
-        return bool(self.behind or self.chain) or self.bound is not None
+        return bool(self.behind or self.chain) or self.end is not None
 
     def all(self, own: Sequence[Operand], matrix: bool = False) -> tuple[Operand, ...]:
         """The operands, those of followers as dst numbers its dims; a bias has its own dim alone.
@@ -137,7 +161,7 @@ class FusingRoutine(OneDnnRoutine):
             else:
                 alg, name = post
                 attr = attr.binary(alg, named[name])
-        return attr if self.bound is None else bounded(attr, self.bound)
+        return attr if self.end is None else self.end(attr)
 
 
 def _meets(tensor: VTensor, out: VTensor) -> bool:

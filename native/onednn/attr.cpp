@@ -36,6 +36,8 @@ void append_bounds(dnnl_post_ops_t chain, float high, const std::string &what) {
     check(dnnl_post_ops_append_eltwise(chain, dnnl_eltwise_hardswish, kSteep, 0), what);
 }
 
+bool is_bounds(const PostOp &op) { return std::holds_alternative<BoundsPostOp>(op); }
+
 std::string bits(float value) { return std::to_string(std::bit_cast<std::uint32_t>(value)); }
 
 }  // namespace
@@ -43,9 +45,9 @@ std::string bits(float value) { return std::to_string(std::bit_cast<std::uint32_
 Attr::Attr(const std::string &fpmath) : fpmath_(fpmath) { fpmath_mode(fpmath); }
 
 Attr Attr::with(PostOp op) const {
-    if (bound()) refuse("Attr: nothing can follow bounds");
-    const bool is_bounds = std::holds_alternative<BoundsPostOp>(op);
-    if (post_ops_.size() + (is_bounds ? kBoundsPostOps : 1) > kMostPostOps)
+    if (ending() != nullptr)
+        refuse("Attr: nothing can follow ", is_bounds(*ending()) ? "bounds" : "gelu");
+    if (post_ops_.size() + (is_bounds(op) ? kBoundsPostOps : 1) > kMostPostOps)
         refuse("Attr: more than ", kMostPostOps, " followers");
     Attr longer = *this;
     longer.post_ops_.push_back(std::move(op));
@@ -78,15 +80,20 @@ Attr Attr::bounds(double high) const {
     return with(BoundsPostOp{bound});
 }
 
-std::optional<float> Attr::bound() const {
-    if (post_ops_.empty()) return {};
-    const auto *bounds = std::get_if<BoundsPostOp>(&post_ops_.back());
-    return bounds == nullptr ? std::nullopt : std::optional(bounds->high);
+Attr Attr::gelu() const {
+    if (reads_dst()) refuse("Attr.gelu: cannot follow a sum");
+    return with(GeluPostOp{});
 }
 
-Attr Attr::without_bounds() const {
+const PostOp *Attr::ending() const {
+    if (post_ops_.empty()) return nullptr;
+    const PostOp &last = post_ops_.back();
+    return is_bounds(last) || std::holds_alternative<GeluPostOp>(last) ? &last : nullptr;
+}
+
+Attr Attr::without_ending() const {
     Attr shorter = *this;
-    if (bound()) shorter.post_ops_.pop_back();
+    if (ending() != nullptr) shorter.post_ops_.pop_back();
     return shorter;
 }
 
@@ -102,6 +109,7 @@ std::string Attr::key() const {
         [](const EltwisePostOp &op) { return op.alg + ' ' + bits(op.alpha) + ' ' + bits(op.beta); },
         [](const BinaryPostOp &op) { return "binary " + op.alg + ' ' + op.src1.key(); },
         [](const BoundsPostOp &op) { return "bounds " + bits(op.high); },
+        [](const GeluPostOp &) { return std::string("gelu"); },
     };
     for (const PostOp &op : post_ops_) {
         const std::string text = std::visit(part, op);
@@ -120,6 +128,7 @@ std::string Attr::text() const {
         },
         [&](const BinaryPostOp &op) { out << ", " << op.alg << ' ' << op.src1.text(); },
         [&](const BoundsPostOp &op) { out << ", bounds " << op.high; },
+        [&](const GeluPostOp &) { out << ", gelu"; },
     };
     for (const PostOp &op : post_ops_) std::visit(part, op);
     out << ')';
@@ -144,6 +153,9 @@ AttrHandle Attr::build() const {
             check(dnnl_post_ops_append_binary(chain.get(), alg, op.src1.get()), what);
         },
         [&](const BoundsPostOp &op) { append_bounds(chain.get(), op.high, what); },
+        [&](const GeluPostOp &) {
+            check(dnnl_post_ops_append_eltwise(chain.get(), dnnl_eltwise_gelu_erf, 0, 0), what);
+        },
     };
     for (const PostOp &op : post_ops_) std::visit(append, op);
 

@@ -127,6 +127,10 @@ ValueError: alg or src1.)")
              R"(dst = min(max(result, 0), high), and NaN of NaN; nothing can follow it.
 
 ValueError: high is negative or NaN; the chain holds a sum.)")
+        .def("gelu", &Attr::gelu,
+             R"(dst = result * (1 + erf(result / sqrt(2))) / 2, f32; nothing can follow it.
+
+ValueError: the chain holds a sum.)")
         .def_prop_ro("fpmath", &Attr::fpmath)
         .def("__len__", [](const Attr &a) { return a.post_ops().size(); })
         .def(nb::self == nb::self, nb::sig("def __eq__(self, arg: object, /) -> bool"))

@@ -275,10 +275,10 @@ void bind_cache(nb::module_ &m) {
             return answer;
         },
         nb::sig("def bounds_info() -> dict[str, int]"),
-        R"(What Attr.bounds has cost so far, which is nothing on ordinary numbers.
+        R"(What Attr.bounds and Attr.gelu have cost so far, which is nothing on ordinary numbers.
 
 ``searches``: results that were searched for a NaN since a flag of the processor said that there
-may be one; ``repeats``: runs that were made again, without their bounds.)");
+may be one; ``repeats``: runs that were made again, without what they end in.)");
     m.def(
         "cache_info",
         [] {

@@ -95,8 +95,8 @@ const vtensor_step *Primitive::retained_step() {
     const Unforked whole;
     std::call_once(compiled_, [this] {
         Afterwards afterwards = spec_.afterwards;
-        if (spec_.attr.bound())
-            afterwards = exact_bounds(spec_, kernel_, threads_, arguments_, descs_);
+        if (spec_.attr.ending() != nullptr)
+            afterwards = exact_ending(spec_, kernel_, threads_, arguments_, descs_);
         executable_ = new Executable(pd_.get(), kernel_, threads_, arguments_, descs_,
                                      std::move(afterwards));
     });

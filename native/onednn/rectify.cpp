@@ -1,4 +1,4 @@
-// native/onednn/rectify.cpp: what makes a primitive's bounds exact.
+// native/onednn/rectify.cpp: what makes the bounds or the gelu behind a primitive exact.
 #include "rectify.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <numbers>
 #include <vector>
 
 #if defined(__x86_64__)
@@ -29,26 +30,32 @@ namespace {
 
 std::atomic<std::uint64_t> searches{0}, repeats{0};
 
-// The calling thread's flag "invalid", which is lowered. Kernels compute in vectors, whose flags
+#if defined(__x86_64__)
+constexpr unsigned kInvalid = _MM_EXCEPT_INVALID, kOverflow = _MM_EXCEPT_OVERFLOW;
+#else
+constexpr unsigned kInvalid = FE_INVALID, kOverflow = FE_OVERFLOW;
+#endif
+
+// Some flags of the calling thread, which are lowered. Kernels compute in vectors, whose flags
 // are those of MXCSR; <cfenv> would look after another unit's as well.
-int take_invalid() {
+int take(unsigned flags) {
 #if defined(__x86_64__)
     const unsigned state = _mm_getcsr();
-    if ((state & _MM_EXCEPT_INVALID) == 0) return 0;
-    _mm_setcsr(state & ~static_cast<unsigned>(_MM_EXCEPT_INVALID));
+    if ((state & flags) == 0) return 0;
+    _mm_setcsr(state & ~flags);
     return 1;
 #else
-    if (std::fetestexcept(FE_INVALID) == 0) return 0;
-    std::feclearexcept(FE_INVALID);
+    if (std::fetestexcept(static_cast<int>(flags)) == 0) return 0;
+    std::feclearexcept(static_cast<int>(flags));
     return 1;
 #endif
 }
 
 // The same of the team that ran the kernel: libgomp gives a thread the same one again.
-bool team_takes_invalid() {
+bool team_takes(unsigned flags) {
     int found = 0;
 #pragma omp parallel reduction(| : found)
-    found |= take_invalid();
+    found |= take(flags);
     return found != 0;
 }
 
@@ -75,10 +82,9 @@ typename F::Type bounded(typename F::Type bits, typename F::Type high) {
 }
 
 // Elements only: pads, and what lies between rows, stay as they are.
-template <typename F>
-void apply_bounds(const Desc &desc, void *memory, float bound) {
-    const auto high = bits_of<F>(bound);
-    auto *const values = static_cast<typename F::Type *>(memory) + desc.offset();
+template <typename T, typename Function>
+void apply(const Desc &desc, void *memory, const Function &function) {
+    auto *const values = static_cast<T *>(memory) + desc.offset();
     std::vector<Ints> along;
     std::int64_t rows = 1;
     for (int d = 0; d < desc.rank(); ++d) along.push_back(places(desc, d));
@@ -93,8 +99,32 @@ void apply_bounds(const Desc &desc, void *memory, float bound) {
             start += (*dim)[rest % dim->size()];
             rest /= dim->size();
         }
-        for (const dnnl_dim_t place : row) start[place] = bounded<F>(start[place], high);
+        for (const dnnl_dim_t place : row) start[place] = function(start[place]);
     }
+}
+
+template <typename F>
+void apply_bounds(const Desc &desc, void *memory, float bound) {
+    const auto high = bits_of<F>(bound);
+    apply<typename F::Type>(desc, memory,
+                            [high](typename F::Type bits) { return bounded<F>(bits, high); });
+}
+
+void apply_gelu(const Desc &desc, void *memory) {
+    apply<float>(desc, memory, [](float value) {
+        const double x = value;
+        return static_cast<float>(x * (1 + std::erf(x * std::numbers::sqrt2 / 2)) / 2);
+    });
+}
+
+// A NaN or an infinity, which gelu may have made of another number.
+bool holds_no_number(const Desc &desc, const void *memory) {
+    const auto count = static_cast<std::int64_t>(desc.bytes() / sizeof(float));
+    const auto *values = static_cast<const float *>(memory);
+    int found = 0;
+#pragma omp parallel for reduction(| : found) if (count > kBlock)
+    for (std::int64_t i = 0; i < count; ++i) found |= !std::isfinite(values[i]);
+    return found != 0;
 }
 
 template <typename F>
@@ -119,21 +149,21 @@ const FloatFunctions *functions_of(dnnl_data_type_t type) {
     return nullptr;
 }
 
-// A primitive without its bounds, on the same memory; made at its first run, for few ever need it.
-class Unbounded {
+// A primitive without its ending, on the same memory; made at its first run, for few ever need it.
+class Shortened {
 public:
     // count: the number of arguments, without scratch.
-    Unbounded(const Spec &spec, std::string kernel, int threads, const std::vector<Desc> &descs,
+    Shortened(const Spec &spec, std::string kernel, int threads, const std::vector<Desc> &descs,
               std::size_t count)
         : spec_(spec), kernel_(std::move(kernel)), threads_(threads), count_(count) {
-        spec_.attr = spec.attr.without_bounds();
+        spec_.attr = spec.attr.without_ending();
         descs_.assign(descs.begin(), descs.begin() + static_cast<std::ptrdiff_t>(count));
     }
-    ~Unbounded() {
+    ~Shortened() {
         if (step_ != nullptr) step_->release(step_->context);
     }
-    Unbounded(const Unbounded &) = delete;
-    Unbounded &operator=(const Unbounded &) = delete;
+    Shortened(const Shortened &) = delete;
+    Shortened &operator=(const Shortened &) = delete;
 
     void run(void *const *slots) {
         {
@@ -167,7 +197,7 @@ private:
             if (found->kernel() == kernel_) break;
         }
         if (found == nullptr)
-            throw std::runtime_error(spec_.kind + ": no kernel without the bounds behind it");
+            throw std::runtime_error(spec_.kind + ": no kernel without what it ends in");
         scratch_bytes_ = found->scratch_bytes();
         step_ = found->retained_step();
     }
@@ -184,23 +214,32 @@ private:
 
 }  // namespace
 
-Afterwards exact_bounds(const Spec &spec, const std::string &kernel, int threads,
+Afterwards exact_ending(const Spec &spec, const std::string &kernel, int threads,
                         const std::vector<Argument> &arguments, const std::vector<Desc> &descs) {
     const auto at = std::ranges::find(arguments, "dst", &Argument::name) - arguments.begin();
     const auto dst = static_cast<std::size_t>(at);
+    const auto *bounds = std::get_if<BoundsPostOp>(spec.attr.ending());
     const FloatFunctions *functions = functions_of(descs[dst].type());
+    if (bounds == nullptr && descs[dst].type() != dnnl_f32)
+        throw std::invalid_argument("gelu behind a primitive is computed in f32");
     if (functions == nullptr) return {};
-    const float bound = *spec.attr.bound();
-    const auto unbounded = std::make_shared<Unbounded>(spec, kernel, threads, descs, dst + 1);
+    const unsigned flags = bounds == nullptr ? kInvalid | kOverflow : kInvalid;
+    const auto doubtful = bounds == nullptr ? &holds_no_number : functions->holds_odd;
+    const float high = bounds == nullptr ? 0 : bounds->high;
+    const bool bounded = bounds != nullptr;
+    const auto shortened = std::make_shared<Shortened>(spec, kernel, threads, descs, dst + 1);
     return [=](const std::vector<Desc> &all, void *const *slots) {
         // one block is searched sooner than the team is asked for its flags
         const bool few = all[dst].bytes() <= kBlock * item_bytes(all[dst].type());
-        if (!few && !team_takes_invalid()) return;
+        if (!few && !team_takes(flags)) return;
         if (!few) searches.fetch_add(1, std::memory_order_relaxed);
-        if (!functions->holds_odd(all[dst], slots[dst])) return;
+        if (!doubtful(all[dst], slots[dst])) return;
         repeats.fetch_add(1, std::memory_order_relaxed);
-        unbounded->run(slots);
-        functions->apply_bounds(all[dst], slots[dst], bound);
+        shortened->run(slots);
+        if (bounded)
+            functions->apply_bounds(all[dst], slots[dst], high);
+        else
+            apply_gelu(all[dst], slots[dst]);
     };
 }
 

@@ -1,4 +1,4 @@
-// native/onednn/rectify.h: what makes a primitive's bounds exact.
+// native/onednn/rectify.h: what makes the bounds or the gelu behind a primitive exact.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,14 @@
 
 namespace vtensor::onednn {
 
-// What is to be done behind each run of a primitive whose attribute ends in bounds. Its kernel
-// computes them as oneDNN can, which makes NaN of -inf (see Attr::build). That raises the flag
-// "invalid" of the thread that does it, as almost everything does that makes a NaN. Where no thread
-// of the team has it, nothing more is done; else dst is searched, and if it holds a NaN, the
-// primitive runs again without its bounds, which are then applied to its result.
-// Nothing where dst is of integers.
-Afterwards exact_bounds(const Spec &spec, const std::string &kernel, int threads,
+// What is to be done behind each run of a primitive whose attribute ends in bounds or in gelu. Its
+// kernel computes them as oneDNN can: bounds make NaN of -inf, gelu NaN of inf and inf of the
+// largest finite numbers (see Attr::build). That raises the flag "invalid" or "overflow" of the
+// thread that does it, as almost everything does that makes a NaN. Where no thread of the team has
+// it, nothing more is done; else dst is searched, and if it holds what may be wrong, the primitive
+// runs again without its ending, which is then applied to its result.
+// Nothing where dst is of integers. Throws std::invalid_argument for gelu where dst is not f32.
+Afterwards exact_ending(const Spec &spec, const std::string &kernel, int threads,
                         const std::vector<Argument> &arguments, const std::vector<Desc> &descs);
 
 struct BoundsInfo {

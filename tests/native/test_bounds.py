@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from libdesc.onednn import _onednn as dnn
@@ -43,6 +44,30 @@ def test_bounds_of_a_part_of_an_image() -> None:
         return dnn.convolution(src, weights, None, whole, *bounds.WINDOW, attr)
 
     assert list(bounds.wrong(make, plain, "f32", 2.7, dnn.Attr().bounds(2.7))) == []
+
+
+def test_gelu_of_infinities_and_of_the_largest_numbers() -> None:
+    """A kernel may make NaN of inf, and inf of 3e38; ordinary numbers cost nothing."""
+    values = np.full(5000, 0.5, np.float32)
+    values[:5] = np.inf, 3e38, -3e38, np.nan, -np.inf
+    form = plain((1, 5000))
+    made = dnn.matmul(plain((1, 1)), form, None, form, dnn.Attr().gelu())
+    one = np.ones((1, 1), np.float32)
+    found, _ = bounds.execute(made, {"src": one, "weights": values[None]})
+    np.testing.assert_array_equal(found[0, :5], np.array([np.inf, 3e38, 0, np.nan, np.nan], "f4"))
+    np.testing.assert_allclose(found[0, 5:], 0.345731, rtol=1e-5)
+    before = dnn.bounds_info()
+    bounds.execute(made, {"src": one, "weights": np.full((1, 5000), 0.5, np.float32)})
+    assert dnn.bounds_info()["repeats"] == before["repeats"]
+
+
+def test_nothing_follows_gelu() -> None:
+    attr = dnn.Attr().gelu()
+    assert (len(attr), repr(attr)) == (1, "Attr(strict, gelu)")
+    with pytest.raises(ValueError, match="nothing can follow gelu"):
+        attr.eltwise("abs")
+    with pytest.raises(ValueError, match="cannot follow a sum"):
+        dnn.Attr().sum().gelu()
 
 
 def test_nothing_follows_bounds() -> None:

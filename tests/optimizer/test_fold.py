@@ -151,6 +151,17 @@ def test_a_bias_alone_stays_as_it_is() -> None:
     assert str(folded) == str(chain("Conv2D", ["BiasAdd"]))
 
 
+def test_a_sum_with_a_constant_along_the_channels_is_a_bias() -> None:
+    g = Graph("sum")
+    y = g.add(Conv2D(), g.input("x", IMAGE), g.constant(np.ones((4, 4, 1, 1), "f4"), "O I h w"))
+    shift = g.constant(np.arange(4, dtype="f4").reshape(1, 4, 1, 1), "N C H W")
+    g.output(g.add(Add(), y, shift))
+    folded = fold(g.seal())
+    assert operators(folded) == ["Conv2D", "BiasAdd"]
+    [*_, last] = folded.nodes.values()
+    assert dict(folded.values[last.inputs[1]].dims) == {"C": 4}
+
+
 def test_what_is_asked_for_is_not_folded_away() -> None:
     graph = chain("Conv2D", ["BatchNorm"])
     assert fold(graph.delivering(["lead"])).merged == {}
