@@ -81,9 +81,7 @@ def _declared(
     return op, inputs
 
 
-def _varied(
-    row: Case, random: Random, extents: Sequence[int]
-) -> tuple[object, list[Extents]]:
+def _varied(row: Case, random: Random, extents: Sequence[int]) -> tuple[object, list[Extents]]:
     """A row with other extents; what is repeated in it stays so."""
     had = [dims_of(text) for text in row.inputs]
     sizes = _sizes({dim for dims in had for dim in dims}, random, extents)
