@@ -13,8 +13,8 @@ from vtensor.language.graph import Graph
 SIZE = 8
 IMAGE = "N C H W"
 #: Leads, the dims of input and weights ("O:4" is a size), and the dims along which they take a sum:
-#: that of oneDNN's own bias first, then others, where the kernel also takes the sum of its result and
-#: an operand along them: a transposed convolution by a product, and a product of several matrices.
+#: that of oneDNN's own bias first, then others, where the kernel takes a sum behind its result, as
+#: the product of a transposed convolution does, and the product of several matrices.
 LEADS: dict[str, tuple[object, str, str, str]] = {
     "Conv1D": (Conv1D(pads=(1, 1)), "N C W", "O I w:3", "C"),
     "Conv2D": (Conv2D(pads=(1,) * 4), IMAGE, "O I h:3 w:3", "C"),
