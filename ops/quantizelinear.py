@@ -249,8 +249,8 @@ class DynamicQuantizeLinear:
     """Quantise to u8 by the scale that just holds every value, 0 included.
 
     scale = (max(x, 0) - min(x, 0)) / 255, zero = -min(x, 0) / scale rounded, y = x / scale rounded
-    plus zero. Where all of x is 0 the scale is 1 / 255. A NaN does not count, and becomes 0; so does
-    everything where x has an infinity.
+    plus zero. Where all of x is 0 the scale is 1 / 255. A NaN does not count, and is 0;
+    so is everything where x has an infinity.
 
     Dims:
         x, y: any, the same    scale, zero: none
