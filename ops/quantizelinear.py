@@ -249,7 +249,8 @@ class DynamicQuantizeLinear:
     """Quantise to u8 by the scale that just holds every value, 0 included.
 
     scale = (max(x, 0) - min(x, 0)) / 255, zero = -min(x, 0) / scale rounded, y = x / scale rounded
-    plus zero. Where all of x is 0 the scale is 1 / 255.
+    plus zero. Where all of x is 0 the scale is 1 / 255. A NaN does not count, and is 0;
+    so is everything where x has an infinity.
 
     Dims:
         x, y: any, the same    scale, zero: none
@@ -281,8 +282,9 @@ def dynamic_quantize(
     ctx: Context, op: object, x: PTensor, y: PTensor, scale: PTensor, zero: PTensor
 ) -> None:
     values = wide(x.data())
-    low, high = values.min(initial=0), values.max(initial=0)
+    numbers = values[~np.isnan(values)]
+    low, high = numbers.min(initial=0), numbers.max(initial=0)
     step = (high - low if high > low else values.dtype.type(1)) / values.dtype.type(255)
-    origin = np.rint(-low / step)
+    origin = np.fmax(np.rint(-low / step), 0)  # fmax and fmin pass over a NaN
     scale.data()[...], zero.data()[...] = step, origin
-    y.data()[...] = np.clip(np.rint(values / step) + origin, 0, 255)
+    y.data()[...] = np.fmin(np.fmax(np.rint(values / step) + origin, 0), 255)

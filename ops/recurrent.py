@@ -421,8 +421,8 @@ _TYPES = {"": FLOATS, "more": (*FLOATS, "s32", "s64")}
 _NATIVE = {"": ["f32"], "more": ["f32", "s32", "s64"]}
 #: oneDNN's word for each.
 _KINDS = {"RNN": "vanilla_rnn", "GRU": "gru", "LSTM": "lstm"}
-#: Its words for the functions of a plain one.
-_ONEDNN = {"tanh": "tanh", "relu": "relu", "leakyrelu": "relu", "sigmoid": "logistic"}
+#: Its words for the functions of a plain one. Its relu without a slope makes 0 of a NaN.
+_ONEDNN = {"tanh": "tanh", "leakyrelu": "relu", "sigmoid": "logistic"}
 
 
 def _refusal(op: Any, *operands: VTensor) -> bool | str:
@@ -434,6 +434,8 @@ def _refusal(op: Any, *operands: VTensor) -> bool | str:
         names != [*op.functions] * op.directions if op.count > 1 else names[0] not in _ONEDNN
     ):
         return f"has no functions {' '.join(names)}"
+    if op.count == 1 and op.activations[0][:2] == ("leakyrelu", 0.0):
+        return "makes 0 of a NaN, where a leakyrelu has no slope"
     given = dict(zip(op.given, operands[3:], strict=False))
     if "bias" not in given:
         return "takes a bias"

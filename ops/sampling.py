@@ -178,12 +178,13 @@ class RoiAlign:
 def _places(op: RoiAlign, begin: float, end: float, bins: int) -> Array:
     """Where a box is sampled along one dim: a row a bin."""
     size = end - begin if op.half_pixel else max(end - begin, 1.0)
-    many = op.sampling_ratio or max(int(np.ceil(size / bins)), 0)
-    if many * bins > _MOST_SAMPLES:
+    spanned = op.sampling_ratio or max(np.ceil(size / bins), 0)
+    if not spanned * bins <= _MOST_SAMPLES:  # nor is a NaN
         raise InputError(
-            f"RoiAlign: a box spans {size:g} pixels, and would be sampled at {many * bins} places "
-            f"along a dim; {_MOST_SAMPLES} at most: to fix: smaller boxes or sampling_ratio"
+            f"RoiAlign: a box spans {size:g} pixels, and would be sampled at {spanned * bins:g} "
+            f"places along a dim; {_MOST_SAMPLES} at most: to fix: smaller boxes or sampling_ratio"
         )
+    many = int(spanned)
     inside = (np.arange(many) + 0.5) / max(many, 1)
     first = begin - 0.5 if op.half_pixel else begin
     return np.asarray(first + (np.arange(bins)[:, np.newaxis] + inside) * size / bins)

@@ -96,6 +96,9 @@ private:
         return {low, std::min(low + 1, size - 1), 1 - far, far, true};
     }
 
+    // A NaN is the largest.
+    static float larger(float a, float b) { return a > b || a != a ? a : b; }
+
     float of_bin(const float *src, const Between *down, Index tall, const Between *across,
                  Index wide) const {
         float total = 0, most = 0;
@@ -112,10 +115,10 @@ private:
                     const float c = high[x.low] * (y.far * x.near);
                     const float d = high[x.high] * (y.far * x.far);
                     sum = a + b + c + d;
-                    largest = std::max(std::max(a, b), std::max(c, d));
+                    largest = larger(larger(a, b), larger(c, d));
                 }
                 total += sum;
-                most = first ? largest : std::max(most, largest);
+                most = first ? largest : larger(most, largest);
                 first = false;
             }
         return align_.largest ? most : total / static_cast<float>(tall * wide);

@@ -31,6 +31,8 @@ constexpr int kPanel = 2 * kVector;
 
 typedef float Vector __attribute__((vector_size(kVector * sizeof(float))));
 using Lanes = Eigen::Array<float, kPanel, 1>;
+// The exponential of less is 0 in a float; Eigen's has a bound above 0, of which infinity is left.
+constexpr float kVanishes = -104.0F;
 
 // At any address.
 inline Vector load(const float *from) {
@@ -206,7 +208,8 @@ private:
             most = most.max(Eigen::Map<const Lanes>(scores + key * kPanel));
         for (Index key = 0; key < sizes_.keys; ++key) {
             Eigen::Map<Lanes> row(scores + key * kPanel);
-            const Lanes power = (row - most).exp();
+            const Lanes below = row - most;
+            const Lanes power = (below < kVanishes).select(0.0F, below.exp());
             row = power;
             sum += power;
         }

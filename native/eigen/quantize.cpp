@@ -41,19 +41,20 @@ private:
         std::mutex guard;
         parallel(size_, size_, [&](Index begin, Index end) {
             const Values part(src + begin, end - begin);
-            const float least = part.minCoeff(), most = part.maxCoeff();
+            const float least = part.minCoeff<Eigen::PropagateNumbers>();
+            const float most = part.maxCoeff<Eigen::PropagateNumbers>();
             const std::scoped_lock lock(guard);
             low = std::min(low, least);
             high = std::max(high, most);
         });
         const float scale = (high > low ? high - low : 1.0F) / kMost;
-        const float zero = std::nearbyint(-low / scale);
+        const float zero = std::fmax(std::nearbyint(-low / scale), 0.0F);  // of infinities too
         *output(slots, 2) = scale;
         *static_cast<std::uint8_t *>(slots[3]) = static_cast<std::uint8_t>(zero);
         parallel(size_, size_, [&](Index begin, Index end) {
             const Values part(src + begin, end - begin);
             Steps(dst + begin, end - begin) = ((part / scale).rint() + zero)
-                                                  .max(0.0F)
+                                                  .max<Eigen::PropagateNumbers>(0.0F)
                                                   .min(kMost)
                                                   .cast<std::int32_t>()
                                                   .cast<std::uint8_t>();

@@ -32,10 +32,10 @@ OPEN = ("N C H W", "N C H W", "N C W", "N C D H W", "N C", "batch seq feat", "A"
 
 #: The largest operand, in elements.
 LARGEST = 1 << 14
-#: How many draws in a row may be refused; and after how many of them extents of ``RARE`` occur,
-#: which some operators want of a dim (an LSTM has four gates).
+#: How many draws in a row may be refused; and after how many of them a row of the table keeps about
+#: half of its extents: some operators fix several at once (an LSTM has four gates and as many rows
+#: of biases, and its states are its units).
 PATIENCE, EARLY = 5000, 200
-RARE = (4,)
 
 
 class Undrawable(Exception):
@@ -50,12 +50,10 @@ def draw(info: OperatorInfo, random: Random) -> Case:
     """
     for number in range(PATIENCE):
         row = random.choice(CASES[info.name])
-        extents = EXTENTS if number < EARLY else EXTENTS + RARE
+        kept = 0.0 if number < EARLY else 0.5
         try:
             declared = random.random() < 0.7
-            op, inputs = (
-                _declared(info, random, extents) if declared else _varied(row, random, extents)
-            )
+            op, inputs = _declared(info, random) if declared else _varied(row, random, kept)
             _settle(info, op, inputs)
         except (VTensorError, Undrawable):
             continue
@@ -64,14 +62,12 @@ def draw(info: OperatorInfo, random: Random) -> Case:
     raise Undrawable(f"{info.name}: no call in {PATIENCE} draws")
 
 
-def _declared(
-    info: OperatorInfo, random: Random, extents: Sequence[int]
-) -> tuple[object, list[Extents]]:
+def _declared(info: OperatorInfo, random: Random) -> tuple[object, list[Extents]]:
     """Parameters and operands from the declaration."""
     names = random.choice(OPEN).split()
     op = info.cls(**dict(_parameters(info.cls, names, random)))
     known = {*names, *(dim for spec in info.dims.values() for dim in spec.names)}
-    sizes = _sizes(known, random, extents)
+    sizes = _sizes(known, random)
     inputs = [_operand(info.dims[role], names, sizes, random) for role in info.inputs]
     if info.many & {*info.inputs}:
         for _ in range(random.randrange(3)):
@@ -81,18 +77,21 @@ def _declared(
     return op, inputs
 
 
-def _varied(row: Case, random: Random, extents: Sequence[int]) -> tuple[object, list[Extents]]:
-    """A row with other extents; what is repeated in it stays so."""
+def _varied(row: Case, random: Random, kept: float) -> tuple[object, list[Extents]]:
+    """A row with other extents, but for a share of dims; what is repeated in it stays so."""
     had = [dims_of(text) for text in row.inputs]
-    sizes = _sizes({dim for dims in had for dim in dims}, random, extents)
+    own = {dim: size for dims in had for dim, size in dims.items() if size > 1}
+    sizes = _sizes({dim for dims in had for dim in dims}, random)
+    if kept:
+        sizes |= {dim: size for dim, size in own.items() if random.random() < kept}
     return row.op, [{d: 1 if size == 1 else sizes[d] for d, size in dims.items()} for dims in had]
 
 
-def _sizes(names: set[str], random: Random, extents: Sequence[int]) -> Extents:
+def _sizes(names: set[str], random: Random) -> Extents:
     """An extent for each name; now and then one is 0."""
     ordered = sorted(names)
     window = {name for name in ordered if len(name) == 1 and name.islower()}
-    sizes = {name: random.choice(REACHES if name in window else extents) for name in ordered}
+    sizes = {name: random.choice(REACHES if name in window else EXTENTS) for name in ordered}
     if ordered and random.random() < 0.15:
         sizes[random.choice(ordered)] = 0
     return sizes

@@ -70,7 +70,7 @@ def test_what_a_session_says() -> None:
 
 
 def test_plans_share_weights_and_one_arena() -> None:
-    text = "g (float[n, 4] x) => (float[n, 8] y) { a = MatMul(x, w) b = Neg(a) y = Abs(b) }"
+    text = "g (float[n, 4] x) => (float[n, 8] y) { a = MatMul(x, w) b = Softmax(a) y = Abs(b) }"
     with Session(model(text, w=f32(4, 8)), threads=1, libraries=["eigen"]) as session:
         session.run(None, {"x": f32(6, 4)})
         large = session.memory
