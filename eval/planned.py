@@ -72,7 +72,7 @@ def baseline(graph: Graph, mix: Mix, threads: int) -> dict[str, Any]:
     network = Network(graph, mix, threads)
     found = {**network.phases, "layout pass": network.phases["conversions"]}
     seconds = {phase: found.get(phase, 0.0) for phase in PHASES}
-    count = network.conversions.count
+    count = network.conversions.number
     return {"seconds": seconds, "solver_s": None, "inserted": count, "left": count}
 
 

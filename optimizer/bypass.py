@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from libdesc.preferences import EVERY, Preferences
 from vtensor.language.graph import Graph, Node
-from vtensor.language.operators import OPERATORS, info_of
+from vtensor.language.operators import info_of
 
 
 def bypass(graph: Graph, preferences: Preferences = EVERY) -> Graph:
@@ -22,14 +22,14 @@ def bypass(graph: Graph, preferences: Preferences = EVERY) -> Graph:
         graph: sealed; it is not changed.
         preferences: which nodes are pinned.
     """
-    identity, delivered = OPERATORS.structural("identity"), set(graph.outputs.values())
+    delivered = set(graph.outputs.values())
     source: dict[str, str] = {}
     nodes: dict[str, Node] = {}
     for name, node in graph.nodes.items():
         inputs = tuple(source.get(value, value) for value in node.inputs)
-        [first, *_] = node.outputs
-        gone = info_of(node.op) is identity and first not in delivered
-        if gone and not preferences.pinned(name, identity.name):
+        [first, *_], info = node.outputs, info_of(node.op)
+        gone = info.structural == "identity" and first not in delivered
+        if gone and not preferences.pinned(name, info.name):
             source[first] = inputs[0]
         else:
             nodes[name] = node if inputs == node.inputs else replace(node, inputs=inputs)

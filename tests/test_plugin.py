@@ -11,7 +11,9 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -30,7 +32,7 @@ from eval.compare import difference, photograph, reference
 from tests.networks.test_networks import weights
 from vtensor import Session
 model = weights("squeezenet")
-with Session(model, threads=2, objective="shared") as session:  # priority alone decides
+with Session(model, threads=2, objective="shared", pin=PIN) as session:  # else priority decides
     [port] = session.inputs
     feeds = {port.name: photograph(tuple(port.shape))}
     [ours] = session.run(None, feeds)
@@ -75,9 +77,11 @@ def libraries(path: str) -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in data["libraries"]}
 
 
-def network(path: str) -> tuple[dict[str, set[tuple[str, ...]]], float]:
+def network(
+    path: str, pin: Mapping[str, str] = MappingProxyType({})
+) -> tuple[dict[str, set[tuple[str, ...]]], float]:
     """Of SqueezeNet: libraries and kernels by operator, and how far ONNX Runtime is."""
-    steps, difference = json.loads(python(NETWORK, path=path))
+    steps, difference = json.loads(python(f"PIN = {dict(pin)}{NETWORK}", path=path))
     found: dict[str, set[tuple[str, ...]]] = {}
     for fused, *ran in steps:
         for op in fused.split(" + "):
@@ -108,6 +112,14 @@ def test_libs_says_where_it_comes_from(site: Path) -> None:
 
 def test_a_network_runs_there(site: Path) -> None:
     found, difference = network(str(site))
+    assert found["Conv2D"] == {("direct", "direct:nhwc")}
+    assert found["BiasAdd"] == found["Relu"]  # in one pass, which no Relu by itself comes before
+    assert not any("python" in ran for each in found.values() for ran in each)
+    assert difference <= 1e-5
+
+
+def test_what_is_pinned_there_runs_there(site: Path) -> None:
+    found, difference = network(str(site), {"Relu": "direct"})
     assert found["Conv2D"] == {("direct", "direct:nhwc")}
     assert found["Relu"] == {("direct", "direct:relu")}
     assert not any("python" in ran for each in found.values() for ran in each)

@@ -66,6 +66,8 @@ def _stored(value: Expression, dtype: str) -> Expression:
 
 
 def _run(program: Program, sources: Sequence[PTensor], dst: PTensor) -> None:
+    if 0 in dst.dims.values():
+        return  # there is nothing to write
     shape = dst.required_layout.physical_shape(dst.dims)
     strides = [_strides(source, dst) for source in sources]
     code = (program.types, program.constants, program.instructions)

@@ -123,7 +123,8 @@ def test_a_recount_sees_what_differs(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     def git(*words: str) -> str:
         who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
         command = ["git", "-C", str(tmp_path), *who, *words]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+        ran = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+        return ran.stdout.strip()
 
     (tmp_path / "a.cc").write_text("int a;  // one\n\nint data_format;\nint b;\n")
     git("init", "-q")
