@@ -214,7 +214,9 @@ def elementwise(
             invoker(name, library="onednn", dtypes=NATIVE, when=when, inplace=over[:1])(on_onednn)
         if expression:
             native = {role: [t for t in known if t in TYPES] for role, known in types.items()}
-            invoker(name, library="eigen", dtypes=native, inplace=over)(on_eigen)
+            result = vars(cls).get("to")  # of which the output is, whatever the inputs are
+            fits = [r for r in over if not isinstance(result, str) or result in native.get(r, ())]
+            invoker(name, library="eigen", dtypes=native, inplace=fits)(on_eigen)
         return made
 
     return register

@@ -200,6 +200,7 @@ class Where:
     lambda *x: sum(x) / len(x),
     FLOATS,
     expression=lambda *x: sum(x[1:], x[0]) / len(x),
+    inplace=[],
 )
 class MeanOf:
     """The mean of several tensors, dims meeting by name: y = (x0 + x1 + ...) / number of them.

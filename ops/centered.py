@@ -112,6 +112,7 @@ def _fits(op: Centered, x: VTensor, zero: VTensor) -> bool:
     {},
     expression=lambda op, x, zero: x.to(op.to) - zero.to(op.to),
     holds=[(_fits, "zero must have dims of x, in their sizes or of size 1")],
+    inplace=[],  # it makes another element type
 )
 class Centered:
     """Steps counted from their zero point: y = x - zero, without overflow.

@@ -171,6 +171,7 @@ def _numbers(
     {"x": (*FLOATS, "s32")},
     widen=False,
     expression=_steps,
+    inplace=[],  # it makes another element type
     holds=_HOLDS,
 )
 class QuantizeLinear(_Linear):
@@ -209,6 +210,7 @@ class QuantizeLinear(_Linear):
     {"x": (*_STEPS, "s32", *FLOATS)},
     widen=False,
     expression=_numbers,
+    inplace=[],  # it makes another element type
     holds=_HOLDS,
 )
 class DequantizeLinear(_Linear):

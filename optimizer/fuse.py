@@ -12,12 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 
 from libdesc.preferences import EVERY, Preferences
 from optimizer.readers import Readers
 from vtensor.language.graph import Graph, Node
 from vtensor.language.operators import info_of
 from vtensor.language.traits import Linear, Pointwise
+
+#: How many are offered behind a lead: what a library takes at once is far less.
+MOST = 16
 
 
 def fuse(graph: Graph, preferences: Preferences = EVERY) -> Graph:
@@ -33,7 +37,7 @@ def fuse(graph: Graph, preferences: Preferences = EVERY) -> Graph:
     readers = Readers(graph)
     place = {name: i for i, node in enumerate(graph.nodes.values()) for name in node.outputs}
     found = {
-        lead.name: tuple(_behind(graph, lead, readers, place, preferences))
+        lead.name: tuple(islice(_behind(graph, lead, readers, place, preferences), MOST))
         for lead in graph.nodes.values()
         if info_of(lead.op).trait(Linear) or info_of(lead.op).trait(Pointwise)
     }
