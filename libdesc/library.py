@@ -150,7 +150,12 @@ def library_source(description: Description) -> str:
         lines += [
             "def transform(x, y, source, target, permutation):",
             "    src, dst = PTensor(x).require(source), PTensor(y).require(target)",
-            f"    src.library_desc({name!r}), dst.library_desc({name!r})  # it must know both",
+            # It must know both, or says itself which changes of layout it knows.
+            *(
+                []
+                if "confirm" in given
+                else [f"    src.library_desc({name!r}), dst.library_desc({name!r})"]
+            ),
             f"    if lib_tagger({name!r}, [src], [dst]):",
             "        return",
             "    transformer_handler(src, dst, permutation)",

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libdesc.onednn import native
+from libdesc.onednn.handlers import both
 from libdesc.onednn.layouts import canonical_order, from_desc, to_desc
 from ptensor.buffer import Buffer
 from ptensor.layout import Layout
@@ -361,3 +362,23 @@ def test_importing_the_handlers_loads_nothing_native() -> None:
 
 def test_numpy_types_are_those_of_the_tests() -> None:
     assert numpy_dtype("bf16") == np.dtype(ml_dtypes.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("N4cCHW", "NHWC"), ("NCHW8c", "N4cCHW"), ("N4cCHW", "N2cCHW"), ("CN2h4cHW", "NHWC")],
+)
+def test_layouts_without_a_word_are_changed_part_by_part(source: str, target: str) -> None:
+    sizes, pair = {"N": 2, "C": 16, "H": 6, "W": 3}, (Layout(source), Layout(target))
+    array = np.arange(576, dtype=np.float32).reshape(tuple(sizes.values()))
+    begin, wanted = (pack(array, list(sizes), layout) for layout in pair)
+    primitive = DNNL.reorder(*both(pair, sizes, ["f32", "f32"]))
+    found = run(primitive, {"src": memory(begin)})
+    assert found.tobytes() == wanted.tobytes()
+
+
+def test_pads_and_parts_that_cross_are_left_to_others() -> None:
+    for source, target, size in (("N4cCHW", "NHWC", 17), ("N4cCHW", "N6cCHW", 24)):
+        sizes = {"N": 2, "C": size, "H": 6, "W": 3}
+        with pytest.raises(LayoutNotSupported):
+            both((Layout(source), Layout(target)), sizes, ["f32", "f32"])
