@@ -362,8 +362,6 @@ ROUNDING = {"bf16": 2.0**-8, "f16": 2.0**-11}
 #: How often they are rounded to on the way to a result, itself included; what is absent is twice.
 #: The definition of Softmax rounds exponents too, whose size multiplies the error.
 ROUNDINGS = {"Softmax": 8}
-#: A quotient that is rounded to half precision may count one step more or less, of few.
-ROUNDINGS["QuantizeLinear"] = 256
 
 
 def bound(op: str, dtype: str) -> float:

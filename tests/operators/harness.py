@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -221,7 +221,16 @@ def definition(op: object, inputs: Sequence[Given]) -> list[Array]:
         Given(_widest(given.array), given.dims, Layout.plain(given.dims), given.constant)
         for given in inputs
     ]
-    return run("numpy", op, wide).values
+    return run("numpy", _settled(op, inputs), wide).values
+
+
+def _settled(op: object, inputs: Sequence[Given]) -> object:
+    """An operator that rounds as its scale's element type does, unless told, told so: in f64 it
+    would round otherwise, and where it rounds decides between two steps.
+    """
+    if getattr(op, "precision", None) != "" or inputs[1].array.dtype.kind in "iu":
+        return op
+    return replace(cast(Any, op), precision=from_numpy(inputs[1].array.dtype))
 
 
 def _widest(array: Array) -> Array:
