@@ -24,6 +24,7 @@ SECTIONS = (
     "eval.latency",
     "eval.stddev",
     "eval.conversions",
+    "eval.joint",
     "eval.overhead",
     "eval.batch",
     "eval.breakdown",

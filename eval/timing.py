@@ -26,6 +26,7 @@ from eval.experiment import Scope, Store
 from eval.networks import build
 from eval.processes import capable
 from eval.store import Row, Table
+from optimizer.pipeline import LEVELS as LEVEL_PASSES
 from vtensor import Session, save_onnx
 from vtensor.benchmark.agreement import BOUNDS
 from vtensor.benchmark.messages import Finished, Loaded, Timed
@@ -41,6 +42,12 @@ MIXES = ("onednn", "tensorflow", "elementwise")
 LEVELS = ("none", "lho", "ewo", "all")
 #: Those that are compared everywhere; and a session as anybody starts it, beside other engines.
 PAIR, COMPARED, SESSION = ("baseline", "ewo"), ("baseline", "ewo", "all"), "session"
+#: The same session but for its choice: the library by priority, and then layouts by bytes.
+APART = "apart"
+SESSIONS = {
+    SESSION: LEVEL_PASSES["all"],
+    APART: tuple("ewo" if name == "joint" else name for name in LEVEL_PASSES["all"]),
+}
 OTHERS = {**PEERS, **FRAMEWORKS, "mnn": "eval.peers.mnn:Mnn"}
 #: Seconds that one answer of a peer may take: inductor compiles for minutes.
 LIMIT_S = 1200.0
@@ -109,14 +116,14 @@ def absent() -> dict[str, str]:
     return {name: why for name, why in reasons.items() if why}
 
 
-def table(store: Store) -> Table:
-    """All rows of times."""
-    return store.table("timings", KEY)
+def table(store: Store, name: str = "timings") -> Table:
+    """All rows of times, or those of another table of such rows."""
+    return store.table(name, KEY)
 
 
-def measure(scope: Scope, store: Store, wanted: Iterable[Group]) -> None:
+def measure(scope: Scope, store: Store, wanted: Iterable[Group], name: str = "timings") -> None:
     """Time the groups of which a row is missing, network by network."""
-    kept = table(store)
+    kept = table(store, name)
     order = {name: place for place, name in enumerate(scope.networks)}
     todo = [group for group in wanted if store.missing(kept, group.keys(scope))]
     todo.sort(key=lambda group: (order[group.network], group.batch))
@@ -171,8 +178,9 @@ def contender(engine: str, group: Group) -> Contender:
     elif engine == "baseline":
         place = "eval.peers.ours:LayoutAware"
     else:
-        own: dict[str, Any] = {"mix": "priority", "limits": True} if engine == SESSION else {}
-        options = {**options, "optimize": "all" if engine == SESSION else engine, **own}
+        options["optimize"] = SESSIONS.get(engine, engine)
+        if engine in SESSIONS:
+            options |= {"mix": "priority", "limits": engine == SESSION}
     return Contender(engine, place, "f32", LIMIT_S, options=options)
 
 

@@ -192,17 +192,7 @@ def elementwise(
         def keeps_zero(op: object) -> bool:
             return alone and (zero(op) if callable(zero) else zero) == 0
 
-        def on_onednn(ctx: Context, op: object, *operands: VTensor) -> object:
-            if callable(onednn):
-                return called(onednn, op, *operands)
-            alg, *constants = (onednn,) if isinstance(onednn, str) else onednn
-            numbers = (getattr(op, one) if isinstance(one, str) else one for one in constants)
-            alike: Any = libdesc.onednn.Eltwise if alone else libdesc.onednn.Binary
-            return alike(alg, *operands, *map(float, numbers))
-
-        def on_eigen(ctx: Context, op: object, *operands: VTensor) -> object:
-            return libdesc.eigen.pointwise(op, operands[:-1], operands[-1], ctx.followers)
-
+        on_onednn, on_eigen = _on_onednn(onednn, called, alone), _on_eigen()
         on_onednn.__dict__["__place__"] = on_eigen.__dict__["__place__"] = place
         types = (FLOATS if alone else NUMBERS) if dtypes is None else dtypes
         types = types if isinstance(types, Mapping) else dict.fromkeys(roles, types)
@@ -220,6 +210,31 @@ def elementwise(
         return made
 
     return register
+
+
+def _on_onednn(
+    onednn: str | tuple[Any, ...] | Callable[..., Routine], called: Callable[..., Any], alone: bool
+) -> Callable[..., object]:
+    """The invoker of a row's algorithm, with its constants, or of the routine that the row has."""
+
+    def on_onednn(ctx: Context, op: object, *operands: VTensor) -> object:
+        if callable(onednn):
+            return called(onednn, op, *operands)
+        alg, *constants = (onednn,) if isinstance(onednn, str) else onednn
+        numbers = (getattr(op, one) if isinstance(one, str) else one for one in constants)
+        alike: Any = libdesc.onednn.Eltwise if alone else libdesc.onednn.Binary
+        return alike(alg, *operands, *map(float, numbers))
+
+    return on_onednn
+
+
+def _on_eigen() -> Callable[..., object]:
+    """An invoker of the operator's expression; a new one, for it carries a row's place."""
+
+    def on_eigen(ctx: Context, op: object, *operands: VTensor) -> object:
+        return libdesc.eigen.pointwise(op, operands[:-1], operands[-1], ctx.followers)
+
+    return on_eigen
 
 
 def _made(
