@@ -3,6 +3,8 @@
 
 #include <oneapi/dnnl/dnnl.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <thread>
@@ -98,7 +100,7 @@ void Executable::give_back(std::unique_ptr<CallArguments> call) {
     if (lock) idle_.push_back(std::move(call));
 }
 
-void Executable::run(void *const *slots) {
+void Executable::run(void *const *slots, std::uint32_t *doubt) {
     if (nothing_to_do_) return;
     auto call = take_call();
     for (std::size_t i = 0; i < arguments_.size(); ++i)
@@ -109,12 +111,14 @@ void Executable::run(void *const *slots) {
           "running");
     check(dnnl_stream_wait(stream()), "running");
     give_back(std::move(call));
-    if (afterwards_) afterwards_(descs_, slots);
+    if (afterwards_) afterwards_(descs_, slots, doubt);
 }
 
 int Executable::run_step(void *context, void *const *slots, const vtensor_run *run) {
     try {
-        static_cast<Executable *>(context)->run(slots);
+        constexpr std::size_t told = offsetof(vtensor_run, doubt) + sizeof run->doubt;
+        std::uint32_t *const doubt = run->struct_bytes < told ? nullptr : run->doubt;
+        static_cast<Executable *>(context)->run(slots, doubt);
         return 0;
     } catch (const std::exception &failure) {
         std::snprintf(run->error, run->error_bytes, "%s", failure.what());

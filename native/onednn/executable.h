@@ -25,7 +25,8 @@ struct Argument {
 };
 
 // What a run does behind the kernel, on the addresses of the arguments.
-using Afterwards = std::function<void(const std::vector<Desc> &descs, void *const *slots)>;
+using Afterwards = std::function<void(const std::vector<Desc> &descs, void *const *slots,
+                                      std::uint32_t *doubt)>;
 
 // Lives as long as its last owner: the Primitive that made it, capsules, plans. Knows no Python.
 class Executable {
@@ -53,7 +54,7 @@ private:
     std::unique_ptr<CallArguments> make_call() const;
     std::unique_ptr<CallArguments> take_call();
     void give_back(std::unique_ptr<CallArguments> call);
-    void run(void *const *slots);
+    void run(void *const *slots, std::uint32_t *doubt);
     static int run_step(void *context, void *const *slots, const vtensor_run *run);
 
     std::string kernel_;

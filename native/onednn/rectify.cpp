@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cfenv>
 #include <cmath>
 #include <memory>
 #include <mutex>
@@ -14,14 +13,11 @@
 #include <numbers>
 #include <vector>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include "cache.h"
 #include "floats.h"
 #include "names.h"
 #include "places.h"
+#include "vtensor/float_flags.h"
 #include "vtensor/forks.h"
 
 namespace vtensor::onednn {
@@ -29,35 +25,6 @@ namespace vtensor::onednn {
 namespace {
 
 std::atomic<std::uint64_t> searches{0}, repeats{0};
-
-#if defined(__x86_64__)
-constexpr unsigned kInvalid = _MM_EXCEPT_INVALID, kOverflow = _MM_EXCEPT_OVERFLOW;
-#else
-constexpr unsigned kInvalid = FE_INVALID, kOverflow = FE_OVERFLOW;
-#endif
-
-// Some flags of the calling thread, which are lowered. Kernels compute in vectors, whose flags
-// are those of MXCSR; <cfenv> would look after another unit's as well.
-int take(unsigned flags) {
-#if defined(__x86_64__)
-    const unsigned state = _mm_getcsr();
-    if ((state & flags) == 0) return 0;
-    _mm_setcsr(state & ~flags);
-    return 1;
-#else
-    if (std::fetestexcept(static_cast<int>(flags)) == 0) return 0;
-    std::feclearexcept(static_cast<int>(flags));
-    return 1;
-#endif
-}
-
-// The same of the team that ran the kernel: libgomp gives a thread the same one again.
-bool team_takes(unsigned flags) {
-    int found = 0;
-#pragma omp parallel reduction(| : found)
-    found |= take(flags);
-    return found != 0;
-}
 
 // A number of at least 0, rounded to even, as a type has it.
 template <typename F>
@@ -175,7 +142,8 @@ public:
             scratch_bytes_ == 0 ? nullptr : ::operator new(scratch_bytes_, kAlignment));
         if (scratch != nullptr) all.push_back(scratch.get());
         std::array<char, 256> error{};
-        const vtensor_run told{sizeof told, nullptr, nullptr, error.data(), error.size()};
+        const vtensor_run told{sizeof told, nullptr, nullptr, error.data(), error.size(),
+                               nullptr};
         if (step_->run(step_->context, all.data(), &told) != 0)
             throw std::runtime_error(error.data());
     }
@@ -223,14 +191,19 @@ Afterwards exact_ending(const Spec &spec, const std::string &kernel, int threads
     if (bounds == nullptr && descs[dst].type() != dnnl_f32)
         throw std::invalid_argument("gelu behind a primitive is computed in f32");
     if (functions == nullptr) return {};
-    const unsigned flags = bounds == nullptr ? kInvalid | kOverflow : kInvalid;
+    std::uint32_t flags = VTENSOR_INVALID;
+    if (bounds == nullptr) flags |= VTENSOR_OVERFLOW;
     const auto doubtful = bounds == nullptr ? &holds_no_number : functions->holds_odd;
     const float high = bounds == nullptr ? 0 : bounds->high;
     const bool bounded = bounds != nullptr;
     const auto shortened = std::make_shared<Shortened>(spec, kernel, threads, descs, dst + 1);
-    return [=](const std::vector<Desc> &all, void *const *slots) {
+    return [=](const std::vector<Desc> &all, void *const *slots, std::uint32_t *doubt) {
         // one block is searched sooner than the team is asked for its flags
         const bool few = all[dst].bytes() <= kBlock * item_bytes(all[dst].type());
+        if (!few && doubt != nullptr) {
+            *doubt |= flags;
+            return;
+        }
         if (!few && !team_takes(flags)) return;
         if (!few) searches.fetch_add(1, std::memory_order_relaxed);
         if (!doubtful(all[dst], slots[dst])) return;

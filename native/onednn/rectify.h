@@ -12,7 +12,8 @@ namespace vtensor::onednn {
 // kernel computes them as oneDNN can: bounds make NaN of -inf, gelu NaN of inf and inf of the
 // largest finite numbers (see Attr::build). That raises the flag "invalid" or "overflow" of the
 // thread that does it, as almost everything does that makes a NaN. Where no thread of the team has
-// it, nothing more is done; else dst is searched, and if it holds what may be wrong, the primitive
+// it, nothing more is done, and a run that looks at the flags itself is told which (see
+// vtensor_run.doubt); else dst is searched, and if it holds what may be wrong, the primitive
 // runs again without its ending, which is then applied to its result.
 // Nothing where dst is of integers. Throws std::invalid_argument for gelu where dst is not f32.
 Afterwards exact_ending(const Spec &spec, const std::string &kernel, int threads,

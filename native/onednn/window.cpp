@@ -203,7 +203,7 @@ PrimitivePtr pooling(const std::string &kind, const Desc &src, const Desc &dst,
 
     Afterwards afterwards;
     if (alg == dnnl_pooling_max && attr.post_ops().empty()) {
-        afterwards = [window](const std::vector<Desc> &descs, void *const *slots) {
+        afterwards = [window](const std::vector<Desc> &descs, void *const *slots, std::uint32_t *) {
             restore_maxima(window, descs[0], descs[1], slots[0], slots[1]);
         };
     }

@@ -50,9 +50,9 @@ PyType_Slot slots[] = {
 }  // namespace
 
 PyProgram::PyProgram(const std::vector<nb::object> &regions, const Steps &steps,
-                     std::size_t size_count, const StepSizes &step_sizes)
+                     std::size_t size_count, const StepSizes &step_sizes, bool repeatable)
     : constants_(regions.size()),
-      program_(sources(regions), recorded(steps, step_sizes), size_count) {}
+      program_(sources(regions), recorded(steps, step_sizes), size_count, repeatable) {}
 
 std::vector<Source> PyProgram::sources(const std::vector<nb::object> &regions) {
     std::vector<Source> found;
@@ -155,7 +155,9 @@ run binds. ``steps``: a native step with (region, byte offset) for each plane of
 callable, which has no slots and is called with the interpreter's lock. ``size_count``: how many
 sizes each run is given; ``step_sizes``: by the index of a step that takes sizes, which of the
 run's they are. Places are for the largest sizes; what a run binds may be as small as its sizes
-need.
+need. ``repeatable``: the steps change nothing that they read, but what they have written; then
+checks that steps leave to the end of a run are made once for all of them, and a run that fails
+one is made again. Steps that call Python, or work in a device's queue, are never repeated.
 
 Raises:
     TypeError: neither a step nor a callable, or no buffer.
@@ -163,13 +165,14 @@ Raises:
         writes a constant, or is scratch that overlaps another slot; a step takes another number
         of sizes, or a size that no run is given; steps are for several devices.)")
         .def(nb::init<const std::vector<nb::object> &, const PyProgram::Steps &, std::size_t,
-                      const PyProgram::StepSizes &>(),
+                      const PyProgram::StepSizes &, bool>(),
              "regions"_a, "steps"_a, "size_count"_a = 0, "step_sizes"_a = PyProgram::StepSizes(),
+             "repeatable"_a = false,
              nb::sig("def __init__(self, regions: collections.abc.Sequence[object], "
                      "steps: collections.abc.Sequence[tuple[object, "
                      "collections.abc.Sequence[tuple[int, int]]]], size_count: int = 0, "
                      "step_sizes: collections.abc.Mapping[int, collections.abc.Sequence[int]] "
-                     "= {}) -> None"))
+                     "= {}, repeatable: bool = False) -> None"))
         .def("__len__", [](PyProgram &program) { return program.program().step_count(); },
              "The number of steps.");
 

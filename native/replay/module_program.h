@@ -18,7 +18,7 @@ public:
     using StepSizes = std::map<std::size_t, std::vector<std::size_t>>;
 
     PyProgram(const std::vector<nb::object> &regions, const Steps &steps, std::size_t size_count,
-              const StepSizes &step_sizes);
+              const StepSizes &step_sizes, bool repeatable);
     PyProgram(const PyProgram &) = delete;
     PyProgram &operator=(const PyProgram &) = delete;
 

@@ -35,7 +35,9 @@ public:
     // A run is given so many sizes. Throws std::invalid_argument unless each step has a place for
     // each plane, inside of its region and aligned in it, writes no constant, has scratch that
     // overlaps nothing, and has as many sizes as it takes; or if steps are for several devices.
-    Program(std::vector<Source> sources, std::vector<RecordedStep> steps, std::size_t size_count);
+    // `repeatable`: a run changes nothing that it reads, so that it may be made twice.
+    Program(std::vector<Source> sources, std::vector<RecordedStep> steps, std::size_t size_count,
+            bool repeatable);
 
     std::size_t step_count() const { return steps_.size(); }
     // The regions that a run binds, in the order of their bindings.
@@ -72,7 +74,9 @@ private:
     // Fills the table of addresses if a base is another than in the last run.
     void settle(std::span<const Memory> bindings, std::span<const Lease> leases);
     void check_bases() const;
-    void run_steps(void *queue, const std::atomic<bool> &stop, std::int64_t *times) const;
+    // With doubts if that has been of use: see vtensor_run.doubt.
+    void run_steps(void *queue, const std::atomic<bool> &stop, std::int64_t *times);
+    void run_once(Runner &runner, const std::atomic<bool> &stop, std::int64_t *times) const;
 
     std::vector<Region> regions_;
     std::vector<RecordedStep> steps_;
@@ -84,6 +88,9 @@ private:
     bool resized_ = false;
     const vtensor_step *queued_ = nullptr;  // one of those for a device, if there are any
     Holder running_ = 0;
+    // How many runs are made without doubts, and how many after the next doubt that was justified.
+    std::uint32_t careful_ = 0, penalty_ = 1;
+    bool repeatable_;
 };
 
 }  // namespace vtensor::replay

@@ -109,7 +109,10 @@ std::string plane_label(const vtensor_step &step, const Plane &plane);
 // Runs the steps of one run, one after the other.
 class Runner {
 public:
-    explicit Runner(void *queue) : queue_(queue) {}
+    // Steps may note doubts where that is not null.
+    explicit Runner(void *queue, std::uint32_t *doubt = nullptr) : queue_(queue) {
+        told_.doubt = doubt;
+    }
     Runner(const Runner &) = delete;
     Runner &operator=(const Runner &) = delete;
 
@@ -119,7 +122,7 @@ public:
 private:
     void *queue_;
     char error_[512];
-    vtensor_run told_{sizeof(vtensor_run), nullptr, nullptr, error_, sizeof error_};
+    vtensor_run told_{sizeof(vtensor_run), nullptr, nullptr, error_, sizeof error_, nullptr};
 };
 
 // Checks what is given, memory for each plane (std::invalid_argument), and runs the step with that

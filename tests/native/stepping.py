@@ -15,7 +15,8 @@ def compiled(source: str, folder: Path) -> Path:
     """A library with nothing but step.h and a compiler."""
     library = folder / f"{source}.so"
     flags = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-shared", "-fPIC", f"-I{INCLUDE}"]
-    command = [*STANDARDS[Path(source).suffix], *flags, str(FOLDER / source), "-o", str(library)]
+    here, linked = str(FOLDER / source), ["-o", str(library), "-lm"]
+    command = [*STANDARDS[Path(source).suffix], *flags, here, *linked]
     subprocess.run(command, check=True, timeout=120)
     return library
 

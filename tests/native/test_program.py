@@ -347,3 +347,44 @@ def test_slots_without_bytes_may_lie_anywhere(c_steps: Path, team: Team) -> None
     with pytest.raises(ValueError, match="at 9, region 1 has 8"):
         Program([b"", b"constant"], [(held(step), [(1, 9)])])
     assert len(program) == 2
+
+
+def times_run(library: Path) -> tuple[int, int]:
+    """How often the step ``root`` has run: leaving a check to the run, and checking by itself."""
+    loaded = ctypes.CDLL(str(library))
+    return tuple(ctypes.c_int.in_dll(loaded, n).value for n in ("with_doubt", "without_doubt"))
+
+
+def test_a_run_whose_doubt_was_justified_is_made_again(c_steps: Path, team: Team) -> None:
+    """And the next ones check step by step: one, then two, then four."""
+    root, y = held(step_of(c_steps, "root")), floats(*[0] * 4)
+    program = Program([16, 16], [(root, [(0, 0), (1, 0)])], repeatable=True)
+    good, bad = floats(1, 4, 9, 16), floats(1, -4, 9, 16)
+    steps = list[tuple[int, int]]()
+
+    def run(x: Array) -> None:
+        before = times_run(c_steps)
+        team.run(program, [x, y])
+        np.testing.assert_array_equal(y, np.sqrt(np.maximum(x, 0)))
+        after = times_run(c_steps)
+        steps.append((after[0] - before[0], after[1] - before[1]))
+
+    for x in (good, good, bad, good, good, bad, good, good, good):
+        run(x)
+    optimistic, careful, again = (1, 0), (0, 1), (1, 1)
+    assert steps[:4] == [optimistic, optimistic, again, careful]
+    assert steps[4:] == [optimistic, again, careful, careful, optimistic]
+
+
+def test_what_may_not_run_twice_checks_by_itself(c_steps: Path, team: Team) -> None:
+    root, y, called = held(step_of(c_steps, "root")), floats(*[0] * 4), []
+    step = (root, [(0, 0), (1, 0)])
+    plain = Program([16, 16], [step])
+    calling = Program([16, 16], [step, (lambda: called.append(1), [])], repeatable=True)
+    for program in (plain, calling):
+        before = times_run(c_steps)
+        team.run(program, [floats(1, -4, 9, 16), y])
+        np.testing.assert_array_equal(y, [1, 0, 3, 4])
+        after = times_run(c_steps)
+        assert (after[0] - before[0], after[1] - before[1]) == (0, 1)
+    assert called == [1]

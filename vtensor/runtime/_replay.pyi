@@ -16,6 +16,7 @@ class StepFailed(RuntimeError):
     """
 
     index: int = -1
+
     bad_input: bool = False
 
 class Circular(RuntimeError):
@@ -110,7 +111,9 @@ class Program:
     callable, which has no slots and is called with the interpreter's lock. ``size_count``: how many
     sizes each run is given; ``step_sizes``: by the index of a step that takes sizes, which of the
     run's they are. Places are for the largest sizes; what a run binds may be as small as its sizes
-    need.
+    need. ``repeatable``: the steps change nothing that they read, but what they have written; then
+    checks that steps leave to the end of a run are made once for all of them, and a run that fails
+    one is made again. Steps that call Python, or work in a device's queue, are never repeated.
 
     Raises:
         TypeError: neither a step nor a callable, or no buffer.
@@ -125,6 +128,7 @@ class Program:
         steps: Sequence[tuple[object, Sequence[tuple[int, int]]]],
         size_count: int = 0,
         step_sizes: Mapping[int, Sequence[int]] = {},
+        repeatable: bool = False,
     ) -> None: ...
     def __len__(self) -> int:
         """The number of steps."""

@@ -69,7 +69,7 @@ class Placement:
             else:
                 slots = enumerate(step.slots)
                 steps.append((step.native, [place(index, slot, of) for slot, of in slots]))
-        return _replay.Program(regions, steps)
+        return _replay.Program(regions, steps, repeatable=True)
 
     def constants(self) -> list[TensorStorage]:
         """Owners of memory that stays as it is, each once."""

@@ -57,6 +57,9 @@ enum vtensor_status {
     VTENSOR_BAD_INPUT = 65
 };
 
+/* What run() may note in vtensor_run.doubt: exceptions of floating-point arithmetic. */
+enum vtensor_doubt { VTENSOR_INVALID = 1, VTENSOR_OVERFLOW = 2 };
+
 /* One argument of a step: a tensor, or scratch. A plane is one piece of its memory. Nearly every
  * slot has one; numbers that are a high and a low part, or numbers with their scales, have more,
  * each at an address of its own. */
@@ -96,6 +99,11 @@ typedef struct vtensor_run {
     /* Where run() writes why it failed: zero-terminated UTF-8 in error_bytes bytes. */
     char *error;
     size_t error_bytes;
+    /* Null, or where a step adds what it leaves unchecked, of enum vtensor_doubt, where its result
+     * may be wrong only if a thread of the team has raised that exception. If one has by the end of
+     * the run, VTensor repeats the run with null here: each step checks for itself then. Absent
+     * (see struct_bytes) is null. */
+    uint32_t *doubt;
 } vtensor_run;
 
 typedef struct vtensor_step {
