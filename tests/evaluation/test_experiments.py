@@ -89,6 +89,8 @@ def test_what_engines_are_told() -> None:
         "optimize": "ewo",
     }
     assert contender_of("onnxruntime", group).options == {}
+    assert "ewo" in contender_of("apart", group).options["optimize"]
+    assert [contender_of(name, group).bound for name in ("onnxruntime", "mnn")] == [None, 1e-2]
 
 
 def claim(store: Store, start: str) -> str:
@@ -145,7 +147,13 @@ def test_the_tables_beside_other_engines(tmp_path: Path) -> None:
         table(store).add([{**row, "rounds_s": rounds, **summary(rounds, 0)}])
     lost = {"engine": "mnn", "status": "disagrees", "reason": "far apart", "runs": 0}
     table(store).add([{**about, **ends, "network": "vgg19", "rounds_s": [], **lost}])
+    rounds = [[0.5], [0.5]]
+    near = {**about, **ends, "rounds_s": rounds, **summary(rounds, 0), "network": "resnet50"}
+    told = {"session": 1e-6, "mnn": 2e-3}.items()
+    table(store).add({**near, "engine": one, "difference": d, "status": "timed"} for one, d in told)
     text = "\n".join(latency.section(store))
+    assert "1.00 (1.00 to 1.00; 2e-03 apart)" in text
+    assert "to 1.0e-06 of the largest output, but for mnn;" in text
     assert (
         "| vgg19 | 1000.00 (1000.00 to 1000.00) | 0.90 (0.90 to 0.90) | disagrees | 1.25 |" in text
     )

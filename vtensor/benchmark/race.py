@@ -49,7 +49,8 @@ class Settings:
 class Contender:
     """A peer on one model, and what became of it; ``reason`` says why it was not timed.
 
-    ``options`` are those of its task.
+    ``options`` are those of its task. It agrees with others within ``bound``, the precision's own
+    if there is none.
     """
 
     peer: str
@@ -64,6 +65,7 @@ class Contender:
     rounds: list[Sequence[float]] = field(default_factory=list)
     worker: Worker | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    bound: float | None = None
 
     @property
     def version(self) -> str | None:
@@ -90,7 +92,7 @@ class Contender:
         except PeerError as error:
             self.leave("disagrees", str(error))
             return
-        bound = BOUNDS[self.precision]
+        bound = BOUNDS[self.precision] if self.bound is None else self.bound
         if not self.difference <= bound:
             text = f"its outputs are {self.difference:.1e} of the largest apart from ours"
             self.leave("disagrees", f"{text}, and {bound:g} are allowed")
