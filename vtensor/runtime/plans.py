@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,8 +15,9 @@ from vtensor.frontends.values import LIMIT_ELEMENTS
 from vtensor.language.dtype import numpy_dtype
 from vtensor.runtime.feeds import Array, Feed, Port
 from vtensor.runtime.plan import Plan
-from vtensor.runtime.planning import Options, plan_of
+from vtensor.runtime.planning import Options, plan_of, simplified
 from vtensor.runtime.source import Source
+from vtensor.runtime.strategies import Strategies
 from vtensor.runtime.workspace import Workspace
 
 NESTED = (
@@ -61,6 +62,12 @@ class PlanKey:
     inner: tuple[str, ...] = ()
 
     @property
+    def kind(self) -> Hashable:
+        """What plans have in common that differ in sizes alone."""
+        rows = [(one.name, len(one.shape), one.layout, one.value is None) for one in self.inputs]
+        return (*rows, self.inner)
+
+    @property
     def entry(self) -> dict[str, Layout]:
         """How the plan's inputs lie."""
         return {one.name: one.layout for one in self.inputs if one.value is None}
@@ -79,6 +86,7 @@ class PlanCache:
         self.source = source
         self._options = options
         self._workspace = workspace
+        self._strategies = Strategies()
         self._kept: OrderedDict[PlanKey, Plan] = OrderedDict()
         self._making = 0  # the process in which a plan is being made
 
@@ -130,8 +138,13 @@ class PlanCache:
     def _planned(self, key: PlanKey) -> Plan:
         shapes = {one.name: one.shape for one in key.inputs}
         known = {one.name: one.array() for one in key.inputs if one.value is not None}
-        graph = self.source.graph(shapes, known, key.inner)
-        return plan_of(graph, replace(self._options, entry=key.entry), self._workspace)
+        options = replace(self._options, entry=key.entry)
+        graph = simplified(self.source.graph(shapes, known, key.inner), options)
+        plan = self._strategies.plan(key.kind, shapes, graph, options, self._workspace)
+        if plan is None:
+            plan = plan_of(graph, options, self._workspace)
+            self._strategies.keep(key.kind, shapes, plan, options)
+        return plan
 
     def _row(self, port: Port, feed: Feed, deciding: Sequence[str]) -> InputKey:
         """What is given for an input; its bytes too, if its value decides shapes."""

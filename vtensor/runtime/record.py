@@ -17,6 +17,7 @@ from libdesc.routine import reference_kernel
 from libdesc.transforms import LayoutChange, run_transform
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.evaluation import Call, Decline, Evaluation, Mode, Step, installed
+from resolver.evaluate import PartialEvaluation
 from resolver.lowered import LoweredGraph, OpNode, TransformNode, Value
 from vtensor.errors import ContractError, InputError, NativeError, VTensorError, describe
 from vtensor.language.operators import info_of, run_compute
@@ -110,12 +111,17 @@ class NormalEvaluation(Evaluation):
 
 
 class RecordEvaluation(Evaluation):
-    """Evaluation that collects steps."""
+    """Evaluation that collects steps.
+
+    Args:
+        confirming: variants come from a plan for other sizes, and are confirmed first.
+    """
 
     mode = Mode.RECORD
 
-    def __init__(self) -> None:
+    def __init__(self, confirming: bool = False) -> None:
         self.steps: list[RecordedStep] = []
+        self.confirming = confirming
 
     def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:
         """Keep the step and the storages of its operands."""
@@ -145,34 +151,40 @@ class RecordEvaluation(Evaluation):
         if all(_storage(output).nbytes == 0 for output in call.outputs):
             return
 
-        def again() -> None:
-            evaluation = NormalEvaluation()
-            fresh = Call(
-                call.node,
-                call.op,
-                call.op_name,
-                call.library,
-                call.device,
-                call.inputs,
-                call.outputs,
-                call.roles,
-                evaluation,
-                call.python,
-                call.variant,
-                place=call.place,
-                posted=call.posted,
-                followers=call.followers,
-            )
+        def again(evaluation: Evaluation | None = None) -> None:
+            fresh = _anew(call, evaluation or NormalEvaluation())
             try:
-                with installed(evaluation):
+                with installed(fresh.evaluation):
                     run_call(fresh, run)
             except Decline as why:
                 raise fresh.misuse(f"declines during a run: {why}", at=call.place) from None
             except InputError as error:
                 raise InputError(call.failure(str(error))) from error
 
+        if self.confirming:
+            again(PartialEvaluation())
         slots = tuple(map(_storage, call.operands))
         self.steps.append(RecordedStep(call.node, call.library, "python", None, slots, again))
+
+
+def _anew(call: Call, evaluation: Evaluation) -> Call:
+    """A call once more, in another evaluation."""
+    return Call(
+        call.node,
+        call.op,
+        call.op_name,
+        call.library,
+        call.device,
+        call.inputs,
+        call.outputs,
+        call.roles,
+        evaluation,
+        call.python,
+        call.variant,
+        place=call.place,
+        posted=call.posted,
+        followers=call.followers,
+    )
 
 
 def _replaceable(call: Call) -> dict[TensorStorage, list[TensorStorage]]:
@@ -214,6 +226,7 @@ class Recorder:
         graph: checked and optimised.
         constants: arrays of the graph's constants by name.
         weights: what the session's other plans have packed already.
+        confirming: as for ``RecordEvaluation``.
     """
 
     def __init__(
@@ -221,10 +234,11 @@ class Recorder:
         graph: LoweredGraph,
         constants: Mapping[str, np.ndarray[Any, Any]],
         weights: Weights,
+        confirming: bool = False,
     ) -> None:
         self.graph = graph
         self.constants = constants
-        self.evaluation = RecordEvaluation()
+        self.evaluation = RecordEvaluation(confirming)
         self.storages: dict[str, TensorStorage] = {}
         for name in graph.inputs:
             value = graph.values[name]
