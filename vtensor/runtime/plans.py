@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
-
-import numpy as np
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ptensor.layout import Layout
 from vtensor.errors import InputError, NestedRunError, ValuesNeededError
 from vtensor.frontends.values import LIMIT_ELEMENTS
-from vtensor.language.dtype import numpy_dtype
-from vtensor.runtime.feeds import Array, Feed, Port
+from vtensor.runtime.feeds import Feed, Port
+from vtensor.runtime.keys import InputKey, PlanKey
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.planning import Options, plan_of, simplified
 from vtensor.runtime.source import Source
@@ -27,50 +25,6 @@ NESTED = (
 
 #: Plans that a session keeps, the last used ones: each has its own copy of packed weights.
 PLANS_KEPT = 8
-
-
-@dataclass(frozen=True)
-class InputKey:
-    """An input as plans tell it apart.
-
-    Attributes:
-        value: its bytes, where its value decides shapes; it is then no input of the plan.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    layout: Layout
-    value: bytes | None = None
-
-    def array(self) -> Array:
-        """The value that decides shapes."""
-        assert self.value is not None, "only of what decides shapes a plan has the value"
-        return np.frombuffer(self.value, numpy_dtype(self.dtype)).reshape(self.shape)
-
-
-@dataclass(frozen=True)
-class PlanKey:
-    """What a plan is made for.
-
-    Attributes:
-        inputs: in the network's order.
-        inner: values that it delivers beside the network's outputs.
-    """
-
-    inputs: tuple[InputKey, ...]
-    inner: tuple[str, ...] = ()
-
-    @property
-    def kind(self) -> Hashable:
-        """What plans have in common that differ in sizes alone."""
-        rows = [(one.name, len(one.shape), one.layout, one.value is None) for one in self.inputs]
-        return (*rows, self.inner)
-
-    @property
-    def entry(self) -> dict[str, Layout]:
-        """How the plan's inputs lie."""
-        return {one.name: one.layout for one in self.inputs if one.value is None}
 
 
 class PlanCache:
@@ -136,14 +90,13 @@ class PlanCache:
             self._making = 0
 
     def _planned(self, key: PlanKey) -> Plan:
-        shapes = {one.name: one.shape for one in key.inputs}
         known = {one.name: one.array() for one in key.inputs if one.value is not None}
         options = replace(self._options, entry=key.entry)
-        graph = simplified(self.source.graph(shapes, known, key.inner), options)
-        plan = self._strategies.plan(key.kind, shapes, graph, options, self._workspace)
+        graph = simplified(self.source.graph(key.shapes, known, key.inner), options)
+        plan = self._strategies.plan(key, graph, options, self._workspace)
         if plan is None:
             plan = plan_of(graph, options, self._workspace)
-            self._strategies.keep(key.kind, shapes, plan, options)
+            self._strategies.keep(key, plan, options)
         return plan
 
     def _row(self, port: Port, feed: Feed, deciding: Sequence[str]) -> InputKey:

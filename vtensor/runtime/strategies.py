@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 
 from libdesc.transforms import LayoutChange
 from optimizer.estimate import Estimate
@@ -15,14 +14,17 @@ from resolver.lowered import LoweredGraph
 from resolver.strategy import Strategy, StrategyRefused
 from vtensor.errors import VTensorError
 from vtensor.language.graph import Graph
+from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.planning import Options, resolved_of, sound
 from vtensor.runtime.workspace import Workspace
 
-Shapes = Mapping[str, tuple[int, ...]]
+#: Strategies that are kept for the same inputs in other sizes: the first that were made, so that
+#: a shape that comes back gets the plan that it had.
+KEPT = 8
 
-#: Strategies that are kept for the same inputs in other sizes, the last made ones.
-KEPT = 4
+#: Kinds of inputs of which there are strategies: entry layouts, inner values that are delivered.
+KINDS = 32
 
 #: How much larger a part of a plan's time Transforms may take than where they were proven the
 #: least; with more, other sizes get a plan of their own.
@@ -33,16 +35,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Known:
-    """A strategy, the shapes that it was made for, and what Transforms took there (``burden``)."""
+    """A strategy, what it was made for, and what Transforms took there (``burden``)."""
 
     strategy: Strategy
-    shapes: Shapes
+    key: PlanKey
     burden: float
-
-    def unlike(self, shapes: Shapes) -> int:
-        """How many sizes are 1 in one of both alone: what is broadcast there is not here."""
-        pairs = (zip(self.shapes[name], shapes[name], strict=True) for name in shapes)
-        return sum((a == 1) != (b == 1) for a, b in chain.from_iterable(pairs))
 
 
 class Strategies:
@@ -55,29 +52,31 @@ class Strategies:
     def __init__(self) -> None:
         self._known: dict[Hashable, list[Known]] = {}
 
-    def keep(self, kind: Hashable, shapes: Shapes, plan: Plan, options: Options) -> None:
-        """Remember what was chosen for a plan, for inputs of this kind in other sizes."""
-        if _applies(options):
-            strategy = Strategy.of(plan.graph)
-            known = Known(strategy, dict(shapes), burden(plan.graph, options))
-            self._known[kind] = [known, *self._known.get(kind, ())][:KEPT]
+    def keep(self, key: PlanKey, plan: Plan, options: Options) -> None:
+        """Remember what was chosen for a plan, for inputs of its kind in other sizes."""
+        if not _applies(options):
+            return
+        known = self._known.setdefault(key.kind, [])
+        if len(known) < KEPT:
+            known.append(Known(Strategy.of(plan.graph), key, burden(plan.graph, options)))
+        if len(self._known) > KINDS:
+            del self._known[next(iter(self._known))]
 
     def plan(
-        self, kind: Hashable, shapes: Shapes, graph: Graph, options: Options, workspace: Workspace
+        self, key: PlanKey, graph: Graph, options: Options, workspace: Workspace
     ) -> Plan | None:
         """A plan from the first strategy that fits; None where none does.
 
         Args:
-            kind: what is the same in all sizes.
-            shapes: of the inputs.
+            key: what it is for.
             graph: simplified.
             options, workspace: as for ``plan_of``.
         """
-        for known in sorted(self._known.get(kind, ()), key=lambda one: one.unlike(shapes)):
+        for known in self._known.get(key.kind, ()):
             try:
-                return _taken(known, shapes, graph, options, workspace)
+                return _taken(known, key, graph, options, workspace)
             except (StrategyRefused, VTensorError) as why:  # a library may refuse it, too
-                _log.debug("%s: no plan from that for %s: %s", graph.name, known.shapes, why)
+                _log.debug("%s: no plan from that of %s: %s", graph.name, known.key.shapes, why)
         return None
 
 
@@ -99,14 +98,14 @@ def _applies(options: Options) -> bool:
 
 
 def _taken(
-    known: Known, shapes: Shapes, graph: Graph, options: Options, workspace: Workspace
+    known: Known, key: PlanKey, graph: Graph, options: Options, workspace: Workspace
 ) -> Plan:
-    """The plan of a graph as a strategy has it; for the shapes that it was made for, all of it.
+    """The plan of a graph as a strategy has it; for what it was made for, with its certificate.
 
     Raises:
         StrategyRefused, VTensorError: it does not fit, or would be too slow.
     """
-    lowered, own = known.strategy.on(graph), known.shapes == shapes
+    lowered, own = known.strategy.on(graph), known.key == key
     if own:
         lowered = replace(lowered, certificate=known.strategy.chosen.certificate)
     if burden(lowered, options) > known.burden + SLACK:
@@ -120,5 +119,5 @@ def _taken(
         options.preferences,
         partial(resolved_of, graph, options),
         confirming=True,
-        taken_from=None if own else known.shapes,
+        taken_from=None if own else known.key.shapes,
     )
