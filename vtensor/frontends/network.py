@@ -136,6 +136,7 @@ class Network:
         functions: the model's own.
         stored: the text of a graph that the model carries.
         folded: which of ``arrays`` were computed, and take memory of their own.
+        checked: nodes that are as ONNX defines them, so far as that was asked.
     """
 
     label: str
@@ -153,6 +154,7 @@ class Network:
     functions: Mapping[FunctionKey, FunctionProto]
     stored: Stored | None = None
     folded: set[str] = field(default_factory=set)
+    checked: set[str] = field(default_factory=set)
 
     @cached_property
     def producers(self) -> dict[str, NetworkNode]:
