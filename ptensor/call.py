@@ -129,7 +129,7 @@ class Step(Protocol):
     """A native library call: whatever gives a ``vtensor.step`` capsule (``vtensor/step.h``)."""
 
     def __vtensor_step__(self) -> object:
-        """The capsule."""
+        """The capsule; asked for on any thread, of several steps at once."""
 
 
 class Routine(Protocol):

@@ -152,7 +152,9 @@ class Plan:
         self._preferences = preferences
         self.taken_from = taken_from
         self._resolved = resolved
-        self.recorded: tuple[RecordedStep, ...] = tuple(recorder.evaluation.steps)
+        self.recorded: tuple[RecordedStep, ...] = tuple(
+            recorder.evaluation.compiled(workspace.executor.threads)
+        )
         recorder.evaluation.steps.clear()  # steps refer to their evaluation: no circle of the two
         self.packed = recorder.packed
         inputs = [recorder.storages[name] for name in graph.inputs]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from libdesc.dispatcher import DispatchContext, dispatcher, run_call
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ptensor.layout import Layout
+
+#: Fewer steps than this are compiled where they are.
+FEW = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,20 +128,23 @@ class RecordEvaluation(Evaluation):
         self.confirming = confirming
 
     def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:
-        """Keep the step and the storages of its operands."""
-        from vtensor.runtime import _replay
-
-        try:
-            kernel = str(_replay.describe(step)["kernel"])
-        except (ValueError, TypeError) as error:
-            raise NativeError(f"step of {call.node!r}: {error}") from error
+        """Keep the step and the storages of its operands; it is compiled with all others."""
         kept = tuple(slot if isinstance(slot, int) else _storage(slot) for slot in slots)
         replaces = _replaceable(call)
         self.steps.append(
-            RecordedStep(
-                call.node, call.library, kernel, step, kept, None, replaces, _telling(call)
-            )
+            RecordedStep(call.node, call.library, "", step, kept, None, replaces, _telling(call))
         )
+
+    def compiled(self, threads: int) -> list[RecordedStep]:
+        """The steps with their kernels, which so many threads compile.
+
+        Raises:
+            NativeError: a step is none, or its library cannot compile it.
+        """
+        if threads == 1 or len(self.steps) < FEW:
+            return [*map(_compiled, self.steps)]
+        with ThreadPoolExecutor(threads) as pool:
+            return [*pool.map(_compiled, self.steps)]
 
     def share(self, call: Call, source: VTensor, target: VTensor) -> None:  # noqa: ARG002
         """The target's memory is the source's, in every run."""
@@ -165,6 +172,22 @@ class RecordEvaluation(Evaluation):
             again(PartialEvaluation())
         slots = tuple(map(_storage, call.operands))
         self.steps.append(RecordedStep(call.node, call.library, "python", None, slots, again))
+
+
+def _compiled(step: RecordedStep) -> RecordedStep:
+    """A step with its kernel, which is compiled when it is first asked for."""
+    from vtensor.runtime import _replay
+
+    if step.native is None:
+        return step
+    try:
+        return replace(step, kernel=str(_replay.describe(step.native)["kernel"]))
+    except (ValueError, TypeError) as error:
+        raise NativeError(f"step of {step.node!r}: {error}") from error
+    except (VTensorError, MemoryError):
+        raise
+    except Exception as error:  # of its library, or of an author's step
+        raise NativeError(step.told(f"its step cannot be made: {error}")) from error
 
 
 def _anew(call: Call, evaluation: Evaluation) -> Call:
