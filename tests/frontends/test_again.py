@@ -58,7 +58,7 @@ def test_what_is_wrong_with_other_sizes_is_said_as_at_first(fault: str) -> None:
     body, good, bad = FAULTS[fault]
     weights = {"w": f32(3, 3), "one": np.array([1]), "big": np.array([1, 1])}
     used_ones = {name: array for name, array in weights.items() if name in body}
-    proto = model(f"g (float[a, b] x) => (float[p, q] y) {{ {body} }}", **used_ones)
+    proto = model(f"g (float[a, b] x) => (float[p, q] y) {{ {body} }}", 17, **used_ones)
     used = again(proto, {"x": good})
     said = []
     for one in (used, Model(proto)):

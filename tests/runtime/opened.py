@@ -48,7 +48,7 @@ def mobile() -> Network:
         c = Conv(b, k2) d = Add(a, c)
         e0 = Conv(d, k3) e = Relu(e0) p = GlobalAveragePool(e) f = Flatten(p) y = Gemm(f, k4, t4)
     """
-    weights = {
+    weights: dict[str, Array] = {
         "k0": f32(16, 3, 3, 3),
         "k1": f32(16, 1, 3, 3),
         "k2": f32(16, 16, 1, 1) / 4,
@@ -56,12 +56,12 @@ def mobile() -> Network:
         "k4": f32(24, 10),
         "t4": f32(10),
         **{name: abs(f32(16)) + 1 for name in "stu"},
-        "low": np.float32(0),
-        "high": np.float32(6),
+        "low": np.array(0, np.float32),
+        "high": np.array(6, np.float32),
     }
     text = f"mobile (float[n, 3, h, w] x) => (float[n, 10] y) {{ {body} }}"
     return Network(
-        model(text, **weights),
+        model(text, 17, **weights),
         lambda random: (random.choice(EDGES[:6]), random.choice(EDGES), random.choice(EDGES)),
         pixels(3),
     )
@@ -85,9 +85,9 @@ def transformer() -> Network:
     """
     square = {f"w{name}": f32(16, 16, seed=i) / 4 for i, name in enumerate("qkvo")}
     numbers = {"scale": 8**-0.5, "root": 2**0.5, "unit": 1.0, "half": 0.5}
-    weights = {
+    weights: dict[str, Array] = {
         **square,
-        **{name: np.float32(value) for name, value in numbers.items()},
+        **{name: np.array(value, np.float32) for name, value in numbers.items()},
         "table": f32(50, 16),
         "wi": f32(16, 32) / 4,
         "wf": f32(32, 16) / 4,
@@ -98,7 +98,7 @@ def transformer() -> Network:
     }
     text = f"transformer (int64[n, s] ids) => (float[n, s, 16] y) {{ {body} }}"
     return Network(
-        model(text, **weights),
+        model(text, 17, **weights),
         lambda random: (random.choice(EDGES[:6]), random.choice(EDGES)),
         lambda n, s: {"ids": np.random.default_rng(n * s).integers(0, 50, (n, s))},
     )
@@ -116,7 +116,7 @@ def detector() -> Network:
         c = Concat<axis = 1>(u, a) d0 = Conv(c, k2) d = Sigmoid(d0)
         y = Reshape(d, flat)
     """
-    weights = {
+    weights: dict[str, Array] = {
         "k0": f32(8, 3, 3, 3) / 4,
         "k1": f32(16, 8, 3, 3) / 8,
         "k2": f32(6, 24, 1, 1) / 4,
@@ -125,7 +125,7 @@ def detector() -> Network:
     }
     text = f"detector (float[1, 3, h, w] x) => (float[1, 6, m] y) {{ {body} }}"
     return Network(
-        model(text, **weights),
+        model(text, 17, **weights),
         lambda random: (1, random.choice(EDGES), random.choice(EDGES)),
         pixels(3),
     )
@@ -140,7 +140,7 @@ def reader() -> Network:
         e, last = GRU<hidden_size = 8>(d, gw, gr) f = Squeeze(e, first)
         g = MatMul(f, w) y = Softmax(g)
     """
-    weights = {
+    weights: dict[str, Array] = {
         "k0": f32(16, 3, 3, 3) / 4,
         "k1": f32(16, 16, 4, 1) / 8,
         "gw": f32(1, 24, 16) / 4,
@@ -151,7 +151,7 @@ def reader() -> Network:
     }
     text = f"reader (float[n, 3, 8, w] x) => (float[m, n, 20] y) {{ {body} }}"
     return Network(
-        model(text, **weights),
+        model(text, 17, **weights),
         lambda random: (random.choice(EDGES[:4]), 8, random.choice(EDGES)),
         pixels(3),
     )
