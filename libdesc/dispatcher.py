@@ -206,7 +206,7 @@ def attempt(
         followers=ctx.followers,
     )
     try:
-        if variant is None:
+        if variant is None or evaluation.confirming:
             _eligible(ctx, call, one)
         run_call(call, lambda: invoke(one.library, one.describe, ctx, op, (*inputs, *outputs)))
     except Decline as why:

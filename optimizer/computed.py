@@ -50,6 +50,10 @@ class Computed(MutableMapping[str, Array]):
         given = self._given[name]
         return self._made[name].function(given) if name in self._made else given
 
+    def __contains__(self, name: object) -> bool:
+        """Nothing is computed to say so."""
+        return name in self._more or name in self._given
+
     def __setitem__(self, name: str, array: Array) -> None:
         self._more[name] = array
 

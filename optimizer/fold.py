@@ -21,6 +21,7 @@ import numpy as np
 
 from libdesc.preferences import EVERY, Preferences
 from optimizer.computed import Computed, Made
+from optimizer.magnitude import largest
 from optimizer.readers import Readers
 from ptensor.pages import passing
 from vtensor.language.dtype import numpy_dtype
@@ -134,8 +135,15 @@ def _chains(graph: Graph, preferences: Preferences) -> Iterator[Chain]:
 
 
 def _finite(chain: Chain, constants: Mapping[str, Array]) -> bool:
-    made = (chain.bias(), chain.scaled(constants[chain.weights.name]))
-    return all(np.isfinite([array.min(), array.max()]).all() for array in made)
+    """No number of a chain's new constants is infinite, or none at all."""
+    weights, bias = constants[chain.weights.name], chain.bias()
+    if not np.isfinite([bias.min(), bias.max()]).all():
+        return False
+    most = largest(weights) * np.abs(chain.factor).max()
+    if most <= np.finfo(weights.dtype).max:
+        return True
+    made = chain.scaled(weights)
+    return bool(np.isfinite([made.min(), made.max()]).all())
 
 
 def _start(graph: Graph, node: Node, readers: Readers) -> Chain | None:

@@ -126,7 +126,8 @@ class Matcher:
         node = self.readers.maker(value)
         if node is not None and info_of(node.op).name != pattern.op:
             value, silent = self._seen(value)
-            met, node = replace(met, nodes=met.nodes | silent), self.readers.maker(value)
+            met = replace(met, nodes=met.nodes | silent) if silent else met
+            node = self.readers.maker(value)
         if node is None or node.outputs[0] != value or info_of(node.op).name != pattern.op:
             return
         parameters = _parameters(pattern, node.op, met.parameters)

@@ -129,7 +129,7 @@ class Step(Protocol):
     """A native library call: whatever gives a ``vtensor.step`` capsule (``vtensor/step.h``)."""
 
     def __vtensor_step__(self) -> object:
-        """The capsule."""
+        """The capsule; asked for on any thread, of several steps at once."""
 
 
 class Routine(Protocol):
@@ -159,6 +159,8 @@ class Evaluation(ABC):
     mode: Mode
     #: The rounding error that the plan may have; at 0 nothing is stored in a type that rounds.
     tolerance: float = 0.0
+    #: Variants come from a plan for other sizes: conditions and libraries are asked again.
+    confirming: bool = False
 
     def decided(self, call: Call) -> None:  # noqa: B027  # only who probes wants to know
         """The call has just been decided; its routine, if it has one, is still there."""

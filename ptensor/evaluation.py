@@ -97,8 +97,11 @@ def lib_tagger(
     call.check_followed(follow)
     if call.variant is not None:
         _check_decided(call, call.variant)
-        if call.partial and (reason := _refusal(call, call.variant.layouts)):
+        asked_again = call.partial or call.evaluation.confirming
+        if asked_again and (reason := _refusal(call, call.variant.layouts)):
             raise Decline(reason)
+        if call.evaluation.confirming and _slower(call, call.variant):
+            raise Decline("has reference code alone for these sizes")
         call.tagged = True
         return call.partial
     if not call.partial:
@@ -157,6 +160,11 @@ def _refusal(call: Call, row: tuple[Layout, ...]) -> str | None:
                 return f"{role} in {layout} rounds {tensor.dtype}; the session's tolerance is 0"
     taken = LIBRARIES.get(call.library)
     return taken.confirm(call, row) if taken is not None else None
+
+
+def _slower(call: Call, variant: Variant) -> bool:
+    """The library has only reference code where it had better when a variant was chosen."""
+    return call.routine is not None and call.routine.reference and not variant.reference
 
 
 def _check_decided(call: Call, variant: Variant) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -53,13 +54,14 @@ def check(
     produced = {name for node in extended.nodes for name in node.outputs}
     made |= {v.name for v in extended.values.values() if v.constant and v.name not in produced}
     origin: dict[str, str] = {name: name for name in made}
+    readers = _readers(graph)
     for node in extended.nodes:
         _known(node.name, node.inputs, made)
         if isinstance(node, TransformNode):
             _transform(extended, node, able)
             origin[node.output] = origin[node.input]
         else:
-            _operator(extended, node, graph, origin)
+            _operator(extended, node, graph, origin, readers)
             origin.update({name: name for name in node.outputs})
         if not tolerance:
             _exact(node.name, [extended.values[name] for name in node.outputs])
@@ -128,14 +130,18 @@ def _transform(extended: LoweredGraph, node: TransformNode, able: set[str]) -> N
 
 
 def _operator(
-    extended: LoweredGraph, node: OpNode, graph: Graph, origin: Mapping[str, str]
+    extended: LoweredGraph,
+    node: OpNode,
+    graph: Graph,
+    origin: Mapping[str, str],
+    readers: Mapping[str, Sequence[str]],
 ) -> None:
     given = graph.nodes.get(node.name)
     if given is None or given.op is not node.op:
         raise UnsoundPlanError(f"{node.name}: no such node in the network")
     sources, inputs, outputs = tuple(origin[n] for n in node.inputs), given.inputs, given.outputs
     for follower in node.followers:
-        _follows(graph, follower, outputs)
+        _follows(graph, follower, outputs, readers)
         inputs = (*inputs, *(name for name in follower.inputs if name not in outputs))
         outputs = follower.outputs
     if outputs != node.outputs:
@@ -149,14 +155,24 @@ def _operator(
         _agree(node.name, extended.values[name], layout)
 
 
-def _follows(graph: Graph, follower: Node, values: tuple[str, ...]) -> None:
+def _readers(graph: Graph) -> Mapping[str, Sequence[str]]:
+    """The names of the nodes that read each value, each once."""
+    found: dict[str, list[str]] = {}
+    for node in graph.nodes.values():
+        for name in dict.fromkeys(node.inputs):
+            found.setdefault(name, []).append(node.name)
+    return found
+
+
+def _follows(
+    graph: Graph, follower: Node, values: tuple[str, ...], readers: Mapping[str, Sequence[str]]
+) -> None:
     """A fused node is the network's, and nobody else wants what it reads of the one before."""
     if graph.nodes.get(follower.name) is not follower:
         raise UnsoundPlanError(f"{follower.name}: no such node in the network")
-    readers = [n.name for n in graph.nodes.values() if not set(values).isdisjoint(n.inputs)]
     if (
         len(values) != 1
-        or readers != [follower.name]
+        or [*readers.get(values[0], ())] != [follower.name]
         or not set(values).isdisjoint(graph.outputs.values())
     ):
         raise UnsoundPlanError(f"{follower.name}: {values} is not for it alone")
@@ -197,6 +213,12 @@ def addresses(text: str, dims: Mapping[str, int]) -> tuple[object, ...]:
     >>> addresses("NCHW", dims) == addresses("NHWC", dims)
     False
     """
+    return _addresses(text, tuple(dims.items()))
+
+
+@lru_cache(maxsize=512)  # constants lie the same way in every plan
+def _addresses(text: str, sizes_by_dim: tuple[tuple[str, int], ...]) -> tuple[object, ...]:
+    dims = dict(sizes_by_dim)
     order, _, encoding = text.partition(":")
     parts = _spaced(order) if " " in order or "/" in order else _compact(order, dims)
     if {name for name, _ in parts} != dims.keys():

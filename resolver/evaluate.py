@@ -147,13 +147,22 @@ def _entry(
         fresh = VTensor(value.dtype, value.dims, Option(name=name))
         fresh.produced_layout = layout.normalized(value.dtype)
         state.values[name] = fresh
-    for name in graph.constants:
-        if name in needed:
-            value = graph.values[name]
-            fresh = VTensor(value.dtype, value.dims, Option(name=name))
-            values = partial(graph.constants.__getitem__, name)
-            fresh.storage = TensorStorage.deferred(values, fresh, Layout.plain(value.dims))
-            state.values[name] = fresh
+    constants = stored(graph, [name for name in graph.constants if name in needed])
+    for name, storage in constants.items():
+        value = graph.values[name]
+        fresh = VTensor(value.dtype, value.dims, Option(name=name))
+        fresh.storage = storage
+        state.values[name] = fresh
+
+
+def stored(graph: Graph, names: Iterable[str]) -> dict[str, TensorStorage]:
+    """The memory of constants by name, each looked at when it is first read."""
+    return {
+        name: TensorStorage.deferred(
+            partial(graph.constants.__getitem__, name), value, Layout.plain(value.dims)
+        )
+        for name, value in ((name, graph.values[name]) for name in names)
+    }
 
 
 def _operands(state: _Resolving, names: Sequence[str]) -> list[VTensor]:

@@ -27,6 +27,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--draw", type=int, metavar="N", help="at most N cases of each test, the same every time"
     )
+    parser.addoption(
+        "--shapes", type=int, default=8, help="sizes that each network with open ones is tried in"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -59,6 +59,7 @@ def plan_dict(session: Session, name: str) -> dict[str, Any]:
             for row in plan.conversions
         ],
         "certificate": certificate_dict(plan.certificate),
+        "taken_from": {name: list(shape) for name, shape in (plan.taken_from or {}).items()},
         "constants_transformed_ahead": sum(1 for _ in plan.graph.ahead()),
         "summary": summary_dict(plan),
     }
@@ -160,10 +161,19 @@ def summary_lines(plan: Plan) -> Iterator[Line]:
         yield Line("transform", f"  {row.value}: {row.source} -> {row.target}, {cost}")
         yield from _whys(row.reasons)
     yield from certificate_lines(plan.certificate)
+    if plan.taken_from is not None:
+        yield Line("note", f"  {_taken(plan.taken_from, plan.certificate)}")
     yield Line("note", f"  {done} more of constants, done once while loading")
     taken = {name: f"{size / MEGABYTE:.2f} MB" for name, size in memory_dict(plan).items()}
     yield Line("head", f"memory: an arena of {taken['arena']} ({taken['live']} needed at once),")
     yield Line("note", f"  packed weights {taken['weights']}, outputs {taken['outputs']}")
+
+
+def _taken(shapes: Mapping[str, tuple[int, ...]], certificate: Certificate | None) -> str:
+    """Whose choices a plan has, and whether the proof of those holds for it too."""
+    rows = ", ".join(f"{name} {'x'.join(map(str, one))}" for name, one in shapes.items())
+    proof = "the proof holds for any sizes" if certificate else "proven the least there, not here"
+    return f"chosen for other sizes, {rows}: {proof}"
 
 
 def certificate_dict(certificate: Certificate | None) -> dict[str, Any] | None:

@@ -65,6 +65,7 @@ class OneDnnRoutine(Routine):
     ) -> None:
         super().__init__([operand.tensor for operand in operands], wants, follow)
         self.operands = tuple(operands)
+        self._chosen: tuple[Row, Primitive] | None = None
         if any(tensor.num_elements == 0 for tensor in self.tensors):
             raise Decline("an operand has no elements")
 
@@ -108,6 +109,7 @@ class OneDnnRoutine(Routine):
         try:
             own = [from_base(row[call.index(tensor)], tensor) for tensor in self.tensors]
             kernel = self.chosen(own, call)
+            self._chosen = own, kernel
         except (LayoutError, Decline) as why:
             return str(why)
         self.reference = is_reference(kernel)
@@ -212,7 +214,9 @@ class OneDnnRoutine(Routine):
     def __call__(self, *tensors: PTensor) -> None:
         """Make the call: one step on the operands, and on scratch memory where it needs some."""
         row = [tensor.required_layout for tensor in tensors]
-        emit_on(self.chosen(row, tensors[0].call), self.arguments(tensors))
+        if self._chosen is None or self._chosen[0] != row:
+            self._chosen = row, self.chosen(row, tensors[0].call)
+        emit_on(self._chosen[1], self.arguments(tensors))
 
     def arguments(self, tensors: Sequence[PTensor]) -> dict[str, PTensor]:
         """The operands by argument."""

@@ -16,8 +16,8 @@ from tests.runtime.test_placement import wrong
 from tests.test_session import network
 from vtensor import Session
 from vtensor.runtime.feeds import drawn, feed_of
+from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.plan import Plan
-from vtensor.runtime.plans import PlanKey
 from vtensor.runtime.request import Request
 
 

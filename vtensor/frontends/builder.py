@@ -185,8 +185,7 @@ class Builder:
                 continue  # its value is given: a constant of this graph
             dims = self._dims(name, self._named.names[name])
             self._data[name] = self._graph.input(name, dims, declared.dtype)
-        for node, naming in self._named.nodes:
-            self._node(node, naming)
+        self._nodes()
         if self._needed and not self._problems.but_for(self._needed, self._network, self._facts):
             raise self._values_needed(self._needed)
         if self._problems:
@@ -194,6 +193,11 @@ class Builder:
         for name in self._network.outputs:
             self._output(name, (outputs or {}).get(name, ()))
         return self._graph.seal()
+
+    def _nodes(self) -> None:
+        """Add what each node becomes."""
+        for node, naming in self._named.nodes:
+            self._node(node, naming)
 
     def array(self, name: str) -> Array | None:
         """The values of a constant; None when a value is computed from data."""
@@ -369,8 +373,7 @@ class Builder:
                 names.get(id(value)) or (self._free(f"{stem}:{position}") if position else stem)
                 for position, value in enumerate(added.outputs)
             ]
-            made = self._graph.add(added.op, *inputs, name=stem, outputs=outputs)
-            values = [made] if isinstance(made, VTensor) else list(made)
+            values = self._graph.add_made(added.op, inputs, added.outputs, stem, outputs)
             real.update((id(v), new) for v, new in zip(added.outputs, values, strict=True))
             if added.names and id(added.outputs[0]) not in names:
                 self._renames[(inputs[0].name, added.names)] = values[0]

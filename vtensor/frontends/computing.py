@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
 from libdesc.dispatcher import DispatchContext, dispatcher
 from libdesc.preferences import Preferences
+from libdesc.registry import ready
 from ptensor.buffer import Buffer, TensorStorage
-from ptensor.evaluation import installed
+from ptensor.evaluation import Variant, installed
 from ptensor.layout import Layout
 from ptensor.transform import unpack
 from resolver.evaluate import PartialEvaluation
-from vtensor.errors import ModelError
+from vtensor.errors import ModelError, VTensorError
 from vtensor.frontends.tensors import Array
 from vtensor.language.operators import info_of, run_compute
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.record import NormalEvaluation
+
+#: Element types and dims of operands.
+Kinds = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
 
 
 def run_definition(node: str, op: object, operands: Sequence[tuple[VTensor, Array]]) -> list[Array]:
@@ -28,12 +33,11 @@ def run_definition(node: str, op: object, operands: Sequence[tuple[VTensor, Arra
         op: the operator.
         operands: each with its values, in presentation order.
     """
-    deciding = DispatchContext(node, preferences=Preferences(nodes={node: info_of(op).definition}))
-    with installed(PartialEvaluation()):
-        run_compute(deciding, op, [_tensor(v, a, Layout.plain(v.dims)) for v, a in operands])
-    variant = deciding.variant
+    kinds = tuple((value.dtype, tuple(value.dims.items())) for value, _ in operands)
+    variant = _known((op, kinds, ready().version)) if _has_hash(op) else None
     if variant is None:
-        raise ModelError(f"{node}: no layouts were decided")
+        given = [_tensor(value, array, Layout.plain(value.dims)) for value, array in operands]
+        variant = _decided(node, op, given)
     tensors = [
         _tensor(value, array, layout)
         for (value, array), layout in zip(operands, variant.layouts, strict=False)
@@ -41,6 +45,42 @@ def run_definition(node: str, op: object, operands: Sequence[tuple[VTensor, Arra
     with installed(NormalEvaluation()), np.errstate(all="ignore"):
         outputs = run_compute(_Running(node, variant=variant), op, tensors)
     return [_array(output) for output in outputs]
+
+
+def _decided(node: str, op: object, operands: Sequence[VTensor]) -> Variant:
+    """How the library that defines an operator takes these operands."""
+    deciding = DispatchContext(node, preferences=Preferences(nodes={node: info_of(op).definition}))
+    with installed(PartialEvaluation()):
+        run_compute(deciding, op, operands)
+    if deciding.variant is None:
+        raise ModelError(f"{node}: no layouts were decided")
+    return deciding.variant
+
+
+def _has_hash(op: object) -> bool:
+    try:
+        hash(op)
+    except TypeError:  # an array among its parameters
+        return False
+    return True
+
+
+@lru_cache(maxsize=1024)
+def _known(key: tuple[object, Kinds, int]) -> Variant | None:
+    """The same of operands whose values do not matter: those of arithmetic on shapes have the same
+    dims whatever the shapes are. None where the library would look at values.
+
+    Args:
+        key: the operator; element types and dims; the version of the registry.
+    """
+    op, kinds, _ = key
+    operands = [VTensor(dtype, dict(dims)) for dtype, dims in kinds]
+    for operand in operands:
+        operand.produced_layout = Layout.plain(operand.dims)
+    try:
+        return _decided("", op, operands)
+    except VTensorError:
+        return None
 
 
 def _tensor(value: VTensor, array: Array, layout: Layout) -> VTensor:

@@ -30,10 +30,9 @@ def defined_outputs(network: Network, node: NetworkNode, facts: Facts) -> list[A
     if not spellings:
         return None
     try:
-        named = name_values(replace(network, nodes=[node], inputs={}), facts, every=True)
+        local = _local(network, node, facts)
     except ModelError:
         return None
-    local = local_names(named.nodes[0][1], named.names)
     for spelling in spellings:
         reader = Reader(node, node.opset, local, _Known(facts), attributes_of(node, network))
         try:
@@ -45,6 +44,18 @@ def defined_outputs(network: Network, node: NetworkNode, facts: Facts) -> list[A
         if all(name in found and _fits(name, found[name], facts) for name in node.outputs):
             return [found[name] for name in node.outputs]
     return None
+
+
+def _local(network: Network, node: NetworkNode, facts: Facts) -> dict[str, Names]:
+    """The names under which a node sees its operands; they go by ranks, and stay if those do."""
+    ranks = (len(facts.sizes(name) or ()) for name in (*node.inputs, *node.outputs))
+    key = (node.name, *ranks, *(name in facts.static for name in node.inputs))
+    if (found := network.local.get(key)) is None:
+        named = name_values(replace(network, nodes=[node], inputs={}), facts, every=True)
+        found = local_names(named.nodes[0][1], named.names)
+        if node.origin is None:
+            network.local[key] = found
+    return found
 
 
 def _computed(reader: Reader, values: Sequence[VTensor]) -> dict[str, Array]:

@@ -44,14 +44,7 @@ def infer(
         whole, or there is no end to expanding.
         BudgetError: a value takes more than the network may.
     """
-    facts = Facts(nbytes=sum(network.arrays[name].nbytes for name in network.folded))
-    for name, array in network.arrays.items():
-        facts.know(name, array)
-    for name, declared in network.inputs.items():
-        facts.types[name] = helper.make_tensor_type_proto(declared.elem_type, sizes[name])
-        check_budget(network, "input", name, facts)
-    for name, array in (values or {}).items():
-        facts.know(name, array)
+    facts = facts_of(network, sizes, values or {})
     taken = {*network.value_names(), *(node.name for node in network.nodes)}
     waiting, count, turned = deque(network.nodes), 0, 0
     nodes: list[NetworkNode] = []
@@ -81,6 +74,25 @@ def infer(
         return network, facts
     left, used = needed(nodes, network.outputs)
     return replace(network, nodes=left, used=frozenset(used)), facts
+
+
+def facts_of(
+    network: Network, sizes: Mapping[str, Sequence[int | None]], values: Mapping[str, Array]
+) -> Facts:
+    """What is known of inputs and initializers, arguments as for ``infer``.
+
+    Raises:
+        BudgetError: an input takes more than the network may.
+    """
+    facts = Facts(nbytes=sum(network.arrays[name].nbytes for name in network.folded))
+    for name, array in network.arrays.items():
+        facts.know(name, array)
+    for name, declared in network.inputs.items():
+        facts.types[name] = helper.make_tensor_type_proto(declared.elem_type, sizes[name])
+        check_budget(network, "input", name, facts)
+    for name, array in values.items():
+        facts.know(name, array)
+    return facts
 
 
 def _has_open_sizes(node: NetworkNode, facts: Facts) -> bool:

@@ -62,6 +62,7 @@ class Facts:
         static: names of values that do not depend on data, known or (with symbolic sizes) not yet.
         nbytes: what the arrays that were computed take.
         leaves: what values depend on, so far as that was asked.
+        made: sizes of values that their operators have made already.
     """
 
     types: dict[str, TypeProto] = field(default_factory=dict)
@@ -69,12 +70,15 @@ class Facts:
     static: set[str] = field(default_factory=set)
     nbytes: int = 0
     leaves: dict[str, Leaves] = field(default_factory=dict)
+    made: dict[str, Sizes] = field(default_factory=dict)
     _sizes: dict[str, tuple[TypeProto | None, Sizes | None]] = field(default_factory=dict)
 
     def sizes(self, name: str) -> Sizes | None:
         """A value's sizes, None where unknown."""
         if name in self.arrays:
             return tuple(self.arrays[name].shape)
+        if name in self.made:
+            return self.made[name]
         kind = self.types.get(name)
         known, sizes = self._sizes.get(name, (None, None))
         if kind is not known:  # read once a type: a protocol buffer is slow to read
@@ -147,10 +151,7 @@ def infer_node(network: Network, node: NetworkNode, facts: Facts, define: Define
     schema = schema_of(node)
     if schema is None or has_graphs(node):
         return  # what is inside reads values from outside, which ONNX's check cannot see
-    try:
-        onnx.checker.check_node(node.proto, _checker(network.ir_version, *node.opsets.items()))
-    except Exception as error:  # ValidationError, and what bindings raise at foreign bytes
-        raise node_error(network, node, f"not as ONNX defines it: {error}") from error
+    _check(network, node)
     static = folds(node, facts)
     if static:
         facts.static.update(node.outputs)
@@ -166,6 +167,18 @@ def infer_node(network: Network, node: NetworkNode, facts: Facts, define: Define
         facts.know_types(_infer_function(node, facts, types))
     if static:
         _fold(network, node, facts, define)
+
+
+def _check(network: Network, node: NetworkNode) -> None:
+    """See that a node is as ONNX defines it; once for those that are the model's own."""
+    if node.name in network.checked:
+        return
+    try:
+        onnx.checker.check_node(node.proto, _checker(network.ir_version, *node.opsets.items()))
+    except Exception as error:  # ValidationError, and what bindings raise at foreign bytes
+        raise node_error(network, node, f"not as ONNX defines it: {error}") from error
+    if node.origin is None:
+        network.checked.add(node.name)
 
 
 @lru_cache(maxsize=64)

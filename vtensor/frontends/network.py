@@ -6,7 +6,7 @@ Whatever the bytes are, the answer is a ``Network`` or a ``ModelError``.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -136,6 +136,9 @@ class Network:
         functions: the model's own.
         stored: the text of a graph that the model carries.
         folded: which of ``arrays`` were computed, and take memory of their own.
+        checked: nodes that are as ONNX defines them, so far as that was asked.
+        local: what operands of the model's own nodes are called where one is computed by itself, by
+            what that depends on.
     """
 
     label: str
@@ -153,6 +156,8 @@ class Network:
     functions: Mapping[FunctionKey, FunctionProto]
     stored: Stored | None = None
     folded: set[str] = field(default_factory=set)
+    checked: set[str] = field(default_factory=set)
+    local: dict[Hashable, dict[str, tuple[str, ...]]] = field(default_factory=dict)
 
     @cached_property
     def producers(self) -> dict[str, NetworkNode]:

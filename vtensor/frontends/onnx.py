@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from operator import index
 from typing import SupportsIndex
 
 from libdesc.registry import ready
 from vtensor.errors import InputError, ModelError, ValuesNeededError
+from vtensor.frontends.again import built_again
 from vtensor.frontends.builder import Builder, Named, name_values
 from vtensor.frontends.expansion import infer
 from vtensor.frontends.export import export as export
+from vtensor.frontends.folding import Facts
 from vtensor.frontends.naming import Key, Names
 from vtensor.frontends.network import Source, read_network
 from vtensor.frontends.stored import stored_graph
@@ -104,6 +107,7 @@ class Model:
             model, max_bytes=max_bytes, external_data_root=external_data_root
         )
         self._deciding: dict[str, None] = {}
+        self._earlier: dict[frozenset[str], Named] = {}  # by the inputs whose values were given
         ready()  # the operators' spellings
         stored = self._network.stored
         #: The graph that was written as this model, where the model carries its text.
@@ -157,8 +161,15 @@ class Model:
         }
         promised = self._promised()
         pinned.update(promised)
+        kind = frozenset(checked)
+        if (earlier := self._earlier.get(kind)) is not None:
+            with suppress(Exception):  # whatever it is, it is said better by what follows
+                return built_again(earlier, sizes, checked, self._reference, promised)
         named = name_values(*infer(self._network, sizes, checked), pinned)
-        return Builder(named, self._reference).build(promised)
+        graph = Builder(named, self._reference).build(promised)
+        if named.network is self._network:  # else functions or loops may become other nodes
+            self._earlier[kind] = Named(named.network, Facts(), named.nodes, named.names)
+        return graph
 
     def _sized(self, graph: Graph, shapes: Shapes) -> Graph:
         """A graph with its open sizes as inputs have them."""

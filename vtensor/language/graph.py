@@ -173,20 +173,49 @@ class Graph:
                 raise GraphError(f"{info.name}: {value!r} is no value of graph {self.name!r}")
         name = self._named(name, info.name)
         results = run_compute(Context(node=name, names=tuple(outputs)), op, inputs)
+        self._added(name, op, inputs, results)
+        return results[0] if len(results) == 1 else results
+
+    def add_made(
+        self,
+        op: object,
+        inputs: Sequence[VTensor],
+        made: Sequence[VTensor],
+        name: str,
+        outputs: Sequence[str],
+    ) -> tuple[VTensor, ...]:
+        """Apply an operator whose outputs on inputs of the same dims are known.
+
+        Args:
+            op: an operator instance.
+            inputs: values of this graph.
+            made: what the operator makes of inputs with the same dims and element types.
+            name, outputs: as for ``add``; both are given.
+
+        Raises:
+            GraphError: a name is taken, or given twice.
+        """
+        ctx = Context(self._free(name), op=info_of(op).name, names=tuple(outputs))
+        results = tuple(VTensor(v.dtype, v.dims, ctx.output(i)) for i, v in enumerate(made))
+        self._added(name, op, inputs, results)
+        return results
+
+    def _added(
+        self, name: str, op: object, inputs: Sequence[VTensor], results: Sequence[VTensor]
+    ) -> None:
+        """Take a node in whose name is free."""
         made = tuple(value.name for value in results)
         for index, output in enumerate(made):
             if output != name:
                 self._free(output)
             if output in made[:index]:
                 raise GraphError(
-                    f"{info.name} {name!r}: two of its outputs are named {output!r}; to fix: give "
-                    "each a name of its own in outputs="
+                    f"{info_of(op).name} {name!r}: two of its outputs are named {output!r}; to "
+                    "fix: give each a name of its own in outputs="
                 )
-        node = Node(name, op, label_of(op), tuple(v.name for v in inputs), made)
         for value in results:
             self.values[value.name] = value
-        self.nodes[name] = node
-        return results[0] if len(results) == 1 else results
+        self.nodes[name] = Node(name, op, label_of(op), tuple(v.name for v in inputs), made)
 
     def output(self, value: VTensor, name: str = "") -> None:
         """Deliver a value from every run, under its own name or another."""

@@ -107,6 +107,7 @@ class OperatorTable(UserDict[str, OperatorInfo]):
         self.index = Index()
         super().__init__({info.name: info for info in infos})
         self._spelled: tuple[list[OperatorInfo], dict[str, list[Spelling]]] = ([], {})
+        self._structural: dict[str, OperatorInfo] = {}
 
     def find(self, name: str, wait: bool = True) -> OperatorInfo | None:
         """An operator that is registered or in the index; ``wait`` as for ``Index.load``."""
@@ -149,8 +150,12 @@ class OperatorTable(UserDict[str, OperatorInfo]):
         Raises:
             GraphError: none has it; operators are registered when their files are imported.
         """
+        found = self._structural.get(kind)
+        if found is not None and self.data.get(found.name) is found:
+            return found
         self.index.load_structural(kind)
         for info in list(self.data.values()):
             if info.structural == kind:
+                self._structural[kind] = info
                 return info
         raise GraphError(f"no operator is registered with the trait Structural({kind!r})")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -121,7 +122,14 @@ class Plan:
         workspace: what it shares with the other plans of its session.
         progress: called with each node's name while it is recorded.
         preferences: which libraries could take what.
-        resolved: the graph before any pass, for those who compare; None where it is ``graph``.
+        resolved: the graph before any pass, for those who compare, or what makes it; None where it
+            is ``graph``.
+        confirming: what was chosen was chosen for another plan; libraries are asked again.
+        taken_from: the shapes of inputs that it was chosen for, where those are others.
+
+    Attributes:
+        taken_from: the same; None where what was chosen was chosen for this plan's own sizes. Then
+            a certificate is there only if it holds for them, too.
 
     Raises:
         BudgetError: it needs more memory than the workspace may have.
@@ -134,14 +142,19 @@ class Plan:
         workspace: Workspace,
         progress: Callable[[str], None] | None = None,
         preferences: Preferences = EVERY,
-        resolved: LoweredGraph | None = None,
+        resolved: LoweredGraph | Callable[[], LoweredGraph] | None = None,
+        confirming: bool = False,
+        taken_from: Mapping[str, tuple[int, ...]] | None = None,
     ) -> None:
-        recorder = Recorder(graph, constants, workspace.weights)
+        recorder = Recorder(graph, constants, workspace.weights, confirming)
         recorder.record(progress)
         self.graph = graph
         self._preferences = preferences
-        self.resolved = resolved or graph
-        self.recorded: tuple[RecordedStep, ...] = tuple(recorder.evaluation.steps)
+        self.taken_from = taken_from
+        self._resolved = resolved
+        self.recorded: tuple[RecordedStep, ...] = tuple(
+            recorder.evaluation.compiled(workspace.executor.threads)
+        )
         recorder.evaluation.steps.clear()  # steps refer to their evaluation: no circle of the two
         self.packed = recorder.packed
         inputs = [recorder.storages[name] for name in graph.inputs]
@@ -162,6 +175,12 @@ class Plan:
         self._program = self.placement.program(workspace.arena)
         #: Python looks at memory through storages: they are bound for each run.
         self.calls_back = any(step.callback is not None for step in self.recorded)
+
+    @cached_property
+    def resolved(self) -> LoweredGraph:
+        """The graph before any pass."""
+        found = self._resolved() if callable(self._resolved) else self._resolved
+        return found or self.graph
 
     @property
     def own_sizes(self) -> tuple[int, ...]:

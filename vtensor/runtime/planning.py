@@ -96,15 +96,24 @@ class Options:
         return cls(passes, settings, preferences, progress=progress)
 
 
+def simplified(graph: Graph, options: Options) -> Graph:
+    """A graph as it is planned."""
+    return simplify(graph, options.passes, options.preferences)
+
+
 def plan_of(graph: Graph, options: Options, workspace: Workspace) -> Plan:
     """The plan of a graph whose sizes are known; where times are measured, the faster of two.
+
+    Args:
+        graph: simplified.
+        options: how it is made.
+        workspace: what it shares with other plans.
 
     Raises:
         NoInvokerError: no library takes a node, or not the one that it is pinned to.
         BudgetError: it needs more memory than the workspace may have.
     """
-    graph = simplify(graph, options.passes, options.preferences)
-    resolved = extend(resolve(graph, options.entry, options.preferences), options.delivery)
+    resolved = resolved_of(graph, options)
     made = _recorded(graph, resolved, options, options.settings, workspace)
     if options.settings.clock is None:
         return made
@@ -127,10 +136,25 @@ def _recorded(
     workspace: Workspace,
 ) -> Plan:
     """Optimise a resolved graph, prove it sound, and record it."""
-    able = [library.name for library in ready().libraries.values() if library.transforms]
     lowered = optimise(resolved, options.passes, settings)
-    check(lowered, graph, able, options.entry, options.delivery)
-    check_plan(lowered, workspace.max_bytes)
+    sound(lowered, graph, options, workspace)
     return Plan(
         lowered, graph.constants, workspace, options.progress, options.preferences, resolved
     )
+
+
+def resolved_of(graph: Graph, options: Options) -> LoweredGraph:
+    """A graph with the Transforms that Algorithm 1 leaves, before any pass."""
+    return extend(resolve(graph, options.entry, options.preferences), options.delivery)
+
+
+def sound(lowered: LoweredGraph, graph: Graph, options: Options, workspace: Workspace) -> None:
+    """Prove a lowered graph sound, and see that it fits into the budget.
+
+    Raises:
+        UnsoundPlanError: it is not.
+        BudgetError: it needs more memory than the workspace may have.
+    """
+    able = [library.name for library in ready().libraries.values() if library.transforms]
+    check(lowered, graph, able, options.entry, options.delivery)
+    check_plan(lowered, workspace.max_bytes)

@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-
-import numpy as np
+from dataclasses import replace
 
 from ptensor.layout import Layout
 from vtensor.errors import InputError, NestedRunError, ValuesNeededError
 from vtensor.frontends.values import LIMIT_ELEMENTS
-from vtensor.language.dtype import numpy_dtype
-from vtensor.runtime.feeds import Array, Feed, Port
+from vtensor.runtime.feeds import Feed, Port
+from vtensor.runtime.keys import InputKey, PlanKey
 from vtensor.runtime.plan import Plan
-from vtensor.runtime.planning import Options, plan_of
+from vtensor.runtime.planning import Options, plan_of, simplified
 from vtensor.runtime.source import Source
+from vtensor.runtime.strategies import Strategies
 from vtensor.runtime.workspace import Workspace
 
 NESTED = (
@@ -26,44 +25,6 @@ NESTED = (
 
 #: Plans that a session keeps, the last used ones: each has its own copy of packed weights.
 PLANS_KEPT = 8
-
-
-@dataclass(frozen=True)
-class InputKey:
-    """An input as plans tell it apart.
-
-    Attributes:
-        value: its bytes, where its value decides shapes; it is then no input of the plan.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    layout: Layout
-    value: bytes | None = None
-
-    def array(self) -> Array:
-        """The value that decides shapes."""
-        assert self.value is not None, "only of what decides shapes a plan has the value"
-        return np.frombuffer(self.value, numpy_dtype(self.dtype)).reshape(self.shape)
-
-
-@dataclass(frozen=True)
-class PlanKey:
-    """What a plan is made for.
-
-    Attributes:
-        inputs: in the network's order.
-        inner: values that it delivers beside the network's outputs.
-    """
-
-    inputs: tuple[InputKey, ...]
-    inner: tuple[str, ...] = ()
-
-    @property
-    def entry(self) -> dict[str, Layout]:
-        """How the plan's inputs lie."""
-        return {one.name: one.layout for one in self.inputs if one.value is None}
 
 
 class PlanCache:
@@ -79,6 +40,7 @@ class PlanCache:
         self.source = source
         self._options = options
         self._workspace = workspace
+        self._strategies = Strategies()
         self._kept: OrderedDict[PlanKey, Plan] = OrderedDict()
         self._making = 0  # the process in which a plan is being made
 
@@ -128,10 +90,14 @@ class PlanCache:
             self._making = 0
 
     def _planned(self, key: PlanKey) -> Plan:
-        shapes = {one.name: one.shape for one in key.inputs}
         known = {one.name: one.array() for one in key.inputs if one.value is not None}
-        graph = self.source.graph(shapes, known, key.inner)
-        return plan_of(graph, replace(self._options, entry=key.entry), self._workspace)
+        options = replace(self._options, entry=key.entry)
+        graph = simplified(self.source.graph(key.shapes, known, key.inner), options)
+        plan = self._strategies.plan(key, graph, options, self._workspace)
+        if plan is None:
+            plan = plan_of(graph, options, self._workspace)
+            self._strategies.keep(key, plan, options)
+        return plan
 
     def _row(self, port: Port, feed: Feed, deciding: Sequence[str]) -> InputKey:
         """What is given for an input; its bytes too, if its value decides shapes."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from libdesc.dispatcher import DispatchContext, dispatcher, run_call
@@ -17,6 +18,7 @@ from libdesc.routine import reference_kernel
 from libdesc.transforms import LayoutChange, run_transform
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.evaluation import Call, Decline, Evaluation, Mode, Step, installed
+from resolver.evaluate import PartialEvaluation
 from resolver.lowered import LoweredGraph, OpNode, TransformNode, Value
 from vtensor.errors import ContractError, InputError, NativeError, VTensorError, describe
 from vtensor.language.operators import info_of, run_compute
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ptensor.layout import Layout
+
+#: Fewer steps than this are compiled where they are.
+FEW = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,28 +115,36 @@ class NormalEvaluation(Evaluation):
 
 
 class RecordEvaluation(Evaluation):
-    """Evaluation that collects steps."""
+    """Evaluation that collects steps.
+
+    Args:
+        confirming: variants come from a plan for other sizes, and are confirmed first.
+    """
 
     mode = Mode.RECORD
 
-    def __init__(self) -> None:
+    def __init__(self, confirming: bool = False) -> None:
         self.steps: list[RecordedStep] = []
+        self.confirming = confirming
 
     def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:
-        """Keep the step and the storages of its operands."""
-        from vtensor.runtime import _replay
-
-        try:
-            kernel = str(_replay.describe(step)["kernel"])
-        except (ValueError, TypeError) as error:
-            raise NativeError(f"step of {call.node!r}: {error}") from error
+        """Keep the step and the storages of its operands; it is compiled with all others."""
         kept = tuple(slot if isinstance(slot, int) else _storage(slot) for slot in slots)
         replaces = _replaceable(call)
         self.steps.append(
-            RecordedStep(
-                call.node, call.library, kernel, step, kept, None, replaces, _telling(call)
-            )
+            RecordedStep(call.node, call.library, "", step, kept, None, replaces, _telling(call))
         )
+
+    def compiled(self, threads: int) -> list[RecordedStep]:
+        """The steps with their kernels, which so many threads compile.
+
+        Raises:
+            NativeError: a step is none, or its library cannot compile it.
+        """
+        if threads == 1 or len(self.steps) < FEW:
+            return [*map(_compiled, self.steps)]
+        with ThreadPoolExecutor(threads) as pool:
+            return [*pool.map(_compiled, self.steps)]
 
     def share(self, call: Call, source: VTensor, target: VTensor) -> None:  # noqa: ARG002
         """The target's memory is the source's, in every run."""
@@ -145,34 +158,56 @@ class RecordEvaluation(Evaluation):
         if all(_storage(output).nbytes == 0 for output in call.outputs):
             return
 
-        def again() -> None:
-            evaluation = NormalEvaluation()
-            fresh = Call(
-                call.node,
-                call.op,
-                call.op_name,
-                call.library,
-                call.device,
-                call.inputs,
-                call.outputs,
-                call.roles,
-                evaluation,
-                call.python,
-                call.variant,
-                place=call.place,
-                posted=call.posted,
-                followers=call.followers,
-            )
+        def again(evaluation: Evaluation | None = None) -> None:
+            fresh = _anew(call, evaluation or NormalEvaluation())
             try:
-                with installed(evaluation):
+                with installed(fresh.evaluation):
                     run_call(fresh, run)
             except Decline as why:
                 raise fresh.misuse(f"declines during a run: {why}", at=call.place) from None
             except InputError as error:
                 raise InputError(call.failure(str(error))) from error
 
+        if self.confirming:
+            again(PartialEvaluation())
         slots = tuple(map(_storage, call.operands))
         self.steps.append(RecordedStep(call.node, call.library, "python", None, slots, again))
+
+
+def _compiled(step: RecordedStep) -> RecordedStep:
+    """A step with its kernel, which is compiled when it is first asked for."""
+    from vtensor.runtime import _replay
+
+    if step.native is None:
+        return step
+    try:
+        return replace(step, kernel=str(_replay.describe(step.native)["kernel"]))
+    except (ValueError, TypeError) as error:
+        raise NativeError(f"step of {step.node!r}: {error}") from error
+    except (VTensorError, MemoryError):
+        raise
+    except Exception as error:  # of its library, or of an author's step
+        raise NativeError(step.told(f"its step cannot be made: {error}")) from error
+
+
+def _anew(call: Call, evaluation: Evaluation) -> Call:
+    """A call once more, in another evaluation."""
+    return Call(
+        call.node,
+        call.op,
+        call.op_name,
+        call.library,
+        call.device,
+        call.inputs,
+        call.outputs,
+        call.roles,
+        evaluation,
+        call.python,
+        call.variant,
+        place=call.place,
+        posted=call.posted,
+        followers=call.followers,
+    )
 
 
 def _replaceable(call: Call) -> dict[TensorStorage, list[TensorStorage]]:
@@ -214,6 +249,7 @@ class Recorder:
         graph: checked and optimised.
         constants: arrays of the graph's constants by name.
         weights: what the session's other plans have packed already.
+        confirming: as for ``RecordEvaluation``.
     """
 
     def __init__(
@@ -221,10 +257,11 @@ class Recorder:
         graph: LoweredGraph,
         constants: Mapping[str, np.ndarray[Any, Any]],
         weights: Weights,
+        confirming: bool = False,
     ) -> None:
         self.graph = graph
         self.constants = constants
-        self.evaluation = RecordEvaluation()
+        self.evaluation = RecordEvaluation(confirming)
         self.storages: dict[str, TensorStorage] = {}
         for name in graph.inputs:
             value = graph.values[name]

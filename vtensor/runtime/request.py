@@ -19,8 +19,8 @@ from ptensor.layout import Layout
 from vtensor.language.dtype import numpy_dtype
 from vtensor.runtime.delivery import Array, Delivery, Result, deliver, places
 from vtensor.runtime.feeds import Feed
+from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.plan import Conversion, Plan
-from vtensor.runtime.plans import PlanKey
 
 #: The memory of a run, inputs first, and the outputs that are in memory of their own there.
 Ran = tuple[list[Array], frozenset[str]]

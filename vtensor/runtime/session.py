@@ -74,7 +74,8 @@ class Session:
 
     A network whose shapes are all known is planned here, any other at its first run. A run makes a
     new plan if shapes or layouts of inputs are new, or the value of an input that decides shapes (a
-    Reshape's shape, fed as an input). The plans used last are kept.
+    Reshape's shape, fed as an input). At the level ``"all"`` it takes over what was chosen for
+    other shapes, where that fits (``plan.taken_from``). The plans used last are kept.
 
     >>> import numpy as np
     >>> from ops import Relu

@@ -1,0 +1,160 @@
+"""Small networks of today's kinds whose sizes are open, and arrays of sizes drawn at random."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import ModelProto
+
+from tests.frontends.support import f32, model
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Network:
+    """A model, and what it is fed for a choice of its sizes."""
+
+    proto: ModelProto
+    draw: Callable[[Random], tuple[int, ...]]
+    feeds: Callable[..., dict[str, Array]]
+
+    def sizes(self, seed: int, count: int) -> Iterator[tuple[int, ...]]:
+        """Choices of sizes."""
+        random = Random(seed)
+        return (self.draw(random) for _ in range(count))
+
+
+#: Borders of blocks, and sizes in between.
+EDGES = (1, 2, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33)
+
+
+def pixels(channels: int) -> Callable[..., dict[str, Array]]:
+    """Images."""
+    return lambda n, h, w: {"x": f32(n, channels, h, w, seed=n * h * w)}
+
+
+def mobile() -> Network:
+    """Convolutions of all kinds, one around which there is a residual, a pool, a product."""
+    norm = "BatchNormalization(a0, s, s, t, u)"
+    body = f"""
+        a0 = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(x, k0) a1 = {norm} a = Clip(a1, low, high)
+        b0 = Conv<group = 16, pads = [1, 1, 1, 1]>(a, k1) b = Relu(b0)
+        c = Conv(b, k2) d = Add(a, c)
+        e0 = Conv(d, k3) e = Relu(e0) p = GlobalAveragePool(e) f = Flatten(p) y = Gemm(f, k4, t4)
+    """
+    weights: dict[str, Array] = {
+        "k0": f32(16, 3, 3, 3),
+        "k1": f32(16, 1, 3, 3),
+        "k2": f32(16, 16, 1, 1) / 4,
+        "k3": f32(24, 16, 1, 1) / 4,
+        "k4": f32(24, 10),
+        "t4": f32(10),
+        **{name: abs(f32(16)) + 1 for name in "stu"},
+        "low": np.array(0, np.float32),
+        "high": np.array(6, np.float32),
+    }
+    text = f"mobile (float[n, 3, h, w] x) => (float[n, 10] y) {{ {body} }}"
+    return Network(
+        model(text, 17, **weights),
+        lambda random: (random.choice(EDGES[:6]), random.choice(EDGES), random.choice(EDGES)),
+        pixels(3),
+    )
+
+
+def transformer() -> Network:
+    """One layer: attention of two heads, then two products with a GELU between them."""
+    heads = "".join(
+        f"""{name}0 = MatMul(n0, w{name}) {name}1 = Reshape(n0{name}, apart)
+        {name} = Transpose<perm = [0, 2, {order}]>({name}1)
+        """.replace(f"n0{name}", f"{name}0")
+        for name, order in (("q", "1, 3"), ("k", "3, 1"), ("v", "1, 3"))
+    )
+    body = f"""
+        e = Gather(table, ids) n0 = LayerNormalization(e, one, zero) {heads}
+        r0 = MatMul(q, k) r1 = Mul(r0, scale) r = Softmax(r1) o0 = MatMul(r, v)
+        o1 = Transpose<perm = [0, 2, 1, 3]>(o0) o2 = Reshape(o1, joined) o = MatMul(o2, wo)
+        h = Add(e, o) n1 = LayerNormalization(h, one, zero) f0 = MatMul(n1, wi)
+        g0 = Div(f0, root) g1 = Erf(g0) g2 = Add(g1, unit) g3 = Mul(f0, g2) f = Mul(g3, half)
+        z = MatMul(f, wf) y = Add(h, z)
+    """
+    square = {f"w{name}": f32(16, 16, seed=i) / 4 for i, name in enumerate("qkvo")}
+    numbers = {"scale": 8**-0.5, "root": 2**0.5, "unit": 1.0, "half": 0.5}
+    weights: dict[str, Array] = {
+        **square,
+        **{name: np.array(value, np.float32) for name, value in numbers.items()},
+        "table": f32(50, 16),
+        "wi": f32(16, 32) / 4,
+        "wf": f32(32, 16) / 4,
+        "one": np.ones(16, np.float32),
+        "zero": np.zeros(16, np.float32),
+        "apart": np.array([0, 0, 2, 8]),
+        "joined": np.array([0, 0, 16]),
+    }
+    text = f"transformer (int64[n, s] ids) => (float[n, s, 16] y) {{ {body} }}"
+    return Network(
+        model(text, 17, **weights),
+        lambda random: (random.choice(EDGES[:6]), random.choice(EDGES)),
+        lambda n, s: {"ids": np.random.default_rng(n * s).integers(0, 50, (n, s))},
+    )
+
+
+def detector() -> Network:
+    """Two scales of a picture, the smaller one enlarged to the size that the larger one has."""
+    body = """
+        a0 = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(x, k0) a1 = Sigmoid(a0) a = Mul(a0, a1)
+        b0 = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(a, k1) b = Relu(b0)
+        p = MaxPool<kernel_shape = [5, 5], pads = [2, 2, 2, 2]>(b)
+        s0 = Shape<start = 2>(a) s = Concat<axis = 0>(two, s0)
+        u = Resize<mode = "nearest", coordinate_transformation_mode = "asymmetric",
+                   nearest_mode = "floor">(p, , , s)
+        c = Concat<axis = 1>(u, a) d0 = Conv(c, k2) d = Sigmoid(d0)
+        y = Reshape(d, flat)
+    """
+    weights: dict[str, Array] = {
+        "k0": f32(8, 3, 3, 3) / 4,
+        "k1": f32(16, 8, 3, 3) / 8,
+        "k2": f32(6, 24, 1, 1) / 4,
+        "two": np.array([1, 16]),
+        "flat": np.array([1, 6, -1]),
+    }
+    text = f"detector (float[1, 3, h, w] x) => (float[1, 6, m] y) {{ {body} }}"
+    return Network(
+        model(text, 17, **weights),
+        lambda random: (1, random.choice(EDGES), random.choice(EDGES)),
+        pixels(3),
+    )
+
+
+def reader() -> Network:
+    """Text recognition: columns of a picture of any width, one after another."""
+    body = """
+        a0 = Conv<strides = [2, 1], pads = [1, 1, 1, 1]>(x, k0) a = Relu(a0)
+        b0 = Conv<strides = [4, 1]>(a, k1) b = Relu(b0)
+        c = Squeeze(b, second) d = Transpose<perm = [2, 0, 1]>(c)
+        e, last = GRU<hidden_size = 8>(d, gw, gr) f = Squeeze(e, first)
+        g = MatMul(f, w) y = Softmax(g)
+    """
+    weights: dict[str, Array] = {
+        "k0": f32(16, 3, 3, 3) / 4,
+        "k1": f32(16, 16, 4, 1) / 8,
+        "gw": f32(1, 24, 16) / 4,
+        "gr": f32(1, 24, 8) / 4,
+        "w": f32(8, 20),
+        "first": np.array([1]),
+        "second": np.array([2]),
+    }
+    text = f"reader (float[n, 3, 8, w] x) => (float[m, n, 20] y) {{ {body} }}"
+    return Network(
+        model(text, 17, **weights),
+        lambda random: (random.choice(EDGES[:4]), 8, random.choice(EDGES)),
+        pixels(3),
+    )
+
+
+NETWORKS = {"mobile": mobile, "transformer": transformer, "detector": detector, "reader": reader}

@@ -1,0 +1,255 @@
+"""Other sizes take over what was chosen: the same values, guards at their borders, what is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ops import Add, Relu
+from optimizer.magnitude import largest
+from optimizer.pipeline import optimise, simplify
+from ptensor.evaluation import lib_tagger
+from ptensor.layout import Layout
+from ptensor.tensor import PTensor
+from resolver import LoweredGraph, check, extend, resolve
+from resolver.evaluate import resolutions
+from resolver.strategy import Strategy, StrategyRefused
+from tests.frontends.support import f32, model
+from tests.libraries.bench import Bench
+from tests.runtime.opened import NETWORKS
+from vtensor import Graph, Session
+from vtensor.errors import UnsoundPlanError
+from vtensor.report import plan_dict, plan_lines
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_any_sizes_give_what_a_plan_of_their_own_gives(
+    name: str, pytestconfig: pytest.Config
+) -> None:
+    """Bit for bit where the choices are the same; ``--shapes 200`` tries so many."""
+    network, count = NETWORKS[name](), pytestconfig.getoption("--shapes")
+    taken = same = 0
+    with Session(network.proto, threads=1) as session:
+        for sizes in network.sizes(1, count):
+            feeds = network.feeds(*sizes)
+            [found] = session.run(None, feeds)
+            with Session(network.proto, threads=1) as other:
+                [wanted] = other.run(None, feeds)
+                assert other.plan.taken_from is None
+                alike = str(other.plan.graph) == str(session.plan.graph)
+            taken += session.plan.taken_from is not None
+            if alike:
+                same += session.plan.taken_from is not None
+                np.testing.assert_array_equal(found, wanted)
+            else:
+                scale = max(abs(wanted).max(), 1)
+                np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5 * scale)
+    assert taken >= count // 3
+    assert same
+
+
+def delivered(c: int, h: int, layout: str = "NCHW8c") -> tuple[Graph, dict[str, Layout]]:
+    """A Relu whose output is delivered in blocks."""
+    g = Graph("delivered")
+    g.output(g.add(Relu(), g.input("x", {"N": 2, "C": c, "H": h, "W": h}), name="y"))
+    return simplify(g.seal()), {"y": Layout(layout)}
+
+
+def chosen(graph: Graph, delivery: dict[str, Layout]) -> LoweredGraph:
+    """What is chosen for a graph by itself."""
+    return optimise(extend(resolve(graph), delivery))
+
+
+BORDERS = [(1, 1), (7, 1), (8, 1), (9, 1), (1, 2), (7, 2), (8, 2), (9, 2)]
+
+
+@pytest.mark.parametrize("before", BORDERS)
+def test_at_the_border_of_a_block_transforms_stay_or_all_is_chosen_anew(
+    before: tuple[int, int],
+) -> None:
+    graph, delivery = delivered(*before)
+    strategy = Strategy.of(chosen(graph, delivery))
+    for sizes in BORDERS:
+        other, _ = delivered(*sizes)
+        own = chosen(other, delivery)
+        if _changes(own) == _changes(strategy.chosen):
+            made = strategy.on(other)
+            assert str(made) == str(own)
+            check(made, other, ["eigen", "onednn", "numpy"], output_layouts=delivery)
+        else:
+            with pytest.raises(StrategyRefused, match="Transforms"):
+                strategy.on(other)
+
+
+def _changes(graph: LoweredGraph) -> list[str]:
+    return [node.name for node in graph.transforms()]
+
+
+def test_without_its_guard_the_checker_sees_a_missing_transform(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph, delivery = delivered(8, 1)
+    strategy = Strategy.of(chosen(graph, delivery))
+    assert not _changes(strategy.chosen)
+    monkeypatch.setattr("resolver.strategy._expect", lambda *_: None)
+    other, _ = delivered(8, 2)
+    with pytest.raises(UnsoundPlanError, match="output y"):
+        check(strategy.on(other), other, ["eigen"], output_layouts=delivery)
+
+
+def chain(**changes: Any) -> Graph:
+    """A sum, and what may be fused behind it."""
+    g = Graph("chain")
+    a, b = (g.input(name, {"N": 2, "C": 3}) for name in "ab")
+    g.output(g.add(Relu(), g.add(Add(), a, b, name="sum"), name="y"))
+    return replace(simplify(g.seal()), **changes)
+
+
+WRONG: dict[str, Callable[[], Graph]] = {
+    "no node of it": lambda: chain(nodes={"y": chain().nodes["y"]}),
+    "another operator": lambda: chain(
+        nodes={
+            name: replace(node, op=Relu()) if name == "sum" else node
+            for name, node in chain().nodes.items()
+        }
+    ),
+    "fused": lambda: chain(offers={}),
+    "other dims": lambda: chain(
+        values={name: v.rename({"C": "D"}) for name, v in chain().values.items()}
+    ),
+    "a constant": lambda: chain(constants={"a": f32(2, 3)}),
+    "other inputs": lambda: chain(inputs=["a"]),
+}
+
+
+@pytest.mark.parametrize("fault", WRONG)
+def test_another_network_is_refused(fault: str) -> None:
+    strategy = Strategy.of(chosen(chain(), {}))
+    assert any(node.followers for node in strategy.chosen.operators)
+    assert str(strategy.on(chain())) == str(strategy.chosen)
+    with pytest.raises(StrategyRefused, match=fault):
+        strategy.on(WRONG[fault]())
+
+
+def resized() -> Session:
+    """Rows brought to eight; oneDNN takes elements as they are where sizes divide."""
+    text = """resized (float[1, 2, h, 8] x) => (float[1, 2, 8, 8] y) {
+        y = Resize<mode = "nearest", coordinate_transformation_mode = "asymmetric",
+                   nearest_mode = "floor">(x, , , to) }"""
+    return Session(model(text, to=np.array([1, 2, 8, 8])), threads=1)
+
+
+def test_a_library_may_refuse_other_sizes() -> None:
+    """It is asked again: its condition, and whether it has a kernel."""
+    with resized() as session:
+        for rows, taken in ((4, False), (2, True), (5, False), (7, True), (8, True)):
+            x = f32(1, 2, rows, 8)
+            [found] = session.run(None, {"x": x})
+            np.testing.assert_array_equal(found, x[:, :, np.arange(8) * rows // 8])
+            assert (session.plan.taken_from is not None) == taken, rows
+
+
+def test_a_library_that_is_not_asked_again_would_be_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vtensor.runtime.record import RecordEvaluation
+
+    silent = property(lambda self: False, lambda self, _: None)
+    monkeypatch.setattr(RecordEvaluation, "confirming", silent)
+    with resized() as session:
+        session.run(None, {"x": f32(1, 2, 4, 8)})
+        x = f32(1, 2, 5, 8)
+        [found] = session.run(None, {"x": x})
+        assert (found != x[:, :, np.arange(8) * 5 // 8]).any()
+
+
+def test_an_invoker_in_python_is_asked_before_the_run(bench: Bench) -> None:
+    @bench.invoker()
+    def toy(ctx: object, op: object, x: Any, y: Any) -> None:
+        layout = "CN" if x.size("N") > 4 else "NC"
+        src, dst = PTensor(x).require(layout), PTensor(y).require(layout)
+        if lib_tagger("toy", [src], [dst]):
+            return
+        dst.data()[...] = src.data()
+
+    g = Graph("open")
+    g.output(g.add(bench.op("Toy"), g.input("x", {"N": None, "C": 3}), name="y"))
+    with Session(g) as session:
+        for size, taken in ((2, False), (3, True), (5, False), (6, True), (4, True)):
+            np.testing.assert_array_equal(session.run(None, {"x": f32(size, 3)})[0], f32(size, 3))
+            assert (session.plan.taken_from is not None) == taken, size
+
+
+def test_what_is_broadcast_may_change() -> None:
+    text = "g (float[n, c] x, float[m, c] y) => (float[k, c] z) { a = Add(x, y) z = Relu(a) }"
+    with Session(model(text), threads=1) as session:
+        for n, m, c in (
+            (1, 1, 1),
+            (4, 1, 1),
+            (4, 4, 1),
+            (1, 4, 8),
+            (4, 1, 8),
+            (4, 4, 8),
+            (1, 1, 3),
+        ):
+            x, y = f32(n, c), f32(m, c, seed=1)
+            [found] = session.run(None, {"x": x, "y": y})
+            np.testing.assert_array_equal(found, np.maximum(x + y, 0))
+
+
+@pytest.mark.parametrize("level", ["none", "lho", "ewo", "all"])
+def test_levels_of_the_paper_choose_for_each_shape(level: str) -> None:
+    network = NETWORKS["transformer"]()
+    with Session(network.proto, threads=1, optimize=level) as session:
+        for count, sizes in enumerate([(1, 8), (2, 9), (2, 10)], 1):
+            before = resolutions()
+            session.run(None, network.feeds(*sizes))
+            fresh = level != "all" or count == 1
+            assert (session.plan.taken_from is None) == fresh
+            assert resolutions() == before + fresh
+
+
+def test_a_plan_says_whose_choices_it_has() -> None:
+    network = NETWORKS["transformer"]()
+    with Session(network.proto, threads=1) as session:
+        session.run(None, network.feeds(2, 9))
+        first = str(session.plan.graph)
+        assert plan_dict(session, "")["taken_from"] == {}
+        session.run(None, network.feeds(3, 5))
+        assert plan_dict(session, "")["taken_from"] == {"ids": [2, 9]}
+        lines = [line.text for line in plan_lines(session, "")]
+        assert any("chosen for other sizes, ids 2x9: " in line for line in lines)
+        assert str(session.plan.resolved).startswith("extended transformer")
+        inner = session.run(["y", "h"], network.feeds(3, 5))
+        assert session.plan.taken_from is None, "it delivers other values"
+        np.testing.assert_allclose(inner[0], session.run(None, network.feeds(3, 5))[0], rtol=1e-5)
+        for size in range(2, 12):
+            session.run(None, network.feeds(1, size))
+        session.run(None, network.feeds(2, 9))
+        assert session.plan.taken_from is None, "the plan that was dropped came back whole"
+        assert session.plan.certificate is not None
+        assert str(session.plan.graph) == first
+
+
+def test_values_that_decide_shapes_are_no_sizes_of_their_own() -> None:
+    """Another value of the same shape is another choice."""
+    text = "g (float[1, c] x, int64[2] to) => (float[a, c] y) { r = Relu(x) y = Expand(r, to) }"
+    with Session(model(text), threads=1) as session:
+        for rows, own in ((4, True), (6, False), (4, True), (2, False)):
+            [found] = session.run(None, {"x": f32(1, 12), "to": np.array([rows, 12])})
+            np.testing.assert_array_equal(found, np.maximum(f32(1, 12), 0).repeat(rows, 0))
+            assert (session.plan.taken_from is None) == own
+
+
+def test_largest_is_found_once_an_array_and_goes_with_it() -> None:
+    from optimizer.magnitude import _known
+
+    array = np.array([1.0, -4.0, 2.0])
+    before = len(_known)
+    assert largest(array) == largest(array) == 4.0
+    assert len(_known) == before + 1
+    del array
+    assert len(_known) == before
+    assert np.isnan(largest(np.array([1.0, np.nan, np.inf])))

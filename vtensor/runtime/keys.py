@@ -1,0 +1,61 @@
+"""What plans are told apart by."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ptensor.layout import Layout
+from vtensor.language.dtype import numpy_dtype
+from vtensor.runtime.feeds import Array
+
+
+@dataclass(frozen=True)
+class InputKey:
+    """An input as plans tell it apart.
+
+    Attributes:
+        value: its bytes, where its value decides shapes; it is then no input of the plan.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    layout: Layout
+    value: bytes | None = None
+
+    def array(self) -> Array:
+        """The value that decides shapes."""
+        assert self.value is not None, "only of what decides shapes a plan has the value"
+        return np.frombuffer(self.value, numpy_dtype(self.dtype)).reshape(self.shape)
+
+
+@dataclass(frozen=True)
+class PlanKey:
+    """What a plan is made for.
+
+    Attributes:
+        inputs: in the network's order.
+        inner: values that it delivers beside the network's outputs.
+    """
+
+    inputs: tuple[InputKey, ...]
+    inner: tuple[str, ...] = ()
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of all inputs."""
+        return {one.name: one.shape for one in self.inputs}
+
+    @property
+    def kind(self) -> Hashable:
+        """What plans have in common that differ in sizes alone."""
+        rows = [(one.name, len(one.shape), one.layout, one.value is None) for one in self.inputs]
+        return (*rows, self.inner)
+
+    @property
+    def entry(self) -> dict[str, Layout]:
+        """How the plan's inputs lie."""
+        return {one.name: one.layout for one in self.inputs if one.value is None}
