@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,15 +17,18 @@ from typer.testing import CliRunner
 
 from libdesc.transforms import LayoutChange
 from ops import Add, Conv2D, MaxPool, Relu
+from ptensor.call import forms_on
+from ptensor.layout import Layout
 from resolver.lowered import OpNode
 from tests.optimizer.clocks import Drawn
 from vtensor import save_onnx
 from vtensor.cli import app
-from vtensor.errors import InputError, NativeError
+from vtensor.errors import ContractError, InputError, NativeError
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
 from vtensor.runtime import measure, planning, tuning
-from vtensor.runtime.measure import numbered, signature
+from vtensor.runtime.executor import Executor
+from vtensor.runtime.measure import GLANCE, median_ns, node_ns, numbered, signature
 from vtensor.runtime.session import Session
 
 
@@ -253,3 +257,34 @@ def test_commands_show_it(asked: Counter[str], tmp_path: Path) -> None:
     [step, *_] = [step for step in data["steps"] if step["tuned"]]
     node = CliRunner().invoke(app, ["explain", str(file), "--tune", "--node", step["node"]])
     assert f"measured: {step['ns'] / 1e3:.1f} us as " in node.stdout
+
+
+def test_what_only_reference_code_runs_is_not_measured() -> None:
+    """Chosen for another number of threads, say: its time would be nobody's."""
+    graph = Graph("one")
+    weights = graph.constant(np.ones((16, 16, 3, 3), np.float32), "O I h w")
+    x = graph.input("x", {"N": 1, "C": 16, "H": 14, "W": 14})
+    graph.output(graph.add(Conv2D(), x, weights), "y")
+    executor = Executor.of(1)
+    with Session(graph, libraries=["onednn"], threads=1) as session:
+        lowered = session.plan.graph.bare
+        [node] = lowered.operators
+    odd = forms_on("cpu", tuple(map(Layout, ("NHWC", "OIhw", "NCHW"))))
+    mixed = replace(node, variant=replace(node.variant, forms=odd, reference=False))
+    assert executor.run(lambda: node_ns(node, lowered.tensors, executor)) > 0
+    with pytest.raises(ContractError, match="only the kernel ref|reference code alone"):
+        executor.run(lambda: node_ns(mixed, lowered.tensors, executor))
+
+
+def test_a_glance_does_not_repeat_what_takes_long() -> None:
+    runs = 0
+
+    def run(times: Any) -> None:
+        nonlocal runs
+        runs += 1
+        times[0, 0], times[-1, 1] = 0, 50_000_000
+
+    assert median_ns(run, 1, GLANCE) == 50_000_000
+    assert runs == 2  # the first one does not count
+    assert median_ns(run, 1, GLANCE._replace(seconds=0.0, most_seconds=1.0)) == 50_000_000
+    assert runs == 2 + 1 + measure.LEAST

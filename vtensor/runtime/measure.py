@@ -5,6 +5,7 @@ To be called on the executor's thread, as whatever makes plans.
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 import time
@@ -44,14 +45,16 @@ class Effort(NamedTuple):
     Attributes:
         seconds: after which it ends, once it has its least number of runs.
         counts: what of the runs' nanoseconds counts.
+        most_seconds: a run that takes longer is not repeated.
     """
 
     seconds: float = 0.02
     counts: Callable[[Sequence[int]], float] = statistics.median
+    most_seconds: float = math.inf
 
 
 #: For what is to be chosen well, and for what is looked at in passing.
-TUNING, GLANCE = Effort(), Effort(0.001, min)
+TUNING, GLANCE = Effort(), Effort(0.001, min, 0.02)
 
 
 def node_ns(
@@ -135,7 +138,9 @@ def run_ns(
     effort: Effort = TUNING,
 ) -> int:
     """Nanoseconds of a run of a graph whose inputs hold ones."""
-    plan = Plan(graph, constants, Workspace(executor, max_bytes_of(None)))
+    workspace = Workspace(executor, max_bytes_of(None))
+    # chosen for another number of threads, it may not run with these, or on reference code alone
+    plan = Plan(graph, constants, workspace, confirming=True)
     return median_ns(partial(plan.replay, _memory(plan)), len(plan.recorded), effort)
 
 
@@ -186,4 +191,6 @@ def median_ns(run: Callable[[Array], object], steps: int, effort: Effort = TUNIN
     while len(found) < LEAST or (len(found) < MOST and time.monotonic() < end):
         run(times)
         found.append(int(times[-1, 1] - times[0, 0]))
+        if found[-1] > effort.most_seconds * 1e9:
+            break
     return round(effort.counts(found))
