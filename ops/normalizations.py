@@ -459,7 +459,7 @@ def _like_x(_op: object, x: VTensor, *others: VTensor) -> list[Layout]:
 @definition("LayerNormalization", dtypes=FLOATS, orders=_like_x)
 def layernorm(ctx: Context, op: LayerNormalization, *operands: PTensor) -> None:
     (x, scale), (y, mean, inverse) = operands[:2], (t.data() for t in operands[2:])
-    axes, values = positions(x, op.axes), wide(x.data())
+    axes, values = positions(x, op.axes), wide(x.data()).astype(np.float64)
     middle = _average(values, axes)
     centred = values - middle
     mean[...] = middle
@@ -483,6 +483,6 @@ def lpnormalization(ctx: Context, op: LpNormalization, x: PTensor, y: PTensor) -
 
 @definition("MeanVarianceNormalization", dtypes=FLOATS)
 def meanvariance(ctx: Context, op: MeanVarianceNormalization, x: PTensor, y: PTensor) -> None:
-    values, axes = wide(x.data()), positions(x, op.axes)
+    values, axes = wide(x.data()).astype(np.float64), positions(x, op.axes)
     centred = values - _average(values, axes)
     y.data()[...] = centred / (np.sqrt(_average(centred**2, axes)) + EPSILON)
