@@ -26,6 +26,7 @@ from vtensor.errors import InputError, NestedRunError
 from vtensor.language.operators import info_of
 from vtensor.runtime.delivery import Delivery
 from vtensor.runtime.feeds import check_fits
+from vtensor.runtime.needed import needed
 from vtensor.runtime.placement import place
 from vtensor.runtime.record import RecordedStep, Recorder, run_native, step_error
 from vtensor.runtime.workspace import Workspace
@@ -141,7 +142,8 @@ class Plan:
         self.graph = graph
         self._preferences = preferences
         self.resolved = resolved or graph
-        self.recorded: tuple[RecordedStep, ...] = tuple(recorder.evaluation.steps)
+        outputs = [recorder.storages[name] for name in graph.outputs.values()]
+        self.recorded: tuple[RecordedStep, ...] = needed(recorder.evaluation.steps, outputs)
         recorder.evaluation.steps.clear()  # steps refer to their evaluation: no circle of the two
         self.packed = recorder.packed
         inputs = [recorder.storages[name] for name in graph.inputs]
