@@ -45,9 +45,12 @@ class Routine:
     Attributes:
         heavy: True if arithmetic, not memory, takes the time, as in a product of matrices.
         reference: True if the library has only slow reference code for the layouts confirmed last.
+        each: True if operands for which ANY is asked may lie in different layouts, as far as
+            ``confirm`` takes them: the call reads each where it is.
     """
 
     heavy: bool = False
+    each: bool = False
     reference: bool = False
 
     def __init__(

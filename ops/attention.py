@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf, prod
 
 import numpy as np
 
 from libdesc import eigen, invoker, rewrite
 from libdesc.numpy import definition
-from libdesc.numpy.arrays import FLOATS, wide
+from libdesc.numpy.arrays import FLOATS, Array, wide
 from libdesc.routine import Routine
 from ops._places import one_output
 from ptensor import PTensor
@@ -192,5 +192,96 @@ rewrite(
         "over": "F",
         "along": "K",
         "axis": ("K",),
+    },
+)
+
+
+def _merged(
+    array: Array, have: Mapping[str, int], apart: Sequence[tuple[str, int]], sizes: Sequence[int]
+) -> Array | None:
+    """A mask over dims that are taken apart, with one axis for each dim as it was.
+
+    Args:
+        array: its elements.
+        have: its dims, in the order of its axes.
+        apart: all dims, taken apart.
+        sizes: the dims as they were, of the same elements in the same order.
+    """
+    order = [[*have].index(dim) for dim, _ in apart if dim in have]
+    array = array.transpose(order).reshape([have.get(dim, 1) for dim, _ in apart])
+    rest, merged, whole = [size for _, size in apart], list[int](), list[int]()
+    for size in sizes:
+        first, parts = len(whole), list[int]()
+        while rest and prod(parts) < size:
+            parts.append(rest.pop(0))
+        if prod(parts) != size:
+            return None
+        own = array.shape[first : first + len(parts)]
+        merged.append(size if max(own, default=1) > 1 else 1)
+        whole += parts if merged[-1] > 1 else [1] * len(parts)
+    return None if rest else np.broadcast_to(array, whole).reshape(merged)
+
+
+def _split(match: Match) -> dict[str, object] | None:
+    """The mask under the dims of the products, and the values under the same names."""
+    known, new = _parts(match), [dim for dim, _ in match["together"]]
+    sizes = _scores(Attention(match["over"], ""), match["q"], match["k"])
+    if known is None or [*sizes.values()] != [size for _, size in match["together"]]:
+        return None
+    old = dict(zip(new, sizes, strict=True))
+    split, v = match["split"], match["v"]
+    array = np.reshape(match.numbers["split"], [*split.dims.values()])
+    mask = _merged(array, split.dims, match["apart"], [*sizes.values()])
+    back = tuple((dim, old.get(dim, dim)) for dim in v.dims)
+    own = {dim for dim in v.dims if dim not in old}
+    if mask is None or own & {*sizes, *match["q"].dims}:
+        return None
+    long = [dim for dim, size in zip(sizes, mask.shape, strict=True) if size > 1]
+    return {
+        **known,
+        "own": (mask.reshape([size for size in mask.shape if size > 1]), long),
+        "key": old[match["along"]],
+        "back": back,
+        "forth": tuple((old.get(dim, dim), dim) for dim in match.output.dims),
+    }
+
+
+rewrite(
+    "attention_split",
+    "softmax(scale q k^T + mask + split) v, the last mask over dims that are taken apart for it",
+    """
+    left = Mul(q, scalar(left)) | q
+    products = MatMul(left, k, over=over)
+    scaled = Mul(products, scalar(scale)) | Div(products, scalar(divisor)) | products
+    hidden = Add(scaled, mask) | scaled
+    whole = Reshape(Add(Reshape(hidden, shape=apart), constant(split)), shape=together)
+    MatMul(Softmax(whole, axis=axis), v, over=along)
+    """,
+    """
+    Rename(
+        Attention(
+            q, k, Rename(v, names=back), mask, own, over=over, along=key, scale=scale, zero=zero
+        ),
+        names=forth
+    )
+    """,
+    given=_split,
+    example={
+        "q": "B=6 H Q F",
+        "k": "B=6 H K F",
+        "v": "b=6 h=H k=K V",
+        "mask": "H K",
+        "split": "part=3 part_q=Q part_k=K",
+        "left": 0.5,
+        "scale": 0.25,
+        "divisor": 8.0,
+        "over": "F",
+        "along": "k",
+        "axis": ("k",),
+        "apart": lambda s: (
+            *(("half", 2), ("part", 3), ("part_h", s["H"])),
+            *(("part_q", s["Q"]), ("part_k", s["K"])),
+        ),
+        "together": lambda s: (("b", 6), ("h", s["H"]), ("q", s["Q"]), ("k", s["K"])),
     },
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from libdesc import Routine, eigen, invoker, onednn
+from libdesc import Routine, eigen, invoker, onednn, rewrite
 from libdesc.numpy import definition, elementwise
 from libdesc.numpy.arrays import Array
 from ops._names import all_alike, axes_of, axis_of, broadcast_input, last_names, same_names
@@ -14,7 +14,7 @@ from ops._places import as_output, once, one_output
 from ptensor import PTensor
 from vtensor.language.dims import broadcast
 from vtensor.language.traits import Structural
-from vtensor.operators import Context, NodeReader, NodeWriter, Spelling, operator, param
+from vtensor.operators import Context, Match, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -324,3 +324,17 @@ def pad(ctx: Context, op: Pad, x: PTensor, y: PTensor) -> None:
     more: Any = [(max(a, 0), max(b, 0)) for a, b in pads] or 0  # a scalar has no rows
     how: Any = {"constant_values": op.value} if op.mode == "constant" else {"mode": op.mode}
     y.data()[...] = np.pad(x.data()[kept], more, **how)
+
+
+def _nothing(match: Match) -> dict[str, object] | None:
+    return None if any(match.parameters["pads"]) else {}
+
+
+rewrite(
+    "pad_nothing",
+    "a border of no elements leaves a tensor as it is",
+    "Pad(x, axes=axes, pads=pads, mode=mode, value=value)",
+    "Identity(x)",
+    given=_nothing,
+    example={"x": "N C", "axes": ("C",), "pads": (0, 0), "mode": "constant", "value": 0.0},
+)

@@ -231,12 +231,12 @@ def onednn_conv(ctx: Context, op: Convolution, x: VTensor, w: VTensor, y: VTenso
     return onednn.Convolution(x, w, y, op.strides, op.pads, op.dilations, follow=ctx.followers)
 
 
-@invoker("Conv2D", library="eigen", dtypes=eigen.DTYPES)
+@invoker("Conv2D", library="eigen", dtypes=eigen.MULTIPLIED)
 def eigen_conv2d(ctx: Context, op: Conv2D, x: VTensor, w: VTensor, y: VTensor) -> Routine:
     return eigen.convolution(x, w, y, op.slide(w), op.group)
 
 
-@invoker("DepthwiseConv2D", library="eigen", dtypes=eigen.DTYPES)
+@invoker("DepthwiseConv2D", library="eigen", dtypes=eigen.MULTIPLIED)
 def eigen_depthwise(ctx: Context, op: Convolution, x: VTensor, w: VTensor, y: VTensor) -> Routine:
     return eigen.depthwise(x, w, y, op.slide(w))
 

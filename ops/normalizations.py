@@ -19,6 +19,7 @@ from ops._places import one_output, within
 from ops._windows import image_names
 from ptensor import Layout, PTensor
 from vtensor.language.spelling import Naming, NodeReader, NodeWriter, Spelling
+from vtensor.language.traits import Linear
 from vtensor.operators import Context, Cost, Match, named, operator, param
 from vtensor.tensor import VTensor
 
@@ -107,7 +108,7 @@ def _read_group(node: NodeReader) -> VTensor:
         Spelling("InstanceNormalization", 6, _read_instance, _image_names),
         Spelling("GroupNormalization", 21, _read_group, _image_names),
     ],
-    traits=[Cost(6)],
+    traits=[Cost(6), Linear({"scale": {}})],
 )
 class LayerNormalization:
     """Normalize over some dims, by the mean and the variance of x itself there.
@@ -262,7 +263,7 @@ rewrite(
     dims={"x": "*", "scale": "*", "y": "*"},
     holds=[within("scale")],
     onnx=_scaled("RMSNormalization", 23),
-    traits=[Cost(4)],
+    traits=[Cost(4), Linear({"scale": {}})],
 )
 class RMSNormalization:
     """Divide by the root mean square over some dims.
@@ -413,19 +414,19 @@ _TYPES = {"": ["f32", "bf16", "f16"], "scale": ["f32"]}
 @invoker("LayerNormalization", library="onednn", dtypes=_TYPES, when=_one_axis)
 def onednn_layernorm(ctx: Context, op: LayerNormalization, *operands: VTensor) -> Routine:
     x, scale, *made = operands
-    return onednn.LayerNormalization(x, scale, made, op.axes[0], op.epsilon)
+    return onednn.LayerNormalization(x, scale, made, op.axes[0], op.epsilon, ctx.followers)
 
 
 @invoker("LayerNormalization", library="eigen", dtypes={"": eigen.FRACTIONS})
 def eigen_layernorm(ctx: Context, op: LayerNormalization, *operands: VTensor) -> Routine:
     x, scale, *made = operands
-    return eigen.normalization("layer", x, [scale], made, op.axes, op.epsilon)
+    return eigen.normalization("layer", x, [scale], made, op.axes, op.epsilon, ctx.followers)
 
 
 @invoker("RMSNormalization", library="eigen", dtypes=eigen.FRACTIONS)
 def eigen_rmsnorm(ctx: Context, op: RMSNormalization, *operands: VTensor) -> Routine:
     x, scale, y = operands
-    return eigen.normalization("rms", x, [scale], [y], op.axes, op.epsilon)
+    return eigen.normalization("rms", x, [scale], [y], op.axes, op.epsilon, ctx.followers)
 
 
 @invoker("LpNormalization", library="eigen", dtypes=eigen.FRACTIONS)
@@ -459,7 +460,7 @@ def _like_x(_op: object, x: VTensor, *others: VTensor) -> list[Layout]:
 @definition("LayerNormalization", dtypes=FLOATS, orders=_like_x)
 def layernorm(ctx: Context, op: LayerNormalization, *operands: PTensor) -> None:
     (x, scale), (y, mean, inverse) = operands[:2], (t.data() for t in operands[2:])
-    axes, values = positions(x, op.axes), wide(x.data())
+    axes, values = positions(x, op.axes), wide(x.data()).astype(np.float64)
     middle = _average(values, axes)
     centred = values - middle
     mean[...] = middle
@@ -483,6 +484,6 @@ def lpnormalization(ctx: Context, op: LpNormalization, x: PTensor, y: PTensor) -
 
 @definition("MeanVarianceNormalization", dtypes=FLOATS)
 def meanvariance(ctx: Context, op: MeanVarianceNormalization, x: PTensor, y: PTensor) -> None:
-    values, axes = wide(x.data()), positions(x, op.axes)
+    values, axes = wide(x.data()).astype(np.float64), positions(x, op.axes)
     centred = values - _average(values, axes)
     y.data()[...] = centred / (np.sqrt(_average(centred**2, axes)) + EPSILON)

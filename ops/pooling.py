@@ -303,6 +303,18 @@ def eigen_pool(ctx: Context, op: MaxPool | AvgPool, x: VTensor, y: VTensor) -> R
     return eigen.pooling(op.kind, x, y, op.slide(x, y))
 
 
+@invoker("LpPool", library="eigen", dtypes=eigen.DTYPES)
+def eigen_lppool(ctx: Context, op: LpPool, x: VTensor, y: VTensor) -> Routine:
+    return eigen.pooling("lp", x, y, op.slide(x, y), op.p)
+
+
+@invoker("MaxPoolIndices", library="eigen", dtypes={"": eigen.DTYPES, "indices": ["s64"]})
+def eigen_maxpoolindices(
+    ctx: Context, op: MaxPoolIndices, x: VTensor, y: VTensor, indices: VTensor
+) -> Routine:
+    return eigen.largest_place(x, y, indices, op.slide(x, y), op.column_major)
+
+
 @definition("MaxPool", dtypes=NUMBERS, order=image_order)
 def maxpool(ctx: Context, op: MaxPool, x: PTensor, y: PTensor) -> None:
     image = x.data()

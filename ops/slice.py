@@ -7,14 +7,23 @@ from itertools import accumulate, count, pairwise, takewhile
 
 import numpy as np
 
-from libdesc import Routine, eigen, invoker, onednn
+from libdesc import Routine, eigen, invoker, onednn, rewrite
 from libdesc.numpy import definition
 from ops._names import axes_of, axis_of, same_names
 from ops._normalizations import positions
 from ops._places import one_output
 from ptensor import PTensor
 from vtensor.language.traits import Structural
-from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
+from vtensor.operators import (
+    Context,
+    Match,
+    Naming,
+    NodeReader,
+    NodeWriter,
+    Spelling,
+    operator,
+    param,
+)
 from vtensor.tensor import VTensor
 
 
@@ -203,3 +212,40 @@ def eigen_compress(ctx: Context, op: Compress, x: VTensor, y: VTensor) -> Routin
 @definition("Compress")
 def compress(ctx: Context, op: Compress, x: PTensor, y: PTensor) -> None:
     y.data()[...] = x.data().take(np.array(op.kept, np.int64), list(x.dims).index(op.axis))
+
+
+#: Places along a dim are listed one by one: not more of them than this.
+MOST_PLACES = 4096
+
+
+def _two_slices(match: Match) -> dict[str, object] | None:
+    """The places of both slices, one after the other."""
+    known, axis = match.parameters, match.parameters["axis"]
+    if known["axes"] != (axis,) or match.output.size(axis) > MOST_PLACES:
+        return None
+    cuts = [Slice((axis,), *(known[f"{name}{end}"] for name in _ROWS)) for end in ("", "_then")]
+    return {"kept": tuple(i for cut in cuts for i in _places(cut, match["x"])[axis])}
+
+
+_ROWS = ("starts", "ends", "steps")
+rewrite(
+    "roll",
+    "two slices of a tensor one behind the other are some of its places: x[a], x[b] is x[a, b]",
+    """Concat(
+        Slice(x, axes=axes, starts=starts, ends=ends, steps=steps),
+        Slice(x, axes=axes, starts=starts_then, ends=ends_then, steps=steps_then), axis=axis
+    )""",
+    "Compress(x, axis=axis, kept=kept)",
+    given=_two_slices,
+    example={
+        "x": "N C",
+        "axis": "C",
+        "axes": ("C",),
+        "starts": (1,),
+        "ends": (1 << 40,),
+        "steps": (1,),
+        "starts_then": (0,),
+        "ends_then": (1,),
+        "steps_then": (1,),
+    },
+)

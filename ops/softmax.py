@@ -140,6 +140,11 @@ def eigen_softmax(ctx: Context, op: Softmax, x: VTensor, y: VTensor) -> Routine:
     return eigen.softmax(x, y, op.axis)
 
 
+@invoker("Hardmax", library="eigen", dtypes=("f64", *eigen.FRACTIONS))
+def eigen_hardmax(ctx: Context, op: Hardmax, x: VTensor, y: VTensor) -> Routine:
+    return eigen.hardmax(x, y, op.axis)
+
+
 def _below(values: Array, axes: tuple[int, ...]) -> Array:
     """How far elements are below the largest along some axes."""
     return np.asarray(values - values.max(axes, keepdims=True, initial=-np.inf))

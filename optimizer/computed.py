@@ -32,22 +32,30 @@ class Computed(MutableMapping[str, Array]):
         self._given = given
         self._more: dict[str, Array] = {}
         self._made: dict[str, Made] = {}
+        self._sources: dict[str, str] = {}
 
     def change(self, name: str, made: Made) -> None:
         """Let a function of what had this name be what has it."""
         self._made[name] = made
 
+    def derive(self, name: str, source: str, made: Made) -> None:
+        """Let a new name be a function of what another name has."""
+        self._sources[name], self._made[name] = source, made
+
     def origin(self, name: str) -> tuple[Array, Hashable]:
         """As the function ``origin``."""
         if name in self._more:
             return self._more[name], None
-        array, before = origin(self._given, name)
+        if name in self._sources:
+            array, before = self.origin(self._sources[name])
+        else:
+            array, before = origin(self._given, name)
         return array, (before, self._made[name].key) if name in self._made else before
 
     def __getitem__(self, name: str) -> Array:
         if name in self._more:
             return self._more[name]
-        given = self._given[name]
+        given = self[self._sources[name]] if name in self._sources else self._given[name]
         return self._made[name].function(given) if name in self._made else given
 
     def __contains__(self, name: object) -> bool:
@@ -61,7 +69,7 @@ class Computed(MutableMapping[str, Array]):
         del self._more[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter({**dict.fromkeys(self._given), **dict.fromkeys(self._more)})
+        return iter(dict.fromkeys([*self._given, *self._more, *self._sources]))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

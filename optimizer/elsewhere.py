@@ -98,7 +98,7 @@ class Elsewhere:
         """What the first library decides that takes a node by itself behind another."""
         names = [node.variant.library, *other_libraries(self.graph, node)]
         rank, known = self.graph.preferences.rank, ready().libraries
-        given = {before.outputs[0]: before.variant.layouts[-1]}
+        given = {before.outputs[0]: before.variant.layouts[len(before.inputs)]}
         for library in sorted(set(names), key=lambda name: (rank(name), -known[name].priority)):
             if (found := self._candidates.after(node, library, given)) is not None:
                 return found
@@ -119,7 +119,7 @@ def _together(nodes: Sequence[OpNode]) -> Variant:
                 asked.append(one)
     last = nodes[-1].variant
     return replace(
-        first.lying([*layouts, last.layouts[-1]]),
-        requirements=(*asked, last.requirements[-1]),
+        first.lying([*layouts, last.layouts[-1], *first.layouts[taken + 1 :]]),
+        requirements=(*asked, last.requirements[-1], *first.requirements[taken + 1 :]),
         apart=(first, *others),
     )

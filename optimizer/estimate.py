@@ -121,4 +121,4 @@ def _operations(node: OpNode, values: Mapping[str, VTensor]) -> Iterator[int]:
     own, followers = node.split([values[name] for name in node.inputs])
     yield info_of(node.op).operations(node.op, own, outputs)
     for one in followers:
-        yield info_of(one.op).operations(one.op, [outputs[0], *one.operands], outputs)
+        yield info_of(one.op).operations(one.op, [outputs[0], *one.operands], outputs[:1])

@@ -87,9 +87,8 @@ class Chain:
 
     @property
     def value(self) -> str:
-        """What its last node makes."""
-        [name] = (self.lead, *self.behind)[-1].outputs
-        return name
+        """What its last node makes, the first where that is several."""
+        return (self.lead, *self.behind)[-1].outputs[0]
 
     @property
     def dim(self) -> str:
@@ -207,7 +206,8 @@ def _replace(graph: Graph, chain: Chain) -> None:
     bias = chain.bias()
     if not bias.any():
         del graph.nodes[last.name]
-        graph.nodes[chain.lead.name] = replace(chain.lead, outputs=last.outputs)
+        outputs = (*last.outputs, *chain.lead.outputs[1:])
+        graph.nodes[chain.lead.name] = replace(chain.lead, outputs=outputs)
         return
     name = f"{last.name}:bias"
     while name in graph.values:

@@ -47,7 +47,7 @@ def fuse(graph: Graph, preferences: Preferences = EVERY) -> Graph:
 def _behind(
     graph: Graph, lead: Node, readers: Readers, place: Mapping[str, int], preferences: Preferences
 ) -> Iterator[Node]:
-    [value] = lead.outputs
+    value = lead.outputs[0]
     begin = place[value]
     while (node := readers.alone(value)) is not None:
         info, others = info_of(node.op), [name for name in node.inputs if name != value]

@@ -36,6 +36,10 @@ FAR = 2.0
 #: nanoseconds, below which no estimate is worth to be doubted.
 DOUBT, LEAST_NS = 1.75, 20_000
 
+#: What the Transforms at a node's ends have to take, as a part of what the node takes, for other
+#: kernels of it to be measured.
+WORTH = 0.2
+
 
 def joint(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
     """Minimise sum of ns[variant] * x[variant] + sum of ns[e] * z[e] over all nodes.
@@ -57,9 +61,8 @@ def joint(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
 
 
 def _probed(graph: LoweredGraph, probe: Clock, estimate: Estimate) -> dict[str, Clock]:
-    """The clock of each node that is far from its estimate: all its variants are timed.
-
-    The Transforms at its ends count, for another kernel may do without them.
+    """The clock of each node that is far from its estimate, or costs large Transforms: all its
+    variants are timed, for another kernel may do without them.
     """
     bare, declared = graph.bare, Estimate(graph.preferences)
     found, ends = dict[str, Clock](), Counter[str]()
@@ -68,7 +71,10 @@ def _probed(graph: LoweredGraph, probe: Clock, estimate: Estimate) -> dict[str, 
         ends.update(dict.fromkeys(names, ns))
     for node in large:
         took = probe.node(node, bare.tensors)
-        if took is not None and took + ends[node.name] > DOUBT * estimate.node(node, bare.tensors):
+        if took is None:
+            continue
+        doubtful = took + ends[node.name] > DOUBT * estimate.node(node, bare.tensors)
+        if doubtful or ends[node.name] > WORTH * took:
             found[node.name] = probe
     return found
 
@@ -199,5 +205,5 @@ def in_time(node: OpNode, variant: Variant, values: Mapping[str, VTensor], clock
                 if changed is None:
                     return unknown
                 total += changed
-        made[piece.outputs[0]] = piece.variant.layouts[-1]
+        made[piece.outputs[0]] = piece.variant.layouts[len(piece.inputs)]
     return replace(variant, ns=total, basis=clock.basis, apart=tuple(apart))

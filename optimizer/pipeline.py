@@ -13,6 +13,7 @@ from functools import partial
 
 from libdesc.preferences import EVERY, Preferences
 from libdesc.registry import ready, registry
+from optimizer.absorb import absorb
 from optimizer.bypass import bypass
 from optimizer.cancel import cancel
 from optimizer.ewo import reconcile
@@ -20,6 +21,8 @@ from optimizer.fold import fold
 from optimizer.fuse import fuse
 from optimizer.joint import joint
 from optimizer.lho import hoist
+from optimizer.order import order
+from optimizer.part import part
 from optimizer.rewrite import rewrite
 from optimizer.settings import Settings
 from optimizer.share import share
@@ -36,6 +39,8 @@ Pass = Callable[[LoweredGraph, Settings], LoweredGraph]
 SIMPLIFICATIONS: dict[str, Callable[[Graph, Preferences], Graph]] = {
     "bypass": bypass,
     "rewrite": rewrite,
+    "order": order,
+    "part": part,
     "fold": fold,
     "thin": thin,
     "fuse": fuse,
@@ -61,6 +66,7 @@ PASSES: dict[str, Pass] = {
     "sink": sink,
     "rise": rise,
     "cancel": cancel,
+    "absorb": absorb,
     "aware": _instead(aware),
     "held": _instead(held),
 }
@@ -75,8 +81,8 @@ LEVELS: dict[str, tuple[str, ...]] = {
     "lho": ("lho",),
     "ewo": ("lho", "ewo", "lho"),
     "all": (
-        *("bypass", "rewrite", "fold", "thin", "fuse"),
-        *("lho", "joint", "lho", "sink", "rise", "share", "cancel"),
+        *("bypass", "rewrite", "order", "part", "fold", "thin", "fuse"),
+        *("lho", "joint", "lho", "sink", "rise", "share", "cancel", "absorb"),
     ),
 }
 

@@ -140,6 +140,10 @@ class Routine(Protocol):
         """Arithmetic outweighs the memory that it touches."""
 
     @property
+    def each(self) -> bool:
+        """Operands for which ANY is asked may lie in different layouts, where it confirms them."""
+
+    @property
     def reference(self) -> bool:
         """The library has nothing but reference code for the layouts confirmed last."""
 

@@ -141,9 +141,9 @@ def _operator(
         raise UnsoundPlanError(f"{node.name}: no such node in the network")
     sources, inputs, outputs = tuple(origin[n] for n in node.inputs), given.inputs, given.outputs
     for follower in node.followers:
-        _follows(graph, follower, outputs, readers)
-        inputs = (*inputs, *(name for name in follower.inputs if name not in outputs))
-        outputs = follower.outputs
+        _follows(graph, follower, outputs[:1], readers)
+        inputs = (*inputs, *(name for name in follower.inputs if name != outputs[0]))
+        outputs = (*follower.outputs, *given.outputs[1:])
     if outputs != node.outputs:
         raise UnsoundPlanError(f"{node.name}: makes {node.outputs}, the network says {outputs}")
     if sources != inputs:

@@ -186,7 +186,7 @@ def _decided(
     """A node with as much behind it as its library takes; its values are spread."""
     made, values = _partially(state, node, preferences)
     library = made.variant.library
-    if offered and preferences.order is None and _light(node):
+    if offered and preferences.order is None and _light(state, node, values[0]):
         longer = _run(state, node, preferences, offered)
         made, values = longer or (made, values)
         offered = ()
@@ -203,10 +203,18 @@ def _decided(
     return made
 
 
-def _light(node: Node) -> bool:
-    """Whether memory, not arithmetic, takes a node's time: a longer run of nodes is faster."""
+def _light(state: _Resolving, node: Node, out: VTensor) -> bool:
+    """Whether memory, not arithmetic, takes a node's time: a longer run of nodes is faster.
+
+    So it is where it is linear in nothing, or in no more than factors along its output's dims.
+    """
     info = info_of(node.op)
-    return info.trait(Pointwise) is not None and info.trait(Linear) is None
+    linear = info.trait(Linear)
+    if linear is None:
+        return info.trait(Pointwise) is not None
+    rows = zip(info.roles(len(node.inputs), 0), node.inputs, strict=True)
+    factors = [state.values[name] for role, name in rows if role in linear.inputs]
+    return all(one.dims.keys() < out.dims.keys() for one in factors)
 
 
 def _run(
@@ -273,8 +281,8 @@ def _partially(
     first, *_ = node.outputs
     names, outputs = list(node.inputs), node.outputs
     for follower in behind:
-        names += [name for name in follower.inputs if name not in outputs]
-        outputs = follower.outputs
+        names += [name for name in follower.inputs if name != outputs[0]]
+        outputs = (*follower.outputs, *node.outputs[1:])
     inputs = _operands(state, names)
     own, followers = split(inputs, behind, first)
     ctx = DispatchContext(

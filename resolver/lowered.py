@@ -94,7 +94,7 @@ class OpNode:
 
     Attributes:
         followers: the network's nodes that are fused behind it. Its last inputs are theirs, and
-            its outputs the last one's.
+            its first output is the last one's.
         value: what the first follower reads; empty without followers.
     """
 
@@ -123,7 +123,7 @@ def pieces(node: OpNode, count: int) -> list[OpNode]:
     taken = own + _operands(node.value, kept)
     outputs = node.outputs
     if others:
-        outputs = kept[-1].outputs if kept else (node.value,)
+        outputs = (kept[-1].outputs[0] if kept else node.value, *outputs[1:])
     posts = (role for role in node.roles[own : len(node.inputs)][: taken - own])
     lead = replace(
         node,

@@ -57,6 +57,16 @@ class Prober:
         _decided(node, self._operands(node), asked)
         return asked.heavy
 
+    def takes(self, node: OpNode, variant: Variant) -> bool:
+        """A library runs a node with operands that each lie as a variant says, ANY or not."""
+        there, inputs = replace(node, variant=variant), self._operands(node)
+        asked = _Asking()
+        try:
+            _decided(there, inputs, asked)
+        except VTensorError:
+            return False
+        return asked.each and _holds(there, inputs, variant)
+
     def _operands(self, node: OpNode) -> list[VTensor]:
         return [_twin(self._values[name]) for name in node.inputs]
 
@@ -84,12 +94,13 @@ class _Asking(PartialEvaluation):
 
     def __init__(self) -> None:
         self.variants: list[Variant] = []
-        self.heavy = False
+        self.heavy = self.each = False
 
     def decided(self, call: Call) -> None:
         """Keep what the routine says."""
         if call.routine is not None:
             self.variants, self.heavy = list(call.routine.variants(call)), call.routine.heavy
+            self.each = call.routine.each
 
 
 def _decided(

@@ -100,21 +100,29 @@ class Kernels(Protocol):
         The boxes of ``pads``, as for copy, are filled last.
         """
 
-    def convolution(self, window: Window, groups: int, outputs: int) -> Kernel:
+    def convolution(self, element: str, window: Window, groups: int, outputs: int) -> Kernel:
         """
-        Convolution, channels last; arguments src, weights (G d h w I O), dst, scratch.
+        Convolution of f32 or s32, channels last; arguments src, weights (G d h w I O), dst,
+        scratch.
 
         A window is (images, channels, src, dst, kernel, strides, dilations, begin); three spatial
         dims.
         """
 
-    def depthwise(self, window: Window, multiplier: int) -> Kernel:
+    def depthwise(self, element: str, window: Window, multiplier: int) -> Kernel:
         """
         Convolution of each channel by itself; arguments src, weights (d h w C M), dst.
         """
 
-    def pooling(self, kind: str, window: Window, end: Sizes) -> Kernel:
+    def pooling(self, kind: str, window: Window, end: Sizes, power: float) -> Kernel:
         """Pooling, channels last; arguments src, dst."""
+
+    def largest_place(self, window: Window, column_major: bool) -> Kernel:
+        """
+        The largest of each window, and its place in an image of the order N C D H W.
+
+        Channels last; arguments src, dst, indices (s64).
+        """
 
     def reduction(
         self,
@@ -244,6 +252,9 @@ class Kernels(Protocol):
         self, dtype: str, outer: int, length: int, inner: int, largest: bool, last: bool
     ) -> Kernel:
         """Where along the axis in the middle the extreme element is; arguments src, dst (s64)."""
+
+    def hardmax(self, dtype: str, rows: int, length: int) -> Kernel:
+        """1 at the first of the largest elements of each row, else 0; arguments src, dst."""
 
     def top(
         self, dtype: str, outer: int, length: int, inner: int, count: int, largest: bool

@@ -86,7 +86,8 @@ def convolution(
     """Images with channels last, kernels in the order G d h w I O."""
 
     def run(x: PTensor, w: PTensor, y: PTensor) -> None:
-        kernel = native.load().convolution(_window(x, y, slide), groups, w.size("O"))
+        window = _window(x, y, slide)
+        kernel = native.load().convolution(src.dtype, window, groups, w.size("O"))
         emit(kernel, [x, w, y, *([kernel.scratch_bytes] if kernel.scratch_bytes else [])])
 
     return _sliding(src, weights, dst, "GdhwIO", run)
@@ -96,7 +97,7 @@ def depthwise(src: VTensor, weights: VTensor, dst: VTensor, slide: Slide) -> Rou
     """Images with channels last, kernels in the order d h w G O I, I = 1."""
 
     def run(x: PTensor, w: PTensor, y: PTensor) -> None:
-        emit(native.load().depthwise(_window(x, y, slide), w.size("O")), [x, w, y])
+        emit(native.load().depthwise(src.dtype, _window(x, y, slide), w.size("O")), [x, w, y])
 
     return _sliding(src, weights, dst, "dhwGOI", run)
 
@@ -110,14 +111,34 @@ def _sliding(
     return Routine([src, weights, dst], wants, run=run)
 
 
-def pooling(kind: str, src: VTensor, dst: VTensor, slide: Slide) -> Routine:
-    """``max``, ``avg_include_padding`` or ``avg_exclude_padding`` of images with channels last."""
+def pooling(kind: str, src: VTensor, dst: VTensor, slide: Slide, power: float = 0) -> Routine:
+    """Pooling of images with channels last.
+
+    Args:
+        kind: ``max``, ``avg_include_padding``, ``avg_exclude_padding``, or ``lp``, the norm.
+        src, dst: the images.
+        slide: the window.
+        power: of the norm.
+    """
     ends = _three(slide.pads[len(slide.kernel) :], 0)
 
     def run(x: PTensor, y: PTensor) -> None:
-        emit(native.load().pooling(kind, _window(x, y, slide), ends), [x, y])
+        emit(native.load().pooling(kind, _window(x, y, slide), ends, power), [x, y])
 
     return _image_routine([src, dst], run)
+
+
+def largest_place(
+    src: VTensor, dst: VTensor, indices: VTensor, slide: Slide, column_major: bool
+) -> Routine:
+    """The largest element of each window, and where it is, of images with channels last."""
+
+    def run(x: PTensor, *results: PTensor) -> None:
+        emit(
+            native.load().largest_place(_window(x, results[0], slide), column_major), [x, *results]
+        )
+
+    return _image_routine([src, dst, indices], run)
 
 
 def _window(src: PTensor, dst: PTensor, slide: Slide) -> Window:

@@ -65,6 +65,39 @@ def changes(source: PTensor, target: PTensor) -> list[Box]:
     return [*moves, *pads(target)]
 
 
+class Axis(NamedTuple):
+    """Indices of a dim that are ``unit`` apart: so many."""
+
+    dim: str
+    unit: int
+    size: int
+
+
+def nested(layouts: Sequence[Layout], extents: Mapping[str, int]) -> list[Axis] | None:
+    """The axes of the first layout, cut where others have blocks of its dims.
+
+    None where blocks of a dim do not divide one another, or its extent.
+
+    >>> sizes = {"N": 1, "C": 32, "H": 4}
+    >>> [tuple(axis) for axis in nested([Layout("NHC"), Layout("NCH16c")], sizes) or ()]
+    [('N', 1, 1), ('H', 1, 4), ('C', 16, 2), ('C', 1, 16)]
+    """
+    rows = [
+        (axis.dim, unit) for one in layouts for axis, unit in zip(one.axes, one.units, strict=True)
+    ]
+    units = {dim: sorted({unit for name, unit in rows if name == dim}) for dim in extents}
+    for dim, steps in units.items():
+        if any(large % small for small, large in pairwise([*steps, extents[dim]])):
+            return None
+    first, found = layouts[0], list[Axis]()
+    shape = first.physical_shape(extents)
+    for axis, unit, size in zip(first.axes, first.units, shape, strict=True):
+        inner = [one for one in units[axis.dim] if unit < one < unit * size]
+        bounds = [unit * size, *reversed(inner), unit]
+        found += [Axis(axis.dim, low, high // low) for high, low in pairwise(bounds)]
+    return found
+
+
 class Piece(NamedTuple):
     """Indices of a dim: its start, and any number of steps of each kind, (how many, how long)."""
 

@@ -314,6 +314,18 @@ def extreme_place(x: VTensor, y: VTensor, axis: str, largest: bool, last: bool) 
     return Following([x, y], run)
 
 
+def hardmax(x: VTensor, y: VTensor, axes: Sequence[str]) -> Routine:
+    """1 for the first of the largest elements along some dims, 0 for all others."""
+    order = [*(dim for dim in x.dims if dim not in axes), *axes]
+    length = prod(map(x.size, axes))
+    rows = prod(size for dim, size in x.dims.items() if dim not in axes)
+
+    def run(src: PTensor, dst: PTensor) -> None:
+        emit(native.load().hardmax(x.dtype, rows, length), [src, dst])
+
+    return Routine([x, y], [Layout.plain(order)] * 2, run=run)
+
+
 def top(
     x: VTensor, values: VTensor, indices: VTensor, axis: str, count: int, largest: bool
 ) -> Routine:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from libdesc.eigen import native
-from libdesc.eigen.memory import pads
+from libdesc.eigen.memory import Axis, nested, pads
 from libdesc.eigen.program import Program, compiled
 from libdesc.routine import Routine
-from ptensor.evaluation import Decline, emit
+from ptensor.evaluation import Call, Decline, emit
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from vtensor.language.expression import Expression
 from vtensor.language.operators import Follower, expression_of, info_of
 from vtensor.language.tensor import VTensor
+
+#: An operand is read where it is if so many elements lie side by side.
+PIECE = 16
 
 
 def pointwise(
@@ -22,7 +25,7 @@ def pointwise(
 ) -> Routine:
     """A point-wise operator, and those behind it, in one pass; pads become 0 again.
 
-    All operands lie in one joint layout.
+    All operands lie in one joint layout, or each in one of its own whose blocks fit the others'.
 
     Args:
         op: an operator with the trait ``Pointwise``.
@@ -40,7 +43,58 @@ def pointwise(
     def run(*made: PTensor) -> None:
         _run(program, made[:-1], made[-1])
 
-    return Routine(tensors, [Layout.ANY] * len(tensors), follow, run)
+    return _Pointwise(tensors, [Layout.ANY] * len(tensors), follow, run)
+
+
+class _Pointwise(Routine):
+    """A program over operands that need not lie alike."""
+
+    each = True
+
+    def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
+        """None where all lie alike, or pieces of some length can be read of those that do not."""
+        *sources, (dst, target) = ((t, row[call.index(t)]) for t in self.tensors)
+        others = [(t, at) for t, at in sources if not _alike(at, t.dims, target, dst.dims)]
+        if not others:
+            return None
+        if any(at.encoding is not None for _, at in (*sources, (dst, target))):
+            return "reads elements where they are only if all are stored as they are"
+        axes = nested([target, *(at for _, at in sources)], dst.dims)
+        if axes is None:
+            return f"the blocks of {' and '.join(str(at) for _, at in others)} do not fit {target}"
+        if any(_run_length(axes, at, t.dims) < PIECE for t, at in others):
+            return f"would read pieces of fewer than {PIECE} elements"
+        return None
+
+
+def _alike(
+    layout: Layout, dims: Mapping[str, int], target: Layout, whole: Mapping[str, int]
+) -> bool:
+    """An operand's axes are among those of dst, where it is not repeated."""
+    there = dict(zip(_places(target), target.physical_shape(whole), strict=True))
+    sizes = zip(_places(layout), layout.physical_shape(dims), strict=True)
+    return all(there.get(place) == size for place, size in sizes if size > 1)
+
+
+def _run_length(axes: Sequence[Axis], layout: Layout, dims: Mapping[str, int]) -> int:
+    """How many elements of an operand lie side by side in the order of dst."""
+    length = 1
+    for axis, step in zip(reversed(axes), reversed(_steps(axes, layout, dims)), strict=True):
+        if axis.size > 1 and step != length:
+            break
+        length *= axis.size
+    return length
+
+
+def _steps(axes: Sequence[Axis], layout: Layout, dims: Mapping[str, int]) -> list[int]:
+    """How far an operand's neighbours along some axes are; 0 where it is repeated."""
+    none = dict.fromkeys(dims, 0)
+    return [
+        layout.offset({**none, axis.dim: axis.unit}, dims)
+        if axis.size > 1 and dims.get(axis.dim, 1) > 1
+        else 0
+        for axis in axes
+    ]
 
 
 def _whole(
@@ -68,8 +122,15 @@ def _stored(value: Expression, dtype: str) -> Expression:
 def _run(program: Program, sources: Sequence[PTensor], dst: PTensor) -> None:
     if 0 in dst.dims.values():
         return  # there is nothing to write
-    shape = dst.required_layout.physical_shape(dst.dims)
-    strides = [_strides(source, dst) for source in sources]
+    target = dst.required_layout
+    if all(_alike(one.required_layout, one.dims, target, dst.dims) for one in sources):
+        shape = list(target.physical_shape(dst.dims))
+        strides = [_strides(source, dst) for source in sources]
+    else:
+        axes = nested([target, *(one.required_layout for one in sources)], dst.dims)
+        assert axes is not None, "it was confirmed"
+        shape = [axis.size for axis in axes]
+        strides = [_steps(axes, one.required_layout, one.dims) for one in sources]
     code = (program.types, program.constants, program.instructions)
     emit(native.load().pointwise(shape, strides, *code, pads(dst)), [*sources, dst])
 

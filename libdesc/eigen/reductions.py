@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING
 
 from libdesc.eigen import native
-from libdesc.eigen.memory import copied, cuts, pads, strided
+from libdesc.eigen.memory import copied, cuts, pads, strided, too_many
 from libdesc.routine import Routine
-from ptensor.evaluation import emit
+from ptensor.evaluation import Call, emit
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from vtensor.language.tensor import VTensor
@@ -37,7 +37,20 @@ def reduction(kind: str, src: VTensor, dst: VTensor, axes: tuple[str, ...]) -> R
         reduced = _boxes(x, y, {dim: x.size(dim) for dim in axes})
         emit(native.load().reduction(kind, src.dtype, many, few, kept, reduced, pads(y)), [x, y])
 
-    return Routine([src, dst], [Layout.ANY] * 2, run=run)
+    return _Reduction([src, dst], [Layout.ANY] * 2, run=run)
+
+
+class _Reduction(Routine):
+    """A call whose operands need not lie alike."""
+
+    each = True
+
+    def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
+        """None where the elements that go to one are few boxes."""
+        layouts = [row[call.index(tensor)] for tensor in self.tensors]
+        if too_many(*layouts, self.tensors[0].dims):
+            return "the blocks of both operands share too few boundaries"
+        return None
 
 
 def _boxes(x: PTensor, y: PTensor, dims: Mapping[str, int]) -> list[Box]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from libdesc.onednn.layouts import Order, canonical_order
 from libdesc.onednn.native import dnnl
+from libdesc.onednn.posts import OTHER, X, binary
 from libdesc.onednn.routines import (
     FollowingRoutine,
     OneDnnRoutine,
@@ -20,6 +21,7 @@ from ptensor.evaluation import Decline
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from ptensor.views import produced
+from vtensor.language.operators import Follower, info_of
 from vtensor.language.tensor import VTensor
 
 if TYPE_CHECKING:
@@ -60,16 +62,30 @@ class LayerNormalization(FollowingRoutine):
             dim, both f32.
         axis: the dim.
         epsilon: added to the variance.
+        follow: the sum with a shift, which is the dim alone and f32.
+
+    Raises:
+        Decline: as OneDnnRoutine, or it takes no such follower.
     """
 
     def __init__(
-        self, src: VTensor, scale: VTensor, results: Sequence[VTensor], axis: str, epsilon: float
+        self,
+        src: VTensor,
+        scale: VTensor,
+        results: Sequence[VTensor],
+        axis: str,
+        epsilon: float,
+        follow: Sequence[Follower] = (),
     ) -> None:
         others = [dim for dim in canonical_order(src.dims) if dim != axis]
         order = (*(others or [""]), axis)
         named = zip(("src", "dst", "mean", "variance"), (src, *results), strict=True)
         operands = [Operand(name, tensor, order) for name, tensor in named]
-        super().__init__([*operands, Operand("scale", scale, (axis,))])
+        if len(follow) > 1:
+            raise Decline("adds one shift")
+        shifts = [Operand("shift", _shift(one, scale), (axis,)) for one in follow]
+        vectors = [Operand("scale", scale, (axis,)), *shifts]
+        super().__init__([*operands, *vectors], follow=follow)
         self.epsilon = epsilon
 
     def rows(self) -> Iterator[Row]:
@@ -81,19 +97,19 @@ class LayerNormalization(FollowingRoutine):
         yield self.row(Layout.plain(dim for dim in self.operands[0].order if dim))
 
     def row(self, layout: Layout) -> Row:
-        """Everything as src, the scale as it must be."""
-        return [*[layout] * 4, Layout.plain(self.operands[-1].order)]
+        """Everything as src, scale and shift as they must be."""
+        return [*[layout] * 4, *[Layout.plain(one.order) for one in self.operands[4:]]]
 
     def layouts(self, primitive: Primitive) -> list[Layout]:
         """That of src tells all: the statistics have one dim less for oneDNN."""
         return list(self.row(layouts_of(primitive, self.operands[:1])[0]))
 
-    def make(self, src: Desc, dst: Desc, mean: Desc, inverse: Desc, _: Desc) -> Primitive:
+    def make(self, src: Desc, dst: Desc, mean: Desc, inverse: Desc, *vectors: Desc) -> Primitive:
         """The primitive on src, dst and the form of both statistics."""
         if mean != inverse:
             raise Decline("has one form for mean and variance")
         stat = mean.reshape(mean.dims[:-1])
-        return dnnl.layer_normalization(src, stat, dst, self.epsilon, True, False)
+        return dnnl.layer_normalization(src, stat, dst, self.epsilon, True, len(vectors) > 1)
 
     def __call__(self, *tensors: PTensor) -> None:
         """The primitive gives the variance: two more steps make its inverse root of it."""
@@ -102,6 +118,16 @@ class LayerNormalization(FollowingRoutine):
         for function in (Function("linear", 1.0, self.epsilon), Function("pow", 1.0, -0.5)):
             primitive = self.build(pair, [inverse.required_layout] * 2, function.primitive)
             emit_on(primitive, {"src": inverse, "dst": inverse})
+
+
+def _shift(follower: Follower, scale: VTensor) -> VTensor:
+    """The operand of a sum that lies as the scale does."""
+    does, operands = follower.expression(X, [OTHER] * len(follower.operands)), follower.operands
+    if does is not None and len(operands) == 1 and binary(does) == "add":
+        [shift] = operands
+        if (shift.dtype, shift.dims) == (scale.dtype, scale.dims):
+            return shift
+    raise Decline(f"does not take {info_of(follower.op).name} behind it so")
 
 
 class Softmax(FollowingRoutine):

@@ -11,35 +11,36 @@ namespace vtensor::eigen {
 constexpr int kMany = 64, kSome = 16;
 
 // A whole block is in registers; what is left, fewer than kSome, on the stack.
-template <int count>
-using Block = Eigen::Array<float, count, 1>;
-using Few = Eigen::Array<float, Eigen::Dynamic, 1, Eigen::ColMajor, kSome, 1>;
+template <int count, class T = float>
+using Block = Eigen::Array<T, count, 1>;
+template <class T>
+using Few = Eigen::Array<T, Eigen::Dynamic, 1, Eigen::ColMajor, kSome, 1>;
 
 // Calls body(block, first) for each block of channels.
-template <class Body>
+template <class T = float, class Body>
 void for_each_block(Index channels, const Body &body) {
     Index first = 0;
     for (; first + kMany <= channels; first += kMany) {
-        Block<kMany> block;
+        Block<kMany, T> block;
         body(block, first);
     }
     for (; first + kSome <= channels; first += kSome) {
-        Block<kSome> block;
+        Block<kSome, T> block;
         body(block, first);
     }
     if (first < channels) {
-        Few few(channels - first);
+        Few<T> few(channels - first);
         body(few, first);
     }
 }
 
 // The same number of elements of some memory.
 template <class Values>
-Eigen::Map<const Values> like(const Values &values, const float *at) {
+Eigen::Map<const Values> like(const Values &values, const typename Values::Scalar *at) {
     return {at, values.size()};
 }
 template <class Values>
-Eigen::Map<Values> like(const Values &values, float *at) {
+Eigen::Map<Values> like(const Values &values, typename Values::Scalar *at) {
     return {at, values.size()};
 }
 

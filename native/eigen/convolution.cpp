@@ -3,6 +3,8 @@
 // Windows become rows of a matrix in scratch memory, a tile of rows at a time, unless the image is
 // that matrix already (a 1x1 kernel that skips nothing).
 #include <algorithm>
+#include <string>
+#include <type_traits>
 
 #include "check.h"
 #include "kernels.h"
@@ -18,6 +20,8 @@ namespace {
 constexpr Index kTileElements = Index{1} << 20;
 constexpr Index kFewestRows = 192;
 
+// Element: float, or Bits.
+template <class Element>
 class Convolution final : public Step {
 public:
     Convolution(const Window &window, Index groups, Index outputs)
@@ -41,35 +45,47 @@ public:
 private:
     void run(void *const *slots) const override {
         for (Index group = 0; group < groups_; ++group) {
-            const float *src = input(slots, 0) + group * inputs_;
-            const ConstMatrix weights(input(slots, 1) + group * depth_ * outputs_, depth_, outputs_,
-                                      Eigen::OuterStride<>(outputs_));
+            const Element *src = static_cast<const Element *>(slots[0]) + group * inputs_;
+            const Element *weights =
+                static_cast<const Element *>(slots[1]) + group * depth_ * outputs_;
             const Index width = groups_ * outputs_;
-            float *dst = output(slots, 2) + group * outputs_;
+            Element *dst = static_cast<Element *>(slots[2]) + group * outputs_;
             if (direct_) {
-                multiply({src, pixels_, depth_, Eigen::OuterStride<>(window_.channels)}, weights,
-                         {dst, pixels_, outputs_, Eigen::OuterStride<>(width)});
+                multiply_rows(src, window_.channels, pixels_, weights, dst);
                 continue;
             }
-            float *tile = output(slots, 3);
+            auto *tile = static_cast<Element *>(slots[3]);
             for (Index first = 0; first < pixels_; first += rows_) {
                 const Index count = std::min(rows_, pixels_ - first);
                 gather(src, first, count, tile);
-                multiply({tile, count, depth_, Eigen::OuterStride<>(depth_)}, weights,
-                         {dst + first * width, count, outputs_, Eigen::OuterStride<>(width)});
+                multiply_rows(tile, depth_, count, weights, dst + first * width);
             }
         }
     }
 
+    // Rows, so far apart, times the weights of a group.
+    void multiply_rows(const Element *rows, Index pitch, Index count, const Element *weights,
+                       Element *dst) const {
+        const Index width = groups_ * outputs_;
+        if constexpr (std::is_same_v<Element, float>) {
+            multiply({rows, count, depth_, Eigen::OuterStride<>(pitch)},
+                     {weights, depth_, outputs_, Eigen::OuterStride<>(outputs_)},
+                     {dst, count, outputs_, Eigen::OuterStride<>(width)});
+        } else {
+            multiply_bits({rows, pitch}, {weights, outputs_}, {dst, width}, count, outputs_,
+                          depth_);
+        }
+    }
+
     // The windows first .. first + count as rows of a matrix.
-    void gather(const float *src, Index first, Index count, float *rows) const {
+    void gather(const Element *src, Index first, Index count, Element *rows) const {
         parallel(count, count * depth_, [&](Index begin, Index end) {
             for (Index row = begin; row < end; ++row)
                 gather_window(src, place(window_, first + row), rows + row * depth_);
         });
     }
 
-    void gather_window(const float *src, const Place &at, float *to) const {
+    void gather_window(const Element *src, const Place &at, Element *to) const {
         const Index line = window_.kernel[2] * inputs_;
         const Index x = origin(window_, at, 2);
         const Range columns = within(window_, 2, x, window_.src[2]);
@@ -78,7 +94,7 @@ private:
             for (Index h = 0; h < window_.kernel[1]; ++h, to += line) {
                 const Index y = origin(window_, at, 1) + h * window_.dilations[1];
                 if (z < 0 || z >= window_.src[0] || y < 0 || y >= window_.src[1]) {
-                    std::fill_n(to, line, 0.0F);
+                    std::fill_n(to, line, Element{0});
                 } else {
                     const Index row = (at.image * window_.src[0] + z) * window_.src[1] + y;
                     gather_line(src, row * window_.src[2] + x, columns, to);
@@ -88,17 +104,17 @@ private:
     }
 
     // A line of a window: in one piece, but for what lies outside, if its elements are neighbours.
-    void gather_line(const float *src, Index begin, const Range &inside, float *to) const {
+    void gather_line(const Element *src, Index begin, const Range &inside, Element *to) const {
         const Index pitch = window_.channels, step = window_.dilations[2] * pitch;
         const Index before = inside.first * inputs_, after = inside.last * inputs_;
-        std::fill_n(to, before, 0.0F);
+        std::fill_n(to, before, Element{0});
         if (step == inputs_) {
             std::copy_n(src + (begin * pitch + before), after - before, to + before);
         } else {
             for (Index w = inside.first; w < inside.last; ++w)
                 std::copy_n(src + (begin * pitch + w * step), inputs_, to + w * inputs_);
         }
-        std::fill_n(to + after, window_.kernel[2] * inputs_ - after, 0.0F);
+        std::fill_n(to + after, window_.kernel[2] * inputs_ - after, Element{0});
     }
 
     Window window_;
@@ -108,8 +124,10 @@ private:
 
 }  // namespace
 
-Step *convolution(const Window &window, Index groups, Index outputs) {
-    return new Convolution(window, groups, outputs);
+Step *convolution(const std::string &type, const Window &window, Index groups, Index outputs) {
+    if (type == "f32") return new Convolution<float>(window, groups, outputs);
+    demand(type == "s32", "a convolution of f32 or s32");
+    return new Convolution<Bits>(window, groups, outputs);
 }
 
 }  // namespace vtensor::eigen

@@ -1,4 +1,7 @@
 // native/eigen/depthwise.cpp: a convolution of each channel by itself.
+#include <cstdint>
+#include <string>
+
 #include "channels.h"
 #include "check.h"
 #include "kernels.h"
@@ -9,6 +12,8 @@ namespace vtensor::eigen {
 
 namespace {
 
+// T: float; or integers that wrap around, those of s32 seen as bits.
+template <class T>
 class Depthwise final : public Step {
 public:
     Depthwise(const Window &window, Index multiplier)
@@ -25,20 +30,22 @@ public:
 private:
     void run(void *const *slots) const override {
         const Index work = pixels_ * outputs_ * taps(window_);
+        const auto *src = static_cast<const T *>(slots[0]);
+        const auto *weights = static_cast<const T *>(slots[1]);
         parallel(pixels_, work, [&](Index begin, Index end) {
             for (Index pixel = begin; pixel < end; ++pixel) {
-                float *dst = output(slots, 2) + pixel * outputs_;
+                T *dst = static_cast<T *>(slots[2]) + pixel * outputs_;
                 if (multiplier_ == 1) {
-                    one_each(input(slots, 0), input(slots, 1), place(window_, pixel), dst);
+                    one_each(src, weights, place(window_, pixel), dst);
                 } else {
-                    several_each(input(slots, 0), input(slots, 1), place(window_, pixel), dst);
+                    several_each(src, weights, place(window_, pixel), dst);
                 }
             }
         });
     }
 
-    void one_each(const float *src, const float *weights, const Place &at, float *dst) const {
-        for_each_block(outputs_, [&](auto &sum, Index first) {
+    void one_each(const T *src, const T *weights, const Place &at, T *dst) const {
+        for_each_block<T>(outputs_, [&](auto &sum, Index first) {
             sum.setZero();
             for_each_tap(window_, at, [&](Index tap, Index pixel) {
                 sum += like(sum, src + pixel * outputs_ + first) *
@@ -48,10 +55,10 @@ private:
         });
     }
 
-    void several_each(const float *src, const float *weights, const Place &at, float *dst) const {
-        using Kernels = Eigen::Map<const Eigen::ArrayXf>;
+    void several_each(const T *src, const T *weights, const Place &at, T *dst) const {
+        using Kernels = Eigen::Map<const Eigen::Array<T, Eigen::Dynamic, 1>>;
         for (Index channel = 0; channel < window_.channels; ++channel) {
-            Eigen::Map<Eigen::ArrayXf> sum(dst + channel * multiplier_, multiplier_);
+            Eigen::Map<Eigen::Array<T, Eigen::Dynamic, 1>> sum(dst + channel * multiplier_, multiplier_);
             sum.setZero();
             for_each_tap(window_, at, [&](Index tap, Index pixel) {
                 sum += src[pixel * window_.channels + channel] *
@@ -66,8 +73,10 @@ private:
 
 }  // namespace
 
-Step *depthwise(const Window &window, Index multiplier) {
-    return new Depthwise(window, multiplier);
+Step *depthwise(const std::string &type, const Window &window, Index multiplier) {
+    if (type == "f32") return new Depthwise<float>(window, multiplier);
+    demand(type == "s32", "a convolution of f32 or s32");
+    return new Depthwise<std::uint32_t>(window, multiplier);
 }
 
 }  // namespace vtensor::eigen

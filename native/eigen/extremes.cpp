@@ -20,6 +20,55 @@ bool beats(T a, T b) {
     return (Largest ? a > b : a < b) || (is_nan(a) && !is_nan(b));
 }
 
+// What elements are compared as.
+template <class Element>
+using Compared =
+    std::conditional_t<std::is_integral_v<Element>, Element, typename Wide<Element>::type>;
+
+// Elements that are looked at together.
+constexpr Index kLanes = 64;
+
+// The extreme value first, NaN apart, some lanes at a time; then where it is.
+template <bool Largest, class Element>
+Index place_in_row(const Element *src, Index length, bool last) {
+    using Value = Compared<Element>;
+    Value lanes[kLanes];
+    unsigned odd = 0;
+    std::fill_n(lanes, kLanes, static_cast<Value>(src[0]));
+    Index i = 0;
+    for (; i + kLanes <= length; i += kLanes)
+        for (Index lane = 0; lane < kLanes; ++lane) {
+            const auto value = static_cast<Value>(src[i + lane]);
+            const bool better = Largest ? value > lanes[lane] : value < lanes[lane];
+            lanes[lane] = better ? value : lanes[lane];
+            odd |= static_cast<unsigned>(is_nan(value));
+        }
+    Value best = lanes[0];
+    for (const Value value : lanes) best = beats<Largest>(value, best) ? value : best;
+    for (; i < length; ++i) {
+        const auto value = static_cast<Value>(src[i]);
+        best = beats<Largest>(value, best) ? value : best;
+    }
+    const bool none = odd != 0 || is_nan(best);
+    const auto is_it = [&](Element one) {
+        const auto value = static_cast<Value>(one);
+        return none ? is_nan(value) : value == best;
+    };
+    if (last) {
+        Index at = length - 1;
+        while (at > 0 && !is_it(src[at])) --at;
+        return at;
+    }
+    Index at = 0;
+    for (; !none && at + kLanes <= length; at += kLanes) {
+        unsigned found = 0;
+        for (Index lane = 0; lane < kLanes; ++lane)
+            found |= static_cast<unsigned>(static_cast<Value>(src[at + lane]) == best);
+        if (found != 0) break;
+    }
+    return std::find_if(src + at, src + length, is_it) - src;
+}
+
 template <class Element, bool Largest>
 class Place final : public Step {
 public:
@@ -27,14 +76,13 @@ public:
         : Step(Largest ? "argmax" : "argmin"), outer_(outer), length_(length), inner_(inner),
           last_(last) {
         demand(length > 0, "the extreme of nothing");
+        demand(length < Index{1} << 32, "an axis of more elements than 32 bits count");
         add_slot("src", VTENSOR_READ, product({outer, length, inner}), sizeof(Element));
         add_slot("dst", VTENSOR_WRITE, product({outer, inner}), sizeof(Index));
     }
 
 private:
-    // What elements are compared as.
-    using Value = std::conditional_t<std::is_integral_v<Element>, Element,
-                                     typename Wide<Element>::type>;
+    using Value = Compared<Element>;
     static constexpr Index kStrip = 128;
 
     void run(void *const *slots) const override {
@@ -46,56 +94,56 @@ private:
                 const Index o = piece / strips, first = piece % strips * kStrip;
                 const Element *from = src + o * length_ * inner_ + first;
                 if (inner_ == 1)
-                    dst[o] = of_row(from);
+                    dst[o] = place_in_row<Largest>(from, length_, last_);
                 else
                     of_strip(from, dst + o * inner_ + first, std::min(kStrip, inner_ - first));
             }
         });
     }
 
-    // The extreme value first, eight lanes at a time, then where it is.
-    Index of_row(const Element *src) const {
-        constexpr Index kLanes = 8;
-        Value lanes[kLanes];
-        std::fill_n(lanes, kLanes, static_cast<Value>(src[0]));
-        Index i = 0;
-        for (; i + kLanes <= length_; i += kLanes)
-            for (Index lane = 0; lane < kLanes; ++lane) {
-                const auto value = static_cast<Value>(src[i + lane]);
-                lanes[lane] = beats<Largest>(value, lanes[lane]) ? value : lanes[lane];
-            }
-        Value best = lanes[0];
-        for (const Value value : lanes) best = beats<Largest>(value, best) ? value : best;
-        for (; i < length_; ++i) {
-            const auto value = static_cast<Value>(src[i]);
-            best = beats<Largest>(value, best) ? value : best;
-        }
-        const auto is_it = [best](Element one) {
-            const auto value = static_cast<Value>(one);
-            return value == best || (is_nan(value) && is_nan(best));
-        };
-        if (!last_) return std::find_if(src, src + length_, is_it) - src;
-        Index at = length_ - 1;
-        while (at > 0 && !is_it(src[at])) --at;
-        return at;
-    }
-
     void of_strip(const Element *src, Index *dst, Index count) const {
         Value best[kStrip];
+        std::uint32_t at[kStrip] = {};  // as wide as most values, so that lanes match
         for (Index c = 0; c < count; ++c) best[c] = static_cast<Value>(src[c]);
-        std::fill_n(dst, count, Index{0});
         for (Index i = 1; i < length_; ++i)
             for (Index c = 0; c < count; ++c) {
                 const auto value = static_cast<Value>(src[i * inner_ + c]);
                 const bool takes =
                     last_ ? !beats<Largest>(best[c], value) : beats<Largest>(value, best[c]);
                 best[c] = takes ? value : best[c];
-                dst[c] = takes ? i : dst[c];
+                at[c] = takes ? static_cast<std::uint32_t>(i) : at[c];
             }
+        std::copy_n(at, count, dst);
     }
 
     Index outer_, length_, inner_;
     bool last_;
+};
+
+// 1 at the first of the largest elements of each row, 0 elsewhere.
+template <class Element>
+class Hard final : public Step {
+public:
+    Hard(Index rows, Index length) : Step("hardmax"), rows_(rows), length_(length) {
+        add_slot("src", VTENSOR_READ, product({rows, length}), sizeof(Element));
+        add_slot("dst", VTENSOR_WRITE, product({rows, length}), sizeof(Element));
+    }
+
+private:
+    void run(void *const *slots) const override {
+        if (length_ == 0) return;
+        const auto *src = static_cast<const Element *>(slots[0]);
+        auto *dst = static_cast<Element *>(slots[1]);
+        parallel(rows_, 2 * rows_ * length_, [&](Index begin, Index end) {
+            for (Index at = begin * length_; at < end * length_; at += length_) {
+                const Index place = place_in_row<true>(src + at, length_, false);
+                std::fill_n(dst + at, length_, static_cast<Element>(0));
+                dst[at + place] = static_cast<Element>(1);
+            }
+        });
+    }
+
+    Index rows_, length_;
 };
 
 // A number that is larger where the element is; NaN is the largest, and -0 is 0.
@@ -179,6 +227,11 @@ Step *extreme_place(const std::string &dtype, Index outer, Index length, Index i
         if (largest) return new Place<T, true>(outer, length, inner, last);
         return new Place<T, false>(outer, length, inner, last);
     });
+}
+
+Step *hardmax(const std::string &dtype, Index rows, Index length) {
+    return with_type(dtype,
+                     [&]<class T>(Type<T>) -> Step * { return new Hard<T>(rows, length); });
 }
 
 Step *top(const std::string &dtype, Index outer, Index length, Index inner, Index count,

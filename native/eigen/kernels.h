@@ -60,14 +60,20 @@ struct Window {
     Ints kernel, strides, dilations, begin;
 };
 
-// src N D H W C, weights G d h w I O, dst N D H W (G O).
-Step *convolution(const Window &window, Index groups, Index outputs);
+// src N D H W C, weights G d h w I O, dst N D H W (G O); of "f32", or "s32", which wraps around.
+Step *convolution(const std::string &type, const Window &window, Index groups, Index outputs);
 
-// src N D H W C, weights d h w C M, dst N D H W (C M): each channel has M kernels of its own.
-Step *depthwise(const Window &window, Index multiplier);
+// src N D H W C, weights d h w C M, dst N D H W (C M): each channel has M kernels of its own; types
+// as above.
+Step *depthwise(const std::string &type, const Window &window, Index multiplier);
 
-// kind: "max", "avg_include_padding", "avg_exclude_padding"; `end` bounds what counts as padding.
-Step *pooling(const std::string &kind, const Window &window, const Ints &end);
+// kind: "max", "avg_include_padding", "avg_exclude_padding", where `end` bounds what counts as
+// padding; or "lp", the norm of a power.
+Step *pooling(const std::string &kind, const Window &window, const Ints &end, float power);
+
+// The largest of each window, and its place in the image, which has the order N C D H W; with
+// column_major D is fastest. indices are of s64.
+Step *largest_place(const Window &window, bool column_major);
 
 // A reduction: "sum", "mean", "prod", "max", "min", "l1", "l2", "sum_square", "log_sum" or
 // "log_sum_exp", of elements of a type. src and dst are their numbers of elements. Of a box of

@@ -3,6 +3,7 @@
 
 #include <Eigen/Core>
 #include <algorithm>
+#include <cstdint>
 
 #include "parallel.h"
 
@@ -28,5 +29,19 @@ inline void multiply(const ConstMatrix &left, const ConstMatrix &right, MutableM
         }
     });
 }
+
+// Integers that wrap around: those of s32, seen as bits.
+using Bits = std::uint32_t;
+
+// A row-major matrix whose rows are so far apart.
+template <class T>
+struct Rows {
+    T *first;
+    Index pitch;
+};
+
+// dst = left (rows x depth) * right (depth x columns), of integers.
+void multiply_bits(const Rows<const Bits> &left, const Rows<const Bits> &right,
+                   const Rows<Bits> &dst, Index rows, Index columns, Index depth);
 
 }  // namespace vtensor::eigen

@@ -95,26 +95,35 @@ Elements have 1, 2, 4 or 8 bytes, whatever they mean.)");
 The boxes of ``pads``, as for copy, are filled last.)");
     m.def(
         "convolution",
-        [](const WindowRow &row, Index groups, Index outputs) {
-            return Kernel(convolution(window(row), groups, outputs));
+        [](const std::string &type, const WindowRow &row, Index groups, Index outputs) {
+            return Kernel(convolution(type, window(row), groups, outputs));
         },
-        "window"_a, "groups"_a, "outputs"_a,
-        R"(Convolution, channels last; arguments src, weights (G d h w I O), dst, scratch.
+        "element"_a, "window"_a, "groups"_a, "outputs"_a,
+        R"(Convolution of f32 or s32, channels last; arguments src, weights (G d h w I O), dst, scratch.
 
 A window is (images, channels, src, dst, kernel, strides, dilations, begin); three spatial dims.)");
     m.def(
         "depthwise",
-        [](const WindowRow &row, Index multiplier) {
-            return Kernel(depthwise(window(row), multiplier));
+        [](const std::string &type, const WindowRow &row, Index multiplier) {
+            return Kernel(depthwise(type, window(row), multiplier));
         },
-        "window"_a, "multiplier"_a,
+        "element"_a, "window"_a, "multiplier"_a,
         "Convolution of each channel by itself; arguments src, weights (d h w C M), dst.");
     m.def(
         "pooling",
-        [](const std::string &kind, const WindowRow &row, const Ints &end) {
-            return Kernel(pooling(kind, window(row), end));
+        [](const std::string &kind, const WindowRow &row, const Ints &end, float power) {
+            return Kernel(pooling(kind, window(row), end, power));
         },
-        "kind"_a, "window"_a, "end"_a, "Pooling, channels last; arguments src, dst.");
+        "kind"_a, "window"_a, "end"_a, "power"_a, "Pooling, channels last; arguments src, dst.");
+    m.def(
+        "largest_place",
+        [](const WindowRow &row, bool column_major) {
+            return Kernel(largest_place(window(row), column_major));
+        },
+        "window"_a, "column_major"_a,
+        R"(The largest of each window, and its place in an image of the order N C D H W.
+
+Channels last; arguments src, dst, indices (s64).)");
     m.def(
         "reduction",
         [](const std::string &kind, const std::string &type, Index src, Index dst,

@@ -104,6 +104,13 @@ void bind_rows(nb::module_ &m) {
         "dtype"_a, "outer"_a, "length"_a, "inner"_a, "largest"_a, "last"_a,
         "Where along the axis in the middle the extreme element is; arguments src, dst (s64).");
     m.def(
+        "hardmax",
+        [](const std::string &dtype, Index count, Index length) {
+            return Kernel(hardmax(dtype, count, length));
+        },
+        "dtype"_a, "rows"_a, "length"_a,
+        "1 at the first of the largest elements of each row, else 0; arguments src, dst.");
+    m.def(
         "top",
         [](const std::string &dtype, Index outer, Index length, Index inner, Index count,
            bool largest) {

@@ -56,6 +56,9 @@ Step *triangle(Index matrices, Index rows, Index columns, Index k, bool upper, I
 Step *extreme_place(const std::string &dtype, Index outer, Index length, Index inner, bool largest,
                     bool last);
 
+// 1 at the first of the largest elements of each row, 0 elsewhere, in the same type.
+Step *hardmax(const std::string &dtype, Index rows, Index length);
+
 // The `count` largest or smallest elements along the axis in the middle, in order, and where they
 // are (s64); arguments src, values, indices, scratch.
 Step *top(const std::string &dtype, Index outer, Index length, Index inner, Index count,

@@ -149,58 +149,71 @@ private:
 
     void row(void *const *slots, Index index) const {
         const Index base = index * length_;
-        double sum = 0;
-        float mean = 0;
+        const auto count = static_cast<double>(std::max<Index>(length_, 1));
+        double sum = 0, terms = 0;
+        float mean = 0, rest = 0;  // what the mean, rounded, leaves of it
         if (centred()) {
             tiles(slots[0], base, length_, [&](Index, const Values &x) { sum += x.sum(); });
-            mean = static_cast<float>(sum / static_cast<double>(std::max<Index>(length_, 1)));
+            mean = static_cast<float>(sum / count);
         }
         sum = 0;
-        tiles(slots[0], base, length_, [&](Index, const Values &x) { sum += term(x - mean); });
-        const float by = factor(sum);
+        tiles(slots[0], base, length_, [&](Index, const Values &x) {
+            if (centred()) sum += (x - mean).sum();
+            terms += term(x - mean);
+        });
+        if (centred()) {
+            rest = std::isfinite(sum) ? static_cast<float>(sum / count) : 0;
+            terms = std::max(terms - sum * sum / count, 0.);
+        }
+        const float by = factor(terms);
         const Axis begin = at(outer_, index, {0, 0, 0});
         for (Index i = 0; i < length_ / std::max<Index>(run_.size, 1); ++i) {
             const Axis from = at(reduced_, i, begin);
             tiles(slots[0], base + i * run_.size, run_.size, [&](Index done, const Values &x) {
-                write(slots, base + i * run_.size + done, (x - mean) * by, x.size(),
+                write(slots, base + i * run_.size + done, (x - mean - rest) * by, x.size(),
                       {0, from.scale + done * run_.scale, from.shift + done * run_.shift}, run_);
             });
         }
+        mean += rest;
         if (kind_ == Kind::layer) state(slots, index, &mean, &by, 1);
     }
 
     // A strip of what lies behind the reduced axes.
     void strip(void *const *slots, Index index, Index first) const {
-        alignas(64) std::array<float, kTile> read, middle, by;
+        alignas(64) std::array<float, kTile> read, middle, left, by;
         std::array<double, kTile> sum;
         const Index n = std::min(kTile, width_ - first);
         const Index base = index * length_ * width_ + first;
         using Sums = Eigen::Map<Eigen::ArrayXd>;
-        Tile mean(middle.data(), n), factors(by.data(), n);
+        // What the mean, rounded, leaves of it is `rest`.
+        Tile mean(middle.data(), n), rest(left.data(), n), factors(by.data(), n);
         Sums sums(sum.data(), n);
         const auto each = [&](const auto &body) {
             for (Index i = 0; i < length_; ++i)
                 body(i, Values(element_.load(slots[0], base + i * width_, 1, n, read.data()), n));
         };
         mean.setZero();
+        rest.setZero();
         if (centred()) {
             sums.setZero();
             each([&](Index, const Values &x) { sums += x.cast<double>(); });
-            mean = (sums / static_cast<double>(std::max<Index>(length_, 1))).cast<float>();
+            sums /= static_cast<double>(std::max<Index>(length_, 1));
+            mean = sums.cast<float>();
+            rest = (sums - mean.cast<double>()).cast<float>();
         }
         sums.setZero();
         each([&](Index, const Values &x) {
             if (kind_ == Kind::l1)
                 sums += x.abs().cast<double>();
             else
-                sums += (x - mean).square().cast<double>();
+                sums += (x - mean - rest).square().cast<double>();
         });
         for (Index i = 0; i < n; ++i) by[static_cast<std::size_t>(i)] = factor(sums[i]);
         const Axis inner = inner_.empty() ? Axis{1, 0, 0} : inner_[0];
         const Axis begin =
             at(outer_, index, {0, first * inner.scale, first * inner.shift});
         each([&](Index i, const Values &x) {
-            write(slots, base + i * width_, (x - mean) * factors, n, at(reduced_, i, begin),
+            write(slots, base + i * width_, (x - mean - rest) * factors, n, at(reduced_, i, begin),
                   inner);
         });
         if (kind_ == Kind::layer) state(slots, index * width_ + first, &mean[0], &by[0], n);

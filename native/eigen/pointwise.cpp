@@ -24,6 +24,8 @@ constexpr Index kShortRow = 64;
 constexpr std::size_t kMostTiles = 48, kMostInstructions = 1024;
 // Operands and constants; libdesc/eigen/program.py asks for no more.
 constexpr std::size_t kMostGiven = 32;
+// Axes that do not go on as one.
+constexpr std::size_t kMostAxes = 32;
 constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 
 // Axes along which every operand goes on as before are one axis; those of extent 1 are none.
@@ -82,6 +84,7 @@ public:
             if (product(box.shape) > 0) pads_.push_back(arranged(box, 0, size_));
         }
         merge(shape, strides);
+        demand(shape.size() <= kMostAxes, "operands that go on along too many axes");
         for (const Ints &row : strides) dense_.push_back(row == dense(shape));
         shape_ = std::move(shape);
         strides_ = std::move(strides);
@@ -248,16 +251,27 @@ private:
             return tile;
         }
         const Index inner = shape_.back(), step = strides.back();
+        const std::size_t outer = shape_.size() - 1;
+        std::array<Index, kMostAxes> digits;
+        Index rest = start / inner, at = start % inner, offset = at * step;
+        for (std::size_t axis = outer; axis-- > 0; rest /= shape_[axis]) {
+            digits[axis] = rest % shape_[axis];
+            offset += digits[axis] * strides[axis];
+        }
         for (Index done = 0; done < n;) {
-            Index rest = (start + done) / inner, at = (start + done) % inner;
             const Index count = std::min(n - done, inner - at);
-            Index offset = at * step;
-            for (std::size_t axis = shape_.size() - 1; axis-- > 0; rest /= shape_[axis])
-                offset += rest % shape_[axis] * strides[axis];
             const std::byte *place = from + offset * type.bytes;
             if (step == 1 && count == n && as_it_is(type)) return place;
             type.widen(place, step, tile + done * value_bytes(type.kind), count);
             done += count;
+            offset -= at * step;
+            at = 0;
+            for (std::size_t axis = outer; axis-- > 0;) {
+                offset += strides[axis];
+                if (++digits[axis] < shape_[axis]) break;
+                offset -= digits[axis] * strides[axis];
+                digits[axis] = 0;
+            }
         }
         return tile;
     }

@@ -1,5 +1,6 @@
-// native/eigen/pooling.cpp: the largest, or the mean, of each window.
+// native/eigen/pooling.cpp: the largest, the mean or the norm of each window.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "channels.h"
@@ -14,11 +15,13 @@ namespace {
 
 class Pooling final : public Step {
 public:
-    Pooling(const std::string &kind, const Window &window, Ints end)
-        : Step("pooling_" + kind), window_(window), end_(std::move(end)),
-          largest_(kind == "max"), with_pads_(kind == "avg_include_padding") {
+    Pooling(const std::string &kind, const Window &window, Ints end, float power)
+        : Step("pooling_" + kind), window_(window), end_(std::move(end)), power_(power),
+          largest_(kind == "max"), norm_(kind == "lp"), with_pads_(kind == "avg_include_padding") {
         check(window_, end_);
-        demand(largest_ || with_pads_ || kind == "avg_exclude_padding", "no such pooling");
+        demand(largest_ || norm_ || with_pads_ || kind == "avg_exclude_padding",
+               "no such pooling");
+        demand(!norm_ || power >= 1, "a norm of less than 1");
         pixels_ = dst_pixels(window_);
         add_slot("src", VTENSOR_READ, times(src_pixels(window_), window.channels));
         add_slot("dst", VTENSOR_WRITE, times(pixels_, window.channels));
@@ -34,6 +37,8 @@ private:
                 for_each_block(channels, [&](auto &values, Index first) {
                     if (largest_) {
                         largest(input(slots, 0) + first, at, values);
+                    } else if (norm_) {
+                        norm(input(slots, 0) + first, at, values);
                     } else {
                         average(input(slots, 0) + first, at, values);
                     }
@@ -63,6 +68,24 @@ private:
         values /= static_cast<float>(with_pads_ ? counted(at) : inside);
     }
 
+    template <class Values>
+    void norm(const float *src, const Place &at, Values &values) const {
+        values.setZero();
+        for_each_tap(window_, at, [&](Index, Index pixel) {
+            const auto one = like(values, src + pixel * window_.channels);
+            if (power_ == 1)
+                values += one.abs();
+            else if (power_ == 2)
+                values += one.square();
+            else
+                values += one.abs().pow(power_);
+        });
+        if (power_ == 2)
+            values = values.sqrt().eval();
+        else if (power_ != 1)
+            values = values.pow(1 / power_).eval();
+    }
+
     // The elements of the window that lie in the image or its pads.
     Index counted(const Place &at) const {
         Index all = 1;
@@ -75,14 +98,72 @@ private:
 
     Window window_;
     Ints end_;
-    bool largest_, with_pads_;
+    float power_;
+    bool largest_, norm_, with_pads_;
+    Index pixels_ = 0;
+};
+
+// The largest of each window, and where it is: the first of those, in the order N C D H W of the
+// image, or with D fastest and W slowest.
+class LargestPlace final : public Step {
+public:
+    LargestPlace(const Window &window, bool column_major)
+        : Step("pooling_place"), window_(window), column_major_(column_major) {
+        check(window_);
+        pixels_ = dst_pixels(window_);
+        const Index all = times(pixels_, window.channels);
+        add_slot("src", VTENSOR_READ, times(src_pixels(window_), window.channels));
+        add_slot("dst", VTENSOR_WRITE, all);
+        add_slot("indices", VTENSOR_WRITE, all, sizeof(Index));
+    }
+
+private:
+    void run(void *const *slots) const override {
+        const Index channels = window_.channels, image = product(window_.src);
+        const float *src = input(slots, 0);
+        auto *indices = static_cast<Index *>(slots[2]);
+        parallel(pixels_, pixels_ * channels * taps(window_), [&](Index begin, Index end) {
+            for (Index pixel = begin; pixel < end; ++pixel) {
+                float *dst = output(slots, 1) + pixel * channels;
+                Index *found = indices + pixel * channels;
+                const Place at = place(window_, pixel);
+                bool first = true;
+                for_each_tap(window_, at, [&](Index, Index from) {
+                    const Index number = numbered(from - at.image * image);
+                    for (Index c = 0; c < channels; ++c) {
+                        const float value = src[from * channels + c];
+                        const bool better = first || value > dst[c] ||
+                                            (std::isnan(value) && !std::isnan(dst[c]));
+                        dst[c] = better ? value : dst[c];
+                        found[c] = better ? (at.image * channels + c) * image + number : found[c];
+                    }
+                    first = false;
+                });
+            }
+        });
+    }
+
+    // The number of a place that is `within` the image, W fastest.
+    Index numbered(Index within) const {
+        if (!column_major_) return within;
+        const Index w = within % window_.src[2], rest = within / window_.src[2];
+        const Index h = rest % window_.src[1], d = rest / window_.src[1];
+        return d + window_.src[0] * (h + window_.src[1] * w);
+    }
+
+    Window window_;
+    bool column_major_;
     Index pixels_ = 0;
 };
 
 }  // namespace
 
-Step *pooling(const std::string &kind, const Window &window, const Ints &end) {
-    return new Pooling(kind, window, end);
+Step *pooling(const std::string &kind, const Window &window, const Ints &end, float power) {
+    return new Pooling(kind, window, end, power);
+}
+
+Step *largest_place(const Window &window, bool column_major) {
+    return new LargestPlace(window, column_major);
 }
 
 }  // namespace vtensor::eigen

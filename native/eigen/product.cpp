@@ -10,9 +10,19 @@ namespace vtensor::eigen {
 
 namespace {
 
-// Integers that wrap around: those of s32, seen as bits.
-using Bits = std::uint32_t;
 constexpr Index kRows = 4, kColumns = 32;
+
+// A tile of a product. Inlined, such that a whole tile's extents are known.
+[[gnu::always_inline]] inline void sum(const Rows<const Bits> &left, const Rows<const Bits> &right,
+                                       const Rows<Bits> &dst, Index height, Index width,
+                                       Index depth) {
+    Bits sums[kRows][kColumns] = {};
+    for (Index k = 0; k < depth; ++k)
+        for (Index i = 0; i < height; ++i)
+            for (Index j = 0; j < width; ++j)
+                sums[i][j] += left.first[i * left.pitch + k] * right.first[k * right.pitch + j];
+    for (Index i = 0; i < height; ++i) std::copy_n(sums[i], width, dst.first + i * dst.pitch);
+}
 
 class Product final : public Step {
 public:
@@ -51,42 +61,12 @@ private:
                          {output(slots, 2) + dst, rows_, columns_,
                           Eigen::OuterStride<>(columns_)});
             } else {
-                multiply(static_cast<const Bits *>(slots[0]) + left,
-                         static_cast<const Bits *>(slots[1]) + right,
-                         static_cast<Bits *>(slots[2]) + dst);
+                multiply_bits({static_cast<const Bits *>(slots[0]) + left, depth_},
+                              {static_cast<const Bits *>(slots[1]) + right, columns_},
+                              {static_cast<Bits *>(slots[2]) + dst, columns_}, rows_, columns_,
+                              depth_);
             }
         }
-    }
-
-    // Of integers: tiles of the result, whose sums stay in registers.
-    void multiply(const Bits *left, const Bits *right, Bits *dst) const {
-        const Index down = (rows_ + kRows - 1) / kRows, across = (columns_ + kColumns - 1) / kColumns;
-        const Index work = times(2 * rows_, times(columns_, depth_));
-        parallel(down * across, work, [&](Index begin, Index end) {
-            for (Index tile = begin; tile < end; ++tile) {
-                const Index row = tile / across * kRows, column = tile % across * kColumns;
-                const Index height = std::min(kRows, rows_ - row);
-                const Index width = std::min(kColumns, columns_ - column);
-                const Bits *a = left + row * depth_, *b = right + column;
-                Bits *to = dst + row * columns_ + column;
-                if (height == kRows && width == kColumns) {
-                    sum(a, b, to, kRows, kColumns);
-                } else {
-                    sum(a, b, to, height, width);
-                }
-            }
-        });
-    }
-
-    // Inlined, such that a whole tile's extents are known.
-    [[gnu::always_inline]] void sum(const Bits *left, const Bits *right, Bits *dst, Index height,
-                                    Index width) const {
-        Bits sums[kRows][kColumns] = {};
-        for (Index k = 0; k < depth_; ++k)
-            for (Index i = 0; i < height; ++i)
-                for (Index j = 0; j < width; ++j)
-                    sums[i][j] += left[i * depth_ + k] * right[k * columns_ + j];
-        for (Index i = 0; i < height; ++i) std::copy_n(sums[i], width, dst + i * columns_);
     }
 
     bool floats_;
@@ -95,6 +75,27 @@ private:
 };
 
 }  // namespace
+
+// Tiles of the result, whose sums stay in registers.
+void multiply_bits(const Rows<const Bits> &left, const Rows<const Bits> &right,
+                   const Rows<Bits> &dst, Index rows, Index columns, Index depth) {
+    const Index down = (rows + kRows - 1) / kRows, across = (columns + kColumns - 1) / kColumns;
+    parallel(down * across, times(2 * rows, times(columns, depth)), [&](Index begin, Index end) {
+        for (Index tile = begin; tile < end; ++tile) {
+            const Index row = tile / across * kRows, column = tile % across * kColumns;
+            const Index height = std::min(kRows, rows - row);
+            const Index width = std::min(kColumns, columns - column);
+            const Rows<const Bits> a{left.first + row * left.pitch, left.pitch};
+            const Rows<const Bits> b{right.first + column, right.pitch};
+            const Rows<Bits> to{dst.first + row * dst.pitch + column, dst.pitch};
+            if (height == kRows && width == kColumns) {
+                sum(a, b, to, kRows, kColumns, depth);
+            } else {
+                sum(a, b, to, height, width, depth);
+            }
+        }
+    });
+}
 
 Step *product(const std::string &type, const Ints &batch, const Ints &left_strides,
               const Ints &right_strides, Index rows, Index columns, Index depth) {

@@ -93,16 +93,19 @@ class Source:
 
     def window(self) -> Kernel:
         """A convolution, a depthwise one, or a pool."""
-        pick = self.pick
-        kind = pick.choice(["convolution", "depthwise", "max", "avg_include_padding"])
+        pick, element = self.pick, self.pick.choice(["f32", "s32"])
+        pools = ["max", "avg_include_padding", "lp", "place"]
+        kind = pick.choice(["convolution", "depthwise", *pools])
         groups = pick.choice([1, 1, 2, 3]) if kind == "convolution" else 1
         inputs = pick.choice(EXTENTS)
         window, end = self.geometry(groups * inputs)
         if kind == "convolution":
-            return self.kernels.convolution(window, groups, pick.choice(EXTENTS))
+            return self.kernels.convolution(element, window, groups, pick.choice(EXTENTS))
         if kind == "depthwise":
-            return self.kernels.depthwise(window, pick.choice([1, 1, 2, 5]))
-        return self.kernels.pooling(kind, window, end)
+            return self.kernels.depthwise(element, window, pick.choice([1, 1, 2, 5]))
+        if kind == "place":
+            return self.kernels.largest_place(window, pick.choice([False, True]))
+        return self.kernels.pooling(kind, window, end, pick.choice([1, 2, 3]))
 
     def geometry(self, channels: int) -> tuple[Window, Sizes]:
         """A window that fits, and pads at the end."""
@@ -174,6 +177,7 @@ class Source:
         made = [
             lambda: self.kernels.running(dtype, outer, length, inner, one, other, one),
             lambda: self.kernels.extreme_place(dtype, outer, length, inner, one, other),
+            lambda: self.kernels.hardmax(dtype, outer, length),
             lambda: self.kernels.top(dtype, outer, length, inner, pick.randint(1, length), one),
             lambda: self.kernels.triangle(outer, length, inner, pick.randint(-9, 9), one, 4),
         ]

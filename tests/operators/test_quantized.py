@@ -94,3 +94,27 @@ def test_a_bound_that_a_type_does_not_reach(library: str) -> None:
     for op, expected in ((Clip(high=-1.0), [0, 0, 0]), (Clip(-1.0, 1e6), [0, 7, 300])):
         [found] = run(library, op, [Given(x, ("A",), Layout("A"))]).values
         np.testing.assert_array_equal(found, np.array(expected, np.uint16))
+
+
+@pytest.mark.parametrize("group", [1, 2, 6])
+@pytest.mark.parametrize("signed", [np.uint8, np.int8])
+def test_a_convolution_of_integers(group: int, signed: type[np.integer[Any]]) -> None:
+    """Whole, in groups, and a channel by itself; sums of its steps are exact."""
+    rng = np.random.default_rng(4)
+    low, high = np.iinfo(signed).min, np.iinfo(signed).max
+    x = rng.integers(low, high + 1, (2, 6, 7, 5), signed)
+    w = rng.integers(-128, 128, (12, 6 // group, 3, 2), np.int8)
+    zero, zeros = np.array(3, signed), np.arange(-6, 6, dtype=np.int8)
+    shared: dict[str, Any] = {"group": group, "pads": [1, 0, 1, 1], "strides": [2, 1]}
+    found = computed([node("ConvInteger", "x", "w", "z", "c", **shared)], x, w=w, z=zero, c=zeros)
+    steps = x.astype(np.float64) - 3
+    kernels = w.astype(np.float64) - zeros[:, None, None, None]
+    plain = [node("Conv", "x", "w", **shared)]
+    np.testing.assert_array_equal(
+        found, computed(plain, steps.astype("f4"), w=kernels.astype("f4"))
+    )
+    scales = {"s": np.array(0.5, "f4"), "t": np.array(0.25, "f4"), "u": np.array(64, "f4")}
+    rows = ("x", "s", "z", "w", "t", "c", "u", "z")
+    scaled = computed([node("QLinearConv", *rows, **shared)], x, w=w, z=zero, c=zeros, **scales)
+    due = np.rint(found * np.float32(0.125) / np.float32(64)) + 3
+    np.testing.assert_array_equal(scaled, np.clip(due, low, high).astype(signed))

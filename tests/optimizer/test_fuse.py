@@ -18,10 +18,12 @@ from ops import (
     Div,
     Erf,
     Greater,
+    LayerNormalization,
     MatMul,
     Mul,
     Relu,
     Relu6,
+    RMSNormalization,
     Sigmoid,
     Softmax,
     Sub,
@@ -365,3 +367,44 @@ def test_the_check_follows_what_is_fused() -> None:
             check(changed(plan, followers=followers), graph, able)
     with pytest.raises(UnsoundPlanError, match="not for it alone"):
         check(plan, graph.delivering(["sum"]), able)
+
+
+def normalized(kind: str, read: bool = False) -> Graph:
+    """A normalization and the shift behind it; its mean is an output where it is to be read."""
+    g, random = Graph("normalized"), np.random.default_rng(3)
+    x = g.input("x", {"N": 1, "C": 16, "T": 6, "F": 6})
+    scale, shift = (g.constant(random.standard_normal(6).astype("f4"), "F") for _ in range(2))
+    op = LayerNormalization(("F",)) if kind == "layer" else RMSNormalization(("F",))
+    made = g.add(op, x, scale)
+    y, mean = (made[0], made[1]) if isinstance(made, tuple) else (made, None)
+    g.output(g.add(BiasAdd(), y, shift), "y")
+    if read and mean is not None:
+        g.output(mean, "mean")
+    return g.seal()
+
+
+@pytest.mark.parametrize("library", ["onednn", "eigen"])
+@pytest.mark.parametrize("read", [False, True])
+def test_a_normalization_adds_its_shift(library: str, read: bool) -> None:
+    whole = ["LayerNormalization + BiasAdd"]
+    options: dict[str, Any] = {"pin": {"LayerNormalization": library}}
+    assert check_same_values(normalized("layer", read), **options) == whole
+
+
+def test_of_a_root_mean_square_too() -> None:
+    assert check_same_values(normalized("rms")) == ["RMSNormalization + BiasAdd"]
+
+
+def test_a_step_whose_result_nobody_reads_does_not_run() -> None:
+    """oneDNN gives the variance, of which two more steps make the output that is asked for here."""
+    counts = []
+    for asked in (False, True):
+        g = Graph("inverse")
+        x, scale = g.input("x", {"N": 2, "F": 24}), g.constant(np.ones(24, np.float32), "F")
+        y, _, inverse = g.add(LayerNormalization(("F",)), x, scale)
+        g.output(y, "y")
+        if asked:
+            g.output(inverse, "inverse")
+        with Session(g.seal(), libraries=["onednn"]) as session:
+            counts.append(len(session.plan.recorded))
+    assert counts == [1, 3]

@@ -27,6 +27,7 @@ from vtensor.errors import InputError, NestedRunError
 from vtensor.language.operators import info_of
 from vtensor.runtime.delivery import Delivery
 from vtensor.runtime.feeds import check_fits
+from vtensor.runtime.needed import needed
 from vtensor.runtime.placement import place
 from vtensor.runtime.record import RecordedStep, Recorder, run_native, step_error
 from vtensor.runtime.workspace import Workspace
@@ -152,9 +153,9 @@ class Plan:
         self._preferences = preferences
         self.taken_from = taken_from
         self._resolved = resolved
-        self.recorded: tuple[RecordedStep, ...] = tuple(
-            recorder.evaluation.compiled(workspace.executor.threads)
-        )
+        outputs = [recorder.storages[name] for name in graph.outputs.values()]
+        steps = recorder.evaluation.compiled(workspace.executor.threads)
+        self.recorded: tuple[RecordedStep, ...] = needed(steps, outputs)
         recorder.evaluation.steps.clear()  # steps refer to their evaluation: no circle of the two
         self.packed = recorder.packed
         inputs = [recorder.storages[name] for name in graph.inputs]

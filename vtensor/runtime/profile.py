@@ -296,7 +296,7 @@ def _operations(graph: LoweredGraph, node: LoweredNode) -> Iterator[int]:
         own, followers = node.split(inputs)
         yield info_of(node.op).operations(node.op, own, outputs)
         for one in followers:
-            yield info_of(one.op).operations(one.op, [outputs[0], *one.operands], outputs)
+            yield info_of(one.op).operations(one.op, [outputs[0], *one.operands], outputs[:1])
 
 
 def _tensor(value: Value) -> VTensor:

@@ -1,0 +1,142 @@
+"""A Transform goes where its readers can read the value as it is made.
+
+    f(T(v))  becomes  f(v)
+
+Point-wise nodes and reductions of some libraries read each operand where it lies, in pieces. Such a
+node may be slower than one whose operands all lie alike, but not by what the Transform takes. Views
+between the two look at the value in its own layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from libdesc.registry import ready
+from libdesc.transforms import LayoutChange
+from optimizer.candidates import Candidates, other_libraries
+from optimizer.edges import User, rewired, users
+from optimizer.estimate import Estimate
+from optimizer.settings import Settings
+from ptensor.evaluation import Refusal, Variant
+from ptensor.layout import Layout
+from resolver.lowered import Certificate, LoweredGraph, OpNode, TransformNode
+from resolver.probe import Prober
+from vtensor.language.operators import info_of
+from vtensor.language.traits import VIEWS
+
+
+def absorb(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
+    """The graph without Transforms whose readers all read the value as it is made.
+
+    A reader may go to another library for it, where the session leaves that open and the estimate
+    of both together is no longer. Each rewriting removes a Transform, so it ends.
+    """
+    if settings.objective not in ("", "time"):
+        return graph
+    for name in [node.name for node in graph.transforms()]:
+        [node] = (one for one in graph.nodes if one.name == name)
+        assert isinstance(node, TransformNode), "it is one of the Transforms"
+        graph = _Absorbing(graph, settings, node).without()
+    return graph
+
+
+@dataclass
+class _Absorbing:
+    """One Transform, and what its readers become.
+
+    Attributes:
+        graph, settings: as given.
+        node: the Transform.
+        layouts: of values that lie otherwise without it, its own first.
+        variants: of the nodes that read those, by name.
+    """
+
+    graph: LoweredGraph
+    settings: Settings
+    node: TransformNode
+    layouts: dict[str, Layout] = field(default_factory=dict)
+    variants: dict[str, Variant] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._prober, self._users = Prober(self.graph), users(self.graph)
+        self._bare = {node.name: node for node in self.graph.bare.operators}
+        self._estimate = Estimate(self.graph.preferences, self.settings.speeds)
+
+    def without(self) -> LoweredGraph:
+        """The graph without the Transform; as it is where a reader needs it."""
+        graph, node = self.graph, self.node
+        self.layouts[node.output] = graph.values[node.input].layout
+        if not self._taken(node.output):
+            return graph
+        nodes = [
+            replace(one, variant=self.variants[one.name]) if one.name in self.variants else one
+            for one in graph.nodes
+            if one is not node
+        ]
+        values = {
+            name: replace(value, layout=self.layouts.get(name, value.layout))
+            for name, value in graph.values.items()
+        }
+        left = replace(graph, nodes=nodes, values=values, certificate=self._certificate())
+        return rewired(left, {node.output: node.input})
+
+    def _certificate(self) -> Certificate | None:
+        """What was proven, of one Transform less."""
+        proven = self.graph.certificate
+        moved = sum(self.graph.values[name].nbytes for name in (self.node.input, self.node.output))
+        return proven and replace(
+            proven, count_after=proven.count_after - 1, bytes_after=proven.bytes_after - moved
+        )
+
+    def _taken(self, value: str) -> bool:
+        """All readers of a value take it as it now lies; notes how."""
+        return all(self._reads(value, reader) for reader in dict.fromkeys(self._users[value]))
+
+    def _reads(self, value: str, reader: User) -> bool:
+        if not isinstance(reader, OpNode):  # it is delivered, or transformed again
+            return False
+        if info_of(reader.op).structural in VIEWS:
+            found = self._prober.decide(self._bare[reader.name], [self.layouts[value]])
+            if found is None or found.layouts[0] != self.layouts[value]:
+                return False
+            self.variants[reader.name] = found
+            [out] = reader.outputs
+            self.layouts[out] = found.layouts[1]
+            alike = found.layouts[1].same(
+                self.graph.values[out].layout, self.graph.values[out].dims
+            )
+            return alike or self._taken(out)
+        variant = self._reading(reader)
+        if variant is not None:
+            self.variants[reader.name] = variant
+        return variant is not None
+
+    def _reading(self, reader: OpNode) -> Variant | None:
+        """The reader's variant that takes its operands as they now lie; None where it has none."""
+        names, own = (*reader.inputs, *reader.outputs), self.variants.get(reader.name)
+        before = (own or reader.variant).layouts
+        layouts = [self.layouts.get(n, at) for n, at in zip(names, before, strict=True)]
+        bare, tensors = self._bare[reader.name], self.graph.bare.tensors
+        source, target = self.graph.values[self.node.input], self.graph.values[self.node.output]
+        change = LayoutChange(source.layout, target.layout)
+        now = self._estimate.node(bare, tensors)
+        now += self._estimate.transform(source.tensor(), change)
+        for variant in self._variants(bare, layouts):
+            took = self._estimate.node(replace(bare, variant=variant), tensors)
+            if took <= now and self._prober.takes(bare, variant):
+                return variant
+        return None
+
+    def _variants(self, reader: OpNode, layouts: Sequence[Layout]) -> Iterator[Variant]:
+        """The reader's own, and those on other libraries, with its operands in these layouts."""
+        own = reader.variant
+        yield own.lying(layouts)
+        if self.graph.preferences.order is not None or own.kernel:
+            return
+        candidates = Candidates(self.graph)
+        for library in other_libraries(self.graph, reader):
+            why = f"the plan takes less time with {library}, which reads a value where it is"
+            refused = Refusal(ready().libraries[own.library].priority, own.library, why)
+            for variant in candidates.on(reader, library)[:1]:
+                yield replace(variant.lying(layouts), refused=(*own.refused, refused))
