@@ -6,7 +6,6 @@ To be called on the executor's thread, as whatever makes plans.
 from __future__ import annotations
 
 import re
-import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -38,6 +37,12 @@ LEAST, MOST = 3, 100
 TURNS = 10
 
 
+def _median(values: Sequence[int]) -> float:
+    from statistics import median  # with fractions and decimals, which few sessions need
+
+    return median(values)
+
+
 class Effort(NamedTuple):
     """How a measurement is taken.
 
@@ -47,7 +52,7 @@ class Effort(NamedTuple):
     """
 
     seconds: float = 0.02
-    counts: Callable[[Sequence[int]], float] = statistics.median
+    counts: Callable[[Sequence[int]], float] = _median
 
 
 #: For what is to be chosen well, and for what is looked at in passing.
@@ -152,7 +157,7 @@ def fastest(plans: Sequence[Plan]) -> tuple[Plan, list[int]]:
             begin = time.perf_counter_ns()
             plan.replay(given)
             times.append(time.perf_counter_ns() - begin)
-    took = [round(statistics.median(times[1:])) for times in found]
+    took = [round(_median(times[1:])) for times in found]
     least = min(took)
     return next(plan for plan, ns in zip(plans, took, strict=True) if ns * 0.99 <= least), took
 
