@@ -134,8 +134,16 @@ def _chains(graph: Graph, preferences: Preferences) -> Iterator[Chain]:
 
 
 def _finite(chain: Chain, constants: Mapping[str, Array]) -> bool:
-    made = (chain.bias(), chain.scaled(constants[chain.weights.name]))
-    return all(np.isfinite([array.min(), array.max()]).all() for array in made)
+    """Both new constants are; the weights need not be made where their largest product is."""
+    bias, weights = chain.bias(), constants[chain.weights.name]
+    if not np.isfinite([bias.min(), bias.max()]).all():
+        return False
+    ends = [float(weights.min()), float(weights.max())]
+    largest = max(map(abs, ends)) * float(np.abs(chain.factor).max())
+    if largest < float(np.finfo(weights.dtype).max) / 2:  # which is False of a NaN
+        return True
+    made = chain.scaled(weights)
+    return bool(np.isfinite([made.min(), made.max()]).all())
 
 
 def _start(graph: Graph, node: Node, readers: Readers) -> Chain | None:

@@ -48,6 +48,7 @@ def check(
             what it makes and the tolerance is 0.
     """
     _values(extended, graph)
+    readers = _readers(graph)
     able = set(transformers)
     made: set[str] = set(extended.inputs)
     produced = {name for node in extended.nodes for name in node.outputs}
@@ -59,7 +60,7 @@ def check(
             _transform(extended, node, able)
             origin[node.output] = origin[node.input]
         else:
-            _operator(extended, node, graph, origin)
+            _operator(extended, node, graph, origin, readers)
             origin.update({name: name for name in node.outputs})
         if not tolerance:
             _exact(node.name, [extended.values[name] for name in node.outputs])
@@ -128,14 +129,18 @@ def _transform(extended: LoweredGraph, node: TransformNode, able: set[str]) -> N
 
 
 def _operator(
-    extended: LoweredGraph, node: OpNode, graph: Graph, origin: Mapping[str, str]
+    extended: LoweredGraph,
+    node: OpNode,
+    graph: Graph,
+    origin: Mapping[str, str],
+    readers: Mapping[str, list[str]],
 ) -> None:
     given = graph.nodes.get(node.name)
     if given is None or given.op is not node.op:
         raise UnsoundPlanError(f"{node.name}: no such node in the network")
     sources, inputs, outputs = tuple(origin[n] for n in node.inputs), given.inputs, given.outputs
     for follower in node.followers:
-        _follows(graph, follower, outputs)
+        _follows(graph, follower, outputs, readers)
         inputs = (*inputs, *(name for name in follower.inputs if name not in outputs))
         outputs = follower.outputs
     if outputs != node.outputs:
@@ -149,14 +154,24 @@ def _operator(
         _agree(node.name, extended.values[name], layout)
 
 
-def _follows(graph: Graph, follower: Node, values: tuple[str, ...]) -> None:
+def _readers(graph: Graph) -> dict[str, list[str]]:
+    """The nodes that read each value."""
+    found: dict[str, list[str]] = {}
+    for node in graph.nodes.values():
+        for name in set(node.inputs):
+            found.setdefault(name, []).append(node.name)
+    return found
+
+
+def _follows(
+    graph: Graph, follower: Node, values: tuple[str, ...], readers: Mapping[str, list[str]]
+) -> None:
     """A fused node is the network's, and nobody else wants what it reads of the one before."""
     if graph.nodes.get(follower.name) is not follower:
         raise UnsoundPlanError(f"{follower.name}: no such node in the network")
-    readers = [n.name for n in graph.nodes.values() if not set(values).isdisjoint(n.inputs)]
     if (
         len(values) != 1
-        or readers != [follower.name]
+        or readers.get(values[0]) != [follower.name]
         or not set(values).isdisjoint(graph.outputs.values())
     ):
         raise UnsoundPlanError(f"{follower.name}: {values} is not for it alone")
@@ -219,13 +234,11 @@ def _column(size: int, step: int, inner: list[tuple[int, int]]) -> Sequence[int]
     """The address of each index; a range where neighbours are equally far apart, however many."""
     if not inner:
         return range(0, size * step, step)
-    column = []
-    for index in range(size):
-        rest, address = index, 0
-        for block, block_step in reversed(inner):
-            rest, digit = divmod(rest, block)
-            address += digit * block_step
-        column.append(address + rest * step)
+    block = [0]
+    for count, block_step in reversed(inner):
+        block = [digit * block_step + address for digit in range(count) for address in block]
+    blocks = -(-size // len(block))
+    column = [outer * step + address for outer in range(blocks) for address in block][:size]
     apart = column[1] if size > 1 else 1
     even = range(0, size * apart, apart) if apart else ()
     return even if column == list(even) else tuple(column)

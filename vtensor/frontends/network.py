@@ -136,6 +136,7 @@ class Network:
         functions: the model's own.
         stored: the text of a graph that the model carries.
         folded: which of ``arrays`` were computed, and take memory of their own.
+        computed: small outputs by what they were computed from; None where nobody computes them.
     """
 
     label: str
@@ -153,6 +154,7 @@ class Network:
     functions: Mapping[FunctionKey, FunctionProto]
     stored: Stored | None = None
     folded: set[str] = field(default_factory=set)
+    computed: dict[object, list[Array] | None] = field(default_factory=dict)
 
     @cached_property
     def producers(self) -> dict[str, NetworkNode]:
