@@ -25,6 +25,7 @@ SECTIONS = (
     "eval.stddev",
     "eval.conversions",
     "eval.overhead",
+    "eval.start",
     "eval.batch",
     "eval.breakdown",
     "eval.profiles",
