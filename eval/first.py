@@ -1,6 +1,6 @@
 """One engine from the start of its process to its first answer: run by file, with nothing else.
 
-``python eval/first.py ENGINE MODEL FEEDS THREADS`` prints the seconds of processor time, of all
+``python -P eval/first.py ENGINE MODEL FEEDS THREADS`` prints the seconds of processor time, of all
 threads, that had passed when the engine was imported, had loaded the model, and had answered; and
 the most memory that the process has had.
 """

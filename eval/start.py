@@ -69,7 +69,7 @@ def _written(name: str, scope: Scope, model: Path) -> dict[str, Any]:
         graph = Graph("one")
         graph.output(graph.add(Relu(), graph.input("x", {"N": 1, "C": 3, "H": 8, "W": 8})), "y")
     else:
-        graph = build(name, size=scope.size) if scope.size else build(name)
+        graph = build(name, size=scope.size)
     save_onnx(graph, model)
     [image] = graph.inputs
     return {image: photograph(tuple(graph.values[image].dims.values()))}
@@ -116,7 +116,7 @@ def _once(
     engine: str, model: Path, feeds: Path, threads: int, environment: Mapping[str, str]
 ) -> Row | None:
     """One process: what it says, and the time until it has said it; None where a peer failed."""
-    command = [sys.executable, first.__file__, engine, str(model), str(feeds), str(threads)]
+    command = [sys.executable, "-P", first.__file__, engine, str(model), str(feeds), str(threads)]
     begin = time.perf_counter()
     ran = subprocess.run(
         command, check=False, capture_output=True, text=True, env=environment, timeout=LIMIT_S

@@ -56,6 +56,10 @@ class Computed(MutableMapping[str, Array]):
     def __delitem__(self, name: str) -> None:
         del self._more[name]
 
+    def __contains__(self, name: object) -> bool:
+        """Whether there is such a constant; it is not computed for that."""
+        return name in self._more or name in self._given
+
     def __iter__(self) -> Iterator[str]:
         return iter({**dict.fromkeys(self._given), **dict.fromkeys(self._more)})
 
