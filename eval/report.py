@@ -26,6 +26,7 @@ SECTIONS = (
     "eval.conversions",
     "eval.joint",
     "eval.overhead",
+    "eval.start",
     "eval.batch",
     "eval.breakdown",
     "eval.profiles",

@@ -14,12 +14,15 @@ import pkgutil
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from libdesc.installed import entry_points
 from vtensor.errors import DescriptionError
 from vtensor.language.index import Index, row_of
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 #: How the names begin under which Python knows modules that lie beside a description.
 BESIDE = "vtensor_library_"
@@ -89,9 +92,9 @@ def own_descriptions() -> list[Path]:
 
 def foreign_descriptions() -> Iterator[tuple[str, Callable[[], Path]]]:
     """Where others' descriptions come from, and how to get each one's path (which may fail)."""
-    for entry in metadata.entry_points(group="vtensor.libraries"):
+    for entry in entry_points("vtensor.libraries"):
 
-        def locate(entry: metadata.EntryPoint = entry) -> Path:
+        def locate(entry: EntryPoint = entry) -> Path:
             found = entry.load()
             if not isinstance(found, (str, os.PathLike)):
                 found = found()

@@ -14,10 +14,10 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import cast
 
+from libdesc.installed import entry_points
 from libdesc.invokers import InvokerFunction, InvokerInfo, When, fault_of, make_invoker
 from libdesc.library import RegisteredLibrary, build_library
 from libdesc.load import (
@@ -214,7 +214,7 @@ class Registry:
                 self.add(Description.read(description_file(locate())), origin)
             except (Exception, SystemExit) as error:  # whatever a stranger's module raises
                 self.report(origin, error)
-        for entry in metadata.entry_points(group="vtensor.operators"):
+        for entry in entry_points("vtensor.operators"):
             try:
                 entry.load()
             except (Exception, SystemExit) as error:

@@ -10,7 +10,7 @@ import dataclasses
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeVar, dataclass_transform
 
 import libdesc.eigen
@@ -119,9 +119,14 @@ def spelled(op_type: str, since: int, cls: type, many: bool = False) -> list[Spe
     return [Spelling(op_type, since, read_old, names.old_broadcast_names, until=6), written(7)]
 
 
+@lru_cache(maxsize=128)  # rows of a table share one
+def _parameters(compute: Callable[..., Any]) -> Sequence[inspect.Parameter]:
+    return [*inspect.signature(compute).parameters.values()]
+
+
 def _inputs(cls: Any) -> tuple[list[str], bool]:
     """The roles of an operator's inputs; True where it has one input and no more."""
-    found = [*inspect.signature(cls.compute).parameters.values()][2:]
+    found = _parameters(cls.compute)[2:]
     alone = len(found) == 1 and found[0].kind is not inspect.Parameter.VAR_POSITIONAL
     return [one.name for one in found], alone
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import geometric_mean
 
 from libdesc.library import RegisteredLibrary
 from libdesc.preferences import DEFINITION, EVERY, Preferences
@@ -106,6 +105,8 @@ def calibrated(libraries: Iterable[Description], reached: Mapping[str, Rates]) -
     pairs = [(reached[one.name], one.rates) for one in libraries if one.name in reached]
     if not pairs:
         return {one.name: one.rates for one in libraries}
+    from statistics import geometric_mean  # not needed where nothing is to be chosen
+
     arithmetic = geometric_mean(here.gflops / said.gflops for here, said in pairs)
     memory = geometric_mean(here.gbytes / said.gbytes for here, said in pairs)
     return {

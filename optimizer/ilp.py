@@ -10,16 +10,18 @@ Source: the paper, section 5.2.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from fractions import Fraction
 from itertools import count
 from math import ceil, gcd
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from optimizer.apart import apart
 from optimizer.problem import Edge, Problem, Use
 from optimizer.solver import TIME_LIMIT, Solved, solve
 from optimizer.tie import Tie, ties
 from ptensor.layout import Layout
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 #: A linear expression by layout: 1 for the layout in which an end is.
 End = Mapping[Layout, Any]
@@ -80,7 +82,7 @@ class _Program:
         self.problem = problem
         self.model = pulp.LpProblem("variants", pulp.LpMinimize)
         self.numbers = count()
-        self.unit = Fraction(1)  # of cost, for one of the objective
+        self.unit: Fraction | int = 1  # of cost, for one of the objective
         self.tied = tied
         self.x: dict[str, list[Any]] = {}
         for node, variants in problem.variants.items():  # makers come before those that follow them
@@ -107,6 +109,8 @@ class _Program:
 
     def transforms(self, forbidden: Edge | None = None) -> Any:
         """The bytes of the Transforms that must exist; their number breaks ties."""
+        from fractions import Fraction
+
         owed = self._owed(forbidden)
         sizes = {edge: self.problem.bytes(*edge) for edge in owed}
         unit, weight = gcd(*sizes.values()) or 1, len(owed) + 1  # more than all of them together

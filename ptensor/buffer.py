@@ -215,6 +215,11 @@ class TensorStorage(_InMemory):
         return buffer
 
     @property
+    def untouched(self) -> bool:
+        """Nobody has looked at the values yet, which are computed when somebody does."""
+        return self.root._buffer is None
+
+    @property
     def root(self) -> TensorStorage:
         """The storage that owns the memory: this one, or the one that it shares."""
         return self if self._owner is None else self._owner

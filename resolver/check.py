@@ -49,6 +49,7 @@ def check(
             what it makes and the tolerance is 0.
     """
     _values(extended, graph)
+    readers = _readers(graph)
     able = set(transformers)
     made: set[str] = set(extended.inputs)
     produced = {name for node in extended.nodes for name in node.outputs}
@@ -241,13 +242,11 @@ def _column(size: int, step: int, inner: list[tuple[int, int]]) -> Sequence[int]
     """The address of each index; a range where neighbours are equally far apart, however many."""
     if not inner:
         return range(0, size * step, step)
-    column = []
-    for index in range(size):
-        rest, address = index, 0
-        for block, block_step in reversed(inner):
-            rest, digit = divmod(rest, block)
-            address += digit * block_step
-        column.append(address + rest * step)
+    block = [0]
+    for count, block_step in reversed(inner):
+        block = [digit * block_step + address for digit in range(count) for address in block]
+    blocks = -(-size // len(block))
+    column = [outer * step + address for outer in range(blocks) for address in block][:size]
     apart = column[1] if size > 1 else 1
     even = range(0, size * apart, apart) if apart else ()
     return even if column == list(even) else tuple(column)

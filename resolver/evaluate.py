@@ -18,9 +18,10 @@ from libdesc.registry import ready
 from ptensor.buffer import TensorStorage
 from ptensor.evaluation import Call, Evaluation, Mode, Step, installed
 from ptensor.layout import Layout
+from resolver.calls import Calls
 from resolver.lowered import LoweredGraph, OpNode, Value, split
-from vtensor.errors import ContractError, NoInvokerError, ResolutionError
-from vtensor.language.operators import Context, info_of, run_compute
+from vtensor.errors import NoInvokerError, ResolutionError
+from vtensor.language.operators import Context, info_of
 from vtensor.language.tensor import Option, VTensor
 from vtensor.language.traits import Linear, Pointwise
 
@@ -59,6 +60,7 @@ class _Resolving:
 
     values: dict[str, VTensor] = field(default_factory=dict)
     nodes: list[OpNode] = field(default_factory=list)
+    calls: Calls = field(default_factory=Calls)
 
 
 def resolve(
@@ -288,9 +290,8 @@ def _partially(
     ctx = DispatchContext(
         node=node.name, names=outputs, preferences=preferences, followers=followers
     )
-    made = run_compute(ctx, node.op, own)
-    if ctx.variant is None:
-        raise ContractError(f"{node.op_name} {node.name!r}: compute did not call ctx.dispatch")
+    made = state.calls.evaluated(ctx, (node, *behind), names, inputs, own)
+    assert ctx.variant is not None, "it was decided just now"
     for value, layout in zip(made, ctx.variant.layouts[len(inputs) :], strict=True):
         value.produced_layout = layout
     roles = info_of(node.op).roles(len(own), len(made))

@@ -13,6 +13,8 @@ import tomllib
 from pathlib import Path
 
 import networkx as nx
+import onnx
+import onnx.parser
 import pytest
 
 from libdesc.registry import registry
@@ -68,6 +70,46 @@ def milliseconds(statement: str, path: str = "") -> float:
 def test_import_loads_nothing_heavy() -> None:
     assert heavy("import vtensor") == []
     assert heavy("import vtensor; vtensor.VTensor; vtensor.Graph; vtensor.errors") == []
+
+
+#: What nobody pays for who runs a graph of one node.
+UNNEEDED = (
+    *("PIL", "highspy", "matplotlib", "ml_dtypes", "onnx", "onnxruntime", "pulp", "rich", "typer"),
+    *("fractions", "sqlite3", "statistics", "vtensor.frontends.folding", "vtensor.runtime.profile"),
+    *("vtensor.runtime.timings", "ops.activations", "ops.convolution"),
+)
+
+ONE_NODE = """
+import sys
+import numpy as np
+from ops import Relu
+from vtensor import Graph, Session
+graph = Graph("one")
+graph.output(graph.add(Relu(), graph.input("x", {"N": 1, "C": 2})), "y")
+with Session(graph, threads=1) as session:
+    print(*session.run(None, {"x": np.array([[-1, 2]], np.float32)})[0][0])
+"""
+
+
+def test_one_node_loads_what_it_needs() -> None:
+    tell = f"print(*[name for name in {UNNEEDED!r} if name in sys.modules])"
+    assert python(f"{ONE_NODE}\n{tell}").splitlines() == ["0.0 2.0", ""]
+
+
+def test_a_model_of_one_node_loads_what_it_needs(tmp_path: Path) -> None:
+    """ONNX's own package loads some of that."""
+    theirs = {"onnx", "ml_dtypes", "vtensor.frontends.folding"}
+    unneeded = tuple(name for name in UNNEEDED if name not in theirs)
+    text = '<ir_version: 8, opset_import: ["" : 17]> m (float[1,2] x) => (float[1,2] y)'
+    text += " { y = Relu(x) }"
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "one.onnx")
+    code = (
+        "import sys\nimport numpy as np\nfrom vtensor import Session\n"
+        f"session = Session({str(tmp_path / 'one.onnx')!r}, threads=1)\n"
+        "print(*session.run(None, {'x': np.array([[-1, 2]], np.float32)})[0][0])\n"
+        f"print(*[name for name in {unneeded!r} if name in sys.modules])"
+    )
+    assert python(code).splitlines() == ["0.0 2.0", ""]
 
 
 @pytest.mark.parametrize("module", ["networkx", "PIL", "vtensor.runtime._replay"])

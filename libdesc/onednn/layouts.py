@@ -61,7 +61,7 @@ def to_desc(layout: Layout, order: Order, extents: Mapping[str, int], dtype: str
     Raises:
         LayoutNotSupported: oneDNN has no word for it; names the layout.
     """
-    sizes = tuple(extents.get(dim, 1) for dim in order) or (1,)
+    sizes = tuple([extents.get(dim, 1) for dim in order]) or (1,)
     return _to_desc(layout, order or ("",), sizes, dtype)
 
 
@@ -159,10 +159,11 @@ def _checked(layout: Layout, desc: Desc, order: Order) -> Layout:
 def _tags() -> dict[Pattern, str]:
     """Every tag of oneDNN by what its query says."""
     table: dict[Pattern, str] = {}
+    tagged = dnnl.Desc.tag
     for name, rank in dnnl.tags():
-        blocks = dnnl.Desc.tag([1] * rank, "u8", name).padded_dims
-        desc = dnnl.Desc.tag([2 * block for block in blocks], "u8", name)
-        outer = tuple(sorted(range(rank), key=lambda dim: -desc.strides[dim]))
+        blocks = tagged([1] * rank, "u8", name).padded_dims
+        desc = tagged([2 * block for block in blocks], "u8", name)
+        outer = tuple(sorted(range(rank), key=desc.strides.__getitem__, reverse=True))
         table.setdefault((outer, tuple(desc.inner_blocks)), name)
     return table
 

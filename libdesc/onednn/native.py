@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import importlib.metadata
 import os
 from functools import cache
 from pathlib import Path
@@ -101,9 +100,11 @@ def find_in_distribution() -> Path:
     Raises:
         LibraryError: the distribution is not installed, or is incomplete.
     """
+    from importlib import metadata  # slow to import, and most installations need no search
+
     try:
-        files = importlib.metadata.files(_DISTRIBUTION) or []
-    except importlib.metadata.PackageNotFoundError:
+        files = metadata.files(_DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
         raise LibraryError(
             f"onednn: {_LIBRARY} is not found; install {_DISTRIBUTION}, "
             f"or set {DIRECTORY_VARIABLE} to the prefix of a build"

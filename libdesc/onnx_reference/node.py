@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -142,4 +141,6 @@ def run_node(ctx: Context, op: OnnxNode, *operands: VTensor) -> None:
 
 def version() -> str:
     """ONNX's version, and what for."""
+    from importlib import metadata
+
     return f"onnx.reference {metadata.version('onnx')}: whatever else ONNX has, slowly"

@@ -25,6 +25,7 @@ from ops import (
     Sub,
     Times,
 )
+from optimizer.computed import Computed, Made
 from optimizer.fold import Chain, fold
 from tests.property.strategies import LAWS
 from vtensor import Session
@@ -232,3 +233,19 @@ def test_new_weights_are_not_kept() -> None:
     one, other = folded.constants["w"], folded.constants["w"]
     assert one is not other
     np.testing.assert_array_equal(one, other)
+
+
+def test_nothing_is_computed_to_see_whether_it_is_there() -> None:
+    asked = list[Array]()
+
+    def computed(array: Array) -> Array:
+        asked.append(array)
+        return array
+
+    constants = Computed({"w": np.ones(2)})
+    constants.change("w", Made(computed, "asked"))
+    assert "w" in constants
+    assert "v" not in constants
+    assert not asked
+    assert (constants["w"] == 1).all()
+    assert len(asked) == 1

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
+from onnx import AttributeProto
+
 from libdesc.registry import ready
 from vtensor.errors import ModelError
 from vtensor.frontends.builder import attributes_of, name_values
@@ -22,9 +24,54 @@ from vtensor.frontends.reader import Reader
 from vtensor.frontends.tensors import Array, type_of_array
 from vtensor.language.tensor import VTensor
 
+#: Outputs are kept where inputs have no more elements than this, as in arithmetic on shapes: every
+#: layer of a network has the same, and every choice of sizes.
+_FEW = 64
+
+#: Attributes whose bytes say all of them.
+_PLAIN = (
+    *(AttributeProto.INT, AttributeProto.INTS, AttributeProto.FLOAT, AttributeProto.FLOATS),
+    *(AttributeProto.STRING, AttributeProto.STRINGS),
+)
+
 
 def defined_outputs(network: Network, node: NetworkNode, facts: Facts) -> list[Array] | None:
     """The values of a node's outputs; None where no operator here takes the node."""
+    key = _key(node, facts)
+    if key in network.computed:
+        return network.computed[key]
+    found = _defined(network, node, facts)
+    if key is not None and sum(array.size for array in found or ()) <= _FEW:
+        network.computed[key] = found
+    return found
+
+
+def _key(node: NetworkNode, facts: Facts) -> object:
+    """All that a node's outputs depend on; None where that is much."""
+    given = [facts.arrays.get(name) for name in node.proto.input]
+    plain = all(attribute.type in _PLAIN for attribute in node.proto.attribute)
+    if not plain or sum(array.size for array in given if array is not None) > _FEW:
+        return None
+    if any(array.dtype.hasobject for array in given if array is not None):
+        return None
+    return (
+        node.label,
+        tuple(node.opsets.items()),
+        tuple(one.SerializeToString(deterministic=True) for one in node.proto.attribute),
+        tuple(a if a is None else (a.dtype, a.shape, a.tobytes()) for a in given),
+        tuple(_type_text(facts, name) for name in node.proto.output),
+    )
+
+
+def _type_text(facts: Facts, name: str) -> bytes | None:
+    """What is known of an output's type; None of one that nobody reads."""
+    if not name:
+        return None
+    kind = facts.types.get(name)
+    return b"" if kind is None else kind.SerializeToString(deterministic=True)
+
+
+def _defined(network: Network, node: NetworkNode, facts: Facts) -> list[Array] | None:
     ready()  # the operators' spellings
     spellings = spellings_of(node)
     if not spellings:

@@ -20,7 +20,7 @@ _LONG = "\0long "
 
 #: An equation between subscripts, spaces left out; each operand has at most one ellipsis.
 _TERM = r"[A-Za-z]*(?:\.\.\.[A-Za-z]*)?"
-_EQUATION = re.compile(rf"{_TERM}(,{_TERM})*(->{_TERM})?")
+_EQUATION = rf"{_TERM}(,{_TERM})*(->{_TERM})?"
 
 
 def attribute_fault(node: NodeProto) -> str:
@@ -43,7 +43,7 @@ def attribute_fault(node: NodeProto) -> str:
             return f"{name} {attribute.s!r} is no plain text"
         if name == "equation":
             text = attribute.s.decode().replace(" ", "")
-            if not _EQUATION.fullmatch(text) or text.count(",") + 1 != len(node.input):
+            if not re.fullmatch(_EQUATION, text) or text.count(",") + 1 != len(node.input):
                 return f"{name} {text!r} is none between {len(node.input)} operands"
     return ""
 

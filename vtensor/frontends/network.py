@@ -139,6 +139,7 @@ class Network:
         checked: nodes that are as ONNX defines them, so far as that was asked.
         local: what operands of the model's own nodes are called where one is computed by itself, by
             what that depends on.
+        computed: small outputs by what they were computed from; None where nobody computes them.
     """
 
     label: str
@@ -158,6 +159,7 @@ class Network:
     folded: set[str] = field(default_factory=set)
     checked: set[str] = field(default_factory=set)
     local: dict[Hashable, dict[str, tuple[str, ...]]] = field(default_factory=dict)
+    computed: dict[object, list[Array] | None] = field(default_factory=dict)
 
     @cached_property
     def producers(self) -> dict[str, NetworkNode]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import prod
+from typing import TYPE_CHECKING
 
-from vtensor.frontends.folding import Facts, Leaves, folds
-from vtensor.frontends.network import Network, NetworkNode
+if TYPE_CHECKING:  # ONNX is loaded with the first model of its
+    from vtensor.frontends.folding import Facts, Leaves
+    from vtensor.frontends.network import Network, NetworkNode
 
 #: A larger input is data, whatever reads it.
 LIMIT_ELEMENTS = 1024
@@ -41,7 +43,7 @@ def shape_makers(node: NetworkNode, network: Network, facts: Facts) -> list[str]
     sizes = [facts.sizes(name) for name in node.outputs]
     if all(known is not None and None not in known for known in sizes):
         return []
-    if not folds(node, Facts(static={*node.inputs})):
+    if not _folds(node):
         return []
     given = [name for name in node.inputs if name not in facts.static]
     found = [deciding_inputs(name, network, facts) for name in given]
@@ -75,13 +77,20 @@ def _leaves(name: str, network: Network, facts: Facts) -> Leaves:
             continue
         node = network.producers[value]
         inputs = [each for each in node.inputs if each not in facts.static]
-        if not folds(node, Facts(static={*node.inputs})):
+        if not _folds(node):
             known[value] = None
         elif fresh := [each for each in inputs if each not in known]:
             waiting += fresh
         else:
             known[value] = _union(known[each] for each in inputs)
     return () if name in facts.static else known[name]
+
+
+def _folds(node: NetworkNode) -> bool:
+    """A node's outputs would be known if its inputs were."""
+    from vtensor.frontends.folding import Facts, folds
+
+    return folds(node, Facts(static={*node.inputs}))
 
 
 def _union(parts: Iterable[Leaves]) -> Leaves:

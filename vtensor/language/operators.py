@@ -12,7 +12,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from types import FrameType
 from typing import Any, Protocol, TypeVar, cast, dataclass_transform
 
@@ -129,7 +129,7 @@ def operator(
                 cls = dataclass(frozen=True)(cls)
             except (TypeError, ValueError) as error:
                 raise GraphError(f"operator {name}: {cls.__qualname__}: {error}") from None
-        parameters = list(inspect.signature(cast(Operator, cls).compute).parameters.values())[1:]
+        parameters = _parameters(cast(Operator, cls).compute)
         specs = parsed_dims(name, dims, [one.name for one in parameters])
         parameters = parameters[1:]
         inputs = tuple(p.name for p in parameters)
@@ -169,6 +169,12 @@ def operator(
         return cls
 
     return register
+
+
+@lru_cache(maxsize=128)  # rows of a family share one
+def _parameters(compute: Callable[..., Any]) -> Sequence[inspect.Parameter]:
+    """The parameters of a ``compute`` without ``self``."""
+    return list(inspect.signature(compute).parameters.values())[1:]
 
 
 def _place(cls: type) -> tuple[str, int]:

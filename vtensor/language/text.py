@@ -39,13 +39,11 @@ if TYPE_CHECKING:
 _NAME = r'(?:"(?:[^"\\]|\\.)*"|[^\s,"()]+)'
 _NAMES = rf"{_NAME}(?:, {_NAME})*"
 _TYPE = r"\w+(?: \w+=[\w*]+)*"
-_INPUT = re.compile(rf"input (?P<name>{_NAME}) : (?P<type>{_TYPE})")
-_CONSTANT = re.compile(rf"constant (?P<name>{_NAME}) : (?P<type>{_TYPE})(?: = (?P<number>\S+))?")
-_OUTPUT = re.compile(rf"output (?P<name>{_NAME})(?: as (?P<alias>{_NAME}))?")
-_HEAD = re.compile(rf"(?P<made>{_NAMES}) = (?P<op>[^\s()]+)(?=\()")
-_TAIL = re.compile(
-    rf"(?: (?P<read>{_NAMES}))? : (?P<types>{_TYPE}(?:, {_TYPE})*)(?: @ (?P<node>{_NAME}))?"
-)
+_INPUT = rf"input (?P<name>{_NAME}) : (?P<type>{_TYPE})"
+_CONSTANT = rf"constant (?P<name>{_NAME}) : (?P<type>{_TYPE})(?: = (?P<number>\S+))?"
+_OUTPUT = rf"output (?P<name>{_NAME})(?: as (?P<alias>{_NAME}))?"
+_HEAD = rf"(?P<made>{_NAMES}) = (?P<op>[^\s()]+)(?=\()"
+_TAIL = rf"(?: (?P<read>{_NAMES}))? : (?P<types>{_TYPE}(?:, {_TYPE})*)(?: @ (?P<node>{_NAME}))?"
 #: What a line leads to: our own errors, those of Python's parser, and those of wrong parameters.
 _UNREADABLE = (
     VTensorError,
@@ -60,7 +58,7 @@ _UNREADABLE = (
 _MOST = (1 << 63) - 1
 _RESERVED = {"graph", "input", "constant", "output", "as", ":", "=", "@"}
 #: What may stand between the parentheses of an operator: text in quotes, and all else.
-_PIECE = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[()]|[^'"()]+""")
+_PIECE = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[()]|[^'"()]+"""
 
 
 class Written(Protocol):
@@ -185,16 +183,16 @@ def parse_graph(text: str, constants: Mapping[str, np.ndarray[Any, Any]], graph:
 
 def _take(graph: Writable, line: str, constants: Mapping[str, np.ndarray[Any, Any]]) -> None:
     """Add what one line says."""
-    if match := _INPUT.fullmatch(line):
+    if match := re.compile(_INPUT).fullmatch(line):
         dtype, dims = _type(match["type"])
         graph.input(_unquoted(match["name"]), dims, dtype)
-    elif match := _CONSTANT.fullmatch(line):
+    elif match := re.compile(_CONSTANT).fullmatch(line):
         name = _unquoted(match["name"])
         graph.constant(_constant(name, match, constants), list(_type(match["type"])[1]), name)
-    elif match := _OUTPUT.fullmatch(line):
+    elif match := re.compile(_OUTPUT).fullmatch(line):
         name = _unquoted(match["name"])
         graph.output(_value(graph, name), _unquoted(match["alias"] or match["name"]))
-    elif match := _HEAD.match(line):
+    elif match := re.compile(_HEAD).match(line):
         _take_node(graph, line, match)
     else:
         raise GraphError("this is no input, constant, output or node")
@@ -202,7 +200,7 @@ def _take(graph: Writable, line: str, constants: Mapping[str, np.ndarray[Any, An
 
 def _take_node(graph: Writable, line: str, head: re.Match[str]) -> None:
     end = _closing(line, head.end())
-    tail = _TAIL.fullmatch(line, end)
+    tail = re.compile(_TAIL).fullmatch(line, end)
     if tail is None:
         raise GraphError(f"behind the operator {line[end:]!r} is not 'INPUTS : TYPES [@ NODE]'")
     made = _names(head["made"])
@@ -251,7 +249,7 @@ def _operator(name: str, parameters: str) -> object:
 def _closing(line: str, start: int) -> int:
     """The end of the parentheses that open at ``start``."""
     depth = 0
-    for piece in _PIECE.finditer(line, start):
+    for piece in re.compile(_PIECE).finditer(line, start):
         depth += {"(": 1, ")": -1}.get(piece[0], 0)
         if not depth:
             return piece.end()

@@ -20,7 +20,6 @@ from vtensor.errors import InputError
 from vtensor.language.wording import reason
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.peaks import times_of
-from vtensor.runtime.timings import Timings
 from vtensor.runtime.tuning import environment
 
 #: Where estimates come from: ``calibrated``, or ``declared``, which is the same on all machines.
@@ -72,6 +71,8 @@ def _speed(library: RegisteredLibrary) -> Rates | None:
 
 def _looked_up(library: RegisteredLibrary) -> Rates | None:
     """From the disk, else measured."""
+    from vtensor.runtime.timings import Timings  # with a database, which few sessions need
+
     timings = Timings(environment(1, [library]))
     rows = [(f"peak {kind}", library.name) for kind in KINDS]
     found = [timings.get(*row) or 0 for row in rows]

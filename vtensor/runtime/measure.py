@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -39,6 +38,12 @@ LEAST, MOST = 3, 100
 TURNS = 10
 
 
+def _median(values: Sequence[int]) -> float:
+    from statistics import median  # with fractions and decimals, which few sessions need
+
+    return median(values)
+
+
 class Effort(NamedTuple):
     """How a measurement is taken.
 
@@ -49,7 +54,7 @@ class Effort(NamedTuple):
     """
 
     seconds: float = 0.02
-    counts: Callable[[Sequence[int]], float] = statistics.median
+    counts: Callable[[Sequence[int]], float] = _median
     most_seconds: float = math.inf
 
 
@@ -157,7 +162,7 @@ def fastest(plans: Sequence[Plan]) -> tuple[Plan, list[int]]:
             begin = time.perf_counter_ns()
             plan.replay(given)
             times.append(time.perf_counter_ns() - begin)
-    took = [round(statistics.median(times[1:])) for times in found]
+    took = [round(_median(times[1:])) for times in found]
     least = min(took)
     return next(plan for plan, ns in zip(plans, took, strict=True) if ns * 0.99 <= least), took
 

@@ -23,13 +23,14 @@ from vtensor.runtime.feeds import (
 )
 from vtensor.runtime.plan import Conversion, Plan
 from vtensor.runtime.planning import Options, Progress
-from vtensor.runtime.profile import Profile, check_runs, profile_of
 from vtensor.runtime.runner import Runner
 from vtensor.runtime.source import Source
 from vtensor.runtime.workspace import Memory, Workspace
 
 if TYPE_CHECKING:
     import onnx
+
+    from vtensor.runtime.profile import Profile
 
 
 class Session:
@@ -271,6 +272,8 @@ class Session:
                 missing.
             NativeError, BudgetError, SessionClosedError: as ``run``.
         """
+        from vtensor.runtime.profile import check_runs, profile_of
+
         check_runs(runs)
         given = noise(self._runner.inputs, inputs or {})
         self._runner.run(None, given)

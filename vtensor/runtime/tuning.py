@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import platform
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -20,7 +19,6 @@ from vtensor.errors import VTensorError
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.measure import TUNING, Effort, node_ns, signature, transform_ns
-from vtensor.runtime.timings import Timings
 
 #: Seconds after which no further variant of a call is measured.
 CALL_SECONDS = 1.0
@@ -50,6 +48,8 @@ class Tuner(Clock):
         effort: Effort = TUNING,
         call_seconds: float | None = None,
     ) -> None:
+        from vtensor.runtime.timings import Timings
+
         self._executor = executor
         self._effort = effort
         self._call_seconds = CALL_SECONDS if call_seconds is None else call_seconds
@@ -125,4 +125,6 @@ def processor() -> str:
     except OSError:
         lines = []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    import platform
+
     return next(names, "") or platform.processor() or platform.machine()

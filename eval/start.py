@@ -1,0 +1,195 @@
+"""From the start of a process to its first answer.
+
+``python -m eval.start``. Every engine starts in fresh processes, in turns with the others, on the
+same file, feeds and threads. *CPU* is the processor time of all threads until the first answer,
+which a busy machine changes little; *wall* is what somebody waits. Python's compiled code and what
+engines keep on disk for a machine are there already, from a start that does not count. *ratio* is
+our processor time by the peer's, the median of the rounds.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from eval import first
+from eval.compare import photograph
+from eval.experiment import AsJson, Folder, Full, Quick, Scope, Store, alone
+from eval.markdown import table, told
+from eval.networks import build
+from eval.store import Row
+from ops import Relu
+from vtensor import Graph, save_onnx
+from vtensor.benchmark.peer import peer_at
+from vtensor.commands.bench import PEERS
+from vtensor.runtime.processors import available_threads
+
+NAME = "start"
+TITLE = "From process start to the first answer"
+KEY = ("model", "engine")
+US, ONE_NODE = "vtensor", "one node"
+ROUNDS, LIMIT_S = 5, 300.0
+
+
+def measure(scope: Scope, store: Store) -> None:
+    """Start every engine on a network of one node, and on each of the scope's."""
+    kept, names = store.table(NAME, KEY), (ONE_NODE, *scope.networks)
+    engines = here() if scope.peers else [US]
+    rounds = 1 if scope.fresh == 1 else ROUNDS
+    for number, name in enumerate(names):
+        if store.late or not store.missing(kept, [{"model": name, "engine": US}]):
+            continue
+        store.advance(f"{name} from its start", number, len(names))
+        with TemporaryDirectory() as folder:
+            model = Path(folder) / "model.onnx"
+            feeds = _written(name, scope, model)
+            kept.add(started(name, model, feeds, engines, scope.threads, rounds))
+
+
+def here() -> list[str]:
+    """The engines that are installed, we first."""
+    return [US, *(name for name, place in PEERS.items() if not peer_at(place).absent())]
+
+
+def _written(name: str, scope: Scope, model: Path) -> dict[str, Any]:
+    """Write a network as a file; its feeds."""
+    if name == ONE_NODE:
+        graph = Graph("one")
+        graph.output(graph.add(Relu(), graph.input("x", {"N": 1, "C": 3, "H": 8, "W": 8})), "y")
+    else:
+        graph = build(name, size=scope.size)
+    save_onnx(graph, model)
+    [image] = graph.inputs
+    return {image: photograph(tuple(graph.values[image].dims.values()))}
+
+
+def started(
+    name: str,
+    model: Path,
+    feeds: Mapping[str, Any],
+    engines: Sequence[str],
+    threads: int,
+    rounds: int,
+) -> list[Row]:
+    """A row an engine: medians over rounds, in each of which every engine starts once.
+
+    A peer that fails is left out.
+
+    Raises:
+        SystemExit: we fail; says how.
+    """
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "feeds.npz"
+        np.savez(file, **feeds)
+        kept = {"PYTHONPYCACHEPREFIX": f"{folder}/code", "VTENSOR_CACHE_DIR": f"{folder}/cache"}
+        environment = {**os.environ, **kept}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        found: dict[str, list[Row]] = {engine: [] for engine in engines}
+        for turn in range(rounds + 1):  # the first is not counted
+            able = list(found)
+            place = turn % len(able)
+            for engine in (*able[place:], *able[:place]):
+                row = _once(engine, model, file, threads, environment)
+                if row is None:
+                    del found[engine]
+                else:
+                    found[engine] += [row] * (turn > 0)
+    return [
+        {"model": name, "engine": engine, "rounds": rounds, **_summary(rows, found[US])}
+        for engine, rows in found.items()
+    ]
+
+
+def _once(
+    engine: str, model: Path, feeds: Path, threads: int, environment: Mapping[str, str]
+) -> Row | None:
+    """One process: what it says, and the time until it has said it; None where a peer failed."""
+    command = [sys.executable, "-P", first.__file__, engine, str(model), str(feeds), str(threads)]
+    begin = time.perf_counter()
+    ran = subprocess.run(
+        command, check=False, capture_output=True, text=True, env=environment, timeout=LIMIT_S
+    )
+    wall_s = time.perf_counter() - begin
+    if ran.returncode:
+        fault = f"{engine} on {model}: {ran.stderr.strip() or 'it gave no reason'}"
+        if engine == US:
+            raise SystemExit(fault)
+        print(f"note: {fault}", file=sys.stderr)
+        return None
+    row: Row = json.loads(ran.stdout.splitlines()[-1])
+    return {**row, "wall_s": wall_s}
+
+
+def _summary(rows: Sequence[Row], ours: Sequence[Row]) -> Row:
+    """Medians of an engine's rounds; our processor time by its, round by round."""
+    ratios = [us["cpu_s"] / it["cpu_s"] for us, it in zip(ours, rows, strict=True)]
+    medians = {key: median(row[key] for row in rows) for key in rows[0]}
+    return {**medians, "ratio": round(median(ratios), 3)}
+
+
+def section(store: Store) -> Iterator[str]:
+    """A line a model; then the means."""
+    yield told(__doc__)
+    yield from shown(list(store.table(NAME, KEY)))
+
+
+def shown(rows: Sequence[Row]) -> Iterator[str]:
+    """Rows as a table, and their means."""
+    engines = list(dict.fromkeys(row["engine"] for row in rows))
+    peers = [engine for engine in engines if engine != US]
+    heads = ["model", *(f"{engine}, CPU s (wall s)" for engine in engines)]
+    heads += [f"ratio to {peer}" for peer in peers]
+    lines = list[Sequence[object]]()
+    for model in dict.fromkeys(row["model"] for row in rows):
+        by = {row["engine"]: row for row in rows if row["model"] == model}
+        times = (_times(by.get(engine)) for engine in engines)
+        lines.append([model, *times, *(by[p]["ratio"] if p in by else None for p in peers)])
+    yield table(heads, lines)
+    for peer in peers:
+        mean = _mean(row for row in rows if row["engine"] == peer)
+        yield f"Geometric mean of the ratio to {peer}: {mean}."
+
+
+def _times(row: Row | None) -> str | None:
+    return f"{row['cpu_s']:.2f} ({row['wall_s']:.2f})" if row else None
+
+
+def _mean(rows: Iterable[Row]) -> str:
+    logs = [math.log(row["ratio"]) for row in rows]
+    return f"{math.exp(math.fsum(logs) / len(logs)):.2f} over {len(logs)} models"
+
+
+def main(
+    models: Annotated[list[Path] | None, typer.Argument(help="With MODEL.npz, its feeds.")] = None,
+    full: Full = False,
+    quick: Quick = False,
+    again: Annotated[bool, typer.Option("--again", help="Measure what is there, too.")] = False,
+    to: Folder = None,
+    as_json: AsJson = False,
+    rounds: Annotated[int, typer.Option(min=1, help="Of models that are named.")] = ROUNDS,
+) -> None:
+    """From process start to the first answer, beside the peers that are installed."""
+    if not models:
+        alone(sys.modules[__name__], Scope.of(full, quick), to, again, as_json)
+        return
+    rows = list[Row]()
+    for model in models:
+        with np.load(model.with_suffix(".npz")) as kept:
+            rows += started(model.stem, model, dict(kept), here(), available_threads(), rounds)
+    print(json.dumps(rows, indent=2) if as_json else "\n\n".join(shown(rows)))
+
+
+if __name__ == "__main__":
+    typer.run(main)

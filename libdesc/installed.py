@@ -1,0 +1,55 @@
+"""What installed distributions offer: their entry points.
+
+``importlib.metadata`` costs more to import than most sessions to make, and most installations have
+nobody who offers anything: then a look at the files that would say so is enough.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+#: How the names of our groups of entry points begin.
+_OURS = b"vtensor."
+
+
+def entry_points(group: str) -> list[EntryPoint]:
+    """The entry points of one of our groups, of all distributions that Python finds."""
+    if "importlib.metadata" not in sys.modules and not _offered():
+        return []
+    from importlib import metadata
+
+    return list(metadata.entry_points(group=group))
+
+
+def _offered() -> bool:
+    """Some distribution may have entry points of ours."""
+    finders = [one for one in sys.meta_path if hasattr(one, "find_distributions")]
+    return finders != [PathFinder] or any(map(_mentions, dict.fromkeys(sys.path)))
+
+
+def _mentions(folder: str) -> bool:
+    """A distribution in a folder may have entry points of ours; so may what is no plain folder."""
+    if folder.endswith(".egg") or Path(folder).is_file():
+        return True
+    return any(_OURS in text for text in _entry_point_files(folder or os.curdir))
+
+
+def _entry_point_files(folder: str) -> Iterator[bytes]:
+    """What the distributions in a folder say of their entry points."""
+    try:
+        with os.scandir(folder) as entries:
+            found = [one.path for one in entries if one.name.endswith((".dist-info", ".egg-info"))]
+    except OSError:  # it is not there, as some of Python's own are not
+        return
+    for one in found:
+        with suppress(OSError):  # it has none
+            yield Path(one, "entry_points.txt").read_bytes()
