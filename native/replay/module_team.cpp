@@ -217,6 +217,8 @@ public:
         }
     }
 
+    int waiting() const { return crew_->waiting; }
+
     void close() {
         if (crew_ && crew_->is_of_this_process()) crew_->close();
     }
@@ -279,6 +281,7 @@ Raises:
     Stopped: the team was closed before the last step.
     Circular: as for ``call``.
     RuntimeError: the program, or one with its arena, is to run inside of its own run.)")
+        .def_prop_ro("waiting", &PyTeam::waiting, "How many callers wait for work to be done.")
         .def("close", &PyTeam::close,
              R"(End the thread, after the step that runs. Work that waits is refused.)");
     nb::module_::import_("atexit").attr("register")(nb::cpp_function(&close_all));

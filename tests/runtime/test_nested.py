@@ -215,6 +215,41 @@ for hook in (again, again):
 hook = lambda name: None
 right(session)
 """,
+    "its own session, on a thread that it joins": """
+def again():
+    try:
+        session.run(None, {"x": x[:1]})
+    except NestedRunError as error:
+        ran.append(error)
+def joins(name):
+    started = threading.Thread(target=again)
+    started.start()
+    started.join()
+graph = Graph("open")
+graph.output(graph.add(Relu(), graph.input("x", {"N": None, "C": 3})), "y")
+hook = joins
+session = Session(graph, progress=lambda name: hook(name))
+right(session)
+assert "progress" in str(ran[0])
+hook = lambda name: None
+again()
+assert len(ran) == 1
+""",
+    "its own session, by way of a run": """
+graph = Graph("open")
+graph.output(graph.add(Relu(), graph.input("x", {"N": None, "C": 3})), "y")
+session = Session(graph, threads=1, progress=lambda name: hook(name))
+def again():
+    try:
+        session.run(None, {"x": x[:1]})
+    except NestedRunError as error:
+        ran.append(error)
+hook = int
+inner = calling("inner", 1, again)
+hook = lambda name: right(inner)
+right(session)
+assert "progress" in str(ran[0])
+""",
     "a plan that is there": """
 def other(name):
     ran.append(right(session, -1))

@@ -97,6 +97,9 @@ class Arena:
         The old pages live as long as a view of them, or a run.
         """
 
+    def close(self) -> None:
+        """No run that needs it begins any more (Stopped); one that has it goes on."""
+
     def memory(self) -> numpy.typing.NDArray[numpy.uint8]:
         """The bytes that there are now, as an array that keeps them alive."""
 
@@ -186,6 +189,10 @@ class Team:
             Circular: as for ``call``.
             RuntimeError: the program, or one with its arena, is to run inside of its own run.
         """
+
+    @property
+    def waiting(self) -> int:
+        """How many callers wait for work to be done."""
 
     def close(self) -> None:
         """End the thread, after the step that runs. Work that waits is refused."""

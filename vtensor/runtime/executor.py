@@ -1,8 +1,9 @@
 """The thread that owns the kernels' threads.
 
 The OpenMP run-time keeps one team a calling thread, so a run from every Python thread would make a
-team for each. One executor thread a budget owns the team: primitives are created there and runs
-queue there.
+team for each. One executor thread a budget owns the team, and runs queue there. Plans are made on
+their callers' threads, so that runs wait for runs only: a number of threads is all that primitives
+need to know of the team, and what a plan has to execute meanwhile queues as short runs do.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from vtensor.errors import InputError, SessionClosedError
 from vtensor.language.forks import process_lock
@@ -20,7 +21,12 @@ from vtensor.runtime.deadlocks import Place
 from vtensor.runtime.processors import available_threads
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from ptensor.evaluation import Step
     from vtensor.runtime._replay import Program
+
+    Array = np.ndarray[Any, Any]
 
 T = TypeVar("T")
 
@@ -28,7 +34,8 @@ T = TypeVar("T")
 LIMIT = 1024
 
 
-#: ``executor``: the one whose thread this is; not there on other threads.
+#: ``executor``: the one whose thread this is; ``planned``: the one that it makes plans for. Neither
+#: is there on other threads.
 _own = threading.local()
 
 
@@ -92,6 +99,36 @@ class Executor:
             return self._call(function)
         with self._from(here) as server:
             return server._call(function)
+
+    @contextmanager
+    def planning(self) -> Iterator[None]:
+        """The calling thread makes plans for this one's: primitives are for as many threads."""
+        from vtensor.runtime import _replay
+
+        threads, outer = _replay.threads(), getattr(_own, "planned", None)
+        _replay.set_threads(self.threads)
+        _own.planned = self
+        try:
+            yield
+        finally:
+            _own.planned = outer
+            _replay.set_threads(min(threads, LIMIT))
+
+    @staticmethod
+    def run_step(step: Step, memory: Sequence[Array]) -> None:
+        """Run a native step: on the thread that a plan is made for, where one is made; else here.
+
+        Raises:
+            StepFailed: it failed.
+            TypeError, ValueError: the memory is not what it takes.
+        """
+        from vtensor.runtime import _replay
+
+        planned: Executor | None = getattr(_own, "planned", None)
+        if planned is None:
+            _replay.execute(step, memory)
+        else:
+            planned.run(lambda: _replay.execute(step, memory))
 
     def _call(self, function: Callable[[], T]) -> T:
         context, server = contextvars.copy_context(), self  # a name that deadlocks.py looks for

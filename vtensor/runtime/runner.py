@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from vtensor.errors import InputError, SessionClosedError
 from vtensor.runtime.binding import Binding, bind
@@ -16,8 +16,6 @@ from vtensor.runtime.plans import PlanCache
 from vtensor.runtime.request import Copies, Request, copies
 from vtensor.runtime.source import Source
 from vtensor.runtime.workspace import Workspace
-
-T = TypeVar("T")
 
 
 class Runner:
@@ -41,7 +39,7 @@ class Runner:
         self._request: Request | None = None
         self._last: Plan | None = None
         if source.static:
-            self._last = self._here(self.plans.declared)
+            self._last = self.plans.declared()
 
     @property
     def plan(self) -> Plan:
@@ -75,6 +73,9 @@ class Runner:
                     ran = request.run(fed, None, times)
                 except MemoryError as error:
                     raise ran_out(error) from error
+                except SessionClosedError:
+                    self.open()  # it is this one that was closed
+                    raise
                 self._has_run(request.plan, {})
                 return request.arrays(ran)
         return [result.array() for result in self.results(outputs, inputs, out, times)]
@@ -93,9 +94,8 @@ class Runner:
         feeds = {port.name: feed_of(inputs[port.name], port) for port in self.inputs}
         into = check_out(out, self.outputs, wanted)
 
-        def work() -> list[Result]:
-            plans = self.open()  # it may have been closed while this run was queued
-            plan, key = plans.find(feeds, wanted)
+        with self._closing():
+            plan, key = self.open().find(feeds, wanted)
             self._last = plan
             plan.check_out(into)
             every = list(wanted) == [port.name for port in self.outputs]
@@ -104,8 +104,6 @@ class Runner:
             results = request.results(request.run(fed, into, times), into)
             self.copied, self._request = copies(feeds, results), request
             return results
-
-        return self._here(work)
 
     @memory_errors()
     def bind(
@@ -117,7 +115,8 @@ class Runner:
         feeds = {port.name: memory_of(inputs[port.name], port) for port in self.inputs}
         wanted = [port.name for port in self.outputs]
         into = check_out(outputs, self.outputs, wanted)
-        plan, _ = self._here(lambda: plans.find(feeds, wanted))
+        with self._closing():
+            plan, _ = plans.find(feeds, wanted)
         plan.check_out(into)
         return bind(plan, feeds, wanted, into, self._entered)
 
@@ -135,14 +134,19 @@ class Runner:
     def close(self) -> None:
         """Let go of plans, weights and memory."""
         self.plans = None
+        self.workspace.arena.close()  # what is queued is refused
         self.workspace = Workspace(self.executor, self.workspace.max_bytes)
         self._request = None
         self._last = None
 
-    def _here(self, work: Callable[[], T]) -> T:
-        """Run on the executor; where it was closed meanwhile, nothing of it is kept."""
+    @contextmanager
+    def _closing(self) -> Iterator[None]:
+        """Where it was closed meanwhile, nothing is kept of what is made here."""
         try:
-            return self.executor.run(work)
+            yield
+        except SessionClosedError:
+            self.open()  # it is this one that was closed
+            raise
         finally:
             if self.plans is None:
                 self.close()
