@@ -7,14 +7,17 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "home.h"
 #include "module_program.h"
 #include "team.h"
+#include "thread.h"
 
 using namespace nb::literals;
 
@@ -60,6 +63,12 @@ struct Crew {
     // Queues a job and waits for it without the lock; a signal's exception ends it early. Throws
     // Circular if the thread waits for the caller.
     void run(Job &job, const nb::object &waits_for_caller);
+    // Does a run's work on the calling thread, without the lock, and says so; or says that it
+    // cannot: the turn is somebody else's, or the thread would need a team and is not at home.
+    bool run_here(const PyProgram &program, const std::function<void(Stop &)> &work,
+                  const nb::object &waits_for_caller);
+    // Whether the calling thread may have the team, whose own thread has none then.
+    bool is_home(const nb::object &waits_for_caller);
     // Raises KeyboardInterrupt in the function that runs.
     void interrupt();
     void close();
@@ -69,6 +78,8 @@ struct Crew {
     bool is_of_this_process() const { return process == getpid(); }
 
     Team team;
+    Home home;
+    const int threads;
     std::thread thread;
     int waiting = 0;
     const Job *in_python = nullptr;  // the one whose function runs
@@ -103,7 +114,7 @@ private:
     Crew &crew_;
 };
 
-Crew::Crew(int threads, const std::string &name) {
+Crew::Crew(int threads, const std::string &name) : threads(threads) {
     thread = std::thread([this, threads, name] {
         const PythonThread python;
         pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
@@ -112,10 +123,35 @@ Crew::Crew(int threads, const std::string &name) {
     });
 }
 
+// While a caller does its own work in a team's turn.
+class Entered {
+public:
+    explicit Entered(Team &team) : team_(team) {}
+    ~Entered() { team_.leave(); }
+    Entered(const Entered &) = delete;
+    Entered &operator=(const Entered &) = delete;
+
+private:
+    Team &team_;
+};
+
+// While a caller is not back in Python.
+class Away {
+public:
+    explicit Away(int &waiting) : waiting_(waiting) { ++waiting_; }
+    ~Away() { --waiting_; }
+    Away(const Away &) = delete;
+    Away &operator=(const Away &) = delete;
+
+private:
+    int &waiting_;
+};
+
 void Crew::run(Job &job, const nb::object &waits_for_caller) {
+    home.worked();
     team.submit(job);
     std::exception_ptr signal;
-    ++waiting;
+    const Away away(waiting);
     for (bool done = false; !done;) {
         {
             const nb::gil_scoped_release unlocked;
@@ -124,16 +160,55 @@ void Crew::run(Job &job, const nb::object &waits_for_caller) {
         if (done || signal) continue;
         if (PyErr_CheckSignals() == 0) {
             if (!is_true(waits_for_caller) || !team.withdraw(job)) continue;
-            --waiting;
             throw Circular("the team's thread waits for this one");
         }
         signal = std::make_exception_ptr(nb::python_error());
         team.cancel(job);
         if (in_python == &job) interrupt();
     }
-    --waiting;
     if (signal) std::rethrow_exception(signal);
     job.rethrow();
+}
+
+// Throws a signal's exception. Python raises them on its first thread only, which is the process's.
+void look_for_signals() {
+    const nb::gil_scoped_acquire locked;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+bool Crew::is_home(const nb::object &waits_for_caller) {
+    if (omp_get_level() != 0 || !home.is_here(threads)) {
+        if (Home::leave()) end_team();
+        return false;
+    }
+    if (home.is_clear()) return true;
+    Job ending([](const std::atomic<bool> &) { end_team(); });
+    const int jobs = home.jobs() + 1;
+    try {
+        run(ending, waits_for_caller);
+    } catch (const Circular &) {
+        return false;
+    }
+    home.cleared(jobs);
+    return home.is_clear();  // unless somebody else came meanwhile
+}
+
+bool Crew::run_here(const PyProgram &program, const std::function<void(Stop &)> &work,
+                    const nb::object &waits_for_caller) {
+    // Python would look for a call-back's run on the team's thread.
+    if (program.calls_python() || !has_stack()) return false;
+    if (threads > 1 && !is_home(waits_for_caller)) return false;
+    if (!team.enter()) return false;
+    if (threads > 1) Home::enter();
+    const Away away(waiting);
+    const nb::gil_scoped_release unlocked;
+    const Entered entered(team);
+    const ThreadScope scope(threads);
+    const FloatScope plain;
+    const bool first = gettid() == getpid();
+    Stop stop(team.stop(), first ? &look_for_signals : nullptr);
+    work(stop);
+    return true;
 }
 
 void Crew::interrupt() {
@@ -205,14 +280,16 @@ public:
         Crew &crew = own();
         const Bindings bound(program.program(), bindings, times);
         const Given given{bound.memory(), sizes, queue_in(queue)};
-        const auto work = [&](const std::atomic<bool> &stop) {
-            program.program().run(given, stop, bound.times());
+        const auto work = [&](Stop &stop) { program.program().run(given, stop, bound.times()); };
+        const auto on_team = [&](const std::atomic<bool> &flag) {
+            Stop stop(flag);
+            work(stop);
         };
         if (crew.team.serves_here()) {
             const nb::gil_scoped_release unlocked;
-            work(crew.team.stop());
-        } else {
-            Job job(work);
+            on_team(crew.team.stop());
+        } else if (!crew.run_here(program, work, waits_for_caller_)) {
+            Job job(on_team);
             crew.run(job, waits_for_caller_);
         }
     }
@@ -242,9 +319,11 @@ void bind_team(nb::module_ &m) {
                        R"(A thread that owns an OpenMP team of so many threads; work queues there.
 
 Work that the thread itself asks for (a call-back step that runs a session of its own) runs at
-once. A signal, as of Ctrl-C, asks the work to end: programs do between two steps. When the
-interpreter ends, all teams are closed. While work waits in the queue, ``waits_for_caller`` is
-asked now and then, on the thread whose work it is: yes means that it would wait for ever.
+once. Where nobody else works or waits, a run without Python is its caller's own work: that of a
+team of one thread always, that of a larger one once its thread has run many in a row. A signal,
+as of Ctrl-C, asks the work to end: programs do between two steps. When the interpreter ends, all
+teams are closed. While work waits in the queue, ``waits_for_caller`` is asked now and then, on
+the thread whose work it is: yes means that it would wait for ever.
 
 Raises:
     ValueError: ``threads`` is out of range (1 to 1024).

@@ -142,9 +142,11 @@ class Team:
     A thread that owns an OpenMP team of so many threads; work queues there.
 
     Work that the thread itself asks for (a call-back step that runs a session of its own) runs at
-    once. A signal, as of Ctrl-C, asks the work to end: programs do between two steps. When the
-    interpreter ends, all teams are closed. While work waits in the queue, ``waits_for_caller`` is
-    asked now and then, on the thread whose work it is: yes means that it would wait for ever.
+    once. Where nobody else works or waits, a run without Python is its caller's own work: that of a
+    team of one thread always, that of a larger one once its thread has run many in a row. A signal,
+    as of Ctrl-C, asks the work to end: programs do between two steps. When the interpreter ends, all
+    teams are closed. While work waits in the queue, ``waits_for_caller`` is asked now and then, on
+    the thread whose work it is: yes means that it would wait for ever.
 
     Raises:
         ValueError: ``threads`` is out of range (1 to 1024).
