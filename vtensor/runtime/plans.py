@@ -121,6 +121,13 @@ class PlanCache:
             self._keep(key, plan)
         return plan
 
+    def used(self, key: PlanKey) -> set[Plan]:
+        """All that are kept, after a use of this one."""
+        with _keeping:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return set(self._kept.values())
+
     def _found(self, key: PlanKey) -> Plan | None:
         with _keeping:
             plan = self._kept.get(key)
