@@ -11,7 +11,7 @@ import numpy as np
 
 from vtensor.benchmark.agreement import BOUNDS, difference
 from vtensor.benchmark.messages import Answer, Finished, Loaded, Timed
-from vtensor.benchmark.peer import Precision, Task, peer_at
+from vtensor.benchmark.peer import Hint, Precision, Task, peer_at
 from vtensor.benchmark.process import Gone, Worker
 from vtensor.errors import PeerError
 
@@ -36,6 +36,7 @@ class Settings:
         seconds: of timed runs for each peer, over all rounds.
         limit_s: what any one answer may take: loading with the first run, or a round.
         seed: of the order within rounds, and of the bootstrap.
+        hint: what counts, as a task has it.
     """
 
     threads: int
@@ -43,6 +44,7 @@ class Settings:
     seconds: float
     limit_s: float
     seed: int
+    hint: Hint = "latency"
 
 
 @dataclass

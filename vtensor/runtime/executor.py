@@ -1,7 +1,7 @@
 """The thread that owns the kernels' threads.
 
 The OpenMP run-time keeps one team a calling thread, so a run from every Python thread would make a
-team for each. One executor thread a budget owns the team, and runs queue there. Plans are made on
+team for each. An executor's thread owns the team, and runs queue there. Plans are made on
 their callers' threads, so that runs wait for runs only: a number of threads is all that primitives
 need to know of the team, and what a plan has to execute meanwhile queues as short runs do.
 """
@@ -40,7 +40,7 @@ _own = threading.local()
 
 
 class Executor:
-    """One thread with a budget of kernel threads; one object a budget and process.
+    """One thread with a budget of kernel threads.
 
     A call-back step may run sessions of other budgets: then its thread waits for theirs. Where that
     would close a circle of threads that wait for one another, a spare thread runs the work. So it
@@ -54,6 +54,8 @@ class Executor:
 
     _lock = process_lock()
     _by_budget: dict[tuple[int, int], Executor] = {}  # noqa: RUF012  # shared on purpose
+    _known: dict[tuple[int, int], list[Executor]] = {}  # noqa: RUF012  # of sessions, by the same
+    _turns: dict[tuple[int, int], int] = {}  # noqa: RUF012  # whose the next session's is
     _spare: dict[tuple[int, int], list[Executor]] = {}  # noqa: RUF012  # idle, by the same key
     _awaited: dict[Executor, Executor] = {}  # noqa: RUF012  # whose thread waits for whose
 
@@ -72,7 +74,7 @@ class Executor:
 
     @classmethod
     def of(cls, threads: int | None) -> Executor:
-        """The executor of a budget; None is every processor that this process may use.
+        """The first executor of a budget; None is every processor that this process may use.
 
         Raises:
             InputError: the budget is no integer of at least 1.
@@ -86,6 +88,31 @@ class Executor:
             if key not in cls._by_budget:
                 cls._by_budget[key] = cls(budget)
             return cls._by_budget[key]
+
+    @classmethod
+    def beside(cls, threads: int | None, streams: int) -> list[Executor]:
+        """The executors of a session that has so many runs side by side: each has its share.
+
+        There are as many of a budget as processors allow, and sessions have them in turn, so that
+        those of a small budget do not queue behind one another.
+
+        Raises:
+            InputError: the budget, or the number of streams, is no integer of at least 1.
+            SessionClosedError: the interpreter is shutting down.
+        """
+        if not isinstance(streams, int) or isinstance(streams, bool) or not 1 <= streams <= LIMIT:
+            raise InputError(f"streams={streams!r} must be an integer from 1 to {LIMIT}")
+        share = max(1, cls.of(threads).threads // streams)
+        first, key = cls.of(share), (os.getpid(), share)
+        with cls._lock:
+            known = cls._known.setdefault(key, [first])
+            most = max(len(known), streams, available_threads() // share)
+            begin = cls._turns.get(key, 0)
+            places = [(begin + stream) % most for stream in range(streams)]
+            cls._turns[key] = (begin + streams) % most
+            while len(known) <= max(places):
+                known.append(cls(share))
+            return [known[place] for place in places]
 
     def run(self, function: Callable[[], T]) -> T:
         """Run a function on the executor's thread, in the caller's context, and wait for it.

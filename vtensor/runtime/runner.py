@@ -171,8 +171,7 @@ class Runner:
     def close(self) -> None:
         """Let go of plans, weights and memory."""
         self.plans = None
-        self.workspace.arena.close()  # what is queued is refused
-        self.workspace = Workspace(self.executor, self.workspace.max_bytes)
+        self.workspace = self.workspace.closed()
         self._requests = []
         self._last = None
 
