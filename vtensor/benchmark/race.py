@@ -51,7 +51,7 @@ class Settings:
 class Contender:
     """A peer on one model, and what became of it; ``reason`` says why it was not timed.
 
-    ``options`` are those of its task.
+    ``options`` are those of its task; ``environment`` is what its process has besides.
     """
 
     peer: str
@@ -66,6 +66,7 @@ class Contender:
     rounds: list[Sequence[float]] = field(default_factory=list)
     worker: Worker | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def version(self) -> str | None:
@@ -78,7 +79,7 @@ class Contender:
         if why := peer_at(self.place).absent():
             self.leave("skipped", why)
             return
-        self.worker = Worker(self.place, task.threads)
+        self.worker = Worker(self.place, task.threads, self.environment)
         self.loaded = self.ask(
             replace(task, precision=self.precision, options=self.options), Loaded
         )
