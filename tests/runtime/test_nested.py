@@ -14,7 +14,7 @@ SETUP = """
 import threading
 import numpy as np
 from concurrent.futures import ThreadPoolExecutor
-from ops import Relu
+from ops import Conv2D, Relu
 from ptensor import Layout, PTensor, lib_tagger
 from tests.libraries.bench import Bench
 from vtensor import Graph, Session
@@ -175,6 +175,26 @@ def joins():
 does["s0"] = joins
 right(first)
 assert len(ran) == 2
+""",
+    "for a plan that such a thread makes": """
+graph = Graph("open")
+w = graph.constant(np.ones((16, 16, 3, 3), np.float32), "O I h w")
+graph.output(graph.add(Conv2D(), graph.input("x", {"N": None, "C": 16, "H": 6, "W": 6}), w), "y")
+begun = threading.Event()
+session = Session(graph, threads=1, progress=lambda name: begun.set())
+def batch(size):
+    [y] = session.run(None, {"x": np.ones((size, 16, 6, 6), np.float32)})
+    assert y.shape[0] == size and (y == 144).all()
+    ran.append(size)
+def meets():
+    # What it waits for needs the thread that it is on.
+    started.start()
+    begun.wait()
+    batch(3)
+started = threading.Thread(target=batch, args=[2])
+right(calling("first", 1, meets))
+started.join()
+assert sorted(ran) == [2, 3]
 """,
     "while others run": """
 inner = calling("inner", 1)

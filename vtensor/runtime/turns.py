@@ -15,8 +15,9 @@ NESTED = (
     "  to fix: give the callback a Session of its own, or run this one after the plan is made"
 )
 
-#: Seconds until who waits looks whether it waits for itself.
-PATIENCE = 0.05
+#: Seconds until who waits looks whether it waits for itself, and how many looks have to agree: a
+#: thread whose work queues where nobody comes to it looks, too, and goes elsewhere.
+PATIENCE, LOOKS = 0.05, 10
 
 
 class Turn:
@@ -38,9 +39,10 @@ class Turn:
             NestedRunError: the thread that has it is this one, or waits for it.
         """
         server, lock = self, self._lock.here  # a name that deadlocks.py looks for
-        held = lock.acquire(blocking=False)
+        held, circles = lock.acquire(blocking=False), 0
         while not held:
-            if self.place.ident == threading.get_ident() or server.place.waits_for_caller():
+            circles = circles + 1 if server.place.waits_for_caller() else 0
+            if self.place.ident == threading.get_ident() or circles == LOOKS:
                 raise NestedRunError(NESTED)
             held = lock.acquire(timeout=PATIENCE)
         try:
