@@ -74,15 +74,12 @@ class Executor:
 
     @classmethod
     def of(cls, threads: int | None) -> Executor:
-        """The first executor of a budget; None is every processor that this process may use.
+        """The first executor of a budget.
 
         Raises:
-            InputError: the budget is no integer of at least 1.
-            SessionClosedError: the interpreter is shutting down.
+            InputError, SessionClosedError: as ``budget_of``; the interpreter is shutting down.
         """
-        budget = available_threads() if threads is None else threads
-        if not isinstance(budget, int) or isinstance(budget, bool) or not 1 <= budget <= LIMIT:
-            raise InputError(f"threads={threads!r} must be an integer from 1 to {LIMIT}, or None")
+        budget = budget_of(threads)
         with cls._lock:
             key = (os.getpid(), budget)  # a forked child has none of its parent's threads
             if key not in cls._by_budget:
@@ -102,7 +99,7 @@ class Executor:
         """
         if not isinstance(streams, int) or isinstance(streams, bool) or not 1 <= streams <= LIMIT:
             raise InputError(f"streams={streams!r} must be an integer from 1 to {LIMIT}")
-        share = max(1, cls.of(threads).threads // streams)
+        share = max(1, budget_of(threads) // streams)
         first, key = cls.of(share), (os.getpid(), share)
         with cls._lock:
             known = cls._known.setdefault(key, [first])
@@ -258,6 +255,18 @@ class Executor:
         except self._circular:
             with self._spared() as spare:
                 return spare.replay(program, bindings, times, sizes, queue)
+
+
+def budget_of(threads: int | None) -> int:
+    """A number of kernel threads; None is every processor that this process may use.
+
+    Raises:
+        InputError: it is no integer of at least 1.
+    """
+    budget = available_threads() if threads is None else threads
+    if not isinstance(budget, int) or isinstance(budget, bool) or not 1 <= budget <= LIMIT:
+        raise InputError(f"threads={threads!r} must be an integer from 1 to {LIMIT}, or None")
+    return budget
 
 
 def _over(error: Exception) -> SessionClosedError:

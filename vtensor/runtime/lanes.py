@@ -9,7 +9,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING
 
 from vtensor.errors import InputError
-from vtensor.runtime.executor import Executor
+from vtensor.runtime.executor import Executor, budget_of
 
 if TYPE_CHECKING:
     from vtensor.runtime._replay import Arena
@@ -32,7 +32,7 @@ def executors_of(threads: int | None, streams: int | None, hint: str) -> list[Ex
     if hint not in HINTS:
         raise InputError(f"hint={hint!r} must be one of {', '.join(HINTS)}")
     if streams is None:
-        streams = Executor.of(threads).threads if hint == "throughput" else 1
+        streams = budget_of(threads) if hint == "throughput" else 1
     return Executor.beside(threads, streams)
 
 
