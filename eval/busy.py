@@ -92,7 +92,8 @@ def main(
             task = Task(case.model, case.feeds, Executor.of(threads).threads, OUR_PRECISION)
             rows += measured(case.name, task, engines(places, turns, limit), rounds, seconds)
         if as_json:
-            print_json([{"model": one.model, "engine": one.engine, **one.figures()} for one in rows])
+            found = (({"model": one.model, "engine": one.engine} | one.figures()) for one in rows)
+            print_json(list(found))
         else:
             Console().print(table(rows))
         for one in rows:

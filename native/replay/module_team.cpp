@@ -2,91 +2,21 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 #include <nanobind/typing.h>
-#include <omp.h>
-#include <pthread.h>
-#include <unistd.h>
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "home.h"
-#include "module_program.h"
-#include "team.h"
-#include "thread.h"
+#include "module_crew.h"
 
 using namespace nb::literals;
 
 namespace vtensor::replay {
 
 namespace {
-
-// How long a caller waits before it looks for signals.
-constexpr std::chrono::milliseconds kPatience{50};
-
-// The interpreter's state of the calling thread, for as long as the thread lives: without, each
-// call would make one, and Python's thread-local values would not last.
-class PythonThread {
-public:
-    PythonThread() : lock_(PyGILState_Ensure()), state_(PyEval_SaveThread()) {}
-    ~PythonThread() {
-        PyEval_RestoreThread(state_);
-        PyGILState_Release(lock_);
-    }
-    PythonThread(const PythonThread &) = delete;
-    PythonThread &operator=(const PythonThread &) = delete;
-
-private:
-    PyGILState_STATE lock_;
-    PyThreadState *state_;
-};
-
-// What a function without arguments answers; it fails as if it said no.
-bool is_true(const nb::object &function) {
-    if (function.is_none()) return false;
-    PyObject *const answer = PyObject_CallNoArgs(function.ptr());
-    const bool found = answer != nullptr && PyObject_IsTrue(answer) == 1;
-    Py_XDECREF(answer);
-    PyErr_Clear();
-    return found;
-}
-
-// A team, its thread, and those who wait for it. All but the team is guarded by the interpreter's
-// lock.
-struct Crew {
-    Crew(int threads, const std::string &name);
-
-    // Queues a job and waits for it without the lock; a signal's exception ends it early. Throws
-    // Circular if the thread waits for the caller.
-    void run(Job &job, const nb::object &waits_for_caller);
-    // Does a run's work on the calling thread, without the lock, and says so; or says that it
-    // cannot: the turn is somebody else's, or the thread would need a team and is not at home.
-    bool run_here(const PyProgram &program, const std::function<void(Stop &)> &work,
-                  const nb::object &waits_for_caller);
-    // Whether the calling thread may have the team, whose own thread has none then.
-    bool is_home(const nb::object &waits_for_caller);
-    // Raises KeyboardInterrupt in the function that runs.
-    void interrupt();
-    void close();
-    // The thread has ended, and all its callers are back in Python.
-    bool is_over() const { return !thread.joinable() && waiting == 0; }
-    // A forked child has its parent's crews, and none of their threads.
-    bool is_of_this_process() const { return process == getpid(); }
-
-    Team team;
-    Home home;
-    const int threads;
-    std::thread thread;
-    int waiting = 0;
-    const Job *in_python = nullptr;  // the one whose function runs
-    bool interrupted = false;         // that function
-    unsigned long python_thread = 0;  // Python's number for the thread
-    const pid_t process = getpid();
-};
 
 // While the crew's thread is in a job's function, which can be interrupted.
 class InPython {
@@ -113,117 +43,6 @@ private:
 
     Crew &crew_;
 };
-
-Crew::Crew(int threads, const std::string &name) : threads(threads) {
-    thread = std::thread([this, threads, name] {
-        const PythonThread python;
-        pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
-        omp_set_num_threads(threads);
-        team.serve();
-    });
-}
-
-// While a caller does its own work in a team's turn.
-class Entered {
-public:
-    explicit Entered(Team &team) : team_(team) {}
-    ~Entered() { team_.leave(); }
-    Entered(const Entered &) = delete;
-    Entered &operator=(const Entered &) = delete;
-
-private:
-    Team &team_;
-};
-
-// While a caller is not back in Python.
-class Away {
-public:
-    explicit Away(int &waiting) : waiting_(waiting) { ++waiting_; }
-    ~Away() { --waiting_; }
-    Away(const Away &) = delete;
-    Away &operator=(const Away &) = delete;
-
-private:
-    int &waiting_;
-};
-
-void Crew::run(Job &job, const nb::object &waits_for_caller) {
-    home.worked();
-    team.submit(job);
-    std::exception_ptr signal;
-    const Away away(waiting);
-    for (bool done = false; !done;) {
-        {
-            const nb::gil_scoped_release unlocked;
-            done = team.wait(job, kPatience);
-        }
-        if (done || signal) continue;
-        if (PyErr_CheckSignals() == 0) {
-            if (!is_true(waits_for_caller) || !team.withdraw(job)) continue;
-            throw Circular("the team's thread waits for this one");
-        }
-        signal = std::make_exception_ptr(nb::python_error());
-        team.cancel(job);
-        if (in_python == &job) interrupt();
-    }
-    if (signal) std::rethrow_exception(signal);
-    job.rethrow();
-}
-
-// Throws a signal's exception. Python raises them on its first thread only, which is the process's.
-void look_for_signals() {
-    const nb::gil_scoped_acquire locked;
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
-}
-
-bool Crew::is_home(const nb::object &waits_for_caller) {
-    if (omp_get_level() != 0 || !home.is_here(threads)) {
-        if (Home::leave()) end_team();
-        return false;
-    }
-    if (home.is_clear()) return true;
-    Job ending([](const std::atomic<bool> &) { end_team(); });
-    const int jobs = home.jobs() + 1;
-    try {
-        run(ending, waits_for_caller);
-    } catch (const Circular &) {
-        return false;
-    }
-    home.cleared(jobs);
-    return home.is_clear();  // unless somebody else came meanwhile
-}
-
-bool Crew::run_here(const PyProgram &program, const std::function<void(Stop &)> &work,
-                    const nb::object &waits_for_caller) {
-    // Python would look for a call-back's run on the team's thread.
-    if (program.calls_python() || !has_stack()) return false;
-    if (threads > 1 && !is_home(waits_for_caller)) return false;
-    if (!team.enter()) return false;
-    if (threads > 1) Home::enter();
-    const Away away(waiting);
-    const nb::gil_scoped_release unlocked;
-    const Entered entered(team);
-    const ThreadScope scope(threads);
-    const FloatScope plain;
-    const bool first = gettid() == getpid();
-    Stop stop(team.stop(), first ? &look_for_signals : nullptr);
-    work(stop);
-    return true;
-}
-
-void Crew::interrupt() {
-    interrupted = true;
-    PyThreadState_SetAsyncExc(python_thread, PyExc_KeyboardInterrupt);
-}
-
-void Crew::close() {
-    team.close();
-    if (team.serves_here()) return;  // joined when the interpreter ends
-    std::thread ending = std::move(thread);
-    if (!ending.joinable()) return;
-    const nb::gil_scoped_release unlocked;
-    ending.join();
-}
 
 // The crews that are not over; in a forked child, its parent's too. Never destroyed, since a thread
 // of another process cannot be.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from vtensor.runtime.feeds import check_fits
 from vtensor.runtime.lanes import Lane
 from vtensor.runtime.placement import place
 from vtensor.runtime.record import RecordedStep, Recorder, run_native, step_error
+from vtensor.runtime.stretches import Stretches
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -160,7 +160,8 @@ class Plan:
         self.placement = place(self.recorded, inputs, self.own)
         workspace.grow(self.placement.nbytes, self.packed.nbytes + sum(self.own_sizes))
         self._held = [storage.buffer.memory for storage in self.placement.constants()]
-        self._held_from, self._held_to = _stretches(self._held)
+        #: What no output may be written to.
+        self.kept = Stretches(self._held)
         self._workspace = workspace
         self._programs = {workspace.lanes.every[0]: self.placement.program(workspace.arena)}
         #: Python looks at memory through storages: they are bound for each run.
@@ -239,14 +240,6 @@ class Plan:
             if any(np.may_share_memory(array, one) for one in self._held):
                 raise InputError(f"out {name!r}: its memory is a constant's of the network")
 
-    def apart(self, memory: Array) -> bool:
-        """Whether dense memory has nothing of a constant's."""
-        begin = memory.__array_interface__["data"][0]
-        place = bisect_right(self._held_from, begin)
-        if place and self._held_to[place - 1] > begin:
-            return False
-        return place == len(self._held_from) or self._held_from[place] >= begin + memory.nbytes
-
     def replay(
         self, bindings: Sequence[Array], times: Array | None = None, one_by_one: bool = False
     ) -> None:
@@ -319,16 +312,3 @@ class Plan:
         finally:
             for storage in bound:
                 storage.release()  # the caller's memory is the caller's again, the arena's may grow
-
-
-def _stretches(held: Sequence[Array]) -> tuple[list[int], list[int]]:
-    """Where memory begins and ends, in order, what overlaps or touches as one stretch."""
-    begins, ends = list[int](), list[int]()
-    places = ((one.__array_interface__["data"][0], one.nbytes) for one in held)
-    for begin, nbytes in sorted(places):
-        if ends and begin <= ends[-1]:
-            ends[-1] = max(ends[-1], begin + nbytes)
-        else:
-            begins.append(begin)
-            ends.append(begin + nbytes)
-    return begins, ends

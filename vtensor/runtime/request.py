@@ -136,7 +136,7 @@ class Request:
                 return None
             one = self.plain_outputs[self.names.index(name)]
             memory = one.memory(array)
-            if memory is None or not self.plan.apart(memory):
+            if memory is None or not self.plan.kept.apart(memory):
                 return None
             if any(np.may_share_memory(memory, other) for other in (*fed, *found.values())):
                 return None
