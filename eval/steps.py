@@ -40,7 +40,8 @@ def measured(steps: int, rounds: int) -> dict[str, float]:
     """Medians by what they are of.
 
     ``step``: an empty native step; ``timed step``: with its begin and end noted; ``python step``: a
-    callable; ``run``: an empty program, queued from another thread; ``call``: a function likewise.
+    callable; ``run``: an empty program of one thread, from another; ``run of a team``: one of two
+    threads likewise; ``call``: a function likewise.
     """
     from vtensor.runtime._replay import Program, empty_step
 
@@ -59,6 +60,7 @@ def measured(steps: int, rounds: int) -> dict[str, float]:
         "timed step": inside(native, clock),
         "python step": inside(python),
         "run": nanoseconds(lambda: team.run(empty, []), rounds),
+        "run of a team": nanoseconds(lambda: Executor.of(2).team.run(empty, []), rounds),
         "call": nanoseconds(lambda: team.call(int), rounds),
     }
 

@@ -6,6 +6,7 @@ import gc
 import os
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,12 +15,14 @@ import pytest
 from ops import Add, Conv2D, Relu, Reshape
 from ptensor.buffer import TensorStorage
 from vtensor import Graph, Session
+from vtensor.runtime.deadlocks import Place
 
 #: A session ``s`` on a small network, and what it is fed.
 SETUP = """
 import numpy as np
 from ops import Conv2D
 from vtensor import Graph, Session
+from vtensor.runtime.deadlocks import Place
 g = Graph()
 x = g.input("x", {"N": 1, "C": 16, "H": 8, "W": 8})
 w = g.constant(np.ones((16, 16, 3, 3), np.float32), "O I h w")
@@ -50,6 +53,15 @@ def no_collector() -> Iterator[None]:
 def storages() -> int:
     """How many tensors' memories there are."""
     return sum(type(one) is TensorStorage for one in gc.get_objects())
+
+
+def test_a_look_at_who_waits_keeps_nothing(no_collector: None) -> None:
+    def looks() -> weakref.ref[Graph]:
+        graph = Graph("held by this frame")
+        assert not Place().waits_for_caller()
+        return weakref.ref(graph)
+
+    assert looks()() is None
 
 
 @pytest.mark.parametrize("libraries", [None, ["numpy"]])

@@ -36,7 +36,7 @@ from vtensor.runtime.session import Session
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cache of the test's own; and a plan that was tuned is taken, whatever it takes."""
     monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(planning, "fastest", lambda plans: (plans[0], [0, 0]))
+    monkeypatch.setattr(planning, "fastest", lambda plans, _: (plans[0], [0, 0]))
 
 
 class Planned:
@@ -62,7 +62,7 @@ def test_whole_plans_are_compared(
         "vtensor.runtime.measure.time.perf_counter_ns", lambda: int(Planned.clock.now * 1e9)
     )
     plans: list[Any] = [Planned(one) for one in seconds]
-    found, took = measure.fastest(plans)
+    found, took = measure.fastest(plans, Executor.of(1))
     assert found is plans[best]
     assert took == [pytest.approx(one * 1e9) for one in seconds]
 
@@ -70,7 +70,7 @@ def test_whole_plans_are_compared(
 def test_a_tuned_plan_that_is_slower_is_not_taken(
     asked: Counter[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(planning, "fastest", lambda plans: (plans[1], [3_000_000, 2_000_000]))
+    monkeypatch.setattr(planning, "fastest", lambda plans, _: (plans[1], [3_000_000, 2_000_000]))
     with Session(network(), threads=1, tune=True) as session:
         assert not any(step.tuned for step in session.plan.steps)
     said = "net: without measured times the plan takes 2.00 ms, with them 3.00 ms: it stays without"
@@ -224,7 +224,7 @@ def test_a_transform_that_fails_is_not_taken(
 def test_plans_that_cannot_be_timed(
     asked: Counter[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(_: object) -> None:
+    def fail(*_: object) -> None:
         raise NativeError("out of luck")
 
     monkeypatch.setattr(planning, "fastest", fail)

@@ -104,6 +104,10 @@ class SessionClosedError(VTensorError):
     """A session was used after ``close()``."""
 
 
+class QueueFullError(VTensorError):
+    """More runs of ``Session.run_async`` wait than the session allows."""
+
+
 class NestedRunError(VTensorError):
     """A step that calls back into Python, or a progress callback, ran its own session."""
 

@@ -49,6 +49,7 @@ void Arena::grow(std::size_t bytes) {
 }
 
 Lease Arena::lease() {
+    if (closed_) throw Stopped("the arena is closed");
     Turn turn = take_turn(leased_, "the arena is in use: a run has it to itself");
     return {pages(), std::move(turn)};
 }

@@ -43,13 +43,16 @@ public:
     // Nothing if there are as many bytes already; contents are not kept.
     void grow(std::size_t bytes);
     std::shared_ptr<const Pages> pages() const;
-    // Throws Busy if another run has one.
+    // Throws Busy if another run has one, Stopped if it is closed.
     Lease lease();
+    // No run has one any more, but the run that has one already.
+    void close() { closed_ = true; }
 
 private:
     mutable std::mutex guard_;
     std::shared_ptr<const Pages> pages_;
     Holder leased_ = 0;
+    std::atomic<bool> closed_ = false;
 };
 
 }  // namespace vtensor::replay

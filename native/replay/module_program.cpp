@@ -143,6 +143,8 @@ Raises:
              R"(Take new pages, unless there are as many bytes already; contents are not kept.
 
 The old pages live as long as a view of them, or a run.)")
+        .def("close", &Arena::close,
+             "No run that needs it begins any more (Stopped); one that has it goes on.")
         .def("memory", &view, nb::sig("def memory(self) -> numpy.typing.NDArray[numpy.uint8]"),
              "The bytes that there are now, as an array that keeps them alive.");
 

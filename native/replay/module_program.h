@@ -23,6 +23,7 @@ public:
     PyProgram &operator=(const PyProgram &) = delete;
 
     Program &program() { return program_; }
+    bool calls_python() const { return !callables_.empty(); }
     // Whether Python's collector of circles is content with every object held; see tp_traverse.
     int traverse(visitproc visit, void *arg) const;
     void clear();

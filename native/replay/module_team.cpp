@@ -2,9 +2,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 #include <nanobind/typing.h>
-#include <omp.h>
-#include <pthread.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <memory>
@@ -13,69 +10,13 @@
 #include <utility>
 #include <vector>
 
-#include "module_program.h"
-#include "team.h"
+#include "module_crew.h"
 
 using namespace nb::literals;
 
 namespace vtensor::replay {
 
 namespace {
-
-// How long a caller waits before it looks for signals.
-constexpr std::chrono::milliseconds kPatience{50};
-
-// The interpreter's state of the calling thread, for as long as the thread lives: without, each
-// call would make one, and Python's thread-local values would not last.
-class PythonThread {
-public:
-    PythonThread() : lock_(PyGILState_Ensure()), state_(PyEval_SaveThread()) {}
-    ~PythonThread() {
-        PyEval_RestoreThread(state_);
-        PyGILState_Release(lock_);
-    }
-    PythonThread(const PythonThread &) = delete;
-    PythonThread &operator=(const PythonThread &) = delete;
-
-private:
-    PyGILState_STATE lock_;
-    PyThreadState *state_;
-};
-
-// What a function without arguments answers; it fails as if it said no.
-bool is_true(const nb::object &function) {
-    if (function.is_none()) return false;
-    PyObject *const answer = PyObject_CallNoArgs(function.ptr());
-    const bool found = answer != nullptr && PyObject_IsTrue(answer) == 1;
-    Py_XDECREF(answer);
-    PyErr_Clear();
-    return found;
-}
-
-// A team, its thread, and those who wait for it. All but the team is guarded by the interpreter's
-// lock.
-struct Crew {
-    Crew(int threads, const std::string &name);
-
-    // Queues a job and waits for it without the lock; a signal's exception ends it early. Throws
-    // Circular if the thread waits for the caller.
-    void run(Job &job, const nb::object &waits_for_caller);
-    // Raises KeyboardInterrupt in the function that runs.
-    void interrupt();
-    void close();
-    // The thread has ended, and all its callers are back in Python.
-    bool is_over() const { return !thread.joinable() && waiting == 0; }
-    // A forked child has its parent's crews, and none of their threads.
-    bool is_of_this_process() const { return process == getpid(); }
-
-    Team team;
-    std::thread thread;
-    int waiting = 0;
-    const Job *in_python = nullptr;  // the one whose function runs
-    bool interrupted = false;         // that function
-    unsigned long python_thread = 0;  // Python's number for the thread
-    const pid_t process = getpid();
-};
 
 // While the crew's thread is in a job's function, which can be interrupted.
 class InPython {
@@ -102,53 +43,6 @@ private:
 
     Crew &crew_;
 };
-
-Crew::Crew(int threads, const std::string &name) {
-    thread = std::thread([this, threads, name] {
-        const PythonThread python;
-        pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
-        omp_set_num_threads(threads);
-        team.serve();
-    });
-}
-
-void Crew::run(Job &job, const nb::object &waits_for_caller) {
-    team.submit(job);
-    std::exception_ptr signal;
-    ++waiting;
-    for (bool done = false; !done;) {
-        {
-            const nb::gil_scoped_release unlocked;
-            done = team.wait(job, kPatience);
-        }
-        if (done || signal) continue;
-        if (PyErr_CheckSignals() == 0) {
-            if (!is_true(waits_for_caller) || !team.withdraw(job)) continue;
-            --waiting;
-            throw Circular("the team's thread waits for this one");
-        }
-        signal = std::make_exception_ptr(nb::python_error());
-        team.cancel(job);
-        if (in_python == &job) interrupt();
-    }
-    --waiting;
-    if (signal) std::rethrow_exception(signal);
-    job.rethrow();
-}
-
-void Crew::interrupt() {
-    interrupted = true;
-    PyThreadState_SetAsyncExc(python_thread, PyExc_KeyboardInterrupt);
-}
-
-void Crew::close() {
-    team.close();
-    if (team.serves_here()) return;  // joined when the interpreter ends
-    std::thread ending = std::move(thread);
-    if (!ending.joinable()) return;
-    const nb::gil_scoped_release unlocked;
-    ending.join();
-}
 
 // The crews that are not over; in a forked child, its parent's too. Never destroyed, since a thread
 // of another process cannot be.
@@ -205,17 +99,21 @@ public:
         Crew &crew = own();
         const Bindings bound(program.program(), bindings, times);
         const Given given{bound.memory(), sizes, queue_in(queue)};
-        const auto work = [&](const std::atomic<bool> &stop) {
-            program.program().run(given, stop, bound.times());
+        const auto work = [&](Stop &stop) { program.program().run(given, stop, bound.times()); };
+        const auto on_team = [&](const std::atomic<bool> &flag) {
+            Stop stop(flag);
+            work(stop);
         };
         if (crew.team.serves_here()) {
             const nb::gil_scoped_release unlocked;
-            work(crew.team.stop());
-        } else {
-            Job job(work);
+            on_team(crew.team.stop());
+        } else if (!crew.run_here(program, work, waits_for_caller_)) {
+            Job job(on_team);
             crew.run(job, waits_for_caller_);
         }
     }
+
+    int waiting() const { return crew_->waiting; }
 
     void close() {
         if (crew_ && crew_->is_of_this_process()) crew_->close();
@@ -240,9 +138,11 @@ void bind_team(nb::module_ &m) {
                        R"(A thread that owns an OpenMP team of so many threads; work queues there.
 
 Work that the thread itself asks for (a call-back step that runs a session of its own) runs at
-once. A signal, as of Ctrl-C, asks the work to end: programs do between two steps. When the
-interpreter ends, all teams are closed. While work waits in the queue, ``waits_for_caller`` is
-asked now and then, on the thread whose work it is: yes means that it would wait for ever.
+once. Where nobody else works or waits, a run without Python is its caller's own work: that of a
+team of one thread always, that of a larger one once its thread has run many in a row. A signal,
+as of Ctrl-C, asks the work to end: programs do between two steps. When the interpreter ends,
+all teams are closed. While work waits in the queue, ``waits_for_caller`` is asked now and
+then, on the thread whose work it is: yes means that it would wait for ever.
 
 Raises:
     ValueError: ``threads`` is out of range (1 to 1024).
@@ -279,6 +179,7 @@ Raises:
     Stopped: the team was closed before the last step.
     Circular: as for ``call``.
     RuntimeError: the program, or one with its arena, is to run inside of its own run.)")
+        .def_prop_ro("waiting", &PyTeam::waiting, "How many callers wait for work to be done.")
         .def("close", &PyTeam::close,
              R"(End the thread, after the step that runs. Work that waits is refused.)");
     nb::module_::import_("atexit").attr("register")(nb::cpp_function(&close_all));

@@ -111,7 +111,7 @@ void Program::take_place(const vtensor_step &step, const Plane &plane, const Pla
     region.written = true;
 }
 
-void Program::run(const Given &given, const std::atomic<bool> &stop, std::int64_t *times) {
+void Program::run(const Given &given, Stop &stop, std::int64_t *times) {
     const Turn turn = take_turn(running_, "the program is running: it cannot inside of itself");
     if (queued_ != nullptr) check_queue(*queued_, given.queue);
     resize(given.sizes);
@@ -206,7 +206,7 @@ void Program::check_bases() const {
     }
 }
 
-void Program::run_steps(void *queue, const std::atomic<bool> &stop, std::int64_t *times) {
+void Program::run_steps(void *queue, Stop &stop, std::int64_t *times) {
     if (repeatable_ && careful_ == 0) {
         std::uint32_t doubt = 0;
         team_takes(kEveryDoubt);
@@ -222,13 +222,13 @@ void Program::run_steps(void *queue, const std::atomic<bool> &stop, std::int64_t
     run_once(runner, stop, times);
 }
 
-void Program::run_once(Runner &runner, const std::atomic<bool> &stop, std::int64_t *times) const {
+void Program::run_once(Runner &runner, Stop &stop, std::int64_t *times) const {
     void *const *addresses = table_.data();
     const std::int64_t *sizes = size_table_.data();
     std::size_t at = 0;
     try {
         for (; at < steps_.size(); ++at) {
-            if (stop.load(std::memory_order_relaxed)) throw Stopped("the run was stopped");
+            stop.check();
             const RecordedStep &step = steps_[at];
             if (times != nullptr) times[2 * at] = now();
             if (const auto *native = std::get_if<OwnedStep>(&step.action))

@@ -2,7 +2,6 @@
 // Python in here.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,6 +12,7 @@
 
 #include "arena.h"
 #include "runner.h"
+#include "stop.h"
 #include "turn.h"
 
 namespace vtensor::replay {
@@ -49,8 +49,8 @@ public:
     // std::invalid_argument if a binding is missing, too small, misaligned, or memory that is
     // written overlaps another region, if a step does not take its sizes, or a queue is missing;
     // Busy if the program is running already, or another run has an arena; StepFailed with the
-    // step's index; Stopped once `stop` is true; what a callback throws.
-    void run(const Given &given, const std::atomic<bool> &stop, std::int64_t *times);
+    // step's index; what `stop` throws; what a callback throws.
+    void run(const Given &given, Stop &stop, std::int64_t *times);
 
 private:
     struct Region {
@@ -75,8 +75,8 @@ private:
     void settle(std::span<const Memory> bindings, std::span<const Lease> leases);
     void check_bases() const;
     // With doubts if that has been of use: see vtensor_run.doubt.
-    void run_steps(void *queue, const std::atomic<bool> &stop, std::int64_t *times);
-    void run_once(Runner &runner, const std::atomic<bool> &stop, std::int64_t *times) const;
+    void run_steps(void *queue, Stop &stop, std::int64_t *times);
+    void run_once(Runner &runner, Stop &stop, std::int64_t *times) const;
 
     std::vector<Region> regions_;
     std::vector<RecordedStep> steps_;

@@ -1,12 +1,12 @@
 // native/replay/runner.cpp: checking steps and buffers, and running a step. No Python in here.
 #include "runner.h"
 
-#include <omp.h>
-
 #include <bit>
 #include <cstdint>
 #include <exception>
 #include <vector>
+
+#include "thread.h"
 
 namespace vtensor::replay {
 
@@ -18,22 +18,6 @@ bool known_access(std::uint32_t access) {
     constexpr std::uint32_t transfer = VTENSOR_READ | VTENSOR_WRITE;
     return access == VTENSOR_SCRATCH || (access != 0 && (access & ~transfer) == 0);
 }
-
-// Sets the calling thread's number of OpenMP threads for a scope.
-class ThreadScope {
-public:
-    explicit ThreadScope(int threads) : before_(omp_get_max_threads()) {
-        if (threads > 0 && threads != before_) omp_set_num_threads(threads);
-    }
-    ~ThreadScope() {
-        if (omp_get_max_threads() != before_) omp_set_num_threads(before_);
-    }
-    ThreadScope(const ThreadScope &) = delete;
-    ThreadScope &operator=(const ThreadScope &) = delete;
-
-private:
-    int before_;
-};
 
 // The reason for which a function of a step failed, or nothing, and its status. It may throw,
 // against the contract: all the same no end of us.

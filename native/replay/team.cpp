@@ -29,7 +29,7 @@ void Team::serve() {
 
 Job *Team::next() {
     std::unique_lock lock(guard_);
-    wake_.wait(lock, [this] { return closed_ || !queue_.empty(); });
+    wake_.wait(lock, [this] { return closed_ || (!queue_.empty() && !entered_); });
     if (closed_) return nullptr;
     current_ = queue_.front();
     queue_.pop_front();
@@ -42,6 +42,20 @@ void Team::end(Job &job, std::exception_ptr failure) {
     job.failure_ = std::move(failure);
     job.done_ = true;
     job.finished_.notify_one();
+}
+
+bool Team::enter() {
+    const std::scoped_lock lock(guard_);
+    if (closed_ || entered_ || current_ != nullptr || !queue_.empty()) return false;
+    entered_ = true;
+    stop_ = false;
+    return true;
+}
+
+void Team::leave() {
+    const std::scoped_lock lock(guard_);
+    entered_ = false;
+    if (!queue_.empty()) wake_.notify_one();
 }
 
 void Team::submit(Job &job) {

@@ -34,7 +34,7 @@ private:
     std::condition_variable finished_;
 };
 
-// The jobs of one thread, which run one after the other.
+// The jobs of one thread, which run one after the other; a caller's own work may take its turn.
 class Team {
 public:
     // Runs jobs on the calling thread until the team is closed.
@@ -42,6 +42,11 @@ public:
     bool serves_here() const { return std::this_thread::get_id() == server_.load(); }
     // For work that is not queued since it is the thread's own.
     const std::atomic<bool> &stop() const { return stop_; }
+
+    // Whether the calling thread has the team's turn, for work that it does itself: nobody else
+    // works or waits. Then it calls `leave`.
+    bool enter();
+    void leave();
 
     // Throws Stopped if the team is closed.
     void submit(Job &job);
@@ -62,6 +67,7 @@ private:
     std::condition_variable wake_;
     std::deque<Job *> queue_;
     Job *current_ = nullptr;
+    bool entered_ = false;
     bool closed_ = false;
     std::atomic<bool> stop_ = false;
     std::atomic<std::thread::id> server_{};

@@ -58,6 +58,24 @@ def report(*arguments: object) -> Any:
     return json.loads(ran.stdout)
 
 
+def test_throughput_is_measured_side_by_side(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("openvino")
+    many = ("--hint", "throughput", "--rounds", 2, "--seconds", 0.02, "--threads", 2)
+    ran = vtensor(relu(tmp_path), *many, "--json")
+    assert ran.exit_code == 0, ran.output
+    data = json.loads(ran.stdout)
+    assert data["settings"]["hint"] == "throughput"
+    assert [row["peer"] for row in data["rows"]] == ["vtensor", "openvino", "onnxruntime"]
+    assert all(row["times"]["median_s"] > 0 for row in data["rows"])
+
+
+def test_an_unknown_hint_is_refused(tmp_path: Path) -> None:
+    ran = vtensor(relu(tmp_path), "--hint", "fast")
+    assert ran.exit_code != 0
+    assert "no hint fast; there are latency, throughput" in ran.output
+
+
 def test_json_has_all_of_it(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     data = report(relu(tmp_path), "--peers", "onnxruntime", "--seed", 3)

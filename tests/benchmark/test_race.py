@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import replace
 from itertools import pairwise
@@ -13,11 +14,12 @@ import pytest
 from tests.benchmark.fakes import HasNoLimits
 from tests.benchmark.support import SETTINGS, fakes, relu, task_of, worker
 from vtensor.benchmark import process
+from vtensor.benchmark import worker as worker_module
 from vtensor.benchmark.messages import Finished, Loaded, Timed
 from vtensor.benchmark.peer import Task
 from vtensor.benchmark.process import Gone, Worker
 from vtensor.benchmark.race import OURS, Contender, race
-from vtensor.benchmark.worker import finished
+from vtensor.benchmark.worker import finished, side_by_side
 
 #: Who is not timed, what became of it, and why.
 LEFT = {
@@ -211,3 +213,28 @@ def lives(process: int) -> bool:
         return ") Z " not in Path(f"/proc/{process}/stat").read_text()
     except OSError:
         return False
+
+
+def test_callers_run_side_by_side() -> None:
+    """Each waits for the other in every run, so that one alone would never end."""
+    meet = threading.Barrier(2)
+
+    def both() -> None:
+        meet.wait(60)
+
+    found = side_by_side([both, both], 0)
+    assert len(found) == 1
+    assert found[0] > 0
+
+
+def test_as_many_runs_as_there_are_callers_are_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two callers, three runs each: what counts is when every second one is done."""
+    now = iter([10.0, 10.0, *(10.0 + second for second in (1, 1, 3, 3, 6, 6))])
+    lock, meet = threading.Lock(), threading.Barrier(2)
+
+    def clock() -> float:
+        with lock:
+            return next(now)
+
+    monkeypatch.setattr(worker_module, "perf_counter", clock)
+    assert side_by_side([lambda: meet.wait(60)] * 2, 6) == [0.5, 1.0, 1.5]

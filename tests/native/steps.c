@@ -1,9 +1,12 @@
 /* tests/native/steps.c: steps from step.h alone. */
+#define _GNU_SOURCE
 #include "vtensor/step.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #define THIS_ABI .abi = VTENSOR_STEP_ABI, .struct_bytes = sizeof(vtensor_step)
 #define SLOT(BYTES, ACCESS, ALIGNMENT, NAME) \
@@ -84,6 +87,18 @@ static int seconds = 60;
 static const vtensor_slot flags[] = {SLOT(8, VTENSOR_READ | VTENSOR_WRITE, 4, "flags")};
 vtensor_step waiting = {THIS_ABI, SLOTS(flags), .kernel = "waiting", .context = &seconds,
                         .run = wait_for_answer};
+
+/* dst = the thread, as the system numbers it; and a subnormal number, which some modes make 0. */
+static int run_whose(void *context, void *const *slots, const vtensor_run *run) {
+    volatile float least = 1.17549435e-38f;
+    (void)context, (void)run;
+    *(int64_t *)slots[0] = (int64_t)syscall(SYS_gettid);
+    *(volatile float *)slots[1] = least / 2;
+    return 0;
+}
+static const vtensor_slot whose_slots[] = {SLOT(8, VTENSOR_WRITE, 8, "thread"),
+                                           SLOT(4, VTENSOR_WRITE, 4, "least")};
+vtensor_step whose = {THIS_ABI, SLOTS(whose_slots), .kernel = "whose", .run = run_whose};
 
 /* dst = high + low / 256, of an operand with two planes: four numbers of two bytes, four of one. */
 static int run_join(void *context, void *const *planes, const vtensor_run *run) {

@@ -16,5 +16,6 @@ def test_each_part_is_measured() -> None:
     done = CliRunner().invoke(app, ["--steps", "20", "--rounds", "5", "--json"])
     found = json.loads(done.stdout)
     assert (found.pop("steps"), found.pop("rounds")) == (20, 5)
-    assert set(found) == {"step", "timed step", "python step", "run", "call"}
+    parts = {"step", "timed step", "python step", "run", "run of a team", "call"}
+    assert set(found) == parts
     assert min(found.values()) > 0

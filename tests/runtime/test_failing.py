@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -90,10 +91,12 @@ def test_a_session_closed_during_a_run(first: bool, bench: Bench, c_steps: Path)
         running = pool.submit(waiting.run)
         waiting.wait()
         queued = pool.submit(waiting.run)
+        while waiting.session._runner.executor.team.waiting < 2:
+            time.sleep(0.001)
         waiting.session.close()
         waiting.go_on()
         running.result()
-        with pytest.raises(SessionClosedError):
+        with pytest.raises(SessionClosedError, match="make a new one"):
             queued.result()
     for run in (waiting.run, lambda: waiting.session.run(None, waiting.feeds)):
         with pytest.raises(SessionClosedError):

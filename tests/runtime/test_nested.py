@@ -14,11 +14,13 @@ SETUP = """
 import threading
 import numpy as np
 from concurrent.futures import ThreadPoolExecutor
-from ops import Relu
+from ops import Conv2D, Relu
 from ptensor import Layout, PTensor, lib_tagger
 from tests.libraries.bench import Bench
 from vtensor import Graph, Session
 from vtensor.errors import NestedRunError
+from vtensor.runtime import executor
+executor.available_threads = lambda: 1  # all sessions of a budget have one executor
 
 bench, does = Bench(), {}
 x = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -174,6 +176,27 @@ does["s0"] = joins
 right(first)
 assert len(ran) == 2
 """,
+    "for a plan that such a thread makes": """
+graph = Graph("open")
+w = graph.constant(np.ones((16, 16, 3, 3), np.float32), "O I h w")
+graph.output(graph.add(Conv2D(), graph.input("x", {"N": None, "C": 16, "H": 6, "W": 6}), w), "y")
+begun = threading.Event()
+# Nothing is measured before the first node is recorded.
+session = Session(graph, threads=1, optimize="none", progress=lambda name: begun.set())
+def batch(size):
+    [y] = session.run(None, {"x": np.ones((size, 16, 6, 6), np.float32)})
+    assert y.shape[0] == size and (y == 144).all()
+    ran.append(size)
+def meets():
+    # What it waits for needs the thread that it is on.
+    started.start()
+    begun.wait()
+    batch(3)
+started = threading.Thread(target=batch, args=[2])
+right(calling("first", 1, meets))
+started.join()
+assert sorted(ran) == [2, 3]
+""",
     "while others run": """
 inner = calling("inner", 1)
 def joins():
@@ -214,6 +237,41 @@ for hook in (again, again):
         raise AssertionError
 hook = lambda name: None
 right(session)
+""",
+    "its own session, on a thread that it joins": """
+def again():
+    try:
+        session.run(None, {"x": x[:1]})
+    except NestedRunError as error:
+        ran.append(error)
+def joins(name):
+    started = threading.Thread(target=again)
+    started.start()
+    started.join()
+graph = Graph("open")
+graph.output(graph.add(Relu(), graph.input("x", {"N": None, "C": 3})), "y")
+hook = joins
+session = Session(graph, progress=lambda name: hook(name))
+right(session)
+assert "progress" in str(ran[0])
+hook = lambda name: None
+again()
+assert len(ran) == 1
+""",
+    "its own session, by way of a run": """
+graph = Graph("open")
+graph.output(graph.add(Relu(), graph.input("x", {"N": None, "C": 3})), "y")
+session = Session(graph, threads=1, progress=lambda name: hook(name))
+def again():
+    try:
+        session.run(None, {"x": x[:1]})
+    except NestedRunError as error:
+        ran.append(error)
+hook = int
+inner = calling("inner", 1, again)
+hook = lambda name: right(inner)
+right(session)
+assert "progress" in str(ran[0])
 """,
     "a plan that is there": """
 def other(name):

@@ -62,11 +62,11 @@ def test_random_graphs(seed: int, bench: Bench) -> None:
 
 def test_what_a_misplaced_value_does_is_seen() -> None:
     with Session(build("mobilenet_v1", size=32), threads=1) as session:
-        plan, arena = session.plan, session._runner.workspace.arena
+        plan, [lane] = session.plan, session._runner.workspace.lanes.every
         assert differing(session, plan, 1) == []
         for placement in wrong(plan.placement):
             with suppress(ValueError):  # some are refused
-                plan._program = placement.program(arena)
+                plan._programs[lane] = placement.program(lane.arena)
                 if differing(session, plan, 1):
                     return
     pytest.fail("no misplaced value was noticed")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from tests.native.stepping import held, step_of
 from vtensor import Session
 from vtensor.language.operators import Context
 from vtensor.language.tensor import VTensor
+
+Flags = np.ndarray[Any, np.dtype[np.int32]]
 
 #: Of the input and of the output: as many bytes as the step's flags take.
 SIZES = {"N": 1, "C": 2}
@@ -26,7 +29,7 @@ class Waiting:
         feeds: its input.
     """
 
-    def __init__(self, bench: Bench, library: Path) -> None:
+    def __init__(self, bench: Bench, library: Path, **options: Any) -> None:
         step = held(step_of(library, "waiting"))
 
         @bench.invoker(python=False)
@@ -36,22 +39,40 @@ class Waiting:
                 return
             emit(step, [dst])
 
-        self.session = Session(bench.graph("Toy", SIZES), optimize="none", threads=1)
+        graph = bench.graph("Toy", SIZES)
+        self.session = Session(graph, optimize="none", threads=1, **options)
         self.feeds = {"x0": np.zeros((1, 2), np.float32)}
-        self._flags = np.zeros(2, np.int32)
+        self._flags = self.flags()
 
-    def run(self) -> None:
+    @staticmethod
+    def flags() -> Flags:
+        """For a run of its own."""
+        return np.zeros(2, np.int32)
+
+    def run(self, flags: Flags | None = None) -> None:
         """One run; what it writes is what it waits on."""
-        self.session.run(None, self.feeds, out={"y": self._flags.view(np.float32).reshape(1, 2)})
+        self.session.run(None, self.feeds, out=self._out(flags))
 
-    def wait(self) -> None:
+    async def run_async(self) -> None:
+        """One run that is awaited."""
+        await self.session.run_async(None, self.feeds, out=self._out(None))
+
+    def begun(self, flags: Flags | None = None) -> bool:
+        """It runs, or has run."""
+        return bool((self._flags if flags is None else flags)[0])
+
+    def wait(self, flags: Flags | None = None) -> None:
         """Until it runs."""
-        while not self._flags[0]:
+        while not self.begun(flags):
             time.sleep(0.001)
 
-    def go_on(self) -> None:
+    def go_on(self, flags: Flags | None = None) -> None:
         """What waits need not any more, nor any later run."""
-        self._flags[1] = 1
+        (self._flags if flags is None else flags)[1] = 1
+
+    def _out(self, flags: Flags | None) -> dict[str, Any]:
+        flags = self._flags if flags is None else flags
+        return {"y": flags.view(np.float32).reshape(1, 2)}
 
     def stop(self) -> None:
         """The next run waits again."""

@@ -27,7 +27,7 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Timed:
-    """To a round's seconds: those that each run took."""
+    """To a round's seconds: those that each run took, or until one more of several was done."""
 
     seconds: Sequence[float]
 

@@ -1,8 +1,10 @@
-"""OpenVINO, on the processor, at its lowest latency."""
+"""OpenVINO, on the processor, as its performance hints say."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 from vtensor.benchmark.peer import Array, Peer, Task
 from vtensor.errors import PeerError
@@ -12,7 +14,7 @@ _CONVERSIONS = ("Reorder", "Transpose")
 
 
 class OpenVINO(Peer):
-    """One inference request on a compiled model, its sizes fixed.
+    """Inference requests on a compiled model, its sizes fixed: one, or as many as it likes best.
 
     Source: OpenVINO's manual: CPU device, performance hints, runtime model.
     """
@@ -29,18 +31,27 @@ class OpenVINO(Peer):
         settings = {
             "INFERENCE_PRECISION_HINT": task.precision,
             "INFERENCE_NUM_THREADS": task.threads,
-            "PERFORMANCE_HINT": "LATENCY",
+            "PERFORMANCE_HINT": task.hint.upper(),
         }
         self._compiled = core.compile_model(model, "CPU", settings)
         taken = self._compiled.get_property("INFERENCE_PRECISION_HINT").to_string()
         if taken != task.precision:
             raise PeerError(f"on this processor it takes {taken} in place of {task.precision}")
-        self._request = self._compiled.create_infer_request()
+        best = self._compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
+        many = best if task.hint == "throughput" else 1
+        self._requests = [self._compiled.create_infer_request() for _ in range(many)]
         self._feeds = dict(task.feeds)
 
     def run(self) -> Sequence[Array]:
-        made = self._request.infer(self._feeds, share_inputs=True, share_outputs=True)
+        made = self._infer(self._requests[0])
         return [made[port] for port in self._compiled.outputs]
+
+    def callers(self) -> Sequence[Callable[[], object]]:
+        """One a request."""
+        return [partial(self._infer, request) for request in self._requests]
+
+    def _infer(self, request: Any) -> Any:
+        return request.infer(self._feeds, share_inputs=True, share_outputs=True)
 
     def conversions(self) -> int:
         nodes = self._compiled.get_runtime_model().get_ops()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from vtensor.benchmark.peer import Array, Peer, Task
 from vtensor.errors import PeerError
@@ -19,10 +19,14 @@ class VTensor(Peer):
         if task.precision != "f32":
             raise PeerError(f"sessions have no {task.precision} yet")
         self._feeds = task.feeds
-        self._session = Session(task.model, threads=task.threads)
+        self._session = Session(task.model, threads=task.threads, hint=task.hint)
 
     def run(self) -> Sequence[Array]:
         return self._session.run(None, self._feeds)
+
+    def callers(self) -> Sequence[Callable[[], object]]:
+        """One a stream."""
+        return [self.run] * self._session.streams
 
     def conversions(self) -> int:
         return len(self._session.conversions)

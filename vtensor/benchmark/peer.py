@@ -7,7 +7,7 @@ own package is imported there, and nowhere else.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -18,6 +18,8 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 Precision = Literal["f32", "bf16"]
+Hint = Literal["latency", "throughput"]
+HINTS: tuple[Hint, ...] = ("latency", "throughput")
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,10 @@ class Task:
     Attributes:
         model: an ONNX file; ``vtensor.load_onnx`` reads a network of ours back as its graph.
         feeds: all inputs by name, in the order of the model's dims; every run is given the same.
-        threads: how many threads a run may use.
+        threads: how many threads a run may use; or all runs together, where they are side by side.
         precision: the element type in which a peer may multiply and add; the feeds' stays.
+        hint: what counts: that each run is soon done, one after another; or that many are, side by
+            side, on a thread each.
         options: what one peer is told beside that, and others are not.
     """
 
@@ -36,6 +40,7 @@ class Task:
     feeds: Mapping[str, Array]
     threads: int
     precision: Precision
+    hint: Hint = "latency"
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -73,6 +78,10 @@ class Peer(ABC):
     @abstractmethod
     def run(self) -> Sequence[Array]:
         """Run once, from the task's feeds; outputs in the order and the dims of the model."""
+
+    def callers(self) -> Sequence[Callable[[], object]]:
+        """What runs: each is called again and again by a thread of its own."""
+        return [self.run]
 
     def conversions(self) -> int | None:
         """How many changes of layout are left in a run; None where nobody knows."""

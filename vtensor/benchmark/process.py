@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing import Pipe
 from pathlib import Path
@@ -42,15 +43,21 @@ class Worker:
     Args:
         place: ``"package.module:Class"`` of the peer.
         threads: how many threads its libraries make.
+        environment: what its environment has besides.
     """
 
-    def __init__(self, place: str, threads: int) -> None:
+    def __init__(
+        self, place: str, threads: int, environment: Mapping[str, str] | None = None
+    ) -> None:
         self._log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  # see close()
         self._pipe, theirs = Pipe()
         program = [sys.executable, "-m", "vtensor.benchmark.worker", str(theirs.fileno()), place]
         self._process = subprocess.Popen(
             program,
-            env=os.environ | _ENVIRONMENT | dict.fromkeys(_THREADS, str(threads)),
+            env=os.environ
+            | _ENVIRONMENT
+            | dict.fromkeys(_THREADS, str(threads))
+            | dict(environment or {}),
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=self._log,

@@ -11,7 +11,7 @@ import numpy as np
 
 from vtensor.benchmark.agreement import BOUNDS, difference
 from vtensor.benchmark.messages import Answer, Finished, Loaded, Timed
-from vtensor.benchmark.peer import Precision, Task, peer_at
+from vtensor.benchmark.peer import Hint, Precision, Task, peer_at
 from vtensor.benchmark.process import Gone, Worker
 from vtensor.errors import PeerError
 
@@ -36,6 +36,7 @@ class Settings:
         seconds: of timed runs for each peer, over all rounds.
         limit_s: what any one answer may take: loading with the first run, or a round.
         seed: of the order within rounds, and of the bootstrap.
+        hint: what counts, as a task has it.
     """
 
     threads: int
@@ -43,14 +44,15 @@ class Settings:
     seconds: float
     limit_s: float
     seed: int
+    hint: Hint = "latency"
 
 
 @dataclass
 class Contender:
     """A peer on one model, and what became of it; ``reason`` says why it was not timed.
 
-    ``options`` are those of its task. It agrees with others within ``bound``, the precision's own
-    if there is none.
+    ``options`` are those of its task; ``environment`` is what its process has besides. It agrees
+    with others within ``bound``, the precision's own if there is none.
     """
 
     peer: str
@@ -66,6 +68,7 @@ class Contender:
     worker: Worker | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     bound: float | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def version(self) -> str | None:
@@ -78,7 +81,7 @@ class Contender:
         if why := peer_at(self.place).absent():
             self.leave("skipped", why)
             return
-        self.worker = Worker(self.place, task.threads)
+        self.worker = Worker(self.place, task.threads, self.environment)
         self.loaded = self.ask(
             replace(task, precision=self.precision, options=self.options), Loaded
         )

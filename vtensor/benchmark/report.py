@@ -68,7 +68,7 @@ def _rows(
     advance: Advance,
 ) -> list[Row]:
     """One race: a row for us, then one a peer, with its ratio to us where both were timed."""
-    task = Task(case.model, case.feeds, settings.threads, precision)
+    task = Task(case.model, case.feeds, settings.threads, precision, settings.hint)
     name = f"{case.name} {precision}"
     found = race(task, peers, settings, lambda what: advance(f"{name}: {what}"))
     about = {"model": case.name, "group": precision}

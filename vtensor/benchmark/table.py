@@ -14,7 +14,8 @@ from vtensor.benchmark.report import Report, Row
 _COLUMNS = ("median", "p99", "std", "min", "of ours", "95 %", "load s", "first s", "MB", "changes")
 
 CAPTION = (
-    "median to min: ms of a run; of ours: times that of VTensor in f32, and its interval; load s,"
+    "median to min: ms of a run, or, of runs side by side, until one more is done; of ours: times"
+    " that of VTensor in f32, and its interval; load s,"
     " first s: until the model was ready, and until it had run once; MB: the most that the process"
     " held; changes: of layout, left in a run; warm, chain: ms of VTensor's convolutions and"
     " products alone, each in a warm cache, or one after another"
@@ -28,6 +29,8 @@ def tables(report: Report) -> Iterator[Table]:
         timed = [row for row in rows if row["times"]]
         limits = list(dict.fromkeys(name for row in timed for name in row["limits_s"] or ()))
         title = f"{group}, {report['settings']['threads']} threads"
+        if report["settings"]["hint"] != "latency":
+            title += f", {report['settings']['hint']}"
         made = Table(title=title, caption=CAPTION, box=None, padding=(0, 1))
         for name in ("model", "peer", *_COLUMNS, *limits):
             right = name not in ("model", "peer")

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from vtensor.benchmark.agreement import BOUNDS
 from vtensor.benchmark.machine import machine
-from vtensor.benchmark.peer import Precision
+from vtensor.benchmark.peer import HINTS, Hint, Precision
 from vtensor.benchmark.plot import check_plot, plot
 from vtensor.benchmark.race import Settings
 from vtensor.benchmark.report import Case, Report, Row, failed, measure, report_of
@@ -55,6 +55,9 @@ LimitOption = Annotated[
     float, typer.Option(min=0, help="Seconds after which a peer that does not answer is given up.")
 ]
 SeedOption = Annotated[int, typer.Option(min=0, help="Of the peers' order and of the intervals.")]
+HintOption = Annotated[
+    str, typer.Option(help="latency: runs one by one; throughput: side by side, on a thread each.")
+]
 PlotOption = Annotated[
     Path | None, typer.Option("--plot", help="Draw the ratios to PATH.png and PATH.svg.")
 ]
@@ -71,6 +74,7 @@ def bench(
     seconds: SecondsOption = 5.0,
     limit: LimitOption = 120.0,
     seed: SeedOption = 0,
+    hint: HintOption = "latency",
     shape: ShapeOption = None,
     value: ValueOption = None,
     to: PlotOption = None,
@@ -85,7 +89,8 @@ def bench(
     """
     with errors(debug):
         known, precisions = chosen(peers, PEERS, "peer"), chosen(precision, BOUNDS, "precision")
-        settings = Settings(Executor.of(threads).threads, rounds, seconds, limit, seed)
+        counts = hint_of(hint)
+        settings = Settings(Executor.of(threads).threads, rounds, seconds, limit, seed, counts)
         cases = [case_of(file, shape, value) for file in models]
         present(cases, known, precisions, settings, to, as_json)
 
@@ -166,3 +171,15 @@ def chosen(text: str, known: Mapping[K, V], what: str) -> dict[K, V]:
     if unknown := sorted(names - known.keys()):
         raise InputError(f"no {what} {', '.join(unknown)}; there are {', '.join(known)}")
     return {name: value for name, value in known.items() if name in names}
+
+
+def hint_of(text: str) -> Hint:
+    """What counts.
+
+    Raises:
+        InputError: nobody knows how to measure that.
+    """
+    for one in HINTS:
+        if one == text:
+            return one
+    raise InputError(f"no hint {text}; there are {', '.join(HINTS)}")

@@ -98,6 +98,9 @@ class Arena:
         The old pages live as long as a view of them, or a run.
         """
 
+    def close(self) -> None:
+        """No run that needs it begins any more (Stopped); one that has it goes on."""
+
     def memory(self) -> numpy.typing.NDArray[numpy.uint8]:
         """The bytes that there are now, as an array that keeps them alive."""
 
@@ -143,9 +146,11 @@ class Team:
     A thread that owns an OpenMP team of so many threads; work queues there.
 
     Work that the thread itself asks for (a call-back step that runs a session of its own) runs at
-    once. A signal, as of Ctrl-C, asks the work to end: programs do between two steps. When the
-    interpreter ends, all teams are closed. While work waits in the queue, ``waits_for_caller`` is
-    asked now and then, on the thread whose work it is: yes means that it would wait for ever.
+    once. Where nobody else works or waits, a run without Python is its caller's own work: that of a
+    team of one thread always, that of a larger one once its thread has run many in a row. A signal,
+    as of Ctrl-C, asks the work to end: programs do between two steps. When the interpreter ends,
+    all teams are closed. While work waits in the queue, ``waits_for_caller`` is asked now and
+    then, on the thread whose work it is: yes means that it would wait for ever.
 
     Raises:
         ValueError: ``threads`` is out of range (1 to 1024).
@@ -190,6 +195,10 @@ class Team:
             Circular: as for ``call``.
             RuntimeError: the program, or one with its arena, is to run inside of its own run.
         """
+
+    @property
+    def waiting(self) -> int:
+        """How many callers wait for work to be done."""
 
     def close(self) -> None:
         """End the thread, after the step that runs. Work that waits is refused."""

@@ -11,11 +11,13 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from libdesc.library import RegisteredLibrary
 from libdesc.registry import ready
 from libdesc.schema import Rates
 from optimizer.estimate import Speeds
+from ptensor.evaluation import Step
 from vtensor.errors import InputError
 from vtensor.language.wording import reason
 from vtensor.runtime.executor import Executor
@@ -78,7 +80,7 @@ def _looked_up(library: RegisteredLibrary) -> Rates | None:
     found = [timings.get(*row) or 0 for row in rows]
     if not _sensible(found):
         try:
-            found = Executor.of(1).run(lambda: _measured(library))
+            found = _measured(library)
         except Exception as error:  # of the library: plans do without
             _log.warning("%s: its speed cannot be measured: %s", library.name, reason(error))
             return None
@@ -96,10 +98,15 @@ def _sensible(found: Sequence[int]) -> bool:
 
 def _measured(library: RegisteredLibrary) -> list[int]:
     """Nanoseconds of ``COUNT`` operations, and of as many bytes; 0 where no step shows it."""
-    found = dict.fromkeys(KINDS, 0)
-    for kind, step, count in library.peaks(COPY_BYTES):
-        if found.get(kind) == 0:
-            found[kind] = round(min(times_of(step, ENOUGH_NS)) * COUNT / count)
-        if all(found.values()):
-            break
+    found, executor = dict.fromkeys(KINDS, 0), Executor.of(1)
+    with executor.planning():
+        for kind, step, count in library.peaks(COPY_BYTES):
+            if found.get(kind) == 0:
+                found[kind] = round(executor.run(partial(_least_ns, step)) * COUNT / count)
+            if all(found.values()):
+                break
     return [found[kind] for kind in KINDS]
+
+
+def _least_ns(step: Step) -> int:
+    return min(times_of(step, ENOUGH_NS))

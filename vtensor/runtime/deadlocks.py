@@ -31,12 +31,15 @@ class Place:
         """The thread waits, without a limit, for the calling one, or for one that waits for it."""
         frames, caller, here = sys._current_frames(), threading.get_ident(), self.ident
         seen = {0}
-        while here not in seen and here in frames:
-            seen.add(here)
-            here = _awaited(frames[here], frames)
-            if here == caller:
-                return True
-        return False
+        try:
+            while here not in seen and here in frames:
+                seen.add(here)
+                here = _awaited(frames[here], frames)
+                if here == caller:
+                    return True
+            return False
+        finally:
+            frames.clear()  # this frame is among them: a circle, which would keep all that called
 
 
 def _awaited(frame: FrameType, frames: dict[int, FrameType]) -> int:

@@ -1,8 +1,9 @@
 """The thread that owns the kernels' threads.
 
 The OpenMP run-time keeps one team a calling thread, so a run from every Python thread would make a
-team for each. One executor thread a budget owns the team: primitives are created there and runs
-queue there.
+team for each. An executor's thread owns the team, and runs queue there. Plans are made on
+their callers' threads, so that runs wait for runs only: a number of threads is all that primitives
+need to know of the team, and what a plan has to execute meanwhile queues as short runs do.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from vtensor.errors import InputError, SessionClosedError
 from vtensor.language.forks import process_lock
@@ -20,7 +21,12 @@ from vtensor.runtime.deadlocks import Place
 from vtensor.runtime.processors import available_threads
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from ptensor.evaluation import Step
     from vtensor.runtime._replay import Program
+
+    Array = np.ndarray[Any, Any]
 
 T = TypeVar("T")
 
@@ -28,12 +34,13 @@ T = TypeVar("T")
 LIMIT = 1024
 
 
-#: ``executor``: the one whose thread this is; not there on other threads.
+#: ``executor``: the one whose thread this is; ``planned``: the one that it makes plans for. Neither
+#: is there on other threads.
 _own = threading.local()
 
 
 class Executor:
-    """One thread with a budget of kernel threads; one object a budget and process.
+    """One thread with a budget of kernel threads.
 
     A call-back step may run sessions of other budgets: then its thread waits for theirs. Where that
     would close a circle of threads that wait for one another, a spare thread runs the work. So it
@@ -47,6 +54,8 @@ class Executor:
 
     _lock = process_lock()
     _by_budget: dict[tuple[int, int], Executor] = {}  # noqa: RUF012  # shared on purpose
+    _known: dict[tuple[int, int], list[Executor]] = {}  # noqa: RUF012  # of sessions, by the same
+    _turns: dict[tuple[int, int], int] = {}  # noqa: RUF012  # whose the next session's is
     _spare: dict[tuple[int, int], list[Executor]] = {}  # noqa: RUF012  # idle, by the same key
     _awaited: dict[Executor, Executor] = {}  # noqa: RUF012  # whose thread waits for whose
 
@@ -65,20 +74,42 @@ class Executor:
 
     @classmethod
     def of(cls, threads: int | None) -> Executor:
-        """The executor of a budget; None is every processor that this process may use.
+        """The first executor of a budget.
 
         Raises:
-            InputError: the budget is no integer of at least 1.
-            SessionClosedError: the interpreter is shutting down.
+            InputError, SessionClosedError: as ``budget_of``; the interpreter is shutting down.
         """
-        budget = available_threads() if threads is None else threads
-        if not isinstance(budget, int) or isinstance(budget, bool) or not 1 <= budget <= LIMIT:
-            raise InputError(f"threads={threads!r} must be an integer from 1 to {LIMIT}, or None")
+        budget = budget_of(threads)
         with cls._lock:
             key = (os.getpid(), budget)  # a forked child has none of its parent's threads
             if key not in cls._by_budget:
                 cls._by_budget[key] = cls(budget)
             return cls._by_budget[key]
+
+    @classmethod
+    def beside(cls, threads: int | None, streams: int) -> list[Executor]:
+        """The executors of a session that has so many runs side by side: each has its share.
+
+        There are as many of a budget as processors allow, and sessions have them in turn, so that
+        those of a small budget do not queue behind one another.
+
+        Raises:
+            InputError: the budget, or the number of streams, is no integer of at least 1.
+            SessionClosedError: the interpreter is shutting down.
+        """
+        if not isinstance(streams, int) or isinstance(streams, bool) or not 1 <= streams <= LIMIT:
+            raise InputError(f"streams={streams!r} must be an integer from 1 to {LIMIT}")
+        share = max(1, budget_of(threads) // streams)
+        first, key = cls.of(share), (os.getpid(), share)
+        with cls._lock:
+            known = cls._known.setdefault(key, [first])
+            most = max(len(known), streams, available_threads() // share)
+            begin = cls._turns.get(key, 0)
+            places = [(begin + stream) % most for stream in range(streams)]
+            cls._turns[key] = (begin + streams) % most
+            while len(known) <= max(places):
+                known.append(cls(share))
+            return [known[place] for place in places]
 
     def run(self, function: Callable[[], T]) -> T:
         """Run a function on the executor's thread, in the caller's context, and wait for it.
@@ -92,6 +123,36 @@ class Executor:
             return self._call(function)
         with self._from(here) as server:
             return server._call(function)
+
+    @contextmanager
+    def planning(self) -> Iterator[None]:
+        """The calling thread makes plans for this one's: primitives are for as many threads."""
+        from vtensor.runtime import _replay
+
+        threads, outer = _replay.threads(), getattr(_own, "planned", None)
+        _replay.set_threads(self.threads)
+        _own.planned = self
+        try:
+            yield
+        finally:
+            _own.planned = outer
+            _replay.set_threads(min(threads, LIMIT))
+
+    @staticmethod
+    def run_step(step: Step, memory: Sequence[Array]) -> None:
+        """Run a native step: on the thread that a plan is made for, where one is made; else here.
+
+        Raises:
+            StepFailed: it failed.
+            TypeError, ValueError: the memory is not what it takes.
+        """
+        from vtensor.runtime import _replay
+
+        planned: Executor | None = getattr(_own, "planned", None)
+        if planned is None:
+            _replay.execute(step, memory)
+        else:
+            planned.run(lambda: _replay.execute(step, memory))
 
     def _call(self, function: Callable[[], T]) -> T:
         context, server = contextvars.copy_context(), self  # a name that deadlocks.py looks for
@@ -194,6 +255,18 @@ class Executor:
         except self._circular:
             with self._spared() as spare:
                 return spare.replay(program, bindings, times, sizes, queue)
+
+
+def budget_of(threads: int | None) -> int:
+    """A number of kernel threads; None is every processor that this process may use.
+
+    Raises:
+        InputError: it is no integer of at least 1.
+    """
+    budget = available_threads() if threads is None else threads
+    if not isinstance(budget, int) or isinstance(budget, bool) or not 1 <= budget <= LIMIT:
+        raise InputError(f"threads={threads!r} must be an integer from 1 to {LIMIT}, or None")
+    return budget
 
 
 def _over(error: Exception) -> SessionClosedError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from resolver.lowered import LoweredGraph, OpNode
@@ -54,7 +55,8 @@ def limits(session: Session) -> Limits:
         VTensorError: a heavy node does not run alone in any variant.
     """
     executor, graph = Executor.of(session.threads), session.plan.graph.bare
-    return executor.run(lambda: _limits(graph, executor))
+    with executor.planning():
+        return _limits(graph, executor)
 
 
 def _limits(graph: LoweredGraph, executor: Executor) -> Limits:
@@ -91,7 +93,8 @@ def chain_ns(nodes: Sequence[OpNode], values: Mapping[str, VTensor], executor: E
     """
     plan = Plan(*alone(nodes, values), Workspace(executor, max_bytes_of(None)))
     program = _program(plan.recorded)
-    return median_ns(lambda times: executor.replay(program, [], times), len(program))
+    run = partial(executor.replay, program, [])
+    return executor.run(lambda: median_ns(run, len(program)))
 
 
 def _program(recorded: Sequence[RecordedStep]) -> Program:

@@ -1,6 +1,6 @@
 """How long a node or a Transform takes here: alone, on memory of its own, in a warm cache.
 
-To be called on the executor's thread, as whatever makes plans.
+Plans are made on the calling thread; each measurement queues as a run does, and is short.
 """
 
 from __future__ import annotations
@@ -143,13 +143,15 @@ def run_ns(
     effort: Effort = TUNING,
 ) -> int:
     """Nanoseconds of a run of a graph whose inputs hold ones."""
-    workspace = Workspace(executor, max_bytes_of(None))
-    # chosen for another number of threads, it may not run with these, or on reference code alone
-    plan = Plan(graph, constants, workspace, confirming=True)
-    return median_ns(partial(plan.replay, _memory(plan)), len(plan.recorded), effort)
+    with executor.planning():
+        workspace = Workspace(executor, max_bytes_of(None))
+        # chosen for another number of threads, it may run on reference code alone, or not at all
+        plan = Plan(graph, constants, workspace, confirming=True)
+    run = partial(plan.replay, _memory(plan))
+    return executor.run(lambda: median_ns(run, len(plan.recorded), effort))
 
 
-def fastest(plans: Sequence[Plan]) -> tuple[Plan, list[int]]:
+def fastest(plans: Sequence[Plan], executor: Executor) -> tuple[Plan, list[int]]:
     """The plan whose runs take the least, with all of them in turns; and what a run of each takes.
 
     Of plans that are alike within a hundredth it is the first: a step alone has a warm cache, which
@@ -159,12 +161,16 @@ def fastest(plans: Sequence[Plan]) -> tuple[Plan, list[int]]:
     found: list[list[int]] = [[] for _ in plans]
     for _ in range(TURNS):
         for plan, given, times in zip(plans, memory, found, strict=True):
-            begin = time.perf_counter_ns()
-            plan.replay(given)
-            times.append(time.perf_counter_ns() - begin)
+            times.append(executor.run(partial(_replay_ns, plan, given)))
     took = [round(_median(times[1:])) for times in found]
     least = min(took)
     return next(plan for plan, ns in zip(plans, took, strict=True) if ns * 0.99 <= least), took
+
+
+def _replay_ns(plan: Plan, memory: Sequence[Array]) -> int:
+    begin = time.perf_counter_ns()
+    plan.replay(memory)
+    return time.perf_counter_ns() - begin
 
 
 def _memory(plan: Plan) -> list[Array]:

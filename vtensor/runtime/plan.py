@@ -27,9 +27,11 @@ from vtensor.errors import InputError, NestedRunError
 from vtensor.language.operators import info_of
 from vtensor.runtime.delivery import Delivery
 from vtensor.runtime.feeds import check_fits
+from vtensor.runtime.lanes import Lane
 from vtensor.runtime.needed import needed
 from vtensor.runtime.placement import place
 from vtensor.runtime.record import RecordedStep, Recorder, run_native, step_error
+from vtensor.runtime.stretches import Stretches
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -172,8 +174,10 @@ class Plan:
         self.placement = place(self.recorded, inputs, self.own)
         workspace.grow(self.placement.nbytes, self.packed.nbytes + sum(self.own_sizes))
         self._held = [storage.buffer.memory for storage in self.placement.constants()]
+        #: What no output may be written to.
+        self.kept = Stretches(self._held)
         self._workspace = workspace
-        self._program = self.placement.program(workspace.arena)
+        self._programs = {workspace.lanes.every[0]: self.placement.program(workspace.arena)}
         #: Python looks at memory through storages: they are bound for each run.
         self.calls_back = any(step.callback is not None for step in self.recorded)
 
@@ -272,15 +276,23 @@ class Plan:
             NativeError: a library failed.
             InputError: numbers that the run was given are at fault, such as an index.
         """
-        if self.calls_back or one_by_one:
-            run = self._one_by_one if one_by_one else lambda: self._native(bindings, times)
-            self._workspace.executor.run(lambda: self._bound(bindings, run))
+        lanes = self._workspace.lanes
+        if self.calls_back or one_by_one:  # Python has one view of memory: one such run at a time
+            lane = lanes.every[0]
+            run = self._one_by_one if one_by_one else lambda: self._native(lane, bindings, times)
+            lane.executor.run(lambda: self._bound(bindings, run))
+        elif len(lanes.every) == 1:
+            self._native(lanes.every[0], bindings, times)
         else:
-            self._native(bindings, times)
+            with lanes.taken() as lane:
+                self._native(lane, bindings, times)
 
-    def _native(self, bindings: Sequence[Array], times: Array | None) -> None:
+    def _native(self, lane: Lane, bindings: Sequence[Array], times: Array | None) -> None:
+        program = self._programs.get(lane)
+        if program is None:  # each has addresses of its own
+            program = self._programs.setdefault(lane, self.placement.program(lane.arena))
         try:
-            self._workspace.executor.replay(self._program, bindings, times)
+            lane.executor.replay(program, bindings, times)
         except RuntimeError as error:
             if (typed := self._typed(error)) is None:
                 raise

@@ -119,7 +119,7 @@ def plan_of(graph: Graph, options: Options, workspace: Workspace) -> Plan:
         return made
     plain = _recorded(graph, resolved, options, Settings(speeds=options.settings.speeds), workspace)
     try:
-        best, (tuned_ns, plain_ns) = fastest([made, plain])
+        best, (tuned_ns, plain_ns) = fastest([made, plain], workspace.executor)
     except VTensorError as error:
         _log.warning("%s: plans cannot be timed, so it stays without: %s", graph.name, error)
         return plain

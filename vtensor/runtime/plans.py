@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ptensor.layout import Layout
-from vtensor.errors import InputError, NestedRunError, ValuesNeededError
+from vtensor.errors import InputError, ValuesNeededError
 from vtensor.frontends.values import LIMIT_ELEMENTS
+from vtensor.language.forks import process_lock
 from vtensor.runtime.feeds import Feed, Port
 from vtensor.runtime.keys import InputKey, PlanKey
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.planning import Options, plan_of, simplified
 from vtensor.runtime.source import Source
 from vtensor.runtime.strategies import Strategies
+from vtensor.runtime.turns import Turn
 from vtensor.runtime.workspace import Workspace
 
-NESTED = (
-    "a session makes a plan, and its progress callback runs it with what needs another plan\n"
-    "  to fix: give the callback a Session of its own, or run this one after the plan is made"
-)
+#: Guards what sessions keep, for moments; whoever has it takes no other lock.
+_keeping = process_lock(2)
 
 #: Plans that a session keeps, the last used ones: each has its own copy of packed weights.
 PLANS_KEPT = 8
@@ -29,6 +28,9 @@ PLANS_KEPT = 8
 
 class PlanCache:
     """Makes plans when they are first asked for, and keeps the last used ones.
+
+    Threads that want the same plan, or several of them, make one after the other, each once; who
+    wants a plan that is there has it at once.
 
     Args:
         source: what graphs are made from.
@@ -42,7 +44,7 @@ class PlanCache:
         self._workspace = workspace
         self._strategies = Strategies()
         self._kept: OrderedDict[PlanKey, Plan] = OrderedDict()
-        self._making = 0  # the process in which a plan is being made
+        self._making = Turn()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -71,23 +73,37 @@ class PlanCache:
 
     def get(self, key: PlanKey) -> Plan:
         """The plan that is made for this."""
-        plan = self._kept.get(key)
-        if plan is None:
-            plan = self._kept[key] = self._made(key)
-            if len(self._kept) > PLANS_KEPT:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(key)
+        if (plan := self._found(key)) is not None:
+            return plan
+        with self._making.taken():
+            if (plan := self._found(key)) is not None:  # made while we waited
+                return plan
+            with self._workspace.executor.planning():
+                plan = self._planned(key)
+            self._keep(key, plan)
         return plan
 
-    def _made(self, key: PlanKey) -> Plan:
-        """A plan, made once at a time: ``progress`` may not ask for another one."""
-        if self._making == os.getpid():  # a forked child has none of its parent's threads
-            raise NestedRunError(NESTED)
-        self._making = os.getpid()
-        try:
-            return self._planned(key)
-        finally:
-            self._making = 0
+    def used(self, key: PlanKey) -> set[Plan]:
+        """All that are kept, after a use of this one."""
+        with _keeping:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return set(self._kept.values())
+
+    def _found(self, key: PlanKey) -> Plan | None:
+        with _keeping:
+            plan = self._kept.get(key)
+            if plan is not None:
+                self._kept.move_to_end(key)
+        return plan
+
+    def _keep(self, key: PlanKey, plan: Plan) -> None:
+        dropped = None  # freed after the lock is
+        with _keeping:
+            self._kept[key] = plan
+            if len(self._kept) > PLANS_KEPT:
+                dropped = self._kept.popitem(last=False)
+        del dropped
 
     def _planned(self, key: PlanKey) -> Plan:
         known = {one.name: one.array() for one in key.inputs if one.value is not None}

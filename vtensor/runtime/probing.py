@@ -38,11 +38,11 @@ class Probe(Clock):
 
     def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
         """Nanoseconds of a node in its variant; None if it fails, or no time is left."""
-        return Executor.of(1).run(lambda: self._tuner.node(node, values))
+        return self._tuner.node(node, values)
 
     def transform(self, value: VTensor, change: LayoutChange) -> int | None:
         """Nanoseconds of a Transform; None where it fails, or no library runs it."""
-        return Executor.of(1).run(lambda: self._tuner.transform(value, change))
+        return self._tuner.transform(value, change)
 
     @cached_property
     def _tuner(self) -> Tuner:

@@ -23,6 +23,7 @@ from resolver.lowered import LoweredGraph, OpNode, TransformNode, Value
 from vtensor.errors import ContractError, InputError, NativeError, VTensorError, describe
 from vtensor.language.operators import info_of, run_compute
 from vtensor.language.tensor import Option, VTensor
+from vtensor.runtime.executor import Executor
 from vtensor.runtime.weights import PackedWeights, Weights
 
 if TYPE_CHECKING:
@@ -69,10 +70,8 @@ def run_native(
     step: Step, memory: Sequence[np.ndarray[Any, Any]], node: str, told: Callable[[str], str] = str
 ) -> None:
     """Hand a native step its memory and run it, the GIL released; ``told`` as in RecordedStep."""
-    from vtensor.runtime import _replay
-
     try:
-        _replay.execute(step, memory)
+        Executor.run_step(step, memory)
     except (RuntimeError, ValueError, TypeError) as error:
         raise step_error(error, node, told) from error
 

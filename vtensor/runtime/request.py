@@ -1,9 +1,10 @@
 """A request: a plan, and what is asked of it. Every run is one, and every run is three steps.
 
 ``fed`` says what the inputs' memory is, or ``Feed`` where they have to be looked at; ``run`` finds
-memory for the outputs and replays the plan on both; ``arrays`` or ``results`` hands the outputs
-over. What does not change from run to run is worked out when the request is made, so that a run
-with arrays of the same kinds enters few Python functions, none of them an input's or an output's.
+memory for the outputs (the caller's where ``own`` or ``places`` finds that it will do), and replays
+the plan on both; ``arrays`` or ``results`` hands the outputs over. What does not change from run to
+run is worked out when the request is made, so that a run with arrays of the same kinds enters few
+Python functions, none of them an input's or an output's.
 """
 
 from __future__ import annotations
@@ -14,12 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from ptensor.buffer import ALIGNMENT, count_allocations
-from ptensor.layout import Layout
-from vtensor.language.dtype import numpy_dtype
+from ptensor.buffer import ALIGNMENT, count_allocations, fresh
 from vtensor.runtime.delivery import Array, Delivery, Result, deliver, places
 from vtensor.runtime.feeds import Feed
 from vtensor.runtime.keys import PlanKey
+from vtensor.runtime.plain import PlainInput, PlainOutput
 from vtensor.runtime.plan import Conversion, Plan
 
 #: The memory of a run, inputs first, and the outputs that are in memory of their own there.
@@ -43,43 +43,16 @@ def copies(feeds: Mapping[str, Feed], results: Sequence[Result]) -> Copies:
     }
 
 
-@dataclass(frozen=True)
-class PlainOutput:
-    """An output as NumPy sees the memory that it was made in.
-
-    Attributes:
-        binding: which of a run's bindings it is.
-        dtype: element type.
-        shape: in memory.
-        axes: in presentation order.
-    """
-
-    binding: int
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    axes: tuple[int, ...]
-
-    @classmethod
-    def of(cls, one: Delivery, inputs: int) -> PlainOutput | None:
-        """None for an input's or a constant's memory, or a layout with blocks."""
-        value, layout = one.value, one.value.layout
-        if one.binding is None or one.binding < inputs or layout != Layout.plain(layout.dims):
-            return None
-        axes = tuple(layout.dims.index(dim) for dim in value.dims)
-        shape = layout.physical_shape(value.dims)
-        return cls(one.binding, numpy_dtype(value.dtype), shape, axes)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Request:
     """A plan, the outputs that are wanted of it, and what arrays it takes as they are.
 
     Attributes:
         plan: whose.
+        key: what the plan is made for.
         names: of the outputs, in order.
         every: they are all that the network has.
-        inputs: name, shape and element type of each; None where inputs lie otherwise than declared
-            or decide shapes: those are looked at in each run.
+        inputs: what each is taken as; None where one decides shapes: it is looked at in each run.
         sizes: of the outputs' own memories, in bytes.
         deliveries: of the outputs, in order.
         placed: the outputs that are made in memory of their own, and in no other's.
@@ -87,9 +60,10 @@ class Request:
     """
 
     plan: Plan
+    key: PlanKey
     names: list[str]
     every: bool
-    inputs: tuple[tuple[str, tuple[int, ...], np.dtype[Any]], ...] | None
+    inputs: tuple[PlainInput, ...] | None
     sizes: tuple[int, ...]
     deliveries: tuple[Delivery, ...] = field(repr=False)
     placed: frozenset[str] = field(repr=False)
@@ -98,9 +72,8 @@ class Request:
     @classmethod
     def of(cls, plan: Plan, key: PlanKey, wanted: Sequence[str], every: bool) -> Request:
         """The request for these outputs of a plan; later runs reuse it."""
-        values, rows = plan.graph.values, key.inputs
-        plain = all(r.value is None and r.layout == Layout.plain(values[r.name].dims) for r in rows)
-        inputs = tuple((row.name, row.shape, numpy_dtype(row.dtype)) for row in rows)
+        plain = all(row.value is None for row in key.inputs)
+        inputs = tuple(PlainInput.of(plan.graph.values[name]) for name in plan.graph.inputs)
         deliveries = tuple(plan.deliveries[name] for name in wanted)
         found = [PlainOutput.of(one, len(plan.graph.inputs)) for one in deliveries]
         plain_outputs = tuple(one for one in found if one is not None)
@@ -108,6 +81,7 @@ class Request:
         first = {one.memory: one.name for one in reversed(deliveries) if one.memory in plan.own}
         return cls(
             plan,
+            key,
             list(wanted),
             every,
             inputs if plain else None,
@@ -117,26 +91,57 @@ class Request:
             plain_outputs if direct else None,
         )
 
+    def like(self, other: Request) -> bool:
+        """Whether both ask the same of the same plan."""
+        return self.plan is other.plan and self.names == other.names
+
     def fed(
         self, outputs: Sequence[str] | None, inputs: Mapping[str, object]
     ) -> list[Array] | None:
-        """The memory of plain arrays that are taken as they are; None if these are others."""
+        """The memory of what is taken as it lies; None if this is another request, or somebody has
+        to look closer.
+        """
         if self.inputs is None or type(inputs) is not dict or len(inputs) != len(self.inputs):
             return None
         if not self.every if outputs is None else type(outputs) is not list:
             return None
         if outputs is not None and outputs != self.names:
             return None
-        memory: list[Array] = []
-        for name, shape, dtype in self.inputs:
-            array = inputs.get(name)
-            if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
+        found: list[Array] = []
+        for row in self.inputs:
+            array = inputs.get(row.name)
+            if type(array) is not np.ndarray or row.order is not None:
+                memory = row.memory(array)
+            elif array.shape != row.shape or array.dtype != row.dtype:
                 return None
-            flags = array.flags
-            if not (flags.c_contiguous and flags.aligned):
+            else:  # as ``memory``, which is a call each
+                flags = array.flags
+                memory = array if flags.c_contiguous and flags.aligned else None
+            if memory is None:
                 return None
-            memory.append(array)
-        return memory
+            found.append(memory)
+        return found
+
+    def own(self, out: object, fed: Sequence[Array]) -> dict[int, Array] | None:
+        """The memory of the arrays that outputs are written to, by binding; None if somebody has to
+        look closer.
+        """
+        if not out and (out is None or type(out) is dict):
+            return {}
+        if type(out) is not dict or self.plain_outputs is None:
+            return None
+        found: dict[int, Array] = {}
+        for name, array in out.items():
+            if self.names.count(name) != 1:
+                return None
+            one = self.plain_outputs[self.names.index(name)]
+            memory = one.memory(array)
+            if memory is None or not self.plan.kept.apart(memory):
+                return None
+            if any(np.may_share_memory(memory, other) for other in (*fed, *found.values())):
+                return None
+            found[one.binding] = memory
+        return found
 
     def run(
         self,
@@ -144,6 +149,7 @@ class Request:
         given: Mapping[str, Array] | None = None,
         times: Array | None = None,
         one_by_one: bool = False,
+        own: Mapping[int, Array] | None = None,
     ) -> Ran:
         """Run the plan on memory of inputs, and on memory that is found for outputs.
 
@@ -152,6 +158,7 @@ class Request:
             given: arrays to write outputs to, by name; they fit. The last step writes there where
                 the array lies as the plan delivers and overlaps no input.
             times, one_by_one: as for ``Plan.replay``.
+            own: memory for some of the outputs, by binding, as ``self.own`` finds it.
 
         Raises:
             NativeError: a library failed; what ``given`` holds then is unspecified.
@@ -162,6 +169,9 @@ class Request:
             found = places(self.plan.own, self.deliveries, given, fed)
             placed = found.names
             bindings += found.memory
+        elif own:
+            sizes = enumerate(self.sizes, len(fed))
+            bindings += [own[at] if at in own else fresh(nbytes) for at, nbytes in sizes]
         else:
             count_allocations(len(self.sizes))
             for nbytes in self.sizes:  # as ``fresh``, which is a call each
@@ -171,15 +181,18 @@ class Request:
         self.plan.replay(bindings, times, one_by_one)
         return bindings, placed
 
-    def arrays(self, ran: Ran) -> list[Array]:
-        """The outputs of a run that was given no arrays for them."""
+    def arrays(self, ran: Ran, out: Mapping[str, Any] | None = None) -> list[Array]:
+        """The outputs of a run whose memory was ``own``, or found for all."""
         if self.plain_outputs is None:
             return [result.array() for result in self.results(ran)]
         bindings, _ = ran
-        return [
+        made = [
             bindings[one.binding].view(one.dtype).reshape(one.shape).transpose(one.axes)
             for one in self.plain_outputs
         ]
+        if not out:
+            return made
+        return [out.get(name, one) for name, one in zip(self.names, made, strict=True)]
 
     def results(self, ran: Ran, given: Mapping[str, Array] | None = None) -> list[Result]:
         """The outputs of a run, and which of them are copies."""

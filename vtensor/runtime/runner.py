@@ -1,9 +1,9 @@
-"""What runs: the plans of one session, and the request that it had last."""
+"""What runs: the plans of one session, and the requests that it had last."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from vtensor.errors import InputError, SessionClosedError
 from vtensor.runtime.binding import Binding, bind
@@ -13,11 +13,12 @@ from vtensor.runtime.feeds import Array, check_names, check_out, feed_of, memory
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.planning import Options
 from vtensor.runtime.plans import PlanCache
-from vtensor.runtime.request import Copies, Request, copies
+from vtensor.runtime.request import Copies, Ran, Request, copies
 from vtensor.runtime.source import Source
 from vtensor.runtime.workspace import Workspace
 
-T = TypeVar("T")
+#: Requests that a session remembers: those that are none of them take the long way.
+REQUESTS_KEPT = 8
 
 
 class Runner:
@@ -38,10 +39,10 @@ class Runner:
         self.executor, self.workspace = workspace.executor, workspace
         self.plans: PlanCache | None = PlanCache(source, options, workspace)
         self.copied: Copies = {}
-        self._request: Request | None = None
+        self._requests: list[Request] = []  # the last one first
         self._last: Plan | None = None
         if source.static:
-            self._last = self._here(self.plans.declared)
+            self._last = self.plans.declared()
 
     @property
     def plan(self) -> Plan:
@@ -66,46 +67,80 @@ class Runner:
         out: Mapping[str, object] | None = None,
         times: Array | None = None,
     ) -> list[Array]:
-        """Run what was asked last on other arrays of the same kinds; look at all others first."""
-        request = self._request
-        if request is not None and out is None and self.plans is not None:
-            fed = request.fed(outputs, inputs)
-            if fed is not None:
-                try:
-                    ran = request.run(fed, None, times)
-                except MemoryError as error:
-                    raise ran_out(error) from error
-                self._has_run(request.plan, {})
-                return request.arrays(ran)
-        return [result.array() for result in self.results(outputs, inputs, out, times)]
+        """The outputs as arrays."""
+        if (found := self._short(outputs, inputs, out, times)) is not None:
+            request, ran = found
+            return request.arrays(ran, out)
+        return [result.array() for result in self._long(outputs, inputs, out, times)]
 
-    @memory_errors()
-    def results(
+    def results(self, outputs: Sequence[str] | None, inputs: Mapping[str, object]) -> list[Result]:
+        """The outputs as they lie."""
+        if (found := self._short(outputs, inputs, None, None)) is not None:
+            request, ran = found
+            return request.results(ran)
+        return self._long(outputs, inputs, None, None)
+
+    def _short(
         self,
         outputs: Sequence[str] | None,
         inputs: Mapping[str, object],
-        out: Mapping[str, object] | None = None,
-        times: Array | None = None,
+        out: Mapping[str, object] | None,
+        times: Array | None,
+    ) -> tuple[Request, Ran] | None:
+        """Run one of the last requests once more, on other arrays; None if it is none of them."""
+        plans, requests = self.plans, self._requests
+        for request in requests:
+            fed = request.fed(outputs, inputs)
+            if fed is None:
+                continue
+            own = request.own(out, fed)
+            if own is None or plans is None:
+                return None
+            if request is not requests[0]:
+                self._remember(request, plans)
+            try:
+                ran = request.run(fed, None, times, own=own)
+            except MemoryError as error:
+                raise ran_out(error) from error
+            except SessionClosedError:
+                self.open()  # it is this one that was closed
+                raise
+            self._has_run(request.plan, {})
+            return request, ran
+        return None
+
+    def _remember(self, request: Request, plans: PlanCache) -> None:
+        """It is the last one; those whose plans are not kept are forgotten."""
+        kept = plans.used(request.key)
+        others = (one for one in self._requests if not one.like(request) and one.plan in kept)
+        self._requests = [request, *others][:REQUESTS_KEPT]
+
+    @memory_errors()
+    def _long(
+        self,
+        outputs: Sequence[str] | None,
+        inputs: Mapping[str, object],
+        out: Mapping[str, object] | None,
+        times: Array | None,
     ) -> list[Result]:
         """Look at what is given, find the plan for it, and run that."""
         wanted = self.open().source.wanted(outputs)
         check_names(inputs, self.inputs)
         feeds = {port.name: feed_of(inputs[port.name], port) for port in self.inputs}
         into = check_out(out, self.outputs, wanted)
-
-        def work() -> list[Result]:
-            plans = self.open()  # it may have been closed while this run was queued
+        with self._closing():
+            plans = self.open()
             plan, key = plans.find(feeds, wanted)
             self._last = plan
             plan.check_out(into)
             every = list(wanted) == [port.name for port in self.outputs]
             request = Request.of(plan, key, wanted, every)
+            if request.inputs is not None:
+                self._remember(request, plans)
             fed = [feeds[name].part.array for name in plan.graph.inputs]
             results = request.results(request.run(fed, into, times), into)
-            self.copied, self._request = copies(feeds, results), request
+            self.copied = copies(feeds, results)
             return results
-
-        return self._here(work)
 
     @memory_errors()
     def bind(
@@ -117,7 +152,8 @@ class Runner:
         feeds = {port.name: memory_of(inputs[port.name], port) for port in self.inputs}
         wanted = [port.name for port in self.outputs]
         into = check_out(outputs, self.outputs, wanted)
-        plan, _ = self._here(lambda: plans.find(feeds, wanted))
+        with self._closing():
+            plan, _ = plans.find(feeds, wanted)
         plan.check_out(into)
         return bind(plan, feeds, wanted, into, self._entered)
 
@@ -135,14 +171,18 @@ class Runner:
     def close(self) -> None:
         """Let go of plans, weights and memory."""
         self.plans = None
-        self.workspace = Workspace(self.executor, self.workspace.max_bytes)
-        self._request = None
+        self.workspace = self.workspace.closed()
+        self._requests = []
         self._last = None
 
-    def _here(self, work: Callable[[], T]) -> T:
-        """Run on the executor; where it was closed meanwhile, nothing of it is kept."""
+    @contextmanager
+    def _closing(self) -> Iterator[None]:
+        """Where it was closed meanwhile, nothing is kept of what is made here."""
         try:
-            return self.executor.run(work)
+            yield
+        except SessionClosedError:
+            self.open()  # it is this one that was closed
+            raise
         finally:
             if self.plans is None:
                 self.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -12,15 +13,16 @@ from libdesc.onnx_reference.node import LIBRARY as REFERENCE
 from ptensor.layout import Layout
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
+from vtensor.runtime.backlog import Backlog
 from vtensor.runtime.binding import Binding
 from vtensor.runtime.budget import max_bytes_of, memory_errors
-from vtensor.runtime.executor import Executor
 from vtensor.runtime.feeds import (
     Array,
     Port,
     noise,
     parse_layouts,
 )
+from vtensor.runtime.lanes import executors_of
 from vtensor.runtime.plan import Conversion, Plan
 from vtensor.runtime.planning import Options, Progress
 from vtensor.runtime.runner import Runner
@@ -65,6 +67,12 @@ class Session:
             links are followed (a model hub's cache, say). None is the model's own folder.
         progress: called with each node's name while the plan is made. It must not run this session
             in a way that needs another plan (NestedRunError).
+        streams: how many runs there may be side by side, from as many threads; ``threads`` are
+            shared out among them, weights are shared, and each has memory of its own for values.
+            A plan with call-backs to Python has one run at a time all the same.
+        hint: where ``streams`` is None: ``"latency"`` is one run at a time, on all threads,
+            ``"throughput"`` one on each thread.
+        max_queued: how many runs of ``run_async`` may wait beside those that run.
 
     Raises:
         ModelError: the file is missing, no ONNX, or uses what VTensor does not have.
@@ -104,9 +112,13 @@ class Session:
         max_bytes: int | None = None,
         external_data_root: str | os.PathLike[str] | None = None,
         progress: Progress | None = None,
+        streams: int | None = None,
+        hint: str = "latency",
+        max_queued: int = 1024,
     ) -> None:
-        executor = Executor.of(threads)
-        workspace = Workspace(executor, max_bytes_of(max_bytes))
+        executor, *further = executors_of(threads, streams, hint)
+        self._backlog = Backlog(1 + len(further), max_queued)
+        workspace = Workspace(executor, max_bytes_of(max_bytes), further)
         options = Options.of(
             executor,
             optimize=optimize,
@@ -144,8 +156,13 @@ class Session:
 
     @property
     def threads(self) -> int:
-        """How many threads kernels may use."""
+        """How many threads the kernels of a run may use."""
         return self._runner.executor.threads
+
+    @property
+    def streams(self) -> int:
+        """How many runs there may be side by side."""
+        return len(self._runner.workspace.lanes.every)
 
     @property
     def plan(self) -> Plan:
@@ -219,6 +236,28 @@ class Session:
         """
         return self._runner.run(outputs, inputs, out)
 
+    async def run_async(
+        self,
+        outputs: Sequence[str] | None,
+        inputs: Mapping[str, object],
+        *,
+        out: Mapping[str, object] | None = None,
+    ) -> list[Array]:
+        """Run the network on another thread, and let the event loop go on meanwhile.
+
+        As many run side by side as the session has streams; others queue. A run that is cancelled
+        while it queues never begins.
+
+        Args:
+            outputs, inputs, out: as for ``run``; arrays are the run's until it is done.
+
+        Raises:
+            QueueFullError: ``max_queued`` runs wait already.
+            InputError, NativeError, BudgetError, SessionClosedError: as ``run``.
+        """
+        self._runner.open()
+        return await self._backlog.run(partial(self.run, outputs, inputs, out=out))
+
     def run_tensors(
         self, outputs: Sequence[str] | None, inputs: Mapping[str, object]
     ) -> list[VTensor]:
@@ -287,6 +326,7 @@ class Session:
         A run that is under way ends first; no other begins.
         """
         self._runner.close()
+        self._backlog.close()
 
     def __enter__(self) -> Session:
         self._runner.open()

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class Tuner(Clock):
-    """A clock that measures what is asked for and not yet known; to be asked where plans run.
+    """A clock that measures what is asked for and not yet known.
 
     Args:
         executor: what measures, and has a budget of kernel threads.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from vtensor.errors import BudgetError
 from vtensor.runtime.budget import REMEDY
 from vtensor.runtime.executor import Executor
+from vtensor.runtime.lanes import Lane, Lanes
 from vtensor.runtime.weights import Weights
 
 if TYPE_CHECKING:
@@ -20,38 +23,58 @@ def _arena() -> Arena:
     return _replay.Arena()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Workspace:
-    """Shared by the plans of a session, which run one at a time.
+    """Shared by the plans of a session.
 
     Attributes:
-        executor: where they run.
+        executor: what plans are made for, and where they run.
         max_bytes: what a plan may take.
-        arena: the memory of values between steps; as large as the largest plan needs.
+        further: where they run beside that, side by side: other executors of the same budget.
+        arena: the memory of values between steps, as large as the largest plan needs; each other
+            lane has one of its own.
         weights: constants as libraries want them.
+        lanes: all places where plans run.
     """
 
     executor: Executor
     max_bytes: int
+    further: Sequence[Executor] = ()
     arena: Arena = field(default_factory=_arena)
     weights: Weights = field(default_factory=Weights)
+    lanes: Lanes = field(init=False)
+
+    def __post_init__(self) -> None:
+        first = Lane(self.executor, self.arena)
+        others = [Lane(executor, _arena()) for executor in self.further]
+        object.__setattr__(self, "lanes", Lanes([first, *others]))
 
     def grow(self, nbytes: int, others: int) -> None:
-        """Make the arena at least so large.
+        """Make each arena at least so large.
 
         Args:
             nbytes: what a plan's values and scratch need.
             others: what the plan has beside them.
 
         Raises:
-            BudgetError: the budget is smaller than both.
+            BudgetError: the budget is smaller than all.
         """
-        if nbytes + others > self.max_bytes:
+        lanes = self.lanes.every
+        if nbytes * len(lanes) + others > self.max_bytes:
+            times = f" in each of {len(lanes)} streams" if len(lanes) > 1 else ""
             raise BudgetError(
-                f"the plan needs {nbytes} bytes for values and scratch and {others} for weights "
-                f"and outputs, and the budget is {self.max_bytes}\n  to fix: {REMEDY}"
+                f"the plan needs {nbytes} bytes for values and scratch{times} and {others} for "
+                f"weights and outputs, and the budget is {self.max_bytes}\n  to fix: {REMEDY}"
             )
-        self.arena.grow(nbytes)
+        for lane in lanes:
+            if nbytes > lane.arena.nbytes:  # between two runs: call-backs look at theirs
+                lane.executor.run(partial(lane.arena.grow, nbytes))
+
+    def closed(self) -> Workspace:
+        """A new one, and none of what queues in this one's arenas begins."""
+        for lane in self.lanes.every:
+            lane.arena.close()
+        return Workspace(self.executor, self.max_bytes, self.further)
 
 
 @dataclass(frozen=True)
@@ -61,7 +84,8 @@ class Memory:
     The caller's inputs are not it, nor is code that libraries generate, which the process keeps.
 
     Attributes:
-        arena: pages that all plans of the session share; as large as the largest of them needs.
+        arena: pages that all plans of the session share, as large as the largest of them needs,
+            once for each run side by side.
         planned: what this plan needs of the arena: values between steps, and scratch.
         live: what this plan needs at once at most: no plan of the same steps needs less.
         weights: constants that were packed, of all plans that the session keeps.
@@ -77,7 +101,8 @@ class Memory:
     @classmethod
     def of(cls, workspace: Workspace, planned: int, live: int, outputs: int) -> Memory:
         """What is taken for a plan."""
-        return cls(workspace.arena.nbytes, planned, live, workspace.weights.nbytes, outputs)
+        arena = sum(lane.arena.nbytes for lane in workspace.lanes.every)
+        return cls(arena, planned, live, workspace.weights.nbytes, outputs)
 
     @property
     def peak(self) -> int:

@@ -1,0 +1,175 @@
+"""Latency beside another process that takes a core: ``python -m eval.busy MODEL...``.
+
+A team of threads that spins while it waits takes the time of the thread that it waits for, where
+others use the processors as well. Each engine is a process of its own and has its turn in each
+round: once with the machine to itself, once beside a process that never sleeps. ``--spin`` adds
+VTensor with so many turns of libgomp's waiting loop (``GOMP_SPINCOUNT``), after which a thread
+sleeps. For a quota of processors run it in a container that has one (``--cpus 1.5``).
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from vtensor.benchmark.messages import Timed
+from vtensor.benchmark.peer import Task
+from vtensor.benchmark.race import OUR_PRECISION, OURS, Contender
+from vtensor.commands.bench import PEERS, LimitOption, RoundsOption, SecondsOption, case_of, chosen
+from vtensor.commands.shared import (
+    DebugOption,
+    JsonOption,
+    ShapeOption,
+    ThreadsOption,
+    errors,
+    print_json,
+)
+from vtensor.runtime.executor import Executor
+
+#: What else runs, by name: nothing, or a process that never sleeps.
+CONDITIONS = ("idle", "busy")
+
+BURNS = "while True: pass"
+
+
+@dataclass
+class Row:
+    """One engine on one model.
+
+    Attributes:
+        reason: why it was not timed; empty where it was.
+        seconds: of its runs, by condition.
+    """
+
+    model: str
+    engine: str
+    reason: str = ""
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+
+    def figures(self) -> dict[str, float]:
+        """Medians and 99th percentiles in ms by condition, and how much a busy core costs."""
+        found: dict[str, float] = {}
+        for condition, seconds in self.seconds.items():
+            found[f"{condition} p50"], found[f"{condition} p99"] = (
+                float(one) * 1e3 for one in np.percentile(seconds, [50, 99])
+            )
+        if all(f"{condition} p50" in found for condition in CONDITIONS):
+            found["busy / idle"] = found["busy p50"] / found["idle p50"]
+        return found
+
+
+def main(
+    models: Annotated[list[Path], typer.Argument(help="ONNX files.", metavar="MODEL...")],
+    peers: Annotated[str, typer.Option(help=f"Of {', '.join(PEERS)}, with commas.")] = ",".join(
+        PEERS
+    ),
+    spin: Annotated[str, typer.Option(help="Turns of libgomp's waiting loop, with commas.")] = "",
+    threads: ThreadsOption = None,
+    rounds: RoundsOption = 4,
+    seconds: SecondsOption = 4.0,
+    limit: LimitOption = 120.0,
+    shape: ShapeOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Time models with the machine to themselves, and beside a process that never sleeps."""
+    with errors(debug):
+        places = {**OURS, **chosen(peers, PEERS, "peer")} if peers else dict(OURS)
+        turns = [turn for turn in spin.split(",") if turn]
+        rows = list[Row]()
+        for file in models:
+            case = case_of(file, shape, None)
+            task = Task(case.model, case.feeds, Executor.of(threads).threads, OUR_PRECISION)
+            rows += measured(case.name, task, engines(places, turns, limit), rounds, seconds)
+        if as_json:
+            found = (({"model": one.model, "engine": one.engine} | one.figures()) for one in rows)
+            print_json(list(found))
+        else:
+            Console().print(table(rows))
+        for one in rows:
+            if one.reason:
+                print(f"note: {one.model}: {one.engine}: {one.reason}", file=sys.stderr)
+
+
+def engines(
+    places: Mapping[str, str], turns: Sequence[str], limit_s: float
+) -> dict[str, Contender]:
+    """Contenders by name; ours again for each number of turns."""
+    found = {name: Contender(name, place, OUR_PRECISION, limit_s) for name, place in places.items()}
+    for name, place in OURS.items():
+        for turn in turns:
+            own = {"GOMP_SPINCOUNT": turn}
+            one = Contender(name, place, OUR_PRECISION, limit_s, environment=own)
+            found[f"{name}, spin {turn}"] = one
+    return found
+
+
+def measured(
+    model: str, task: Task, contenders: Mapping[str, Contender], rounds: int, seconds: float
+) -> list[Row]:
+    """Each in its turn, under each condition.
+
+    Args:
+        model: its name.
+        task: what is run.
+        contenders: by name; they are closed.
+        rounds: how often each has its turn.
+        seconds: of runs for each in all, half of them in each condition.
+    """
+    rows = {name: Row(model, name) for name in contenders}
+    with ExitStack() as stack:
+        for one in contenders.values():
+            stack.callback(one.close)
+            one.enter(task)
+        for _ in range(rounds):
+            for condition in CONDITIONS:
+                for name, one in contenders.items():
+                    if one.worker is None:
+                        continue
+                    with burning(condition == "busy"):
+                        answer = one.ask(seconds / rounds / len(CONDITIONS), Timed)
+                    if answer is not None:
+                        rows[name].seconds.setdefault(condition, []).extend(answer.seconds)
+    for name, one in contenders.items():
+        rows[name].reason = one.reason
+    return list(rows.values())
+
+
+@contextmanager
+def burning(burns: bool) -> Iterator[None]:
+    """While a process never sleeps, or none."""
+    if not burns:
+        yield
+        return
+    process = subprocess.Popen([sys.executable, "-c", BURNS])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """A line for each engine that was timed."""
+    heads = [f"{one} {what}" for one in CONDITIONS for what in ("p50", "p99")] + ["busy / idle"]
+    made = Table("model", "engine", *heads, caption="ms of a run")
+    for one in rows:
+        found = one.figures()
+        cells = (f"{found[head]:.2f}" if head in found else "" for head in heads)
+        if found:
+            made.add_row(one.model, one.engine, *cells)
+    return made
+
+
+if __name__ == "__main__":
+    typer.run(main)

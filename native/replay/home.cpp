@@ -1,0 +1,52 @@
+// native/replay/home.cpp: whose OpenMP team runs the programs of several threads.
+#include "home.h"
+
+#include <omp.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "thread.h"
+
+namespace vtensor::replay {
+
+namespace {
+
+// What a thread has to run in a row at most.
+constexpr int kMost = 1 << 20;
+
+thread_local bool has_team = false;
+
+// A child has this thread, and none of its team, for which it would wait for ever.
+void before_fork() {
+    if (Home::leave()) end_team();
+}
+
+}  // namespace
+
+void end_team() { omp_pause_resource_all(omp_pause_soft); }
+
+bool Home::is_here(int processors) {
+    const std::thread::id self = std::this_thread::get_id();
+    if (self != last_) {
+        if (home_ != std::thread::id()) enough_ = std::min(2 * enough_, kMost);
+        home_ = {};
+        last_ = self;
+        in_a_row_ = 0;
+    }
+    if (home_ == self) return true;
+    in_a_row_ = std::min(in_a_row_ + 1, kMost + 1);
+    if (in_a_row_ <= enough_ || !has_processors(processors)) return false;
+    home_ = self;
+    return true;
+}
+
+bool Home::leave() { return std::exchange(has_team, false); }
+
+void Home::enter() {
+    static const int registered = pthread_atfork(&before_fork, nullptr, nullptr);
+    has_team = registered == 0;
+}
+
+}  // namespace vtensor::replay

@@ -1,0 +1,159 @@
+// native/replay/module_crew.cpp: a team with its thread, and Python's callers that wait for it.
+#include "module_crew.h"
+
+#include <omp.h>
+#include <pthread.h>
+
+#include <chrono>
+#include <exception>
+
+#include "thread.h"
+
+namespace vtensor::replay {
+
+namespace {
+
+// How long a caller waits before it looks for signals.
+constexpr std::chrono::milliseconds kPatience{50};
+
+// The interpreter's state of the calling thread, for as long as the thread lives: without, each
+// call would make one, and Python's thread-local values would not last.
+class PythonThread {
+public:
+    PythonThread() : lock_(PyGILState_Ensure()), state_(PyEval_SaveThread()) {}
+    ~PythonThread() {
+        PyEval_RestoreThread(state_);
+        PyGILState_Release(lock_);
+    }
+    PythonThread(const PythonThread &) = delete;
+    PythonThread &operator=(const PythonThread &) = delete;
+
+private:
+    PyGILState_STATE lock_;
+    PyThreadState *state_;
+};
+
+// What a function without arguments answers; it fails as if it said no.
+bool is_true(const nb::object &function) {
+    if (function.is_none()) return false;
+    PyObject *const answer = PyObject_CallNoArgs(function.ptr());
+    const bool found = answer != nullptr && PyObject_IsTrue(answer) == 1;
+    Py_XDECREF(answer);
+    PyErr_Clear();
+    return found;
+}
+
+// While a caller does its own work in a team's turn.
+class Entered {
+public:
+    explicit Entered(Team &team) : team_(team) {}
+    ~Entered() { team_.leave(); }
+    Entered(const Entered &) = delete;
+    Entered &operator=(const Entered &) = delete;
+
+private:
+    Team &team_;
+};
+
+// While a caller is not back in Python.
+class Away {
+public:
+    explicit Away(int &waiting) : waiting_(waiting) { ++waiting_; }
+    ~Away() { --waiting_; }
+    Away(const Away &) = delete;
+    Away &operator=(const Away &) = delete;
+
+private:
+    int &waiting_;
+};
+
+// Throws a signal's exception. Python raises them on its first thread only, which is the process's.
+void look_for_signals() {
+    const nb::gil_scoped_acquire locked;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+}  // namespace
+
+Crew::Crew(int threads, const std::string &name) : threads(threads) {
+    thread = std::thread([this, threads, name] {
+        const PythonThread python;
+        pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
+        omp_set_num_threads(threads);
+        team.serve();
+    });
+}
+
+void Crew::run(Job &job, const nb::object &waits_for_caller) {
+    home.worked();
+    team.submit(job);
+    std::exception_ptr signal;
+    const Away away(waiting);
+    for (bool done = false; !done;) {
+        {
+            const nb::gil_scoped_release unlocked;
+            done = team.wait(job, kPatience);
+        }
+        if (done || signal) continue;
+        if (PyErr_CheckSignals() == 0) {
+            if (!is_true(waits_for_caller) || !team.withdraw(job)) continue;
+            throw Circular("the team's thread waits for this one");
+        }
+        signal = std::make_exception_ptr(nb::python_error());
+        team.cancel(job);
+        if (in_python == &job) interrupt();
+    }
+    if (signal) std::rethrow_exception(signal);
+    job.rethrow();
+}
+
+bool Crew::is_home(const nb::object &waits_for_caller) {
+    if (omp_get_level() != 0 || !home.is_here(threads)) {
+        if (Home::leave()) end_team();
+        return false;
+    }
+    if (home.is_clear()) return true;
+    Job ending([](const std::atomic<bool> &) { end_team(); });
+    const int jobs = home.jobs() + 1;
+    try {
+        run(ending, waits_for_caller);
+    } catch (const Circular &) {
+        return false;
+    }
+    home.cleared(jobs);
+    return home.is_clear();  // unless somebody else came meanwhile
+}
+
+bool Crew::run_here(const PyProgram &program, const std::function<void(Stop &)> &work,
+                    const nb::object &waits_for_caller) {
+    // Python would look for a call-back's run on the team's thread.
+    if (program.calls_python() || !has_stack()) return false;
+    if (threads > 1 && !is_home(waits_for_caller)) return false;
+    if (!team.enter()) return false;
+    if (threads > 1) Home::enter();
+    const Away away(waiting);
+    const nb::gil_scoped_release unlocked;
+    const Entered entered(team);
+    const ThreadScope scope(threads);
+    const FloatScope plain;
+    const bool first = gettid() == getpid();
+    Stop stop(team.stop(), first ? &look_for_signals : nullptr);
+    work(stop);
+    return true;
+}
+
+void Crew::interrupt() {
+    interrupted = true;
+    PyThreadState_SetAsyncExc(python_thread, PyExc_KeyboardInterrupt);
+}
+
+void Crew::close() {
+    team.close();
+    if (team.serves_here()) return;  // joined when the interpreter ends
+    std::thread ending = std::move(thread);
+    if (!ending.joinable()) return;
+    const nb::gil_scoped_release unlocked;
+    ending.join();
+}
+
+}  // namespace vtensor::replay

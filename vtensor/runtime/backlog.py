@@ -1,0 +1,63 @@
+"""Runs that an event loop waits for: threads that run them, and a queue with a bound."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from vtensor.errors import InputError, QueueFullError
+
+T = TypeVar("T")
+
+
+class Backlog:
+    """Work that waits for a thread.
+
+    Args:
+        threads: how much is done side by side.
+        most: how much may wait beside that.
+
+    Raises:
+        InputError: ``most`` is no integer of at least 0.
+    """
+
+    def __init__(self, threads: int, most: int) -> None:
+        if not isinstance(most, int) or isinstance(most, bool) or most < 0:
+            raise InputError(f"max_queued={most!r} must be an integer of at least 0")
+        self._threads, self._most = threads, most
+        self._pools: dict[int, ThreadPoolExecutor] = {}  # a forked child has no threads in its
+        self._unfinished: set[Future[Any]] = set()
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """What the work answers.
+
+        Raises:
+            QueueFullError: too much waits already.
+        """
+        import asyncio  # with the first of them, not with VTensor
+
+        if len(self._unfinished) >= self._threads + self._most:
+            raise QueueFullError(
+                f"{self._most} runs wait already\n  to fix: wait for some of them, or give the "
+                "session a larger max_queued="
+            )
+        future = self._pool().submit(work)
+        self._unfinished.add(future)
+        future.add_done_callback(self._unfinished.discard)
+        return await asyncio.wrap_future(future)
+
+    def close(self) -> None:
+        """The threads end, once they have nothing more to do."""
+        while self._pools:
+            process, pool = self._pools.popitem()
+            if process == os.getpid():
+                pool.shutdown(wait=False)
+
+    def _pool(self) -> ThreadPoolExecutor:
+        process = os.getpid()
+        if process not in self._pools:
+            self._unfinished.clear()
+            self._pools[process] = ThreadPoolExecutor(self._threads, "vtensor-run")
+        return self._pools[process]

@@ -1,0 +1,79 @@
+"""Where the runs of a session go: side by side in lanes, and one after another in each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import cycle
+from typing import TYPE_CHECKING
+
+from vtensor.errors import InputError
+from vtensor.runtime.executor import Executor, budget_of
+
+if TYPE_CHECKING:
+    from vtensor.runtime._replay import Arena
+
+#: What ``hint=`` may be: one run at a time on all threads, or as many as there are threads.
+HINTS = ("latency", "throughput")
+
+
+def executors_of(threads: int | None, streams: int | None, hint: str) -> list[Executor]:
+    """The executors of a session.
+
+    Args:
+        threads: of all runs together; None is every processor that the process may use.
+        streams: how many runs side by side; None is what the hint says.
+        hint: ``"latency"`` or ``"throughput"``.
+
+    Raises:
+        InputError: one of them is wrong.
+    """
+    if hint not in HINTS:
+        raise InputError(f"hint={hint!r} must be one of {', '.join(HINTS)}")
+    if streams is None:
+        streams = budget_of(threads) if hint == "throughput" else 1
+    return Executor.beside(threads, streams)
+
+
+@dataclass(frozen=True, eq=False)
+class Lane:
+    """One run at a time.
+
+    Attributes:
+        executor: whose thread and team it has.
+        arena: the memory of values between steps.
+    """
+
+    executor: Executor
+    arena: Arena
+
+
+@dataclass(frozen=True, eq=False)
+class Lanes:
+    """The lanes of a session, all with as many threads.
+
+    Args:
+        every: at least one.
+    """
+
+    every: Sequence[Lane]
+    _idle: list[Lane] = field(init=False)
+    _turns: Iterator[Lane] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_idle", list(reversed(self.every)))
+        object.__setattr__(self, "_turns", cycle(self.every))
+
+    @contextmanager
+    def taken(self) -> Iterator[Lane]:
+        """A lane that is idle; where none is, the next one, whose runs queue."""
+        try:
+            lane = self._idle.pop()
+        except IndexError:
+            yield next(self._turns)
+            return
+        try:
+            yield lane
+        finally:
+            self._idle.append(lane)
