@@ -24,8 +24,9 @@ class Computed(MutableMapping[str, Array]):
 
     >>> constants = Computed({"w": np.ones(2)})
     >>> constants.change("w", Made(lambda w: w * 2, "twice"))
-    >>> constants["w"]
-    array([2., 2.])
+    >>> constants.derive("v", "w", Made(lambda w: w + 1, "plus one"))
+    >>> constants["w"], constants["v"], "v" in constants
+    (array([2., 2.]), array([3., 3.]), True)
     """
 
     def __init__(self, given: Mapping[str, Array]) -> None:
@@ -60,7 +61,7 @@ class Computed(MutableMapping[str, Array]):
 
     def __contains__(self, name: object) -> bool:
         """Nothing is computed to say so."""
-        return name in self._more or name in self._given
+        return name in self._more or name in self._sources or name in self._given
 
     def __setitem__(self, name: str, array: Array) -> None:
         self._more[name] = array

@@ -82,6 +82,7 @@ class _Work:
         before: new nodes, by the one that they come before.
         done: rules that have been applied at a node: each once, so that it ends.
         count: how often each rule has been.
+        native_ones: whether operators run in native code, by name, so far as that was asked.
     """
 
     graph: Graph
@@ -91,6 +92,7 @@ class _Work:
     before: dict[str, list[Node]] = field(default_factory=dict)
     done: set[tuple[str, str]] = field(default_factory=set)
     count: Counter[str] = field(default_factory=Counter)
+    native_ones: dict[str, bool] = field(default_factory=dict)
 
     def apply(self, rule: Rule, pattern: Apply, root: Node) -> bool:
         """Apply a rule where a pattern of it ends at a node; False where it cannot be."""
@@ -119,9 +121,12 @@ class _Work:
 
     def _runs(self, node: Node) -> bool:
         """A library that may be used has native code for an operator."""
-        rows = ready().candidates(info_of(node.op).name, CPU)
-        allows = self.preferences.allows
-        return any(allows(info.library) and not info.python for _, info in rows)
+        name, allows = info_of(node.op).name, self.preferences.allows
+        if name not in self.native_ones:
+            rows = ready().candidates(name, CPU)
+            found = any(allows(info.library) and not info.python for _, info in rows)
+            self.native_ones[name] = found
+        return self.native_ones[name]
 
     def _pinned(self, node: Node) -> bool:
         return self.preferences.pinned(node.name, info_of(node.op).name) is not None

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 
 from libdesc.preferences import EVERY, Preferences
 from libdesc.registry import ready
@@ -40,12 +41,11 @@ def thin(graph: Graph, preferences: Preferences = EVERY) -> Graph:
             that is pinned to one stays there.
     """
     made = replace(graph, values=dict(graph.values), nodes=dict(graph.nodes))
-    readers = Readers(made)
+    readers, may_cut = Readers(made), cache(partial(_cutting, preferences))
     for value in reversed([name for node in graph.nodes.values() for name in node.outputs]):
         if (picked := _picked(made, readers.of(value))) is not None:
             steps, without = picked
-            cutting = _cutting(preferences, graph.values[value].device)
-            change = _Change(made, readers, steps, cutting)
+            change = _Change(made, readers, steps, may_cut(graph.values[value].device))
             if change.made(value) and 0 < change.windows >= len(change.cuts):
                 made.values.update(change.values)
                 made.nodes = dict(change.order(without))

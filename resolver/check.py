@@ -49,7 +49,6 @@ def check(
             what it makes and the tolerance is 0.
     """
     _values(extended, graph)
-    readers = _readers(graph)
     able = set(transformers)
     made: set[str] = set(extended.inputs)
     produced = {name for node in extended.nodes for name in node.outputs}

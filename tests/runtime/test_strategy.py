@@ -182,6 +182,27 @@ def test_an_invoker_in_python_is_asked_before_the_run(bench: Bench) -> None:
             assert (session.plan.taken_from is not None) == taken, size
 
 
+def test_when_libraries_have_changed_all_is_chosen_anew(bench: Bench) -> None:
+    def copy(library: str) -> Callable[..., None]:
+        def run(ctx: object, op: object, x: Any, y: Any) -> None:
+            src, dst = PTensor(x).require("NC"), PTensor(y).require("NC")
+            if not lib_tagger(library, [src], [dst]):
+                dst.data()[...] = src.data()
+
+        return run
+
+    bench.invoker(library="numpy")(copy("numpy"))
+    g = Graph("open")
+    g.output(g.add(bench.op("Toy"), g.input("x", {"N": None, "C": 3}), name="y"))
+    with Session(g) as session:
+        for size, library in ((2, "numpy"), (3, "numpy"), (4, "toy"), (5, "toy")):
+            if size == 4:
+                bench.invoker()(copy("toy"))
+            session.run(None, {"x": f32(size, 3)})
+            assert [step.library for step in session.plan.steps] == [library]
+            assert (session.plan.taken_from is None) == (size in (2, 4))
+
+
 def test_what_is_broadcast_may_change() -> None:
     text = "g (float[n, c] x, float[m, c] y) => (float[k, c] z) { a = Add(x, y) z = Relu(a) }"
     with Session(model(text), threads=1) as session:

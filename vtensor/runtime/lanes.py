@@ -65,6 +65,11 @@ class Lanes:
         object.__setattr__(self, "_idle", list(reversed(self.every)))
         object.__setattr__(self, "_turns", cycle(self.every))
 
+    @property
+    def threads(self) -> int:
+        """Of all together."""
+        return sum(lane.executor.threads for lane in self.every)
+
     @contextmanager
     def taken(self) -> Iterator[Lane]:
         """A lane that is idle; where none is, the next one, whose runs queue."""

@@ -156,7 +156,7 @@ class Plan:
         self.taken_from = taken_from
         self._resolved = resolved
         outputs = [recorder.storages[name] for name in graph.outputs.values()]
-        steps = recorder.evaluation.compiled(workspace.executor.threads)
+        steps = recorder.evaluation.compiled(workspace.lanes.threads)
         self.recorded: tuple[RecordedStep, ...] = needed(steps, outputs)
         recorder.evaluation.steps.clear()  # steps refer to their evaluation: no circle of the two
         self.packed = recorder.packed
@@ -184,8 +184,10 @@ class Plan:
     @cached_property
     def resolved(self) -> LoweredGraph:
         """The graph before any pass."""
-        found = self._resolved() if callable(self._resolved) else self._resolved
-        return found or self.graph
+        if not callable(self._resolved):
+            return self._resolved or self.graph
+        with self._workspace.executor.planning():
+            return self._resolved()
 
     @property
     def own_sizes(self) -> tuple[int, ...]:

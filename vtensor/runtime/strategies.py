@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import partial
 
+from libdesc.registry import ready
 from libdesc.transforms import LayoutChange
 from optimizer.estimate import Estimate
 from optimizer.pipeline import MEASURED
@@ -56,7 +57,7 @@ class Strategies:
         """Remember what was chosen for a plan, for inputs of its kind in other sizes."""
         if not _applies(options):
             return
-        known = self._known.setdefault(key.kind, [])
+        known = self._known.setdefault(_kind(key), [])
         if len(known) < KEPT:
             known.append(Known(Strategy.of(plan.graph), key, burden(plan.graph, options)))
         if len(self._known) > KINDS:
@@ -72,12 +73,17 @@ class Strategies:
             graph: simplified.
             options, workspace: as for ``plan_of``.
         """
-        for known in self._known.get(key.kind, ()):
+        for known in self._known.get(_kind(key), ()):
             try:
                 return _taken(known, key, graph, options, workspace)
             except (StrategyRefused, VTensorError) as why:  # a library may refuse it, too
                 _log.debug("%s: no plan from that of %s: %s", graph.name, known.key.shapes, why)
         return None
+
+
+def _kind(key: PlanKey) -> Hashable:
+    """What strategies are for: what plans have in common, and the libraries that there are."""
+    return key.kind, ready().version
 
 
 def burden(graph: LoweredGraph, options: Options) -> float:
