@@ -122,7 +122,7 @@ def contestants(shape: Shape, threads: int) -> list[Timed]:
     kernels = eigen.load()
     steps = (
         kernels.product("f32", [], [], [], *shape.product),
-        kernels.convolution(window(shape), 1, shape.outputs),
+        kernels.convolution("f32", window(shape), 1, shape.outputs),
         reference(shape),
     )
     return [Timed(step, threads) for step in steps]

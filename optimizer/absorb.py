@@ -70,7 +70,9 @@ class _Absorbing:
         if not self._taken(node.output):
             return graph
         nodes = [
-            replace(one, variant=self.variants[one.name]) if one.name in self.variants else one
+            replace(one, variant=self.variants.get(one.name, one.variant))
+            if isinstance(one, OpNode)
+            else one
             for one in graph.nodes
             if one is not node
         ]

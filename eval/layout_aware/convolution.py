@@ -69,7 +69,7 @@ class Conv2D(Convolution):
         out, inner, *spatial = range(len(groups), len(w.dims))
         weights = ctx.convert(w, plain(w.dims, (*groups, *spatial, inner, out)))
         window = self.window(w).eigen(x.dims, y.dims)
-        kernel = native.load().convolution(window, self.group, w.dims[out])
+        kernel = native.load().convolution("f32", window, self.group, w.dims[out])
         ctx.call_eigen(kernel, eigen.last(ctx, x), weights, y)
         return y
 
@@ -89,6 +89,6 @@ class DepthwiseConv2D(Convolution):
         y = ctx.allocate(channels_last(self.sizes(x, w)))
         weights = ctx.convert(w, plain(w.dims, (3, 4, 0, 1, 2)))
         window = self.window(w).eigen(x.dims, y.dims)
-        kernel = native.load().depthwise(window, w.dims[1])
+        kernel = native.load().depthwise("f32", window, w.dims[1])
         ctx.call_eigen(kernel, eigen.last(ctx, x), weights, y)
         return y

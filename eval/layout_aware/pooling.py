@@ -72,7 +72,7 @@ class Pool(Operator):
         """With channels last."""
         window, y = self.window(x), ctx.allocate(channels_last(self.sizes(x)))
         places = window.eigen(x.dims, y.dims)
-        kernel = native.load().pooling(self.kind, places, three(window.ends, 0))
+        kernel = native.load().pooling(self.kind, places, three(window.ends, 0), 0)
         ctx.call_eigen(kernel, eigen.last(ctx, x), y)
         return y
 

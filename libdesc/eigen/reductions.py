@@ -47,8 +47,8 @@ class _Reduction(Routine):
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
         """None where the elements that go to one are few boxes."""
-        layouts = [row[call.index(tensor)] for tensor in self.tensors]
-        if too_many(*layouts, self.tensors[0].dims):
+        have, want = (row[call.index(tensor)] for tensor in self.tensors)
+        if too_many(have, want, self.tensors[0].dims):
             return "the blocks of both operands share too few boundaries"
         return None
 

@@ -81,12 +81,12 @@ def slide(**changes: Any) -> Window:
     return (images, channels, src, dst, kernel, strides, dilations, begin)
 
 
-def conv(groups: int = 1, outputs: int = 2, **changes: Any) -> Make:
-    return lambda: kernels.convolution(slide(**changes), groups, outputs)
+def conv(groups: int = 1, outputs: int = 2, element: str = "f32", **changes: Any) -> Make:
+    return lambda: kernels.convolution(element, slide(**changes), groups, outputs)
 
 
-def pool(kind: str = "max", end: Sizes = (0, 0, 0), **changes: Any) -> Make:
-    return lambda: kernels.pooling(kind, slide(**changes), end)
+def pool(kind: str = "max", end: Sizes = (0, 0, 0), power: float = 0, **changes: Any) -> Make:
+    return lambda: kernels.pooling(kind, slide(**changes), end, power)
 
 
 def product(
@@ -258,9 +258,17 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "no groups": (conv(groups=0), "fall into the groups"),
     "outputs below 0": (conv(outputs=-1), "fall into the groups"),
     "outputs that overflow": (conv(outputs=HUGE), "overflow"),
-    "a multiplier below 0": (lambda: kernels.depthwise(slide(), -1), "size is negative"),
-    "a multiplier that overflows": (lambda: kernels.depthwise(slide(), HUGE), "overflow"),
+    "a multiplier below 0": (lambda: kernels.depthwise("f32", slide(), -1), "size is negative"),
+    "a multiplier that overflows": (lambda: kernels.depthwise("f32", slide(), HUGE), "overflow"),
     "no such pool": (pool("median"), "no such pooling"),
+    "the norm of less than 1": (pool("lp", power=0.5), "less than 1"),
+    "a convolution of bytes": (conv(element="u8"), "f32 or s32"),
+    "channels of bytes": (lambda: kernels.depthwise("u8", slide(), 1), "f32 or s32"),
+    "places in a window of no extent": (
+        lambda: kernels.largest_place(slide(kernel=(0, 1, 1)), False),
+        "no extent",
+    ),
+    "rows of fewer than none": (lambda: kernels.hardmax("f32", -1, 3), ""),
     "the mean of nothing": (reduce("mean", reduced=[]), "mean of nothing"),
     "a reduction of bits": (reduce("xor"), "no such reduction"),
     "a root of integers": (reduce("l2", "s32"), "no l2 of s32"),
@@ -376,7 +384,7 @@ def test_the_same_without_a_fault_is_taken(make: Make) -> None:
         lambda: kernels.copy([1 << 64], [], 4),
         lambda: kernels.softmax(2.5, 3),  # type: ignore[arg-type]
         lambda: kernels.pointwise((2,), [(1,)], ["f32"] * 2, [], [("exp f32", 0)], []),  # type: ignore[list-item]
-        lambda: kernels.pooling("max", (1, 4), (0, 0, 0)),  # type: ignore[arg-type]
+        lambda: kernels.pooling("max", (1, 4), (0, 0, 0), 0),  # type: ignore[arg-type]
     ],
 )
 def test_wrong_types(make: Make) -> None:
@@ -385,7 +393,7 @@ def test_wrong_types(make: Make) -> None:
 
 
 def test_buffers_that_do_not_fit_a_kernel_are_refused() -> None:
-    kernel = kernels.convolution(slide(), 1, 2)
+    kernel = kernels.convolution("f32", slide(), 1, 2)
     slots = _replay.describe(kernel)["slots"]
     assert [name for name, _, _ in slots] == ["src", "weights", "dst", "scratch"]
     room = [np.zeros(size + 64, np.uint8) for _, size, _ in slots]
@@ -406,7 +414,7 @@ def test_a_window_far_larger_than_the_image_sees_the_image_at_once() -> None:
     far = 1 << 40
     window = slide(src=(1, 1, 2), dst=(1, 1, 1), kernel=(1, 1, far), begin=(0, 0, far - 2))
     src, dst = np.arange(1, 9, dtype=np.float32), np.full(4, np.nan, np.float32)
-    _replay.execute(kernels.pooling("max", window, (0, 0, 0)), [src, dst])
+    _replay.execute(kernels.pooling("max", window, (0, 0, 0), 0), [src, dst])
     assert dst.tolist() == [5, 6, 7, 8]
     _replay.execute(kernels.lrn(2, 4, far, 0.0, 1.0, 2.0), [src, (wide := np.zeros_like(src))])
     assert wide.tolist() == (src / 2).tolist()
