@@ -268,7 +268,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
         lambda: kernels.largest_place(slide(kernel=(0, 1, 1)), False),
         "no extent",
     ),
-    "rows of fewer than none": (lambda: kernels.hardmax("f32", -1, 3), ""),
+    "rows of fewer than none": (lambda: kernels.hardmax("f32", -1, 3), "size is negative"),
     "the mean of nothing": (reduce("mean", reduced=[]), "mean of nothing"),
     "a reduction of bits": (reduce("xor"), "no such reduction"),
     "a root of integers": (reduce("l2", "s32"), "no l2 of s32"),
