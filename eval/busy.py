@@ -93,7 +93,7 @@ def main(
             rows += measured(case.name, task, engines(places, turns, limit), rounds, seconds)
         if as_json:
             found = (({"model": one.model, "engine": one.engine} | one.figures()) for one in rows)
-            print_json(list(found))
+            print_json({"rows": list(found)})
         else:
             Console().print(table(rows))
         for one in rows:

@@ -27,7 +27,7 @@ def test_each_engine_is_timed_in_each_condition(
     asked = [str(relu(tmp_path)), "--peers", "Agrees,Absent", "--spin", "5000", *QUICK]
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 0, done.output
-    rows = json.loads(done.stdout)
+    rows = json.loads(done.stdout)["rows"]
     assert [row.pop("engine") for row in rows] == [
         "vtensor",
         "Agrees",
