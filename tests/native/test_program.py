@@ -352,7 +352,9 @@ def test_slots_without_bytes_may_lie_anywhere(c_steps: Path, team: Team) -> None
 def times_run(library: Path) -> tuple[int, int]:
     """How often the step ``root`` has run: leaving a check to the run, and checking by itself."""
     loaded = ctypes.CDLL(str(library))
-    return tuple(ctypes.c_int.in_dll(loaded, n).value for n in ("with_doubt", "without_doubt"))
+    counts = (ctypes.c_int.in_dll(loaded, n) for n in ("with_doubt", "without_doubt"))
+    optimistic, careful = (one.value for one in counts)
+    return optimistic, careful
 
 
 def test_a_run_whose_doubt_was_justified_is_made_again(c_steps: Path, team: Team) -> None:

@@ -28,6 +28,9 @@ from vtensor.language.tensor import VTensor
 #: layer of a network has the same, and every choice of sizes.
 _FEW = 64
 
+#: And so many of them: each further choice of sizes adds some.
+_MOST = 4096
+
 #: Attributes whose bytes say all of them.
 _PLAIN = (
     *(AttributeProto.INT, AttributeProto.INTS, AttributeProto.FLOAT, AttributeProto.FLOATS),
@@ -42,6 +45,8 @@ def defined_outputs(network: Network, node: NetworkNode, facts: Facts) -> list[A
         return network.computed[key]
     found = _defined(network, node, facts)
     if key is not None and sum(array.size for array in found or ()) <= _FEW:
+        if len(network.computed) >= _MOST:
+            network.computed.clear()
         network.computed[key] = found
     return found
 
