@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 from libdesc.preferences import EVERY, Preferences
 from libdesc.registry import ready, registry
@@ -160,8 +160,11 @@ def optimise(
     Raises:
         InputError: the level or a pass does not exist.
     """
+    settings = settings or Settings()
+    if settings.speeds is not None:  # several passes want them
+        settings = replace(settings, speeds=cache(settings.speeds))
     for name in pass_names(optimize):
         if name in PASSES:
-            graph = PASSES[name](graph, settings or Settings())
+            graph = PASSES[name](graph, settings)
             graph = replace(graph, passes=(*graph.passes, name))
     return graph

@@ -68,6 +68,7 @@ private:
         values /= static_cast<float>(with_pads_ ? counted(at) : inside);
     }
 
+    // The standard library's functions: Eigen's own have NaN of infinity.
     template <class Values>
     void norm(const float *src, const Place &at, Values &values) const {
         values.setZero();
@@ -78,12 +79,12 @@ private:
             else if (power_ == 2)
                 values += one.square();
             else
-                values += one.abs().pow(power_);
+                values += one.unaryExpr([&](float x) { return std::pow(std::abs(x), power_); });
         });
         if (power_ == 2)
-            values = values.sqrt().eval();
+            values = values.unaryExpr([](float x) { return std::sqrt(x); }).eval();
         else if (power_ != 1)
-            values = values.pow(1 / power_).eval();
+            values = values.unaryExpr([&](float x) { return std::pow(x, 1 / power_); }).eval();
     }
 
     // The elements of the window that lie in the image or its pads.
