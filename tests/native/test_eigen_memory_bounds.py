@@ -11,11 +11,10 @@ from tests.native.packing import Array
 from tests.native.test_memory_bounds import python
 
 KINDS = (
-    "argmax argmin attention blend copy depthwise dynamic_quantize gather gemm "
-    "gemm_convolution grid_sample lrn "
-    "normalize one_hot pick pointwise pooling_avg_include_padding pooling_max reduce "
-    "reverse_sequence "
-    "roi_align running scatter softmax top triangle"
+    "argmax argmin attention blend copy depthwise dynamic_quantize gather gemm gemm_convolution "
+    "grid_sample hardmax lrn normalize one_hot pick pointwise pooling_avg_include_padding "
+    "pooling_lp pooling_max pooling_place reduce reverse_sequence roi_align running scatter "
+    "softmax top triangle"
 )
 
 
