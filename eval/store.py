@@ -34,6 +34,8 @@ def about(seed: int, scope: str) -> Row:
     here = machine()
     libraries = here["libraries"].items()  # where one lies on this machine is nobody's business
     here["libraries"] = {name: text.partition(", /")[0] for name, text in libraries}
+    for name in here["environment"].keys() & {"VTENSOR_CACHE_DIR", "VTENSOR_ONEDNN_DIR"}:
+        here["environment"][name] = "a folder of its own"
     when = datetime.now(UTC).isoformat(timespec="seconds")
     return {"when": when, "scope": scope, "seed": seed, "machine": here, "versions": versions()}
 
