@@ -15,7 +15,7 @@ import typer
 from eval import report
 from eval.experiment import Again, Folder, Full, Quick, Scope, opened
 
-#: How long the default takes at most, in minutes.
+#: When the default begins nothing more, in minutes.
 MINUTES = 85.0
 
 
