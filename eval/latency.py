@@ -2,15 +2,16 @@
 
 ``python -m eval.latency``. Like for like: the baseline has the same kernels and threads, and only
 its layouts are handled otherwise, inside its operators. *ewo* is the paper's VTensor (resolver,
-LHO, EWO); *all* is everything there is, which fuses operators, too. A gain is (t_base - t) /
-t_base: of means as in the paper, and of medians, with the interval that holds in 95 % of draws of
-the rounds.
+LHO, EWO); *all* is everything there is, which fuses operators, too. In TensorFlow's mix *all* turns
+BatchNorm into BiasAdd, which the mix gives to Eigen: on blocked layouts that costs conversions. A
+gain is (t_base - t) / t_base: of means as in the paper, and of medians, with the interval that
+holds in 95 % of draws of the rounds.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 import typer
@@ -37,6 +38,7 @@ from eval.timing import measure as measure_groups
 from eval.timing import table as timings
 from vtensor.benchmark.agreement import BOUNDS
 from vtensor.benchmark.summary import Logs, log_ratios, mean_ratio
+from vtensor.commands.bench import PEERS
 
 NAME = "timings"
 TITLE = "Latency (Fig. 11)"
@@ -56,7 +58,7 @@ def section(store: Store) -> Iterator[str]:
     if found:
         plot(found, store)
         yield picture("latency", "gains of each network over the baseline")
-    yield from _peers(rows)
+    yield from _peers(rows, store)
     yield from _warm_up(rows)
     yield from _left_out(rows)
     said = paper("latency", "gpu", "mean")
@@ -124,7 +126,7 @@ def _spread(row: Row | None) -> str | None:
     return f"{milliseconds(row['mean_s'])} ± {milliseconds(row['std_s'])}"
 
 
-def _peers(rows: Sequence[Row]) -> Iterator[str]:
+def _peers(rows: Sequence[Row], store: Store) -> Iterator[str]:
     """Medians of a session as anybody starts it, and what the others take of that."""
     by = {(row["network"], row["engine"]): row for row in rows if row["mix"] == "onednn"}
     by = {key: row for key, row in by.items() if row["cap"] == "max"}
@@ -160,12 +162,30 @@ def _peers(rows: Sequence[Row]) -> Iterator[str]:
         " our oneDNN, each in a warm cache, and one after another."
     )
     yield table(["network", "VTensor, ms", *shown, *(f"/ {kind}" for kind in limits)], lines)
+    yield from _beside(names, by, store)
     behind = [
         f"{peer} on {sum(_log(one) < 0 for one in logs[peer])} of {len(logs[peer])}"
         for peer in shown
         if any(_log(one) < 0 for one in logs[peer])
     ]
     yield f"Where we are slower: {', '.join(behind) or 'nowhere'} networks."
+
+
+def _beside(names: Sequence[str], by: Mapping[tuple[str, str], Row], store: Store) -> Iterator[str]:
+    """Bars of medians, beside the two engines that people choose from."""
+    series = {
+        peer: [_share(by.get((name, peer)), by[name, SESSION]) for name in names] for peer in PEERS
+    }
+    if any(any(shares) for shares in series.values()):
+        label = "time / VTensor's"
+        with drawn(store.folder / "peers") as [axes]:
+            bars(axes, names, series, title="above 1 VTensor is ahead", ylabel=label)
+            axes.axhline(1, color="black", linewidth=0.8)
+        yield picture("peers", "what peers take of VTensor's time on the twelve networks")
+
+
+def _share(theirs: Row | None, ours: Row) -> float | None:
+    return theirs["median_s"] / ours["median_s"] if theirs and theirs["runs"] else None
 
 
 def _log(logs: Logs) -> float:

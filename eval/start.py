@@ -40,7 +40,7 @@ NAME = "start"
 TITLE = "From process start to the first answer"
 KEY = ("model", "engine")
 US, ONE_NODE = "vtensor", "one node"
-ROUNDS, LIMIT_S = 5, 300.0
+ROUNDS, LIMIT_S = 3, 300.0
 
 
 def measure(scope: Scope, store: Store) -> None:

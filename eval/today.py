@@ -15,8 +15,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import typer
 
+from eval.drawing import bars, drawn
 from eval.experiment import Scope, Store, command
-from eval.markdown import milliseconds, table, told
+from eval.markdown import milliseconds, picture, table, told
 from eval.models_today import FAMILIES, models_of
 from eval.models_today.__main__ import made
 from eval.store import Row
@@ -30,7 +31,7 @@ KEY = ("model", "exporter", "peer")
 EXPORTER = "dynamo"
 #: Above which the whole interval of a ratio lies where a model counts as slower.
 SLOWER = 1.05
-ROUNDS, SECONDS, LIMIT_S = 5, 1.5, 300.0
+ROUNDS, SECONDS, LIMIT_S = 5, 1.0, 300.0
 
 
 def measure(scope: Scope, store: Store) -> None:
@@ -71,9 +72,24 @@ def section(store: Store) -> Iterator[str]:
     heads = ["model", "VTensor, ms", *(f"{peer}, ms" for peer in PEERS), "ratio", "Transforms"]
     yield table(heads, lines)
     if ratios:
+        plot(store)
+        yield picture(NAME, "what peers take of VTensor's time on models of today")
         mean = math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
         said = f"{len(slower)} are slower: {', '.join(slower)}" if slower else "none is slower"
         yield f"Geometric mean over {len(ratios)} models {mean:.2f}; {said}."
+
+
+def plot(store: Store) -> None:
+    """Bars of what each peer takes of our time, a group a model."""
+    shares: dict[str, dict[str, float]] = {}
+    for row in store.table(NAME, KEY):
+        if row["ratio"]:
+            shares.setdefault(row["model"], {})[row["peer"]] = row["ratio"]["value"]
+    series = {peer: [one.get(peer) for one in shares.values()] for peer in PEERS}
+    with drawn(store.folder / NAME, size=(12, 4.4)) as [axes]:
+        title, label = "above 1 VTensor is ahead", "time / VTensor's"
+        bars(axes, list(shares), series, title=title, ylabel=label)
+        axes.axhline(1, color="black", linewidth=0.8)
 
 
 def _best(rows: Iterable[Row]) -> Row | None:
