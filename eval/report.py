@@ -17,19 +17,19 @@ from eval.markdown import table
 from eval.paper import paper
 from eval.store import Row
 
-#: The modules of all sections, in the order of the report.
+#: The modules of all sections, in the order in which they are measured and told: the paper's first.
 SECTIONS = (
     "eval.networks.table1",
     "eval.loc",
     "eval.latency",
     "eval.stddev",
     "eval.conversions",
-    "eval.joint",
     "eval.overhead",
-    "eval.start",
     "eval.batch",
     "eval.breakdown",
+    "eval.joint",
     "eval.profiles",
+    "eval.start",
     "eval.today",
 )
 
