@@ -50,7 +50,8 @@ def attention(*operands: VTensor, over: str, along: str, numbers: Numbers) -> Ro
         (q, k, v, dst), (query, along, along, query), (over, over, value, value), strict=True
     )
     wants = [list(_orders(tensor, row, column)) for tensor, row, column in last]
-    wants[3:3] = [[Layout.plain(dim for dim in rows if dim in mask.dims)] for mask in masks]
+    near = [*batch, along, query]  # a vector holds neighbouring queries
+    wants[3:3] = [[Layout.plain(dim for dim in near if dim in mask.dims)] for mask in masks]
     return Routine(operands, wants, run=run)
 
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "check.h"
+#include "exponential.h"
 #include "kernels.h"
 #include "parallel.h"
 
@@ -26,13 +27,10 @@ constexpr int kVector = 8, kMostRows = 6;
 #else
 constexpr int kVector = 4, kMostRows = 4;
 #endif
-// Queries in a panel: two vectors.
+// The most queries in a panel, and columns of values: two vectors.
 constexpr int kPanel = 2 * kVector;
 
 typedef float Vector __attribute__((vector_size(kVector * sizeof(float))));
-using Lanes = Eigen::Array<float, kPanel, 1>;
-// The exponential of less is 0 in a float; Eigen's has a bound above 0, of which infinity is left.
-constexpr float kVanishes = -104.0F;
 
 // At any address.
 inline Vector load(const float *from) {
@@ -42,41 +40,58 @@ inline Vector load(const float *from) {
 }
 inline void store(const Vector &vector, float *to) { std::memcpy(to, &vector, sizeof vector); }
 
-// c (Rows x kPanel) = a * b: a has any strides, rows of b are dense.
-template <int Rows>
+// A row is too short for a call of the C library.
+inline void copy(const float *from, Index count, float *to) {
+    for (; count >= kVector; count -= kVector, from += kVector, to += kVector) store(load(from), to);
+    for (Index i = 0; i < count; ++i) to[i] = from[i];
+}
+
+// c (Rows by Vectors * kVector) = a * b: a has any strides, rows of b are dense.
+template <int Vectors, int Rows>
 void block(const float *a, Index a_row, Index a_step, const float *b, Index b_row, Index depth,
            float *c, Index c_row) {
-    Vector sum[Rows][2] = {};
+    Vector sum[Rows][Vectors] = {};
     for (Index k = 0; k < depth; ++k, a += a_step, b += b_row) {
-        const Vector first = load(b), second = load(b + kVector);
+        Vector row[Vectors];
+#pragma GCC unroll 2
+        for (int j = 0; j < Vectors; ++j) row[j] = load(b + j * kVector);
 #pragma GCC unroll 16
-        for (int i = 0; i < Rows; ++i) {
-            sum[i][0] += a[i * a_row] * first;
-            sum[i][1] += a[i * a_row] * second;
-        }
+        for (int i = 0; i < Rows; ++i)
+#pragma GCC unroll 2
+            for (int j = 0; j < Vectors; ++j) sum[i][j] += a[i * a_row] * row[j];
     }
 #pragma GCC unroll 16
-    for (int i = 0; i < Rows; ++i) {
-        store(sum[i][0], c + i * c_row);
-        store(sum[i][1], c + i * c_row + kVector);
-    }
+    for (int i = 0; i < Rows; ++i)
+#pragma GCC unroll 2
+        for (int j = 0; j < Vectors; ++j) store(sum[i][j], c + i * c_row + j * kVector);
 }
 
 using Block = void (*)(const float *, Index, Index, const float *, Index, Index, float *, Index);
 
-template <int... Rows>
+template <int Vectors, int... Rows>
 constexpr std::array<Block, sizeof...(Rows)> blocks(std::integer_sequence<int, Rows...>) {
-    return {&block<Rows + 1>...};
+    return {&block<Vectors, Rows + 1>...};
 }
 
-// The product of any number of rows.
+// The product of any number of rows, in blocks of about as many.
+template <int Vectors>
 void multiply(Index rows, const float *a, Index a_row, Index a_step, const float *b, Index b_row,
               Index depth, float *c, Index c_row) {
-    static constexpr auto kBlocks = blocks(std::make_integer_sequence<int, kMostRows>{});
-    for (Index i = 0; i < rows; i += kMostRows) {
-        const Index count = std::min<Index>(kMostRows, rows - i);
+    static constexpr auto kBlocks = blocks<Vectors>(std::make_integer_sequence<int, kMostRows>{});
+    for (Index left = (rows + kMostRows - 1) / kMostRows, i = 0; left > 0; --left) {
+        const Index count = (rows - i) / left;
         kBlocks[count - 1](a + i * a_row, a_row, a_step, b, b_row, depth, c + i * c_row, c_row);
+        i += count;
     }
+}
+
+// Calls what takes a number of vectors with that of so many columns.
+template <class Call>
+void with_vectors(Index columns, const Call &call) {
+    if (columns <= kVector)
+        call(std::integral_constant<int, 1>{});
+    else
+        call(std::integral_constant<int, 2>{});
 }
 
 // What a thread works in; it grows with the largest call, and stays.
@@ -136,7 +151,10 @@ private:
             for (Index piece = begin; piece < end; ++piece) {
                 const Index batch = piece / panels_;
                 if (piece == begin || piece % panels_ == 0) gather(slots, batch, kept);
-                panel(slots, batch, piece % panels_ * kPanel, kept);
+                const Index first = piece % panels_ * kPanel;
+                with_vectors(sizes_.queries - first, [&](auto vectors) {
+                    panel<vectors()>(slots, batch, first, kept);
+                });
             }
         });
     }
@@ -149,77 +167,92 @@ private:
         const float *v = input(slots, 2) + offset(strides_[2], batch);
         float *panels = kept + keys * features;
         for (Index key = 0; key < keys; ++key)
-            std::copy_n(k + key * strides_[1].back(), features, kept + key * features);
+            copy(k + key * strides_[1].back(), features, kept + key * features);
         for (Index at = 0; at < values; at += kPanel)
             for (Index key = 0; key < keys; ++key)
-                std::copy_n(v + key * strides_[2].back() + at,
-                            std::min<Index>(kPanel, values - at),
-                            panels + at * keys + key * kPanel);
+                copy(v + key * strides_[2].back() + at, std::min<Index>(kPanel, values - at),
+                     panels + at * keys + key * kPanel);
     }
 
+    template <int Vectors>
     void panel(void *const *slots, Index batch, Index first, float *kept) const {
+        constexpr int kWidth = Vectors * kVector;
         const auto &[queries, keys, features, values] = sizes_;
-        const Index count = std::min<Index>(kPanel, queries - first);
+        const Index count = std::min<Index>(kWidth, queries - first);
         const float *k = kept, *v = k + keys * features;
         float *turned = kept + keys * (features + columns_);
         float *scores = turned + features * kPanel, *result = scores + keys * kPanel;
         const float *q = input(slots, 0) + offset(strides_[0], batch) + first * strides_[0].back();
-        std::fill_n(turned, features * kPanel, 0.0F);
-        for (Index i = 0; i < count; ++i)
-            for (Index f = 0; f < features; ++f)
-                turned[f * kPanel + i] = q[i * strides_[0].back() + f] * numbers_.scale;
-        multiply(keys, k, features, 1, turned, kPanel, features, scores, kPanel);
+        turn(q, strides_[0].back(), count, kWidth, turned);
+        multiply<Vectors>(keys, k, features, 1, turned, kWidth, features, scores, kWidth);
         for (std::size_t m = 0; m < masks_.size(); ++m)
-            hide(scores, masks_[m], slots[3 + m], batch, first, count);
-        const Lanes inverse = weigh(scores);
+            hide(scores, kWidth, masks_[m], slots[3 + m], batch, first, count);
+        float inverse[kWidth];
+        weigh<kWidth>(scores, inverse);
         float *y = output(slots, 3 + masks_.size()) + offset(strides_[3], batch) +
                    first * strides_[3].back();
         for (Index at = 0; at < values; at += kPanel) {
             const Index width = std::min<Index>(kPanel, values - at);
-            multiply(count, scores, 1, kPanel, v + at * keys, kPanel, keys, result, kPanel);
+            with_vectors(width, [&](auto vectors) {
+                multiply<vectors()>(count, scores, 1, kWidth, v + at * keys, kPanel, keys, result,
+                                    kPanel);
+            });
             for (Index i = 0; i < count; ++i)
                 for (Index c = 0; c < width; ++c)
                     y[i * strides_[3].back() + at + c] = result[i * kPanel + c] * inverse[i];
         }
     }
 
-    void hide(float *scores, const Mask &mask, const void *elements, Index batch, Index first,
-              Index count) const {
+    // Features by queries, scaled; queries that are not there are zeros.
+    void turn(const float *q, Index row, Index count, Index width, float *turned) const {
+        const Index features = sizes_.features;
+        if (count < width) std::fill_n(turned, features * width, 0.0F);
+        for (Index i = 0; i < count; ++i)
+            for (Index f = 0; f < features; ++f)
+                turned[f * width + i] = q[i * row + f] * numbers_.scale;
+    }
+
+    void hide(float *scores, Index width, const Mask &mask, const void *elements, Index batch,
+              Index first, Index count) const {
         const Index along = mask.strides.back(), down = *(mask.strides.end() - 2);
         const Index begin = offset(mask.strides, batch) + first * down;
         const auto *kept = static_cast<const unsigned char *>(elements) + (mask.truth ? begin : 0);
         const auto *added = static_cast<const float *>(elements) + (mask.truth ? 0 : begin);
         for (Index key = 0; key < sizes_.keys; ++key) {
-            float *row = scores + key * kPanel;
+            float *row = scores + key * width;
             if (mask.truth) {
                 for (Index i = 0; i < count; ++i)
                     if (kept[key * along + i * down] == 0) row[i] = numbers_.masked;
+            } else if (down == 0) {
+                for (Index i = 0; i < count; ++i) row[i] += added[key * along];
+            } else if (down == 1) {
+                for (Index i = 0; i < count; ++i) row[i] += added[key * along + i];
             } else {
                 for (Index i = 0; i < count; ++i) row[i] += added[key * along + i * down];
             }
         }
     }
 
-    // Scores become exponentials; returns what they are still to be multiplied by.
-    Lanes weigh(float *scores) const {
+    // Scores become exponentials; `inverse` is what they are still to be multiplied by.
+    template <int Width>
+    void weigh(float *scores, float *inverse) const {
+        using Lanes = Eigen::Array<float, Width, 1>;
         Lanes most = Lanes::Constant(-std::numeric_limits<float>::infinity());
         Lanes sum = Lanes::Zero();
         for (Index key = 0; key < sizes_.keys; ++key)
-            most = most.max(Eigen::Map<const Lanes>(scores + key * kPanel));
+            most = most.max(Eigen::Map<const Lanes>(scores + key * Width));
         for (Index key = 0; key < sizes_.keys; ++key) {
-            Eigen::Map<Lanes> row(scores + key * kPanel);
-            const Lanes below = row - most;
-            const Lanes power = (below < kVanishes).select(0.0F, below.exp());
-            row = power;
-            sum += power;
+            Eigen::Map<Lanes> row(scores + key * Width);
+            row -= most;
+            for (int i = 0; i < Width; ++i) row[i] = exp_low(row[i]);
+            sum += row;
         }
-        if (!numbers_.zero) return sum.inverse();
-        for (Index i = 0; i < kPanel; ++i) {
+        for (int i = 0; numbers_.zero && i < Width; ++i) {
             if (sum[i] == sum[i]) continue;
-            for (Index key = 0; key < sizes_.keys; ++key) scores[key * kPanel + i] = 0;
+            for (Index key = 0; key < sizes_.keys; ++key) scores[key * Width + i] = 0;
             sum[i] = 1;
         }
-        return sum.inverse();
+        for (int i = 0; i < Width; ++i) inverse[i] = 1 / sum[i];
     }
 
     Ints batch_;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "exponential.h"
 #include "loops.h"
 
 namespace vtensor::eigen {
@@ -17,36 +18,8 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr double kWideInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-// Coefficients from the highest power down.
-template <class T, class... Rest>
-VTENSOR_INLINE T polynomial(T x, T first, Rest... rest) {
-    T sum = first;
-    ((sum = sum * x + static_cast<T>(rest)), ...);
-    return sum;
-}
-
 VTENSOR_INLINE float size_of(float x) { return __builtin_fabsf(x); }
 VTENSOR_INLINE double size_of(double x) { return __builtin_fabs(x); }
-
-// 2^k p(r), where x = k ln 2 + r. To add 3/2 * 2^23 rounds, and leaves k in the lower bits. 2^k is
-// two factors, so that results below 2^-126 are right, too.
-VTENSOR_INLINE float exp(float x) {
-    constexpr float kMagic = 0x1.8p23F;
-    const float above = x < -104.0F ? -104.0F : x;
-    const float inside = above > 89.0F ? 89.0F : above;
-    const float moved = inside * 0x1.715476p0F + kMagic;
-    const float k = moved - kMagic;
-    const float r = (inside - k * 0x1.62E4p-1F) - k * 0x1.7F7D1Cp-20F;
-    const float p = polynomial(r, 1.9875691500e-4F, 1.3981999507e-3F, 8.3334519073e-3F,
-                               4.1665795894e-2F, 1.6666665459e-1F, 5.0000001201e-1F);
-    const std::int32_t power = static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(moved) -
-                                                         std::bit_cast<std::uint32_t>(kMagic));
-    const std::int32_t half = power >> 1;
-    const auto two_to = [](std::int32_t e) {
-        return std::bit_cast<float>(static_cast<std::uint32_t>(e + 127) << 23U);
-    };
-    return (p * (r * r) + r + 1.0F) * two_to(half) * two_to(power - half);
-}
 
 VTENSOR_INLINE float logistic(float x) {
     const float e = exp(-size_of(x));

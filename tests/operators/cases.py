@@ -236,6 +236,9 @@ def _attentions() -> Iterator[Case]:
     for masks in (["B=2 K=37"], ["Q=70 K=37"], ["?Q=70 K=37"], ["?B=2 K=37", "H=2 Q=1"]):
         yield Case(op, (*many, *masks))
     yield Case(op, ("B=2 H=4 Q=9 F=16", "B=2 H=1 K=11 F=16", "H=4 K=11 V=8"))
+    # The last panel of queries, and of values, is half one.
+    long = ("H=2 Q=49 F=5", "H=2 K=19 F=5", "H=2 K=19 V=36", "H=2 Q=49 K=19", "Q=49 K=19")
+    yield Case(Attention("F", "K", 0.3), long)
     yield Case(Attention("F", "K", zero=True), ("Q=3 P=2 F=4", "K=5 F=4", "K=5 V=4"), ("eigen",))
 
 

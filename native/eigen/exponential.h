@@ -1,0 +1,40 @@
+// native/eigen/exponential.h: the exponential of a float, free of branches, for loops.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "loops.h"
+
+namespace vtensor::eigen {
+
+// Coefficients from the highest power down.
+template <class T, class... Rest>
+VTENSOR_INLINE T polynomial(T x, T first, Rest... rest) {
+    T sum = first;
+    ((sum = sum * x + static_cast<T>(rest)), ...);
+    return sum;
+}
+
+// 2^k p(r), where x = k ln 2 + r. To add 3/2 * 2^23 rounds, and leaves k in the lower bits. 2^k is
+// two factors, so that results below 2^-126 are right, too. Of x up to 89.
+VTENSOR_INLINE float exp_low(float x) {
+    constexpr float kMagic = 0x1.8p23F;
+    const float inside = x < -104.0F ? -104.0F : x;
+    const float moved = inside * 0x1.715476p0F + kMagic;
+    const float k = moved - kMagic;
+    const float r = (inside - k * 0x1.62E4p-1F) - k * 0x1.7F7D1Cp-20F;
+    const float p = polynomial(r, 1.9875691500e-4F, 1.3981999507e-3F, 8.3334519073e-3F,
+                               4.1665795894e-2F, 1.6666665459e-1F, 5.0000001201e-1F);
+    const std::int32_t power = static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(moved) -
+                                                         std::bit_cast<std::uint32_t>(kMagic));
+    const std::int32_t half = power >> 1;
+    const auto two_to = [](std::int32_t e) {
+        return std::bit_cast<float>(static_cast<std::uint32_t>(e + 127) << 23U);
+    };
+    return (p * (r * r) + r + 1.0F) * two_to(half) * two_to(power - half);
+}
+
+VTENSOR_INLINE float exp(float x) { return exp_low(x > 89.0F ? 89.0F : x); }
+
+}  // namespace vtensor::eigen
