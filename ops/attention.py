@@ -206,9 +206,13 @@ def _merged(
         have: its dims, in the order of its axes.
         apart: all dims, taken apart.
         sizes: the dims as they were, of the same elements in the same order.
+
+    Returns:
+        None where parts do not make up a dim, or the mask has its dims in another order.
     """
-    order = [[*have].index(dim) for dim, _ in apart if dim in have]
-    array = array.transpose(order).reshape([have.get(dim, 1) for dim, _ in apart])
+    if [*have] != [dim for dim, _ in apart if dim in have]:
+        return None
+    array = array.reshape([have.get(dim, 1) for dim, _ in apart])
     rest, merged, whole = [size for _, size in apart], list[int](), list[int]()
     for size in sizes:
         first, parts = len(whole), list[int]()
