@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from libdesc import rewrite
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, Array, wide
 from ops._names import from_attributes, same_names
@@ -12,7 +13,7 @@ from ops._places import one_output
 from ops._sliding import Tensor
 from ops._windows import in_order
 from ptensor import Layout, PTensor
-from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
+from vtensor.operators import Context, Match, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 
@@ -186,3 +187,38 @@ def stft(ctx: Context, op: STFT, x: PTensor, *rest: PTensor) -> None:
     for window in windows:
         frames = frames * wide(window.data())
     y.data()[...] = _parts(np.fft.fft(frames)[..., : y.size("bin")])
+
+
+#: Longer frames have so many waves that a fast transform is worth its call back into Python.
+LONGEST = 2048
+
+
+def _waves(match: Match) -> dict[str, object] | None:
+    """Each frequency's cosines and sines under the window, as kernels of a convolution."""
+    n, x, y = match["length"], match["x"], match.output
+    if n > LONGEST or y.dtype != "f32":
+        return None
+    turns = np.outer(np.arange(y.size("bin")), np.arange(n)) % n * (2 * np.pi / n)
+    real, imaginary = np.cos(turns), -np.sin(turns)
+    of_real, of_imaginary = [real, imaginary], [-imaginary, real]  # by the part that is made
+    waves = np.stack([np.stack([*parts], 1) for parts in (of_real, of_imaginary)], 2)
+    waves = waves[:, :, : x.size("part")] * match.numbers.get("window", 1.0)
+    return {
+        "waves": (waves.reshape(-1, x.size("part"), n), ("O", "I", "w")),
+        "series": (("N", "N"), ("part", "C"), ("T", "W")),
+        "strides": (match["step"],),
+        "pairs": tuple((dim, y.size(dim)) for dim in ("N", "bin", "part", "frame")),
+    }
+
+
+rewrite(
+    "frames",
+    "STFT(x) = x * waves, a convolution with each frequency's waves",
+    """
+    (STFT(x, constant(window), step=step, length=length, onesided=_)
+    | STFT(x, step=step, length=length, onesided=_))
+    """,
+    "Reshape(Conv1D(Rename(x, names=series), waves, strides=strides), shape=pairs)",
+    given=_waves,
+    example={"x": "N T=20 part=1", "window": "tap=6", "step": 3, "length": 6},
+)

@@ -328,3 +328,23 @@ def test_parts_of_one_product_are_not_transformed() -> None:
         operators = {step["operator"] for step in plan_dict(session, "")["steps"]}
         assert {"Slice", "Attention"} <= operators
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("parts", "onesided"), [(1, True), (1, False), (2, False)])
+def test_frames_are_transformed_in_native_code(parts: int, onesided: bool) -> None:
+    g = Graph("frames")
+    x = g.input("x", {"N": 2, "T": 50, "part": parts})
+    g.output(g.add(ops.STFT(7, 16, onesided), x))
+    g.seal()
+    feed = {"x": np.random.default_rng(0).normal(size=(2, 50, parts)).astype("f4")}
+    with Session(g) as session:
+        assert session.plan.graph.rewritten == {"frames": 1}
+        assert not any("python" in step.kernels for step in session.plan.steps)
+        [got] = session.run(None, feed)
+    np.testing.assert_allclose(got, values_of(g, feed), rtol=1e-5, atol=1e-5)
+
+
+def test_frames_that_are_long_are_left_to_a_fast_transform() -> None:
+    g = Graph("long")
+    g.output(g.add(ops.STFT(1, 4096), g.input("x", {"N": 1, "T": 5000, "part": 1})))
+    assert names(rewrite(g.seal())) == ["STFT"]
