@@ -7,7 +7,7 @@ nothing is forced on an invoker, and reference kernels lose where the library it
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from types import MappingProxyType
@@ -25,7 +25,9 @@ Variants = dict[str, list[Variant]]
 
 
 def shared_variants(
-    graph: LoweredGraph, others: Mapping[str, Sequence[Variant]] = MappingProxyType({})
+    graph: LoweredGraph,
+    others: Mapping[str, Sequence[Variant]] = MappingProxyType({}),
+    only: Container[str] | None = None,
 ) -> Variants:
     """The variants of every node, for the objective ``shared``; the resolver's is the first.
 
@@ -34,6 +36,7 @@ def shared_variants(
 
     Args:
         others: more variants, by node, which are admissible as they are.
+        only: nodes that may change; None is all.
     """
     graph = graph.bare
     probe = Candidates(graph)
@@ -46,11 +49,12 @@ def shared_variants(
             value = graph.values[name]
             if not value.constant:
                 known.setdefault(frozenset(value.dims), {})[layout] = None
+    able = [node for node in graph.operators if only is None or node.name in only]
     tried: set[tuple[str, Layout]] = set()
     fresh = True
     while fresh:  # a variant may bring a layout of other names: those, too, are tried, each once
         fresh = False
-        for node in graph.operators:
+        for node in able:
             lead = probe.lead(node)
             if lead is None:
                 continue

@@ -7,7 +7,7 @@ decides between libraries, except where the plan gains clearly.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 from operator import attrgetter
@@ -52,21 +52,24 @@ def joint(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
         return reconcile(graph, settings)
     estimate = Estimate(graph.preferences, settings.speeds)
     clock = settings.clock or estimate
-    probed = _probed(graph, settings.probe, estimate) if settings.probe else {}
+    probed = _probed(graph, settings, estimate)
     if settings.clock is None and not (probed or _improvable(graph)):
         return nothing_to_gain(graph, "time")
     margin = 0.0 if clock.measured else MARGIN
-    variants = timed_variants(graph, clock, estimate, probed)
+    variants = timed_variants(graph, clock, estimate, probed, settings.only)
     return chosen_by(graph, Problem.of(graph, variants, clock, margin), "time", settings)
 
 
-def _probed(graph: LoweredGraph, probe: Clock, estimate: Estimate) -> dict[str, Clock]:
+def _probed(graph: LoweredGraph, settings: Settings, estimate: Estimate) -> dict[str, Clock]:
     """The clock of each node that is far from its estimate, or costs large Transforms: all its
     variants are timed, for another kernel may do without them.
     """
+    if (probe := settings.probe) is None:
+        return {}
     bare, declared = graph.bare, Estimate(graph.preferences)
     found, ends = dict[str, Clock](), Counter[str]()
-    large = [one for one in bare.operators if declared.node(one, bare.tensors) >= LEAST_NS]
+    able = [one for one in bare.operators if settings.may_change(one.name)]
+    large = [one for one in able if declared.node(one, bare.tensors) >= LEAST_NS]
     for names, ns in _transforms(graph, estimate) if large else ():
         ends.update(dict.fromkeys(names, ns))
     for node in large:
@@ -89,6 +92,7 @@ def timed_variants(
     clock: Clock,
     estimate: Estimate | None = None,
     probed: Mapping[str, Clock] = MappingProxyType({}),
+    only: Container[str] | None = None,
 ) -> Variants:
     """The variants of every node with what they take; the resolver's is the first.
 
@@ -102,6 +106,7 @@ def timed_variants(
         clock: what nodes and Transforms take.
         estimate: what nodes would take; by default at the speeds that libraries declare.
         probed: another clock for some nodes.
+        only: nodes that may change; None is all.
     """
     estimate = estimate or Estimate(graph.preferences)
     spares = Counter(dict(_spares(graph, clock, estimate)))
@@ -112,10 +117,12 @@ def timed_variants(
     prober, elsewhere = Prober(graph), Elsewhere(graph, clock, spares, estimate)
     more: Variants = {}
     for node in graph.operators:
+        if only is not None and node.name not in only:
+            continue
         more[node.name] = [*elsewhere.variants(node)]
         if probed.get(node.name, clock).measured:
             more[node.name] += prober.variants(node)
-    variants = shared_variants(graph, more)
+    variants = shared_variants(graph, more, only)
     tensors = elsewhere.graph.tensors
     return {
         node.name: _fastest(tensors, node, variants[node.name], probed.get(node.name, clock))

@@ -31,6 +31,7 @@ class Settings:
             None times nothing.
         solver: ``HiGHS`` or ``CBC``; empty is the first that is installed.
         time_limit: seconds for the solver.
+        only: nodes that the joint choice may have in other variants; None is all.
 
     Raises:
         InputError: there is no such objective, or a clock is missing, or given for another one.
@@ -42,6 +43,11 @@ class Settings:
     clock: Clock | None = None
     speeds: Speeds | None = None
     probe: Clock | None = None
+    only: frozenset[str] | None = None
+
+    def may_change(self, node: str) -> bool:
+        """The joint choice may have a node in another variant."""
+        return self.only is None or node in self.only
 
     def __post_init__(self) -> None:
         if self.objective not in ("", *OBJECTIVES):

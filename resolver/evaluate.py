@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from libdesc.dispatcher import DispatchContext, post_roles
@@ -67,6 +68,7 @@ def resolve(
     graph: Graph,
     entry_layouts: Mapping[str, Layout] | None = None,
     preferences: Preferences = EVERY,
+    settled: Mapping[str, OpNode] = MappingProxyType({}),
 ) -> LoweredGraph:
     """Resolve a sealed graph.
 
@@ -77,6 +79,7 @@ def resolve(
         graph: what to resolve; nodes that no output needs are left out.
         entry_layouts: how inputs lie in memory, by name; declared order where nothing is said.
         preferences: which libraries may take which nodes, and their order.
+        settled: nodes that are decided already, by name.
 
     Returns:
         The layout that each value is produced in and that each node requires; no Transforms yet.
@@ -98,10 +101,16 @@ def resolve(
     fused: dict[str, str] = {}
     with installed(PartialEvaluation()):
         for node in order:
-            if node.name not in fused:
-                made = _decided(state, node, preferences, graph.offers.get(node.name, ()))
-                state.nodes.append(made)
-                fused |= dict.fromkeys(made.variant.followers, node.name)
+            if node.name in fused:
+                continue
+            made = settled.get(node.name)
+            if made is not None:
+                _spread(graph, state, made)
+            else:
+                offered = takewhile(lambda one: one.name not in settled, graph.offers.get(node.name, ()))
+                made = _decided(state, node, preferences, tuple(offered))
+            state.nodes.append(made)
+            fused |= dict.fromkeys(made.variant.followers, node.name)
     return LoweredGraph(
         graph.name,
         values={name: Value.of(tensor) for name, tensor in state.values.items()},
@@ -118,6 +127,16 @@ def resolve(
         },
         preferences=preferences,
     )
+
+
+def _spread(graph: Graph, state: _Resolving, made: OpNode) -> None:
+    """Note what a node makes that was decided before."""
+    for name, layout in zip(
+        made.outputs, made.variant.layouts[len(made.inputs) :], strict=True
+    ):
+        value = graph.values[name]
+        state.values[name] = VTensor(value.dtype, value.dims, Option(name=name))
+        state.values[name].produced_layout = layout
 
 
 def _order(graph: Graph) -> tuple[set[str], list[Node]]:

@@ -3,6 +3,8 @@
 A strategy is a finished lowered graph without its sizes: which library runs which nodes together,
 how every value lies, where Transforms stand, in which order all of it runs. Of a graph of the same
 network for other sizes it makes a lowered graph at once: nothing is evaluated, and nothing solved.
+Where some of its nodes do not fit, ``resolve`` decides these and their neighbours anew, and takes
+the others as they are here (``kept``).
 
 What it does not know, others see to. Whether libraries take their calls as before is found out when
 the plan is recorded (``Evaluation.confirming``). Whether it is sound, the checker says. That it is
@@ -11,23 +13,42 @@ as good as a plan of its own, nobody: the certificate was for other sizes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from ptensor.evaluation import Variant
 from ptensor.layout import Layout
 from resolver.evaluate import stored
-from resolver.lowered import Certificate, LoweredGraph, LoweredNode, OpNode, Value
+from resolver.lowered import (
+    Certificate,
+    LoweredGraph,
+    LoweredNode,
+    OpNode,
+    TransformNode,
+    Value,
+)
 from vtensor.language.operators import label_of
 
 if TYPE_CHECKING:
     from vtensor.language.graph import Graph, Node
 
+#: Two layouts are equal in some sizes only.
+MOVED = "Transforms are needed elsewhere than before"
 
-class StrategyRefused(Exception):  # it is no error: the sizes get a plan of their own
-    """A strategy does not fit other sizes, for a reason."""
+
+class StrategyRefused(Exception):  # it is no error: other variants are chosen for the sizes
+    """A strategy does not fit other sizes, for a reason.
+
+    Attributes:
+        nodes: those that do not fit; the others may stay as they are. Empty where it is the network
+            that does not fit.
+    """
+
+    def __init__(self, why: str, nodes: Iterable[str] = ()) -> None:
+        super().__init__(why)
+        self.nodes = frozenset(nodes)
 
 
 @dataclass(frozen=True)
@@ -54,24 +75,35 @@ class Strategy:
             graph: simplified as the one was that this is the strategy of.
 
         Raises:
-            StrategyRefused: it has other nodes, edges or dims, less may be fused than was, or a
-                Transform is needed where none was, or none where one was.
+            StrategyRefused: it has other nodes, edges or dims; or, at the nodes that it names, less
+                may be fused than was, or a Transform is needed where none was, or none where one
+                was.
         """
         chosen, values = self.chosen, dict(self._values(graph))
-        fused: dict[str, str] = {}
-        nodes: list[LoweredNode] = []
-        for node in chosen.nodes:
-            if isinstance(node, OpNode):
-                nodes.append(self._node(graph, node, values))
-                fused |= dict.fromkeys(node.variant.followers, node.name)
-            else:
-                _expect(not _alike(values, node.input, values[node.output].layout), node.name)
-                nodes.append(node)
         if tuple(graph.inputs) != chosen.inputs or graph.outputs.keys() != chosen.outputs.keys():
             raise StrategyRefused("it has other inputs or outputs")
+        fused: dict[str, str] = {}
+        nodes: list[LoweredNode] = []
+        faults: dict[str, str] = {}
+        for node in chosen.nodes:
+            if not isinstance(node, OpNode):
+                if _alike(values, node.input, values[node.output].layout):
+                    faults |= dict.fromkeys(self._ends(node), MOVED)
+                nodes.append(node)
+                continue
+            made = _sized(graph, node)
+            nodes.append(made)
+            fused |= dict.fromkeys(node.variant.followers, node.name)
+            if len(made.followers) < len(node.followers):
+                faults[node.name] = "not all of what was fused behind it may be"
+            elif not all(_alike(values, *row) for row in _lying(node)):
+                faults[node.name] = MOVED
         for alias, name in chosen.outputs.items():
             wanted = chosen.delivery.get(alias, Layout.plain(values[name].dims))
-            _expect(wanted.is_any or _alike(values, name, wanted), f"output {alias}")
+            if not (wanted.is_any or _alike(values, name, wanted)):
+                faults[self._makers.get(self._sources[name], "")] = MOVED
+        for who, why in faults.items():
+            raise StrategyRefused(f"{who}: {why}", faults)
         return replace(
             chosen,
             values=values,
@@ -81,6 +113,52 @@ class Strategy:
             constants=stored(graph, [name for name in values if name in graph.constants]),
             rewritten=graph.rewritten,
         )
+
+    def kept(self, graph: Graph, without: Collection[str]) -> dict[str, OpNode]:
+        """The nodes that a graph of other sizes has as this one has them, as they were chosen.
+
+        Args:
+            graph: as for ``on``.
+            without: nodes that are left out, and with them all that share a value with one.
+        """
+        bare, found = self.chosen.bare, dict[str, OpNode]()
+        around = {name for node in bare.operators if node.name in without for name in _names(node)}
+        around = {name for name in around if not bare.values[name].constant}
+        for node in bare.operators:
+            if around.isdisjoint(_names(node)) and self._has(graph, node):
+                found[node.name] = _sized(graph, node)
+        return found
+
+    def _has(self, graph: Graph, node: OpNode) -> bool:
+        """A graph has a node with the same operands, and what is fused behind it."""
+        given = graph.nodes.get(node.name)
+        if given is None or type(given.op) is not type(node.op):
+            return False
+        offered = tuple(graph.offers.get(node.name, ()))[: len(node.followers)]
+        if [*map(_reads, offered)] != [*map(_reads, node.followers)]:
+            return False
+        inputs, outputs = given.inputs, given.outputs
+        for one in offered:
+            inputs += tuple(name for name in one.inputs if name != outputs[0])
+            outputs = (*one.outputs, *given.outputs[1:])
+        if (inputs, outputs) != (node.inputs, node.outputs):
+            return False
+        return all(map(partial(self._alike_in, graph), _names(node)))
+
+    def _alike_in(self, graph: Graph, name: str) -> bool:
+        """A graph has a value under this name, of the same kind."""
+        value, given = self.chosen.values[name], graph.values.get(name)
+        return (
+            given is not None
+            and (given.dtype, [*given.dims]) == (value.dtype, [*value.dims])
+            and (name in graph.constants) == value.constant
+        )
+
+    def _ends(self, node: TransformNode) -> set[str]:
+        """The nodes at the ends of a Transform."""
+        readers = {one.name for one in self.chosen.operators if node.output in one.inputs}
+        made = self._makers.get(self._sources[node.output])
+        return readers | ({made} if made else set())
 
     def _values(self, graph: Graph) -> Iterator[tuple[str, Value]]:
         """The values in the layouts that were chosen, in their new sizes."""
@@ -103,18 +181,37 @@ class Strategy:
         free = found is not None and not found.open_nodes and not any(self.chosen.transforms())
         return found if free else None
 
-    def _node(self, graph: Graph, node: OpNode, values: Mapping[str, Value]) -> OpNode:
-        """A node with the parameters that it has in these sizes."""
-        given = graph.nodes.get(node.name)
-        if given is None or type(given.op) is not type(node.op):
-            raise StrategyRefused(f"{node.name} is no node of it, or another operator")
-        offered = tuple(graph.offers.get(node.name, ()))[: len(node.followers)]
-        if [*map(_reads, offered)] != [*map(_reads, node.followers)]:
-            raise StrategyRefused(f"{node.name}: not all of what was fused behind it may be")
-        for name, layout in zip((*node.inputs, *node.outputs), node.variant.layouts, strict=True):
-            _expect(_alike(values, name, layout), node.name)
-        label = " + ".join([label_of(given.op), *(one.op_name for one in offered)])
-        return replace(node, op=given.op, op_name=label, followers=offered)
+    @cached_property
+    def _makers(self) -> Mapping[str, str]:
+        return {name: node.name for node in self.chosen.operators for name in node.outputs}
+
+
+def _sized(graph: Graph, node: OpNode) -> OpNode:
+    """A node with the parameters that it has in a graph of other sizes.
+
+    It has fewer followers where fewer are offered.
+
+    Raises:
+        StrategyRefused: the graph has another node under this name, or none.
+    """
+    given = graph.nodes.get(node.name)
+    if given is None or type(given.op) is not type(node.op):
+        raise StrategyRefused(f"{node.name} is no node of it, or another operator")
+    offered = tuple(graph.offers.get(node.name, ()))[: len(node.followers)]
+    if [*map(_reads, offered)] != [*map(_reads, node.followers[: len(offered)])]:
+        offered = ()
+    label = " + ".join([label_of(given.op), *(one.op_name for one in offered)])
+    return replace(node, op=given.op, op_name=label, followers=offered)
+
+
+def _names(node: OpNode) -> tuple[str, ...]:
+    """A node's operands."""
+    return (*node.inputs, *node.outputs)
+
+
+def _lying(node: OpNode) -> Iterator[tuple[str, Layout]]:
+    """A node's operands, and how it takes each."""
+    return zip(_names(node), node.variant.layouts, strict=True)
 
 
 def _untimed(node: OpNode) -> OpNode:
@@ -134,8 +231,3 @@ def _alike(values: Mapping[str, Value], name: str, layout: Layout) -> bool:
     """A value lies as a layout says, perhaps in other words."""
     value = values[name]
     return value.layout == layout or value.layout.same(layout.normalized(value.dtype), value.dims)
-
-
-def _expect(holds: bool, who: str) -> None:
-    if not holds:
-        raise StrategyRefused(f"{who}: Transforms are needed elsewhere than before")

@@ -20,6 +20,8 @@ from libdesc.transforms import LayoutChange, choose_library
 from ptensor.buffer import fresh
 from resolver.evaluate import PartialEvaluation
 from resolver.lowered import LoweredGraph, OpNode, Reason, TransformNode, Value
+from resolver.strategy import StrategyRefused
+from vtensor.errors import NoInvokerError
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.budget import max_bytes_of
@@ -142,11 +144,17 @@ def run_ns(
     executor: Executor,
     effort: Effort = TUNING,
 ) -> int:
-    """Nanoseconds of a run of a graph whose inputs hold ones."""
+    """Nanoseconds of a run of a graph whose inputs hold ones.
+
+    Raises:
+        NoInvokerError: a library does not take what was chosen.
+    """
     with executor.planning():
         workspace = Workspace(executor, max_bytes_of(None))
-        # chosen for another number of threads, it may run on reference code alone, or not at all
-        plan = Plan(graph, constants, workspace, confirming=True)
+        try:  # chosen for other threads, it may run on reference code alone, or not at all
+            plan = Plan(graph, constants, workspace, confirming=True)
+        except StrategyRefused as why:
+            raise NoInvokerError(str(why)) from why
     run = partial(plan.replay, _memory(plan))
     return executor.run(lambda: median_ns(run, len(plan.recorded), effort))
 

@@ -129,10 +129,13 @@ class Plan:
             is ``graph``.
         confirming: what was chosen was chosen for another plan; libraries are asked again.
         taken_from: the shapes of inputs that it was chosen for, where those are others.
+        anew: names of the nodes that were chosen for its own sizes all the same.
 
     Attributes:
-        taken_from: the same; None where what was chosen was chosen for this plan's own sizes. Then
+        taken_from: the same; None where what was chosen was chosen for this plan's own sizes. Else
             a certificate is there only if it holds for them, too.
+        anew: names of the nodes that were chosen for its own sizes: all of them, or, where it is
+            taken from others, those that did not fit there and those around them.
 
     Raises:
         BudgetError: it needs more memory than the workspace may have.
@@ -148,12 +151,15 @@ class Plan:
         resolved: LoweredGraph | Callable[[], LoweredGraph] | None = None,
         confirming: bool = False,
         taken_from: Mapping[str, tuple[int, ...]] | None = None,
+        anew: Sequence[str] = (),
     ) -> None:
         recorder = Recorder(graph, constants, workspace.weights, confirming)
         recorder.record(progress)
         self.graph = graph
         self._preferences = preferences
         self.taken_from = taken_from
+        everything = tuple(node.name for node in graph.operators)
+        self.anew: tuple[str, ...] = everything if taken_from is None else tuple(anew)
         self._resolved = resolved
         outputs = [recorder.storages[name] for name in graph.outputs.values()]
         steps = recorder.evaluation.compiled(workspace.lanes.threads)

@@ -20,6 +20,7 @@ from ptensor.buffer import Buffer, TensorStorage
 from ptensor.evaluation import Call, Decline, Evaluation, Mode, Step, installed
 from resolver.evaluate import PartialEvaluation
 from resolver.lowered import LoweredGraph, OpNode, TransformNode, Value
+from resolver.strategy import StrategyRefused
 from vtensor.errors import ContractError, InputError, NativeError, VTensorError, describe
 from vtensor.language.operators import info_of, run_compute
 from vtensor.language.tensor import Option, VTensor
@@ -266,12 +267,19 @@ class Recorder:
             value = graph.values[name]
             self.storages[name] = TensorStorage(value.dtype, value.dims, value.layout)
         self.packed: PackedWeights = weights.of_plan(graph, constants)
+        #: Nodes that were chosen for other sizes and that their libraries do not take in these.
+        self.refused: dict[str, str] = {}
         #: How often a value is still to be read; outputs once more than that.
         self._readers = Counter(name for node in graph.nodes for name in node.inputs)
         self._readers.update(graph.outputs.values())
 
     def record(self, progress: Callable[[str], None] | None = None) -> None:
-        """Record every node; what only changes a constant's layout is executed here and now."""
+        """Record every node; what only changes a constant's layout is executed here and now.
+
+        Raises:
+            StrategyRefused: libraries do not confirm what was chosen for other sizes.
+            VTensorError: a node cannot be recorded.
+        """
         with installed(self.evaluation):
             for node in self.graph.nodes:
                 if progress is not None:
@@ -288,6 +296,8 @@ class Recorder:
                         self.storages.pop(name, None)  # steps keep what they read
             for name in self.graph.outputs.values():
                 self._storage(self.graph.values[name])
+        for why in self.refused.values():
+            raise StrategyRefused(why, self.refused)
 
     def _storage(self, value: Value) -> TensorStorage:
         """A value's storage; that of a constant is made when it is first asked for."""
@@ -322,10 +332,23 @@ class Recorder:
             node=node.name, names=node.outputs, variant=variant, followers=followers
         )
         before = len(self.evaluation.steps)
-        outputs = run_compute(ctx, node.op, own)
+        try:
+            outputs = run_compute(ctx, node.op, own)
+        except VTensorError as why:
+            if not self.evaluation.confirming:
+                raise
+            self._refuse(node, str(why))
+            return
         self._written(f"{node.op_name} {node.name!r}, {variant.library} invoker", before, outputs)
         for value in outputs:
             self.storages[value.name] = _storage(value)
+
+    def _refuse(self, node: OpNode, why: str) -> None:
+        """Note that a node cannot be as it is; those behind it are looked at all the same."""
+        self.refused[node.name] = why
+        for name in node.outputs:
+            value = self.graph.values[name]
+            self.storages[name] = TensorStorage(value.dtype, value.dims, value.layout)
 
     def _written(self, what: str, before: int, outputs: Sequence[VTensor]) -> None:
         """See that the steps since ``before`` touch every output: else a run delivers garbage.

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
+from math import log
 
 from libdesc.registry import ready
 from libdesc.transforms import LayoutChange
 from optimizer.estimate import Estimate
-from optimizer.pipeline import MEASURED
-from resolver.lowered import LoweredGraph
+from optimizer.pipeline import MEASURED, optimise
+from resolver.evaluate import resolve
+from resolver.extend import extend
+from resolver.lowered import LoweredGraph, OpNode
 from resolver.strategy import Strategy, StrategyRefused
 from vtensor.errors import VTensorError
 from vtensor.language.graph import Graph
@@ -24,12 +28,20 @@ from vtensor.runtime.workspace import Workspace
 #: a shape that comes back gets the plan that it had.
 KEPT = 8
 
+#: How many of them are tried, the nearest first, before nodes of the nearest are chosen anew.
+TRIED = 2
+
+#: Which part of a plan's nodes may be chosen anew; with more, all are.
+MOST = 0.5
+
 #: Kinds of inputs of which there are strategies: entry layouts, inner values that are delivered.
 KINDS = 32
 
 #: How much larger a part of a plan's time Transforms may take than where they were proven the
 #: least; with more, other sizes get a plan of their own.
 SLACK = 0.02
+
+REFUSED = "%s: no plan from that of %s: %s"
 
 _log = logging.getLogger(__name__)
 
@@ -66,18 +78,32 @@ class Strategies:
     def plan(
         self, key: PlanKey, graph: Graph, options: Options, workspace: Workspace
     ) -> Plan | None:
-        """A plan from the first strategy that fits; None where none does.
+        """A plan from the nearest strategy that fits; else from the nearest, with other variants
+        around what does not fit. None where that fails, too.
 
         Args:
             key: what it is for.
             graph: simplified.
             options, workspace: as for ``plan_of``.
         """
-        for known in self._known.get(_kind(key), ()):
+        known = sorted(self._known.get(_kind(key), ()), key=lambda one: _apart(one.key, key))
+        faults: list[tuple[Known, frozenset[str]]] = []
+        for one in known[:TRIED]:
             try:
-                return _taken(known, key, graph, options, workspace)
-            except (StrategyRefused, VTensorError) as why:  # a library may refuse it, too
-                _log.debug("%s: no plan from that of %s: %s", graph.name, known.key.shapes, why)
+                return _taken(one, key, graph, options, workspace)
+            except StrategyRefused as why:
+                _log.debug(REFUSED, graph.name, one.key.shapes, why)
+                faults.append((one, why.nodes))
+            except VTensorError as why:  # of a library
+                _log.debug(REFUSED, graph.name, one.key.shapes, why)
+        for one, nodes in faults[:1]:
+            try:
+                plan = _mended(one, nodes, key, graph, options, workspace)
+            except (StrategyRefused, VTensorError) as why:
+                _log.debug(REFUSED, graph.name, one.key.shapes, why)
+            else:
+                self.keep(key, plan, options)
+                return plan
         return None
 
 
@@ -103,6 +129,12 @@ def _applies(options: Options) -> bool:
     return timed and MEASURED in options.passes
 
 
+def _apart(one: PlanKey, other: PlanKey) -> float:
+    """How far the sizes of two plans of one kind are from each other: by which factors."""
+    sizes = zip(chain(*one.shapes.values()), chain(*other.shapes.values()), strict=True)
+    return sum(abs(log((a + 1) / (b + 1))) for a, b in sizes)
+
+
 def _taken(
     known: Known, key: PlanKey, graph: Graph, options: Options, workspace: Workspace
 ) -> Plan:
@@ -114,6 +146,68 @@ def _taken(
     lowered, own = known.strategy.on(graph), known.key == key
     if own:
         lowered = replace(lowered, certificate=known.strategy.chosen.certificate)
+    taken_from = None if own else known.key.shapes
+    return _plan(known, lowered, graph, options, workspace, taken_from)
+
+
+def _mended(
+    known: Known,
+    faults: frozenset[str],
+    key: PlanKey,
+    graph: Graph,
+    options: Options,
+    workspace: Workspace,
+) -> Plan:
+    """The plan of a graph as a strategy has it but for some nodes, and those around them.
+
+    Raises:
+        StrategyRefused, VTensorError: too much does not fit, or it would be too slow.
+    """
+    while True:
+        kept = known.strategy.kept(graph, faults)
+        lowered, anew = _around(kept, graph, options)
+        if len(anew) > MOST * len(lowered.operators):
+            raise StrategyRefused(f"{len(anew)} nodes would have other variants")
+        try:
+            return _plan(known, lowered, graph, options, workspace, known.key.shapes, anew)
+        except StrategyRefused as why:
+            if why.nodes <= faults:
+                raise
+            faults |= why.nodes
+
+
+def _around(
+    kept: Mapping[str, OpNode], graph: Graph, options: Options
+) -> tuple[LoweredGraph, tuple[str, ...]]:
+    """A graph in which nodes are as they were chosen before; the names of the others."""
+    resolved = extend(
+        resolve(graph, options.entry, options.preferences, kept), options.delivery
+    )
+    anew = frozenset(node.name for node in resolved.operators if node.name not in kept)
+    lowered = optimise(resolved, options.passes, replace(options.settings, only=anew))
+    certificate = lowered.certificate
+    if certificate and (certificate.open_nodes or any(lowered.transforms())):
+        lowered = replace(lowered, certificate=None)  # it says nothing of the nodes that are kept
+    before = {name: node.variant for name, node in kept.items()}
+    return lowered, tuple(
+        node.name for node in lowered.operators if before.get(node.name) != node.variant
+    )
+
+
+def _plan(
+    known: Known,
+    lowered: LoweredGraph,
+    graph: Graph,
+    options: Options,
+    workspace: Workspace,
+    taken_from: Mapping[str, tuple[int, ...]] | None,
+    anew: Sequence[str] = (),
+) -> Plan:
+    """The plan of a lowered graph whose variants were chosen for other sizes.
+
+    Raises:
+        StrategyRefused, VTensorError: libraries do not take it so, or it would be too slow.
+    """
     if burden(lowered, options) > known.burden + SLACK:
         raise StrategyRefused("Transforms take more of the time than they did")
     sound(lowered, graph, options, workspace)
@@ -125,5 +219,6 @@ def _taken(
         options.preferences,
         partial(resolved_of, graph, options),
         confirming=True,
-        taken_from=None if own else known.key.shapes,
+        taken_from=taken_from,
+        anew=anew,
     )
