@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ptensor.form import Form
 from ptensor.layout import Layout
+from ptensor.stopping import go_on
 from vtensor.errors import ContractError, describe
 from vtensor.language.operators import info_of
 
@@ -351,7 +352,12 @@ def installed(evaluation: Evaluation) -> Iterator[None]:
 
 @contextmanager
 def entered(call: Call) -> Iterator[Call]:
-    """Make this the call that is under way inside the block."""
+    """Make this the call that is under way inside the block.
+
+    Raises:
+        Stopped: nobody waits for it any more.
+    """
+    go_on()
     token = _call.set(call)
     try:
         yield call

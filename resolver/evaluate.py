@@ -107,7 +107,9 @@ def resolve(
             if made is not None:
                 _spread(graph, state, made)
             else:
-                offered = takewhile(lambda one: one.name not in settled, graph.offers.get(node.name, ()))
+                offered = takewhile(
+                    lambda one: one.name not in settled, graph.offers.get(node.name, ())
+                )
                 made = _decided(state, node, preferences, tuple(offered))
             state.nodes.append(made)
             fused |= dict.fromkeys(made.variant.followers, node.name)
@@ -131,9 +133,7 @@ def resolve(
 
 def _spread(graph: Graph, state: _Resolving, made: OpNode) -> None:
     """Note what a node makes that was decided before."""
-    for name, layout in zip(
-        made.outputs, made.variant.layouts[len(made.inputs) :], strict=True
-    ):
+    for name, layout in zip(made.outputs, made.variant.layouts[len(made.inputs) :], strict=True):
         value = graph.values[name]
         state.values[name] = VTensor(value.dtype, value.dims, Option(name=name))
         state.values[name].produced_layout = layout

@@ -60,6 +60,9 @@ def plan_dict(session: Session, name: str) -> dict[str, Any]:
         ],
         "certificate": certificate_dict(plan.certificate),
         "taken_from": {name: list(shape) for name, shape in (plan.taken_from or {}).items()},
+        "anew": list(plan.anew) if plan.taken_from else [],
+        "better": plan.better.note if plan.better else "",
+        "replaces": {name: list(shape) for name, shape in (plan.replaces or {}).items()},
         "constants_transformed_ahead": sum(1 for _ in plan.graph.ahead()),
         "summary": summary_dict(plan),
     }
@@ -162,18 +165,30 @@ def summary_lines(plan: Plan) -> Iterator[Line]:
         yield from _whys(row.reasons)
     yield from certificate_lines(plan.certificate)
     if plan.taken_from is not None:
-        yield Line("note", f"  {_taken(plan.taken_from, plan.certificate)}")
+        yield Line("note", f"  {_taken(plan)}")
+    if plan.better is not None:
+        yield Line("note", f"  {plan.better.note}")
+    if plan.replaces is not None:
+        text = f"made in the background, in the place of what was chosen for {_told(plan.replaces)}"
+        yield Line("note", f"  {text}")
     yield Line("note", f"  {done} more of constants, done once while loading")
     taken = {name: f"{size / MEGABYTE:.2f} MB" for name, size in memory_dict(plan).items()}
     yield Line("head", f"memory: an arena of {taken['arena']} ({taken['live']} needed at once),")
     yield Line("note", f"  packed weights {taken['weights']}, outputs {taken['outputs']}")
 
 
-def _taken(shapes: Mapping[str, tuple[int, ...]], certificate: Certificate | None) -> str:
-    """Whose choices a plan has, and whether the proof of those holds for it too."""
-    rows = ", ".join(f"{name} {'x'.join(map(str, one))}" for name, one in shapes.items())
-    proof = "the proof holds for any sizes" if certificate else "proven the least there, not here"
-    return f"chosen for other sizes, {rows}: {proof}"
+def _taken(plan: Plan) -> str:
+    """Whose choices a plan has, which are its own, and whether the proof holds for it too."""
+    proof = (
+        "the proof holds for any sizes" if plan.certificate else "proven the least there, not here"
+    )
+    count = len(plan.graph.operators)
+    anew = f", {len(plan.anew)} of {count} nodes anew" if plan.anew else ""
+    return f"chosen for other sizes, {_told(plan.taken_from or {})}{anew}: {proof}"
+
+
+def _told(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"{name} {'x'.join(map(str, one))}" for name, one in shapes.items())
 
 
 def certificate_dict(certificate: Certificate | None) -> dict[str, Any] | None:

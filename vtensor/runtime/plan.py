@@ -25,6 +25,7 @@ from resolver.lowered import (
 )
 from vtensor.errors import InputError, NestedRunError
 from vtensor.language.operators import info_of
+from vtensor.runtime.better import Better
 from vtensor.runtime.delivery import Delivery
 from vtensor.runtime.feeds import check_fits
 from vtensor.runtime.lanes import Lane
@@ -136,6 +137,8 @@ class Plan:
             a certificate is there only if it holds for them, too.
         anew: names of the nodes that were chosen for its own sizes: all of them, or, where it is
             taken from others, those that did not fit there and those around them.
+        better: the plan that may take its place in later runs; None where none is looked for.
+        replaces: the shapes that the plan was taken from whose place it took in the background.
 
     Raises:
         BudgetError: it needs more memory than the workspace may have.
@@ -160,6 +163,8 @@ class Plan:
         self.taken_from = taken_from
         everything = tuple(node.name for node in graph.operators)
         self.anew: tuple[str, ...] = everything if taken_from is None else tuple(anew)
+        self.better: Better | None = None
+        self.replaces: Mapping[str, tuple[int, ...]] | None = None
         self._resolved = resolved
         outputs = [recorder.storages[name] for name in graph.outputs.values()]
         steps = recorder.evaluation.compiled(workspace.lanes.threads)

@@ -51,6 +51,7 @@ class Options:
         entry: how inputs lie, by name; declared order where nothing is said.
         delivery: how outputs are to lie, by name; declared order where nothing is said.
         progress: called with each node's name while it is recorded.
+        deterministic: no plan is exchanged for a better one after its first run.
     """
 
     passes: tuple[str, ...] = ()
@@ -59,6 +60,7 @@ class Options:
     entry: Mapping[str, Layout] = field(default_factory=dict)
     delivery: Mapping[str, Layout] = field(default_factory=dict)
     progress: Progress | None = None
+    deterministic: bool = False
 
     @classmethod
     def of(
@@ -72,6 +74,7 @@ class Options:
         pin: Mapping[str, str] | None,
         reference: bool,
         progress: Progress | None,
+        deterministic: bool,
     ) -> Options:
         """What a session was told, checked; the arguments are its own.
 
@@ -93,7 +96,7 @@ class Options:
         if tune:
             clock = Tuner(executor, preferences, progress)
             settings = replace(settings, objective="time", clock=clock)
-        return cls(passes, settings, preferences, progress=progress)
+        return cls(passes, settings, preferences, progress=progress, deterministic=deterministic)
 
 
 def simplified(graph: Graph, options: Options) -> Graph:
@@ -137,6 +140,17 @@ def _recorded(
 ) -> Plan:
     """Optimise a resolved graph, prove it sound, and record it."""
     lowered = optimise(resolved, options.passes, settings)
+    return recorded(graph, resolved, lowered, options, workspace)
+
+
+def recorded(
+    graph: Graph,
+    resolved: LoweredGraph,
+    lowered: LoweredGraph,
+    options: Options,
+    workspace: Workspace,
+) -> Plan:
+    """The plan of an optimised graph, proven sound."""
     sound(lowered, graph, options, workspace)
     return Plan(
         lowered, graph.constants, workspace, options.progress, options.preferences, resolved

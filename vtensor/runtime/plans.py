@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from ptensor.layout import Layout
 from vtensor.errors import InputError, ValuesNeededError
@@ -46,6 +47,13 @@ class PlanCache:
         self._kept: OrderedDict[PlanKey, Plan] = OrderedDict()
         self._making = Turn()
 
+    def close(self) -> None:
+        """What is made in the background is not wanted any more."""
+        with _keeping:
+            plans = [*self._kept.values()]
+        for plan in plans:
+            _stop(plan)
+
     def __len__(self) -> int:
         return len(self._kept)
 
@@ -83,6 +91,10 @@ class PlanCache:
             self._keep(key, plan)
         return plan
 
+    def current(self, key: PlanKey, plan: Plan) -> bool:
+        """Whether a plan that is used again still has its place."""
+        return self._found(key) in (plan, None)
+
     def used(self, key: PlanKey) -> set[Plan]:
         """All that are kept, after a use of this one."""
         with _keeping:
@@ -95,15 +107,26 @@ class PlanCache:
             plan = self._kept.get(key)
             if plan is not None:
                 self._kept.move_to_end(key)
+        if plan is not None and plan.better is not None:
+            plan.better.wanted(partial(self._exchange, key, plan))
         return plan
 
+    def _exchange(self, key: PlanKey, old: Plan, new: Plan) -> None:
+        """Later runs have another plan; those that are under way end on theirs."""
+        with self._making.taken():
+            self._strategies.keep(key, new, self._options)
+        with _keeping:
+            if self._kept.get(key) is old:
+                self._kept[key] = new
+
     def _keep(self, key: PlanKey, plan: Plan) -> None:
-        dropped = None  # freed after the lock is
+        dropped: Plan | None = None  # freed after the lock is
         with _keeping:
             self._kept[key] = plan
             if len(self._kept) > PLANS_KEPT:
-                dropped = self._kept.popitem(last=False)
-        del dropped
+                _, dropped = self._kept.popitem(last=False)
+        if dropped is not None:
+            _stop(dropped)
 
     def _planned(self, key: PlanKey) -> Plan:
         known = {one.name: one.array() for one in key.inputs if one.value is not None}
@@ -133,3 +156,9 @@ class PlanCache:
 
     def _expected(self, port: Port) -> Layout:
         return self._options.entry.get(port.name, Layout.plain(port.dims))
+
+
+def _stop(plan: Plan) -> None:
+    """Nobody wants a better one than this any more."""
+    if plan.better is not None:
+        plan.better.stop()

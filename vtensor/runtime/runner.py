@@ -96,6 +96,8 @@ class Runner:
             own = request.own(out, fed)
             if own is None or plans is None:
                 return None
+            if request.plan.better and not plans.current(request.key, request.plan):
+                return None
             if request is not requests[0]:
                 self._remember(request, plans)
             try:
@@ -170,6 +172,8 @@ class Runner:
 
     def close(self) -> None:
         """Let go of plans, weights and memory."""
+        if self.plans is not None:
+            self.plans.close()
         self.plans = None
         self.workspace = self.workspace.closed()
         self._requests = []

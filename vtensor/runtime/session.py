@@ -73,6 +73,8 @@ class Session:
         hint: where ``streams`` is None: ``"latency"`` is one run at a time, on all threads,
             ``"throughput"`` one on each thread.
         max_queued: how many runs of ``run_async`` may wait beside those that run.
+        deterministic: True never exchanges the plan of a shape for a better one, so that equal
+            inputs give equal bits as long as the plan is kept.
 
     Raises:
         ModelError: the file is missing, no ONNX, or uses what VTensor does not have.
@@ -84,7 +86,10 @@ class Session:
     A network whose shapes are all known is planned here, any other at its first run. A run makes a
     new plan if shapes or layouts of inputs are new, or the value of an input that decides shapes (a
     Reshape's shape, fed as an input). At the level ``"all"`` it takes over what was chosen for
-    other shapes, where that fits (``plan.taken_from``). The plans used last are kept.
+    other shapes, where that fits (``plan.taken_from``), and chooses anew what does not
+    (``plan.anew``). Where such a plan is not proven within 2 % of the best, and is used again, a
+    better one is made in the background for later runs (``plan.better``). The plans used last are
+    kept.
 
     >>> import numpy as np
     >>> from ops import Relu
@@ -115,6 +120,7 @@ class Session:
         streams: int | None = None,
         hint: str = "latency",
         max_queued: int = 1024,
+        deterministic: bool = False,
     ) -> None:
         executor, *further = executors_of(threads, streams, hint)
         self._backlog = Backlog(1 + len(further), max_queued)
@@ -128,6 +134,7 @@ class Session:
             pin=pin,
             reference=reference,
             progress=progress,
+            deterministic=deterministic,
         )
         listed = options.preferences.allows(REFERENCE)
         source = Source(model, listed, workspace.max_bytes, external_data_root)

@@ -11,6 +11,7 @@ from math import log
 
 from libdesc.registry import ready
 from libdesc.transforms import LayoutChange
+from optimizer.bound import excess, total_ns
 from optimizer.estimate import Estimate
 from optimizer.pipeline import MEASURED, optimise
 from resolver.evaluate import resolve
@@ -19,9 +20,10 @@ from resolver.lowered import LoweredGraph, OpNode
 from resolver.strategy import Strategy, StrategyRefused
 from vtensor.errors import VTensorError
 from vtensor.language.graph import Graph
+from vtensor.runtime.better import Better, NotBetter
 from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.plan import Plan
-from vtensor.runtime.planning import Options, resolved_of, sound
+from vtensor.runtime.planning import Options, recorded, resolved_of, sound
 from vtensor.runtime.workspace import Workspace
 
 #: Strategies that are kept for the same inputs in other sizes: the first that were made, so that
@@ -37,9 +39,13 @@ MOST = 0.5
 #: Kinds of inputs of which there are strategies: entry layouts, inner values that are delivered.
 KINDS = 32
 
-#: How much larger a part of a plan's time Transforms may take than where they were proven the
-#: least; with more, other sizes get a plan of their own.
+#: How much of a plan's time a better one has to spare by estimate. Where no plan is exchanged, it
+#: is how much larger a part of a plan's time Transforms may take than in the sizes that they were
+#: chosen for.
 SLACK = 0.02
+
+#: Seconds that a solver has in the background.
+TIME_LIMIT = 2.0
 
 REFUSED = "%s: no plan from that of %s: %s"
 
@@ -98,7 +104,7 @@ class Strategies:
                 _log.debug(REFUSED, graph.name, one.key.shapes, why)
         for one, nodes in faults[:1]:
             try:
-                plan = _mended(one, nodes, key, graph, options, workspace)
+                plan = _mended(one, nodes, graph, options, workspace)
             except (StrategyRefused, VTensorError) as why:
                 _log.debug(REFUSED, graph.name, one.key.shapes, why)
             else:
@@ -153,7 +159,6 @@ def _taken(
 def _mended(
     known: Known,
     faults: frozenset[str],
-    key: PlanKey,
     graph: Graph,
     options: Options,
     workspace: Workspace,
@@ -180,9 +185,7 @@ def _around(
     kept: Mapping[str, OpNode], graph: Graph, options: Options
 ) -> tuple[LoweredGraph, tuple[str, ...]]:
     """A graph in which nodes are as they were chosen before; the names of the others."""
-    resolved = extend(
-        resolve(graph, options.entry, options.preferences, kept), options.delivery
-    )
+    resolved = extend(resolve(graph, options.entry, options.preferences, kept), options.delivery)
     anew = frozenset(node.name for node in resolved.operators if node.name not in kept)
     lowered = optimise(resolved, options.passes, replace(options.settings, only=anew))
     certificate = lowered.certificate
@@ -208,10 +211,12 @@ def _plan(
     Raises:
         StrategyRefused, VTensorError: libraries do not take it so, or it would be too slow.
     """
-    if burden(lowered, options) > known.burden + SLACK:
+    off = excess(lowered, options.settings)
+    more = off > SLACK and burden(lowered, options) > known.burden + SLACK
+    if more and options.deterministic:
         raise StrategyRefused("Transforms take more of the time than they did")
     sound(lowered, graph, options, workspace)
-    return Plan(
+    plan = Plan(
         lowered,
         graph.constants,
         workspace,
@@ -222,3 +227,32 @@ def _plan(
         taken_from=taken_from,
         anew=anew,
     )
+    if off > SLACK and taken_from is not None and not options.deterministic:
+        make = partial(_better, lowered, taken_from, graph, options, workspace)
+        plan.better = Better(make, f"it may take {off:.1%} more than the best by estimate")
+    return plan
+
+
+def _better(
+    lowered: LoweredGraph,
+    taken_from: Mapping[str, tuple[int, ...]],
+    graph: Graph,
+    options: Options,
+    workspace: Workspace,
+) -> Plan:
+    """A plan that is chosen for its own sizes.
+
+    Raises:
+        NotBetter: it would take about as long as the lowered graph, which has others' choices.
+    """
+    settings = replace(options.settings, time_limit=TIME_LIMIT)
+    options = replace(options, progress=None, settings=settings)
+    with workspace.executor.planning():
+        resolved = resolved_of(graph, options)
+        found = optimise(resolved, options.passes, settings)
+        before, after = (total_ns(one, settings) for one in (lowered, found))
+        if before - after <= SLACK * before:
+            raise NotBetter(f"one of its own takes {(before - after) / before:.1%} less")
+        plan = recorded(graph, resolved, found, options, workspace)
+    plan.replaces = taken_from
+    return plan

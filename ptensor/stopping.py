@@ -1,0 +1,34 @@
+"""Work that nobody waits for any more ends at the next call of a library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_over: ContextVar[Callable[[], bool] | None] = ContextVar("vtensor_over", default=None)
+
+
+class Stopped(BaseException):  # past whoever goes on where a library refuses a call
+    """The work in this context is not wanted any more."""
+
+
+@contextmanager
+def stopping(over: Callable[[], bool]) -> Iterator[None]:
+    """Inside the block, work ends as soon as a function says that it is over."""
+    token = _over.set(over)
+    try:
+        yield
+    finally:
+        _over.reset(token)
+
+
+def go_on() -> None:
+    """Return where the work is still wanted.
+
+    Raises:
+        Stopped: it is not.
+    """
+    over = _over.get()
+    if over is not None and over():
+        raise Stopped

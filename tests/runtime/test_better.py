@@ -1,0 +1,259 @@
+"""Better plans are made in the background and exchanged between runs; whatever happens meanwhile,
+the plan that is there is right.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import cycle
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from optimizer.bound import excess, total_ns
+from optimizer.candidates import shared_variants
+from optimizer.pipeline import optimise
+from optimizer.problem import Problem
+from optimizer.remake import remade
+from optimizer.settings import Settings
+from tests.libraries.bench import Bench
+from tests.optimizer.graphs import extended_of, random_graph
+from tests.runtime.opened import NETWORKS
+from vtensor import Session
+from vtensor.report import plan_dict, plan_lines
+
+ROOT = Path(__file__).parents[2]
+
+
+def settled() -> None:
+    """Wait for what is made in the background."""
+    for thread in threading.enumerate():
+        if thread.name == "vtensor-better":
+            thread.join(60)
+
+
+@pytest.fixture
+def off(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Plans that are taken from others look as if they were far off; a plan of their own takes this
+    part of their time.
+    """
+
+    def set_to(part: float) -> None:
+        times = cycle([1000, round(1000 * part)])
+        monkeypatch.setattr("vtensor.runtime.strategies.excess", lambda *_: 0.5)
+        monkeypatch.setattr("vtensor.runtime.strategies.total_ns", lambda *_: next(times))
+
+    yield set_to
+    settled()
+
+
+def taken(session: Session) -> Any:
+    """A plan that is taken from that of other sizes; what it was fed, and what came of it."""
+    network = NETWORKS["mobile"]()
+    session.run(None, network.feeds(1, 16, 16))
+    feeds = network.feeds(2, 24, 24)
+    found = session.run(None, feeds)
+    assert session.plan.taken_from == {"x": (1, 3, 16, 16)}
+    return session.plan, feeds, found
+
+
+def test_a_better_plan_takes_the_place_of_one_that_is_used_again(off: Callable[..., None]) -> None:
+    off(0.5)
+    with Session(NETWORKS["mobile"]().proto, threads=1) as session:
+        plan, feeds, found = taken(session)
+        assert "when it is used again" in plan_dict(session, "")["better"]
+        np.testing.assert_array_equal(session.run(None, feeds)[0], found[0])
+        settled()
+        for _ in range(2):
+            np.testing.assert_allclose(session.run(None, feeds)[0], found[0], rtol=1e-5)
+            assert session.plan is not plan
+            assert session.plan.taken_from is None
+            assert session.plan.better is None
+        assert plan_dict(session, "")["replaces"] == {"x": [1, 3, 16, 16]}
+        lines = [line.text for line in plan_lines(session, "")]
+        assert any("in the background, in the place of" in line for line in lines)
+
+
+def test_it_stays_where_nothing_is_gained(off: Callable[..., None]) -> None:
+    off(0.99)
+    with Session(NETWORKS["mobile"]().proto, threads=1) as session:
+        plan, feeds, found = taken(session)
+        session.run(None, feeds)
+        settled()
+        np.testing.assert_array_equal(session.run(None, feeds)[0], found[0])
+        assert session.plan is plan
+        assert "it stays: one of its own takes 1.0% less" in plan.better.note
+
+
+def test_what_goes_wrong_in_the_background_is_only_said(
+    off: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise MemoryError("no room")
+
+    off(0.5)
+    with Session(NETWORKS["mobile"]().proto, threads=1) as session:
+        plan, feeds, found = taken(session)
+        monkeypatch.setattr("vtensor.runtime.strategies.resolved_of", fails)
+        for _ in range(3):
+            np.testing.assert_array_equal(session.run(None, feeds)[0], found[0])
+            settled()
+        assert session.plan is plan
+        assert plan.better.note.endswith("it stays: MemoryError: no room")
+        assert any(plan.better.note in line.text for line in plan_lines(session, ""))
+
+
+def test_deterministic_sessions_exchange_nothing(off: Callable[..., None]) -> None:
+    off(0.5)
+    with Session(NETWORKS["mobile"]().proto, threads=1, deterministic=True) as session:
+        plan, feeds, found = taken(session)
+        assert plan.better is None
+        for _ in range(3):
+            np.testing.assert_array_equal(session.run(None, feeds)[0], found[0])
+            assert session.plan is plan
+
+
+def test_runs_go_on_while_plans_are_exchanged(off: Callable[..., None]) -> None:
+    """Eight threads, eight shapes, each of which gets a better plan."""
+    off(0.5)
+    network = NETWORKS["transformer"]()
+    sizes = [(1 + i % 3, 3 + i) for i in range(8)]
+    with Session(network.proto, threads=1) as other:
+        wanted = [other.run(None, network.feeds(*one))[0] for one in sizes]
+    faults: list[BaseException] = []
+    with Session(network.proto, threads=1) as session:
+
+        def runs(place: int) -> None:
+            try:
+                for _ in range(12):
+                    [found] = session.run(None, network.feeds(*sizes[place]))
+                    np.testing.assert_allclose(found, wanted[place], rtol=1e-5, atol=1e-5)
+            except BaseException as error:
+                faults.append(error)
+
+        threads = [threading.Thread(target=runs, args=[place]) for place in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        settled()
+        assert not faults
+        replaced = 0
+        for place, one in enumerate(sizes):
+            [found] = session.run(None, network.feeds(*one))
+            np.testing.assert_allclose(found, wanted[place], rtol=1e-5, atol=1e-5)
+            replaced += session.plan.replaces is not None
+        assert replaced >= 6
+
+
+ENDS = {
+    "the interpreter ends": "",
+    "the session is closed": """
+begin = time.monotonic()
+session.close()
+assert time.monotonic() - begin < 5
+settled()
+assert "closed" in better.note, better.note
+""",
+    "a child is forked": """
+warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+pid = os.fork()
+if pid == 0:
+    signal.alarm(20)
+    np.testing.assert_array_equal(session.run(None, feeds)[0], found)
+    assert "being made" in better.note
+    session.close()
+    settled()
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+np.testing.assert_array_equal(session.run(None, feeds)[0], found)
+""",
+    "it is interrupted": """
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(10)
+except KeyboardInterrupt:
+    np.testing.assert_array_equal(session.run(None, feeds)[0], found)
+""",
+}
+
+SCRIPT = """
+import os, signal, threading, time, warnings
+import numpy as np
+from ptensor.stopping import go_on
+from tests.runtime.opened import NETWORKS
+from tests.runtime.test_better import settled
+from vtensor import Session
+from vtensor.runtime import strategies
+
+def never(*_):
+    while True:
+        go_on()
+        time.sleep(0.01)
+
+strategies.excess = lambda *_: 0.5
+network = NETWORKS["mobile"]()
+session = Session(network.proto, threads=1)
+session.run(None, network.feeds(1, 16, 16))
+feeds = network.feeds(2, 24, 24)
+[found] = session.run(None, feeds)
+strategies.resolved_of = never
+session.run(None, feeds)
+better = session.plan.better
+assert "being made" in better.note
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("code", ENDS.values(), ids=ENDS)
+def test_all_ends_well_while_a_better_plan_is_being_made(code: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT + code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=ROOT,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_no_choice_of_variants_is_below_the_bound(bench: Bench) -> None:
+    """Of random graphs, each in as many random choices of variants, and in the best one."""
+    random, settings, apart = Random(0), Settings(), 0
+    for seed in range(20):
+        extended = extended_of(random_graph(seed))
+        problem = Problem.of(extended, shared_variants(extended))
+        plans = [extended, optimise(extended, ["joint"]), optimise(extended, ["ewo"])]
+        for _ in range(20):
+            drawn = {name: random.randrange(len(of)) for name, of in problem.variants.items()}
+            plans.append(remade(extended, problem, drawn))
+        times = [total_ns(one, settings) for one in plans]
+        for plan, takes in zip(plans, times, strict=True):
+            off = excess(plan, settings)
+            assert 0 <= off < 1
+            assert takes * (1 - off) <= min(times) + len(times)
+            apart += takes > min(times)
+    assert apart
+
+
+def test_the_bound_is_reached_where_nothing_is_converted_and_nothing_runs_on_reference_code() -> (
+    None
+):
+    network = NETWORKS["transformer"]()
+    with Session(network.proto, threads=1) as session:
+        session.run(None, network.feeds(2, 9))
+        graph = session.plan.graph
+        assert excess(graph, Settings()) < 0.02
+        node = graph.operators[3]
+        slow = replace(node, variant=replace(node.variant, reference=True))
+        nodes = [slow if one is node else one for one in graph.nodes]
+        assert excess(replace(graph, nodes=nodes), Settings()) > 0.02

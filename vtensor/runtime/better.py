@@ -1,0 +1,126 @@
+"""Better plans for later runs: made in the background, and exchanged between two runs.
+
+A plan that may be off has a ``Better``: a function that makes the plan that would take its place.
+When the plan is asked for a second time (a shape that comes once gains nothing), the function runs
+on the process's one thread for such work. Whoever keeps plans then exchanges the two: runs that are
+under way end on the plan that they have. Where nothing better comes of it, for whatever reason, the
+plan stays, and says why.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ptensor.stopping import Stopped, stopping
+from vtensor.language.forks import process_lock
+
+if TYPE_CHECKING:
+    from vtensor.runtime.plan import Plan
+
+#: How much nicer than others the thread is: not by more, since others wait for Python's lock while
+#: it is kept from running with that in hand.
+NICE = 5
+
+
+class NotBetter(Exception):  # it is no error: the plan stays
+    """Nothing better was found, for a reason."""
+
+
+class Better:
+    """A plan that may take another one's place, once.
+
+    Args:
+        make: makes it; raises NotBetter where there is none.
+        why: what the present plan lacks.
+
+    Attributes:
+        note: where it stands, in words.
+    """
+
+    def __init__(self, make: Callable[[], Plan], why: str) -> None:
+        self._make, self._why = make, why
+        self.note = f"{why}; a better one is made when it is used again"
+        self._process = 0
+        self._over = False
+        self._exchange: Callable[[Plan], None] = _ignored
+
+    def wanted(self, exchange: Callable[[Plan], None]) -> None:
+        """The plan is asked for again: make the better one, unless that is under way or done.
+
+        Args:
+            exchange: gets it, on the thread that made it.
+        """
+        if self._process != os.getpid() and not self._over:  # a fork has none of its threads
+            self._process, self._exchange = os.getpid(), exchange
+            self.note = f"{self._why}; a better one is being made"
+            _background.add(self)
+
+    def stop(self) -> None:
+        """Nobody wants it any more."""
+        self._over = True
+        if not self._process:
+            self._make = _nothing  # it holds a graph
+
+    def work(self) -> None:
+        """Make it and hand it over; whatever goes wrong is noted."""
+        try:
+            with stopping(lambda: self._over or not threading.main_thread().is_alive()):
+                made = self._make()
+            self._exchange(made)
+        except Stopped:
+            self.note = f"{self._why}; the session was closed before there was a better one"
+        except NotBetter as why:
+            self.note = f"{self._why}; it stays: {why}"
+        except Exception as error:  # of whatever a library raises: the plan that is there is right
+            self.note = f"{self._why}; it stays: {type(error).__name__}: {error}"
+        finally:
+            self._over, self._make, self._exchange = True, _nothing, _ignored
+
+
+def _nothing() -> Plan:
+    raise NotBetter("it was made already")
+
+
+def _ignored(plan: Plan) -> None:
+    """Nobody waits for it."""
+
+
+class _Background:
+    """One thread of the process at a time; it ends when there is nothing more to do."""
+
+    def __init__(self) -> None:
+        self._lock = process_lock()
+        self._waiting: deque[Better] = deque()
+        self._process = 0
+
+    def add(self, work: Better) -> None:
+        """Have it done after what waits already."""
+        with self._lock:
+            if self._process != os.getpid():  # it has ended, or is a parent's
+                self._waiting.clear()
+                thread = threading.Thread(target=self._work, name="vtensor-better")
+                with suppress(RuntimeError):  # the interpreter is shutting down
+                    thread.start()
+                    self._process = os.getpid()
+            self._waiting.append(work)
+
+    def _work(self) -> None:
+        with suppress(OSError, AttributeError):  # where threads have no priority of their own
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+        while (work := self._next()) is not None:
+            work.work()
+
+    def _next(self) -> Better | None:
+        with self._lock:
+            if self._waiting:
+                return self._waiting.popleft()
+            self._process = 0
+            return None
+
+
+_background = _Background()
