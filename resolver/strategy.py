@@ -26,7 +26,6 @@ from resolver.lowered import (
     LoweredGraph,
     LoweredNode,
     OpNode,
-    TransformNode,
     Value,
 )
 from vtensor.language.operators import label_of
@@ -88,7 +87,8 @@ class Strategy:
         for node in chosen.nodes:
             if not isinstance(node, OpNode):
                 if _alike(values, node.input, values[node.output].layout):
-                    faults |= dict.fromkeys(self._ends(node), MOVED)
+                    made_by = self._makers.get(self._sources[node.output], "")
+                    faults |= dict.fromkeys(self._readers(node.output) or {made_by}, MOVED)
                 nodes.append(node)
                 continue
             made = _sized(graph, node)
@@ -119,15 +119,20 @@ class Strategy:
 
         Args:
             graph: as for ``on``.
-            without: nodes that are left out, and with them all that share a value with one.
+            without: nodes that are left out, and with them those before and behind them.
         """
-        bare, found = self.chosen.bare, dict[str, OpNode]()
-        around = {name for node in bare.operators if node.name in without for name in _names(node)}
-        around = {name for name in around if not bare.values[name].constant}
-        for node in bare.operators:
-            if around.isdisjoint(_names(node)) and self._has(graph, node):
-                found[node.name] = _sized(graph, node)
-        return found
+        bare = self.chosen.bare
+        left = [node for node in bare.operators if node.name in without]
+        read = {name for node in left for name in node.inputs}
+        made = {name for node in left for name in node.outputs}
+        return {
+            node.name: _sized(graph, node)
+            for node in bare.operators
+            if node.name not in without
+            and read.isdisjoint(node.outputs)
+            and made.isdisjoint(node.inputs)
+            and self._has(graph, node)
+        }
 
     def _has(self, graph: Graph, node: OpNode) -> bool:
         """A graph has a node with the same operands, and what is fused behind it."""
@@ -154,11 +159,9 @@ class Strategy:
             and (name in graph.constants) == value.constant
         )
 
-    def _ends(self, node: TransformNode) -> set[str]:
-        """The nodes at the ends of a Transform."""
-        readers = {one.name for one in self.chosen.operators if node.output in one.inputs}
-        made = self._makers.get(self._sources[node.output])
-        return readers | ({made} if made else set())
+    def _readers(self, value: str) -> set[str]:
+        """The nodes that read a value."""
+        return {one.name for one in self.chosen.operators if value in one.inputs}
 
     def _values(self, graph: Graph) -> Iterator[tuple[str, Value]]:
         """The values in the layouts that were chosen, in their new sizes."""

@@ -157,4 +157,68 @@ def reader() -> Network:
     )
 
 
-NETWORKS = {"mobile": mobile, "transformer": transformer, "detector": detector, "reader": reader}
+def attention() -> Network:
+    """Two layers that cut queries, keys and values out of one product, as pictures' have it."""
+    body, weights = "h0 = Identity(x)", dict[str, Array]()
+    for i in range(2):
+        weights |= {f"w{i}": f32(16, 48, seed=i) / 4, f"o{i}": f32(16, 16, seed=i) / 4}
+        weights |= {f"f{i}": f32(16, 32, seed=i) / 4, f"g{i}": f32(32, 16, seed=i) / 4}
+        body += f"""
+            n{i} = LayerNormalization(h{i}, one, zero) q{i} = MatMul(n{i}, w{i})
+            r{i} = Reshape(q{i}, apart) t{i} = Transpose<perm = [2, 0, 3, 1, 4]>(r{i})
+            a{i} = Gather(t{i}, i0) b{i} = Gather(t{i}, i1) c{i} = Gather(t{i}, i2)
+            d{i} = Transpose<perm = [0, 1, 3, 2]>(b{i}) s{i} = MatMul(a{i}, d{i})
+            m{i} = Mul(s{i}, scale) p{i} = Softmax(m{i}) v{i} = MatMul(p{i}, c{i})
+            u{i} = Transpose<perm = [0, 2, 1, 3]>(v{i}) j{i} = Reshape(u{i}, joined)
+            l{i} = MatMul(j{i}, o{i}) e{i} = Add(h{i}, l{i})
+            k{i} = MatMul(e{i}, f{i}) y{i} = Relu(k{i}) z{i} = MatMul(y{i}, g{i})
+            h{i + 1} = Add(e{i}, z{i})
+        """
+    weights |= {
+        **{f"i{i}": np.array(i) for i in range(3)},
+        "apart": np.array([0, 0, 3, 2, 8]),
+        "joined": np.array([0, 0, 16]),
+        "scale": np.array(8**-0.5, np.float32),
+        "one": np.ones(16, np.float32),
+        "zero": np.zeros(16, np.float32),
+    }
+    text = f"attention (float[n, s, 16] x) => (float[n, s, 16] y) {{ {body} y = Identity(h2) }}"
+    return Network(
+        model(text, 17, **weights),
+        lambda random: (random.choice(EDGES[:6]), random.choice(EDGES)),
+        lambda n, s: {"x": f32(n, s, 16, seed=n * s)},
+    )
+
+
+def squeeze() -> Network:
+    """Inverted bottlenecks whose channels are weighed by what the picture has of each."""
+    body = "h0 = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(x, k)"
+    weights: dict[str, Array] = {"k": f32(16, 3, 3, 3) / 5}
+    for i in range(3):
+        weights |= {f"a{i}": f32(64, 16, 1, 1) / 4, f"d{i}": f32(64, 1, 3, 3) / 3}
+        weights |= {f"s{i}": f32(4, 64, 1, 1) / 8, f"u{i}": f32(64, 4, 1, 1) / 4}
+        weights |= {f"b{i}": f32(16, 64, 1, 1) / 8}
+        body += f"""
+            p{i} = Conv(h{i}, a{i}) q{i} = Sigmoid(p{i}) r{i} = Mul(p{i}, q{i})
+            t{i} = Conv<group = 64, pads = [1, 1, 1, 1]>(r{i}, d{i})
+            g{i} = GlobalAveragePool(t{i}) v{i} = Conv(g{i}, s{i}) w{i} = Relu(v{i})
+            o{i} = Conv(w{i}, u{i}) z{i} = Sigmoid(o{i}) m{i} = Mul(t{i}, z{i})
+            c{i} = Conv(m{i}, b{i}) h{i + 1} = Add(h{i}, c{i})
+        """
+    body += "e = GlobalAveragePool(h3) y = Flatten(e)"
+    text = f"squeeze (float[n, 3, h, w] x) => (float[n, 16] y) {{ {body} }}"
+    return Network(
+        model(text, 17, **weights),
+        lambda random: (random.choice(EDGES[:6]), random.choice(EDGES), random.choice(EDGES)),
+        pixels(3),
+    )
+
+
+NETWORKS = {
+    "mobile": mobile,
+    "transformer": transformer,
+    "detector": detector,
+    "reader": reader,
+    "attention": attention,
+    "squeeze": squeeze,
+}

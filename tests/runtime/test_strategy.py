@@ -22,7 +22,7 @@ from tests.frontends.support import f32, model
 from tests.libraries.bench import Bench
 from tests.runtime.opened import NETWORKS
 from vtensor import Graph, Session
-from vtensor.errors import UnsoundPlanError
+from vtensor.errors import BudgetError, DimError, UnsoundPlanError
 from vtensor.report import plan_dict, plan_lines
 
 
@@ -201,6 +201,77 @@ def test_when_libraries_have_changed_all_is_chosen_anew(bench: Bench) -> None:
             session.run(None, {"x": f32(size, 3)})
             assert [step.library for step in session.plan.steps] == [library]
             assert (session.plan.taken_from is None) == (size in (2, 4))
+
+
+#: Of a network the sizes of its first plan, others in which some nodes do not fit, and more in
+#: which all fit that was chosen for those.
+APART = {
+    "attention": ((1, 1), (2, 1), (3, 1)),
+    "squeeze": ((1, 32, 32), (1, 2, 2), (2, 2, 2)),
+    "detector": ((1, 32, 32), (1, 1, 1), (1, 1, 1)),
+}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_only_what_does_not_fit_is_chosen_anew_and_what_is_around_it(name: str) -> None:
+    network = NETWORKS[name]()
+    with Session(network.proto, threads=1) as session:
+        first, *others = APART[name]
+        session.run(None, network.feeds(*first))
+        before = {node.name: node.variant for node in session.plan.graph.operators}
+        assert session.plan.anew == tuple(before)
+        for count, sizes in enumerate(others):
+            feeds = network.feeds(*sizes)
+            [found] = session.run(None, feeds)
+            plan = session.plan
+            assert plan.taken_from is not None
+            if not count:
+                assert 0 < len(plan.anew) < len(before) / 2
+                assert plan_dict(session, "")["anew"] == [*plan.anew]
+                lines = [line.text for line in plan_lines(session, "")]
+                text = f"{len(plan.anew)} of {len(before)} nodes anew"
+                assert any(text in line for line in lines)
+                for node in plan.graph.operators:
+                    if node.name not in plan.anew:
+                        assert node.variant.library == before[node.name].library
+                        assert node.variant.layouts == before[node.name].layouts
+            elif sizes != others[0]:
+                assert not plan.anew, "it takes what was chosen for the nearest sizes"
+            with Session(network.proto, threads=1) as other:
+                [wanted] = other.run(None, feeds)
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["mobile", "transformer", "attention", "squeeze"])
+def test_another_batch_than_one_takes_all_nodes(name: str) -> None:
+    network, inner = NETWORKS[name](), (9, 9) if name in ("mobile", "squeeze") else (9,)
+    for before, after in ((1, 2), (2, 1)):
+        with Session(network.proto, threads=1) as session:
+            session.run(None, network.feeds(before, *inner))
+            session.run(None, network.feeds(after, *inner))
+            assert session.plan.taken_from is not None
+            assert len(session.plan.anew) <= len(session.plan.graph.operators) / 10
+
+
+def test_where_nothing_is_said_of_nodes_or_too_many_do_not_fit_all_is_chosen_anew() -> None:
+    network = NETWORKS["attention"]()
+    with Session(network.proto, threads=1) as session:
+        session.run(None, network.feeds(2, 9))
+        session.run(None, network.feeds(2, 1))
+        assert session.plan.taken_from is None
+        assert session.plan.certificate is not None
+
+
+def test_sizes_that_cannot_be_are_refused_and_others_run_on() -> None:
+    text = """g (float[n, 3, h, w] x) => (float[n, 4, a, b] y) { c = Conv(x, k) y = Relu(c) }"""
+    with Session(model(text, k=f32(4, 3, 5, 5)), threads=1, max_bytes=1 << 20) as session:
+        for sizes in ((1, 9, 9), (2, 7, 9)):
+            session.run(None, {"x": f32(sizes[0], 3, *sizes[1:])})
+            for wrong, error in (((1, 4, 9), DimError), ((1, 2000, 2000), BudgetError)):
+                with pytest.raises(error):
+                    session.run(None, {"x": np.zeros((wrong[0], 3, *wrong[1:]), np.float32)})
+        session.run(None, {"x": f32(3, 3, 8, 8)})
+        assert session.plan.taken_from is not None
 
 
 def test_what_is_broadcast_may_change() -> None:
