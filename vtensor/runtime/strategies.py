@@ -211,9 +211,8 @@ def _plan(
     Raises:
         StrategyRefused, VTensorError: libraries do not take it so, or it would be too slow.
     """
-    off = excess(lowered, options.settings)
-    more = off > SLACK and burden(lowered, options) > known.burden + SLACK
-    if more and options.deterministic:
+    more = options.deterministic and burden(lowered, options) > known.burden + SLACK
+    if more and excess(lowered, options.settings) > SLACK:
         raise StrategyRefused("Transforms take more of the time than they did")
     sound(lowered, graph, options, workspace)
     plan = Plan(
@@ -227,9 +226,10 @@ def _plan(
         taken_from=taken_from,
         anew=anew,
     )
-    if off > SLACK and taken_from is not None and not options.deterministic:
-        make = partial(_better, lowered, taken_from, graph, options, workspace)
-        plan.better = Better(make, f"it may take {off:.1%} more than the best by estimate")
+    proven = lowered.certificate is not None
+    if not (proven or options.deterministic):
+        make = partial(_better, lowered, known.key.shapes, graph, options, workspace)
+        plan.better = Better(make, "it is not proven the best for its sizes")
     return plan
 
 
@@ -245,6 +245,9 @@ def _better(
     Raises:
         NotBetter: it would take about as long as the lowered graph, which has others' choices.
     """
+    off = excess(lowered, options.settings)
+    if off <= SLACK:
+        raise NotBetter(f"it takes at most {off:.1%} more than the best by estimate")
     settings = replace(options.settings, time_limit=TIME_LIMIT)
     options = replace(options, progress=None, settings=settings)
     with workspace.executor.planning():
