@@ -7,7 +7,7 @@ transformed ahead of time at every level, by the runtime: no pass does that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cache, partial
 
@@ -134,9 +134,18 @@ def _check_pass(name: object) -> None:
 
 
 def simplify(
-    graph: Graph, optimize: str | Sequence[str] = "all", preferences: Preferences = EVERY
+    graph: Graph,
+    optimize: str | Sequence[str] = "all",
+    preferences: Preferences = EVERY,
+    only: Collection[tuple[str, str]] | None = None,
 ) -> Graph:
     """Run the simplifications of a level; the graph notes their names.
+
+    Args:
+        graph: sealed; it is not changed.
+        optimize: the level, or names of passes.
+        preferences: which nodes are pinned, and which libraries may be used.
+        only: as for ``rewrite``.
 
     Raises:
         InputError: the level or a pass does not exist.
@@ -144,7 +153,7 @@ def simplify(
     names = pass_names(optimize)
     ready()  # so that every operator is found which a simplification may add
     off = [name.removeprefix(WITHOUT + RULE) for name in names if name.startswith(WITHOUT)]
-    for name, run in (SIMPLIFICATIONS | {"rewrite": partial(rewrite, off=off)}).items():
+    for name, run in (SIMPLIFICATIONS | {"rewrite": partial(rewrite, off=off, only=only)}).items():
         if name in names:
             graph = replace(run(graph, preferences), passes=(*graph.passes, name))
     return graph

@@ -37,6 +37,7 @@ def rewrite(
     *,
     off: Collection[str] = (),
     native: bool = True,
+    only: Collection[tuple[str, str]] | None = None,
 ) -> Graph:
     """The same network, in which every pattern of a rule is replaced by what the rule makes.
 
@@ -50,6 +51,8 @@ def rewrite(
         off: the names of those that may not.
         native: a pattern also stays where each of its operators has a native invoker among these
             libraries, and one of those that would be made has none.
+        only: the rules and last nodes at which patterns are looked for; None is everywhere. So the
+            graph of other sizes is rewritten at once as another one was.
     """
     by_root = defaultdict[str, list[tuple[Rule, Apply]]](list)
     operators = {info_of(node.op).name for node in graph.nodes.values()}
@@ -65,12 +68,18 @@ def rewrite(
         merged=dict(graph.merged),
     )
     work = _Work(made, Readers(made), preferences, native)
-    for name in graph.nodes:
+    roots = graph.nodes if only is None else {root for _, root in only}
+    for name in (name for name in graph.nodes if name in roots):
         applied = True
         while applied and (root := made.nodes.get(name)) is not None:
-            fitting = by_root.get(info_of(root.op).name, ())
+            fitting = [
+                (rule, pattern)
+                for rule, pattern in by_root.get(info_of(root.op).name, ())
+                if only is None or (rule.name, name) in only
+            ]
             applied = any(work.apply(rule, pattern, root) for rule, pattern in fitting)
-    return replace(made, nodes=dict(work.order()), rewritten=dict(work.count))
+    done = frozenset(work.done)
+    return replace(made, nodes=dict(work.order()), rewritten=dict(work.count), applied=done)
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, overload
@@ -67,6 +67,8 @@ class Graph:
     offers: Mapping[str, Sequence[Node]] = field(default_factory=dict)
     #: How often each rule was applied, by name.
     rewritten: Mapping[str, int] = field(default_factory=dict)
+    #: Where they were applied: the rule, and the node that its pattern ended at.
+    applied: Collection[tuple[str, str]] = frozenset()
     #: The simplifications that ran.
     passes: tuple[str, ...] = ()
     _scope: str = field(default="", init=False)

@@ -7,7 +7,7 @@ changes nothing. What a plan shares with others (memory, packed weights) is the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from libdesc.onnx_reference.node import LIBRARY as REFERENCE
@@ -99,9 +99,11 @@ class Options:
         return cls(passes, settings, preferences, progress=progress, deterministic=deterministic)
 
 
-def simplified(graph: Graph, options: Options) -> Graph:
-    """A graph as it is planned."""
-    return simplify(graph, options.passes, options.preferences)
+def simplified(
+    graph: Graph, options: Options, only: Collection[tuple[str, str]] | None = None
+) -> Graph:
+    """A graph as it is planned; rules are applied only here or there, where something is said."""
+    return simplify(graph, options.passes, options.preferences, only)
 
 
 def plan_of(graph: Graph, options: Options, workspace: Workspace) -> Plan:

@@ -46,6 +46,8 @@ class PlanCache:
         self._strategies = Strategies()
         self._kept: OrderedDict[PlanKey, Plan] = OrderedDict()
         self._making = Turn()
+        #: Where rules were applied to graphs of earlier sizes.
+        self._applied: set[tuple[str, str]] | None = None
 
     def close(self) -> None:
         """What is made in the background is not wanted any more."""
@@ -131,8 +133,12 @@ class PlanCache:
     def _planned(self, key: PlanKey) -> Plan:
         known = {one.name: one.array() for one in key.inputs if one.value is not None}
         options = replace(self._options, entry=key.entry)
-        graph = simplified(self.source.graph(key.shapes, known, key.inner), options)
+        given = self.source.graph(key.shapes, known, key.inner)
+        graph = simplified(given, options, self._applied)
         plan = self._strategies.plan(key, graph, options, self._workspace)
+        if plan is None and self._applied is not None:  # more rules may apply to these sizes
+            graph = simplified(given, options)
+        self._applied = {*(self._applied or ()), *graph.applied}
         if plan is None:
             plan = plan_of(graph, options, self._workspace)
             self._strategies.keep(key, plan, options)
