@@ -14,13 +14,12 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Any, Generic, NoReturn, TypeVar
 
 from ptensor.stopping import Stopped, stopping
 from vtensor.language.forks import process_lock
 
-if TYPE_CHECKING:
-    from vtensor.runtime.plan import Plan
+T = TypeVar("T")
 
 #: How much nicer than others the thread is: not by more, since others wait for Python's lock while
 #: it is kept from running with that in hand.
@@ -31,7 +30,7 @@ class NotBetter(Exception):  # it is no error: the plan stays
     """Nothing better was found, for a reason."""
 
 
-class Better:
+class Better(Generic[T]):
     """A plan that may take another one's place, once.
 
     Args:
@@ -42,14 +41,14 @@ class Better:
         note: where it stands, in words.
     """
 
-    def __init__(self, make: Callable[[], Plan], why: str) -> None:
+    def __init__(self, make: Callable[[], T], why: str) -> None:
         self._make, self._why = make, why
         self.note = f"{why}; a better one is made when it is used again"
         self._process = 0
         self._over = False
-        self._exchange: Callable[[Plan], None] = _ignored
+        self._exchange: Callable[[T], None] = _ignored
 
-    def wanted(self, exchange: Callable[[Plan], None]) -> None:
+    def wanted(self, exchange: Callable[[T], None]) -> None:
         """The plan is asked for again: make the better one, unless that is under way or done.
 
         Args:
@@ -82,11 +81,11 @@ class Better:
             self._over, self._make, self._exchange = True, _nothing, _ignored
 
 
-def _nothing() -> Plan:
+def _nothing() -> NoReturn:
     raise NotBetter("it was made already")
 
 
-def _ignored(plan: Plan) -> None:
+def _ignored(made: object) -> None:
     """Nobody waits for it."""
 
 
@@ -95,10 +94,10 @@ class _Background:
 
     def __init__(self) -> None:
         self._lock = process_lock()
-        self._waiting: deque[Better] = deque()
+        self._waiting: deque[Better[Any]] = deque()
         self._process = 0
 
-    def add(self, work: Better) -> None:
+    def add(self, work: Better[Any]) -> None:
         """Have it done after what waits already."""
         with self._lock:
             if self._process != os.getpid():  # it has ended, or is a parent's
@@ -115,7 +114,7 @@ class _Background:
         while (work := self._next()) is not None:
             work.work()
 
-    def _next(self) -> Better | None:
+    def _next(self) -> Better[Any] | None:
         with self._lock:
             if self._waiting:
                 return self._waiting.popleft()

@@ -163,7 +163,7 @@ class Plan:
         self.taken_from = taken_from
         everything = tuple(node.name for node in graph.operators)
         self.anew: tuple[str, ...] = everything if taken_from is None else tuple(anew)
-        self.better: Better | None = None
+        self.better: Better[Plan] | None = None
         self.replaces: Mapping[str, tuple[int, ...]] | None = None
         self._resolved = resolved
         outputs = [recorder.storages[name] for name in graph.outputs.values()]
