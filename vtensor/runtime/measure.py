@@ -21,7 +21,7 @@ from ptensor.buffer import fresh
 from resolver.evaluate import PartialEvaluation
 from resolver.lowered import LoweredGraph, OpNode, Reason, TransformNode, Value
 from resolver.strategy import StrategyRefused
-from vtensor.errors import NoInvokerError
+from vtensor.errors import ContractError
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.budget import max_bytes_of
@@ -81,7 +81,7 @@ def transform_ns(
     """Nanoseconds of a Transform, on the first library that is able to.
 
     Raises:
-        NoInvokerError: none is.
+        ContractError: none is.
         VTensorError: the library fails.
     """
     library = choose_library(value, change, (), PartialEvaluation(), preferences)
@@ -147,14 +147,14 @@ def run_ns(
     """Nanoseconds of a run of a graph whose inputs hold ones.
 
     Raises:
-        NoInvokerError: a library does not take what was chosen.
+        ContractError: a library does not take what was chosen.
     """
     with executor.planning():
         workspace = Workspace(executor, max_bytes_of(None))
         try:  # chosen for other threads, it may run on reference code alone, or not at all
             plan = Plan(graph, constants, workspace, confirming=True)
         except StrategyRefused as why:
-            raise NoInvokerError(str(why)) from why
+            raise ContractError(str(why)) from why
     run = partial(plan.replay, _memory(plan))
     return executor.run(lambda: median_ns(run, len(plan.recorded), effort))
 
