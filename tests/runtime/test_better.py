@@ -29,6 +29,7 @@ from tests.optimizer.graphs import extended_of, random_graph
 from tests.runtime.opened import NETWORKS, Array
 from vtensor import Session
 from vtensor.report import plan_dict, plan_lines
+from vtensor.runtime.better import Better
 from vtensor.runtime.plan import Plan
 
 ROOT = Path(__file__).parents[2]
@@ -266,3 +267,32 @@ def test_the_bound_is_reached_where_nothing_is_converted_and_nothing_runs_on_ref
         slow = replace(node, variant=replace(node.variant, reference=True))
         nodes = [slow if one is node else one for one in graph.nodes]
         assert excess(replace(graph, nodes=nodes), Settings()) > 0.02
+
+
+def test_two_threads_that_want_it_at_once_get_it_once() -> None:
+    made: list[int] = []
+    better = Better(lambda: 7, "it may be off")
+    for _ in range(2):
+        better.wanted(made.append)
+        better._process = 0  # as a second thread sees it that looks at the same moment
+    settled()
+    assert made == [7]
+    assert not better.stays
+
+
+def test_what_is_not_wanted_any_more_is_not_begun() -> None:
+    held, made = threading.Event(), list[int]()
+
+    def waits() -> int:
+        held.wait(60)
+        return 1
+
+    first, second = Better(waits, "it may be off"), Better(lambda: 2, "it may be off")
+    for one in (first, second):
+        one.wanted(made.append)
+    second.stop()
+    held.set()
+    settled()
+    assert made == [1]
+    assert second.stays
+    assert "closed" in second.note

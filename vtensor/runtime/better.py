@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Generic, NoReturn, TypeVar
 
-from ptensor.stopping import Stopped, stopping
+from ptensor.stopping import Stopped, go_on, stopping
 from vtensor.language.forks import process_lock
 
 T = TypeVar("T")
@@ -39,13 +39,15 @@ class Better(Generic[T]):
 
     Attributes:
         note: where it stands, in words.
+        stays: the present plan keeps its place for good.
     """
 
     def __init__(self, make: Callable[[], T], why: str) -> None:
         self._make, self._why = make, why
         self.note = f"{why}; a better one is made when it is used again"
+        self.stays = False
         self._process = 0
-        self._over = False
+        self._over = self._done = False
         self._exchange: Callable[[T], None] = _ignored
 
     def wanted(self, exchange: Callable[[T], None]) -> None:
@@ -63,22 +65,29 @@ class Better(Generic[T]):
         """Nobody wants it any more."""
         self._over = True
         if not self._process:
-            self._make = _nothing  # it holds a graph
+            self._make = _nothing  # what makes it may hold much
 
     def work(self) -> None:
-        """Make it and hand it over; whatever goes wrong is noted."""
+        """Make it and hand it over, once; whatever goes wrong is noted."""
+        if self._done:  # two threads wanted it at the same time
+            return
         try:
             with stopping(lambda: self._over or not threading.main_thread().is_alive()):
+                go_on()
                 made = self._make()
             self._exchange(made)
         except Stopped:
-            self.note = f"{self._why}; the session was closed before there was a better one"
+            self._stay("the session was closed before there was a better one")
         except NotBetter as why:
-            self.note = f"{self._why}; it stays: {why}"
+            self._stay(f"it stays: {why}")
         except Exception as error:  # of whatever a library raises: the plan that is there is right
-            self.note = f"{self._why}; it stays: {type(error).__name__}: {error}"
+            self._stay(f"it stays: {type(error).__name__}: {error}")
         finally:
-            self._over, self._make, self._exchange = True, _nothing, _ignored
+            self._over = self._done = True
+            self._make, self._exchange = _nothing, _ignored
+
+    def _stay(self, why: str) -> None:
+        self.note, self.stays = f"{self._why}; {why}", True
 
 
 def _nothing() -> NoReturn:

@@ -96,7 +96,8 @@ class Runner:
             own = request.own(out, fed)
             if own is None or plans is None:
                 return None
-            if request.plan.better and not plans.current(request.key, request.plan):
+            better = request.plan.better
+            if better and not (better.stays or plans.current(request.key, request.plan)):
                 return None
             if request is not requests[0]:
                 self._remember(request, plans)
