@@ -24,6 +24,7 @@ from vtensor.errors import InputError, VTensorError
 from vtensor.language.graph import Graph
 from vtensor.runtime.budget import check_plan
 from vtensor.runtime.calibration import speeds_asked_for
+from vtensor.runtime.entries import Entries
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.library_options import preferences_of
 from vtensor.runtime.measure import fastest
@@ -51,6 +52,7 @@ class Options:
         entry: how inputs lie, by name; declared order where nothing is said.
         delivery: how outputs are to lie, by name; declared order where nothing is said.
         progress: called with each node's name while it is recorded.
+        entries: where strategies are kept for later processes; None keeps them nowhere.
     """
 
     passes: tuple[str, ...] = ()
@@ -59,6 +61,7 @@ class Options:
     entry: Mapping[str, Layout] = field(default_factory=dict)
     delivery: Mapping[str, Layout] = field(default_factory=dict)
     progress: Progress | None = None
+    entries: Entries | None = None
 
     @classmethod
     def of(

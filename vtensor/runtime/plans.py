@@ -16,6 +16,7 @@ from vtensor.runtime.plan import Plan
 from vtensor.runtime.planning import Options, plan_of, simplified
 from vtensor.runtime.source import Source
 from vtensor.runtime.strategies import Strategies
+from vtensor.runtime.strategy_cache import Network, StrategyCache
 from vtensor.runtime.turns import Turn
 from vtensor.runtime.workspace import Workspace
 
@@ -109,11 +110,24 @@ class PlanCache:
         known = {one.name: one.array() for one in key.inputs if one.value is not None}
         options = replace(self._options, entry=key.entry)
         graph = simplified(self.source.graph(key.shapes, known, key.inner), options)
+        disk, network = StrategyCache.of(options), Network(key, graph, options, self._threads)
+        if disk is not None and (found := disk.plan(network, self._workspace)) is not None:
+            self._strategies.add(found.known)
+            return found.plan
+        if disk is not None and not self._strategies.knows(key):
+            for other in disk.others(network):
+                self._strategies.add(other)
         plan = self._strategies.plan(key, graph, options, self._workspace)
         if plan is None:
             plan = plan_of(graph, options, self._workspace)
             self._strategies.keep(key, plan, options)
+            if disk is not None:
+                disk.keep(network, plan)
         return plan
+
+    @property
+    def _threads(self) -> int:
+        return self._workspace.executor.threads
 
     def _row(self, port: Port, feed: Feed, deciding: Sequence[str]) -> InputKey:
         """What is given for an input; its bytes too, if its value decides shapes."""

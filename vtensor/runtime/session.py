@@ -16,6 +16,7 @@ from vtensor.language.tensor import VTensor
 from vtensor.runtime.backlog import Backlog
 from vtensor.runtime.binding import Binding
 from vtensor.runtime.budget import max_bytes_of, memory_errors
+from vtensor.runtime.entries import entries_of
 from vtensor.runtime.feeds import (
     Array,
     Port,
@@ -73,6 +74,10 @@ class Session:
         hint: where ``streams`` is None: ``"latency"`` is one run at a time, on all threads,
             ``"throughput"`` one on each thread.
         max_queued: how many runs of ``run_async`` may wait beside those that run.
+        cache_dir: where what is chosen is kept for later processes: True is the user's own cache
+            (``VTENSOR_CACHE_DIR`` names another folder), None or False nowhere, a path that folder.
+            It holds choices, no weights and no code, is for this user alone, and is made anew where
+            it is damaged, or the network, options, libraries or processor are others.
 
     Raises:
         ModelError: the file is missing, no ONNX, or uses what VTensor does not have.
@@ -115,6 +120,7 @@ class Session:
         streams: int | None = None,
         hint: str = "latency",
         max_queued: int = 1024,
+        cache_dir: str | os.PathLike[str] | bool | None = True,
     ) -> None:
         executor, *further = executors_of(threads, streams, hint)
         self._backlog = Backlog(1 + len(further), max_queued)
@@ -133,7 +139,8 @@ class Session:
         source = Source(model, listed, workspace.max_bytes, external_data_root)
         entry = parse_layouts(input_layouts, source.inputs, "input_layouts")
         delivery = parse_layouts(output_layouts, source.outputs, "output_layouts", any_too=True)
-        options = replace(options, entry=entry, delivery=delivery)
+        entries = entries_of(cache_dir)
+        options = replace(options, entry=entry, delivery=delivery, entries=entries)
         self._runner = Runner(source, options, workspace)
 
     @property
