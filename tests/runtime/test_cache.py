@@ -107,9 +107,13 @@ OTHERS: dict[str, Callable[[pytest.MonkeyPatch], tuple[Graph, Data]]] = {
     "pins": lambda _: (network(), {"pin": {"sum0": "eigen"}}),
     "libraries": lambda _: (network(), {"libraries": ["eigen"]}),
     "passes": lambda _: (network(), {"optimize": ["all", "-fuse"]}),
-    "versions": lambda patch: _patched(patch, "vtensor.runtime.tuning.__version__", "99"),
+    "version": lambda patch: _patched(patch, "vtensor.runtime.strategy_cache.__version__", "9"),
     "processor": lambda patch: _patched(
-        patch, "vtensor.runtime.tuning.processor", lambda: "another"
+        patch, "vtensor.runtime.strategy_cache.processor", lambda: "another"
+    ),
+    "instruction sets": lambda patch: _patched(patch, "vtensor.isa._chosen", "avx2"),
+    "a library's version": lambda patch: _patched(
+        patch, "libdesc.library.RegisteredLibrary.version", lambda _: "4.0"
     ),
     "code": lambda patch: _patched(patch, "vtensor.runtime.strategy_cache._code", lambda: (1, 1)),
     "format": lambda patch: _patched(patch, "vtensor.runtime.entries.FORMAT", b"vtensor 2"),
@@ -163,6 +167,7 @@ def _set(place: Any, value: Any, *path: Any) -> None:
 #: What somebody may have written, by what is wrong about it; rows are as ``plain_data`` has them.
 HOSTILE: dict[str, Callable[[Data], None]] = {
     "no choice": lambda data: _set(data, None, "chosen"),
+    "versions": lambda data: _set(data, {"onednn": "0"}, "versions"),
     "no burden": lambda data: _set(data, "much", "burden"),
     "other inputs": lambda data: _set(data, [["z", [1, 16, 8, 8], None]], "inputs"),
     "no rows": lambda data: _set(data, {}, "chosen", "nodes"),

@@ -20,11 +20,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from libdesc.registry import ready
 from optimizer.pipeline import MEASURED, PASSES
-from resolver.lowered import LoweredGraph
+from resolver.lowered import LoweredGraph, OpNode
 from resolver.stored import from_plain_data, plain_data
 from resolver.strategy import Strategy, StrategyRefused
+from vtensor import __version__
 from vtensor.errors import VTensorError
+from vtensor.isa import isa_cap
 from vtensor.language.graph import Graph
 from vtensor.language.operators import info_of
 from vtensor.runtime.entries import Entries
@@ -32,7 +35,7 @@ from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.planning import Options, resolved_of, sound
 from vtensor.runtime.strategies import KEPT, Known, burden
-from vtensor.runtime.tuning import environment
+from vtensor.runtime.tuning import processor
 from vtensor.runtime.workspace import Workspace
 
 #: Constants of up to so many elements may decide something: an invoker may look at them.
@@ -65,7 +68,9 @@ class Network:
         """A digest of what it has in common with itself in other sizes."""
         settings, graph = self.options.settings, self.graph
         told = (
-            *(_code(), environment(self.threads), self.options.passes, self.options.preferences),
+            *(_code(), __version__, processor(), isa_cap(), self.threads),
+            sorted(one.name for one in ready().libraries.values() if not one.absent),
+            *(self.options.passes, self.options.preferences),
             *(settings.objective, settings.solver, settings.clock is None, settings.speeds is None),
             *(sorted(self.options.delivery.items()), self.key.kind),
             *(graph.inputs, graph.outputs, graph.passes, graph.merged),
@@ -171,6 +176,7 @@ class StrategyCache:
                 (one.name, one.shape, None if one.value is None else one.value.hex())
                 for one in network.key.inputs
             ],
+            "versions": _versions(plan.graph),
             "burden": burden(plan.graph, network.options),
             "chosen": plain_data(plan.graph),
         }
@@ -207,7 +213,25 @@ class StrategyCache:
         chosen = from_plain_data(
             data.get("chosen"), graph, options.delivery, options.preferences, passes
         )
+        if data.get("versions") != _versions(chosen):
+            raise StrategyRefused("its libraries were others")
         return chosen, key, part
+
+
+def _versions(graph: LoweredGraph) -> dict[str, str]:
+    """The libraries that a graph runs on; others need not be loaded to say their versions.
+
+    Raises:
+        StrategyRefused: one is not there.
+    """
+    known, found = ready().libraries, dict[str, str]()
+    for node in graph.nodes:
+        name = node.variant.library if isinstance(node, OpNode) else node.library
+        if name not in known or known[name].absent:
+            raise StrategyRefused(f"there is no library {name}")
+        if name not in found:
+            found[name] = known[name].version()
+    return found
 
 
 def _key(rows: list[Any], like: PlanKey) -> PlanKey:
@@ -231,9 +255,9 @@ def _code() -> tuple[int, int]:
 
     A version says enough of what is installed for good; not of a checkout that is worked on.
     """
-    root, times = Path(__file__).parents[2], list[int]()
+    times = list[int]()
     for package in _PACKAGES:
-        for folder, _, names in os.walk(root / package):
-            files = (os.path.join(folder, one) for one in names if one.endswith((".py", ".toml")))  # noqa: PTH118
-            times += [os.stat(file).st_mtime_ns for file in files]  # noqa: PTH116  # half the time
+        for folder, _, names in os.walk(Path(__file__).parents[2] / package):
+            code = [name for name in names if name.endswith((".py", ".toml", ".so"))]
+            times += [os.stat(f"{folder}/{name}").st_mtime_ns for name in code]  # noqa: PTH116
     return len(times), max(times)
