@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from ops import Add, Conv2D, MatMul, MaxPool, Relu
 from optimizer.pipeline import simplify
@@ -20,6 +21,7 @@ from resolver.evaluate import resolutions
 from resolver.stored import from_plain_data, plain_data
 from tests.runtime.opened import NETWORKS
 from vtensor import Graph, Session, save_onnx
+from vtensor.cli import app
 from vtensor.errors import InputError
 from vtensor.report import plan_dict
 from vtensor.runtime import entries, strategy_cache
@@ -329,6 +331,19 @@ def test_without_a_cache_nothing_is_written(
     assert [*tmp_path.iterdir()] == []
     Session(network(), threads=1)
     assert len(files(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("command", ["run", "plan", "explain", "profile"])
+def test_commands_keep_what_they_choose_unless_told_not_to(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _users(tmp_path / "cache", monkeypatch)
+    save_onnx(network(), tmp_path / "net.onnx")
+    given = [command, str(tmp_path / "net.onnx"), "--threads", "1"]
+    assert CliRunner().invoke(app, [*given, "--no-cache"]).exit_code == 0
+    assert not (tmp_path / "cache").exists()
+    assert CliRunner().invoke(app, given).exit_code == 0
+    assert len(files(tmp_path / "cache")) == 1
 
 
 def test_the_oldest_entries_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

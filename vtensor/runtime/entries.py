@@ -56,9 +56,9 @@ class Entries:
                 self._check()
             except OSError as error:
                 raise InputError(
-                    f"cache_dir={os.fspath(folder)!r} (--cache-dir on the command line) cannot be "
-                    f"used: {reason(error)}\n  to fix: name a folder of your own, which nobody "
-                    "else may write to, or cache_dir=None for no cache"
+                    f"cache_dir={os.fspath(folder)!r} cannot be used: {reason(error)}\n  to fix: "
+                    "name a folder of your own, which nobody else may write to, or cache_dir=None "
+                    "for no cache"
                 ) from error
 
     def read(self, name: str) -> bytes | None:
