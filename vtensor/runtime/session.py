@@ -74,10 +74,11 @@ class Session:
         hint: where ``streams`` is None: ``"latency"`` is one run at a time, on all threads,
             ``"throughput"`` one on each thread.
         max_queued: how many runs of ``run_async`` may wait beside those that run.
-        cache_dir: where what is chosen is kept for later processes: True is the user's own cache
-            (``VTENSOR_CACHE_DIR`` names another folder), None or False nowhere, a path that folder.
-            It holds choices, no weights and no code, is for this user alone, and is made anew where
-            it is damaged, or the network, options, libraries or processor are others.
+        cache_dir: the folder in which what is chosen is kept for later processes. True is the
+            user's own cache (``VTENSOR_CACHE_DIR`` names another one, ``VTENSOR_CACHE=off`` means
+            none), None or False means no cache. An entry holds choices, no weights and no code; it
+            is made anew where it is damaged or somebody else's, or was for another network, other
+            options, libraries or processors.
 
     Raises:
         ModelError: the file is missing, no ONNX, or uses what VTensor does not have.

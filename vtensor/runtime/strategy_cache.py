@@ -28,6 +28,7 @@ from resolver.strategy import Strategy, StrategyRefused
 from vtensor import __version__
 from vtensor.errors import VTensorError
 from vtensor.isa import isa_cap
+from vtensor.language.exact import exact
 from vtensor.language.graph import Graph
 from vtensor.language.operators import info_of
 from vtensor.runtime.entries import Entries
@@ -93,7 +94,7 @@ class Network:
         told = (
             *(self.alike, self.key, small),
             [one.summary() for one in graph.values.values()],
-            [repr(one.op) for one in graph.nodes.values()],
+            [exact(one.op) for one in graph.nodes.values()],
         )
         return _digest(told)
 
