@@ -22,7 +22,7 @@ from resolver.stored import from_plain_data, plain_data
 from tests.runtime.opened import NETWORKS
 from vtensor import Graph, Session, save_onnx
 from vtensor.cli import app
-from vtensor.errors import InputError
+from vtensor.errors import InputError, UnsoundPlanError
 from vtensor.report import plan_dict
 from vtensor.runtime import entries, strategy_cache
 from vtensor.runtime.entries import Entries
@@ -217,6 +217,23 @@ def test_what_somebody_else_may_have_written_is_refused(
     np.testing.assert_array_equal(found, wanted)
     assert "what the cache has for it is not taken" in caplog.text
     assert not opened(network(), tmp_path)[2]
+
+
+def test_the_checker_looks_at_what_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(network(), tmp_path)
+    checked = []
+    monkeypatch.setattr(strategy_cache, "sound", lambda lowered, *_: checked.append(lowered))
+    session, _, chose = opened(network(), tmp_path)
+    assert not chose
+    assert checked == [session.plan.graph]
+
+    def unsound(*_: object) -> None:
+        raise UnsoundPlanError("it is not")
+
+    monkeypatch.setattr(strategy_cache, "sound", unsound)
+    assert opened(network(), tmp_path)[2]
 
 
 def test_an_entry_under_another_name_is_none(tmp_path: Path) -> None:
