@@ -3,8 +3,8 @@
 ``python -m eval.start``. Every engine starts in fresh processes, in turns with the others, on the
 same file, feeds and threads. *CPU* is the processor time of all threads until the first answer,
 which a busy machine changes little; *wall* is what somebody waits. Python's compiled code and what
-engines keep on disk for a machine are there already, from a start that does not count. *ratio* is
-our processor time by the peer's, the median of the rounds.
+engines keep on disk for a machine and a network are there already, from a start that does not
+count. *ratio* is our processor time by the peer's, the median of the rounds.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import math
 import re
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,7 +86,9 @@ def _highs(model: Any, time_limit: float) -> tuple[str, float]:
 
 def _cbc(model: Any, time_limit: float) -> tuple[str, float]:
     pulp = apart("pulp")
-    with tempfile.TemporaryDirectory() as folder:
+    from tempfile import TemporaryDirectory  # with much else, which a start does not need
+
+    with TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         command = pulp.COIN_CMD(
             path=pulp.PULP_CBC_CMD.pulp_cbc_path,  # the one that PuLP brings

@@ -63,6 +63,14 @@ def declared_costs() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def no_cache() -> Iterator[None]:
+    """Each session makes its own plans, whatever an earlier run of the tests has left on disk."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VTENSOR_CACHE", "off")
+        yield
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
     """Compares text with ``tests/golden/<file>/<test>.txt``."""

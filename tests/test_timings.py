@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from vtensor.runtime.timings import Timings, cache_folder
+from vtensor.runtime.folders import cache_folder
+from vtensor.runtime.timings import Timings
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from vtensor.commands.given import InputOption, ValueOption, make_feeds
 from vtensor.commands.listing import dispatcher, libs, ops
 from vtensor.commands.profile import profile
 from vtensor.commands.shared import (
+    CacheOption,
     DebugOption,
     ExternalDataOption,
     IsaOption,
@@ -76,6 +77,7 @@ def run(
     reference: ReferenceOption = True,
     max_bytes: MaxBytesOption = None,
     external_data_root: ExternalDataOption = None,
+    cache: CacheOption = True,
     labels: Annotated[Path | None, typer.Option(help="Class names, one a line.")] = None,
     preprocess: Annotated[
         str, typer.Option(help=f"For pictures: {', '.join(PREPROCESS)}.")
@@ -91,7 +93,7 @@ def run(
     What is not given by --input or --value is made up of seeded random numbers, and said so.
     """
     limits = Limits(reference, max_bytes, external_data_root)
-    passes = Passes.parse(optimize, objective, tune)
+    passes = Passes.parse(optimize, objective, tune, cache)
     with (
         errors(debug),
         opened(
@@ -129,6 +131,7 @@ def plan(
     reference: ReferenceOption = True,
     max_bytes: MaxBytesOption = None,
     external_data_root: ExternalDataOption = None,
+    cache: CacheOption = True,
     html: Annotated[
         Path | None, typer.Option(help="Draw it to this file, to be opened in a browser.")
     ] = None,
@@ -141,7 +144,7 @@ def plan(
     With --html or --svg it is drawn instead, before and after the optimiser's passes.
     """
     limits = Limits(reference, max_bytes, external_data_root)
-    passes = Passes.parse(optimize, objective, tune)
+    passes = Passes.parse(optimize, objective, tune, cache)
     with (
         errors(debug),
         opened(

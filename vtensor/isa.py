@@ -9,6 +9,14 @@ from vtensor.errors import InputError
 CAPS = ("sse41", "avx2", "avx512", "amx", "max")
 
 
+_chosen = "max"
+
+
+def isa_cap() -> str:
+    """The cap of this process."""
+    return _chosen
+
+
 def limit_isa(cap: str) -> None:
     """Keep every library that can be capped to an instruction set, for the rest of the process.
 
@@ -26,5 +34,7 @@ def limit_isa(cap: str) -> None:
     """
     if cap not in CAPS:
         raise InputError(f"limit_isa({cap!r}): one of {', '.join(CAPS)}")
+    global _chosen
     for library in ready().libraries.values():
         library.limit_isa(cap)
+    _chosen = cap

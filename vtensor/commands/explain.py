@@ -12,6 +12,7 @@ from resolver.explain import bytes_of_a_run, explain_node, explain_transforms, r
 from vtensor.commands.alternatives import alternative_dict, alternative_lines
 from vtensor.commands.given import ValueOption
 from vtensor.commands.shared import (
+    CacheOption,
     DebugOption,
     ExternalDataOption,
     IsaOption,
@@ -66,6 +67,7 @@ def explain(
     reference: ReferenceOption = True,
     max_bytes: MaxBytesOption = None,
     external_data_root: ExternalDataOption = None,
+    cache: CacheOption = True,
     others: Annotated[
         bool,
         typer.Option(
@@ -77,7 +79,7 @@ def explain(
 ) -> None:
     """Say of each conversion who asked for it and what it costs; of a node, who declined it."""
     limits = Limits(reference, max_bytes, external_data_root)
-    passes = Passes.parse(optimize, objective, tune)
+    passes = Passes.parse(optimize, objective, tune, cache)
     with (
         errors(debug),
         opened(

@@ -11,6 +11,7 @@ import typer
 
 from vtensor.commands.given import InputOption, ValueOption, make_feeds
 from vtensor.commands.shared import (
+    CacheOption,
     DebugOption,
     ExternalDataOption,
     IsaOption,
@@ -71,6 +72,7 @@ def profile(
     reference: ReferenceOption = True,
     max_bytes: MaxBytesOption = None,
     external_data_root: ExternalDataOption = None,
+    cache: CacheOption = True,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -79,7 +81,7 @@ def profile(
     What is not given by --input or --value is made up of seeded random numbers.
     """
     limits = Limits(reference, max_bytes, external_data_root)
-    passes = Passes.parse(optimize, objective, tune)
+    passes = Passes.parse(optimize, objective, tune, cache)
     with (
         errors(debug),
         opened(

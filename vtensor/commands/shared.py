@@ -75,6 +75,13 @@ ExternalDataOption = Annotated[
         "--external-data-root", help="Folder that external data may lie in; default: the model's."
     ),
 ]
+CacheOption = Annotated[
+    bool,
+    typer.Option(
+        "--cache/--no-cache",
+        help="Take and keep what was chosen, in the user's cache or $VTENSOR_CACHE_DIR.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to standard output.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
@@ -88,20 +95,22 @@ class Limits(NamedTuple):
 
 
 class Passes(NamedTuple):
-    """What is optimised and for what, as ``Session`` has it."""
+    """What is optimised and for what, and whether it is kept, as ``Session`` has it."""
 
     optimize: str | list[str]
     objective: str
     tune: bool = False
+    cache_dir: bool = True
 
     @classmethod
-    def parse(cls, optimize: str, objective: str, tune: bool = False) -> Passes:
+    def parse(cls, optimize: str, objective: str, tune: bool = False, cache: bool = True) -> Passes:
         """From a level, or names with commas.
 
         >>> Passes.parse("lho,share", "shared").optimize
         ['lho', 'share']
         """
-        return cls(optimize.split(",") if "," in optimize else optimize, objective, tune)
+        names = optimize.split(",") if "," in optimize else optimize
+        return cls(names, objective, tune, cache)
 
 
 class Mix(NamedTuple):

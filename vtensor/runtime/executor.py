@@ -139,6 +139,25 @@ class Executor:
             _replay.set_threads(min(threads, LIMIT))
 
     @staticmethod
+    @contextmanager
+    def alone() -> Iterator[None]:
+        """The calling thread runs steps itself, each on no other thread: a team is not worth it.
+
+        Between short steps the threads of a team would wait for the next one, and take a processor
+        each meanwhile.
+        """
+        from vtensor.runtime import _replay
+
+        threads, outer = _replay.threads(), getattr(_own, "planned", None)
+        _replay.set_threads(1)
+        _own.planned = None
+        try:
+            yield
+        finally:
+            _own.planned = outer
+            _replay.set_threads(min(threads, LIMIT))
+
+    @staticmethod
     def run_step(step: Step, memory: Sequence[Array]) -> None:
         """Run a native step: on the thread that a plan is made for, where one is made; else here.
 

@@ -24,6 +24,7 @@ from vtensor.errors import InputError, VTensorError
 from vtensor.language.graph import Graph
 from vtensor.runtime.budget import check_plan
 from vtensor.runtime.calibration import speeds_asked_for
+from vtensor.runtime.entries import Entries
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.library_options import preferences_of
 from vtensor.runtime.measure import fastest
@@ -52,6 +53,7 @@ class Options:
         delivery: how outputs are to lie, by name; declared order where nothing is said.
         progress: called with each node's name while it is recorded.
         deterministic: no plan is exchanged for a better one after its first run.
+        entries: where strategies are kept for later processes; None keeps them nowhere.
     """
 
     passes: tuple[str, ...] = ()
@@ -61,6 +63,7 @@ class Options:
     delivery: Mapping[str, Layout] = field(default_factory=dict)
     progress: Progress | None = None
     deterministic: bool = False
+    entries: Entries | None = None
 
     @classmethod
     def of(

@@ -17,6 +17,7 @@ from vtensor.runtime.plan import Plan
 from vtensor.runtime.planning import Options, plan_of, simplified
 from vtensor.runtime.source import Source
 from vtensor.runtime.strategies import Strategies
+from vtensor.runtime.strategy_cache import Network, StrategyCache
 from vtensor.runtime.turns import Turn
 from vtensor.runtime.workspace import Workspace
 
@@ -135,14 +136,29 @@ class PlanCache:
         options = replace(self._options, entry=key.entry)
         given = self.source.graph(key.shapes, known, key.inner)
         graph = simplified(given, options, self._applied)
+        disk, network = StrategyCache.of(options), Network(key, graph, options, self._threads)
+        if disk is not None and (found := disk.plan(network, self._workspace)) is not None:
+            self._strategies.add(found.known)
+            self._applied = {*(self._applied or ()), *graph.applied}
+            return found.plan
+        if disk is not None and not self._strategies.knows(key):
+            for other in disk.others(network):
+                self._strategies.add(other)
         plan = self._strategies.plan(key, graph, options, self._workspace)
         if plan is None and self._applied is not None:  # more rules may apply to these sizes
             graph = simplified(given, options)
+            network = replace(network, graph=graph)
         self._applied = {*(self._applied or ()), *graph.applied}
         if plan is None:
             plan = plan_of(graph, options, self._workspace)
             self._strategies.keep(key, plan, options)
+            if disk is not None:
+                disk.keep(network, plan)
         return plan
+
+    @property
+    def _threads(self) -> int:
+        return self._workspace.executor.threads
 
     def _row(self, port: Port, feed: Feed, deciding: Sequence[str]) -> InputKey:
         """What is given for an input; its bytes too, if its value decides shapes."""

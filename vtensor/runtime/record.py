@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -229,6 +230,10 @@ def _storage(tensor: VTensor) -> TensorStorage:
     return storage
 
 
+#: Constants of so many bytes are worth all threads when they are packed.
+LARGE = 1 << 20
+
+
 @dataclass
 class RecordContext(DispatchContext):
     """The context of a node being recorded: outputs lie as decided, in memory still to be found."""
@@ -388,7 +393,8 @@ class Recorder:
             self.storages[node.output] = packed  # for another plan
             return
         evaluation = NormalEvaluation()
-        with installed(evaluation):
+        small = self.graph.values[node.output].nbytes < LARGE
+        with Executor.alone() if small else nullcontext(), installed(evaluation):
             self._transform(node, evaluation)
         self.storages[node.output].constant = True
         self.packed.keep(self.graph.values[node.output], self.storages[node.output])

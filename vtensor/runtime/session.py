@@ -16,6 +16,7 @@ from vtensor.language.tensor import VTensor
 from vtensor.runtime.backlog import Backlog
 from vtensor.runtime.binding import Binding
 from vtensor.runtime.budget import max_bytes_of, memory_errors
+from vtensor.runtime.entries import entries_of
 from vtensor.runtime.feeds import (
     Array,
     Port,
@@ -75,6 +76,11 @@ class Session:
         max_queued: how many runs of ``run_async`` may wait beside those that run.
         deterministic: True never exchanges the plan of a shape for a better one, so that equal
             inputs give equal bits as long as the plan is kept.
+        cache_dir: the folder in which what is chosen is kept for later processes. True is the
+            user's own cache (``VTENSOR_CACHE_DIR`` names another one, ``VTENSOR_CACHE=off`` means
+            none), None or False means no cache. An entry holds choices, no weights and no code; it
+            is made anew where it is damaged or somebody else's, or was for another network, other
+            options, libraries or processors.
 
     Raises:
         ModelError: the file is missing, no ONNX, or uses what VTensor does not have.
@@ -121,6 +127,7 @@ class Session:
         hint: str = "latency",
         max_queued: int = 1024,
         deterministic: bool = False,
+        cache_dir: str | os.PathLike[str] | bool | None = True,
     ) -> None:
         executor, *further = executors_of(threads, streams, hint)
         self._backlog = Backlog(1 + len(further), max_queued)
@@ -140,7 +147,8 @@ class Session:
         source = Source(model, listed, workspace.max_bytes, external_data_root)
         entry = parse_layouts(input_layouts, source.inputs, "input_layouts")
         delivery = parse_layouts(output_layouts, source.outputs, "output_layouts", any_too=True)
-        options = replace(options, entry=entry, delivery=delivery)
+        entries = entries_of(cache_dir)
+        options = replace(options, entry=entry, delivery=delivery, entries=entries)
         self._runner = Runner(source, options, workspace)
 
     @property

@@ -75,11 +75,20 @@ class Strategies:
         """Remember what was chosen for a plan, for inputs of its kind in other sizes."""
         if not _applies(options):
             return
-        known = self._known.setdefault(_kind(key), [])
-        if len(known) < KEPT:
-            known.append(Known(Strategy.of(plan.graph), key, burden(plan.graph, options)))
+        if len(self._known.get(_kind(key), ())) < KEPT:
+            self.add(Known(Strategy.of(plan.graph), key, burden(plan.graph, options)))
+
+    def add(self, known: Known) -> None:
+        """Remember a strategy, unless there are enough for its kind of inputs."""
+        kept = self._known.setdefault(_kind(known.key), [])
+        if len(kept) < KEPT:
+            kept.append(known)
         if len(self._known) > KINDS:
             del self._known[next(iter(self._known))]
+
+    def knows(self, key: PlanKey) -> bool:
+        """There are strategies for inputs of this kind."""
+        return _kind(key) in self._known
 
     def plan(
         self, key: PlanKey, graph: Graph, options: Options, workspace: Workspace

@@ -7,14 +7,11 @@ put aside and said so; where nothing can be written, times live as long as the p
 from __future__ import annotations
 
 import logging
-import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 
-#: The folder of the database, before the user's own cache.
-DIRECTORY_VARIABLE = "VTENSOR_CACHE_DIR"
+from vtensor.runtime.folders import cache_folder
 
 #: All that the database holds; another text is another form, or somebody else's.
 _TABLE = """\
@@ -36,17 +33,6 @@ _SHRINK = "DELETE FROM timings WHERE environment != ? AND (SELECT count(*) FROM 
 PATIENCE = 5.0
 
 _log = logging.getLogger(__name__)
-
-
-def cache_folder() -> Path:
-    """``VTENSOR_CACHE_DIR``, else ``vtensor`` in the user's cache.
-
-    Source: XDG Base Directory Specification, 0.8: a relative path there is ignored.
-    """
-    if chosen := os.environ.get(DIRECTORY_VARIABLE):
-        return Path(chosen)
-    users = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (users if users.is_absolute() else Path.home() / ".cache") / "vtensor"
 
 
 class Timings:

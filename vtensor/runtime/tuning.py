@@ -125,6 +125,8 @@ def processor() -> str:
     except OSError:
         lines = []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    if name := next(names, ""):
+        return name
     import platform
 
-    return next(names, "") or platform.processor() or platform.machine()
+    return platform.processor() or platform.machine()

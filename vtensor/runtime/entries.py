@@ -1,0 +1,179 @@
+"""Entries on disk: files in a folder of the user's own, which processes may use at once.
+
+It is a cache: what cannot be read, is damaged, of another format or somebody else's is no entry,
+and is made anew. An entry is written beside its place and then put there, whole or not at all.
+Where nothing can be written there is no cache; that is said once a process.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+
+from vtensor.errors import InputError
+from vtensor.language.wording import reason
+from vtensor.runtime.folders import cache_folder
+
+#: Whether sessions that are not told otherwise use the user's own cache: ``on`` or ``off``.
+VARIABLE = "VTENSOR_CACHE"
+
+#: The folder of entries in a cache.
+FOLDER = "strategies"
+
+#: What an entry begins with: its format, then the digest of what follows.
+FORMAT = b"vtensor strategy 1"
+
+#: The most bytes of an entry, and of all of them; the oldest go first.
+MOST_BYTES, MOST_IN_ALL = 1 << 23, 1 << 26
+
+#: Nobody else may write to entries, or to their folder.
+_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+_log = logging.getLogger(__name__)
+
+
+class Entries:
+    """The entries of one cache.
+
+    Args:
+        folder: the cache; None is the user's own.
+
+    Raises:
+        InputError: a folder was named that cannot be used at all.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+        self._folder = (cache_folder() if folder is None else Path(folder)) / FOLDER
+        if folder is not None:
+            try:
+                self._check()
+            except OSError as error:
+                raise InputError(
+                    f"cache_dir={os.fspath(folder)!r} cannot be used: {reason(error)}\n  to fix: "
+                    "name a folder of your own, which nobody else may write to, or cache_dir=None "
+                    "for no cache"
+                ) from error
+
+    def read(self, name: str) -> bytes | None:
+        """What an entry holds; None where there is no sound one.
+
+        An entry that is used counts as a young one.
+        """
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            if not self._folder.exists():
+                return None
+            self._check()
+            with open(os.open(self._folder / name, flags), "rb") as file:  # noqa: PTH123
+                status = os.fstat(file.fileno())
+                if not stat.S_ISREG(status.st_mode) or _foreign(status):
+                    return None
+                found = file.read(MOST_BYTES + 1)
+                with suppress(OSError):  # on a disk that is read only
+                    os.utime(file.fileno())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            _say(str(self._folder), reason(error))
+            return None
+        head, _, payload = found.partition(b"\n")
+        return payload if head == _head(payload) and len(found) <= MOST_BYTES else None
+
+    def names(self, prefix: str) -> list[str]:
+        """The names of entries with a prefix, the youngest first."""
+        try:
+            rows = sorted(self._rows(), reverse=True)
+        except OSError:  # which a reader meets as well, and says
+            return []
+        return [name for _, name, _ in rows if name.startswith(prefix)]
+
+    def write(self, name: str, payload: bytes) -> None:
+        """Put an entry in its place; those that are too many go."""
+        entry = _head(payload) + b"\n" + payload
+        if len(entry) > MOST_BYTES:
+            return
+        beside = self._folder / f"{name}.{os.getpid()}.{threading.get_ident()}"
+        try:
+            self._check()
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            try:
+                with open(os.open(beside, flags, 0o600), "wb") as file:  # noqa: PTH123
+                    file.write(entry)
+                beside.replace(self._folder / name)
+            except OSError:
+                beside.unlink(missing_ok=True)
+                raise
+            self._shrink()
+        except OSError as error:
+            _say(str(self._folder), reason(error))
+
+    def _check(self) -> None:
+        """Make the folder where there is none.
+
+        Raises:
+            OSError: there can be none, or it is somebody else's, or others may write to it.
+        """
+        self._folder.parent.mkdir(0o700, parents=True, exist_ok=True)
+        self._folder.mkdir(0o700, exist_ok=True)
+        status = self._folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or _foreign(status):
+            raise PermissionError(f"{self._folder} is not the user's alone")
+
+    def _rows(self) -> Iterator[tuple[int, str, int]]:
+        """Of each entry when it was last used, its name, and its size."""
+        with os.scandir(self._folder) as found:
+            for one in found:
+                with suppress(FileNotFoundError):  # another process has removed it
+                    status = one.stat(follow_symlinks=False)
+                    yield status.st_mtime_ns, one.name, status.st_size
+
+    def _shrink(self) -> None:
+        """Remove the oldest entries where all of them are too large."""
+        total = 0
+        for _, name, size in sorted(self._rows(), reverse=True):
+            total += size
+            if total > MOST_IN_ALL:
+                (self._folder / name).unlink(missing_ok=True)
+
+
+def entries_of(cache_dir: str | os.PathLike[str] | bool | None) -> Entries | None:
+    """What a session is told of its cache; the user's own is there unless ``VTENSOR_CACHE=off``.
+
+    Raises:
+        InputError: it is no path, no bool and not None, or a folder that cannot be used at all; or
+            the variable is neither ``on`` nor ``off``.
+    """
+    if cache_dir is None or isinstance(cache_dir, bool):
+        return Entries() if cache_dir and _is_on() else None
+    if not isinstance(cache_dir, str | os.PathLike) or not os.fspath(cache_dir):
+        raise InputError(f"cache_dir={cache_dir!r} is no folder; True is the user's, None is none")
+    return Entries(cache_dir)
+
+
+def _is_on() -> bool:
+    word = os.environ.get(VARIABLE) or "on"
+    if word not in ("on", "off"):
+        raise InputError(f"{VARIABLE}={word!r} must be on or off")
+    return word == "on"
+
+
+def _head(payload: bytes) -> bytes:
+    return FORMAT + b" " + blake2b(payload, digest_size=16).hexdigest().encode()
+
+
+def _foreign(status: os.stat_result) -> bool:
+    """Somebody else owns it, or may write to it."""
+    return status.st_uid != os.geteuid() or bool(status.st_mode & _OTHERS)
+
+
+@cache
+def _say(folder: str, why: str) -> None:
+    """Say once a process that there is no cache."""
+    _log.warning("%s: %s; plans are made without a cache on disk", folder, why)

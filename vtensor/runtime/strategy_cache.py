@@ -1,0 +1,264 @@
+"""Strategies on disk: what one process chose for a network, the next one takes.
+
+An entry is kept under two digests: what the network and the session have in common for all sizes,
+then all that its own choice depends on. Sizes and parameters are in the second one, and the values
+of small constants; those of weights are in neither, since nothing is chosen by them. A choice is
+never trusted: libraries are asked whether they take it, and the checker looks at the plan.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from libdesc.registry import ready
+from optimizer.pipeline import MEASURED, PASSES
+from resolver.lowered import LoweredGraph, OpNode
+from resolver.stored import from_plain_data, plain_data
+from resolver.strategy import Strategy, StrategyRefused
+from vtensor import __version__
+from vtensor.errors import VTensorError
+from vtensor.isa import isa_cap
+from vtensor.language.exact import exact
+from vtensor.language.graph import Graph
+from vtensor.language.operators import info_of
+from vtensor.runtime.entries import Entries
+from vtensor.runtime.keys import PlanKey
+from vtensor.runtime.plan import Plan
+from vtensor.runtime.planning import Options, resolved_of, sound
+from vtensor.runtime.strategies import KEPT, Known, burden
+from vtensor.runtime.tuning import processor
+from vtensor.runtime.workspace import Workspace
+
+#: Constants of up to so many elements may decide something: an invoker may look at them.
+SMALL = 64
+
+#: The packages whose code chooses.
+_PACKAGES = ("vtensor", "ptensor", "libdesc", "resolver", "optimizer", "ops")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Network:
+    """What a plan is to be made of, for a cache.
+
+    Args:
+        key: what the plan is for.
+        graph: simplified.
+        options: how it is made.
+        threads: how many it runs on.
+    """
+
+    key: PlanKey
+    graph: Graph
+    options: Options
+    threads: int
+
+    @cached_property
+    def alike(self) -> str:
+        """A digest of what it has in common with itself in other sizes."""
+        settings, graph = self.options.settings, self.graph
+        told = (
+            *(_code(), __version__, processor(), isa_cap(), self.threads),
+            sorted(one.name for one in ready().libraries.values() if not one.absent),
+            *(self.options.passes, self.options.preferences),
+            *(settings.objective, settings.solver, settings.clock is None, settings.speeds is None),
+            *(sorted(self.options.delivery.items()), self.key.kind),
+            *(graph.inputs, graph.outputs, graph.passes, graph.merged),
+            [(name, one.dtype, [*one.dims]) for name, one in graph.values.items()],
+            [
+                (one.name, info_of(one.op).name, one.inputs, one.outputs)
+                for one in graph.nodes.values()
+            ],
+            [(name, [one.name for one in rows]) for name, rows in graph.offers.items()],
+        )
+        return _digest(told)
+
+    @cached_property
+    def exact(self) -> str:
+        """A digest of all that is chosen by."""
+        graph, small = self.graph, {}
+        for name in graph.constants:
+            if np.prod([*graph.values[name].dims.values()]) <= SMALL:
+                small[name] = graph.constants[name].tobytes()
+        told = (
+            *(self.alike, self.key, small),
+            [one.summary() for one in graph.values.values()],
+            [exact(one.op) for one in graph.nodes.values()],
+        )
+        return _digest(told)
+
+    @property
+    def name(self) -> str:
+        """The name of its own entry."""
+        return f"{self.alike}-{self.exact}"
+
+
+class Found(NamedTuple):
+    """A plan from a cache, and what other sizes may take of it."""
+
+    plan: Plan
+    known: Known
+
+
+class StrategyCache:
+    """Strategies in a folder.
+
+    Args:
+        entries: the folder.
+    """
+
+    def __init__(self, entries: Entries) -> None:
+        self._entries = entries
+
+    @classmethod
+    def of(cls, options: Options) -> StrategyCache | None:
+        """That of a session; None where it has none, or its plans are not worth keeping.
+
+        Those of the whole pipeline are, by time: estimated, or measured.
+        """
+        worth = options.settings.objective in ("", "time") and MEASURED in options.passes
+        return cls(options.entries) if worth and options.entries is not None else None
+
+    def plan(self, network: Network, workspace: Workspace) -> Found | None:
+        """A plan as it was chosen for exactly this; None where nothing was, or it is not sound."""
+        found = self._read(network.name)
+        if found is None:
+            return None
+        graph, options = network.graph, network.options
+        try:
+            chosen, _, part = self._chosen(found, network)
+            lowered = replace(Strategy(chosen).on(graph), certificate=chosen.certificate)
+            sound(lowered, graph, options, workspace)
+            plan = Plan(
+                lowered,
+                graph.constants,
+                workspace,
+                options.progress,
+                options.preferences,
+                partial(resolved_of, graph, options),
+                confirming=True,
+            )
+        except (StrategyRefused, VTensorError) as why:
+            _log.warning("%s: what the cache has for it is not taken: %s", graph.name, why)
+            return None
+        return Found(plan, Known(Strategy.of(lowered), network.key, part))
+
+    def others(self, network: Network) -> Iterator[Known]:
+        """What was chosen for other sizes, the last used first."""
+        names = self._entries.names(f"{network.alike}-")
+        for name in [name for name in names if name != network.name][:KEPT]:
+            try:
+                chosen, key, part = self._chosen(self._read(name), network)
+            except StrategyRefused as why:
+                _log.debug("%s: %s: %s", network.graph.name, name, why)
+                continue
+            if key != network.key:
+                yield Known(Strategy.of(chosen), key, part)
+
+    def keep(self, network: Network, plan: Plan) -> None:
+        """Keep what was chosen for a plan; not where the solver failed, which may do better."""
+        certificate = plan.certificate
+        if certificate is not None and certificate.status.startswith("failed"):
+            return
+        data = {
+            "name": network.name,
+            "inputs": [
+                (one.name, one.shape, None if one.value is None else one.value.hex())
+                for one in network.key.inputs
+            ],
+            "versions": _versions(plan.graph),
+            "burden": burden(plan.graph, network.options),
+            "chosen": plain_data(plan.graph),
+        }
+        text = json.dumps(data, separators=(",", ":"))
+        self._entries.write(network.name, text.encode())
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        """What an entry holds, if that was written under its name."""
+        payload = self._entries.read(name)
+        if payload is None:
+            return None
+        try:
+            data = json.loads(payload)
+        except (ValueError, RecursionError):
+            return None
+        return data if isinstance(data, dict) and data.get("name") == name else None
+
+    def _chosen(
+        self, data: dict[str, Any] | None, network: Network
+    ) -> tuple[LoweredGraph, PlanKey, float]:
+        """What an entry says: a choice, what it was for, and what Transforms took there.
+
+        Raises:
+            StrategyRefused: it is no entry for this network.
+        """
+        options, graph = network.options, network.graph
+        if data is None:
+            raise StrategyRefused("there is no such entry")
+        try:
+            key, part = _key(data["inputs"], network.key), float(data["burden"])
+        except (LookupError, TypeError, ValueError, AttributeError) as why:
+            raise StrategyRefused(f"it does not say what it is for: {why!r}") from why
+        passes = (*graph.passes, *(name for name in options.passes if name in PASSES))
+        chosen = from_plain_data(
+            data.get("chosen"), graph, options.delivery, options.preferences, passes
+        )
+        if data.get("versions") != _versions(chosen):
+            raise StrategyRefused("its libraries were others")
+        return chosen, key, part
+
+
+def _versions(graph: LoweredGraph) -> dict[str, str]:
+    """The libraries that a graph runs on; others need not be loaded to say their versions.
+
+    Raises:
+        StrategyRefused: one is not there.
+    """
+    known, found = ready().libraries, dict[str, str]()
+    for node in graph.nodes:
+        name = node.variant.library if isinstance(node, OpNode) else node.library
+        if name not in known or known[name].absent:
+            raise StrategyRefused(f"there is no library {name}")
+        if name not in found:
+            found[name] = known[name].version()
+    return found
+
+
+def _key(rows: list[Any], like: PlanKey) -> PlanKey:
+    """What plans were made for that differ in shapes, and in values that decide them."""
+    inputs = []
+    for own, (name, shape, value) in zip(like.inputs, rows, strict=True):
+        if name != own.name or len(shape) != len(own.shape):
+            raise ValueError(f"no input {name!r} of rank {len(shape)}")
+        known = None if value is None else bytes.fromhex(value)
+        inputs.append(replace(own, shape=tuple(map(int, shape)), value=known))
+    return replace(like, inputs=tuple(inputs))
+
+
+def _digest(told: object) -> str:
+    return blake2b(repr(told).encode(), digest_size=16).hexdigest()
+
+
+@cache
+def _code() -> tuple[int, int]:
+    """How many files of code there are, and when the last one was changed.
+
+    A version says enough of what is installed for good; not of a checkout that is worked on.
+    """
+    times = list[int]()
+    for package in _PACKAGES:
+        for folder, _, names in os.walk(Path(__file__).parents[2] / package):
+            code = [name for name in names if name.endswith((".py", ".toml", ".so"))]
+            times += [os.stat(f"{folder}/{name}").st_mtime_ns for name in code]  # noqa: PTH116
+    return len(times), max(times)
