@@ -10,7 +10,7 @@ they hold in a source is never read into a result, and in a result they have the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from math import prod
 from typing import Any
@@ -21,6 +21,7 @@ from ptensor.convert import Array, convert, lossless, preserves
 from ptensor.encoding import Encoding
 from ptensor.layout import Layout
 from ptensor.planes import between, memory_shape, planes_of, recode
+from ptensor.winograd import transforms
 from vtensor.errors import DimError, DTypeError, LayoutError
 from vtensor.language.dtype import from_numpy, numpy_dtype
 
@@ -181,6 +182,9 @@ def transform_into(
     _check(dst, target, extents, "target", want, writable=True)
     if np.may_share_memory(src, dst):
         raise LayoutError(f"source and target of {source} -> {target} share memory")
+    if have.tile or want.tile:
+        _tiled(src, dst, source, target, extents)
+        return
     reads, writes = _planes(src, source, extents, have), _planes(dst, target, extents, want)
     if have == want:
         for read, write in zip(reads, writes, strict=True):
@@ -199,6 +203,30 @@ def transform_into(
         dst[...] = convert(moved, have, want)
         return
     _zero(dst, target, extents, want)
+
+
+def _tiled(src: Array, dst: Array, source: Layout, target: Layout, extents: Extents) -> None:
+    """The same where one is in the domain of Winograd's algorithm, by way of f64.
+
+    Who leaves it gets the filter that fits best, and its own values where nothing was rounded.
+    """
+    plain = Layout.plain(source.dims, "f64")
+    sizes, pair = [], []
+    for layout in (source, target):
+        sizes.append(layout.stored_sizes(extents))
+        pair.append(layout.with_encoding(replace(layout.stored("f32"), tile=())))
+    tiles = [dict(layout.stored("f32").tile) for layout in (source, target)]
+    if tiles[0] == tiles[1]:
+        transform_into(src, dst, *pair, sizes[0])
+        return
+    values = transform(src, pair[0], plain, sizes[0])
+    for axis, dim in enumerate(plain.dims):
+        for tile, leaves in zip(tiles, (True, False), strict=True):
+            if dim in tile and tiles[0].get(dim) != tiles[1].get(dim):
+                matrix = np.array(transforms(tile[dim], extents[dim]).filter, np.float64)
+                matrix = np.linalg.pinv(matrix) if leaves else matrix
+                values = np.moveaxis(np.tensordot(matrix, values, (1, axis)), 0, axis)
+    transform_into(np.ascontiguousarray(values), dst, plain, pair[1], sizes[1])
 
 
 def pack(logical: Array, dims: Sequence[str], layout: Layout) -> Array:
@@ -270,6 +298,8 @@ def unpack(
         )
     _check(physical, layout, extents, "source", stored)
     planes = _planes(physical, layout, extents, stored)
+    if stored.tile:
+        return transform(physical, layout, Layout.plain(dims), extents, dtype or "f32")
     logical = [_logical(plane, layout, dims, extents) for plane in planes]
     own = Layout.plain(dims).stored(dtype or stored.dtype)
     return recode(logical, stored, own, dims)[0]
@@ -396,8 +426,9 @@ def pad_slabs(layout: Layout, extents: Extents) -> Iterator[tuple[slice, ...]]:
     Per dim, counting up from the extent to the padded one: first to the next multiple of the
     innermost block, then to that of the next one, and so on.
     """
+    stored = layout.stored_sizes(extents)
     for dim, end in layout.padded(extents).items():
-        here = extents[dim]
+        here = stored[dim]
         axes = [i for i, axis in enumerate(layout.axes) if axis.dim == dim]
         axes.sort(key=lambda i: layout.units[i])
         for level, axis in enumerate(axes):
