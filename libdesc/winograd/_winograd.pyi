@@ -54,7 +54,7 @@ class Kernels(Protocol):
         high: float,
     ) -> Kernel:
         """
-        A convolution of f32 in tiles; arguments src, weights, bias, other, dst, as far as asked for.
+        A convolution of f32 in tiles; arguments src, weights, bias and other if any, dst.
 
         Sizes are of two spatial dims. Blocks are of channels behind the spatial dims; 0: channels
         last. Weights are transformed, and lie in products down, products across, outputs, channels,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, inf, prod
 from typing import NamedTuple
 
-from libdesc.onednn.posts import OTHER, X, binary, bounds
+from libdesc.patterns import OTHER, X, binary, bounds
 from libdesc.routine import Routine
 from libdesc.winograd import native
 from ptensor.encoding import Encoding
@@ -57,7 +57,7 @@ class Tile(NamedTuple):
 
 
 def tiles(taps: tuple[int, int]) -> list[Tile]:
-    """The forms for a filter: both dims of a square one, or the one along which it is longer than 1.
+    """The forms for a filter of 3x3, or of one along one dim.
 
     >>> [str(tile) for tile in tiles((3, 3))], [str(tile) for tile in tiles((1, 7))]
     (['F(2x2,3x3)', 'F(4x4,3x3)', 'F(6x6,3x3)'], ['F(1x2,1x7)', 'F(1x4,1x7)'])

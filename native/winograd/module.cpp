@@ -37,7 +37,7 @@ void bind(nb::module_ &m) {
         },
         "images"_a, "channels"_a, "outputs"_a, "src"_a, "dst"_a, "begin"_a, "taps"_a, "results"_a,
         "src_block"_a, "dst_block"_a, "bias"_a, "other"_a, "low"_a, "high"_a,
-        R"(A convolution of f32 in tiles; arguments src, weights, bias, other, dst, as far as asked for.
+        R"(A convolution of f32 in tiles; arguments src, weights, bias and other if any, dst.
 
 Sizes are of two spatial dims. Blocks are of channels behind the spatial dims; 0: channels last.
 Weights are transformed, and lie in products down, products across, outputs, channels, 32 outputs.

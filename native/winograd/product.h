@@ -10,6 +10,7 @@ namespace vtensor::winograd {
 // The outputs that lie together in the packed weights.
 constexpr int kPanel = 32;
 constexpr int kColumns = 2 * kLanes;
+constexpr Index kPanelBytes = kPanel * sizeof(float);
 
 // kRows rows of `left`, `left_step` floats apart, times a panel of `depth` rows: as many columns of
 // it as two vectors hold. The sums go to rows `to_step` floats apart.
@@ -18,6 +19,13 @@ void rows_by_panel(const float *left, Index left_step, const float *panel, Index
                    Index to_step) {
     Vector sums[kRows][2] = {};
     for (Index k = 0; k < depth; ++k, panel += kPanel) {
+        // The weights of a layer are read once a block, from far away: the next panel is on its way
+        // while this one is used. It may lie behind the last; nothing is read there.
+        if constexpr (kRows > 1) {
+            const auto *next = reinterpret_cast<const char *>(panel) + depth * kPanelBytes;
+            __builtin_prefetch(next, 0, 2);
+            __builtin_prefetch(next + kPanelBytes / 2, 0, 2);
+        }
         const Vector first = load(panel), second = load(panel + kLanes);
 #pragma GCC unroll 16
         for (int row = 0; row < kRows; ++row) {
