@@ -25,9 +25,9 @@ class FusingRoutine(OneDnnRoutine):
     Args:
         operands: src, weights, dst.
         follow: a bias along dst's dim ``columns``, which must come first; functions of one element
-            and of another operand, see ``libdesc/patterns.py`` and ``libdesc/onednn/posts.py``; bounds of which the lower is 0,
-            or an f32's gelu, which must come last: only there are they exact. An operand with all
-            of dst's dims lies as dst does.
+            (``libdesc/onednn/posts.py``) and of another operand (``libdesc/patterns.py``); bounds
+            of which the lower is 0, or an f32's gelu, which must come last: only there are they
+            exact. An operand with all of dst's dims lies as dst does.
 
     Raises:
         Decline: as OneDnnRoutine, or it cannot take a follower.
