@@ -42,7 +42,7 @@ def recounted(layout: Layout, extents: Mapping[str, int], shape: Mapping[str, in
     Layout('BC3b28c')
     """
     if layout.encoding is not None and layout.encoding.named:
-        raise LayoutError(f"the encoding of {layout} names a dim")
+        raise LayoutError(f"{layout} has scales or a tile along a dim")
     units = _units(shape)
     if 0 in shape.values():
         return Layout.plain(shape, layout.encoding)

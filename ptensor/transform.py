@@ -211,22 +211,33 @@ def _tiled(src: Array, dst: Array, source: Layout, target: Layout, extents: Exte
     Who leaves it gets the filter that fits best, and its own values where nothing was rounded.
     """
     plain = Layout.plain(source.dims, "f64")
-    sizes, pair = [], []
-    for layout in (source, target):
-        sizes.append(layout.stored_sizes(extents))
-        pair.append(layout.with_encoding(replace(layout.stored("f32"), tile=())))
-    tiles = [dict(layout.stored("f32").tile) for layout in (source, target)]
-    if tiles[0] == tiles[1]:
-        transform_into(src, dst, *pair, sizes[0])
+    have, want = (dict(layout.stored("f32").tile) for layout in (source, target))
+    before, after = (layout.stored_sizes(extents) for layout in (source, target))
+    source, target = (
+        layout.with_encoding(replace(layout.stored("f32"), tile=())) for layout in (source, target)
+    )
+    if have == want:
+        transform_into(src, dst, source, target, before)
         return
-    values = transform(src, pair[0], plain, sizes[0])
+    values: Array = transform(src, source, plain, before)
     for axis, dim in enumerate(plain.dims):
-        for tile, leaves in zip(tiles, (True, False), strict=True):
-            if dim in tile and tiles[0].get(dim) != tiles[1].get(dim):
-                matrix = np.array(transforms(tile[dim], extents[dim]).filter, np.float64)
-                matrix = np.linalg.pinv(matrix) if leaves else matrix
-                values = np.moveaxis(np.tensordot(matrix, values, (1, axis)), 0, axis)
-    transform_into(np.ascontiguousarray(values), dst, plain, pair[1], sizes[1])
+        if have.get(dim) == want.get(dim):
+            continue
+        if dim in have:
+            values = _along(values, axis, np.linalg.pinv(_filter(have[dim], extents[dim])))
+        if dim in want:
+            values = _along(values, axis, _filter(want[dim], extents[dim]))
+    transform_into(np.ascontiguousarray(values), dst, plain, target, after)
+
+
+def _filter(results: int, taps: int) -> Array:
+    """What transforms filters: a row for each product."""
+    return np.array(transforms(results, taps).filter, np.float64)
+
+
+def _along(values: Array, axis: int, matrix: Array) -> Array:
+    """A matrix times the vectors along an axis."""
+    return np.moveaxis(np.tensordot(matrix, values, (1, axis)), 0, axis)
 
 
 def pack(logical: Array, dims: Sequence[str], layout: Layout) -> Array:

@@ -17,21 +17,26 @@ powers of two would change no rounding: rows have none of their own.
 from __future__ import annotations
 
 import sys
-from fractions import Fraction
+from collections.abc import Sequence
 from functools import cache
+from math import prod
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-Row = tuple[Fraction, ...]
-Matrix = tuple[Row, ...]
+if TYPE_CHECKING:  # few processes transform weights
+    from fractions import Fraction
 
-#: Above 0, by their number; each with its negative, and 0. Among fractions of 8 these had the least
-#: error; all that is computed from them is exact in f32.
-POINTS: dict[int, tuple[Fraction, ...]] = {
-    1: (Fraction(1),),
-    2: (Fraction(5, 8), Fraction(3, 2)),
-    3: (Fraction(5, 8), Fraction(1), Fraction(7, 4)),
-    4: (Fraction(1, 2), Fraction(3, 4), Fraction(5, 4), Fraction(2)),
+    Row = tuple[Fraction | int, ...]
+    Matrix = tuple[Row, ...]
+
+#: Numerators and denominators of those above 0, by their number; each is there with its negative,
+#: and 0. Among fractions of 8 these had the least error; all that is computed from them is exact in
+#: f32.
+POINTS: dict[int, tuple[tuple[int, int], ...]] = {
+    1: ((1, 1),),
+    2: ((5, 8), (3, 2)),
+    3: ((5, 8), (1, 1), (7, 4)),
+    4: ((1, 2), (3, 4), (5, 4), (2, 1)),
 }
 
 #: What is built: results of a tile, elements of the filter.
@@ -52,14 +57,16 @@ class Transforms(NamedTuple):
     result: Matrix
 
 
-def points(count: int) -> Row:
+def points(count: int) -> tuple[Fraction, ...]:
     """So many points, an odd number: 0, then each with its negative behind it.
 
     >>> [str(point) for point in points(3)]
     ['0', '1', '-1']
     """
-    pairs = POINTS[count // 2]
-    return (Fraction(0), *(sign for point in pairs for sign in (point, -point)))
+    from fractions import Fraction
+
+    above = [Fraction(*pair) for pair in POINTS[count // 2]]
+    return (Fraction(0), *(point for one in above for point in (one, -one)))
 
 
 @cache
@@ -73,33 +80,31 @@ def transforms(results: int, taps: int) -> Transforms:
     filters, sources = [], []
     for point in finite:
         others = [other for other in finite if other != point]
-        scale = Fraction(1)
-        for other in others:
-            scale *= point - other
-        filters.append(tuple(power / scale for power in _powers(point, taps)))
-        sources.append((*_with_zeros(others), Fraction(0)))
+        scale = 1 / prod((point - other for other in others), start=point**0)
+        filters.append(tuple(power * scale for power in _powers(point, taps)))
+        sources.append((*_with_zeros(others), 0))
     filters.append(_last(taps))
     sources.append(_with_zeros(finite))
     columns = [*(_powers(point, results) for point in finite), _last(results)]
     return Transforms(tuple(sources), tuple(filters), tuple(zip(*columns, strict=True)))
 
 
-def _powers(point: Fraction, count: int) -> Row:
+def _powers(point: Fraction, count: int) -> tuple[Fraction, ...]:
     return tuple(point**power for power in range(count))
 
 
 def _last(count: int) -> Row:
     """The values at infinity: the last coefficient alone."""
-    return (*(Fraction(0),) * (count - 1), Fraction(1))
+    return (*(0,) * (count - 1), 1)
 
 
-def _with_zeros(zeros: list[Fraction] | Row) -> Row:
+def _with_zeros(zeros: Sequence[Fraction]) -> Row:
     """The coefficients of the polynomial that is 0 at these points, the lowest first."""
-    found = [Fraction(1)]
+    found: Row = (1,)
     for zero in zeros:
-        raised, scaled = [Fraction(0), *found], [*(-zero * one for one in found), Fraction(0)]
-        found = [a + b for a, b in zip(raised, scaled, strict=True)]
-    return tuple(found)
+        pairs = zip((0, *found), (*found, 0), strict=True)
+        found = tuple(raised - zero * one for raised, one in pairs)
+    return found
 
 
 def header() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from libdesc.winograd import native
+from vtensor import __version__
 from vtensor.errors import LibraryError
 
 
@@ -16,8 +17,8 @@ def available() -> str | None:
 
 
 def version() -> str:
-    """The instruction set that the kernels use."""
-    return f"VTensor's own, on {native.load().level}"
+    """VTensor's version, whose own the kernels are, and the instruction set that they use."""
+    return f"{__version__} on {native.load().level}"
 
 
 def limit_isa(cap: str) -> None:

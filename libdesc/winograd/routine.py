@@ -109,12 +109,11 @@ class Convolution(Routine):
         if not self.tiles:
             raise Decline(f"no form saves products for {taps[0]}x{taps[1]} on {size[0]}x{size[1]}")
         self.begin = list(pads[:2])
-        self.bias: VTensor | None = None
-        self.other: VTensor | None = None
+        self.added: dict[str, VTensor] = {}
         self.low, self.high = -inf, inf
         for follower in follow:
             self._take(follower, dst)
-        behind = [one for one in (self.bias, self.other) if one is not None]
+        behind = [self.added[name] for name in ("bias", "other") if name in self.added]
         super().__init__([src, weights, *behind, dst], follow=follow)
 
     def _take(self, follower: Follower, dst: VTensor) -> None:
@@ -123,12 +122,11 @@ class Convolution(Routine):
         if does is not None and (self.low, self.high) == (-inf, inf):
             if len(follower.operands) == 1 and binary(does) == "add":
                 [tensor] = follower.operands
-                if self.bias is None and dict(tensor.dims) == {"C": dst.size("C")}:
-                    self.bias = tensor
-                    return
-                if self.other is None and dict(tensor.dims) == dict(dst.dims):
-                    self.other = tensor
-                    return
+                kinds = {"bias": {"C": dst.size("C")}, "other": dict(dst.dims)}
+                for name, dims in kinds.items():
+                    if name not in self.added and dict(tensor.dims) == dims:
+                        self.added[name] = tensor
+                        return
             elif (found := bounds(does)) is not None and found.low <= found.high:
                 self.low, self.high = found
                 return
@@ -142,8 +140,8 @@ class Convolution(Routine):
 
     def row(self, image: Layout, tile: Tile) -> list[Layout]:
         """The layouts of ``tensors``."""
-        behind = [] if self.bias is None else [Layout("C")]
-        behind += [] if self.other is None else [image]
+        behind = [Layout("C")] if "bias" in self.added else []
+        behind += [image] if "other" in self.added else []
         return [image, tile.weights, *behind, image]
 
     def preferred(self, call: Call) -> Mapping[int, Layout]:
@@ -194,18 +192,20 @@ class Convolution(Routine):
         """Make the call: one step."""
         src, weights, *_, dst = tensors
         tile = next(one for one in self.tiles if one.weights == weights.required_layout)
-        blocks = [sum(t.required_layout.blocks("C")) for t in (src, dst)]
+        src_block, dst_block = (sum(t.required_layout.blocks("C")) for t in (src, dst))
         kernel = native.load().convolution(
             src.size("N"),
             src.size("C"),
             dst.size("C"),
-            *([t.size("H"), t.size("W")] for t in (src, dst)),
+            [src.size("H"), src.size("W")],
+            [dst.size("H"), dst.size("W")],
             self.begin,
             tile.taps,
             tile.results,
-            *blocks,
-            self.bias is not None,
-            self.other is not None,
+            src_block,
+            dst_block,
+            "bias" in self.added,
+            "other" in self.added,
             self.low,
             self.high,
         )

@@ -78,7 +78,7 @@ def fault(kernels: Kernels, tile: Tile, shape: Shape, way: Any, behind: bool) ->
     n, c, o, size, pads = shape
     x, w = (random.normal(size=s).astype(np.float32) for s in ((n, c, *size), (o, c, *tile.taps)))
     sums = direct(x, w, pads)
-    added = random.normal(size=o).astype(np.float32), random.normal(size=sums.shape)
+    added: list[Array] = [random.normal(size=s).astype(np.float32) for s in ((o,), sums.shape)]
     wanted = sums + (added[0][:, None, None] if bias else 0) + (added[1] if other else 0)
     src, dst = (Layout(f"NCHW{block}c") if block else CHANNELS_LAST for block in blocks)
     declared, sizes = Layout("NCHW"), dict(zip("NCHW", sums.shape, strict=True))
@@ -87,13 +87,25 @@ def fault(kernels: Kernels, tile: Tile, shape: Shape, way: Any, behind: bool) ->
         transform(x, declared, src, dict(zip("NCHW", x.shape, strict=True))),
         transform(w, Layout("OIhw"), tile.weights, weights),
         *([added[0]] if bias else []),
-        *([transform(added[1].astype(np.float32), declared, dst, sizes)] if other else []),
+        *([transform(added[1], declared, dst, sizes)] if other else []),
         np.full(dst.physical_shape(sizes), np.nan, np.float32),
     ]
     kernel = kernels.convolution(
-        n, c, o, size, sums.shape[2:], pads[:2], tile.taps, tile.results, *blocks, bias, other,
-        low, high,
-    )  # fmt: skip
+        images=n,
+        channels=c,
+        outputs=o,
+        src=size,
+        dst=sums.shape[2:],
+        begin=pads[:2],
+        taps=tile.taps,
+        results=tile.results,
+        src_block=blocks[0],
+        dst_block=blocks[1],
+        bias=bias,
+        other=other,
+        low=low,
+        high=high,
+    )
     scratch = np.full(-(-kernel.scratch_bytes // 64) * 64, 255, np.uint8)
     memory = [guarded(one.ravel().view(np.uint8), behind) for one in (*slots, scratch)]
     _replay.execute(kernel, memory, 2)

@@ -14,6 +14,7 @@ from libdesc.winograd.routine import Tile, tiles
 from ops import Add, BiasAdd, Clip, Conv2D, Mul, Relu, Sigmoid
 from ptensor import Layout
 from ptensor.evaluation import Evaluation
+from resolver import check
 from tests.operators.cases import Case, bound
 from tests.operators.harness import (
     Deciding,
@@ -119,7 +120,7 @@ def test_no_form_saves_products() -> None:
 def test_the_weights_are_transformed_once_and_their_bytes_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(planning, "check", partial(planning.check, tolerance=1e-3))
+    monkeypatch.setattr(planning, "check", partial(check, tolerance=1e-3))
     random = np.random.default_rng(0)
     weights = (random.normal(size=(64, 32, 3, 3)) / 17).astype(np.float32)
     image = random.normal(size=(1, 32, 20, 20)).astype(np.float32)
