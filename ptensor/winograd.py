@@ -77,7 +77,8 @@ def transforms(results: int, taps: int) -> Transforms:
     [[1, 1, 1, 0], [0, 1, -1, 1]]
     """
     finite = points(results + taps - 2)
-    filters, sources = [], []
+    filters: list[Row] = []
+    sources: list[Row] = []
     for point in finite:
         others = [other for other in finite if other != point]
         scale = 1 / prod((point - other for other in others), start=point**0)
