@@ -47,11 +47,14 @@ class Routine:
         reference: True if the library has only slow reference code for the layouts confirmed last.
         each: True if operands for which ANY is asked may lie in different layouts, as far as
             ``confirm`` takes them: the call reads each where it is.
+        inexact: True if results differ by more than the order of sums, as of arithmetic in another
+            domain: taken only where the session's tolerance allows it.
     """
 
     heavy: bool = False
     each: bool = False
     reference: bool = False
+    inexact: bool = False
 
     def __init__(
         self,
@@ -94,6 +97,7 @@ class InOrder(Routine):
     def __init__(self, routines: Sequence[Routine]) -> None:
         self.routines = tuple(routines)
         self.heavy = any(one.heavy for one in routines)
+        self.inexact = any(one.inexact for one in routines)
         wants: dict[int, Wanted] = {}
         tensors: dict[int, VTensor] = {}
         for one in routines:

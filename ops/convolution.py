@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from libdesc import eigen, invoker, onednn
+from libdesc import eigen, invoker, onednn, winograd
 from libdesc.numpy.arrays import NUMBERS, convolution
 from libdesc.routine import Routine
 from ops._convolution import TRAITS, kernel_sizes, read_convolution, spelling, write_convolution
@@ -234,6 +234,11 @@ def onednn_conv(ctx: Context, op: Convolution, x: VTensor, w: VTensor, y: VTenso
 @invoker("Conv2D", library="eigen", dtypes=eigen.MULTIPLIED)
 def eigen_conv2d(ctx: Context, op: Conv2D, x: VTensor, w: VTensor, y: VTensor) -> Routine:
     return eigen.convolution(x, w, y, op.slide(w), op.group)
+
+
+@invoker("Conv2D", library="winograd", dtypes=["f32"])
+def winograd_conv2d(ctx: Context, op: Conv2D, x: VTensor, w: VTensor, y: VTensor) -> Routine:
+    return winograd.Convolution(x, w, y, op.strides, op.pads, op.dilations, follow=ctx.followers)
 
 
 @invoker("DepthwiseConv2D", library="eigen", dtypes=eigen.MULTIPLIED)

@@ -148,6 +148,10 @@ class Routine(Protocol):
     def reference(self) -> bool:
         """The library has nothing but reference code for the layouts confirmed last."""
 
+    @property
+    def inexact(self) -> bool:
+        """Results differ by more than the order of sums: only for a tolerance above 0."""
+
     def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
         """The layouts that the library would like, by operand index."""
 

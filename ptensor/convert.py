@@ -39,6 +39,8 @@ def preserves(source: Encoding, target: Encoding) -> bool:
     """
     if source == target:
         return True
+    if source.tile or target.tile:
+        return False
     if source.axes or target.axes:
         return all(preserves(a, b) for a, b in _pairs(source, target))
     if source.stands_alone or target.stands_alone or source.rest is not None:
@@ -74,6 +76,8 @@ def lossless(source: Encoding, target: Encoding) -> bool:
     """
     if source == target:
         return True
+    if source.tile or target.tile:
+        return False
     if source.axes or target.axes:
         return all(lossless(a, b) for a, b in _pairs(source, target))
     if source.stands_alone or target.stands_alone or source.rest is not None:

@@ -5,7 +5,8 @@ resolved like the order of the dims. ``ptensor/convert.py`` changes one into ano
 ``ptensor/error.py`` says how much one rounds.
 
     encoding = plane { "+" plane }
-    plane    = element type [ "(" [ "scale=" numbers ] [ "," ] [ "zero=" numbers ] ")" ]
+    plane    = element type [ "(" item { "," item } ")" ]
+    item     = "scale=" numbers | "zero=" numbers | "tile=" number "@" dim
     numbers  = number | "[" number { "," number } "]@" dim
 """
 
@@ -31,7 +32,8 @@ ALIGNMENT = 64
 
 _PLANE = re.compile(r"(?a:\s*(\w+)\s*(?:\(([^()]*)\))?\s*(\+|$))")
 _ITEM = re.compile(
-    r"(?a:\s*(scale|zero)\s*=\s*(?:\[([^\[\]]*)\]\s*@\s*(\w+)|([^\s,\[\]]+))\s*(,|$))"
+    r"(?a:\s*(scale|zero|tile)\s*=\s*"
+    r"(?:\[([^\[\]]*)\]\s*@\s*(\w+)|([^\s,@\[\]]+)(?:\s*@\s*(\w+))?)\s*(,|$))"
 )
 _FORM = "'bf16', 's8(scale=0.5,zero=3)', 's8(scale=[0.5,2.0]@C)' or 'bf16+bf16'"
 
@@ -46,6 +48,10 @@ class Encoding:
     multiple of 64 bytes from the first. Padded lanes have the value 0: they store the zero point,
     or 0 past the end of ``axis``.
 
+    ``tile`` is the domain of Winograd's algorithm: along each of its dims, the ``size`` elements of
+    a filter are stored as the ``size + count - 1`` values that ``ptensor/winograd.py`` makes of
+    them. Such an encoding rounds.
+
     Args:
         dtype: the stored element type, ``"bf16"``, ``"s8"``, ...
         scale: value of one integer step, finite and above 0; 1 for types that are no integers. A
@@ -53,6 +59,7 @@ class Encoding:
         zero: the stored integer that means 0; a tuple as for ``scale``.
         axis: the dim along which scale or zero is a tuple.
         rest: how the difference of value and plane is stored; None where there is one plane.
+        tile: of f32 alone: dims, each with the number of results that a tile has along it.
 
     Raises:
         DTypeError: unknown element type, or a scale or zero point that it cannot have.
@@ -63,6 +70,8 @@ class Encoding:
     Encoding('u8(scale=[0.5,2.0]@C,zero=128)')
     >>> Encoding("bf16", rest=Encoding("bf16")).nbytes(10)
     84
+    >>> Encoding("f32", tile=(("h", 4), ("w", 4))).stored_sizes({"O": 8, "h": 3, "w": 3})
+    {'O': 8, 'h': 6, 'w': 6}
     """
 
     dtype: str
@@ -70,6 +79,7 @@ class Encoding:
     zero: int | tuple[int, ...] = 0
     axis: str = ""
     rest: Encoding | None = None
+    tile: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
         if self.dtype not in ITEMSIZE:
@@ -87,6 +97,10 @@ class Encoding:
             )
         if self.rest is not None and (self.stands_alone or self.dtype == "bool"):
             raise DTypeError(f"{self.dtype} is the only plane of an encoding")
+        if self.tile and (self.dtype != "f32" or self.rest is not None):
+            raise DTypeError(f"{self.dtype} takes no tile: only f32 in one plane does")
+        if len(dict(self.tile)) < len(self.tile) or any(count < 1 for _, count in self.tile):
+            raise DTypeError(f"tile={self.tile}: each dim once, with at least 1 result")
         object.__setattr__(self, "scale", scale)
         object.__setattr__(self, "zero", zero)
 
@@ -131,6 +145,7 @@ class Encoding:
             for name, value, usual in (("scale", self.scale, 1.0), ("zero", self.zero, 0))
             if value != usual
         ]
+        items += [f"tile={count}@{dim}" for dim, count in self.tile]
         plane = f"{self.dtype}({','.join(items)})" if items else self.dtype
         return plane if self.rest is None else f"{plane}+{self.rest}"
 
@@ -143,6 +158,16 @@ class Encoding:
         if self.rest is None:
             return (self,)
         return (replace(self, rest=None), *self.rest.planes)
+
+    @property
+    def named(self) -> frozenset[str]:
+        """The dims that the encoding names."""
+        return frozenset(self.axes) | frozenset(dict(self.tile))
+
+    def stored_sizes(self, extents: Mapping[str, int]) -> dict[str, int]:
+        """How many values are stored along each dim of a tensor of these sizes."""
+        more = dict(self.tile)
+        return {dim: size + more.get(dim, 1) - 1 for dim, size in extents.items()}
 
     @property
     def axes(self) -> dict[str, int]:
@@ -161,7 +186,7 @@ class Encoding:
     @property
     def uniform(self) -> bool:
         """True for one plane that is the same everywhere: no dim has scales of its own."""
-        return self.rest is None and not self.axis
+        return self.rest is None and not self.axis and not self.tile
 
     def at(self, index: Mapping[str, int]) -> Encoding:
         """The encoding of the elements with these indices, which name every dim of ``axes``.
@@ -177,7 +202,13 @@ class Encoding:
         return Encoding(self.dtype, scale, zero, rest=rest)
 
     def sliced(self, dim: str, begin: int, end: int) -> Encoding:
-        """The encoding of the indices of a dim from begin up to, without, end."""
+        """The encoding of the indices of a dim from begin up to, without, end.
+
+        Raises:
+            LayoutError: the values along the dim are of all indices together.
+        """
+        if dim in dict(self.tile):
+            raise LayoutError(f"{self} has no part of {dim}")
         if dim not in self.axes:
             return self
         rest = self.rest.sliced(dim, begin, end) if self.rest is not None else None
@@ -190,14 +221,19 @@ class Encoding:
     def renamed(self, names: Mapping[str, str]) -> Encoding:
         """The same encoding where dims have other names."""
         rest = self.rest.renamed(names) if self.rest is not None else None
-        return replace(self, axis=names.get(self.axis, self.axis), rest=rest)
+        tile = tuple((names.get(dim, dim), count) for dim, count in self.tile)
+        return replace(self, axis=names.get(self.axis, self.axis), rest=rest, tile=tile)
 
     def check(self, extents: Mapping[str, int]) -> None:
-        """Check that each dim of ``axes`` has as many indices as scales or zero points.
+        """Check that each dim of ``axes`` has as many indices as scales or zero points, and that
+        each of ``tile`` has a filter to transform.
 
         Raises:
             DimError: it does not.
         """
+        for dim, _ in self.tile:
+            if extents[dim] < 2:
+                raise DimError(f"{self} is for filters along {dim}, which has {extents[dim]}")
         for dim, count in self.axes.items():
             if extents[dim] != count:
                 what = f"{self.dtype} has scales or zero points for {count} indices of {dim}"
@@ -256,22 +292,27 @@ def of_type(dtype: str) -> Encoding:
 def _items(text: str) -> dict[str, Any]:
     """What stands in the brackets of a plane, as arguments of an Encoding."""
     found: dict[str, Any] = {}
+    tile: list[tuple[str, int]] = []
     place = 0
     while place < len(text) or text[-1:] == ",":
         match = _ITEM.match(text, place)
         if match is None or match[1] in found:
             raise ValueError(f"({text}) is not of the form {_FORM}")
         number = float if match[1] == "scale" else int
-        if match[4] is not None:
+        if (match[1] == "tile") != (match[5] is not None):
+            raise ValueError(f"({text}) is not of the form {_FORM}")
+        if match[1] == "tile":
+            tile.append((match[5], int(match[4])))
+        elif match[4] is not None:
             found[match[1]] = number(match[4])
         else:
             found[match[1]] = tuple(number(one) for one in match[2].split(","))
             if found.setdefault("axis", match[3]) != match[3]:
                 raise ValueError(f"scales along {found['axis']}, zero points along {match[3]}")
         place = match.end()
-        if match[5] != ",":
+        if match[6] != ",":
             break
-    return found
+    return found | ({"tile": tuple(tile)} if tile else {})
 
 
 def _spelled(value: object, axis: str) -> str:

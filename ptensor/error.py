@@ -61,6 +61,10 @@ def storing_error(dtype: str, encoding: Encoding) -> Error:
         return EXACT
     if own.stands_alone or encoding.stands_alone:
         raise DTypeError(f"{dtype} is not stored as {encoding}: one of them stands alone")
+    if encoding.tile:
+        raise DTypeError(
+            f"{encoding} stores sums of values: the error of one has no bound of its own"
+        )
     found = [_uniform(own, encoding.at(index)) for index in indices(encoding)]
     relative, absolute, lows, highs = zip(*found, strict=True)
     least, most = _ends(own)

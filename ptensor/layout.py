@@ -155,13 +155,22 @@ class Layout:
         """The encoding of an element of a tensor of this type: the layout's, else that type."""
         return self._encoding or of_type(dtype)
 
+    def stored_sizes(self, extents: Mapping[str, int]) -> dict[str, int]:
+        """The extents of what is stored: the encoding's tiles are larger than their filters.
+
+        >>> Layout("Ow:f32(tile=4@w)").stored_sizes({"O": 8, "w": 3})
+        {'O': 8, 'w': 6}
+        """
+        sizes = self._sizes(extents)
+        return sizes if self._encoding is None else self._encoding.stored_sizes(sizes)
+
     def padded(self, extents: Mapping[str, int]) -> dict[str, int]:
         """The extents, each rounded up to a multiple of its dim's blocks, in the order of ``dims``.
 
         >>> Layout("NC16c").padded({"N": 3, "C": 17})
         {'N': 3, 'C': 32}
         """
-        sizes = self._sizes(extents)
+        sizes = self.stored_sizes(extents)
         return {dim: -(-size // self.block(dim)) * self.block(dim) for dim, size in sizes.items()}
 
     def physical_shape(self, extents: Mapping[str, int]) -> tuple[int, ...]:
@@ -181,6 +190,7 @@ class Layout:
         sizes = self._sizes(extents)
         if self._encoding is not None:
             self._encoding.check(sizes)
+            sizes = self._encoding.stored_sizes(sizes)
         if not self._blocks:
             return tuple(sizes.values())
         rows = zip(self._order(), self._units, strict=True)
@@ -280,7 +290,7 @@ class Layout:
         every further one is the first index at which f leaves the line, with f there. So two
         layouts put every element at the same offset exactly if these lists agree.
         """
-        sizes = self._sizes(extents)
+        sizes = self.stored_sizes(extents)
         steps: dict[str, list[tuple[int, int]]] = {dim: [] for dim in sizes}
         rows = zip(self._order(), self._units, self.strides(extents), strict=True)
         for (dim, _), unit, stride in sorted(rows, key=lambda row: row[1]):
@@ -317,7 +327,7 @@ class Layout:
         if keep.issuperset(self._dims):
             return self
         encoding = self._encoding
-        if encoding is not None and not keep.issuperset(encoding.axes):
+        if encoding is not None and not keep.issuperset(encoding.named):
             encoding = None
         return _build(tuple(axis for axis in self._axes if axis.dim in keep), encoding)
 
@@ -461,13 +471,11 @@ def _build(axes: tuple[Axis, ...] | None, encoding: Encoding | None) -> Layout:
 @lru_cache(maxsize=4096)
 def _make(axes: tuple[Axis, ...] | None, encoding: Encoding | None) -> Layout:
     """One object per layout, as far as the cache reaches."""
-    if axes is not None and encoding is not None and encoding.axes:
-        dims = {axis.dim for axis in axes}
-        for dim in encoding.axes:
-            if dim not in dims:
-                raise DimError(
-                    f"{encoding.dtype} has scales or zero points along {dim}, no dim here"
-                )
+    if axes is not None and encoding is not None and encoding.named:
+        for dim in sorted(encoding.named - {axis.dim for axis in axes}):
+            raise DimError(
+                f"{encoding.dtype} has scales, zero points or a tile along {dim}, no dim here"
+            )
     layout = object.__new__(Layout)
     blocks: dict[str, tuple[int, ...]] = {}
     units: list[int] = []

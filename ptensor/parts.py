@@ -51,9 +51,10 @@ class Part:
 
         A slice that ends within a block would have elements where pads are promised to be zero.
         """
-        if self._several:
-            return None
         layout = self.layout
+        tiled = dict(layout.encoding.tile) if layout.encoding is not None else {}
+        if self._several or tiled.keys() & ranges.keys():
+            return None
         places: list[Any] = [slice(None)] * self.array.ndim
         for dim, (begin, end) in ranges.items():
             block = self.layout.block(dim)
@@ -127,9 +128,9 @@ class Part:
         return self.layout.encoding is not None and self.layout.encoding.rest is not None
 
     def _free(self, dims: Sequence[str]) -> bool:
-        """True when the array has axes, and no scale or zero point belongs to one of these dims."""
+        """True when the array has axes, and its encoding names none of these dims."""
         encoding = self.layout.encoding
-        return encoding is None or not (self._several or set(dims) & encoding.axes.keys())
+        return encoding is None or not (self._several or set(dims) & encoding.named)
 
     def _outer(self, dim: str) -> int:
         """The axis that steps over all blocks of a dim."""

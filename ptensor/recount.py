@@ -41,8 +41,8 @@ def recounted(layout: Layout, extents: Mapping[str, int], shape: Mapping[str, in
     >>> recounted(Layout("HiWjC"), {"H": 2, "W": 3, "i": 7, "j": 7, "C": 4}, {"B": 6, "C": 196})
     Layout('BC3b28c')
     """
-    if layout.encoding is not None and layout.encoding.axes:
-        raise LayoutError(f"{layout} has scales along a dim")
+    if layout.encoding is not None and layout.encoding.named:
+        raise LayoutError(f"{layout} has scales or a tile along a dim")
     units = _units(shape)
     if 0 in shape.values():
         return Layout.plain(shape, layout.encoding)

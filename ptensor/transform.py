@@ -10,7 +10,7 @@ they hold in a source is never read into a result, and in a result they have the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from math import prod
 from typing import Any
@@ -21,6 +21,7 @@ from ptensor.convert import Array, convert, lossless, preserves
 from ptensor.encoding import Encoding
 from ptensor.layout import Layout
 from ptensor.planes import between, memory_shape, planes_of, recode
+from ptensor.winograd import transforms
 from vtensor.errors import DimError, DTypeError, LayoutError
 from vtensor.language.dtype import from_numpy, numpy_dtype
 
@@ -181,6 +182,9 @@ def transform_into(
     _check(dst, target, extents, "target", want, writable=True)
     if np.may_share_memory(src, dst):
         raise LayoutError(f"source and target of {source} -> {target} share memory")
+    if have.tile or want.tile:
+        _tiled(src, dst, source, target, extents)
+        return
     reads, writes = _planes(src, source, extents, have), _planes(dst, target, extents, want)
     if have == want:
         for read, write in zip(reads, writes, strict=True):
@@ -199,6 +203,41 @@ def transform_into(
         dst[...] = convert(moved, have, want)
         return
     _zero(dst, target, extents, want)
+
+
+def _tiled(src: Array, dst: Array, source: Layout, target: Layout, extents: Extents) -> None:
+    """The same where one is in the domain of Winograd's algorithm, by way of f64.
+
+    Who leaves it gets the filter that fits best, and its own values where nothing was rounded.
+    """
+    plain = Layout.plain(source.dims, "f64")
+    have, want = (dict(layout.stored("f32").tile) for layout in (source, target))
+    before, after = (layout.stored_sizes(extents) for layout in (source, target))
+    source, target = (
+        layout.with_encoding(replace(layout.stored("f32"), tile=())) for layout in (source, target)
+    )
+    if have == want:
+        transform_into(src, dst, source, target, before)
+        return
+    values: Array = transform(src, source, plain, before)
+    for axis, dim in enumerate(plain.dims):
+        if have.get(dim) == want.get(dim):
+            continue
+        if dim in have:
+            values = _along(values, axis, np.linalg.pinv(_filter(have[dim], extents[dim])))
+        if dim in want:
+            values = _along(values, axis, _filter(want[dim], extents[dim]))
+    transform_into(np.ascontiguousarray(values), dst, plain, target, after)
+
+
+def _filter(results: int, taps: int) -> Array:
+    """What transforms filters: a row for each product."""
+    return np.array(transforms(results, taps).filter, np.float64)
+
+
+def _along(values: Array, axis: int, matrix: Array) -> Array:
+    """A matrix times the vectors along an axis."""
+    return np.moveaxis(np.tensordot(matrix, values, (1, axis)), 0, axis)
 
 
 def pack(logical: Array, dims: Sequence[str], layout: Layout) -> Array:
@@ -270,6 +309,8 @@ def unpack(
         )
     _check(physical, layout, extents, "source", stored)
     planes = _planes(physical, layout, extents, stored)
+    if stored.tile:
+        return transform(physical, layout, Layout.plain(dims), extents, dtype or "f32")
     logical = [_logical(plane, layout, dims, extents) for plane in planes]
     own = Layout.plain(dims).stored(dtype or stored.dtype)
     return recode(logical, stored, own, dims)[0]
@@ -396,8 +437,9 @@ def pad_slabs(layout: Layout, extents: Extents) -> Iterator[tuple[slice, ...]]:
     Per dim, counting up from the extent to the padded one: first to the next multiple of the
     innermost block, then to that of the next one, and so on.
     """
+    stored = layout.stored_sizes(extents)
     for dim, end in layout.padded(extents).items():
-        here = extents[dim]
+        here = stored[dim]
         axes = [i for i, axis in enumerate(layout.axes) if axis.dim == dim]
         axes.sort(key=lambda i: layout.units[i])
         for level, axis in enumerate(axes):

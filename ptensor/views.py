@@ -65,13 +65,13 @@ def _renamed(layout: Layout, names: Mapping[str, str]) -> Encoding | None:
     """The layout's encoding under other names.
 
     Raises:
-        LayoutError: it has scales or zero points along a dim that the view splits.
+        LayoutError: it names a dim that the view splits.
     """
     if layout.encoding is None:
         return None
-    for dim in layout.encoding.axes:
+    for dim in layout.encoding.named:
         if dim not in names:
-            raise LayoutError(f"layout {layout} has scales along {dim}, which the view splits")
+            raise LayoutError(f"the encoding of {layout} names {dim}, which the view splits")
     return layout.encoding.renamed(names)
 
 

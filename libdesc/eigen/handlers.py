@@ -41,6 +41,8 @@ def confirm(call: Call, row: Sequence[Layout]) -> str | None:
     source, target = (layout.stored(t.dtype) for layout, t in zip(row, call.operands, strict=True))
     if source != target:
         return f"moves elements as they are, not {source} to {target}"
+    if source.tile:
+        return f"moves elements as they are, not those of {source}"
     if source.rest is not None or isinstance(source.zero, tuple) or source.zero:
         return f"moves one plane whose pads are 0 as they are, not {source}"
     if source.itemsize not in ITEMSIZES:

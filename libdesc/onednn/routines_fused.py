@@ -6,18 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from libdesc.onednn.native import dnnl
-from libdesc.onednn.posts import (
-    GELU,
-    OTHER,
-    Eltwise,
-    X,
-    binary,
-    bounds,
-    eltwise,
-    matched,
-    split_bounds,
-)
+from libdesc.onednn.posts import GELU, Eltwise, eltwise
 from libdesc.onednn.routines import OneDnnRoutine, Operand, Row, layouts_of, within
+from libdesc.patterns import OTHER, X, binary, bounds, matched, split_bounds
 from ptensor.evaluation import Decline
 from ptensor.layout import Layout
 from vtensor.language.expression import Expression
@@ -34,9 +25,9 @@ class FusingRoutine(OneDnnRoutine):
     Args:
         operands: src, weights, dst.
         follow: a bias along dst's dim ``columns``, which must come first; functions of one element
-            and of another operand, see ``libdesc/onednn/posts.py``; bounds of which the lower is 0,
-            or an f32's gelu, which must come last: only there are they exact. An operand with all
-            of dst's dims lies as dst does.
+            (``libdesc/onednn/posts.py``) and of another operand (``libdesc/patterns.py``); bounds
+            of which the lower is 0, or an f32's gelu, which must come last: only there are they
+            exact. An operand with all of dst's dims lies as dst does.
 
     Raises:
         Decline: as OneDnnRoutine, or it cannot take a follower.

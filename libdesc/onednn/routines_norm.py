@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from libdesc.onednn.layouts import Order, canonical_order
 from libdesc.onednn.native import dnnl
-from libdesc.onednn.posts import OTHER, X, binary
 from libdesc.onednn.routines import (
     FollowingRoutine,
     OneDnnRoutine,
@@ -17,6 +16,7 @@ from libdesc.onednn.routines import (
     layouts_of,
 )
 from libdesc.onednn.routines_pointwise import Function
+from libdesc.patterns import OTHER, X, binary
 from ptensor.evaluation import Decline
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor

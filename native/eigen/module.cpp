@@ -25,21 +25,10 @@ using MaskRow = std::tuple<Ints, bool>;
 using SizesRow = std::tuple<Index, Index, Index, Index>;
 using WindowRow = std::tuple<Index, Index, Ints, Ints, Ints, Ints, Ints, Ints>;
 
-const char *machine_level() {
-#if defined(__x86_64__)
-    if (!__builtin_cpu_supports("f16c")) return "baseline";
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-        return "avx512";
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "avx2";
-#endif
-    return "baseline";
-}
-
 Window window(const WindowRow &row) { return std::make_from_tuple<Window>(row); }
 
 void bind(nb::module_ &m) {
-    m.attr("level") = VTENSOR_EIGEN_LEVEL;
+    m.attr("level") = VTENSOR_LEVEL;
     m.def("machine_level", &machine_level,
           "The best of the modules that this machine runs: baseline, avx2 or avx512.");
     m.attr("version") = std::to_string(EIGEN_WORLD_VERSION) + "." +

@@ -12,6 +12,18 @@
 
 namespace vtensor::eigen {
 
+// The best level that this machine runs.
+inline const char *machine_level() {
+#if defined(__x86_64__)
+    if (!__builtin_cpu_supports("f16c")) return "baseline";
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        return "avx512";
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "avx2";
+#endif
+    return "baseline";
+}
+
 // One owner of a step.
 class Kernel {
 public:

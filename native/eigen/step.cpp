@@ -14,7 +14,7 @@ constexpr std::uint32_t kCacheLine = 64;
 
 }  // namespace
 
-Step::Step(const std::string &kernel) : kernel_("eigen:" VTENSOR_EIGEN_LEVEL ":" + kernel) {
+Step::Step(const std::string &kernel) : kernel_(VTENSOR_KERNELS ":" + kernel) {
     step_.abi = VTENSOR_STEP_ABI;
     step_.struct_bytes = sizeof step_;
     step_.kernel = kernel_.c_str();

@@ -1,4 +1,4 @@
-// native/eigen/step.h: what every kernel here is: a step of vtensor/step.h on dense elements.
+// native/eigen/step.h: what every kernel here and in winograd/ is: a step of vtensor/step.h on dense elements.
 //
 // A kernel derives the bytes of its slots from its own geometry; the runner sees to it that the
 // memory has them, so no run leaves its buffers.

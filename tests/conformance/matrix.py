@@ -146,7 +146,7 @@ def conform(library: str, case: Case, dtype: str, inputs: Sequence[Given]) -> No
             run(library, case.op, inputs)
         return
     found = run(library, case.op, inputs)
-    allowed = bound(type(case.op).__name__, dtype)
+    allowed = bound(type(case.op).__name__, dtype, library)
     try:
         check_outcome(found, expected, allowed)
     except AssertionError:

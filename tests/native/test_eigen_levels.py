@@ -36,6 +36,7 @@ session = vtensor.Session(g, libraries=["eigen"])
 assert (y == 32 * 9).all()
 levels = {kernel.split(":")[1] for step in session.plan.steps for kernel in step.kernels}
 print(*levels, registry().libraries["eigen"].version())
+assert registry().libraries["winograd"].version().split()[-1] in levels
 try:
     vtensor.limit_isa("avx2" if sys.argv[1] == "sse41" else "sse41")
 except vtensor.errors.LibraryError as error:
@@ -81,9 +82,9 @@ def test_a_module_that_does_not_load_is_an_error(monkeypatch: pytest.MonkeyPatch
         native.load_baseline()
 
 
-def binary(level: str) -> str:
+def binary(level: str, library: str) -> str:
     """The module's file; it is not loaded."""
-    spec = importlib.util.find_spec(f"libdesc.eigen._eigen_{level}")
+    spec = importlib.util.find_spec(f"libdesc.{library}._{library}_{level}")
     assert spec is not None
     assert spec.origin is not None
     return spec.origin
@@ -96,18 +97,20 @@ def output(*command: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
 
 
+@pytest.mark.parametrize("library", ["eigen", "winograd"])
 @pytest.mark.parametrize("level", BUILT)
-def test_a_module_shows_its_init_function_alone(level: str) -> None:
+def test_a_module_shows_its_init_function_alone(level: str, library: str) -> None:
     """What another module could take for its own would be code of another instruction set."""
-    lines = output("nm", "-D", "--defined-only", binary(level)).splitlines()
-    assert [line.split()[-1] for line in lines] == [f"PyInit__eigen_{level}"]
+    lines = output("nm", "-D", "--defined-only", binary(level, library)).splitlines()
+    assert [line.split()[-1] for line in lines] == [f"PyInit__{library}_{level}"]
 
 
 @pytest.mark.skipif(BUILT == ["baseline"], reason="the levels are those of x86-64")
+@pytest.mark.parametrize("library", ["eigen", "winograd"])
 @pytest.mark.parametrize("level", BUILT)
-def test_no_instruction_of_a_higher_level(level: str) -> None:
+def test_no_instruction_of_a_higher_level(level: str, library: str) -> None:
     """Its own registers are there, as a twin: the text is searched as it is printed."""
-    text = output("objdump", "-d", "--no-show-raw-insn", binary(level))
+    text = output("objdump", "-d", "--no-show-raw-insn", binary(level, library))
     named = {name for name, register in REGISTERS.items() if f"%{register}" in text}
     assert named == set(BUILT[: BUILT.index(level) + 1])
     assert ("vfmadd" in text) == (level != "baseline")

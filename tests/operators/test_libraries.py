@@ -55,7 +55,7 @@ def test_cases_are_of_operators() -> None:
 
 @pytest.mark.parametrize(("op", "library"), ROWS)
 def test_agrees_with_the_definition(op: str, library: str) -> None:
-    check_all(op, library, "f32", bound(op, "f32"))
+    check_all(op, library, "f32", bound(op, "f32", library))
 
 
 @pytest.mark.parametrize(("op", "library"), NARROW)

@@ -1,0 +1,63 @@
+"""What each of the extension modules is: the same kernels, compiled once an instruction set.
+
+No module of this name is there: it is for types. A test compares it with what the modules say of
+themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+Sizes = Sequence[int]
+
+class Kernel(Protocol):
+    """A kernel as a step."""
+
+    @property
+    def kernel(self) -> str:
+        """Its name."""
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Its last slot is scratch, if any."""
+
+    def __vtensor_step__(self) -> object:
+        """A capsule with a step of native/include/vtensor/step.h."""
+
+class Kernels(Protocol):
+    """Convolutions by Winograd's algorithm, compiled for one instruction set."""
+
+    level: str
+    lanes: int
+
+    def machine_level(self) -> str:
+        """
+        The best of the modules that this machine runs: baseline, avx2 or avx512.
+        """
+
+    def convolution(
+        self,
+        images: int,
+        channels: int,
+        outputs: int,
+        src: Sizes,
+        dst: Sizes,
+        begin: Sizes,
+        taps: Sizes,
+        results: Sizes,
+        src_block: int,
+        dst_block: int,
+        bias: bool,
+        other: bool,
+        low: float,
+        high: float,
+    ) -> Kernel:
+        """
+        A convolution of f32 in tiles; arguments src, weights, bias and other if any, dst.
+
+        Sizes are of two spatial dims. Blocks are of channels behind the spatial dims; 0: channels
+        last. Weights are transformed, and lie in products down, products across, outputs, channels,
+        32 outputs. To each result bias and other are added, then it is brought between low and
+        high.
+        """

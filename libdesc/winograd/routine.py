@@ -1,0 +1,212 @@
+"""The routine: a convolution in one of the forms that its filter has.
+
+A form F(m, r) along each dim gives tiles of m results. Its weights are transformed ahead: they lie
+in an encoding of their own, so that the transform is a Transform of a constant, made once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import ceil, inf, prod
+from typing import NamedTuple
+
+from libdesc.patterns import OTHER, X, binary, bounds
+from libdesc.routine import Routine
+from libdesc.winograd import native
+from ptensor.encoding import Encoding
+from ptensor.evaluation import Call, Decline, Variant, emit, forms_on
+from ptensor.layout import Layout
+from ptensor.tensor import PTensor
+from ptensor.views import from_base, produced, to_base
+from ptensor.winograd import FORMS
+from vtensor.errors import LayoutError
+from vtensor.language.operators import Follower, info_of
+from vtensor.language.tensor import VTensor
+
+#: Outputs that lie together in the weights: ``kPanel`` in native/winograd/product.h.
+PANEL = 32
+#: A form must save so much of the products, tiles that reach over the edge included.
+WORTH = 0.8
+
+CHANNELS_LAST = Layout("NHWC")
+BLOCKED = (Layout("NCHW8c"), Layout("NCHW16c"))
+
+
+class Tile(NamedTuple):
+    """A form in two dims: results of a tile, elements of the filter, each down and across."""
+
+    results: tuple[int, int]
+    taps: tuple[int, int]
+
+    @property
+    def weights(self) -> Layout:
+        """How transformed weights lie."""
+        pairs = zip("hw", self.results, self.taps, strict=True)
+        tile = tuple((dim, count) for dim, count, taps in pairs if taps > 1)
+        axes = [("h", 0), ("w", 0), ("O", 0), ("I", 0), ("O", PANEL)]
+        return Layout.of_axes(axes, Encoding("f32", tile=tile))
+
+    def share(self, dst: Sequence[int]) -> float:
+        """The products for an image of so many results, as a part of those of the filter itself."""
+        pairs = zip(self.results, self.taps, dst, strict=True)
+        return prod(ceil(n / m) * (m + r - 1) / (n * r) for m, r, n in pairs)
+
+    def __str__(self) -> str:
+        (down, across), (high, wide) = self
+        return f"F({down}x{across},{high}x{wide})"
+
+
+def tiles(taps: tuple[int, int]) -> list[Tile]:
+    """The forms for a filter of 3x3, or of one along one dim.
+
+    >>> [str(tile) for tile in tiles((3, 3))], [str(tile) for tile in tiles((1, 7))]
+    (['F(2x2,3x3)', 'F(4x4,3x3)', 'F(6x6,3x3)'], ['F(1x2,1x7)', 'F(1x4,1x7)'])
+    """
+    if taps == (3, 3):
+        return [Tile((count, count), taps) for count, length in FORMS if length == 3]
+    if taps.count(1) != 1:
+        return []
+    counts = [count for count, length in FORMS if length == max(taps)]
+    return [Tile((count, 1) if taps[1] == 1 else (1, count), taps) for count in counts]
+
+
+class Convolution(Routine):
+    """A convolution of f32 over two dims, in tiles, with what is fused behind it.
+
+    Args:
+        src: N C H W.
+        weights: O I h w.
+        dst: N C H W.
+        strides, dilations: one number a spatial dim, all 1.
+        pads: all beginnings, then all ends.
+        follow: a bias along C, an operand that lies as dst does, each added at most once; then at
+            most one function that bounds.
+
+    Raises:
+        Decline: it is another convolution, or there is no form that saves products.
+    """
+
+    heavy = True
+    inexact = True
+
+    def __init__(
+        self,
+        src: VTensor,
+        weights: VTensor,
+        dst: VTensor,
+        strides: Sequence[int],
+        pads: Sequence[int],
+        dilations: Sequence[int],
+        follow: Sequence[Follower] = (),
+    ) -> None:
+        if "G" in weights.dims or {*strides, *dilations} != {1}:
+            raise Decline("takes one group, and windows whose steps are 1")
+        if not all(tensor.num_elements for tensor in (src, weights, dst)):
+            raise Decline("an operand has no elements")
+        taps = (weights.size("h"), weights.size("w"))
+        size = [dst.size("H"), dst.size("W")]
+        self.tiles = [tile for tile in tiles(taps) if tile.share(size) <= WORTH]
+        if not self.tiles:
+            raise Decline(f"no form saves products for {taps[0]}x{taps[1]} on {size[0]}x{size[1]}")
+        self.begin = list(pads[:2])
+        self.added: dict[str, VTensor] = {}
+        self.low, self.high = -inf, inf
+        for follower in follow:
+            self._take(follower, dst)
+        behind = [self.added[name] for name in ("bias", "other") if name in self.added]
+        super().__init__([src, weights, *behind, dst], follow=follow)
+
+    def _take(self, follower: Follower, dst: VTensor) -> None:
+        """Take what is fused behind it."""
+        does = follower.expression(X, [OTHER] * len(follower.operands))
+        if does is not None and (self.low, self.high) == (-inf, inf):
+            if len(follower.operands) == 1 and binary(does) == "add":
+                [tensor] = follower.operands
+                kinds = {"bias": {"C": dst.size("C")}, "other": dict(dst.dims)}
+                for name, dims in kinds.items():
+                    if name not in self.added and dict(tensor.dims) == dims:
+                        self.added[name] = tensor
+                        return
+            elif (found := bounds(does)) is not None and found.low <= found.high:
+                self.low, self.high = found
+                return
+        raise Decline(f"does not take {info_of(follower.op).name} behind it so")
+
+    def images(self) -> list[Layout]:
+        """The layouts of images, the best first: the one in which src lies, if it is any."""
+        lanes = native.load().lanes
+        known = [CHANNELS_LAST, *(one for one in BLOCKED if one.block("C") % lanes == 0)]
+        return sorted(known, key=lambda layout: layout != produced(self.tensors[0]))
+
+    def row(self, image: Layout, tile: Tile) -> list[Layout]:
+        """The layouts of ``tensors``."""
+        behind = [Layout("C")] if "bias" in self.added else []
+        behind += [image] if "other" in self.added else []
+        return [image, tile.weights, *behind, image]
+
+    def preferred(self, call: Call) -> Mapping[int, Layout]:
+        """The largest tile but one: that has most of what is to be had at little error.
+
+        Raises:
+            Decline: the weights are no constant, which would be transformed at each run.
+        """
+        weights = self.tensors[1]
+        if not (weights.base or weights).constant:
+            raise Decline("takes weights that are constant")
+        row = self.row(self.images()[0], self.tiles[max(len(self.tiles) - 2, 0)])
+        return {
+            call.index(tensor): to_base(layout, tensor)
+            for tensor, layout in zip(self.tensors, row, strict=True)
+        }
+
+    def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
+        """None where the layouts are of one form, and the plan may have its error."""
+        if not call.evaluation.tolerance:
+            return "its results are inexact; the plan's tolerance is 0"
+        try:
+            own = [from_base(row[call.index(tensor)], tensor) for tensor in self.tensors]
+        except LayoutError as why:
+            return str(why)
+        src, weights, *behind, dst = own
+        if not {src, dst} <= {*self.images()}:
+            return f"images lie in {' or '.join(map(str, self.images()))}, not {src} {dst}"
+        tile = next((one for one in self.tiles if one.weights == weights), None)
+        if tile is None:
+            return f"weights lie in {self.tiles[0].weights}, or larger tiles, not {weights}"
+        expected = self.row(dst, tile)[2:-1]
+        if behind != expected:
+            return f"{' '.join(map(str, behind))} behind it lie in {' '.join(map(str, expected))}"
+        return None
+
+    def variants(self, call: Call) -> Iterator[Variant]:
+        """Each form, in each layout of images."""
+        for image in self.images():
+            for tile in self.tiles:
+                row = [Layout.ANY] * len(call.operands)
+                for tensor, layout in zip(self.tensors, self.row(image, tile), strict=True):
+                    row[call.index(tensor)] = to_base(layout, tensor)
+                forms = forms_on(call.device, row)
+                yield Variant(call.library, forms, kernel=str(tile))
+
+    def __call__(self, *tensors: PTensor) -> None:
+        """Make the call: one step."""
+        src, weights, *_, dst = tensors
+        tile = next(one for one in self.tiles if one.weights == weights.required_layout)
+        src_block, dst_block = (sum(t.required_layout.blocks("C")) for t in (src, dst))
+        kernel = native.load().convolution(
+            src.size("N"),
+            src.size("C"),
+            dst.size("C"),
+            [src.size("H"), src.size("W")],
+            [dst.size("H"), dst.size("W")],
+            self.begin,
+            tile.taps,
+            tile.results,
+            src_block,
+            dst_block,
+            "bias" in self.added,
+            "other" in self.added,
+            self.low,
+            self.high,
+        )
+        emit(kernel, [*tensors, kernel.scratch_bytes])

@@ -1,0 +1,31 @@
+// native/winograd/convolution.h: what a convolution is told.
+#pragma once
+
+#include <string>
+
+#include "eigen/step.h"
+
+namespace vtensor::winograd {
+
+using eigen::Index;
+using eigen::Ints;
+using eigen::Step;
+
+// Sizes are of two spatial dims, down and across. A block of 0: channels last; else channels lie in
+// blocks of so many behind the spatial dims, and lanes past the last one are 0.
+struct Convolution {
+    Index images, channels, outputs;
+    Ints src, dst;
+    Ints begin;    // zeros before the image
+    Ints taps;     // the filter
+    Ints results;  // of a tile
+    Index src_block, dst_block;
+    bool bias, other;  // added to each result: a number for its channel, and one of its own
+    float low, high;   // then bounds
+};
+
+// Slots: src, weights, bias and other if there are any, dst, scratch. The weights lie in products
+// down, products across, outputs, channels, 32 outputs, padded with zeros.
+Step *convolution(const Convolution &call);
+
+}  // namespace vtensor::winograd

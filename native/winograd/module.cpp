@@ -1,0 +1,54 @@
+// native/winograd/module.cpp: the kernels as Python sees them; one module an instruction set.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "convolution.h"
+#include "eigen/module.h"
+#include "vector.h"
+
+namespace nb = nanobind;
+using namespace nanobind::literals;
+
+namespace vtensor::winograd {
+
+namespace {
+
+using eigen::Kernel;
+
+void bind(nb::module_ &m) {
+    m.attr("level") = VTENSOR_LEVEL;
+    m.attr("lanes") = kLanes;
+    m.def("machine_level", &eigen::machine_level,
+          "The best of the modules that this machine runs: baseline, avx2 or avx512.");
+    nb::class_<Kernel>(m, "Kernel", nb::is_final(), "A kernel as a step.")
+        .def_prop_ro("kernel", &Kernel::name)
+        .def_prop_ro("scratch_bytes", &Kernel::scratch_bytes, "Its last slot is scratch, if any.")
+        .def("__vtensor_step__", &Kernel::capsule,
+             "A capsule with a step of native/include/vtensor/step.h.")
+        .def("__repr__", [](const Kernel &kernel) { return "Kernel(" + kernel.name() + ")"; });
+    m.def(
+        "convolution",
+        [](Index images, Index channels, Index outputs, const Ints &src, const Ints &dst,
+           const Ints &begin, const Ints &taps, const Ints &results, Index src_block,
+           Index dst_block, bool bias, bool other, float low, float high) {
+            return Kernel(convolution({images, channels, outputs, src, dst, begin, taps, results,
+                                       src_block, dst_block, bias, other, low, high}));
+        },
+        "images"_a, "channels"_a, "outputs"_a, "src"_a, "dst"_a, "begin"_a, "taps"_a, "results"_a,
+        "src_block"_a, "dst_block"_a, "bias"_a, "other"_a, "low"_a, "high"_a,
+        R"(A convolution of f32 in tiles; arguments src, weights, bias and other if any, dst.
+
+Sizes are of two spatial dims. Blocks are of channels behind the spatial dims; 0: channels last.
+Weights are transformed, and lie in products down, products across, outputs, channels, 32 outputs.
+To each result bias and other are added, then it is brought between low and high.)");
+}
+
+}  // namespace
+
+}  // namespace vtensor::winograd
+
+NB_MODULE(VTENSOR_WINOGRAD_MODULE, m) {
+    m.doc() = "Convolutions by Winograd's algorithm, compiled for one instruction set.";
+    vtensor::winograd::bind(m);
+}

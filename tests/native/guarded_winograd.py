@@ -1,0 +1,131 @@
+"""A program: every form of Winograd's convolutions on memory between unmapped pages, on one level.
+
+``python -m tests.native.guarded_winograd LEVEL`` prints a line for each fault and, last, how many
+convolutions ran. Each is compared with a direct sum in f64, and its pads are zero.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from itertools import product
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+
+from libdesc.winograd.routine import CHANNELS_LAST, Tile, tiles
+from ptensor.layout import Layout
+from ptensor.transform import pads_are_zero, transform
+from tests.native.guarded import guarded
+from vtensor.runtime import _replay
+
+if TYPE_CHECKING:
+    from libdesc.winograd._winograd import Kernels
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+#: By form, the largest error as a part of the largest result, of noise; measured and doubled.
+BOUNDS = {
+    "F(2x2,3x3)": 6e-7,
+    "F(4x4,3x3)": 3e-6,
+    "F(6x6,3x3)": 1.5e-5,
+    **{f"F({m}x1,3x1)": 4e-6 for m in (2, 4, 6)},
+    **{f"F({m}x1,7x1)": 8e-6 for m in (2, 4)},
+}
+TAPS = [(3, 3), (1, 3), (3, 1), (1, 7), (7, 1)]
+
+
+class Shape(NamedTuple):
+    """Images, channels, outputs, height and width; pads at both begins and both ends."""
+
+    images: int
+    channels: int
+    outputs: int
+    size: tuple[int, int]
+    pads: tuple[int, int, int, int]
+
+
+SHAPES = [
+    Shape(1, 16, 32, (12, 12), (1, 1, 1, 1)),
+    Shape(2, 19, 37, (13, 9), (1, 0, 2, 1)),
+    Shape(1, 5, 3, (8, 23), (3, 3, 3, 3)),
+]
+#: Blocks of src and dst in vectors, 0 for channels last; whether there are bias and other; bounds.
+WAYS = [
+    (0, 0, False, False, (-inf, inf)),
+    (0, 0, True, True, (0.0, inf)),
+    (1, 1, True, False, (0.0, 0.5)),
+    (0, 1, False, True, (-inf, inf)),
+    (1, 0, True, True, (-inf, 0.25)),
+]
+
+
+def direct(x: Array, w: Array, pads: tuple[int, int, int, int]) -> Array:
+    """The sums in f64."""
+    top, left, bottom, right = pads
+    x = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (top, bottom), (left, right)))
+    windows = np.lib.stride_tricks.sliding_window_view(x, w.shape[2:], (2, 3))
+    return cast(Array, np.einsum("nchwij,ocij->nohw", windows, w.astype(np.float64)))
+
+
+def fault(kernels: Kernels, tile: Tile, shape: Shape, way: Any, behind: bool) -> str:
+    """What is wrong with one convolution, or nothing."""
+    src_block, dst_block, bias, other, (low, high) = way
+    blocks = [block * kernels.lanes for block in (src_block, dst_block)]
+    random = np.random.default_rng(1)
+    n, c, o, size, pads = shape
+    x, w = (random.normal(size=s).astype(np.float32) for s in ((n, c, *size), (o, c, *tile.taps)))
+    sums = direct(x, w, pads)
+    added: list[Array] = [random.normal(size=s).astype(np.float32) for s in ((o,), sums.shape)]
+    wanted = sums + (added[0][:, None, None] if bias else 0) + (added[1] if other else 0)
+    src, dst = (Layout(f"NCHW{block}c") if block else CHANNELS_LAST for block in blocks)
+    declared, sizes = Layout("NCHW"), dict(zip("NCHW", sums.shape, strict=True))
+    weights = dict(zip("OIhw", w.shape, strict=True))
+    slots = [
+        transform(x, declared, src, dict(zip("NCHW", x.shape, strict=True))),
+        transform(w, Layout("OIhw"), tile.weights, weights),
+        *([added[0]] if bias else []),
+        *([transform(added[1], declared, dst, sizes)] if other else []),
+        np.full(dst.physical_shape(sizes), np.nan, np.float32),
+    ]
+    kernel = kernels.convolution(
+        images=n,
+        channels=c,
+        outputs=o,
+        src=size,
+        dst=sums.shape[2:],
+        begin=pads[:2],
+        taps=tile.taps,
+        results=tile.results,
+        src_block=blocks[0],
+        dst_block=blocks[1],
+        bias=bias,
+        other=other,
+        low=low,
+        high=high,
+    )
+    scratch = np.full(-(-kernel.scratch_bytes // 64) * 64, 255, np.uint8)
+    memory = [guarded(one.ravel().view(np.uint8), behind) for one in (*slots, scratch)]
+    _replay.execute(kernel, memory, 2)
+    made = memory[-2].view(np.float32).reshape(slots[-1].shape)
+    found = transform(made, dst, declared, sizes)
+    error = float(np.abs(found - np.clip(wanted, low, high)).max() / np.abs(sums).max())
+    mirrored = f"F({tile.results[1]}x1,{tile.taps[1]}x1)"
+    if not error < BOUNDS.get(str(tile), BOUNDS.get(mirrored, 0.0)):
+        return f"{kernel.kernel} on {shape} {way}: off by {error:.1e}"
+    return "" if pads_are_zero(made, dst, sizes) else f"{kernel.kernel} {way}: pads are not zero"
+
+
+def faults(level: str) -> Iterator[str]:
+    """One line for each convolution, empty where it is right."""
+    kernels = cast("Kernels", importlib.import_module(f"libdesc.winograd._winograd_{level}"))
+    forms = [tile for taps in TAPS for tile in tiles(taps)]
+    for count, (tile, shape, way) in enumerate(product(forms, SHAPES, WAYS)):
+        yield fault(kernels, tile, shape, way, bool(count % 2))
+
+
+if __name__ == "__main__":
+    lines = list(faults(sys.argv[1]))
+    print(*filter(None, lines), len(lines), sep="\n")

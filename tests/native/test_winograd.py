@@ -1,0 +1,76 @@
+"""Winograd's convolutions on each instruction set, and what is refused when one is made."""
+
+from __future__ import annotations
+
+import importlib
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import libdesc.winograd
+from libdesc.levels import LEVELS
+from libdesc.winograd import native
+from libdesc.winograd.routine import tiles
+from tests.native.guarded_winograd import SHAPES, TAPS, WAYS
+from tests.native.test_eigen_interface import said
+from tests.native.test_memory_bounds import ROOT, python
+from tests.native.test_stubs import generated
+
+LEVELS_HERE = LEVELS[: LEVELS.index(native.load_baseline().machine_level()) + 1]
+
+
+@pytest.mark.parametrize("level", LEVELS_HERE)
+def test_every_form_between_guards(level: str) -> None:
+    done = python("-m", "tests.native.guarded_winograd", level)
+    assert done.returncode == 0, done.stderr
+    *faults, count = done.stdout.splitlines()
+    assert faults == []
+    assert int(count) == sum(len(tiles(taps)) for taps in TAPS) * len(SHAPES) * len(WAYS)
+
+
+@pytest.mark.parametrize("level", LEVELS_HERE)
+def test_interface_is_the_modules(level: str) -> None:
+    module, interface = SimpleNamespace(), SimpleNamespace()
+    exec(generated(f"libdesc.winograd._winograd_{level}"), vars(module))
+    stub = ROOT / "libdesc" / "winograd" / "_winograd.pyi"
+    exec(stub.read_text(encoding="utf-8"), vars(interface))
+    loaded = importlib.import_module(f"libdesc.winograd._winograd_{level}")
+    assert loaded.level == level
+    assert dict(said(module)) == dict(said(interface.Kernels))
+
+
+GOOD: dict[str, Any] = {
+    "images": 1, "channels": 16, "outputs": 16, "src": [8, 8], "dst": [8, 8], "begin": [1, 1],
+    "taps": [3, 3], "results": [4, 4], "src_block": 0, "dst_block": 0, "bias": False,
+    "other": False, "low": 0.0, "high": 1.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"channels": 0}, "not above 0"),
+        ({"src": [8]}, "two spatial dims"),
+        ({"dst": [8, -1]}, "not above 0"),
+        ({"begin": [-1, 0]}, "negative"),
+        ({"taps": [5, 5]}, "no such form"),
+        ({"results": [4, 6]}, "no such form"),
+        ({"src_block": 3}, "whole vectors"),
+        ({"low": 2.0}, "hold nothing"),
+        ({"low": float("nan")}, "hold nothing"),
+        ({"src": [1 << 31, 1 << 31], "channels": 1 << 31}, "overflow"),
+        ({"outputs": 1 << 62}, "overflow"),
+        ({"begin": [(1 << 63) - 1, 0]}, "overflow"),
+    ],
+)
+def test_what_is_wrong_is_refused(wrong: dict[str, Any], reason: str) -> None:
+    native.load().convolution(**GOOD)
+    with pytest.raises(ValueError, match=reason):
+        native.load().convolution(**GOOD | wrong)
+
+
+def test_importing_the_routine_loads_nothing() -> None:
+    code = "import sys, libdesc.winograd as w; print(any('_winograd_' in m for m in sys.modules))"
+    assert python("-c", code).stdout.strip() == "False"
+    assert libdesc.winograd.Convolution.inexact

@@ -1,0 +1,151 @@
+"""Winograd's algorithm as a library: its forms, what it takes, and what becomes of the weights."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+
+from libdesc.winograd import native
+from libdesc.winograd.routine import Tile, tiles
+from ops import Add, BiasAdd, Clip, Conv2D, Mul, Relu, Sigmoid
+from ptensor import Layout
+from ptensor.evaluation import Evaluation
+from resolver import check
+from tests.operators.cases import Case, bound
+from tests.operators.harness import (
+    Deciding,
+    Given,
+    check_outcome,
+    decide,
+    definition,
+    prober,
+    run,
+)
+from vtensor import Graph, Session
+from vtensor.errors import NoInvokerError
+from vtensor.runtime import planning
+
+SAME = Case(Conv2D(pads=(1, 1, 1, 1)), ("N=1 C=32 H=14 W=13", "!O=40 I=32 h=3 w=3"))
+ROW = Case(Conv2D(pads=(0, 3, 0, 3)), ("N=1 C=32 H=5 W=17", "!O=48 I=32 h=1 w=7"))
+
+
+@pytest.fixture(autouse=True)
+def inexact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans may be inexact."""
+    monkeypatch.setattr(Evaluation, "tolerance", 1e-3)
+
+
+@pytest.mark.parametrize("case", [SAME, ROW], ids=["3x3", "1x7"])
+def test_every_form_in_every_layout(case: Case) -> None:
+    given = case.given()
+    asking, node = prober("winograd", case.op, given)
+    found = asking.variants(node)
+    taps = (given[1].extents["h"], given[1].extents["w"])
+    images = {str(one.layouts[0]) for one in found}
+    assert {one.kernel for one in found} == {str(tile) for tile in tiles(taps)}
+    assert len(found) == len(images) * len(tiles(taps))
+    assert {"NHWC", "NCHW16c"} <= images
+    for variant in found:
+        made = run("winograd", case.op, given, variant=variant)
+        down, across = (int(n) for n in variant.kernel[2 : variant.kernel.index(",")].split("x"))
+        assert made.kernels == [f"winograd:{native.load().level}:{word(down, across, taps)}"]
+        check_outcome(made, definition(case.op, given), bound("Conv2D", "f32", "winograd"))
+
+
+def word(down: int, across: int, taps: tuple[int, int]) -> str:
+    return f"F({down},{taps[0]})x({across},{taps[1]})"
+
+
+def whole(like: tuple[int, ...], scale: float = 3.0) -> Given:
+    """An operand of an image's dims."""
+    values = np.random.default_rng(3).normal(size=like) * scale
+    return Given(values.astype(np.float32), tuple("NCHW"), Layout("NCHW"))
+
+
+BIAS = Given(np.linspace(-3, 3, 40, dtype=np.float32), ("C",), Layout("C"), True)
+OTHER = whole((1, 40, 14, 13))
+
+
+@pytest.mark.parametrize(
+    ("behind", "more"),
+    [
+        ([(BiasAdd(), 1)], [BIAS]),
+        ([(BiasAdd(), 1), (Relu(), 0)], [BIAS]),
+        ([(Add(), 1), (BiasAdd(), 1), (Clip(-0.5, 2.0), 0)], [OTHER, BIAS]),
+        ([(Relu(), 0)], []),
+    ],
+)
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", "NCHW16c"])
+def test_what_is_fused_behind_it(layout: str, behind: Any, more: list[Given]) -> None:
+    given = SAME.given(layout)
+    made = run("winograd", SAME.op, [*given, *more], behind)
+    [value] = definition(SAME.op, given)
+    largest, rest = float(np.abs(value).max()), iter(more)  # bounds cut sums, not their errors
+    for op, count in behind:
+        [value] = definition(op, [whole_of(value), *islice(rest, count)])
+    check_outcome(made, [value], bound("Conv2D", "f32", "winograd"), largest)
+    assert str(made.variant.layouts[-1]) == (layout if layout != "NCHW" else "NHWC")
+
+
+def whole_of(value: np.ndarray[Any, Any]) -> Given:
+    return Given(value, tuple("NCHW"), Layout("NCHW"))
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [[(Sigmoid(), 0)], [(Mul(), 1)], [(Add(), 1), (Add(), 1)], [(Relu(), 0), (Add(), 1)]],
+)
+def test_what_it_does_not_take_behind_it(behind: Any) -> None:
+    more = [OTHER] * sum(count for _, count in behind)
+    with pytest.raises(NoInvokerError, match="behind it so"):
+        decide("winograd", SAME.op, [*SAME.given(), *more], behind)
+
+
+def test_at_tolerance_0_it_declines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Deciding, "tolerance", 0.0)
+    with pytest.raises(NoInvokerError, match="tolerance is 0"):
+        decide("winograd", SAME.op, SAME.given())
+
+
+def test_no_form_saves_products() -> None:
+    case = Case(Conv2D(), ("N=1 C=16 H=3 W=3", "!O=16 I=16 h=3 w=3"))
+    with pytest.raises(NoInvokerError, match="no form saves products for 3x3 on 1x1"):
+        decide("winograd", case.op, case.given())
+
+
+def test_the_weights_are_transformed_once_and_their_bytes_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(planning, "check", partial(check, tolerance=1e-3))
+    random = np.random.default_rng(0)
+    weights = (random.normal(size=(64, 32, 3, 3)) / 17).astype(np.float32)
+    image = random.normal(size=(1, 32, 20, 20)).astype(np.float32)
+    graph = Graph("one")
+    x = graph.input("x", {"N": 1, "C": 32, "H": 20, "W": 20})
+    w = graph.constant(weights, "O I h w")
+    graph.output(graph.add(Relu(), graph.add(Conv2D(pads=(1, 1, 1, 1)), x, w)), "y")
+    with Session(graph, libraries=["onednn"]) as session:
+        [wanted] = session.run(None, {"x": image})
+    with Session(graph, libraries=["winograd", "onednn"]) as session:
+        [found] = session.run(None, {"x": image})
+        [kernel] = [k for s in session.plan.steps for k in s.kernels if k.startswith("winograd")]
+        assert all("tile" not in str(one.target) for one in session.conversions)
+    assert kernel.startswith(f"winograd:{native.load().level}:F(")
+    assert np.abs(found - wanted).max() <= 2e-5 * np.abs(wanted).max()
+    sizes = {"O": 64, "I": 32, "h": 3, "w": 3}
+    assert Tile((4, 4), (3, 3)).weights.nbytes(sizes, "f32") == 4 * weights.nbytes
+
+
+def test_a_nan_stays_within_its_tiles() -> None:
+    """What it reaches beyond the window of a direct sum is accepted, not more."""
+    given = SAME.given()
+    given[0].array[0, 3, 0, 0] = np.nan
+    [found] = run("winograd", SAME.op, given, [(Relu(), 0)]).values
+    [wanted] = definition(SAME.op, given)
+    assert np.isnan(found[np.isnan(wanted)]).all()
+    assert not np.isnan(found[:, :, 8:]).any()
+    assert not np.isnan(found[:, :, :, 8:]).any()
