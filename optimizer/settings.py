@@ -9,6 +9,7 @@ from optimizer.solver import TIME_LIMIT
 from vtensor.errors import InputError
 
 if TYPE_CHECKING:
+    from optimizer.errors import Allowed
     from optimizer.estimate import Speeds
     from optimizer.problem import Clock
 
@@ -31,6 +32,8 @@ class Settings:
             None times nothing.
         solver: ``HiGHS`` or ``CBC``; empty is the first that is installed.
         time_limit: seconds for the solver.
+        allowed: the error that results may have, where ``clock`` measures; None is strict.
+        room: bytes by which packed constants may take more; None is any.
 
     Raises:
         InputError: there is no such objective, or a clock is missing, or given for another one.
@@ -42,6 +45,8 @@ class Settings:
     clock: Clock | None = None
     speeds: Speeds | None = None
     probe: Clock | None = None
+    allowed: Allowed | None = None
+    room: int | None = None
 
     def __post_init__(self) -> None:
         if self.objective not in ("", *OBJECTIVES):

@@ -9,6 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from math import inf
+from numbers import Real
 
 from libdesc.onnx_reference.node import LIBRARY as REFERENCE
 from libdesc.preferences import Preferences
@@ -20,17 +23,22 @@ from resolver.check import check
 from resolver.evaluate import resolve
 from resolver.extend import extend
 from resolver.lowered import LoweredGraph
-from vtensor.errors import InputError, VTensorError
+from vtensor.errors import InputError, UnsoundPlanError, VTensorError
 from vtensor.language.graph import Graph
 from vtensor.runtime.budget import check_plan
 from vtensor.runtime.calibration import speeds_asked_for
 from vtensor.runtime.executor import Executor
+from vtensor.runtime.feeds import Array
 from vtensor.runtime.library_options import preferences_of
 from vtensor.runtime.measure import fastest
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.probing import Probe
+from vtensor.runtime.tolerant import observable, tolerant
 from vtensor.runtime.tuning import Tuner
 from vtensor.runtime.workspace import Workspace
+
+#: What results may be off by where nobody says.
+DEFAULT_TOLERANCE = 1e-5
 
 #: The log message where the plan with measured times is not faster.
 KEPT = "%s: without measured times the plan takes %.2f ms, with them %.2f ms: it stays without"
@@ -51,6 +59,9 @@ class Options:
         entry: how inputs lie, by name; declared order where nothing is said.
         delivery: how outputs are to lie, by name; declared order where nothing is said.
         progress: called with each node's name while it is recorded.
+        tolerance: what results may be off by where times are measured, relative to their largest.
+        finite: nobody looks whether numbers are finite.
+        calibrate: arrays for inputs, by name, that errors are measured on.
     """
 
     passes: tuple[str, ...] = ()
@@ -59,6 +70,9 @@ class Options:
     entry: Mapping[str, Layout] = field(default_factory=dict)
     delivery: Mapping[str, Layout] = field(default_factory=dict)
     progress: Progress | None = None
+    tolerance: float = 0.0
+    finite: bool = False
+    calibrate: Mapping[str, Array] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -72,6 +86,8 @@ class Options:
         pin: Mapping[str, str] | None,
         reference: bool,
         progress: Progress | None,
+        tolerance: float = 0.0,
+        finite: bool = False,
     ) -> Options:
         """What a session was told, checked; the arguments are its own.
 
@@ -93,7 +109,30 @@ class Options:
         if tune:
             clock = Tuner(executor, preferences, progress)
             settings = replace(settings, objective="time", clock=clock)
-        return cls(passes, settings, preferences, progress=progress)
+        return cls(
+            passes,
+            settings,
+            preferences,
+            progress=progress,
+            tolerance=tolerance_of(tolerance),
+            finite=finite,
+        )
+
+
+def tolerance_of(given: object) -> float:
+    """A tolerance.
+
+    Raises:
+        InputError: it is no finite number of at least 0.
+    """
+    if isinstance(given, Real) and not isinstance(given, bool):
+        tolerance = float(given)
+        if 0 <= tolerance < inf:
+            return tolerance
+    raise InputError(
+        f"tolerance={given!r} (--tolerance on the command line) must be a number of at least 0; at "
+        "0 no result is off by more than the order of sums"
+    )
 
 
 def simplified(graph: Graph, options: Options) -> Graph:
@@ -125,6 +164,47 @@ def plan_of(graph: Graph, options: Options, workspace: Workspace) -> Plan:
         return plain
     if best is not made:
         _log.warning(KEPT, graph.name, plain_ns / 1e6, tuned_ns / 1e6)
+    return within_tolerance(graph, best, options, workspace)
+
+
+def within_tolerance(graph: Graph, strict: Plan, options: Options, workspace: Workspace) -> Plan:
+    """The plan whose results may be off by the tolerance, if it is faster than the strict one.
+
+    Args:
+        graph, options, workspace: as for ``plan_of``; the options have a clock that measures.
+        strict: a plan of the graph, which answers where numbers are not finite.
+    """
+    if not options.tolerance:
+        return strict
+    again = partial(  # recorded when it is needed: its packed weights need not be kept
+        Plan,
+        strict.graph,
+        graph.constants,
+        workspace,
+        preferences=options.preferences,
+        resolved=strict.resolved,
+    )
+    simple = observable(graph)
+    try:
+        lowered = tolerant(simple, resolved_of(simple, options), options, workspace)
+        if lowered is None:
+            return strict
+        sound(lowered, simple, options, workspace)
+        made = Plan(
+            lowered,
+            graph.constants,
+            workspace,
+            options.progress,
+            options.preferences,
+            strict.resolved,
+            strictly=None if options.finite else again,
+        )
+        best, _ = fastest([made, strict], workspace.executor)
+    except UnsoundPlanError:
+        raise
+    except VTensorError as error:
+        _log.warning("%s: no plan within the tolerance, so it is strict: %s", graph.name, error)
+        return strict
     return best
 
 

@@ -83,6 +83,11 @@ class PlanCache:
             self._keep(key, plan)
         return plan
 
+    def strict(self, plan: Plan) -> Plan:
+        """The plan that answers in a plan's place where numbers are not finite."""
+        with self._making.taken(), self._workspace.executor.planning():
+            return plan.strict
+
     def used(self, key: PlanKey) -> set[Plan]:
         """All that are kept, after a use of this one."""
         with _keeping:
