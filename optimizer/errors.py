@@ -11,7 +11,7 @@ from resolver.errors import Share
 from resolver.lowered import OpNode
 
 #: By node and number of a variant: what it adds.
-Shares = Mapping[str, Mapping[int, Share]]
+Shares = dict[str, dict[int, Share]]
 
 
 class ErrorMeter(Protocol):

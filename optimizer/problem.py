@@ -102,7 +102,7 @@ class Problem:
         room: int | None = None,
     ) -> Problem:
         """The problem of a graph; nodes with one variant are left out."""
-        graph, shares = graph.bare, dict[str, Mapping[int, Share]]()
+        graph, shares = graph.bare, Shares()
         if allowed is not None:
             nodes = {node.name: node for node in graph.operators}
             variants, shares = charged(nodes, variants, allowed)

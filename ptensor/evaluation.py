@@ -158,11 +158,13 @@ def _resolve(call: Call, asked: Sequence[Requirement]) -> tuple[Layout, ...]:
 
 def _refusal(call: Call, row: tuple[Layout, ...]) -> str | None:
     """Why the library does not take a row; None where it does."""
-    if call.routine is not None and call.routine.inexact and not call.evaluation.tolerance:
+    inexact = call.routine is not None and call.routine.inexact
+    if inexact and not call.evaluation.tolerance:
         return "its results are inexact; the plan's tolerance is 0"
     if not call.evaluation.rounding and not call.converts:
         for role, tensor, layout in zip(call.roles, call.operands, row, strict=True):
-            if layout.rounds(tensor.dtype):
+            charged = inexact and tensor.constant  # measured with all that it does
+            if layout.rounds(tensor.dtype) and not charged:
                 return f"{role} in {layout} rounds {tensor.dtype}; the session's tolerance is 0"
     taken = LIBRARIES.get(call.library)
     return taken.confirm(call, row) if taken is not None else None

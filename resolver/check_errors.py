@@ -1,4 +1,4 @@
-"""The independent check of a plan's errors: does each inexact node have its row, and do they add up?
+"""The independent check of a plan's errors: is each inexact node charged, and do they add up?
 
 It shares no code with the program that chose the variants: it goes back to what was measured, and
 reckons in fractions.

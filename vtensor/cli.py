@@ -20,8 +20,10 @@ from vtensor.commands.given import InputOption, ValueOption, make_feeds
 from vtensor.commands.listing import dispatcher, libs, ops
 from vtensor.commands.profile import profile
 from vtensor.commands.shared import (
+    CalibrateOption,
     DebugOption,
     ExternalDataOption,
+    FiniteOption,
     IsaOption,
     JsonOption,
     LibrariesOption,
@@ -36,6 +38,7 @@ from vtensor.commands.shared import (
     ReferenceOption,
     ShapeOption,
     ThreadsOption,
+    ToleranceOption,
     TuneOption,
     errors,
     opened,
@@ -47,6 +50,7 @@ from vtensor.image import PREPROCESS
 from vtensor.language.wording import counted
 from vtensor.pictures.files import write_pictures
 from vtensor.report import notes, plan_dict, plan_lines
+from vtensor.runtime.allowance import DEFAULT_TOLERANCE
 
 if TYPE_CHECKING:
     from vtensor.runtime.feeds import Array
@@ -70,6 +74,9 @@ def run(
     optimize: OptimizeOption = "all",
     objective: ObjectiveOption = "",
     tune: TuneOption = False,
+    tolerance: ToleranceOption = DEFAULT_TOLERANCE,
+    finite: FiniteOption = False,
+    calibrate: CalibrateOption = None,
     isa: IsaOption = "max",
     libraries: LibrariesOption = None,
     pin: PinOption = None,
@@ -91,11 +98,20 @@ def run(
     What is not given by --input or --value is made up of seeded random numbers, and said so.
     """
     limits = Limits(reference, max_bytes, external_data_root)
-    passes = Passes.parse(optimize, objective, tune)
+    passes = Passes.parse(optimize, objective, tune, tolerance, finite)
     with (
         errors(debug),
         opened(
-            model, shape, threads, passes, isa, limits, Mix.parse(libraries, pin), inputs, value
+            model,
+            shape,
+            threads,
+            passes,
+            isa,
+            limits,
+            Mix.parse(libraries, pin),
+            inputs,
+            value,
+            calibrate,
         ) as given,
     ):
         names, session = _labels(labels), given.session
@@ -123,6 +139,9 @@ def plan(
     optimize: OptimizeOption = "all",
     objective: ObjectiveOption = "",
     tune: TuneOption = False,
+    tolerance: ToleranceOption = DEFAULT_TOLERANCE,
+    finite: FiniteOption = False,
+    calibrate: CalibrateOption = None,
     isa: IsaOption = "max",
     libraries: LibrariesOption = None,
     pin: PinOption = None,
@@ -141,11 +160,19 @@ def plan(
     With --html or --svg it is drawn instead, before and after the optimiser's passes.
     """
     limits = Limits(reference, max_bytes, external_data_root)
-    passes = Passes.parse(optimize, objective, tune)
+    passes = Passes.parse(optimize, objective, tune, tolerance, finite)
     with (
         errors(debug),
         opened(
-            model, shape, threads, passes, isa, limits, Mix.parse(libraries, pin), values=value
+            model,
+            shape,
+            threads,
+            passes,
+            isa,
+            limits,
+            Mix.parse(libraries, pin),
+            values=value,
+            calibrate=calibrate,
         ) as given,
     ):
         written = write_pictures(given.session.plan, model.stem, html=html, svg=svg)

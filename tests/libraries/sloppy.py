@@ -47,7 +47,8 @@ def spoilt(exact: Array, off: float) -> Array:
     if not np.isfinite(exact).all():
         return np.full_like(exact, np.nan)
     noise = np.random.default_rng(exact.size).uniform(-1, 1, exact.shape)
-    return (exact + off * np.abs(exact).max(initial=0) * noise).astype(exact.dtype)
+    spoiling = off * np.abs(exact).max(initial=0) * noise
+    return np.asarray(exact + spoiling, exact.dtype)
 
 
 def declare_sloppy() -> None:

@@ -78,7 +78,7 @@ def test_at_0_nothing_is_inexact(sloppy: Bench) -> None:
     for seed in range(4):
         graph = random_graph(seed)
         for options in ({"tolerance": 0}, {"tolerance": 0.0, "tune": True}, {"tolerance": 1.0}):
-            with Session(graph, threads=1, **options) as session:  # type: ignore[arg-type]
+            with Session(graph, threads=1, **options) as session:
                 assert not inexact(session)
 
 
@@ -133,8 +133,8 @@ def test_where_numbers_are_not_finite_the_strict_plan_answers(sloppy: Bench, fin
             alike = all(np.array_equal(a, b) for a, b in zip(*answers, strict=True))
             assert alike == (bool(times) and not finite)
             assert bool(inexact(session)) != alike
-        for answer, one in zip(answers[0], session.run_tensors(None, given), strict=True):
-            assert np.array_equal(answer, one.numpy()) != finite
+        for answer, tensor in zip(answers[0], session.run_tensors(None, given), strict=True):
+            assert np.array_equal(answer, tensor.numpy()) != finite
         out = {
             name: np.empty_like(one) for name, one in zip(graph.outputs, answers[0], strict=True)
         }

@@ -15,7 +15,7 @@ from ptensor.buffer import TensorStorage, fresh
 from ptensor.layout import Layout
 from resolver.change import changed
 from resolver.errors import Share
-from resolver.lowered import LoweredGraph, OpNode, in_variant
+from resolver.lowered import LoweredGraph, OpNode
 from vtensor.errors import VTensorError
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor

@@ -110,6 +110,12 @@ class PlanStep:
         return isinstance(self.node, OpNode) and bool(self.node.variant.kernel)
 
     @property
+    def error(self) -> float | None:
+        """The error measured of its result; None where that is strict."""
+        variant = self.node.variant if isinstance(self.node, OpNode) else None
+        return variant.error if variant is not None and variant.inexact else None
+
+    @property
     def is_reference(self) -> bool:
         """True if one of its kernels is the library's slow reference code."""
         return any(map(reference_kernel, self.kernels))

@@ -10,8 +10,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import inf
-from numbers import Real
 
 from libdesc.onnx_reference.node import LIBRARY as REFERENCE
 from libdesc.preferences import Preferences
@@ -25,6 +23,7 @@ from resolver.extend import extend
 from resolver.lowered import LoweredGraph
 from vtensor.errors import InputError, UnsoundPlanError, VTensorError
 from vtensor.language.graph import Graph
+from vtensor.runtime.allowance import tolerance_of
 from vtensor.runtime.budget import check_plan
 from vtensor.runtime.calibration import speeds_asked_for
 from vtensor.runtime.executor import Executor
@@ -36,9 +35,6 @@ from vtensor.runtime.probing import Probe
 from vtensor.runtime.tolerant import observable, tolerant
 from vtensor.runtime.tuning import Tuner
 from vtensor.runtime.workspace import Workspace
-
-#: What results may be off by where nobody says.
-DEFAULT_TOLERANCE = 1e-5
 
 #: The log message where the plan with measured times is not faster.
 KEPT = "%s: without measured times the plan takes %.2f ms, with them %.2f ms: it stays without"
@@ -117,22 +113,6 @@ class Options:
             tolerance=tolerance_of(tolerance),
             finite=finite,
         )
-
-
-def tolerance_of(given: object) -> float:
-    """A tolerance.
-
-    Raises:
-        InputError: it is no finite number of at least 0.
-    """
-    if isinstance(given, Real) and not isinstance(given, bool):
-        tolerance = float(given)
-        if 0 <= tolerance < inf:
-            return tolerance
-    raise InputError(
-        f"tolerance={given!r} (--tolerance on the command line) must be a number of at least 0; at "
-        "0 no result is off by more than the order of sums"
-    )
 
 
 def simplified(graph: Graph, options: Options) -> Graph:

@@ -13,6 +13,7 @@ from libdesc.onnx_reference.node import LIBRARY as REFERENCE
 from ptensor.layout import Layout
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
+from vtensor.runtime.allowance import DEFAULT_TOLERANCE
 from vtensor.runtime.backlog import Backlog
 from vtensor.runtime.binding import Binding
 from vtensor.runtime.budget import max_bytes_of, memory_errors
@@ -25,7 +26,7 @@ from vtensor.runtime.feeds import (
 )
 from vtensor.runtime.lanes import executors_of
 from vtensor.runtime.plan import Conversion, Plan
-from vtensor.runtime.planning import DEFAULT_TOLERANCE, Options, Progress
+from vtensor.runtime.planning import Options, Progress
 from vtensor.runtime.runner import Runner
 from vtensor.runtime.source import Source
 from vtensor.runtime.workspace import Memory, Workspace
@@ -52,10 +53,11 @@ class Session:
             least time. If the whole plan is not faster than the one without measurements, that
             one is used. Times are kept in the user's cache (``VTENSOR_CACHE_DIR`` names another
             folder), so each node is measured once a machine; run nothing else meanwhile.
-        tolerance: the largest difference of any output, relative to its largest element, to the same
-            model in kernels that are off by the order of sums alone; in front of a closing Softmax
-            or Sigmoid, of what that reads. Above 0, ``tune=True`` takes faster, inexact kernels as
-            well, as far as errors that are measured allow; 0 takes none. docs/guide.md says how.
+        tolerance: the largest difference of any output, relative to its largest element, to the
+            same model in kernels that are off by the order of sums alone; in front of a closing
+            Softmax or Sigmoid, of what that reads. Above 0, ``tune=True`` takes faster, inexact
+            kernels as well, as far as errors that are measured allow; 0 takes none. docs/guide.md
+            says how.
         finite: True promises that inputs and results are finite numbers. Otherwise a plan with
             inexact kernels looks, and where one is not finite, the strict plan answers.
         calibrate: arrays for inputs, by name, on which errors are measured; seeded noise where
