@@ -153,7 +153,9 @@ class Candidates:
         for layout in dict.fromkeys([*self._layouts[frozenset(lead.dims)], *usual(lead)]):
             self.add(variants, there, layout)
         if any(variant.inexact for variant in variants):
-            variants += self._prober.variants(replace(there, variant=variants[0]))
+            named = self._prober.variants(replace(there, variant=variants[0]))
+            known = {one.layouts for one in named}
+            variants = [*named, *(one for one in variants if one.layouts not in known)]
         return variants
 
     def after(self, node: OpNode, library: str, given: Mapping[str, Layout]) -> Variant | None:

@@ -17,7 +17,7 @@ def tolerance_of(given: object) -> float:
     Raises:
         InputError: it is no finite number of at least 0.
     """
-    number = float(given) if isinstance(given, Real) and given is not True else -1.0
+    number = float(given) if isinstance(given, Real) and type(given) is not bool else -1.0
     if 0 <= number < inf:
         return number
     raise InputError(

@@ -39,6 +39,9 @@ from vtensor.runtime.workspace import Workspace
 #: The log message where the plan with measured times is not faster.
 KEPT = "%s: without measured times the plan takes %.2f ms, with them %.2f ms: it stays without"
 
+#: The log message where the plan within the tolerance is not faster.
+SLOWER = "%s: within the tolerance the plan takes %.2f ms, strictly %.2f ms: it stays strict"
+
 _log = logging.getLogger(__name__)
 
 Progress = Callable[[str], None]
@@ -179,7 +182,9 @@ def within_tolerance(graph: Graph, strict: Plan, options: Options, workspace: Wo
             strict.resolved,
             strictly=None if options.finite else again,
         )
-        best, _ = fastest([made, strict], workspace.executor)
+        best, took = fastest([made, strict], workspace.executor)
+        if best is strict:
+            _log.info(SLOWER, graph.name, *(ns / 1e6 for ns in took))
     except UnsoundPlanError:
         raise
     except VTensorError as error:
