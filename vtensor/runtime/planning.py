@@ -32,7 +32,6 @@ from vtensor.runtime.library_options import preferences_of
 from vtensor.runtime.measure import fastest
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.probing import Probe
-from vtensor.runtime.tolerant import observable, tolerant
 from vtensor.runtime.tuning import Tuner
 from vtensor.runtime.workspace import Workspace
 
@@ -159,6 +158,8 @@ def within_tolerance(graph: Graph, strict: Plan, options: Options, workspace: Wo
     """
     if not options.tolerance:
         return strict
+    from vtensor.runtime.tolerant import observable, tolerant  # nothing else needs it
+
     again = partial(  # recorded when it is needed: its packed weights need not be kept
         Plan,
         strict.graph,
@@ -169,7 +170,15 @@ def within_tolerance(graph: Graph, strict: Plan, options: Options, workspace: Wo
     )
     simple = observable(graph)
     try:
-        lowered = tolerant(simple, resolved_of(simple, options), options, workspace)
+        lowered = tolerant(
+            simple,
+            resolved_of(simple, options),
+            options.passes,
+            options.settings,
+            options.tolerance,
+            options.calibrate,
+            workspace,
+        )
         if lowered is None:
             return strict
         sound(lowered, simple, options, workspace)

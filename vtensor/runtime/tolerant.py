@@ -8,21 +8,20 @@ the program expected, and too large, the program is given less to spend, and sol
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from optimizer.errors import Allowed
 from optimizer.observed import apart, observed
 from optimizer.pipeline import optimise
+from optimizer.settings import Settings
 from resolver.check_errors import check_errors
 from resolver.lowered import LoweredGraph
 from vtensor.language.graph import Graph
 from vtensor.runtime.budget import needed_bytes
 from vtensor.runtime.erring import Meter
+from vtensor.runtime.feeds import Array
 from vtensor.runtime.workspace import Workspace
-
-if TYPE_CHECKING:
-    from vtensor.runtime.planning import Options
 
 #: How often the program is solved before the plan stays strict.
 ROUNDS = 5
@@ -40,7 +39,10 @@ _log = logging.getLogger(__name__)
 def tolerant(
     graph: Graph,
     resolved: LoweredGraph,
-    options: Options,
+    passes: Sequence[str],
+    settings: Settings,
+    tolerance: float,
+    calibrate: Mapping[str, Array],
     workspace: Workspace,
 ) -> LoweredGraph | None:
     """The graph in the fastest choice whose results are within the tolerance; None where that has
@@ -49,38 +51,39 @@ def tolerant(
     Args:
         graph: simplified.
         resolved: what Algorithm 1 makes of it, in which no observed value passes inside of a node.
-        options: how plans are made, with a clock that measures.
+        passes: names of passes, in order.
+        settings: with a clock that measures.
+        tolerance: what results may be off by.
+        calibrate: arrays for inputs, by name, that errors are measured on.
         workspace: what plans share.
     """
     names = observed(graph)
-    if not names or options.settings.clock is None:
+    if not names or settings.clock is None:
         return None
-    meter = Meter(graph, resolved, names, options.calibrate, workspace)
-    budget, room = options.tolerance, workspace.max_bytes - needed_bytes(resolved)
+    meter = Meter(graph, resolved, names, calibrate, workspace)
+    budget, room = tolerance, workspace.max_bytes - needed_bytes(resolved)
     for _ in range(ROUNDS):
-        allowed = Allowed(options.tolerance, budget, meter)
-        settings = replace(options.settings, allowed=allowed, room=room, time_limit=SECONDS)
-        lowered = optimise(resolved, options.passes, settings)
+        allowed = Allowed(tolerance, budget, meter)
+        told = replace(settings, allowed=allowed, room=room, time_limit=SECONDS)
+        lowered = optimise(resolved, passes, told)
         proof = lowered.certificate.errors if lowered.certificate else None
         if not lowered.inexact or lowered.certificate is None or proof is None:
             return None
         measured = meter.whole(lowered)
-        if measured * MARGIN <= options.tolerance:
-            told = replace(lowered.certificate, errors=replace(proof, measured=measured))
-            lowered = replace(lowered, certificate=told)
-            check_errors(lowered, options.tolerance)
+        if measured * MARGIN <= tolerance:
+            proof = replace(proof, measured=measured)
+            lowered = replace(lowered, certificate=replace(lowered.certificate, errors=proof))
+            check_errors(lowered, tolerance)
             return lowered
         _log.info(
             "%s: expected an error of %.2g, measured %.2g, allowed %.2g: once more with less",
             graph.name,
             proof.expected,
             measured,
-            options.tolerance,
+            tolerance,
         )
-        budget = min(budget / 2, proof.expected * options.tolerance / (measured * MARGIN))
-    _log.warning(
-        "%s: no plan kept to the tolerance %g: it is strict", graph.name, options.tolerance
-    )
+        budget = min(budget / 2, proof.expected * tolerance / (measured * MARGIN))
+    _log.warning("%s: no plan kept to the tolerance %g: it is strict", graph.name, tolerance)
     return None
 
 
