@@ -90,7 +90,7 @@ def test_the_program_finds_what_brute_force_finds(bench: Bench) -> None:
         free = replace(problem, allowed=None, shares={})
         bound += problem.time_cost(choose(free, "time").chosen) < problem.time_cost(found.chosen)
     assert tried > 10
-    assert bound > 5  # else the row says nothing
+    assert bound > 2  # else the row says nothing
 
 
 def test_the_room_for_packed_constants_is_a_row(bench: Bench) -> None:

@@ -17,7 +17,9 @@ def tolerance_of(given: object) -> float:
     Raises:
         InputError: it is no finite number of at least 0.
     """
-    number = float(given) if isinstance(given, Real) and type(given) is not bool else -1.0
+    number = -1.0
+    if not isinstance(given, bool) and isinstance(given, Real):
+        number = float(given)
     if 0 <= number < inf:
         return number
     raise InputError(
