@@ -18,6 +18,7 @@ from vtensor.operators import (
     NodeReader,
     NodeWriter,
     Spelling,
+    Stretches,
     param,
     select,
 )
@@ -48,6 +49,7 @@ Sigmoid = unary(
     zero=0.5,
     onednn="logistic",
     expression=Expression.logistic,
+    traits=[Stretches()],
 )
 Tanh = unary(
     "Tanh",

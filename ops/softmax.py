@@ -18,7 +18,17 @@ from ops._names import same_names
 from ops._normalizations import behind, dims_from, positions
 from ops._writing import write_along
 from ptensor import Layout, PTensor
-from vtensor.operators import Context, Cost, NodeReader, Spelling, operator, param
+from vtensor.language.traits import Trait
+from vtensor.operators import (
+    Context,
+    Cost,
+    Jumps,
+    NodeReader,
+    Spelling,
+    Stretches,
+    operator,
+    param,
+)
 from vtensor.tensor import VTensor
 
 
@@ -32,7 +42,7 @@ class Along(Unary):
 A = TypeVar("A", bound=Along)
 
 
-def _along(cost: int) -> Callable[[type[A]], type[A]]:
+def _along(cost: int, *more: Trait) -> Callable[[type[A]], type[A]]:
     """Register an operator along some dims; up to opset 12 the dims from ``axis`` on were one."""
 
     def register(cls: type[A]) -> type[A]:
@@ -49,13 +59,13 @@ def _along(cost: int) -> Callable[[type[A]], type[A]]:
         old = Spelling(name, 1, read_flattening, same_names, until=12)
         new = Spelling(name, 13, read, same_names, write=write_along(name))
         holds = [(lambda op, _: bool(op.axis), "axis () must name dims of x")]
-        dims, traits = {"x": "*", "y": "*"}, [Cost(cost)]
+        dims, traits = {"x": "*", "y": "*"}, [Cost(cost), *more]
         return operator(name, dims=dims, holds=holds, onnx=[old, new], traits=traits)(cls)
 
     return register
 
 
-@_along(cost=5)
+@_along(5, Stretches())
 class Softmax(Along):
     """Exponentials, divided by their sum along some dims.
 
@@ -101,7 +111,7 @@ class LogSoftmax(Along):
     """
 
 
-@_along(cost=1)
+@_along(1, Jumps())
 class Hardmax(Along):
     """1 for the first of the largest elements along some dims, 0 for all others.
 

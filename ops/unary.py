@@ -13,7 +13,7 @@ import numpy as np
 
 from libdesc import onednn
 from ops._elementwise import NUMBERS, Array, unary
-from vtensor.operators import Expression
+from vtensor.operators import Expression, Jumps
 
 _erf = np.vectorize(erf, otypes=[np.float64])
 
@@ -52,6 +52,7 @@ Sign = unary(
     np.sign,
     NUMBERS,
     expression=_function("sign"),
+    traits=[Jumps()],
 )
 Reciprocal = unary(
     "Reciprocal",
@@ -95,6 +96,7 @@ Floor = unary(
     (6, 13),
     np.floor,
     expression=_function("floor"),
+    traits=[Jumps()],
 )
 Ceil = unary(
     "Ceil",
@@ -102,6 +104,7 @@ Ceil = unary(
     (6, 13),
     np.ceil,
     expression=_function("ceil"),
+    traits=[Jumps()],
 )
 Round = unary(
     "Round",
@@ -111,6 +114,7 @@ Round = unary(
     onednn="round",
     expression=_function("round"),
     when=lambda _, x, *__: x.dtype == "f32" or f"its round has no kernel for {x.dtype}",
+    traits=[Jumps()],
 )
 
 Sin = unary("Sin", "The sine: y = sin(x)", (7, 22), np.sin, expression=_function("sin"))

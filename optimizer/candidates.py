@@ -138,18 +138,28 @@ class Candidates:
         for value in self._graph.values.values():
             self._layouts[frozenset(value.dims)][value.layout] = None
 
-    def on(self, node: OpNode, library: str) -> list[Variant]:
+    def on(self, node: OpNode, library: str, inexact: bool = False) -> list[Variant]:
         """The variants in which a library takes a node; none where it declines.
 
         Tried are the layouts of ``shared_variants``, as far as the graph itself has them.
+
+        Args:
+            node: which.
+            library: it is asked for one variant a layout; where that is inexact, for all that it
+                has.
+            inexact: such variants may be among them.
         """
         lead = self.lead(node)
         if lead is None:
             return []
-        there = replace(node, variant=replace(node.variant, library=library))
+        there = replace(node, variant=replace(node.variant, library=library, inexact=inexact))
         variants: list[Variant] = []
         for layout in dict.fromkeys([*self._layouts[frozenset(lead.dims)], *usual(lead)]):
             self.add(variants, there, layout)
+        if any(variant.inexact for variant in variants):
+            named = self._prober.variants(replace(there, variant=variants[0]))
+            known = {one.layouts for one in named}
+            variants = [*named, *(one for one in variants if one.layouts not in known)]
         return variants
 
     def after(self, node: OpNode, library: str, given: Mapping[str, Layout]) -> Variant | None:

@@ -23,13 +23,19 @@ class Elsewhere:
         spares: by node, what a plan could save around it. No library is asked whose estimate for a
             node is above the node's by as much, nor of other nodes: no plan is faster for it.
         estimate: what nodes would take.
+        inexact: variants may be inexact.
 
     Attributes:
         graph: with the values that pass inside of fused nodes.
     """
 
     def __init__(
-        self, graph: LoweredGraph, clock: Clock, spares: Mapping[str, int], estimate: Estimate
+        self,
+        graph: LoweredGraph,
+        clock: Clock,
+        spares: Mapping[str, int],
+        estimate: Estimate,
+        inexact: bool = False,
     ) -> None:
         inside = {
             name: replace(graph.values[node.outputs[0]], name=name)
@@ -43,6 +49,7 @@ class Elsewhere:
         self._estimate = estimate
         self._how = "as measured" if clock.measured else "by estimate"
         self._spares = spares
+        self._inexact = inexact
 
     def variants(self, node: OpNode) -> Iterator[Variant]:
         """On other libraries, where none is prescribed; and with each shorter run of followers."""
@@ -53,7 +60,7 @@ class Elsewhere:
         others = [] if bound else other_libraries(self.graph, node)
         for library in others:
             if self._ns([self._on(node, library)]) < most:
-                for variant in self._candidates.on(node, library):
+                for variant in self._candidates.on(node, library, self._inexact):
                     yield replace(variant, refused=self._refused(node, library))
         for count in range(len(node.followers)):
             for library in (node.variant.library, *others):
@@ -73,7 +80,7 @@ class Elsewhere:
         lead, *others = pieces(node, count)
         if self._ns(self._on(one, library) for one in (lead, *others)) >= most:
             return
-        for first in self._candidates.on(lead, library):
+        for first in self._candidates.on(lead, library, self._inexact):
             made = [replace(lead, variant=first)]
             for one in others:
                 found = self._after(one, made[-1])

@@ -15,6 +15,7 @@ from optimizer.remake import remade
 from optimizer.settings import Settings
 from optimizer.share import share
 from optimizer.solver import SolverError, solver_name
+from resolver.errors import ErrorProof
 from resolver.lowered import Certificate, LoweredGraph
 
 
@@ -73,6 +74,8 @@ def chosen_by(
 
 def _better(problem: Problem, objective: str, chosen: Mapping[str, int]) -> bool:
     """A choice costs less than what the nodes have; of as many bytes, fewer Transforms."""
+    if not problem.fits(chosen):  # as a solver's rounding could have it
+        return False
     if objective == "shared":
         return problem.shared_cost(chosen) < problem.shared_cost({})
     cost = problem.objective(objective)
@@ -103,4 +106,12 @@ def _certificate(
         seconds=solution.solved.seconds,
         ns_before=problem.time_cost({}) if timed else None,
         ns_after=reached if timed else None,
+        errors=_errors(problem, chosen),
     )
+
+
+def _errors(problem: Problem, chosen: Mapping[str, int]) -> ErrorProof | None:
+    allowed = problem.allowed
+    if allowed is None:
+        return None
+    return ErrorProof(allowed.tolerance, allowed.budget, problem.chosen_shares(chosen))

@@ -23,6 +23,12 @@ from ptensor.layout import Layout
 if TYPE_CHECKING:
     from fractions import Fraction
 
+#: What a solver may be off by in the row of errors, which is scaled to 1.
+ROUNDING = 1e-5
+
+#: The unit of the row of packed constants.
+MEGABYTE = 1e6
+
 #: A linear expression by layout: 1 for the layout in which an end is.
 End = Mapping[Layout, Any]
 
@@ -48,7 +54,10 @@ def choose(
     time_limit: float = TIME_LIMIT,
     forbidden: Edge | None = None,
 ) -> Solution:
-    """The variants of least cost.
+    """The variants of least cost, within what errors and packed constants may be.
+
+    sum of (added[variant] / budget)^2 * x[variant] <= 1, and
+    sum of bytes[variant] * x[variant] <= room, in bytes more than the resolver's variants take.
 
     ``shared``: minimise sum of bytes[e] * z[e] over e = (value, s, t), z[e] >= every y of e; of all
     that do, sum of z. ``paper``: minimise the sum of y[s, t] with s != t over all edges. ``time``:
@@ -92,6 +101,36 @@ class _Program:
             else:
                 self.x[node] = [self._variable("x", "Binary") for _ in variants]
                 self.model += pulp.lpSum(self.x[node]) == 1
+        self._row(*self._errors())
+        self._row(*self._room())
+
+    def _errors(self) -> tuple[list[Any], float]:
+        """The squares of what inexact variants add, and what they may add up to."""
+        allowed = self.problem.allowed
+        budget = allowed.budget if allowed else 0.0
+        terms = [
+            (share.added / budget) ** 2 * self.x[node][number]
+            for node, shares in self.problem.shares.items()
+            for number, share in shares.items()
+        ]
+        return terms, 1 - ROUNDING
+
+    def _room(self) -> tuple[list[Any], float]:
+        """What packed constants take more than the resolver's, and what that may be."""
+        room = self.problem.room
+        if room is None:
+            return [], 0
+        terms = [
+            more / MEGABYTE * x
+            for node in self.problem.variants
+            for number, x in enumerate(self.x[node])
+            if (more := self.problem.packed_more(node, number))
+        ]
+        return terms, max(room, 0) / MEGABYTE
+
+    def _row(self, terms: list[Any], most: float) -> None:
+        if terms:
+            self.model += self.pulp.lpSum(terms) <= most
 
     def differing(self) -> Any:
         """The number of edges whose ends differ."""

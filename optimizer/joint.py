@@ -56,8 +56,10 @@ def joint(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
     if settings.clock is None and not (probed or _improvable(graph)):
         return nothing_to_gain(graph, "time")
     margin = 0.0 if clock.measured else MARGIN
-    variants = timed_variants(graph, clock, estimate, probed, settings.only)
-    return chosen_by(graph, Problem.of(graph, variants, clock, margin), "time", settings)
+    inexact = settings.allowed is not None
+    variants = timed_variants(graph, clock, estimate, probed, settings.only, inexact)
+    problem = Problem.of(graph, variants, clock, margin, settings.allowed, settings.room)
+    return chosen_by(graph, problem, "time", settings)
 
 
 def _probed(graph: LoweredGraph, settings: Settings, estimate: Estimate) -> dict[str, Clock]:
@@ -93,6 +95,7 @@ def timed_variants(
     estimate: Estimate | None = None,
     probed: Mapping[str, Clock] = MappingProxyType({}),
     only: Container[str] | None = None,
+    inexact: bool = False,
 ) -> Variants:
     """The variants of every node with what they take; the resolver's is the first.
 
@@ -107,6 +110,7 @@ def timed_variants(
         estimate: what nodes would take; by default at the speeds that libraries declare.
         probed: another clock for some nodes.
         only: nodes that may change; None is all.
+        inexact: variants may be inexact; those are left that are faster than any that is not.
     """
     estimate = estimate or Estimate(graph.preferences)
     spares = Counter(dict(_spares(graph, clock, estimate)))
@@ -114,7 +118,7 @@ def timed_variants(
     for node in graph.operators:
         if node.name in probed:
             spares[node.name] += probed[node.name].node(node, graph.tensors) or 0
-    prober, elsewhere = Prober(graph), Elsewhere(graph, clock, spares, estimate)
+    prober, elsewhere = Prober(graph), Elsewhere(graph, clock, spares, estimate, inexact)
     more: Variants = {}
     for node in graph.operators:
         if only is not None and node.name not in only:
@@ -181,14 +185,19 @@ def _fastest(
     if len(variants) == 1:
         return [*variants]
     timed = [in_time(node, one, values, clock) for one in variants]
-    if timed[0].ns is None:  # then there is nothing to compare with
+    first = timed[0].ns
+    if first is None:  # then there is nothing to compare with
         return [variants[0]]
     seen = [not values[name].constant for name in (*node.inputs, *node.outputs)]
     best: dict[tuple[object, ...], Variant] = {}
     known = (variant for variant in timed if variant.ns is not None)
-    for variant in sorted(known, key=attrgetter("ns")):
+    for variant in sorted(known, key=attrgetter("inexact", "ns")):
         library = "" if clock.measured else variant.library
-        best.setdefault((library, *compress(variant.layouts, seen)), variant)
+        seen_so = (library, *compress(variant.layouts, seen))
+        if not variant.inexact:
+            best.setdefault(seen_so, variant)
+        elif (variant.ns or 0) < min(first, best.get(seen_so, timed[0]).ns or 0):
+            best.setdefault((*seen_so, variant.library, variant.kernel), variant)
     return [timed[0], *(variant for variant in best.values() if variant is not timed[0])]
 
 

@@ -15,8 +15,10 @@ from math import ceil
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from libdesc.transforms import LayoutChange
+from optimizer.errors import Allowed, Shares, charged
 from ptensor.evaluation import Basis, Variant
 from ptensor.layout import Layout
+from resolver.errors import Share, expected
 from resolver.lowered import LoweredGraph, OpNode, Value
 
 if TYPE_CHECKING:
@@ -74,12 +76,19 @@ class Problem:
         clock: what the objective ``time`` takes Transforms' nanoseconds from.
         margin: what ``time`` charges for another library or kernel than the first variant's, and
             for fewer followers, as a part of what the first takes.
+        shares: what each inexact variant adds to the error of the results.
+        allowed: what all of them may add; None where there is no inexact variant.
+        room: bytes by which packed constants may take more than in the resolver's variants; None
+            is any.
     """
 
     graph: LoweredGraph
     variants: Mapping[str, Sequence[Variant]]
     clock: Clock | None = None
     margin: float = 0.0
+    shares: Shares = field(default_factory=dict)
+    allowed: Allowed | None = None
+    room: int | None = None
     _known: dict[object, dict[Layout, Layout]] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -89,10 +98,16 @@ class Problem:
         variants: Mapping[str, Sequence[Variant]],
         clock: Clock | None = None,
         margin: float = 0.0,
+        allowed: Allowed | None = None,
+        room: int | None = None,
     ) -> Problem:
         """The problem of a graph; nodes with one variant are left out."""
+        graph, shares = graph.bare, Shares()
+        if allowed is not None:
+            nodes = {node.name: node for node in graph.operators}
+            variants, shares = charged(nodes, variants, allowed)
         several = {name: tuple(found) for name, found in variants.items() if len(found) > 1}
-        return cls(graph.bare, several, clock, margin)
+        return cls(graph, several, clock, margin, shares, allowed, room)
 
     @cached_property
     def nodes(self) -> dict[str, OpNode]:
@@ -166,6 +181,30 @@ class Problem:
         same = (variant.library, variant.kernel) == (first.library, first.kernel)
         other = not same or bool(variant.apart)
         return (variant.ns or 0) + other * ceil((first.ns or 0) * self.margin)
+
+    def chosen_shares(self, chosen: Mapping[str, int]) -> tuple[Share, ...]:
+        """What the inexact variants of a choice add to the error of the results."""
+        none: Mapping[int, Share] = {}
+        found = ((self.shares.get(name, none), number) for name, number in chosen.items())
+        return tuple(shares[number] for shares, number in found if number in shares)
+
+    def packed_more(self, node: str, number: int) -> int:
+        """By how many bytes an open node's constants take more in a variant than in the first."""
+        first, variant = self.variants[node][0], self.variants[node][number]
+        return sum(
+            now.nbytes(value.dims, value.dtype) - then.nbytes(value.dims, value.dtype)
+            for name, then, now in zip(
+                self.nodes[node].inputs, first.layouts, variant.layouts, strict=False
+            )
+            if (value := self.value(name)).constant
+        )
+
+    def fits(self, chosen: Mapping[str, int]) -> bool:
+        """A choice keeps to the budget of errors and to the room for constants."""
+        if self.allowed and expected(self.chosen_shares(chosen)) > self.allowed.budget:
+            return False
+        more = sum(self.packed_more(name, chosen.get(name, 0)) for name in self.variants)
+        return self.room is None or not more or more <= self.room
 
     def edges(
         self, chosen: Mapping[str, int], values: Iterable[str] | None = None

@@ -9,6 +9,7 @@ from optimizer.solver import TIME_LIMIT
 from vtensor.errors import InputError
 
 if TYPE_CHECKING:
+    from optimizer.errors import Allowed
     from optimizer.estimate import Speeds
     from optimizer.problem import Clock
 
@@ -32,6 +33,8 @@ class Settings:
         solver: ``HiGHS`` or ``CBC``; empty is the first that is installed.
         time_limit: seconds for the solver.
         only: nodes that the joint choice may have in other variants; None is all.
+        allowed: the error that results may have, where ``clock`` measures; None is strict.
+        room: bytes by which packed constants may take more; None is any.
 
     Raises:
         InputError: there is no such objective, or a clock is missing, or given for another one.
@@ -44,6 +47,8 @@ class Settings:
     speeds: Speeds | None = None
     probe: Clock | None = None
     only: frozenset[str] | None = None
+    allowed: Allowed | None = None
+    room: int | None = None
 
     def may_change(self, node: str) -> bool:
         """The joint choice may have a node in another variant."""

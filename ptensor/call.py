@@ -95,6 +95,7 @@ class Variant:
         error: what it adds to the error of a result, relative to the largest element.
         followers: names of the nodes behind the node that it runs too, in order.
         reference: the library has nothing but reference code for it.
+        inexact: its results differ by more than the order of sums.
         apart: where nodes behind the node run by themselves: the variants of the node and of each
             of those, in order. ``forms`` and ``ns`` are then of all of them together.
     """
@@ -109,6 +110,7 @@ class Variant:
     error: float = 0.0
     followers: tuple[str, ...] = ()
     reference: bool = False
+    inexact: bool = False
     apart: tuple[Variant, ...] = ()
 
     @cached_property
@@ -166,8 +168,10 @@ class Evaluation(ABC):
     """One way to evaluate invokers; the resolver and the runtime install theirs."""
 
     mode: Mode
-    #: The rounding error that the plan may have; at 0 nothing is stored in a type that rounds.
+    #: The error that results may have; at 0 no call is taken whose results are inexact.
     tolerance: float = 0.0
+    #: Operands may be stored in types that round them; nobody charges a plan for it yet.
+    rounding: bool = False
     #: Variants come from a plan for other sizes: conditions and libraries are asked again.
     confirming: bool = False
 

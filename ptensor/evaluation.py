@@ -108,8 +108,12 @@ def lib_tagger(
         raise call.misuse("nothing was decided for this call: resolve the graph first")
     asked = _requirements(call)
     layouts = _resolve(call, asked)
-    reference = call.routine is not None and call.routine.reference
-    call.variant = Variant(name, forms_on(call.device, layouts), asked, reference=reference)
+    forms, routine = forms_on(call.device, layouts), call.routine
+    call.variant = (
+        Variant(name, forms, asked)
+        if routine is None
+        else Variant(name, forms, asked, reference=routine.reference, inexact=routine.inexact)
+    )
     call.tagged = True
     call.evaluation.decided(call)
     return True
@@ -154,9 +158,13 @@ def _resolve(call: Call, asked: Sequence[Requirement]) -> tuple[Layout, ...]:
 
 def _refusal(call: Call, row: tuple[Layout, ...]) -> str | None:
     """Why the library does not take a row; None where it does."""
-    if not call.evaluation.tolerance and not call.converts:
+    inexact = call.routine is not None and call.routine.inexact
+    if inexact and not call.evaluation.tolerance:
+        return "its results are inexact; the plan's tolerance is 0"
+    if not call.evaluation.rounding and not call.converts:
         for role, tensor, layout in zip(call.roles, call.operands, row, strict=True):
-            if layout.rounds(tensor.dtype):
+            charged = inexact and tensor.constant  # measured with all that it does
+            if layout.rounds(tensor.dtype) and not charged:
                 return f"{role} in {layout} rounds {tensor.dtype}; the session's tolerance is 0"
     taken = LIBRARIES.get(call.library)
     return taken.confirm(call, row) if taken is not None else None

@@ -40,7 +40,9 @@ def check(
         transformers: libraries that have a transformer.
         entry_layouts, output_layouts: how inputs lie and how outputs are promised, by name;
             declared order where nothing is said.
-        tolerance: the rounding error that the plan may have; at 0 nothing in it rounds.
+        tolerance: the rounding error that the plan may have; at 0 nothing in it rounds, constants
+            aside that inexact nodes alone read: theirs is among those nodes' errors, which
+            ``check_errors`` looks at.
 
     Raises:
         UnsoundPlanError: a value is used before it is made, an edge's layouts disagree, a Transform
@@ -55,6 +57,7 @@ def check(
     made |= {v.name for v in extended.values.values() if v.constant and v.name not in produced}
     origin: dict[str, str] = {name: name for name in made}
     readers = _readers(graph)
+    charged = _charged(extended)
     for node in extended.nodes:
         _known(node.name, node.inputs, made)
         if isinstance(node, TransformNode):
@@ -64,7 +67,8 @@ def check(
             _operator(extended, node, graph, origin, readers)
             origin.update({name: name for name in node.outputs})
         if not tolerance:
-            _exact(node.name, [extended.values[name] for name in node.outputs])
+            made_here = (extended.values[name] for name in node.outputs)
+            _exact(node.name, [value for value in made_here if value.name not in charged])
         again = made & set(node.outputs)
         if again:
             raise UnsoundPlanError(f"{node.name}: makes {sorted(again)} a second time")
@@ -102,6 +106,17 @@ def _exact(node: str, made: Iterable[Value]) -> None:
                 f"{node}: makes {value.name} in {value.layout}, which rounds {value.dtype}, and "
                 "the session's tolerance is 0"
             )
+
+
+def _charged(extended: LoweredGraph) -> set[str]:
+    """Constants whose rounding is in the error of the nodes that read them, which are inexact."""
+    free = {
+        name
+        for node in extended.nodes
+        if isinstance(node, TransformNode) or not node.variant.inexact
+        for name in node.inputs
+    } | set(extended.outputs.values())
+    return {value.name for value in extended.values.values() if value.constant} - free
 
 
 def _promised(what: str, value: Value, layouts: Mapping[str, Layout] | None, name: str) -> None:

@@ -38,9 +38,17 @@ def resolutions() -> int:
 
 
 class PartialEvaluation(Evaluation):
-    """Evaluation that ends at the tagger: nothing is allocated and no kernel runs."""
+    """Evaluation that ends at the tagger: nothing is allocated and no kernel runs.
+
+    Args:
+        inexact: routines may be taken whose results are inexact; what their error may be is the
+            plan's to decide.
+    """
 
     mode = Mode.PARTIAL
+
+    def __init__(self, inexact: bool = False) -> None:
+        self.tolerance = float(inexact)
 
     def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:  # noqa: ARG002
         """A step here is an invoker that went on past its tagger."""

@@ -121,6 +121,7 @@ def _operator(graph: LoweredGraph, node: OpNode, makers: Mapping[str, str]) -> d
         "kernel": variant.kernel or None,
         "ns": variant.ns,
         "basis": variant.basis,
+        "error": _error(graph, node),
         "operands": [
             {
                 "role": role,
@@ -143,6 +144,15 @@ def _operator(graph: LoweredGraph, node: OpNode, makers: Mapping[str, str]) -> d
             for one in variant.refused
         ],
     }
+
+
+def _error(graph: LoweredGraph, node: OpNode) -> dict[str, float] | None:
+    """What was measured of an inexact node; None of a strict one."""
+    proof = graph.certificate.errors if graph.certificate is not None else None
+    for share in proof.shares if proof is not None else ():
+        if share.node == node.name:
+            return {"own": share.error, "gain": share.gain, "added": share.added}
+    return None
 
 
 def _asked(requirement: Requirement) -> list[str]:

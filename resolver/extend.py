@@ -105,7 +105,7 @@ class _Inserter:
             raise ResolutionError(
                 f"output {alias!r}: layout {layout} does not hold its dims {' '.join(value.dims)}"
             )
-        if not self.evaluation.tolerance and layout.rounds(value.dtype):
+        if not self.evaluation.rounding and layout.rounds(value.dtype):
             raise ResolutionError(
                 f"output {alias!r}: layout {layout} rounds its {value.dtype}, and the session's "
                 "tolerance is 0; deliver it in its own element type"

@@ -20,6 +20,7 @@ from libdesc.preferences import EVERY, Preferences
 from ptensor.buffer import TensorStorage
 from ptensor.evaluation import Basis, Requirement, Variant
 from ptensor.layout import Layout
+from resolver.errors import ErrorProof
 from vtensor.language.operators import Follower, info_of, label_of
 from vtensor.language.tensor import Option, VTensor
 
@@ -245,6 +246,7 @@ class Certificate:
         ns_before, ns_after: for the objective ``time``, nanoseconds of the open nodes and of all
             Transforms.
         basis: how those are known.
+        errors: for which errors it is a proof; None where no variant was inexact.
     """
 
     objective: str
@@ -261,6 +263,7 @@ class Certificate:
     ns_before: int | None = None
     ns_after: int | None = None
     basis: Basis = "declared"
+    errors: ErrorProof | None = None
 
     @property
     def unit(self) -> str:
@@ -324,6 +327,11 @@ class LoweredGraph:
     def operators(self) -> tuple[OpNode, ...]:
         """The nodes that are no Transforms."""
         return tuple(node for node in self.nodes if isinstance(node, OpNode))
+
+    @cached_property
+    def inexact(self) -> bool:
+        """Some node's results differ from strict ones by more than the order of sums."""
+        return any(node.variant.inexact for node in self.operators)
 
     @cached_property
     def sources(self) -> Mapping[str, str]:

@@ -22,7 +22,10 @@ from vtensor.language.tensor import VTensor
 
 
 class Prober:
-    """Asks the nodes of a graph again, each on its own library; equal questions once."""
+    """Asks the nodes of a graph again, each on its own library; equal questions once.
+
+    Only a node whose variant is inexact is answered with such.
+    """
 
     def __init__(self, graph: LoweredGraph) -> None:
         self._values = graph.bare.tensors
@@ -36,6 +39,7 @@ class Prober:
             node.op_name,
             exact((node.op, *(follower.op for follower in node.followers))),
             node.variant.library,
+            node.variant.inexact,
             tuple((tuple(v.dims.items()), v.dtype, v.constant, layout) for v, layout in rows),
         )
         if key not in self._answers:
@@ -46,21 +50,21 @@ class Prober:
     def variants(self, node: OpNode) -> list[Variant]:
         """What the node's library has beside what it decided itself; each as it confirms."""
         inputs = self._operands(node)
-        asked = _Asking()
+        asked = _Asking(node.variant.inexact)
         made = _decided(node, inputs, asked)
         others = (_asked_for(made, one) for one in asked.variants)
         return [one for one in others if _holds(node, inputs, one)]
 
     def heavy(self, node: OpNode) -> bool:
         """The node's library says that arithmetic outweighs the memory that it touches."""
-        asked = _Asking()
+        asked = _Asking(node.variant.inexact)
         _decided(node, self._operands(node), asked)
         return asked.heavy
 
     def takes(self, node: OpNode, variant: Variant) -> bool:
         """A library runs a node with operands that each lie as a variant says, ANY or not."""
         there, inputs = replace(node, variant=variant), self._operands(node)
-        asked = _Asking()
+        asked = _Asking(node.variant.inexact)
         try:
             _decided(there, inputs, asked)
         except VTensorError:
@@ -75,7 +79,7 @@ class Prober:
     ) -> Variant | None:
         inputs = [_twin(value, layout) for value, layout in zip(values, given, strict=True)]
         try:
-            return _decided(node, inputs, PartialEvaluation())
+            return _decided(node, inputs, PartialEvaluation(node.variant.inexact))
         except VTensorError:  # NoInvokerError: it takes the call, but not so
             return None
 
@@ -92,7 +96,8 @@ def _twin(value: VTensor, layout: Layout | None = None) -> VTensor:
 class _Asking(PartialEvaluation):
     """Evaluation that asks the call's routine for its variants, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, inexact: bool = False) -> None:
+        super().__init__(inexact)
         self.variants: list[Variant] = []
         self.heavy = self.each = False
 
@@ -127,7 +132,7 @@ def _decided(
 def _holds(node: OpNode, inputs: Sequence[VTensor], one: Variant) -> bool:
     """The node's invoker and its library agree to a variant."""
     try:
-        _decided(node, inputs, PartialEvaluation(), one)
+        _decided(node, inputs, PartialEvaluation(node.variant.inexact), one)
     except VTensorError:  # the invoker asks for something else, or the library does not confirm
         return False
     return True

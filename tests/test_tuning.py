@@ -168,12 +168,12 @@ def test_a_call_has_a_budget(
     asked: Counter[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Where it is used up by the resolver's row, that is all that is known."""
-    with Session(network(), threads=1, tune=True):
+    with Session(network(), threads=1, tune=True, tolerance=0):
         rows = len(asked)
     asked.clear()
     monkeypatch.setattr(tuning, "CALL_SECONDS", 0.0)
     monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path / "other"))
-    with Session(network(), threads=1, tune=True) as session:
+    with Session(network(), threads=1, tune=True, tolerance=0) as session:
         assert not any(step.tuned for step in session.plan.steps)
     assert 0 < len(asked) < rows / 3
 

@@ -21,8 +21,10 @@ from vtensor.commands.listing import dispatcher, libs, ops
 from vtensor.commands.profile import profile
 from vtensor.commands.shared import (
     CacheOption,
+    CalibrateOption,
     DebugOption,
     ExternalDataOption,
+    FiniteOption,
     IsaOption,
     JsonOption,
     LibrariesOption,
@@ -37,6 +39,7 @@ from vtensor.commands.shared import (
     ReferenceOption,
     ShapeOption,
     ThreadsOption,
+    ToleranceOption,
     TuneOption,
     errors,
     opened,
@@ -48,6 +51,7 @@ from vtensor.image import PREPROCESS
 from vtensor.language.wording import counted
 from vtensor.pictures.files import write_pictures
 from vtensor.report import notes, plan_dict, plan_lines
+from vtensor.runtime.allowance import DEFAULT_TOLERANCE
 
 if TYPE_CHECKING:
     from vtensor.runtime.feeds import Array
@@ -71,6 +75,9 @@ def run(
     optimize: OptimizeOption = "all",
     objective: ObjectiveOption = "",
     tune: TuneOption = False,
+    tolerance: ToleranceOption = DEFAULT_TOLERANCE,
+    finite: FiniteOption = False,
+    calibrate: CalibrateOption = None,
     isa: IsaOption = "max",
     libraries: LibrariesOption = None,
     pin: PinOption = None,
@@ -93,11 +100,20 @@ def run(
     What is not given by --input or --value is made up of seeded random numbers, and said so.
     """
     limits = Limits(reference, max_bytes, external_data_root)
-    passes = Passes.parse(optimize, objective, tune, cache)
+    passes = Passes.parse(optimize, objective, tune, cache, tolerance, finite)
     with (
         errors(debug),
         opened(
-            model, shape, threads, passes, isa, limits, Mix.parse(libraries, pin), inputs, value
+            model,
+            shape,
+            threads,
+            passes,
+            isa,
+            limits,
+            Mix.parse(libraries, pin),
+            inputs,
+            value,
+            calibrate,
         ) as given,
     ):
         names, session = _labels(labels), given.session
@@ -125,6 +141,9 @@ def plan(
     optimize: OptimizeOption = "all",
     objective: ObjectiveOption = "",
     tune: TuneOption = False,
+    tolerance: ToleranceOption = DEFAULT_TOLERANCE,
+    finite: FiniteOption = False,
+    calibrate: CalibrateOption = None,
     isa: IsaOption = "max",
     libraries: LibrariesOption = None,
     pin: PinOption = None,
@@ -144,11 +163,19 @@ def plan(
     With --html or --svg it is drawn instead, before and after the optimiser's passes.
     """
     limits = Limits(reference, max_bytes, external_data_root)
-    passes = Passes.parse(optimize, objective, tune, cache)
+    passes = Passes.parse(optimize, objective, tune, cache, tolerance, finite)
     with (
         errors(debug),
         opened(
-            model, shape, threads, passes, isa, limits, Mix.parse(libraries, pin), values=value
+            model,
+            shape,
+            threads,
+            passes,
+            isa,
+            limits,
+            Mix.parse(libraries, pin),
+            values=value,
+            calibrate=calibrate,
         ) as given,
     ):
         written = write_pictures(given.session.plan, model.stem, html=html, svg=svg)

@@ -12,6 +12,7 @@ from libdesc.onnx_reference.node import LIBRARY as REFERENCE
 from libdesc.preferences import DEFINITION
 from libdesc.registry import ready
 from libdesc.routine import reference_kernel
+from resolver.errors import ErrorProof, expected
 from resolver.lowered import Certificate, OpNode, Reason, TransformNode
 from vtensor.language.wording import counted
 
@@ -193,7 +194,12 @@ def _told(shapes: Mapping[str, tuple[int, ...]]) -> str:
 
 def certificate_dict(certificate: Certificate | None) -> dict[str, Any] | None:
     """What an optimisation proved, as data."""
-    return asdict(certificate) if certificate else None
+    if certificate is None:
+        return None
+    data, proof = asdict(certificate), certificate.errors
+    if proof is not None:
+        data["errors"] |= {"expected": proof.expected, "plain_sum": proof.plain_sum}
+    return data
 
 
 def certificate_lines(certificate: Certificate | None) -> Iterator[Line]:
@@ -220,6 +226,25 @@ def certificate_lines(certificate: Certificate | None) -> Iterator[Line]:
     yield Line(
         "note", f"  {before} before, {after} now: proven {proven} ({what}), {certificate.solver}"
     )
+    yield from error_lines(certificate.errors)
+
+
+def error_lines(proof: ErrorProof | None) -> Iterator[Line]:
+    """What inexact variants add to the error of results, by form and node; nothing without any."""
+    if proof is None or not proof.shares:
+        return
+    measured = "not measured" if proof.measured is None else f"{proof.measured:.1e} measured"
+    sums = f"{proof.expected:.1e} expected, {proof.plain_sum:.1e} if all met"
+    nodes = counted(len(proof.shares), "inexact node")
+    yield Line("head", f"errors: {measured}, {proof.tolerance:.1e} allowed; {sums}; {nodes}")
+    kernels = dict.fromkeys(share.kernel for share in proof.shares)
+    for kernel in kernels:
+        shares = [share for share in proof.shares if share.kernel == kernel]
+        together = f"{expected(shares):.1e} together"
+        yield Line("note", f"  {len(shares):>4} x {kernel or 'as its library likes'}: {together}")
+        for share in sorted(shares, key=lambda one: -one.added):
+            own = f"{share.error:.1e} of its own, gain {share.gain:.2g}: {share.added:.1e}"
+            yield Line("note", f"       {share.node}: {own}")
 
 
 def _whys(reasons: Iterable[Reason]) -> Iterator[Line]:
@@ -303,6 +328,8 @@ def _cells(plan: Plan, step: PlanStep) -> tuple[str, ...]:
         kernel += " (reference code)"
     if step.ns is not None:
         kernel += f" ({step.ns / 1e3:.1f} us{', tuned' * step.tuned})"
+    if step.error is not None:
+        kernel += f" (off by {step.error:.1e})"
     library = f"{step.library} (not listed)" if step.unlisted else step.library
     layouts = [(name, str(layout)) for name, layout in _layouts(plan, step)]
     inputs = ", ".join(layout for _, layout in layouts[: len(step.node.inputs)])
@@ -333,6 +360,7 @@ def _step_dict(plan: Plan, step: PlanStep) -> dict[str, Any]:
         "unlisted": step.unlisted,
         "ns": step.ns,
         "tuned": step.tuned,
+        "error": step.error,
         "inputs": layouts[:count],
         "outputs": layouts[count:],
     }

@@ -68,7 +68,7 @@ def test_without_another_library_it_is_an_error(bench: Bench) -> None:
 
 
 def test_above_tolerance_0_a_type_may_round(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Evaluation, "tolerance", 0.01)
+    monkeypatch.setattr(Evaluation, "rounding", True)
     copies(bench, "toy", "NC:bf16", "NC")
     assert bench.layouts() == ["NC:bf16", "NC"]
 

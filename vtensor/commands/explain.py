@@ -13,8 +13,10 @@ from vtensor.commands.alternatives import alternative_dict, alternative_lines
 from vtensor.commands.given import ValueOption
 from vtensor.commands.shared import (
     CacheOption,
+    CalibrateOption,
     DebugOption,
     ExternalDataOption,
+    FiniteOption,
     IsaOption,
     JsonOption,
     LibrariesOption,
@@ -29,6 +31,7 @@ from vtensor.commands.shared import (
     ReferenceOption,
     ShapeOption,
     ThreadsOption,
+    ToleranceOption,
     TuneOption,
     errors,
     opened,
@@ -38,6 +41,7 @@ from vtensor.commands.shared import (
 )
 from vtensor.language.wording import counted
 from vtensor.report import MEGABYTE, Line, certificate_dict, certificate_lines, rewritten_lines
+from vtensor.runtime.allowance import DEFAULT_TOLERANCE
 
 if TYPE_CHECKING:
     from resolver.lowered import Certificate, LoweredGraph
@@ -61,6 +65,9 @@ def explain(
     optimize: OptimizeOption = "all",
     objective: ObjectiveOption = "",
     tune: TuneOption = False,
+    tolerance: ToleranceOption = DEFAULT_TOLERANCE,
+    finite: FiniteOption = False,
+    calibrate: CalibrateOption = None,
     isa: IsaOption = "max",
     libraries: LibrariesOption = None,
     pin: PinOption = None,
@@ -79,11 +86,19 @@ def explain(
 ) -> None:
     """Say of each conversion who asked for it and what it costs; of a node, who declined it."""
     limits = Limits(reference, max_bytes, external_data_root)
-    passes = Passes.parse(optimize, objective, tune, cache)
+    passes = Passes.parse(optimize, objective, tune, cache, tolerance, finite)
     with (
         errors(debug),
         opened(
-            model, shape, threads, passes, isa, limits, Mix.parse(libraries, pin), values=value
+            model,
+            shape,
+            threads,
+            passes,
+            isa,
+            limits,
+            Mix.parse(libraries, pin),
+            values=value,
+            calibrate=calibrate,
         ) as given,
     ):
         graph = given.session.plan.graph
@@ -184,6 +199,10 @@ def _node_lines(row: dict[str, Any]) -> Iterator[Line]:
     if row["ns"] is not None:
         kernel = row["kernel"] or "its library decides"
         yield Line("note", f"  {HOW[row['basis']]}: {row['ns'] / 1e3:.1f} us as {kernel}")
+    if row["error"] is not None:
+        own, gain, added = (f"{row['error'][key]:.2g}" for key in ("own", "gain", "added"))
+        text = f"its result is off by {own}, of which results get {gain} times: {added}"
+        yield Line("note", f"  inexact: {text}")
     for one in row["operands"]:
         sizes = " ".join(f"{dim}={size}" for dim, size in one["sizes"].items())
         yield Line("", f"  {one['role']} = {one['value']} : {one['dtype']} {sizes}")

@@ -12,8 +12,10 @@ import typer
 from vtensor.commands.given import InputOption, ValueOption, make_feeds
 from vtensor.commands.shared import (
     CacheOption,
+    CalibrateOption,
     DebugOption,
     ExternalDataOption,
+    FiniteOption,
     IsaOption,
     JsonOption,
     LibrariesOption,
@@ -28,6 +30,7 @@ from vtensor.commands.shared import (
     ReferenceOption,
     ShapeOption,
     ThreadsOption,
+    ToleranceOption,
     TuneOption,
     errors,
     opened,
@@ -38,6 +41,7 @@ from vtensor.language.wording import counted
 from vtensor.pictures.files import write_file
 from vtensor.pictures.timeline import profile_picture
 from vtensor.report import Line
+from vtensor.runtime.allowance import DEFAULT_TOLERANCE
 
 if TYPE_CHECKING:
     from vtensor.runtime.profile import Profile, ProfiledStep, Work
@@ -66,6 +70,9 @@ def profile(
     optimize: OptimizeOption = "all",
     objective: ObjectiveOption = "",
     tune: TuneOption = False,
+    tolerance: ToleranceOption = DEFAULT_TOLERANCE,
+    finite: FiniteOption = False,
+    calibrate: CalibrateOption = None,
     isa: IsaOption = "max",
     libraries: LibrariesOption = None,
     pin: PinOption = None,
@@ -81,11 +88,20 @@ def profile(
     What is not given by --input or --value is made up of seeded random numbers.
     """
     limits = Limits(reference, max_bytes, external_data_root)
-    passes = Passes.parse(optimize, objective, tune, cache)
+    passes = Passes.parse(optimize, objective, tune, cache, tolerance, finite)
     with (
         errors(debug),
         opened(
-            model, shape, threads, passes, isa, limits, Mix.parse(libraries, pin), inputs, value
+            model,
+            shape,
+            threads,
+            passes,
+            isa,
+            limits,
+            Mix.parse(libraries, pin),
+            inputs,
+            value,
+            calibrate,
         ) as given,
     ):
         feeds, _ = make_feeds(given.session.inputs, given.arrays, given.pictures, "imagenet")

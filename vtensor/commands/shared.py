@@ -19,6 +19,7 @@ from vtensor.commands.given import read_arrays
 from vtensor.errors import InputError, ValuesNeededError, VTensorError
 from vtensor.isa import CAPS, limit_isa
 from vtensor.report import Line
+from vtensor.runtime.allowance import DEFAULT_TOLERANCE
 from vtensor.runtime.library_options import preferences_of
 
 if TYPE_CHECKING:
@@ -46,6 +47,22 @@ ObjectiveOption = Annotated[
 ]
 TuneOption = Annotated[
     bool, typer.Option("--tune", help="Measure kernels and conversions, and minimise their time.")
+]
+ToleranceOption = Annotated[
+    float,
+    typer.Option(
+        help="With --tune: what results may be off by, relative to their largest; 0: none."
+    ),
+]
+FiniteOption = Annotated[
+    bool, typer.Option("--finite", help="Promise that no number is infinite or no number at all.")
+]
+CalibrateOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--calibrate",
+        help="What errors are measured on: as --input, arrays alone. May be repeated.",
+    ),
 ]
 IsaOption = Annotated[
     str, typer.Option(help=f"Cap on the instruction set: {', '.join(CAPS)} (no cap).")
@@ -95,22 +112,34 @@ class Limits(NamedTuple):
 
 
 class Passes(NamedTuple):
-    """What is optimised and for what, and whether it is kept, as ``Session`` has it."""
+    """What is optimised and for what, whether it is kept, and what results may be, as ``Session``
+    has it.
+    """
 
     optimize: str | list[str]
     objective: str
     tune: bool = False
     cache_dir: bool = True
+    tolerance: float = DEFAULT_TOLERANCE
+    finite: bool = False
 
     @classmethod
-    def parse(cls, optimize: str, objective: str, tune: bool = False, cache: bool = True) -> Passes:
+    def parse(
+        cls,
+        optimize: str,
+        objective: str,
+        tune: bool = False,
+        cache: bool = True,
+        tolerance: float = DEFAULT_TOLERANCE,
+        finite: bool = False,
+    ) -> Passes:
         """From a level, or names with commas.
 
         >>> Passes.parse("lho,share", "shared").optimize
         ['lho', 'share']
         """
         names = optimize.split(",") if "," in optimize else optimize
-        return cls(names, objective, tune, cache)
+        return cls(names, objective, tune, cache, tolerance, finite)
 
 
 class Mix(NamedTuple):
@@ -170,6 +199,7 @@ def opened(
     mix: Mix,
     files: Sequence[str] | None = None,
     values: Sequence[str] | None = None,
+    calibrate: Sequence[str] | None = None,
 ) -> Iterator[Opened]:
     """A session with a progress display on standard error while it is made.
 
@@ -187,12 +217,16 @@ def opened(
         arrays, pictures = read_arrays(loaded.inputs, files, values)
         shapes = {name: array.shape for name, array in arrays.items()} | parse_shapes(shape)
         graph = graph_of(loaded, shapes, arrays)
+        measured_on, others = read_arrays(loaded.inputs, calibrate, None)
+        if others:
+            raise InputError(f"--calibrate {', '.join(others.values())}: give arrays, no pictures")
         session = Session(
             graph,
             threads=threads,
             **passes._asdict(),
             **mix._asdict(),
             max_bytes=limits.max_bytes,
+            calibrate=measured_on,
             progress=advance,
         )
     with session:

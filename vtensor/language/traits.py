@@ -114,6 +114,22 @@ class Pointwise(Trait):
 
 
 @dataclass(frozen=True)
+class Stretches(Trait):
+    """Small results have large relative errors: those of exponentials are the input's, times it.
+
+    At the end of a network, the error of what it reads says more than that of its result.
+    """
+
+
+@dataclass(frozen=True)
+class Jumps(Trait):
+    """A small difference of the input may be any difference of the result, as of a rounded number.
+
+    That is so by itself where numbers with fractions decide whole numbers or truth values.
+    """
+
+
+@dataclass(frozen=True)
 class Picks(Trait):
     """It may read only every n-th element of its first input along some dims, from the first on.
 

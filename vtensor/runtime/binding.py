@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -55,6 +56,7 @@ class Binding:
     _before: Sequence[Copy] = field(repr=False)
     _after: Sequence[Copy] = field(repr=False)
     _owners: Sequence[Owner] = field(repr=False)
+    _strictly: Callable[[Mapping[str, Array]], Binding] | None = field(default=None, repr=False)
 
     def run(self) -> None:
         """Run the network on what the inputs hold now.
@@ -71,8 +73,17 @@ class Binding:
         for target, source in self._before:
             np.copyto(target, source())
         self.plan.replay(self._memory)
+        if self._strictly is not None and self.plan.refused(self._memory):
+            self._strict.run()
+            return
         for target, elements in [(target, source()) for target, source in self._after]:
             np.copyto(target, elements)
+
+    @cached_property
+    def _strict(self) -> Binding:
+        """The same memory with the plan that answers where numbers are not finite."""
+        assert self._strictly is not None, "asked for where there is one"
+        return self._strictly(self.outputs)
 
 
 def bind(
@@ -81,6 +92,7 @@ def bind(
     wanted: Sequence[str],
     into: Mapping[str, Array],
     enter: Callable[[Binding], None],
+    strictly: Callable[[Mapping[str, Array]], Binding] | None = None,
 ) -> Binding:
     """Bind a plan's inputs and outputs.
 
@@ -90,6 +102,7 @@ def bind(
         wanted: outputs.
         into: arrays for some of them; others are made.
         enter: called before each run.
+        strictly: binds the plan that answers where numbers are not finite to these outputs.
 
     Raises:
         InputError: the value of an input decides shapes, which a plan has in itself.
@@ -113,7 +126,8 @@ def bind(
         copies[one.name] = Conversion.of_copy(f"output {one.name}", one.part(memory))
     given = [*(feed.given for feed in feeds.values()), *into.values()]
     before = [(feed.part.logical(feed.dims), feed.elements) for feed in moved.values()]
-    return Binding(plan, outputs, copies, enter, memory, before, after, [*map(_owner, given)])
+    owners = [*map(_owner, given)]
+    return Binding(plan, outputs, copies, enter, memory, before, after, owners, strictly)
 
 
 def _owner(array: Array) -> Owner:

@@ -67,6 +67,13 @@ def ran_out(error: MemoryError) -> BudgetError:
     )
 
 
+def needed_bytes(graph: LoweredGraph) -> int:
+    """What a plan takes at once, as ``check_plan`` counts it."""
+    held = [graph.values[name] for name in (*graph.inputs, *graph.outputs.values())]
+    held += [value for value in graph.values.values() if value.constant]
+    return sum(value.nbytes for value in held) + live_bytes(list(_pieces(graph)))
+
+
 def check_plan(graph: LoweredGraph, max_bytes: int) -> None:
     """See that what a plan needs at once fits into a budget, before any of it is taken.
 
@@ -77,9 +84,7 @@ def check_plan(graph: LoweredGraph, max_bytes: int) -> None:
     Raises:
         BudgetError: they do not fit; names the node that takes most.
     """
-    held = [graph.values[name] for name in (*graph.inputs, *graph.outputs.values())]
-    held += [value for value in graph.values.values() if value.constant]
-    needed = sum(value.nbytes for value in held) + live_bytes(list(_pieces(graph)))
+    needed = needed_bytes(graph)
     if needed > max_bytes:
         largest = max(graph.values.values(), key=lambda value: value.nbytes)
         raise BudgetError(

@@ -69,6 +69,27 @@ def noise(ports: Sequence[Port], given: Mapping[str, object]) -> dict[str, objec
     return feeds
 
 
+def calibration(given: Mapping[str, object] | None, ports: Sequence[Port]) -> dict[str, Array]:
+    """Arrays on which errors are measured, by input, as dense arrays.
+
+    Raises:
+        InputError: one is of no input, or has another element type, or a shape that the input
+            cannot have.
+    """
+    if given is not None and not isinstance(given, Mapping):
+        raise InputError(f"calibrate is given as {{name: array}}, not as {type(given).__name__}")
+    known, found = {port.name: port for port in ports}, dict[str, Array]()
+    for name, array in (given or {}).items():
+        if name not in known:
+            raise InputError(f"calibrate: no input {name!r}; inputs are {', '.join(known)}")
+        try:
+            feed = feed_of(array, known[name])
+        except InputError as error:
+            raise InputError(f"calibrate: {error}") from None
+        found[name] = np.array(feed.values(known[name].dims))
+    return found
+
+
 def as_array(what: str, given: object, *, written: bool = False) -> Array:
     """A NumPy array of what was given, without a copy where that is possible.
 

@@ -22,14 +22,14 @@ def needed(
     wanted = {storage.root for storage in outputs}
     kept: list[RecordedStep] = []
     for step in reversed(steps):
-        read, written = _touched(step)
+        read, written = touched(step)
         if step.callback is not None or not written or not written.isdisjoint(wanted):
             wanted |= read
             kept.append(step)
     return tuple(reversed(kept))
 
 
-def _touched(step: RecordedStep) -> tuple[set[TensorStorage], set[TensorStorage]]:
+def touched(step: RecordedStep) -> tuple[set[TensorStorage], set[TensorStorage]]:
     """The owners of the memory that a step reads, and of that which it writes."""
     from vtensor.runtime import _replay
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from resolver.lowered import (
     TransformNode,
 )
 from vtensor.errors import InputError, NestedRunError
+from vtensor.language.dtype import numpy_dtype
 from vtensor.language.operators import info_of
 from vtensor.runtime.better import Better
 from vtensor.runtime.delivery import Delivery
@@ -35,10 +36,13 @@ from vtensor.runtime.record import RecordedStep, Recorder, run_native, step_erro
 from vtensor.runtime.stretches import Stretches
 from vtensor.runtime.workspace import Workspace
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 Array = np.ndarray[Any, Any]
+
+#: Runs steps, from one on and up to another; None is the end.
+RunSteps = Callable[[int, "int | None"], None]
+
+#: Called with what runs steps, and with the memory between them.
+Visitor = Callable[[RunSteps, Array], None]
 
 NESTED = "a step of a run cannot run its own session\n  to fix: give it a Session of its own"
 
@@ -107,6 +111,12 @@ class PlanStep:
         return isinstance(self.node, OpNode) and bool(self.node.variant.kernel)
 
     @property
+    def error(self) -> float | None:
+        """The error measured of its result; None where that is strict."""
+        variant = self.node.variant if isinstance(self.node, OpNode) else None
+        return variant.error if variant is not None and variant.inexact else None
+
+    @property
     def is_reference(self) -> bool:
         """True if one of its kernels is the library's slow reference code."""
         return any(map(reference_kernel, self.kernels))
@@ -115,6 +125,17 @@ class PlanStep:
     def python(self) -> bool:
         """True if it calls back into Python."""
         return "python" in self.kernels
+
+
+def _finite(memory: Array, dtype: str) -> bool:
+    """Whether the elements of a type are finite numbers."""
+    element = numpy_dtype(dtype)
+    if np.issubdtype(element, np.integer) or element == np.bool_:
+        return True
+    elements = memory.reshape(-1).view(element)
+    with np.errstate(all="ignore"):
+        total = elements.sum()  # which takes a pass and no memory; large numbers may overflow
+        return bool(np.isfinite(total) or np.isfinite(elements).all())
 
 
 class Plan:
@@ -131,6 +152,8 @@ class Plan:
         confirming: what was chosen was chosen for another plan; libraries are asked again.
         taken_from: the shapes of inputs that it was chosen for, where those are others.
         anew: names of the nodes that were chosen for its own sizes all the same.
+        strictly: makes the plan without inexact variants, which answers where numbers are not
+            finite; None where nobody looks for those.
 
     Attributes:
         taken_from: the same; None where what was chosen was chosen for this plan's own sizes. Else
@@ -155,6 +178,7 @@ class Plan:
         confirming: bool = False,
         taken_from: Mapping[str, tuple[int, ...]] | None = None,
         anew: Sequence[str] = (),
+        strictly: Callable[[], Plan] | None = None,
     ) -> None:
         recorder = Recorder(graph, constants, workspace.weights, confirming)
         recorder.record(progress)
@@ -166,6 +190,7 @@ class Plan:
         self.better: Better[Plan] | None = None
         self.replaces: Mapping[str, tuple[int, ...]] | None = None
         self._resolved = resolved
+        self._strictly = strictly
         outputs = [recorder.storages[name] for name in graph.outputs.values()]
         steps = recorder.evaluation.compiled(workspace.lanes.threads)
         self.recorded: tuple[RecordedStep, ...] = needed(steps, outputs)
@@ -199,6 +224,19 @@ class Plan:
             return self._resolved or self.graph
         with self._workspace.executor.planning():
             return self._resolved()
+
+    @cached_property
+    def strict(self) -> Plan:
+        """The plan that answers where numbers are not finite; this one where nobody looks."""
+        return self if self._strictly is None else self._strictly()
+
+    def refused(self, bindings: Sequence[Array]) -> bool:
+        """Whether inputs or outputs of a run are not finite, and the strict plan is to answer."""
+        if self._strictly is None:
+            return False
+        values = [self.graph.values[name] for name in self.graph.inputs]
+        dtypes = [*(value.dtype for value in values), *(root.dtype for root in self.own)]
+        return not all(map(_finite, bindings, dtypes))
 
     @property
     def own_sizes(self) -> tuple[int, ...]:
@@ -290,9 +328,11 @@ class Plan:
             InputError: numbers that the run was given are at fault, such as an index.
         """
         lanes = self._workspace.lanes
-        if self.calls_back or one_by_one:  # Python has one view of memory: one such run at a time
+        if one_by_one:
+            self.visit(bindings, lambda run, _: run(0, None))
+        elif self.calls_back:  # Python has one view of memory: one such run at a time
             lane = lanes.every[0]
-            run = self._one_by_one if one_by_one else lambda: self._native(lane, bindings, times)
+            run = partial(self._native, lane, bindings, times)
             lane.executor.run(lambda: self._bound(bindings, run))
         elif len(lanes.every) == 1:
             self._native(lanes.every[0], bindings, times)
@@ -322,9 +362,26 @@ class Plan:
             return step_error(error, step.node, step.told)
         return None
 
-    def _one_by_one(self) -> None:
+    def visit(self, bindings: Sequence[Array], visitor: Visitor) -> None:
+        """Let somebody run steps, some of them at a time, from Python.
+
+        Args:
+            bindings: as for ``replay``.
+            visitor: called with a function that runs the steps from one on and up to another, which
+                is not run itself; and with the memory that they have between them. Storages are
+                bound meanwhile.
+        """
+
+        def visited() -> None:
+            memory = self._workspace.arena.memory()[: self.placement.nbytes]
+            visitor(self._steps, memory)
+
+        lane = self._workspace.lanes.every[0]
+        lane.executor.run(lambda: self._bound(bindings, visited))
+
+    def _steps(self, begin: int = 0, end: int | None = None) -> None:
         arena = self._workspace.arena.memory()
-        for index, step in enumerate(self.recorded):
+        for index, step in [*enumerate(self.recorded)][begin:end]:
             if step.callback is not None:
                 step.callback()
             elif step.native is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from libdesc.onnx_reference.node import LIBRARY as REFERENCE
 from libdesc.preferences import Preferences
@@ -20,12 +21,14 @@ from resolver.check import check
 from resolver.evaluate import resolve
 from resolver.extend import extend
 from resolver.lowered import LoweredGraph
-from vtensor.errors import InputError, VTensorError
+from vtensor.errors import InputError, UnsoundPlanError, VTensorError
 from vtensor.language.graph import Graph
+from vtensor.runtime.allowance import tolerance_of
 from vtensor.runtime.budget import check_plan
 from vtensor.runtime.calibration import speeds_asked_for
 from vtensor.runtime.entries import Entries
 from vtensor.runtime.executor import Executor
+from vtensor.runtime.feeds import Array
 from vtensor.runtime.library_options import preferences_of
 from vtensor.runtime.measure import fastest
 from vtensor.runtime.plan import Plan
@@ -35,6 +38,9 @@ from vtensor.runtime.workspace import Workspace
 
 #: The log message where the plan with measured times is not faster.
 KEPT = "%s: without measured times the plan takes %.2f ms, with them %.2f ms: it stays without"
+
+#: The log message where the plan within the tolerance is not faster.
+SLOWER = "%s: within the tolerance the plan takes %.2f ms, strictly %.2f ms: it stays strict"
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +60,9 @@ class Options:
         progress: called with each node's name while it is recorded.
         deterministic: no plan is exchanged for a better one after its first run.
         entries: where strategies are kept for later processes; None keeps them nowhere.
+        tolerance: what results may be off by where times are measured, relative to their largest.
+        finite: nobody looks whether numbers are finite.
+        calibrate: arrays for inputs, by name, that errors are measured on.
     """
 
     passes: tuple[str, ...] = ()
@@ -64,6 +73,9 @@ class Options:
     progress: Progress | None = None
     deterministic: bool = False
     entries: Entries | None = None
+    tolerance: float = 0.0
+    finite: bool = False
+    calibrate: Mapping[str, Array] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -78,6 +90,8 @@ class Options:
         reference: bool,
         progress: Progress | None,
         deterministic: bool,
+        tolerance: float = 0.0,
+        finite: bool = False,
     ) -> Options:
         """What a session was told, checked; the arguments are its own.
 
@@ -99,7 +113,15 @@ class Options:
         if tune:
             clock = Tuner(executor, preferences, progress)
             settings = replace(settings, objective="time", clock=clock)
-        return cls(passes, settings, preferences, progress=progress, deterministic=deterministic)
+        return cls(
+            passes,
+            settings,
+            preferences,
+            progress=progress,
+            deterministic=deterministic,
+            tolerance=tolerance_of(tolerance),
+            finite=finite,
+        )
 
 
 def simplified(
@@ -133,6 +155,59 @@ def plan_of(graph: Graph, options: Options, workspace: Workspace) -> Plan:
         return plain
     if best is not made:
         _log.warning(KEPT, graph.name, plain_ns / 1e6, tuned_ns / 1e6)
+    return within_tolerance(graph, best, options, workspace)
+
+
+def within_tolerance(graph: Graph, strict: Plan, options: Options, workspace: Workspace) -> Plan:
+    """The plan whose results may be off by the tolerance, if it is faster than the strict one.
+
+    Args:
+        graph, options, workspace: as for ``plan_of``; the options have a clock that measures.
+        strict: a plan of the graph, which answers where numbers are not finite.
+    """
+    if not options.tolerance:
+        return strict
+    from vtensor.runtime.tolerant import observable, tolerant  # nothing else needs it
+
+    again = partial(  # recorded when it is needed: its packed weights need not be kept
+        Plan,
+        strict.graph,
+        graph.constants,
+        workspace,
+        preferences=options.preferences,
+        resolved=strict.resolved,
+    )
+    simple = observable(graph)
+    try:
+        lowered = tolerant(
+            simple,
+            resolved_of(simple, options),
+            options.passes,
+            options.settings,
+            options.tolerance,
+            options.calibrate,
+            workspace,
+        )
+        if lowered is None:
+            return strict
+        sound(lowered, simple, options, workspace)
+        made = Plan(
+            lowered,
+            graph.constants,
+            workspace,
+            options.progress,
+            options.preferences,
+            strict.resolved,
+            strictly=None if options.finite else again,
+        )
+        best, took = fastest([made, strict], workspace.executor)
+        if best is strict:
+            _log.info(SLOWER, graph.name, *(ns / 1e6 for ns in took))
+    except UnsoundPlanError:
+        raise
+    except VTensorError as error:
+        _log.warning("%s: no plan within the tolerance, so it is strict: %s", graph.name, error)
+        return strict
     return best
 
 

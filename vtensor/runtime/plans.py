@@ -97,6 +97,10 @@ class PlanCache:
     def current(self, key: PlanKey, plan: Plan) -> bool:
         """Whether a plan that is used again still has its place."""
         return self._found(key) in (plan, None)
+    def strict(self, plan: Plan) -> Plan:
+        """The plan that answers in a plan's place where numbers are not finite."""
+        with self._making.taken(), self._workspace.executor.planning():
+            return plan.strict
 
     def used(self, key: PlanKey) -> set[Plan]:
         """All that are kept, after a use of this one."""
@@ -152,7 +156,7 @@ class PlanCache:
         if plan is None:
             plan = plan_of(graph, options, self._workspace)
             self._strategies.keep(key, plan, options)
-            if disk is not None:
+            if disk is not None and not plan.graph.inexact:  # errors hold for one set of weights
                 disk.keep(network, plan)
         return plan
 

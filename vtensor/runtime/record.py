@@ -97,6 +97,9 @@ class NormalEvaluation(Evaluation):
 
     mode = Mode.NORMAL
 
+    def __init__(self, tolerance: float = 0.0) -> None:
+        self.tolerance = tolerance
+
     def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:
         """Execute the step now."""
         buffers = (
@@ -120,13 +123,15 @@ class RecordEvaluation(Evaluation):
 
     Args:
         confirming: variants come from a plan for other sizes, and are confirmed first.
+        inexact: there are inexact ones among them.
     """
 
     mode = Mode.RECORD
 
-    def __init__(self, confirming: bool = False) -> None:
+    def __init__(self, confirming: bool = False, inexact: bool = False) -> None:
         self.steps: list[RecordedStep] = []
         self.confirming = confirming
+        self.tolerance = float(inexact)
 
     def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:
         """Keep the step and the storages of its operands; it is compiled with all others."""
@@ -160,7 +165,7 @@ class RecordEvaluation(Evaluation):
             return
 
         def again(evaluation: Evaluation | None = None) -> None:
-            fresh = _anew(call, evaluation or NormalEvaluation())
+            fresh = _anew(call, evaluation or NormalEvaluation(self.tolerance))
             try:
                 with installed(fresh.evaluation):
                     run_call(fresh, run)
@@ -170,7 +175,7 @@ class RecordEvaluation(Evaluation):
                 raise InputError(call.failure(str(error))) from error
 
         if self.confirming:
-            again(PartialEvaluation())
+            again(PartialEvaluation(self.tolerance > 0))
         slots = tuple(map(_storage, call.operands))
         self.steps.append(RecordedStep(call.node, call.library, "python", None, slots, again))
 
@@ -266,7 +271,7 @@ class Recorder:
     ) -> None:
         self.graph = graph
         self.constants = constants
-        self.evaluation = RecordEvaluation(confirming)
+        self.evaluation = RecordEvaluation(confirming, graph.inexact)
         self.storages: dict[str, TensorStorage] = {}
         for name in graph.inputs:
             value = graph.values[name]

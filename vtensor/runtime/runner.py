@@ -70,15 +70,18 @@ class Runner:
         """The outputs as arrays."""
         if (found := self._short(outputs, inputs, out, times)) is not None:
             request, ran = found
-            return request.arrays(ran, out)
-        return [result.array() for result in self._long(outputs, inputs, out, times)]
+            if not request.plan.refused(ran[0]):
+                return request.arrays(ran, out)
+        strictly = found is not None
+        return [result.array() for result in self._long(outputs, inputs, out, times, strictly)]
 
     def results(self, outputs: Sequence[str] | None, inputs: Mapping[str, object]) -> list[Result]:
         """The outputs as they lie."""
         if (found := self._short(outputs, inputs, None, None)) is not None:
             request, ran = found
-            return request.results(ran)
-        return self._long(outputs, inputs, None, None)
+            if not request.plan.refused(ran[0]):
+                return request.results(ran)
+        return self._long(outputs, inputs, None, None, strictly=found is not None)
 
     def _short(
         self,
@@ -125,8 +128,12 @@ class Runner:
         inputs: Mapping[str, object],
         out: Mapping[str, object] | None,
         times: Array | None,
+        strictly: bool = False,
     ) -> list[Result]:
-        """Look at what is given, find the plan for it, and run that."""
+        """Look at what is given, find the plan for it, and run that.
+
+        Where numbers are not finite, an inexact plan's answer is not taken, but the strict one's.
+        """
         wanted = self.open().source.wanted(outputs)
         check_names(inputs, self.inputs)
         feeds = {port.name: feed_of(inputs[port.name], port) for port in self.inputs}
@@ -134,16 +141,21 @@ class Runner:
         with self._closing():
             plans = self.open()
             plan, key = plans.find(feeds, wanted)
+            if strictly:
+                plan, times = plans.strict(plan), None  # whose steps are others
             self._last = plan
             plan.check_out(into)
             every = list(wanted) == [port.name for port in self.outputs]
             request = Request.of(plan, key, wanted, every)
-            if request.inputs is not None:
+            if request.inputs is not None and not strictly:
                 self._remember(request, plans)
             fed = [feeds[name].part.array for name in plan.graph.inputs]
-            results = request.results(request.run(fed, into, times), into)
-            self.copied = copies(feeds, results)
-            return results
+            ran = request.run(fed, into, times)
+            if not plan.refused(ran[0]):
+                results = request.results(ran, into)
+                self.copied = copies(feeds, results)
+                return results
+        return self._long(outputs, inputs, out, None, strictly=True)
 
     @memory_errors()
     def bind(
@@ -158,7 +170,11 @@ class Runner:
         with self._closing():
             plan, _ = plans.find(feeds, wanted)
         plan.check_out(into)
-        return bind(plan, feeds, wanted, into, self._entered)
+
+        def strictly(outputs: Mapping[str, Array]) -> Binding:
+            return bind(plans.strict(plan), feeds, wanted, outputs, self._entered)
+
+        return bind(plan, feeds, wanted, into, self._entered, strictly)
 
     def open(self) -> PlanCache:
         """The plans.

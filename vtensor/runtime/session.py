@@ -13,6 +13,7 @@ from libdesc.onnx_reference.node import LIBRARY as REFERENCE
 from ptensor.layout import Layout
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
+from vtensor.runtime.allowance import DEFAULT_TOLERANCE
 from vtensor.runtime.backlog import Backlog
 from vtensor.runtime.binding import Binding
 from vtensor.runtime.budget import max_bytes_of, memory_errors
@@ -20,6 +21,7 @@ from vtensor.runtime.entries import entries_of
 from vtensor.runtime.feeds import (
     Array,
     Port,
+    calibration,
     noise,
     parse_layouts,
 )
@@ -52,6 +54,15 @@ class Session:
             least time. If the whole plan is not faster than the one without measurements, that
             one is used. Times are kept in the user's cache (``VTENSOR_CACHE_DIR`` names another
             folder), so each node is measured once a machine; run nothing else meanwhile.
+        tolerance: the largest difference of any output, relative to its largest element, to the
+            same model in kernels that are off by the order of sums alone; in front of a closing
+            Softmax or Sigmoid, of what that reads. Above 0, ``tune=True`` takes faster, inexact
+            kernels as well, as far as errors that are measured allow; 0 takes none. docs/guide.md
+            says how.
+        finite: True promises that inputs and results are finite numbers. Otherwise a plan with
+            inexact kernels looks, and where one is not finite, the strict plan answers.
+        calibrate: arrays for inputs, by name, on which errors are measured; seeded noise where
+            there is none.
         input_layouts: how inputs will lie in memory, by name; what the first plan is made for.
         output_layouts: how outputs are to lie, by name; None is C order of the model's dims.
         libraries: the libraries that may be used, in the order in which they are tried; None is
@@ -115,6 +126,9 @@ class Session:
         optimize: str | Sequence[str] = "all",
         objective: str = "",
         tune: bool = False,
+        tolerance: float = DEFAULT_TOLERANCE,
+        finite: bool = False,
+        calibrate: Mapping[str, object] | None = None,
         input_layouts: Mapping[str, Layout | str] | None = None,
         output_layouts: Mapping[str, Layout | str] | None = None,
         libraries: Sequence[str] | None = None,
@@ -137,6 +151,8 @@ class Session:
             optimize=optimize,
             objective=objective,
             tune=tune,
+            tolerance=tolerance,
+            finite=finite,
             libraries=libraries,
             pin=pin,
             reference=reference,
@@ -147,8 +163,13 @@ class Session:
         source = Source(model, listed, workspace.max_bytes, external_data_root)
         entry = parse_layouts(input_layouts, source.inputs, "input_layouts")
         delivery = parse_layouts(output_layouts, source.outputs, "output_layouts", any_too=True)
-        entries = entries_of(cache_dir)
-        options = replace(options, entry=entry, delivery=delivery, entries=entries)
+        options = replace(
+            options,
+            entry=entry,
+            delivery=delivery,
+            entries=entries_of(cache_dir),
+            calibrate=calibration(calibrate, source.inputs),
+        )
         self._runner = Runner(source, options, workspace)
 
     @property

@@ -73,7 +73,7 @@ class Network:
             sorted(one.name for one in ready().libraries.values() if not one.absent),
             *(self.options.passes, self.options.preferences),
             *(settings.objective, settings.solver, settings.clock is None, settings.speeds is None),
-            *(sorted(self.options.delivery.items()), self.key.kind),
+            *(sorted(self.options.delivery.items()), self.key.kind, self.options.tolerance),
             *(graph.inputs, graph.outputs, graph.passes, graph.merged),
             [(name, one.dtype, [*one.dims]) for name, one in graph.values.items()],
             [

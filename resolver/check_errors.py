@@ -1,0 +1,84 @@
+"""The independent check of a plan's errors: is each inexact node charged, and do they add up?
+
+It shares no code with the program that chose the variants: it goes back to what was measured, and
+reckons in fractions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+from resolver.errors import ErrorProof, Share
+from resolver.lowered import LoweredGraph
+from vtensor.errors import UnsoundPlanError
+
+#: What decimal digits of floats may differ by, as a part of them.
+SLACK = Fraction(1, 10**6)
+
+
+def check_errors(graph: LoweredGraph, tolerance: float) -> None:
+    """Prove that the errors of a lowered graph, as measured, are within a tolerance.
+
+    Raises:
+        UnsoundPlanError: a node is inexact and nobody has charged it; an error or a gain is less
+            than was measured; their squares add up to more than the tolerance's; or the whole plan
+            was not compared with the strict one, or differs from it by more.
+    """
+    inexact = {node.name: node.variant for node in graph.operators if node.variant.inexact}
+    if not inexact:
+        return
+    proof = graph.certificate.errors if graph.certificate is not None else None
+    if proof is None or not proof.shares:
+        raise UnsoundPlanError(f"{', '.join(inexact)}: inexact, and nobody has charged for it")
+    rows = {share.node: share for share in proof.shares}
+    if len(rows) < len(proof.shares) or rows.keys() != inexact.keys():
+        odd = sorted(rows.keys() ^ inexact.keys()) or [share.node for share in proof.shares]
+        raise UnsoundPlanError(f"{', '.join(odd)}: inexact nodes and what is charged differ")
+    squares = Fraction(0)
+    for name, share in rows.items():
+        variant = inexact[name]
+        if (variant.kernel, variant.error) != (share.kernel, share.error):
+            raise UnsoundPlanError(f"{name}: another variant was charged than the one that runs")
+        squares += _square(share)
+    allowed = Fraction(min(tolerance, proof.budget)) ** 2
+    if squares > allowed * (1 + SLACK):
+        reached = math.sqrt(squares)
+        raise UnsoundPlanError(
+            f"errors add up to {reached:.3g}, allowed is {math.sqrt(allowed):.3g}"
+        )
+    _whole(proof, tolerance)
+
+
+def _square(share: Share) -> Fraction:
+    """What a share adds to the sum of squares, from its measurements."""
+    error = _largest(share, "error", share.error, [(d, by) for d, by in share.trials])
+    gain = _largest(share, "gain", share.gain, [(got, sent) for sent, got in share.probes])
+    return (error * gain) ** 2
+
+
+def _largest(
+    share: Share, what: str, said: float, pairs: Sequence[tuple[float, float]]
+) -> Fraction:
+    """The largest of several ratios, which is what was said."""
+    if not pairs or not all(map(math.isfinite, (said, *(n for pair in pairs for n in pair)))):
+        raise UnsoundPlanError(f"{share.node}: its {what} was not measured")
+    if any(below <= 0 and above for above, below in pairs):
+        raise UnsoundPlanError(f"{share.node}: its {what} was measured against nothing")
+    found = max(
+        Fraction(above) / Fraction(below) if above else Fraction() for above, below in pairs
+    )
+    if found > Fraction(said) * (1 + SLACK):
+        raise UnsoundPlanError(
+            f"{share.node}: its {what} is said to be {said:.3g}, measured was {float(found):.3g}"
+        )
+    return found
+
+
+def _whole(proof: ErrorProof, tolerance: float) -> None:
+    if proof.measured is None or not proof.measured <= tolerance:
+        found = "nothing" if proof.measured is None else f"{proof.measured:.3g}"
+        raise UnsoundPlanError(
+            f"compared with the strict plan, {found} was measured; the tolerance is {tolerance:.3g}"
+        )

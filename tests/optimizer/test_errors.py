@@ -1,0 +1,184 @@
+"""The error row of the joint choice: by brute force, and by an independent check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import inf
+
+import numpy as np
+import pytest
+
+from libdesc.registry import registry
+from optimizer.errors import Allowed
+from optimizer.ewo import chosen_by
+from optimizer.ilp import choose
+from optimizer.joint import timed_variants
+from optimizer.problem import Problem
+from optimizer.settings import Settings
+from ptensor.evaluation import Variant
+from ptensor.layout import Layout
+from resolver import LoweredGraph, check
+from resolver.check_errors import check_errors
+from resolver.errors import ErrorProof, Share, expected
+from resolver.lowered import OpNode
+from tests.libraries.bench import Bench
+from tests.libraries.sloppy import KERNELS, Hasty, declare_sloppy
+from tests.optimizer.graphs import combinations, extended_of, random_graph
+from vtensor.errors import UnsoundPlanError
+
+TOLERANCE = 1e-4
+
+#: The most assignments that are tried one by one.
+FEW = 4000
+
+
+@dataclass(frozen=True)
+class Said:
+    """A meter of errors that are what kernels say, times drawn gains."""
+
+    seed: int
+
+    def shares(self, nodes: Sequence[OpNode]) -> list[Share | None]:
+        """Of each node."""
+        return [self.share(node) for node in nodes]
+
+    def share(self, node: OpNode) -> Share | None:
+        """Some are unknown."""
+        draw = np.random.default_rng((self.seed, *node.name.encode()))
+        gain, known = float(draw.uniform(0.1, 2)), draw.random() > 0.1
+        error = KERNELS[node.variant.kernel or "off 1e-6"] / 2
+        if not known:
+            return None
+        return Share(node.name, node.variant.kernel, error, gain, ((error, 1.0),), ((1.0, gain),))
+
+
+def problem_of(seed: int, budget: float = TOLERANCE) -> Problem:
+    """A random graph's problem, with inexact variants."""
+    graph, clock = extended_of(random_graph(seed)), Hasty(seed)
+    variants = timed_variants(graph, clock, inexact=True)
+    return Problem.of(graph, variants, clock, allowed=Allowed(TOLERANCE, budget, Said(seed)))
+
+
+def least(problem: Problem) -> float:
+    """The least time of all choices whose errors, added up here, are within the budget."""
+    assert problem.allowed is not None
+    names, best = list(problem.variants), inf
+    for numbers in product(*(range(len(problem.variants[name])) for name in names)):
+        chosen = dict(zip(names, numbers, strict=True))
+        squares = sum(
+            (problem.shares[name][number].gain * problem.variants[name][number].error) ** 2
+            for name, number in chosen.items()
+            if problem.variants[name][number].inexact
+        )
+        if squares <= problem.allowed.budget**2:
+            best = min(best, problem.time_cost(chosen))
+    return best
+
+
+def test_the_program_finds_what_brute_force_finds(bench: Bench) -> None:
+    declare_sloppy()
+    bound = tried = 0
+    for seed in range(30):
+        problem = problem_of(seed, (1e-6, 1e-4)[seed % 2] * (0.5 + seed % 3 / 2))
+        if combinations(problem) > FEW:
+            continue
+        tried += 1
+        found = choose(problem, "time", "CBC" if seed % 5 == 0 else "")
+        assert problem.time_cost(found.chosen) == least(problem), seed
+        free = replace(problem, allowed=None, shares={})
+        bound += problem.time_cost(choose(free, "time").chosen) < problem.time_cost(found.chosen)
+    assert tried > 10
+    assert bound > 2  # else the row says nothing
+
+
+def test_the_room_for_packed_constants_is_a_row(bench: Bench) -> None:
+    """Constants that all variants but the first have in blocks take more than there is room for."""
+    declare_sloppy()
+    seen = 0
+    for seed in range(8):
+        problem = problem_of(seed)
+        variants = {
+            name: [one[0], *map(blocked, one[1:])] for name, one in problem.variants.items()
+        }
+        problem = replace(problem, variants=variants)
+        wide, tight = (
+            choose(problem, "time").chosen,
+            choose(replace(problem, room=0), "time").chosen,
+        )
+        seen += any(problem.packed_more(*one) for one in wide.items())
+        assert not any(problem.packed_more(*one) for one in tight.items())
+    assert seen > 2
+
+
+def blocked(variant: Variant) -> Variant:
+    """With its vectors of channels in blocks of 16."""
+    rows = [Layout("C16c") if str(one) == "C" else one for one in variant.layouts]
+    return variant.lying(rows)
+
+
+def chosen_graph(seed: int) -> LoweredGraph:
+    """A random graph in its choice, said to have been measured."""
+    graph, problem = random_graph(seed), problem_of(seed)
+    found = chosen_by(extended_of(graph), problem, "time", Settings("time", clock=Hasty(seed)))
+    able = [library.name for library in registry().libraries.values() if library.transforms]
+    check(found, graph, able)
+    return with_proof(found, measured=TOLERANCE / 2)
+
+
+def with_proof(graph: LoweredGraph, **changes: object) -> LoweredGraph:
+    """Another proof."""
+    certificate = graph.certificate
+    assert certificate is not None
+    assert certificate.errors is not None
+    proof = replace(certificate.errors, **changes)  # type: ignore[arg-type]
+    return replace(graph, certificate=replace(certificate, errors=proof))
+
+
+def proof(graph: LoweredGraph) -> ErrorProof:
+    """Of a graph's errors."""
+    assert graph.certificate is not None
+    assert graph.certificate.errors is not None
+    return graph.certificate.errors
+
+
+def test_the_check_agrees_with_the_program(bench: Bench) -> None:
+    declare_sloppy()
+    for seed in range(12):
+        graph = chosen_graph(seed)
+        assert graph.inexact
+        check_errors(graph, TOLERANCE)
+        assert expected(proof(graph).shares) <= TOLERANCE
+        assert proof(graph).plain_sum >= proof(graph).expected
+
+
+def scaled(share: Share, gain: float) -> Share:
+    """The gain is said to be another than was measured."""
+    return replace(share, gain=share.gain * gain)
+
+
+#: Faults, and what the check says of them.
+TWINS: dict[str, Callable[[LoweredGraph], LoweredGraph]] = {
+    "its gain is said to be": lambda g: with_proof(
+        g, shares=(scaled(proof(g).shares[0], 0.5), *proof(g).shares[1:])
+    ),
+    "its error is said to be|another variant": lambda g: with_proof(
+        g, shares=(replace(proof(g).shares[0], error=0.0), *proof(g).shares[1:])
+    ),
+    "its gain was not measured": lambda g: with_proof(
+        g, shares=(replace(proof(g).shares[0], probes=()), *proof(g).shares[1:])
+    ),
+    "what is charged differ": lambda g: with_proof(g, shares=proof(g).shares[1:]),
+    "nobody has charged": lambda g: replace(g, certificate=None),
+    "errors add up to": lambda g: with_proof(g, budget=proof(g).expected / 2),
+    "nothing was measured": lambda g: with_proof(g, measured=None),
+    "was measured; the tolerance is": lambda g: with_proof(g, measured=2 * TOLERANCE),
+}
+
+
+@pytest.mark.parametrize("says", TWINS)
+def test_a_wrong_row_is_seen(bench: Bench, says: str) -> None:
+    declare_sloppy()
+    with pytest.raises(UnsoundPlanError, match=says):
+        check_errors(TWINS[says](chosen_graph(1)), TOLERANCE)

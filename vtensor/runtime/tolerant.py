@@ -1,0 +1,94 @@
+"""A faster plan whose results may be off by a tolerance.
+
+Inexact variants are chosen with all others, in one program that knows what each adds to the error
+of the results. The whole plan is then compared with the strict one; where its error is larger than
+the program expected, and too large, the program is given less to spend, and solves again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from optimizer.errors import Allowed
+from optimizer.observed import apart, observed
+from optimizer.pipeline import optimise
+from optimizer.settings import Settings
+from resolver.check_errors import check_errors
+from resolver.lowered import LoweredGraph
+from vtensor.language.graph import Graph
+from vtensor.runtime.budget import needed_bytes
+from vtensor.runtime.erring import Meter
+from vtensor.runtime.feeds import Array
+from vtensor.runtime.workspace import Workspace
+
+#: How often the program is solved before the plan stays strict.
+ROUNDS = 5
+
+#: What is left between the error that is measured and the tolerance, as a factor: inputs that
+#: nobody tried may do worse.
+MARGIN = 1.25
+
+#: Seconds for the solver: a choice that is not the best is a choice, too.
+SECONDS = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+def tolerant(
+    graph: Graph,
+    resolved: LoweredGraph,
+    passes: Sequence[str],
+    settings: Settings,
+    tolerance: float,
+    calibrate: Mapping[str, Array],
+    workspace: Workspace,
+) -> LoweredGraph | None:
+    """The graph in the fastest choice whose results are within the tolerance; None where that has
+    no inexact variant, or none was found.
+
+    Args:
+        graph: simplified.
+        resolved: what Algorithm 1 makes of it, in which no observed value passes inside of a node.
+        passes: names of passes, in order.
+        settings: with a clock that measures.
+        tolerance: what results may be off by.
+        calibrate: arrays for inputs, by name, that errors are measured on.
+        workspace: what plans share.
+    """
+    names = observed(graph)
+    if not names or settings.clock is None:
+        return None
+    meter = Meter(graph, resolved, names, calibrate, workspace)
+    budget, room = tolerance, workspace.max_bytes - needed_bytes(resolved)
+    for _ in range(ROUNDS):
+        allowed = Allowed(tolerance, budget, meter)
+        told = replace(settings, allowed=allowed, room=room, time_limit=SECONDS)
+        lowered = optimise(resolved, passes, told)
+        proof = lowered.certificate.errors if lowered.certificate else None
+        if not lowered.inexact or lowered.certificate is None or proof is None:
+            return None
+        measured = meter.whole(lowered)
+        if measured * MARGIN <= tolerance:
+            proof = replace(proof, measured=measured)
+            lowered = replace(lowered, certificate=replace(lowered.certificate, errors=proof))
+            check_errors(lowered, tolerance)
+            return lowered
+        _log.info(
+            "%s: expected an error of %.2g, measured %.2g, allowed %.2g: once more with less",
+            graph.name,
+            proof.expected,
+            measured,
+            tolerance,
+        )
+        budget = min(budget / 2, proof.expected * tolerance / (measured * MARGIN))
+    _log.warning("%s: no plan kept to the tolerance %g: it is strict", graph.name, tolerance)
+    return None
+
+
+def observable(graph: Graph) -> Graph:
+    """A graph in which no value at which errors count passes inside of a fused node."""
+    offers = dict(apart(graph, observed(graph)))
+    kept = {lead: behind for lead, behind in offers.items() if behind}
+    return graph if kept == dict(graph.offers) else replace(graph, offers=kept)
