@@ -48,7 +48,7 @@ class PartialEvaluation(Evaluation):
     mode = Mode.PARTIAL
 
     def __init__(self, inexact: bool = False) -> None:
-        self.tolerance = float(inexact)
+        self.tolerance = max(self.tolerance, float(inexact))
 
     def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:  # noqa: ARG002
         """A step here is an invoker that went on past its tagger."""

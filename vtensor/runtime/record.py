@@ -98,7 +98,7 @@ class NormalEvaluation(Evaluation):
     mode = Mode.NORMAL
 
     def __init__(self, tolerance: float = 0.0) -> None:
-        self.tolerance = tolerance
+        self.tolerance = max(self.tolerance, tolerance)
 
     def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:
         """Execute the step now."""
@@ -131,7 +131,7 @@ class RecordEvaluation(Evaluation):
     def __init__(self, confirming: bool = False, inexact: bool = False) -> None:
         self.steps: list[RecordedStep] = []
         self.confirming = confirming
-        self.tolerance = float(inexact)
+        self.tolerance = max(self.tolerance, float(inexact))
 
     def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:
         """Keep the step and the storages of its operands; it is compiled with all others."""
