@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from libdesc.onnx_reference.node import LIBRARY as REFERENCE
 from libdesc.preferences import Preferences
@@ -32,6 +33,9 @@ from vtensor.runtime.probing import Probe
 from vtensor.runtime.tuning import Tuner
 from vtensor.runtime.workspace import Workspace
 
+if TYPE_CHECKING:
+    from vtensor.runtime.lock import Lock
+
 #: The log message where the plan with measured times is not faster.
 KEPT = "%s: without measured times the plan takes %.2f ms, with them %.2f ms: it stays without"
 
@@ -51,6 +55,7 @@ class Options:
         entry: how inputs lie, by name; declared order where nothing is said.
         delivery: how outputs are to lie, by name; declared order where nothing is said.
         progress: called with each node's name while it is recorded.
+        lock: a plan that was written down: it is the only one.
     """
 
     passes: tuple[str, ...] = ()
@@ -59,6 +64,7 @@ class Options:
     entry: Mapping[str, Layout] = field(default_factory=dict)
     delivery: Mapping[str, Layout] = field(default_factory=dict)
     progress: Progress | None = None
+    lock: Lock | None = None
 
     @classmethod
     def of(

@@ -10,8 +10,10 @@ from ptensor.layout import Layout
 from vtensor.errors import InputError, ValuesNeededError
 from vtensor.frontends.values import LIMIT_ELEMENTS
 from vtensor.language.forks import process_lock
+from vtensor.language.graph import Graph
 from vtensor.runtime.feeds import Feed, Port
 from vtensor.runtime.keys import InputKey, PlanKey
+from vtensor.runtime.locked import locked_plan
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.planning import Options, plan_of, simplified
 from vtensor.runtime.source import Source
@@ -105,10 +107,30 @@ class PlanCache:
                 dropped = self._kept.popitem(last=False)
         del dropped
 
-    def _planned(self, key: PlanKey) -> Plan:
+    def made_of(self, plan: Plan) -> tuple[Graph, Options]:
+        """What one of the last plans was made of: a graph before any pass, and options.
+
+        Raises:
+            InputError: it delivers values beside the network's outputs, or is kept no longer.
+        """
+        with _keeping:
+            key = next((key for key, one in self._kept.items() if one is plan), None)
+        if key is None:
+            raise InputError("many runs since have made plans of their own: run this once more")
+        if key.inner:
+            raise InputError(f"the last run asked for {', '.join(key.inner)}: run outputs alone")
+        return self._graph(key), replace(self._options, entry=key.entry)
+
+    def _graph(self, key: PlanKey) -> Graph:
         known = {one.name: one.array() for one in key.inputs if one.value is not None}
+        return self.source.graph(key.shapes, known, key.inner)
+
+    def _planned(self, key: PlanKey) -> Plan:
         options = replace(self._options, entry=key.entry)
-        graph = simplified(self.source.graph(key.shapes, known, key.inner), options)
+        given = self._graph(key)
+        graph = simplified(given, options)
+        if options.lock is not None:
+            return locked_plan(options.lock, given, graph, options, self._workspace)
         plan = self._strategies.plan(key, graph, options, self._workspace)
         if plan is None:
             plan = plan_of(graph, options, self._workspace)
