@@ -69,6 +69,11 @@ class Requirement:
         """More than one layout would do."""
         return len(self.layouts) != 1
 
+    @property
+    def place(self) -> str:
+        """File and line, with a path as short as it can be."""
+        return f"{'/'.join(Path(self.file).parts[-2:])}:{self.line}"
+
     def __str__(self) -> str:
         wanted = " or ".join(str(layout) for layout in self.layouts) or "ANY"
         return f"{wanted} ({self.file}:{self.line})"

@@ -129,6 +129,25 @@ def _decided(
     return replace(ctx.variant, followers=node.variant.followers)
 
 
+class _Confirming(PartialEvaluation):
+    """Evaluation of what was decided elsewhere: conditions and kernels are looked at once more."""
+
+    confirming = True
+
+
+def confirmed(node: OpNode, inputs: Sequence[VTensor]) -> None:
+    """See that a node's library takes it in its variant.
+
+    Args:
+        node: with its variant.
+        inputs: its operands, lying as the variant says.
+
+    Raises:
+        VTensorError: it does not, or its invoker asks for something else.
+    """
+    _decided(node, inputs, _Confirming(), node.variant)
+
+
 def _holds(node: OpNode, inputs: Sequence[VTensor], one: Variant) -> bool:
     """The node's invoker and its library agree to a variant."""
     try:

@@ -12,9 +12,11 @@ import pytest
 from ops import Add, Conv2D, Identity, Relu
 from resolver.evaluate import resolutions
 from vtensor import Graph, Session
-from vtensor.errors import InputError, SessionClosedError
+from vtensor.errors import ConversionsError, InputError, SessionClosedError
+from vtensor.report import why
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.processors import available_threads
+from vtensor.testing import assert_conversions
 
 Array = np.ndarray[Any, Any]
 SIZES = {"N": 1, "C": 16, "H": 24, "W": 24}
@@ -246,3 +248,29 @@ def test_only_the_last_used_plans_are_kept(monkeypatch: pytest.MonkeyPatch) -> N
             if session.plan not in plans:
                 plans.append(session.plan)
             assert len(plans) == made
+
+
+def test_conversions_that_are_too_many_are_listed_with_their_reasons() -> None:
+    x = image()
+    with Session(
+        network(), output_layouts={"y": "NHWC"}, optimize="none", libraries=["numpy"]
+    ) as s:
+        count = len(s.conversions)
+        assert_conversions(s, at_most=count)
+        assert count
+        with pytest.raises(ConversionsError) as caught:
+            assert_conversions(s, at_most=0)
+        text = str(caught.value)
+        assert f"a run has {count} conversion" in text
+        for one in s.conversions:
+            assert f"  {one.value}: {one.source} -> {one.target}, " in text
+            assert all(f"    {why(reason)}\n" in f"{text}\n" for reason in one.reasons)
+        s.run(None, {"x": x[:, :, ::-1]})  # which runs backwards, and is copied
+        with pytest.raises(AssertionError, match="  copy of input x, to NCHW, "):
+            assert_conversions(s, at_most=count)
+
+
+@pytest.mark.parametrize("at_most", [-1, 1.5, True, None])
+def test_at_most_is_a_number_of_conversions(at_most: Any) -> None:
+    with Session(network()) as session, pytest.raises(InputError, match="no number of conversions"):
+        assert_conversions(session, at_most)

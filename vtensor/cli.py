@@ -14,10 +14,12 @@ import numpy as np
 import typer
 
 from vtensor.commands.bench import bench
+from vtensor.commands.diff import diff
 from vtensor.commands.explain import explain
 from vtensor.commands.export import export
 from vtensor.commands.given import InputOption, ValueOption, make_feeds
 from vtensor.commands.listing import dispatcher, libs, ops
+from vtensor.commands.lock import lock
 from vtensor.commands.profile import profile
 from vtensor.commands.shared import (
     CacheOption,
@@ -283,7 +285,7 @@ def _print_run(
     print(f"latency: {median}; {changes} a run")
 
 
-for command in (bench, profile, explain, export, libs, ops, dispatcher):
+for command in (bench, profile, explain, lock, diff, export, libs, ops, dispatcher):
     app.command()(command)
 
 

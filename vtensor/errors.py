@@ -112,6 +112,14 @@ class NestedRunError(VTensorError):
     """A step that calls back into Python, or a progress callback, ran its own session."""
 
 
+class LockError(VTensorError):
+    """A plan that was written down cannot be read, is another model's, or no longer holds."""
+
+
+class ConversionsError(VTensorError, AssertionError):
+    """A run converts more than a test allows; lists what, and who asked for it."""
+
+
 class PeerError(VTensorError):
     """A peer of the benchmark does not run a model, or not as it was asked to."""
 

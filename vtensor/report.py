@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from libdesc.onnx_reference.node import LIBRARY as REFERENCE
@@ -17,7 +16,6 @@ from resolver.lowered import Certificate, OpNode, Reason, TransformNode
 from vtensor.language.wording import counted
 
 if TYPE_CHECKING:
-    from ptensor.evaluation import Requirement
     from vtensor.runtime.plan import Plan, PlanStep
     from vtensor.runtime.session import Session
 
@@ -304,7 +302,7 @@ def _forced(plan: Plan, step: PlanStep) -> list[TransformNode]:
 def _who(reason: Reason) -> str:
     if reason.requirement is None:
         return f"the delivery of {reason.consumer}"
-    return f"{reason.op} {reason.consumer} ({place(reason.requirement)})"
+    return f"{reason.op} {reason.consumer} ({reason.requirement.place})"
 
 
 def _row(number: str, cells: tuple[str, ...], widths: list[int]) -> str:
@@ -389,16 +387,11 @@ def _reason_dict(reason: Reason) -> dict[str, Any]:
     }
 
 
-def place(asked: Requirement) -> str:
-    """File and line, with a path as short as it can be."""
-    return f"{'/'.join(Path(asked.file).parts[-2:])}:{asked.line}"
-
-
 def why(reason: Reason) -> str:
     """A reason with paths as short as they can be."""
     asked = reason.requirement
     return (
         str(reason)
         if asked is None
-        else str(reason).replace(f"{asked.file}:{asked.line}", place(asked))
+        else str(reason).replace(f"{asked.file}:{asked.line}", asked.place)
     )

@@ -168,15 +168,15 @@ class Mix(NamedTuple):
 
 
 @contextmanager
-def errors(debug: bool) -> Iterator[None]:
-    """An error of ours is a message and exit code 1; with --debug it is a traceback."""
+def errors(debug: bool, code: int = 1) -> Iterator[None]:
+    """An error of ours is a message and this exit code; with --debug it is a traceback."""
     try:
         yield
     except VTensorError as error:
         if debug:
             raise
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        raise typer.Exit(1) from None
+        raise typer.Exit(code) from None
 
 
 @dataclass(frozen=True)

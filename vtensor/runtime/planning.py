@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from libdesc.onnx_reference.node import LIBRARY as REFERENCE
 from libdesc.preferences import Preferences
@@ -35,6 +36,9 @@ from vtensor.runtime.plan import Plan
 from vtensor.runtime.probing import Probe
 from vtensor.runtime.tuning import Tuner
 from vtensor.runtime.workspace import Workspace
+
+if TYPE_CHECKING:
+    from vtensor.runtime.lock import Lock
 
 #: The log message where the plan with measured times is not faster.
 KEPT = "%s: without measured times the plan takes %.2f ms, with them %.2f ms: it stays without"
@@ -63,6 +67,7 @@ class Options:
         tolerance: what results may be off by where times are measured, relative to their largest.
         finite: nobody looks whether numbers are finite.
         calibrate: arrays for inputs, by name, that errors are measured on.
+        lock: a plan that was written down: it is the only one.
     """
 
     passes: tuple[str, ...] = ()
@@ -76,6 +81,7 @@ class Options:
     tolerance: float = 0.0
     finite: bool = False
     calibrate: Mapping[str, Array] = field(default_factory=dict)
+    lock: Lock | None = None
 
     @classmethod
     def of(

@@ -11,8 +11,10 @@ from ptensor.layout import Layout
 from vtensor.errors import InputError, ValuesNeededError
 from vtensor.frontends.values import LIMIT_ELEMENTS
 from vtensor.language.forks import process_lock
+from vtensor.language.graph import Graph
 from vtensor.runtime.feeds import Feed, Port
 from vtensor.runtime.keys import InputKey, PlanKey
+from vtensor.runtime.locked import locked_plan
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.planning import Options, plan_of, simplified
 from vtensor.runtime.source import Source
@@ -97,6 +99,7 @@ class PlanCache:
     def current(self, key: PlanKey, plan: Plan) -> bool:
         """Whether a plan that is used again still has its place."""
         return self._found(key) in (plan, None)
+
     def strict(self, plan: Plan) -> Plan:
         """The plan that answers in a plan's place where numbers are not finite."""
         with self._making.taken(), self._workspace.executor.planning():
@@ -135,10 +138,30 @@ class PlanCache:
         if dropped is not None:
             _stop(dropped)
 
-    def _planned(self, key: PlanKey) -> Plan:
+    def made_of(self, plan: Plan) -> tuple[Graph, Options]:
+        """What one of the last plans was made of: a graph before any pass, and options.
+
+        Raises:
+            InputError: it delivers values beside the network's outputs, or is kept no longer.
+        """
+        with _keeping:
+            key = next((key for key, one in self._kept.items() if one is plan), None)
+        if key is None:
+            raise InputError("many runs since have made plans of their own: run this once more")
+        if key.inner:
+            raise InputError(f"the last run asked for {', '.join(key.inner)}: run outputs alone")
+        return self._graph(key), replace(self._options, entry=key.entry)
+
+    def _graph(self, key: PlanKey) -> Graph:
         known = {one.name: one.array() for one in key.inputs if one.value is not None}
+        return self.source.graph(key.shapes, known, key.inner)
+
+    def _planned(self, key: PlanKey) -> Plan:
         options = replace(self._options, entry=key.entry)
-        given = self.source.graph(key.shapes, known, key.inner)
+        given = self._graph(key)
+        if options.lock is not None:
+            simple = simplified(given, options)
+            return locked_plan(options.lock, given, simple, options, self._workspace)
         graph = simplified(given, options, self._applied)
         disk, network = StrategyCache.of(options), Network(key, graph, options, self._threads)
         if disk is not None and (found := disk.plan(network, self._workspace)) is not None:

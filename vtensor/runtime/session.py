@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from libdesc.onnx_reference.node import LIBRARY as REFERENCE
 from ptensor.layout import Layout
@@ -26,10 +26,13 @@ from vtensor.runtime.feeds import (
     parse_layouts,
 )
 from vtensor.runtime.lanes import executors_of
+from vtensor.runtime.lock import Lock
+from vtensor.runtime.locked import lock_of, locked_options
 from vtensor.runtime.plan import Conversion, Plan
 from vtensor.runtime.planning import Options, Progress
 from vtensor.runtime.runner import Runner
 from vtensor.runtime.source import Source
+from vtensor.runtime.told import check_alone
 from vtensor.runtime.workspace import Memory, Workspace
 
 if TYPE_CHECKING:
@@ -92,6 +95,9 @@ class Session:
             none), None or False means no cache. An entry holds choices, no weights and no code; it
             is made anew where it is damaged or somebody else's, or was for another network, other
             options, libraries or processors.
+        plan: a file that ``vtensor lock`` or ``lock().write`` wrote: each run is as it says. It
+            says the level, libraries, pins and layouts, too, so that these are not given beside it,
+            and holds for its own model and sizes alone.
 
     Raises:
         ModelError: the file is missing, no ONNX, or uses what VTensor does not have.
@@ -99,6 +105,8 @@ class Session:
         InputError: an option is wrong; a pin's key is neither an operator nor a node, or its
             library has no invoker of it. Nodes are looked for when the first plan is made.
         BudgetError: more memory would be needed than ``max_bytes``.
+        LockError: ``plan`` cannot be read, is another model's, or has lines that no longer hold;
+            names each of them. Also of a run, where its sizes are others.
 
     A network whose shapes are all known is planned here, any other at its first run. A run makes a
     new plan if shapes or layouts of inputs are new, or the value of an input that decides shapes (a
@@ -142,27 +150,34 @@ class Session:
         max_queued: int = 1024,
         deterministic: bool = False,
         cache_dir: str | os.PathLike[str] | bool | None = True,
+        plan: str | os.PathLike[str] | None = None,
     ) -> None:
         executor, *further = executors_of(threads, streams, hint)
         self._backlog = Backlog(1 + len(further), max_queued)
         workspace = Workspace(executor, max_bytes_of(max_bytes), further)
-        options = Options.of(
-            executor,
-            optimize=optimize,
-            objective=objective,
-            tune=tune,
-            tolerance=tolerance,
-            finite=finite,
-            libraries=libraries,
-            pin=pin,
-            reference=reference,
-            progress=progress,
-            deterministic=deterministic,
-        )
+        told: dict[str, Any] = {
+            "optimize": optimize,
+            "objective": objective,
+            "tune": tune,
+            "libraries": libraries,
+            "pin": pin,
+            "reference": reference,
+        }
+        allowed: dict[str, Any] = {"tolerance": tolerance, "finite": finite}
+        if plan is None:
+            options = Options.of(
+                executor, progress=progress, deterministic=deterministic, **told, **allowed
+            )
+        else:
+            check_alone(**told, input_layouts=input_layouts, output_layouts=output_layouts)
+            options = locked_options(Lock.read(plan), executor, progress)
         listed = options.preferences.allows(REFERENCE)
         source = Source(model, listed, workspace.max_bytes, external_data_root)
-        entry = parse_layouts(input_layouts, source.inputs, "input_layouts")
-        delivery = parse_layouts(output_layouts, source.outputs, "output_layouts", any_too=True)
+        if options.lock is None:
+            entry = parse_layouts(input_layouts, source.inputs, "input_layouts")
+            delivery = parse_layouts(output_layouts, source.outputs, "output_layouts", any_too=True)
+        else:
+            entry, delivery = options.lock.layouts(source)
         options = replace(
             options,
             entry=entry,
@@ -208,6 +223,28 @@ class Session:
             InputError: the network has symbolic sizes and nothing has run yet.
         """
         return self._runner.plan
+
+    def lock(self) -> Lock:
+        """The plan of the last run as it is written down: what was chosen for each node, and why.
+
+        ``session.lock().write("plan.toml")`` writes it, ``Session(model, plan="plan.toml")`` runs
+        it.
+
+        Raises:
+            InputError: there is no plan yet, it has inexact kernels, or the last run asked for values
+                inside the network.
+
+        >>> from ops import Relu
+        >>> g = Graph("tiny")
+        >>> g.output(g.add(Relu(), g.input("x", {"N": 1, "C": 2}), name="relu"), "y")
+        >>> with Session(g, libraries=["numpy"]) as session:
+        ...     print(session.lock().text().partition("[[node]]")[2].partition("at =")[0].strip())
+        name = "relu"
+        operator = "Relu"
+        library = "numpy"
+        """
+        plan = self.plan
+        return lock_of(plan, *self._runner.open().made_of(plan), self.threads)
 
     @property
     def conversions(self) -> list[Conversion]:

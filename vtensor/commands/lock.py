@@ -1,0 +1,73 @@
+"""``vtensor lock``: a plan as a file, for review, for comparison and to be run again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vtensor.commands.given import ValueOption
+from vtensor.commands.shared import (
+    DebugOption,
+    ExternalDataOption,
+    IsaOption,
+    JsonOption,
+    LibrariesOption,
+    Limits,
+    MaxBytesOption,
+    Mix,
+    ModelArgument,
+    ObjectiveOption,
+    OptimizeOption,
+    Passes,
+    PinOption,
+    ReferenceOption,
+    ShapeOption,
+    ThreadsOption,
+    TuneOption,
+    errors,
+    opened,
+    print_json,
+)
+from vtensor.language.wording import counted
+
+
+def lock(
+    model: ModelArgument,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The TOML file to write.")],
+    shape: ShapeOption = None,
+    value: ValueOption = None,
+    threads: ThreadsOption = None,
+    optimize: OptimizeOption = "all",
+    objective: ObjectiveOption = "",
+    tune: TuneOption = False,
+    isa: IsaOption = "max",
+    libraries: LibrariesOption = None,
+    pin: PinOption = None,
+    reference: ReferenceOption = True,
+    max_bytes: MaxBytesOption = None,
+    external_data_root: ExternalDataOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Write down how a model runs: library, kernel and layouts of each node, and why.
+
+    Session(MODEL, plan=FILE) runs it so again, or says which lines no longer hold.
+    """
+    limits = Limits(reference, max_bytes, external_data_root)
+    # errors are measured for a network's own weights: inexact kernels are not written down
+    passes = Passes.parse(optimize, objective, tune, tolerance=0.0)
+    mix = Mix.parse(libraries, pin)
+    with (
+        errors(debug),
+        opened(model, shape, threads, passes, isa, limits, mix, values=value) as given,
+    ):
+        plan = given.session.plan
+        given.session.lock().write(out)
+        nodes, changes = len(plan.graph.operators), len(plan.conversions)
+        if as_json:
+            print_json({"file": str(out), "nodes": nodes, "transforms": changes})
+        else:
+            size = f"{counted(nodes, 'node')}, {counted(changes, 'Transform')} a run"
+            print(f"{out}: {size}")

@@ -1,0 +1,154 @@
+"""Plans of lock files: how a session takes one, and how its plan becomes one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from libdesc.onnx_reference.node import LIBRARY as REFERENCE
+from libdesc.registry import ready
+from optimizer.estimate import Estimate
+from resolver.choices import Choices, ChoicesRefused
+from vtensor import __version__
+from vtensor.errors import BudgetError, InputError, LockError, VTensorError
+from vtensor.runtime.lock import Lock, content
+from vtensor.runtime.lock_rows import cost_rows
+from vtensor.runtime.plan import Plan
+from vtensor.runtime.planning import Options, Progress, resolved_of, sound
+from vtensor.runtime.told import Told
+from vtensor.runtime.tuning import processor
+
+if TYPE_CHECKING:
+    from vtensor.language.graph import Graph
+    from vtensor.runtime.executor import Executor
+    from vtensor.runtime.workspace import Workspace
+
+
+def lock_of(plan: Plan, graph: Graph, options: Options, threads: int) -> Lock:
+    """A plan as it is written down.
+
+    Args:
+        plan: what is to be written down.
+        graph: what it was made of, before any pass.
+        options: how it was made.
+        threads: how many it runs on.
+
+    Raises:
+        InputError: it has inexact kernels, whose errors were measured for these weights alone.
+    """
+    if plan.graph.inexact:
+        raise InputError(
+            f"{graph.name}: a plan with inexact kernels is not written down\n"
+            "  to fix: make it with tolerance=0"
+        )
+    libraries = sorted(ready().libraries.values(), key=lambda one: one.name)
+    versions = {  # what stands behind a comma is where it was found
+        one.name: one.version().partition(", ")[0] for one in libraries if not one.absent
+    }
+    return Lock(
+        graph.name,
+        content(graph),
+        {"vtensor": __version__, **versions},
+        processor(),
+        threads,
+        options.lock.told if options.lock else _told(options),
+        plan.passes,
+        Choices.of(plan.graph),
+        cost_rows(plan.graph, Estimate(options.preferences, options.settings.speeds)),
+        plan.certificate,
+    )
+
+
+def _told(options: Options) -> Told:
+    """What a session was told."""
+    mix, settings = options.preferences, options.settings
+    tune = settings.clock is not None
+    return Told(
+        options.passes,
+        "" if tune else settings.objective,
+        tune,
+        mix.order,
+        {**mix.operators, **mix.nodes},
+        REFERENCE not in mix.barred,
+        {name: str(layout) for name, layout in options.delivery.items()},
+    )
+
+
+def locked_options(lock: Lock, executor: Executor, progress: Progress | None) -> Options:
+    """How a session's plans are made as the one was that is written down.
+
+    Raises:
+        LockError: what it says of libraries or passes does not hold here.
+    """
+    told = lock.told
+    try:
+        options = Options.of(
+            executor,
+            optimize=told.optimize,
+            objective="",
+            tune=False,  # what was measured is chosen already
+            libraries=told.libraries,
+            pin=told.pin,
+            reference=told.reference,
+            progress=progress,
+            deterministic=True,
+        )
+    except VTensorError as error:
+        raise LockError(f"{lock.file}, options: {error}") from error
+    return replace(options, lock=lock)
+
+
+def locked_plan(
+    lock: Lock, graph: Graph, simple: Graph, options: Options, workspace: Workspace
+) -> Plan:
+    """The plan that is written down.
+
+    Args:
+        lock: the file.
+        graph: what it is to be made of, before any pass.
+        simple: the same, simplified.
+        options, workspace: as for ``plan_of``.
+
+    Raises:
+        LockError: it is of another model, or does not hold; lists every line that does not.
+        BudgetError: it needs more memory than the workspace may have.
+    """
+    if faults := [*_sizes(lock, graph, options)]:
+        raise lock.refused([(None, text) for text in faults])
+    if content(graph) != lock.content:
+        raise lock.other("nodes, parameters or constants differ")
+    try:
+        lowered = lock.choices.on(simple, options.preferences, options.delivery)
+        lowered = replace(lowered, passes=lock.passes, certificate=lock.certificate)
+        sound(lowered, simple, options, workspace)
+        return Plan(
+            lowered,
+            simple.constants,
+            workspace,
+            options.progress,
+            options.preferences,
+            partial(resolved_of, simple, options),
+        )
+    except ChoicesRefused as why:
+        raise lock.refused(why.faults) from None
+    except BudgetError:
+        raise
+    except VTensorError as why:
+        raise lock.refused([(None, str(why))]) from why
+
+
+def _sizes(lock: Lock, graph: Graph, options: Options) -> Iterator[str]:
+    """What is said of inputs that does not hold."""
+    for name in graph.inputs:
+        value, one = graph.values[name], lock.choices.inputs.get(name)
+        if one is None or dict(one.dims) != dict(value.dims):
+            have = "no such input" if one is None else one.tensor().summary()
+            yield f"input {name!r} is {value.summary()}; written down is {have}"
+        elif options.entry[name] != one.layout:
+            lies = f"lies in {options.entry[name]}; written down is {one.layout}"
+            yield f"input {name!r} {lies}"
+    if list(graph.outputs) != list(lock.choices.outputs):
+        asked = ", ".join(name for name in graph.outputs if name not in lock.choices.outputs)
+        yield f"{asked} is asked for, which is no output"
