@@ -231,8 +231,8 @@ class Session:
         it.
 
         Raises:
-            InputError: there is no plan yet, it has inexact kernels, or the last run asked for values
-                inside the network.
+            InputError: there is no plan yet, it has inexact kernels, or the last run asked for
+                values inside the network.
 
         >>> from ops import Relu
         >>> g = Graph("tiny")
