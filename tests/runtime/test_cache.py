@@ -432,11 +432,11 @@ def test_what_was_tuned_is_not_measured_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path / "times"))
-    first, wanted, _ = opened(network(), tmp_path, tune=True)
+    first, wanted, _ = opened(network(), tmp_path, tune=True, tolerance=0)
     for name in ("node_ns", "transform_ns"):
         monkeypatch.setattr(f"vtensor.runtime.tuning.{name}", _never)
     monkeypatch.setattr("vtensor.runtime.planning.fastest", _never)
-    again, found, chose = opened(network(), tmp_path, tune=True)
+    again, found, chose = opened(network(), tmp_path, tune=True, tolerance=0)
     assert not chose
     assert plan_dict(again, "net") == plan_dict(first, "net")
     np.testing.assert_array_equal(found, wanted)
