@@ -28,6 +28,7 @@ SECTIONS = (
     "eval.batch",
     "eval.breakdown",
     "eval.joint",
+    "eval.forms",
     "eval.profiles",
     "eval.start",
     "eval.today",

@@ -51,6 +51,9 @@ SESSIONS = {
     SESSION: LEVEL_PASSES["all"],
     APART: tuple("ewo" if name == "joint" else name for name in LEVEL_PASSES["all"]),
 }
+#: Sessions that measure, by what their results may be off by.
+STRICT, TOLERANT = "strict", "tolerant"
+TUNED = {STRICT: 0.0, TOLERANT: 1e-5}
 #: Of whom more is accepted than the bound, and said: its f32 convolutions are Winograd's.
 INEXACT = {"mnn": 1e-2}
 OTHERS = {**PEERS, **FRAMEWORKS, "mnn": "eval.peers.mnn:Mnn"}
@@ -202,6 +205,9 @@ def contender(engine: str, group: Group) -> Contender:
         place, options = OTHERS[engine], {}
     elif engine == "baseline":
         place = "eval.peers.ours:LayoutAware"
+    elif engine in TUNED:
+        tuned = {"tune": True, "tolerance": TUNED[engine]}
+        options |= {"optimize": LEVEL_PASSES["all"], "mix": "priority", "told": tuned}
     else:
         options["optimize"] = SESSIONS.get(engine, engine)
         if engine in SESSIONS:

@@ -21,6 +21,7 @@ class Level(VTensor):
             itself.
         optimize: the session's.
         limits: also say how fast its convolutions and products alone are.
+        told: more options of the session.
     """
 
     def load(self, task: Task) -> None:
@@ -34,6 +35,7 @@ class Level(VTensor):
             threads=task.threads,
             optimize=task.options["optimize"],
             **mix._asdict(),
+            **task.options.get("told", {}),
         )
 
     def limits(self) -> Mapping[str, float]:
