@@ -13,6 +13,7 @@ from libdesc.registry import registry
 from ops import Add, AvgPool, Concat, Conv2D, MaxPool, MaxPoolIndices, Relu, Times
 from resolver.evaluate import resolutions
 from tests.libraries.scratch import scratch_registry
+from tests.operators.cases import INEXACT
 from tests.test_session import Arrayish, Dlpack
 from vtensor import VTensor, call, from_array
 from vtensor.errors import DimError, DTypeError, GraphError, InputError, LayoutError, NoInvokerError
@@ -31,7 +32,7 @@ def test_libraries_agree_on_arrays_with_declared_dims() -> None:
     answers = [
         call(Conv2D(pads=(1, 1, 1, 1)), x, w, pin=info.library)
         for _, info in registry().candidates("Conv2D", "cpu")
-        if not registry().libraries[info.library].absent
+        if not registry().libraries[info.library].absent and info.library not in INEXACT
     ]
     assert len(answers) >= 2
     for answer in answers:
