@@ -97,6 +97,7 @@ class PlanCache:
     def current(self, key: PlanKey, plan: Plan) -> bool:
         """Whether a plan that is used again still has its place."""
         return self._found(key) in (plan, None)
+
     def strict(self, plan: Plan) -> Plan:
         """The plan that answers in a plan's place where numbers are not finite."""
         with self._making.taken(), self._workspace.executor.planning():
