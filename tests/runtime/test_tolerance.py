@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from vtensor import Session
 from vtensor.errors import InputError
 from vtensor.language.graph import Graph
 from vtensor.runtime import erring, gains, planning, tolerant
+from vtensor.runtime.plan import Plan
 
 Array = np.ndarray[Any, Any]
 
@@ -105,6 +107,23 @@ def test_a_plan_that_breaks_its_budget_is_solved_again(
         assert len(asked) > 1
         assert asked == sorted(asked, reverse=True)
         assert off_by(graph, session, strict, 0) <= 1e-4
+
+
+def test_errors_are_measured_on_the_executors_thread(
+    sloppy: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second thread that ran kernels would keep a team, and all teams would be slow together."""
+    threads, real = list[int](), Plan.replay
+
+    def seen(plan: Plan, *args: Any) -> None:
+        threads.append(threading.get_ident())
+        real(plan, *args)
+
+    monkeypatch.setattr(Plan, "replay", seen)
+    with Session(random_graph(3), threads=1, tune=True, tolerance=1e-4):
+        assert len(threads) > 3
+        assert len({*threads}) == 1
+        assert threading.get_ident() not in threads
 
 
 def test_what_keeps_breaking_it_stays_strict(

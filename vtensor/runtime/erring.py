@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -104,9 +105,7 @@ class Meter:
             plan = self._plan(_alone(self._strict.bare, self._nodes[node.name], node))
         except VTensorError:  # a variant that a library likes until it makes it
             return None
-        memory = _memory(plan, {name: self._given[name] for name in plan.graph.inputs})
-        plan.replay(memory)
-        return results(plan, memory)
+        return self._results(plan, _memory(plan, {n: self._given[n] for n in plan.graph.inputs}))
 
     def _give(self, nodes: Collection[str]) -> None:
         """Have what these nodes read in a run of the strict plan."""
@@ -127,8 +126,13 @@ class Meter:
         return Plan(lowered, self._constants, self._workspace, confirming=True)
 
     def _run(self, plan: Plan, seed: int) -> dict[str, Array]:
-        memory = self._bindings(plan, seed)
-        plan.replay(memory)
+        return self._results(plan, self._bindings(plan, seed))
+
+    def _results(self, plan: Plan, memory: Sequence[Array]) -> dict[str, Array]:
+        """What a run answers, on the executor's thread: one that ran often here would have kernel
+        threads of its own, which stay, and none of both would then wait for work without sleeping.
+        """
+        self._workspace.executor.run(partial(plan.replay, memory))
         return results(plan, memory)
 
     def _bindings(self, plan: Plan, seed: int) -> list[Array]:
