@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from fractions import Fraction
 from itertools import product
 
@@ -57,17 +56,6 @@ def test_there_and_back() -> None:
     assert Transform(TILED, other).exact
     assert Transform(DECLARED, TILED).rounding
     assert Transform(TILED, DECLARED).rounding
-
-
-def test_no_thread_is_busy_behind_the_transform_of_weights() -> None:
-    """It would compete with kernels that run, or are measured, next."""
-    sizes = {"O": 256, "I": 256, "h": 3, "w": 3}
-    values = np.ones((256, 256, 3, 3), np.float32)
-    time.sleep(0.3)  # what other tests left behind
-    begin = time.process_time() - time.thread_time()
-    transform(values, DECLARED, TILED, sizes)
-    time.sleep(0.2)
-    assert time.process_time() - time.thread_time() - begin < 0.05
 
 
 def test_a_tile_has_a_text() -> None:
