@@ -235,14 +235,18 @@ def loading(source: str) -> float:
 
 
 @ALL
-@pytest.mark.parametrize("of", ["graph", "file"])
-def test_weights_take_their_memory_twice(of: str, tmp_path: Path) -> None:
-    """The graph's own, and the plan's, which with their pads are 1.003 times as much.
+def test_a_graph_is_loaded_with_its_weights_twice() -> None:
+    """The graph keeps its own; the plan's, with their pads, are 1.003 times as much.
 
-    The graph's are a copy of the file's, so that nobody can change them. The rest is what 1,240
-    nodes, their steps and the solver take, 40 MB, and a folded weight for as long as it is packed,
-    11 MB.
+    The rest is what 1,240 nodes, their steps and the solver take, 40 MB, and a folded weight for as
+    long as it is packed, 11 MB.
     """
+    assert 2 < loading("") <= 2.003 + 0.25
+
+
+@ALL
+@pytest.mark.xfail(reason="a file's weights are copied, and the copy is kept beside what is packed")
+def test_a_file_is_loaded_with_its_weights_once(tmp_path: Path) -> None:
     file = tmp_path / "nasnet.onnx"
-    source = f"graph = save_onnx(graph, {str(file)!r}) or {str(file)!r}" if of == "file" else ""
-    assert 2 < loading(source) <= 2.003 + 0.25
+    source = f"graph = save_onnx(graph, {str(file)!r}) or {str(file)!r}"
+    assert 1 < loading(source) <= 1.35

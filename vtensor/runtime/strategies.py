@@ -26,8 +26,7 @@ from vtensor.runtime.plan import Plan
 from vtensor.runtime.planning import Options, recorded, resolved_of, sound
 from vtensor.runtime.workspace import Workspace
 
-#: Strategies that are kept for the same inputs in other sizes: the first that were made, so that
-#: a shape that comes back gets the plan that it had.
+#: Strategies that are kept for the same inputs in other sizes: the first that were made.
 KEPT = 8
 
 #: How many of them are tried, the nearest first, before nodes of the nearest are chosen anew.
