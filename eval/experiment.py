@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Protocol
 
 import typer
 from rich.console import Console
@@ -29,6 +29,8 @@ from eval.networks import NAMES
 from eval.store import RESULTS, Key, Row, Table, about
 from vtensor.runtime.processors import available_threads
 
+#: Networks that have much to gain from other arithmetic.
+HEAVIER = ("googlenet", "inception_v3", "resnet50", "resnet101", "vgg19")
 #: Networks whose batches of eight take a second or two on the paper's instructions.
 SMALLER = ("googlenet", "inception_v2", "resnet50", "mobilenet_v1", "mobilenet_v2")
 
@@ -53,6 +55,7 @@ class Scope:
         all_mixes: the caps under which every mix is; others have the first alone.
         batches: images in a batch, from 1 on.
         batch_caps, batch_networks: where batches above 1 are measured.
+        tuned_networks: those whose arithmetic is chosen by measuring.
         short_s, short_runs, runs: how many runs where one takes less than so many seconds, and
             where it takes more.
         rounds: turns that each configuration has, among others.
@@ -72,10 +75,11 @@ class Scope:
     batches: tuple[int, ...] = (1, 2, 4, 8)
     batch_caps: tuple[str, ...] = ("sse41",)
     batch_networks: tuple[str, ...] = SMALLER
+    tuned_networks: tuple[str, ...] = HEAVIER
     short_s: float = 0.02
     short_runs: int = 200
     runs: int = 30
-    rounds: int = 10
+    rounds: int = 6
     fresh: int = 3
     repeats: int = 5
     peers: bool = True
@@ -97,8 +101,10 @@ FULL = Scope(
     batches=(1, 2, 4, 8, 16, 32),
     batch_caps=("sse41", "max"),
     batch_networks=NAMES,
+    tuned_networks=NAMES,
     short_runs=1000,
     runs=1000,
+    rounds=10,
     repeats=25,
 )
 QUICK = Scope(
@@ -111,6 +117,7 @@ QUICK = Scope(
     batches=(1, 2),
     batch_caps=("max",),
     batch_networks=("mobilenet_v1",),
+    tuned_networks=("mobilenet_v1",),
     short_runs=4,
     runs=4,
     rounds=2,
@@ -139,7 +146,7 @@ class Store:
     Attributes:
         folder: of tables and plots.
         run: the machine and the versions, for new rows; None: nothing is measured.
-        again: what is there is measured again.
+        again: what is there is measured again; what another machine measured always is.
         until: when, on the clock ``monotonic``, nothing more is begun.
         advance: is told what is done, its number and how many there are.
     """
@@ -156,17 +163,26 @@ class Store:
 
     def missing(self, table: Table, keys: Sequence[Row]) -> list[Row]:
         """The keys that are still to be measured."""
-        return [key for key in keys if not table.has(**key) or self._old(table, key)]
+        return [key for key in keys if not table.has(**key) or self._stale(table, key)]
 
     @property
     def late(self) -> bool:
         """The time is over: what is missing is left to another run."""
         return time.monotonic() > self.until
 
-    def _old(self, table: Table, key: Row) -> bool:
-        """Measured by another run than this, where all is to be measured again."""
+    def _stale(self, table: Table, key: Row) -> bool:
+        """Measured on another machine; or by another run, where all is to be measured again."""
         found = table.one(**key)
-        return self.again and found is not None and table.runs[found["run"]] != self.run
+        if found is None or self.run is None:
+            return False
+        run = table.runs[found["run"]]
+        return run != self.run if self.again else _where(run) != _where(self.run)
+
+
+def _where(run: Mapping[str, Any]) -> tuple[object, ...]:
+    """The processor and its number of cores."""
+    here = run.get("machine", {})
+    return here.get("processor"), here.get("processors")
 
 
 def folder_of(scope: Scope) -> Path:

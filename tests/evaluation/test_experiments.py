@@ -38,6 +38,8 @@ def test_rows_stay_and_are_measured_once(tmp_path: Path) -> None:
     assert lines == ["network,engine,runs,run", "a,x,2,0", "a,y,3,1"]
     renewed = Store(tmp_path, {"when": "3"}, again=True)
     assert renewed.missing(renewed.table("t", KEY), keys) == keys
+    other = Store(tmp_path, {"when": "4", "machine": {"processor": "another"}})
+    assert other.missing(other.table("t", KEY), keys) == keys  # its times say nothing of this one
     assert not Store(tmp_path, until=float("inf")).late
     assert Store(tmp_path, until=0.0).late
 
