@@ -1,10 +1,12 @@
-"""Latency beside another process that takes a core: ``python -m eval.busy MODEL...``.
+"""Latency beside another process that takes a core.
 
-A team of threads that spins while it waits takes the time of the thread that it waits for, where
-others use the processors as well. Each engine is a process of its own and has its turn in each
-round: once with the machine to itself, once beside a process that never sleeps. ``--spin`` adds
-VTensor with so many turns of libgomp's waiting loop (``GOMP_SPINCOUNT``), after which a thread
-sleeps. For a quota of processors run it in a container that has one (``--cpus 1.5``).
+``python -m eval.busy``. A team of threads that spins while it waits takes the time of the thread
+that it waits for, where others use the processors as well. Each engine is a process of its own and
+has its turn in each round: once with the machine to itself, once beside a process that never
+sleeps. ``--spin`` adds VTensor with so many turns of libgomp's waiting loop (``GOMP_SPINCOUNT``),
+after which a thread sleeps. For a quota of processors run it in a container that has one (``--cpus
+1.5``). *p99 / p50* says how far the slowest runs are from the usual one, *busy / idle* what the
+other process costs. Other models than the report's are named behind the command.
 """
 
 from __future__ import annotations
@@ -15,13 +17,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from eval.experiment import Again, Folder, Full, Quick, Scope, Store, alone
+from eval.markdown import table as markdown
+from eval.markdown import told
+from eval.start import here, written
 from vtensor.benchmark.messages import Timed
 from vtensor.benchmark.peer import Task
 from vtensor.benchmark.race import OUR_PRECISION, OURS, Contender
@@ -36,8 +43,22 @@ from vtensor.commands.shared import (
 )
 from vtensor.runtime.executor import Executor
 
+NAME = "busy"
+TITLE = "Beside another process"
+KEY = ("model", "engine")
+#: One whose run takes about a millisecond, and one of twenty times that.
+NETWORKS = ("mobilenet_v2", "resnet50")
+ROUNDS, SECONDS, LIMIT_S = 4, 4.0, 120.0
+
 #: What else runs, by name: nothing, or a process that never sleeps.
 CONDITIONS = ("idle", "busy")
+
+#: The columns of both tables.
+HEADS = (
+    *(f"{one} {what}" for one in CONDITIONS for what in ("p50", "p99")),
+    *(f"{one} p99 / p50" for one in CONDITIONS),
+    "busy / idle",
+)
 
 BURNS = "while True: pass"
 
@@ -63,26 +84,70 @@ class Row:
             found[f"{condition} p50"], found[f"{condition} p99"] = (
                 float(one) * 1e3 for one in np.percentile(seconds, [50, 99])
             )
+            found[f"{condition} p99 / p50"] = found[f"{condition} p99"] / found[f"{condition} p50"]
         if all(f"{condition} p50" in found for condition in CONDITIONS):
             found["busy / idle"] = found["busy p50"] / found["idle p50"]
         return found
 
 
+def measure(scope: Scope, store: Store) -> None:
+    """Time two networks, or all of them; only the full set has peers to stand beside."""
+    if not scope.peers:
+        return
+    kept, names = store.table(NAME, KEY), scope.networks if scope.every_model else NETWORKS
+    places = {**OURS, **{name: PEERS[name] for name in here() if name in PEERS}}
+    for number, name in enumerate(names):
+        if store.late or not store.missing(kept, [{"model": name, "engine": next(iter(OURS))}]):
+            continue
+        store.advance(f"{name} beside another process", number, len(names))
+        with TemporaryDirectory() as folder:
+            file = Path(folder) / "model.onnx"
+            task = Task(file, written(name, scope, file), scope.threads, OUR_PRECISION)
+            rows = measured(name, task, engines(places, (), LIMIT_S), ROUNDS, SECONDS)
+        kept.add(
+            {"model": one.model, "engine": one.engine, "reason": one.reason or None} | one.figures()
+            for one in rows
+        )
+
+
+def section(store: Store) -> Iterator[str]:
+    """A line for each engine on each model."""
+    yield told(__doc__)
+    lines = list[Sequence[object]]()
+    for row in store.table(NAME, KEY):
+        cells = (_cell(row, head) for head in HEADS)
+        lines.append([row["model"], row["engine"], *cells])
+    yield markdown(["model", "engine", *(f"{head}, ms" for head in HEADS[:4]), *HEADS[4:]], lines)
+
+
+def _cell(row: Mapping[str, Any], head: str) -> str | None:
+    return f"{row[head]:.2f}" if row.get(head) is not None else None
+
+
 def main(
-    models: Annotated[list[Path], typer.Argument(help="ONNX files.", metavar="MODEL...")],
+    models: Annotated[
+        list[Path] | None, typer.Argument(help="ONNX files.", metavar="[MODEL...]")
+    ] = None,
+    full: Full = False,
+    quick: Quick = False,
+    again: Again = False,
+    to: Folder = None,
     peers: Annotated[str, typer.Option(help=f"Of {', '.join(PEERS)}, with commas.")] = ",".join(
         PEERS
     ),
     spin: Annotated[str, typer.Option(help="Turns of libgomp's waiting loop, with commas.")] = "",
     threads: ThreadsOption = None,
-    rounds: RoundsOption = 4,
-    seconds: SecondsOption = 4.0,
-    limit: LimitOption = 120.0,
+    rounds: RoundsOption = ROUNDS,
+    seconds: SecondsOption = SECONDS,
+    limit: LimitOption = LIMIT_S,
     shape: ShapeOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Time models with the machine to themselves, and beside a process that never sleeps."""
+    if not models:
+        alone(sys.modules[__name__], Scope.of(full, quick), to, again, as_json)
+        return
     with errors(debug):
         places = {**OURS, **chosen(peers, PEERS, "peer")} if peers else dict(OURS)
         turns = [turn for turn in spin.split(",") if turn]
@@ -161,11 +226,10 @@ def burning(burns: bool) -> Iterator[None]:
 
 def table(rows: Sequence[Row]) -> Table:
     """A line for each engine that was timed."""
-    heads = [f"{one} {what}" for one in CONDITIONS for what in ("p50", "p99")] + ["busy / idle"]
-    made = Table("model", "engine", *heads, caption="ms of a run")
+    made = Table("model", "engine", *HEADS, caption="ms of a run")
     for one in rows:
         found = one.figures()
-        cells = (f"{found[head]:.2f}" if head in found else "" for head in heads)
+        cells = (f"{found[head]:.2f}" if head in found else "" for head in HEADS)
         if found:
             made.add_row(one.model, one.engine, *cells)
     return made

@@ -56,6 +56,7 @@ class Scope:
         batches: images in a batch, from 1 on.
         batch_caps, batch_networks: where batches above 1 are measured.
         tuned_networks: those whose arithmetic is chosen by measuring.
+        every_model: all models of today, and not a few of each kind.
         short_s, short_runs, runs: how many runs where one takes less than so many seconds, and
             where it takes more.
         rounds: turns that each configuration has, among others.
@@ -76,6 +77,7 @@ class Scope:
     batch_caps: tuple[str, ...] = ("sse41",)
     batch_networks: tuple[str, ...] = SMALLER
     tuned_networks: tuple[str, ...] = HEAVIER
+    every_model: bool = False
     short_s: float = 0.02
     short_runs: int = 200
     runs: int = 30
@@ -102,6 +104,7 @@ FULL = Scope(
     batch_caps=("sse41", "max"),
     batch_networks=NAMES,
     tuned_networks=NAMES,
+    every_model=True,
     short_runs=1000,
     runs=1000,
     rounds=10,
@@ -187,7 +190,7 @@ def _where(run: Mapping[str, Any]) -> tuple[object, ...]:
 
 def folder_of(scope: Scope) -> Path:
     """Where the results of a scope are kept, if nothing else is said."""
-    return RESULTS if scope == replace(Scope(), threads=scope.threads) else RESULTS / scope.name
+    return RESULTS if scope.name == Scope.name else RESULTS / scope.name
 
 
 @contextmanager
@@ -221,7 +224,7 @@ def alone(
         print(f"# {experiment.TITLE}\n\n{text}")
 
 
-def command(experiment: Experiment) -> Callable[..., None]:
+def command(experiment: Experiment, every_model: bool = False) -> Callable[..., None]:
     """The command line of an experiment that has no options of its own."""
 
     def main(
@@ -231,7 +234,9 @@ def command(experiment: Experiment) -> Callable[..., None]:
         to: Folder = None,
         as_json: AsJson = False,
     ) -> None:
-        alone(experiment, Scope.of(full, quick), to, again, as_json)
+        scope = Scope.of(full, quick)
+        scope = replace(scope, every_model=every_model or scope.every_model)
+        alone(experiment, scope, to, again, as_json)
 
     main.__doc__ = experiment.TITLE
     return main

@@ -2,8 +2,9 @@
 
 ``python -m eval.joint``. *apart* is level `all` with the choice that EWO makes in place of its own:
 each node's library by priority, then layouts by bytes. *session* is level `all` as it is: library,
-layouts and kernels of all nodes in one program, by time. Both run in turns, on whatever libraries
-there are.
+layouts and kernels of all nodes in one program, by time. *onednn alone* is that program on one
+library (with ``--full`` on Eigen alone as well). All run in turns. Beside the conversions that are
+left stand those of the peers, which choose layouts by rules, as they tell them.
 """
 
 from __future__ import annotations
@@ -19,19 +20,26 @@ from eval.experiment import Scope, Store, command
 from eval.markdown import milliseconds, table, told
 from eval.networks import build
 from eval.store import Row, Table
-from eval.timing import APART, KEY, SESSION, SESSIONS, Group, gain
+from eval.timing import ALONE, APART, KEY, SESSION, SESSIONS, Group, gain
 from eval.timing import measure as measure_groups
+from eval.timing import table as timings
 from vtensor import Session
 from vtensor.runtime.plan import Plan
 
 NAME = "joint"
 TITLE = "One choice for all nodes"
 ENGINES = (APART, SESSION)
+#: The library that all may run on.
+MAIN = next(iter(ALONE))
+#: Peers that say how many conversions are left.
+TELLING = ("openvino", "onnxruntime")
 
 
 def measure(scope: Scope, store: Store) -> None:
     """Time what is missing, and say where the two plans differ."""
-    wanted = [Group(name, 1, "max", "priority", ENGINES) for name in scope.networks]
+    alone = tuple(ALONE) if scope.every_model else (MAIN,)
+    engines = (*alone, *ENGINES)
+    wanted = [Group(name, 1, "max", "priority", engines) for name in scope.networks]
     measure_groups(scope, store, wanted, NAME)
     kept = store.table(NAME, KEY)
     for group in wanted:
@@ -73,21 +81,36 @@ def section(store: Store) -> Iterator[str]:
     """A line a network, then what it comes to."""
     yield told(__doc__)
     kept = store.table(NAME, KEY)
-    lines, ratios = list[list[object]](), list[float]()
+    lines = list[list[object]]()
+    alone = [one for one in ALONE if any(row["engine"] == one for row in kept)]
+    ratios: dict[str, list[float]] = {one: [] for one in (APART, *alone)}
     for name in dict.fromkeys(row["network"] for row in kept):
-        before, after = (_row(kept, name, engine) for engine in ENGINES)
-        found = gain(before, after)
+        rows = {one: _row(kept, name, one) for one in (*alone, *ENGINES)}
+        gains = {one: gain(rows[one], rows[SESSION]) for one in ratios}
+        for one, own in gains.items():
+            ratios[one] += [1 - own.median] if own else []
+        times = [row and milliseconds(row.get("median_s")) for row in rows.values()]
+        left = [row and row["conversions"] for row in rows.values()]
+        theirs = [_conversions(store, name, peer) for peer in TELLING]
+        differs = (rows[SESSION] or {}).get("differs", {})
+        changed = ", ".join(f"{n} {what}" for what, n in differs.items())
+        lines.append([name, *times, *gains.values(), *left, *theirs, changed or "the same"])
+    heads = ["network", *(f"{one}, ms" for one in (*alone, *ENGINES))]
+    heads += [f"gain over {one}, medians (95 %)" for one in ratios]
+    heads += [f"Transforms, {one}" for one in (*alone, *ENGINES)]
+    heads += [f"conversions of {peer}" for peer in TELLING]
+    yield table([*heads, f"nodes that run otherwise than {APART}"], lines)
+    for one, found in ratios.items():
         if found:
-            ratios.append(1 - found.median)
-        times = [row and milliseconds(row.get("median_s")) for row in (before, after)]
-        left = [row and row["conversions"] for row in (before, after)]
-        changed = ", ".join(f"{n} {what}" for what, n in (after or {}).get("differs", {}).items())
-        lines.append([name, *times, found, *left, changed or "the same"])
-    heads = ["network", f"{APART}, ms", f"{SESSION}, ms", "gain, medians (95 %)"]
-    yield table([*heads, f"Transforms, {APART}", SESSION, "nodes that run otherwise"], lines)
-    if ratios:
-        mean = math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
-        yield f"Geometric mean of the times over {len(ratios)} networks: {mean:.3f}."
+            mean = math.exp(math.fsum(map(math.log, found)) / len(found))
+            count = f"over {len(found)} networks"
+            yield f"Geometric mean of the times beside *{one}* {count}: {mean:.3f}."
+
+
+def _conversions(store: Store, network: str, peer: str) -> int | None:
+    """How many are left in a run of a peer, from its latencies' runs."""
+    rows = timings(store).rows(network=network, batch=1, cap="max", engine=peer)
+    return rows[0]["conversions"] if rows else None
 
 
 def _row(kept: Table, network: str, engine: str) -> Row | None:

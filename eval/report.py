@@ -31,6 +31,8 @@ SECTIONS = (
     "eval.forms",
     "eval.profiles",
     "eval.start",
+    "eval.shapes",
+    "eval.busy",
     "eval.today",
 )
 
@@ -113,4 +115,7 @@ def _machines(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "Libraries: " + "; ".join(shown) + "."
     busy = [str(number) for number, run in enumerate(runs, 1) if run["machine"]["load_average"] > 1]
     if busy:
-        yield f"**Others used the machine when run {', '.join(busy)} began: its times are noisy.**"
+        yield (
+            f"**The load was above 1 when run {', '.join(busy)} began: if it was not our own"
+            " installing, others used the machine, and its times are noisy.**"
+        )

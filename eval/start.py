@@ -54,7 +54,7 @@ def measure(scope: Scope, store: Store) -> None:
         store.advance(f"{name} from its start", number, len(names))
         with TemporaryDirectory() as folder:
             model = Path(folder) / "model.onnx"
-            feeds = _written(name, scope, model)
+            feeds = written(name, scope, model)
             kept.add(started(name, model, feeds, engines, scope.threads, rounds))
 
 
@@ -63,8 +63,8 @@ def here() -> list[str]:
     return [US, *(name for name, place in PEERS.items() if not peer_at(place).absent())]
 
 
-def _written(name: str, scope: Scope, model: Path) -> dict[str, Any]:
-    """Write a network as a file; its feeds."""
+def written(name: str, scope: Scope, model: Path) -> dict[str, Any]:
+    """Write one of the twelve, or the network of one node, as a file; its feeds."""
     if name == ONE_NODE:
         graph = Graph("one")
         graph.output(graph.add(Relu(), graph.input("x", {"N": 1, "C": 3, "H": 8, "W": 8})), "y")

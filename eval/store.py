@@ -98,7 +98,15 @@ class Table:
         number = self.runs.index(self._run)
         for row in rows:
             self._rows[self._key(row)] = {**row, "run": number}
+        self._drop_runs()
         self._write()
+
+    def _drop_runs(self) -> None:
+        """Forget the runs of which no row is left."""
+        used = sorted({row["run"] for row in self})
+        place = {number: at for at, number in enumerate(used)}
+        self.runs = [self.runs[number] for number in used]
+        self._rows = {key: {**row, "run": place[row["run"]]} for key, row in self._rows.items()}
 
     def _key(self, row: Mapping[str, Any]) -> Key:
         return tuple(row.get(name) for name in self.key)

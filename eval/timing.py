@@ -51,6 +51,8 @@ SESSIONS = {
     SESSION: LEVEL_PASSES["all"],
     APART: tuple("ewo" if name == "joint" else name for name in LEVEL_PASSES["all"]),
 }
+#: The same session on one library alone; NumPy takes what that does not have.
+ALONE = {"onednn alone": "onednn", "eigen alone": "eigen"}
 #: Sessions that measure, by what their results may be off by.
 STRICT, TOLERANT = "strict", "tolerant"
 TUNED = {STRICT: 0.0, TOLERANT: 1e-5}
@@ -208,6 +210,8 @@ def contender(engine: str, group: Group) -> Contender:
     elif engine in TUNED:
         tuned = {"tune": True, "tolerance": TUNED[engine]}
         options |= {"optimize": LEVEL_PASSES["all"], "mix": "priority", "told": tuned}
+    elif engine in ALONE:
+        options |= {"optimize": LEVEL_PASSES["all"], "mix": ALONE[engine]}
     else:
         options["optimize"] = SESSIONS.get(engine, engine)
         if engine in SESSIONS:

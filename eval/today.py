@@ -1,10 +1,10 @@
 """Models of today beside the peers.
 
-``python -m eval.today``. Each model of ``eval/models_today``, written by PyTorch's newer exporter
-or found in a package, runs beside ONNX Runtime and OpenVINO in turns, after all have given the same
-values. *ratio* is our time by the better peer's, with its interval of 95 %; a model counts as
-slower only where the whole interval lies above 1.05. *Transforms* are the conversions that are left
-in a run.
+``python -m eval.today``: all of them; ``make eval`` takes one or two of each kind. Each model of
+``eval/models_today``, written by PyTorch's newer exporter or found in a package, runs beside ONNX
+Runtime and OpenVINO in turns, after all have given the same values. *ratio* is our time by the
+better peer's, with its interval of 95 %; a model counts as slower only where the whole interval
+lies above 1.05. *Transforms* are the conversions that are left in a run.
 """
 
 from __future__ import annotations
@@ -29,6 +29,12 @@ NAME = "today"
 TITLE = "Models of today"
 KEY = ("model", "exporter", "peer")
 EXPORTER = "dynamo"
+#: What is measured of each kind where not all are.
+FEW = (
+    *("vit_small_patch16_224", "swin_tiny_patch4_window7_224", "convnext_tiny", "efficientnet_b0"),
+    *("mobilenetv3_large_100", "yolo", "unet", "bert_base", "gpt2_past", "whisper_encoder"),
+    *("crnn", "ppocr6_rec"),
+)
 #: Above which the whole interval of a ratio lies where a model counts as slower.
 SLOWER = 1.05
 ROUNDS, SECONDS, LIMIT_S = 5, 1.0, 300.0
@@ -38,7 +44,8 @@ def measure(scope: Scope, store: Store) -> None:
     """Race each model that can be made here; only the full set has peers to race with."""
     if not scope.peers:
         return
-    kept, names = store.table(NAME, KEY), list(models_of(FAMILIES))
+    kept = store.table(NAME, KEY)
+    names = list(models_of(FAMILIES)) if scope.every_model else list(FEW)
     settings = Settings(scope.threads, ROUNDS, SECONDS, LIMIT_S, scope.seed)
     us = next(iter(OURS))
     for number, name in enumerate(names):
@@ -104,4 +111,4 @@ def _median(row: Row | None) -> str | None:
 
 
 if __name__ == "__main__":
-    typer.run(command(sys.modules[__name__]))
+    typer.run(command(sys.modules[__name__], every_model=True))

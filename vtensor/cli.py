@@ -20,6 +20,7 @@ from vtensor.commands.export import export
 from vtensor.commands.given import InputOption, ValueOption, make_feeds
 from vtensor.commands.listing import dispatcher, libs, ops
 from vtensor.commands.lock import lock
+from vtensor.commands.plan_sizes import SizesOption, Wanted, sizes_dict, sizes_lines
 from vtensor.commands.profile import profile
 from vtensor.commands.shared import (
     CacheOption,
@@ -157,15 +158,29 @@ def plan(
         Path | None, typer.Option(help="Draw it to this file, to be opened in a browser.")
     ] = None,
     svg: Annotated[Path | None, typer.Option(help="Draw it to this file, as a picture.")] = None,
+    sizes: SizesOption = "",
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Show how a model would run: a line a step, and each Transform with why it is there.
 
-    With --html or --svg it is drawn instead, before and after the optimiser's passes.
+    With --html or --svg it is drawn instead, before and after the optimiser's passes. With --sizes
+    it is planned for each of them: for which one plan is good, and what changes where it is not.
     """
     limits = Limits(reference, max_bytes, external_data_root)
     passes = Passes.parse(optimize, objective, tune, cache, tolerance, finite)
+    if sizes:
+        with errors(debug):
+            if html or svg or calibrate:
+                raise InputError("--sizes goes with none of --html, --svg, --calibrate")
+            mix = Mix.parse(libraries, pin)
+            wanted = Wanted(model, sizes, shape, value, threads, passes, isa, limits, mix)
+            found = sizes_dict(wanted)
+        if as_json:
+            print_json(found)
+        else:
+            print_lines(sizes_lines(found))
+        return
     with (
         errors(debug),
         opened(

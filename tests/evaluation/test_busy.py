@@ -35,7 +35,8 @@ def test_each_engine_is_timed_in_each_condition(
         "vtensor, spin 5000",
     ]
     assert {row.pop("model") for row in rows} == {"relu"}
-    figures = {f"{one} {what}" for one in CONDITIONS for what in ("p50", "p99")} | {"busy / idle"}
+    kinds = ("p50", "p99", "p99 / p50")
+    figures = {f"{one} {what}" for one in CONDITIONS for what in kinds} | {"busy / idle"}
     assert [set(row) for row in rows] == [figures, figures, set(), figures]
     assert all(value > 0 for row in rows for value in row.values())
 
@@ -52,6 +53,14 @@ def test_turns_are_set_for_their_own_process_alone() -> None:
 def test_figures() -> None:
     row = Row("m", "e", seconds={"idle": [0.001, 0.002, 0.003], "busy": [0.004]})
     assert row.figures() == pytest.approx(
-        {"idle p50": 2, "idle p99": 2.98, "busy p50": 4, "busy p99": 4, "busy / idle": 2}
+        {
+            "idle p50": 2,
+            "idle p99": 2.98,
+            "idle p99 / p50": 1.49,
+            "busy p50": 4,
+            "busy p99": 4,
+            "busy p99 / p50": 1,
+            "busy / idle": 2,
+        }
     )
     assert Row("m", "e").figures() == {}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eval import claims, latency, report, today
+from eval import busy, claims, latency, report, shapes, today
 from eval.__main__ import main
 from eval.experiment import FULL, QUICK, Scope, Store
 from eval.networks import NAMES, build
@@ -40,6 +40,10 @@ def test_rows_stay_and_are_measured_once(tmp_path: Path) -> None:
     assert renewed.missing(renewed.table("t", KEY), keys) == keys
     other = Store(tmp_path, {"when": "4", "machine": {"processor": "another"}})
     assert other.missing(other.table("t", KEY), keys) == keys  # its times say nothing of this one
+    measured = renewed.table("t", KEY)
+    measured.add([{**key, "runs": 1, "rounds_s": [[1.0]]} for key in keys])
+    assert [run["when"] for run in Store(tmp_path).table("t", KEY).runs] == ["3"]
+    assert [row["run"] for row in measured] == [0, 0]
     assert not Store(tmp_path, until=float("inf")).late
     assert Store(tmp_path, until=0.0).late
 
@@ -138,7 +142,8 @@ def test_all_of_it_quickly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     for experiment in report.experiments():
         assert f"## {experiment.TITLE}" in text
     missing = [one for one in text.split("\n## ") if "Not measured yet" in one]
-    assert [one.splitlines()[0] for one in missing] == [today.TITLE]  # it is a race with the peers
+    beside = [shapes.TITLE, busy.TITLE, today.TITLE]  # these are nothing without the peers
+    assert [one.splitlines()[0] for one in missing] == beside
     for name in ("loc", "latency", "stddev", "conversions", "overhead_max", "batch_max"):
         for kind in ("png", "svg"):
             assert (tmp_path / f"{name}.{kind}").stat().st_size > 1000

@@ -122,6 +122,11 @@ class Model:
         }
 
     @property
+    def symbols(self) -> dict[str, tuple[int | str | None, ...]]:
+        """Sizes of each input as the model declares them: numbers, names, None without a name."""
+        return {name: kind.sizes for name, kind in self._network.inputs.items()}
+
+    @property
     def deciding(self) -> tuple[str, ...]:
         """The inputs whose values decide shapes, so far as graphs that were made have shown."""
         return tuple(self._deciding)

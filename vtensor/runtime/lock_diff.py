@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from resolver.choices import Choice
+from resolver.choices import Choice, Choices
 from resolver.lowered import TransformNode
 from vtensor.runtime.lock import Lock
 from vtensor.runtime.lock_rows import TRANSFORM, input_rows
@@ -42,7 +42,7 @@ def differences(a: Lock, b: Lock, costs: bool = True) -> list[Difference]:
         a, b: the plans.
         costs: compare what nodes cost, too.
     """
-    found = [*_about(a, b), *_nodes(a, b)]
+    found = [*_about(a, b), *node_differences(a.choices, b.choices)]
     return [*found, *_costs(a, b)] if costs else found
 
 
@@ -62,8 +62,9 @@ def _about(a: Lock, b: Lock) -> Iterator[Difference]:
         yield from _fields("plan", section, tables[0][section], tables[1][section])
 
 
-def _nodes(a: Lock, b: Lock) -> Iterator[Difference]:
-    rows = [{row.name: row for row in one.choices.rows} for one in (a, b)]
+def node_differences(a: Choices, b: Choices) -> Iterator[Difference]:
+    """What is chosen otherwise for nodes, and whether they run in another order."""
+    rows = [{row.name: row for row in one.rows} for one in (a, b)]
     for name in dict.fromkeys([*rows[0], *rows[1]]):
         yield from _fields(
             "node", name, *(_said(one, rows[at].get(name)) for at, one in enumerate((a, b)))
@@ -75,12 +76,12 @@ def _nodes(a: Lock, b: Lock) -> Iterator[Difference]:
             return
 
 
-def _said(lock: Lock, row: Choice | TransformNode | None) -> Mapping[str, Any]:
+def _said(choices: Choices, row: Choice | TransformNode | None) -> Mapping[str, Any]:
     """What there is to say of a node; nothing of none."""
     if row is None:
         return {}
     if isinstance(row, TransformNode):
-        source, target = row.input, str(lock.choices.layouts[row.output])
+        source, target = row.input, str(choices.layouts[row.output])
         askers = [one.consumer for one in row.reasons]
         about = {"operator": TRANSFORM, "library": row.library, "of": source, "to": target}
         return about | {"required by": askers}

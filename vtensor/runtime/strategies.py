@@ -72,7 +72,7 @@ class Strategies:
 
     def keep(self, key: PlanKey, plan: Plan, options: Options) -> None:
         """Remember what was chosen for a plan, for inputs of its kind in other sizes."""
-        if not _applies(options):
+        if not transferable(options):
             return
         if len(self._known.get(_kind(key), ())) < KEPT:
             self.add(Known(Strategy.of(plan.graph), key, burden(plan.graph, options)))
@@ -137,7 +137,8 @@ def burden(graph: LoweredGraph, options: Options) -> float:
     return changes / (changes + sum(clock.node(node, graph.tensors) for node in graph.operators))
 
 
-def _applies(options: Options) -> bool:
+def transferable(options: Options) -> bool:
+    """Whether what is chosen with such options may be taken to other sizes."""
     settings = options.settings
     timed = settings.objective in ("", "time") and settings.clock is None
     return timed and MEASURED in options.passes

@@ -1,0 +1,138 @@
+"""One engine through shapes that it has not seen before; ``eval/shapes.py`` starts it.
+
+``python -m eval.reshaped ENGINE MODEL FEEDS THREADS ASKED ANSWERS``: ASKED is JSON, ``{"axes":
+{input: {axis: name}}, "sizes": [{name: size}, ...]}``. It runs the feeds as they are, then each
+choice of sizes for the first time (*new*) and a few times more (*again*), then each once more, the
+last one first (*back*). It prints seconds as JSON, null for sizes that the engine refuses, and
+keeps the answers in ANSWERS.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from vtensor.benchmark.peer import Array
+
+#: Runs of a shape behind its first.
+AGAIN = 3
+
+Feeds = Mapping[str, Array]
+Run = Callable[[Feeds], "list[Array]"]
+
+
+def vtensor(model: str, threads: int) -> Run:
+    """VTensor."""
+    from vtensor import Session
+
+    session = Session(model, threads=threads)
+    return lambda feeds: session.run(None, feeds)
+
+
+def onnxruntime(model: str, threads: int) -> Run:
+    """ONNX Runtime."""
+    import onnxruntime as engine
+
+    options = engine.SessionOptions()
+    options.log_severity_level, options.intra_op_num_threads = 3, threads
+    session = engine.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return lambda feeds: list(session.run(None, dict(feeds)))
+
+
+def openvino(model: str, threads: int) -> Run:
+    """OpenVINO, compiled once for all sizes."""
+    import openvino as engine
+
+    settings = {
+        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_NUM_THREADS": threads,
+        "PERFORMANCE_HINT": "LATENCY",
+    }
+    core = engine.Core()
+    compiled = core.compile_model(core.read_model(model), "CPU", settings)
+    request = compiled.create_infer_request()
+
+    def run(feeds: Feeds) -> list[Array]:
+        made = request.infer(dict(feeds), share_inputs=True, share_outputs=True)
+        return [made[port] for port in compiled.outputs]
+
+    return run
+
+
+ENGINES = {"vtensor": vtensor, "onnxruntime": onnxruntime, "openvino": openvino}
+
+
+def resized(feeds: Feeds, axes: Mapping[str, Mapping[str, str]], sizes: Mapping[str, int]) -> Feeds:
+    """Feeds of other sizes: their own numbers, cut off or from the begin again.
+
+    >>> resized({"x": np.arange(3)}, {"x": {"0": "n"}}, {"n": 5})["x"].tolist()
+    [0, 1, 2, 0, 1]
+    """
+    found = dict(feeds)
+    for name, named in axes.items():
+        array = found[name]
+        for axis, symbol in named.items():
+            places = np.arange(sizes.get(symbol, array.shape[int(axis)])) % array.shape[int(axis)]
+            array = array.take(places, int(axis))
+        found[name] = np.ascontiguousarray(array)
+    return found
+
+
+def through(run: Run, given: list[Feeds]) -> tuple[dict[str, Any], list[list[Array]]]:
+    """Seconds of first and further runs of each shape, and the first answers."""
+    new, again, back = (list[float | None]() for _ in range(3))
+    answers = list[list[Array]]()
+
+    def timed(feeds: Feeds) -> float:
+        begin = perf_counter()
+        made[:] = run(feeds)
+        return perf_counter() - begin
+
+    made: list[Array] = []
+    for feeds in given:
+        try:
+            new.append(timed(feeds))
+        except Exception as error:  # whatever an engine raises of sizes that cannot be
+            print(f"{type(error).__name__}: {error}", file=sys.stderr)
+            new.append(None)
+            answers.append([])
+            again.append(None)
+            continue
+        answers.append([np.array(one) for one in made])
+        again.append(median(timed(feeds) for _ in range(AGAIN)))
+    for feeds, known in zip(reversed(given), reversed(new), strict=True):
+        back.append(None if known is None else timed(feeds))
+    return {"new_s": new, "again_s": again, "back_s": back[::-1]}, answers
+
+
+def main() -> None:
+    """Go through the shapes that the command line names."""
+    engine, model, file, threads, asked, to = sys.argv[1:]
+    about = json.loads(asked)
+    with np.load(file) as kept:
+        feeds = dict(kept)
+    given = [resized(feeds, about["axes"], sizes) for sizes in about["sizes"]]
+    begin = perf_counter()
+    run = ENGINES[engine](model, int(threads))
+    for _ in range(2):  # what the first run of all does is ``eval/start.py``'s subject
+        run(feeds)
+    ready_s = perf_counter() - begin
+    seconds, answers = through(run, given)
+    kept_answers: dict[str, Any] = {
+        f"{at}.{number}": array
+        for at, arrays in enumerate(answers)
+        for number, array in enumerate(arrays)
+    }
+    np.savez(Path(to), **kept_answers)
+    print(json.dumps({"ready_s": ready_s, **seconds}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""Shapes that a session has not seen before, beside the peers.
+
+``python -m eval.shapes``: all models of today whose sizes are open; ``make eval`` takes some. Each
+engine is a process of its own, in turns with the others; when it has run a model once, it is given
+other sizes. *new* is the first run of a shape, *again* the runs that follow, *back* a run of a
+shape that was seen before, after others. OpenVINO's model is compiled once for all sizes.
+*growing*: the length of the past grows by one with every run, as with every word that a language
+model writes; *new* is then the time of a word. *ratio* is our *new* by the peer's, the median over
+shapes and rounds. Sizes that an engine refuses (not every height makes a line of text) are left out
+for it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import typer
+
+from eval.experiment import Scope, Store, command
+from eval.markdown import table, told
+from eval.models_today import FAMILIES, models_of
+from eval.models_today.__main__ import made
+from eval.start import US, here
+from eval.store import Row
+from vtensor.benchmark.agreement import BOUNDS, difference
+from vtensor.benchmark.peer import Array
+from vtensor.benchmark.report import Case
+from vtensor.errors import PeerError
+from vtensor.frontends.onnx import Model
+
+NAME = "shapes"
+TITLE = "A shape that was not seen before"
+KEY = ("model", "engine")
+EXPORTER, GROWING = "dynamo", "past_length"
+#: Kinds of sizes that change with every request: batch, width of a line, length of a text.
+FEW = ("vit_small_patch16_224", "efficientnet_b0", "yolo", "ppocr6_rec", "bert_base", "gpt2_past")
+#: How often a size that grows does, and how often others change.
+GROWN, CHANGED = 24, 4
+#: Sizes of pictures go by steps, of which networks of all kinds can halve one five times.
+STEP = 32
+ROUNDS, LIMIT_S = 2, 300.0
+
+Axes = Mapping[str, Mapping[str, str]]
+Sizes = Mapping[str, int]
+
+
+def measure(scope: Scope, store: Store) -> None:
+    """Take every model through its shapes; only the full set has peers to compare with."""
+    if not scope.peers:
+        return
+    kept, engines = store.table(NAME, KEY), here()
+    names = list(models_of(FAMILIES)) if scope.every_model else list(FEW)
+    for number, name in enumerate(names):
+        if store.late or not store.missing(kept, [{"model": name, "engine": US}]):
+            continue
+        store.advance(f"{name} in other sizes", number, len(names))
+        case = made(name, EXPORTER)
+        if case is not None and (axes := axes_of(case)):
+            kept.add(compared(case, axes, engines, scope.threads))
+
+
+def axes_of(case: Case) -> Axes:
+    """The named open sizes of a model's inputs, by axis."""
+    symbols = Model(case.model).symbols
+    found = {
+        name: {str(axis): one for axis, one in enumerate(row) if isinstance(one, str)}
+        for name, row in symbols.items()
+    }
+    return {name: row for name, row in found.items() if row}
+
+
+def sizes_of(feeds: Mapping[str, Array], axes: Axes) -> list[Sizes]:
+    """Other sizes: of one name after the other, the others as they are.
+
+    >>> sizes_of({"x": np.zeros((1, 3, 64))}, {"x": {"0": "n", "2": "w"}})[:3]
+    [{'n': 2}, {'n': 3}, {'w': 96}]
+    """
+    bases = {
+        symbol: feeds[name].shape[int(axis)]
+        for name, row in axes.items()
+        for axis, symbol in row.items()
+    }
+    found: list[Sizes] = []
+    for symbol, base in bases.items():
+        if symbol == GROWING:
+            found += [{symbol: base + more} for more in range(1, GROWN + 1)]
+        elif base < STEP:
+            found += [{symbol: base + more} for more in range(1, CHANGED // 2 + 1)]
+        else:
+            steps = (1, 2, -1, 3)[:CHANGED]
+            found += [{symbol: base + STEP * one} for one in steps if base + STEP * one > 0]
+    return found
+
+
+def compared(case: Case, axes: Axes, engines: Sequence[str], threads: int) -> list[Row]:
+    """A row an engine; one whose answers are others, or that fails, is said and left out.
+
+    Raises:
+        SystemExit: we fail, or give other values than the first peer; says how.
+    """
+    asked = {"axes": axes, "sizes": sizes_of(case.feeds, axes)}
+    found: dict[str, list[Row]] = {engine: [] for engine in engines}
+    with TemporaryDirectory() as folder:
+        feeds, answers = Path(folder) / "feeds.npz", dict[str, dict[str, Array]]()
+        np.savez(feeds, **dict[str, Any](case.feeds))
+        for turn in range(ROUNDS):
+            able = list(found)
+            for engine in (*able[turn:], *able[:turn]):
+                to = Path(folder) / f"{engine}.npz"
+                row = _once(engine, case, feeds, threads, json.dumps(asked), to)
+                if row is None:
+                    del found[engine]
+                    continue
+                found[engine].append(row)
+                with np.load(to) as kept:
+                    answers[engine] = {name: kept[name] for name in kept.files}
+    for engine in list(found):
+        if engine != US and (fault := _apart(answers[US], answers[engine])):
+            print(f"note: {engine} on {case.name}: {fault}", file=sys.stderr)
+            del found[engine]
+    growing = any(GROWING in row.values() for row in axes.values())
+    about = {"model": case.name, "growing": growing, "shapes": len(asked["sizes"])}
+    return [
+        {**about, "engine": engine, **_summary(rows, found[US])} for engine, rows in found.items()
+    ]
+
+
+def _once(engine: str, case: Case, feeds: Path, threads: int, asked: str, to: Path) -> Row | None:
+    """One process; None where a peer failed."""
+    given = (engine, str(case.model), str(feeds), str(threads), asked, str(to))
+    ran = subprocess.run(
+        [sys.executable, "-m", "eval.reshaped", *given],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    if ran.returncode:
+        lines = ran.stderr.strip().splitlines() or ["it gave no reason"]
+        fault = f"{engine} on {case.name}: {lines[-1]}"
+        if engine == US:
+            raise SystemExit(fault)
+        print(f"note: {fault}", file=sys.stderr)
+        return None
+    row: Row = json.loads(ran.stdout.splitlines()[-1])
+    return row
+
+
+def _apart(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> str:
+    """What is wrong with a peer's answers, beside ours; empty where nothing is."""
+    both = [name for name in ours if name in theirs]
+    try:
+        off = difference([ours[name] for name in both], [theirs[name] for name in both])
+    except PeerError as error:
+        return str(error)
+    return "" if off <= BOUNDS["f32"] else f"its answers differ by {off:.1e}"
+
+
+def _summary(rows: Sequence[Row], ours: Sequence[Row]) -> Row:
+    """Medians over rounds and shapes; our first runs by its, shape by shape."""
+    pairs = [
+        (mine, its)
+        for us, it in zip(ours, rows, strict=True)
+        for mine, its in zip(us["new_s"], it["new_s"], strict=True)
+        if mine is not None and its is not None
+    ]
+    known = {
+        what: [one for row in rows for one in row[what] if one is not None]
+        for what in ("new_s", "again_s", "back_s")
+    }
+    return {
+        "rounds": len(rows),
+        "refused": sum(one is None for one in rows[0]["new_s"]),
+        **{what: median(seconds) if seconds else None for what, seconds in known.items()},
+        "ratio": round(median(mine / its for mine, its in pairs), 3) if pairs else None,
+    }
+
+
+def section(store: Store) -> Iterator[str]:
+    """A line a model; then the means."""
+    yield told(__doc__)
+    rows = list(store.table(NAME, KEY))
+    engines = list(dict.fromkeys(row["engine"] for row in rows))
+    peers = [engine for engine in engines if engine != US]
+    heads = ["model", *(f"{engine}, ms: new / again / back" for engine in engines)]
+    heads += [f"ratio to {peer}" for peer in peers]
+    lines = list[Sequence[object]]()
+    for model in dict.fromkeys(row["model"] for row in rows):
+        by = {row["engine"]: row for row in rows if row["model"] == model}
+        name = f"{model}, growing" if by[US]["growing"] else model
+        cells = (_times(by.get(engine)) for engine in engines)
+        lines.append([name, *cells, *(by[p]["ratio"] if p in by else None for p in peers)])
+    yield table(heads, lines)
+    for peer in peers:
+        mean = _mean(row for row in rows if row["engine"] == peer)
+        yield f"Geometric mean of the ratio to {peer}: {mean}."
+
+
+def _times(row: Row | None) -> str | None:
+    if row is None or row["new_s"] is None:
+        return None
+    return " / ".join(f"{row[what] * 1e3:.1f}" for what in ("new_s", "again_s", "back_s"))
+
+
+def _mean(rows: Iterable[Row]) -> str:
+    logs = [math.log(row["ratio"]) for row in rows if row["ratio"]]
+    if not logs:
+        return "not known"
+    return f"{math.exp(math.fsum(logs) / len(logs)):.2f} over {len(logs)} models"
+
+
+if __name__ == "__main__":
+    typer.run(command(sys.modules[__name__], every_model=True))
