@@ -57,6 +57,9 @@ class Session:
             least time. If the whole plan is not faster than the one without measurements, that
             one is used. Times are kept in the user's cache (``VTENSOR_CACHE_DIR`` names another
             folder), so each node is measured once a machine; run nothing else meanwhile.
+            ``"background"`` makes the first plan without measurements. Once that is used, another
+            thread measures in small parts between runs, and the better plan takes its place in
+            later runs (``plan.better``); with ``deterministic=True`` it is as True.
         tolerance: the largest difference of any output, relative to its largest element, to the
             same model in kernels that are off by the order of sums alone; in front of a closing
             Softmax or Sigmoid, of what that reads. Above 0, ``tune=True`` takes faster, inexact
@@ -133,7 +136,7 @@ class Session:
         threads: int | None = None,
         optimize: str | Sequence[str] = "all",
         objective: str = "",
-        tune: bool = False,
+        tune: bool | str = False,
         tolerance: float = DEFAULT_TOLERANCE,
         finite: bool = False,
         calibrate: Mapping[str, object] | None = None,
