@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from libdesc.onnx_reference.node import LIBRARY as REFERENCE
 from ptensor.layout import Layout
+from vtensor.errors import InputError
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
-from vtensor.runtime.allowance import DEFAULT_TOLERANCE
+from vtensor.runtime.allowance import DEFAULT_TOLERANCE, tolerance_of
 from vtensor.runtime.backlog import Backlog
 from vtensor.runtime.binding import Binding
 from vtensor.runtime.budget import max_bytes_of, memory_errors
@@ -100,7 +101,8 @@ class Session:
             options, libraries or processors.
         plan: a file that ``vtensor lock`` or ``lock().write`` wrote: each run is as it says. It
             says the level, libraries, pins and layouts, too, so that these are not given beside it,
-            and holds for its own model and sizes alone.
+            and holds for its own model, weights and sizes alone. One with inexact kernels is taken
+            where ``tolerance`` allows the errors that were measured of it.
 
     Raises:
         ModelError: the file is missing, no ONNX, or uses what VTensor does not have.
@@ -108,8 +110,9 @@ class Session:
         InputError: an option is wrong; a pin's key is neither an operator nor a node, or its
             library has no invoker of it. Nodes are looked for when the first plan is made.
         BudgetError: more memory would be needed than ``max_bytes``.
-        LockError: ``plan`` cannot be read, is another model's, or has lines that no longer hold;
-            names each of them. Also of a run, where its sizes are others.
+        LockError: ``plan`` cannot be read, is another model's, is off by more than ``tolerance``,
+            or has lines that no longer hold; names each of them. Also of a run, where its sizes are
+            others.
 
     A network whose shapes are all known is planned here, any other at its first run. A run makes a
     new plan if shapes or layouts of inputs are new, or the value of an input that decides shapes (a
@@ -166,14 +169,14 @@ class Session:
             "pin": pin,
             "reference": reference,
         }
-        allowed: dict[str, Any] = {"tolerance": tolerance, "finite": finite}
+        allowed: dict[str, Any] = {"tolerance": tolerance_of(tolerance), "finite": finite}
         if plan is None:
             options = Options.of(
                 executor, progress=progress, deterministic=deterministic, **told, **allowed
             )
         else:
             check_alone(**told, input_layouts=input_layouts, output_layouts=output_layouts)
-            options = locked_options(Lock.read(plan), executor, progress)
+            options = locked_options(Lock.read(plan), executor, progress, **allowed)
         listed = options.preferences.allows(REFERENCE)
         source = Source(model, listed, workspace.max_bytes, external_data_root)
         if options.lock is None:
@@ -234,8 +237,7 @@ class Session:
         it.
 
         Raises:
-            InputError: there is no plan yet, it has inexact kernels, or the last run asked for
-                values inside the network.
+            InputError: there is no plan yet, or the last run asked for values inside the network.
 
         >>> from ops import Relu
         >>> g = Graph("tiny")
