@@ -23,6 +23,7 @@ from vtensor.runtime.feeds import (
     Array,
     Port,
     calibration,
+    feed_of,
     noise,
     parse_layouts,
 )
@@ -39,6 +40,7 @@ from vtensor.runtime.workspace import Memory, Workspace
 if TYPE_CHECKING:
     import onnx
 
+    from vtensor.runtime.frontier import Frontier
     from vtensor.runtime.profile import Profile
 
 
@@ -397,6 +399,47 @@ class Session:
         return profile_of(
             self.plan, self.threads, lambda times: self._runner.run(None, given, times=times), runs
         )
+
+    @memory_errors()
+    def frontier(
+        self,
+        tolerances: Sequence[float] | None = None,
+        inputs: Mapping[str, object] | None = None,
+        *,
+        runs: int = 20,
+        progress: Progress | None = None,
+    ) -> Frontier:
+        """Make a plan for each of several tolerances: what it takes, and how far it is off.
+
+        Args:
+            tolerances: each as of ``Session``; None is 0, 1e-6, 3e-6, 1e-5, 1e-4 and 1e-3. The
+                strict plan, that of 0, is always made: others are compared with it.
+            inputs: as for ``run``; for those that are missing, seeded random numbers.
+            runs: how often each plan runs, in turns with the others, after a first run that is not
+                counted; at least 1.
+            progress: told what is being done.
+
+        Raises:
+            InputError: the session was made without ``tune=True``; there is no tolerance, or one is
+                no number of at least 0; ``runs`` is less than 1, or an input is wrong.
+            NativeError, BudgetError, SessionClosedError: as ``run``.
+        """
+        from vtensor.runtime.frontier import TOLERANCES, frontier_of, tolerances_of
+        from vtensor.runtime.profile import check_runs
+
+        wanted = tolerances_of(TOLERANCES if tolerances is None else tolerances)
+        check_runs(runs)
+        ports = self._runner.inputs
+        given = noise(ports, inputs or {})
+        self._runner.run(None, given)
+        plan = self.plan
+        graph, options = self._runner.open().made_of(plan)
+        if options.settings.clock is None:
+            raise InputError("a frontier needs times\n  to fix: Session(..., tune=True)")
+        own = {port.name: port for port in ports if port.name in (inputs or {})}
+        arrays = {name: feed_of(given[name], port).values(port.dims) for name, port in own.items()}
+        workspace = self._runner.workspace
+        return frontier_of(plan, graph, options, workspace, wanted, arrays, runs, progress)
 
     def close(self) -> None:
         """Free plans, weights and memory; a second call does nothing.
