@@ -226,9 +226,19 @@ def test_arrays_to_calibrate_with_fit_the_inputs(calibrate: Any, message: str) -
         Session(g, calibrate=calibrate)
 
 
-def test_a_frontier_has_a_point_for_each_plan(sloppy: Bench) -> None:
-    """Tolerances for which the same is chosen are one plan, that of 0 is always there."""
-    graph, said = random_graph(3), list[str]()
+def test_a_frontier_has_a_point_for_each_plan(
+    sloppy: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tolerances for which the same is chosen are one plan, that of 0 is always there. Errors of
+    nodes are measured once.
+    """
+    graph, said, asked, real = random_graph(3), list[str](), list[set[str]](), gains.probed
+
+    def probed(plan: Any, bindings: Any, nodes: set[str]) -> Any:
+        asked.append(nodes)
+        return real(plan, bindings, nodes)
+
+    monkeypatch.setattr(erring, "probed", probed)
     tolerances = (1e-3, 1e-5, 1e-12, 1e-3, 1.0001e-5)
     with Session(graph, threads=1, tune=True, tolerance=0) as session:
         found = session.frontier(tolerances, feeds(graph, 0), runs=3, progress=said.append)
@@ -251,6 +261,7 @@ def test_a_frontier_has_a_point_for_each_plan(sloppy: Bench) -> None:
     assert said[0] == "strict"
     assert said[-1] == "turn 3 of 3"
     assert found.points[0] in found.best
+    assert len(asked) == 1
 
 
 def test_a_frontier_measures_errors_itself(sloppy: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

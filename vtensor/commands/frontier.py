@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from vtensor.runtime.frontier import Frontier
 
 #: Columns that the table takes where there is no terminal.
-WIDTH = 132
+WIDTH = 160
 
 _COLUMNS = ("ms", "of strict", "off by", "expected", "weights MB", "Transforms", "inexact")
 

@@ -26,6 +26,7 @@ from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
 from vtensor.language.wording import counted
 from vtensor.runtime.allowance import tolerance_of
+from vtensor.runtime.erring import Meter
 from vtensor.runtime.feeds import Array, Port, drawn
 from vtensor.runtime.gains import difference, results
 from vtensor.runtime.locked import lock_of
@@ -206,10 +207,11 @@ def frontier_of(
         say("strict")
         strict = plan if not plan.graph.inexact else plan_of(simple, within(0.0), workspace)
         found: dict[object, tuple[Plan, list[float]]] = {_choice(strict.graph): (strict, [0.0])}
+        meter = _meter(simple, options, workspace)  # each error is measured once
         for tolerance in tolerances:
             if tolerance:
                 say(f"tolerance {told(tolerance)}")
-                made = within_tolerance(simple, strict, within(tolerance), workspace)
+                made = within_tolerance(simple, strict, within(tolerance), workspace, meter)
                 made = made if made.graph.inexact else strict
                 found.setdefault(_choice(made.graph), (made, []))[1].append(tolerance)
         plans = [one for one, _ in found.values()]
@@ -226,6 +228,12 @@ def frontier_of(
         return lock_of(one, graph, within(tolerance), executor.threads)
 
     return Frontier(graph.name, executor.threads, points, note, written)
+
+
+def _meter(graph: Graph, options: Options, workspace: Workspace) -> Meter:
+    simple = observable(graph)
+    resolved = resolved_of(simple, options)
+    return Meter(simple, resolved, observed(simple), options.calibrate, workspace)
 
 
 def _choice(graph: LoweredGraph) -> object:

@@ -39,6 +39,7 @@ from vtensor.runtime.tuning import Tuner
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
+    from vtensor.runtime.erring import Meter
     from vtensor.runtime.lock import Lock
 
 #: What ``Session(tune=)`` says for a plan by measured times that takes the first one's place.
@@ -192,12 +193,19 @@ def plan_of(graph: Graph, options: Options, workspace: Workspace) -> Plan:
     return within_tolerance(graph, best, options, workspace)
 
 
-def within_tolerance(graph: Graph, strict: Plan, options: Options, workspace: Workspace) -> Plan:
+def within_tolerance(
+    graph: Graph,
+    strict: Plan,
+    options: Options,
+    workspace: Workspace,
+    meter: Meter | None = None,
+) -> Plan:
     """The plan whose results may be off by the tolerance, if it is faster than the strict one.
 
     Args:
         graph, options, workspace: as for ``plan_of``; the options have a clock that measures.
         strict: a plan of the graph, which answers where numbers are not finite.
+        meter: what has measured errors for another tolerance.
     """
     if not options.tolerance:
         return strict
@@ -221,6 +229,7 @@ def within_tolerance(graph: Graph, strict: Plan, options: Options, workspace: Wo
             options.tolerance,
             options.calibrate,
             workspace,
+            meter,
         )
         if lowered is None:
             return strict

@@ -164,7 +164,7 @@ class PlanCache:
         return partial(self.source.graph, key.shapes, known, key.inner)
 
     def _later(self, key: PlanKey, plan: Plan) -> Better[Plan] | None:
-        """What takes the place of a plan of the network's outputs, where times are to be measured."""
+        """What takes the place of a plan of the outputs, where times are to be measured."""
         if self._options.later is None or key.inner:
             return None
         options = replace(self._options, entry=key.entry)
