@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -12,6 +13,9 @@ from optimizer.estimate import Estimate
 from optimizer.problem import Clock
 from ptensor.evaluation import Refusal, Variant
 from resolver.lowered import LoweredGraph, OpNode, pieces
+
+#: What a plan could save around a node where every library is to be asked.
+ANY_GAIN = sys.maxsize
 
 
 class Elsewhere:
@@ -130,3 +134,15 @@ def _together(nodes: Sequence[OpNode]) -> Variant:
         requirements=(*asked, last.requirements[-1], *first.requirements[taken + 1 :]),
         apart=(first, *others),
     )
+
+
+def inexact_nodes(graph: LoweredGraph) -> list[str]:
+    """The nodes of which a library has inexact variants, with all that is fused to them or less."""
+    bare, estimate = graph.bare, Estimate(graph.preferences)
+    any_gain = {node.name: ANY_GAIN for node in bare.operators}
+    looking = Elsewhere(bare, estimate, any_gain, estimate, inexact=True)
+    return [
+        node.name
+        for node in bare.operators
+        if any(variant.inexact for variant in looking.variants(node))
+    ]

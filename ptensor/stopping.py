@@ -1,4 +1,4 @@
-"""Work that nobody waits for any more ends at the next call of a library."""
+"""Work that nobody waits for: it leaves room to runs, and ends where it is not wanted any more."""
 
 from __future__ import annotations
 
@@ -32,3 +32,8 @@ def go_on() -> None:
     over = _over.get()
     if over is not None and over():
         raise Stopped
+
+
+def nobody_waits() -> bool:
+    """Whether the work in this context is such: then it queues in small parts, between runs."""
+    return _over.get() is not None

@@ -145,7 +145,7 @@ def confirmed(node: OpNode, inputs: Sequence[VTensor]) -> None:
     Raises:
         VTensorError: it does not, or its invoker asks for something else.
     """
-    _decided(node, inputs, _Confirming(), node.variant)
+    _decided(node, inputs, _Confirming(node.variant.inexact), node.variant)
 
 
 def _holds(node: OpNode, inputs: Sequence[VTensor], one: Variant) -> bool:

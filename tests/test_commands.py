@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
+import numpy as np
 import onnx
 import pytest
 from typer.testing import CliRunner, Result
@@ -15,9 +18,15 @@ from eval.models import light_model, seeded
 from libdesc import register
 from libdesc.dispatcher import dispatcher_source
 from libdesc.registry import registry
+from ops import Conv2D, Relu
+from resolver.lowered import OpNode
 from tests.libraries.scratch import scratch_registry
+from tests.optimizer.clocks import Drawn
+from vtensor import Graph, Session, save_onnx
 from vtensor.cli import app
 from vtensor.language.operators import OPERATORS
+from vtensor.language.tensor import VTensor
+from vtensor.runtime import planning
 
 TOY = Path(__file__).parent / "libraries" / "toy"
 
@@ -261,11 +270,91 @@ def test_explain_says_who_declined(squeezenet: Path, tmp_path: Path) -> None:
         assert "by shy: it is too shy" in text
 
 
+class Eager(Drawn):
+    """Drawn times; inexact kernels take a hundredth of theirs."""
+
+    def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
+        """Of a node as it is decided."""
+        found = super().node(node, values)
+        return found if found is None or not node.variant.inexact else 1 + found // 100
+
+
+@pytest.fixture
+def convolutions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Seeded convolutions as a file; kernels that are inexact are said to be the fastest."""
+    monkeypatch.setattr(planning, "Tuner", lambda *_: Eager(1, 0.0))
+    monkeypatch.setattr(planning, "fastest", lambda plans, _: (plans[0], [0, 0]))
+    draw, g = np.random.default_rng(1), Graph("small")
+    x = g.input("x", {"N": 1, "C": 32, "H": 12, "W": 12})
+    for name in ("conv1", "conv2", "conv3"):
+        weights = 0.06 * draw.standard_normal((32, 32, 3, 3)).astype(np.float32)
+        w = g.constant(weights, "O I h w", f"{name}.w")
+        x = g.add(Relu(), g.add(Conv2D(pads=(1, 1, 1, 1)), x, w, name=name), name=f"{name}.relu")
+    g.output(x, "y")
+    file = tmp_path / "small.onnx"
+    save_onnx(g, file)
+    return file
+
+
+def test_frontier_has_time_and_error_of_each_plan(convolutions: Path, tmp_path: Path) -> None:
+    svg, plans = tmp_path / "small.svg", tmp_path / "plans"
+    given = ("frontier", convolutions, "--tolerances", "1e-12,1e-3,0", "--runs", 2, "--threads", 1)
+    ran = vtensor(*given, "-o", svg, "--plans", plans)
+    assert ran.exit_code == 0, ran.output
+    assert "small: 2 runs of each plan on 1 thread" in ran.stdout
+    assert re.search(r"0, 1e-12( \*)? +\d+\.\d{3} +1\.00 +strict +\d+\.\d +\d +0 of \d", ran.stdout)
+    off = r"\d\.\de-\d\d"
+    shown = rf"1e-3( \*)? +\d+\.\d{{3}} +\d\.\d\d +{off} +{off} +\d+\.\d +\d +3 of \d"
+    assert re.search(rf"{shown} +\d x winograd F\(", ran.stdout)
+    files = [plans / "small.0.toml", plans / "small.1e-3.toml"]
+    assert sorted(plans.iterdir()) == files
+    assert ran.stdout.startswith("".join(f"wrote {file}\n" for file in (*files, svg)))
+    drawn = ElementTree.parse(svg).iterfind(".//{*}g[@class='point']")
+    assert [one.findtext("{*}text") for one in drawn] == ["0, 1e-12", "1e-3"]
+    strict, other = data_of(*given)["points"]
+    assert (strict["tolerances"], strict["error"], strict["forms"]) == ([0.0, 1e-12], 0.0, {})
+    assert 0 < other["error"] < 1e-3
+    assert sum(other["forms"].values()) == 3
+    assert other["weights"] > strict["weights"]
+    feeds = {"x": np.random.default_rng(2).standard_normal((1, 32, 12, 12)).astype(np.float32)}
+    answers = []
+    for file, row in zip(files, (strict, other), strict=True):
+        with Session(convolutions, plan=file, tolerance=1e-3, threads=1) as session:
+            assert sum(node.variant.inexact for node in session.plan.graph.operators) == sum(
+                row["forms"].values()
+            )
+            answers += session.run(None, feeds)
+    apart = np.abs(answers[0] - answers[1]).max() / np.abs(answers[0]).max()
+    assert 0 < apart < 1e-3
+
+
+def test_frontier_without_inexact_forms_says_so_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path))
+    g = Graph("plain")
+    g.output(g.add(Relu(), g.input("x", {"N": 1, "C": 4})), "y")
+    save_onnx(g, tmp_path / "plain.onnx")
+    ran = vtensor("frontier", tmp_path / "plain.onnx", "--runs", 1)
+    assert ran.exit_code == 0, ran.output
+    assert "0, 1e-6, 3e-6, 1e-5, 1e-4, 1e-3 *" in ran.stdout
+    alone = "no library has an inexact form of any of its nodes: the strict plan is the only one"
+    assert ran.stderr == f"note: {alone}\n"
+    data = data_of("frontier", tmp_path / "plain.onnx", "--runs", 1)
+    assert len(data["points"]) == 1
+    assert data["note"] == alone
+
+
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
     [
         (["explain", "missing.onnx"], "ModelError"),
         (["explain", "MODEL", "--node", "nowhere"], "has no node 'nowhere'"),
+        (["frontier", "MODEL", "--tolerances", "0,-1e-5"], "tolerance=-1e-05"),
+        (["frontier", "MODEL", "--tolerances", "nan"], "must be a number of at least 0"),
+        (["frontier", "MODEL", "--tolerances", "1e-5;1e-3"], "write numbers with commas"),
+        (["frontier", "MODEL", "--tolerances", ""], "there must be at least one"),
+        (["frontier", "MODEL", "--runs", "0"], "runs=0 must be"),
         (["dispatcher", "Nonsense"], "no operator 'Nonsense'"),
         (["dispatcher", "Relu", "--library", "nonsense"], "'nonsense' is not registered"),
         (["ops", "Nonsense"], "no operator 'Nonsense'"),

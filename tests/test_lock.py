@@ -21,7 +21,7 @@ from libdesc.transforms import LayoutChange
 from ops import Add, Conv2D, Relu
 from resolver.lowered import OpNode
 from tests.runtime.opened import NETWORKS
-from vtensor import Graph, Session
+from vtensor import Graph, Session, save_onnx
 from vtensor.cli import app
 from vtensor.errors import InputError, LockError
 from vtensor.language.tensor import VTensor
@@ -97,9 +97,11 @@ def test_a_plan_is_run_again_as_it_was(name: str, level: str, tmp_path: Path) ->
     assert "transform:" not in file.read_text()  # counted names would all change with one more
 
 
-def test_a_tuned_plan_is_run_again_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """What was measured: what comes later takes less, so that inexact kernels are the fastest; and
+    a plan that was tuned is taken.
+    """
     asked: Counter[str] = Counter()
 
     def node_ns(node: OpNode, values: Mapping[str, VTensor], *_: object) -> int:
@@ -113,25 +115,126 @@ def test_a_tuned_plan_is_run_again_as_it_was(
     monkeypatch.setattr(tuning, "node_ns", node_ns)
     monkeypatch.setattr(tuning, "transform_ns", transform_ns)
     monkeypatch.setattr(planning, "fastest", lambda plans, _: (plans[0], [0, 0]))
+    return asked
+
+
+@pytest.mark.parametrize("tolerance", [0.0, 1e-5])
+def test_a_tuned_plan_is_run_again_as_it_was(
+    tmp_path: Path, fast: Counter[str], tolerance: float
+) -> None:
     file = tmp_path / "plan.toml"
-    with Session(network(), tune=True, threads=1) as session:
-        assert session.plan.graph.inexact  # errors hold for one set of weights, a lock does not
-        with pytest.raises(
-            InputError, match="residual: a plan with inexact kernels is not written"
-        ):
-            session.lock()
-    with Session(network(), tune=True, tolerance=0, threads=1) as session:
+    with Session(network(), tune=True, tolerance=tolerance, threads=1) as session:
         session.lock().write(file)
-        steps = [(step.ns, step.tuned, step.kernels) for step in session.plan.steps]
-        assert any(tuned for _, tuned, _ in steps)
-        count = len(asked)
-        with Session(network(), plan=file, threads=1) as again:
-            assert [(one.ns, one.tuned, one.kernels) for one in again.plan.steps] == steps
+        assert session.plan.graph.inexact == bool(tolerance)
+        steps = [(step.ns, step.tuned, step.kernels, step.error) for step in session.plan.steps]
+        assert any(tuned for _, tuned, _, _ in steps)
+        count = len(fast)
+        with Session(network(), plan=file, tolerance=tolerance, threads=1) as again:
+            found = [(one.ns, one.tuned, one.kernels, one.error) for one in again.plan.steps]
+            assert found == steps
             [x], [y] = (s.run(None, {"x": image()}) for s in (session, again))
             assert x.tobytes() == y.tobytes()
             assert again.lock().text() == file.read_text()
-    assert len(asked) == count  # nothing is measured again
-    assert tomllib.loads(file.read_text())["options"]["tune"] is True
+    assert len(fast) == count  # nothing is measured again
+    options = tomllib.loads(file.read_text())["options"]
+    assert (options["tune"], options["tolerance"]) == (True, tolerance)
+
+
+@pytest.fixture
+def inexact(tmp_path: Path, fast: Counter[str]) -> Path:
+    """A lock of the network with inexact kernels."""
+    path = tmp_path / "inexact.toml"
+    with Session(network(), tune=True, tolerance=1e-4, threads=1) as session:
+        session.lock().write(path)
+    return path
+
+
+def test_a_plan_that_is_off_by_more_than_is_allowed(inexact: Path) -> None:
+    proof = Lock.read(inexact).proof
+    assert proof is not None
+    assert proof.measured is not None
+    off = max(proof.measured, proof.expected)
+    for tolerance in (0, off / 2):
+        text = refused(inexact, tolerance=tolerance)
+        assert f"its results are off by {off:.1e}, the tolerance is {tolerance:g}\n" in text
+        assert "to fix: Session(..., tolerance=0.0001), for which it was made" in text
+    Session(network(), plan=inexact, tolerance=off, threads=1).close()
+
+
+def test_errors_that_were_not_measured_so(inexact: Path) -> None:
+    """The independent check goes over what a file says as over any plan."""
+    data = tomllib.loads(inexact.read_text())
+    first = data["errors"]["nodes"][0]
+    edits: list[tuple[list[Any], object, str]] = [
+        (["nodes"], data["errors"]["nodes"][1:], "charged"),
+        (["nodes", 0, "gain"], first["gain"] / 2, "its gain is said to be"),
+        (["nodes", 0, "trials"], [], "its error was not measured"),
+        (["nodes", 0, "kernel"], "other", "another variant was charged"),
+        (["budget"], 0.0, "errors add up to"),
+        (["measured"], 9e-5, ""),
+    ]
+    for path, value, wanted in edits:
+        bad = copy.deepcopy(data)
+        at = bad["errors"]
+        for key in path[:-1]:
+            at = at[key]
+        at[path[-1]] = value
+        inexact.write_text("\n".join(toml_lines(bad)))
+        if wanted:
+            assert wanted in refused(inexact, tolerance=1e-4)
+        else:
+            Session(network(), plan=inexact, tolerance=1e-4, threads=1).close()
+    del data["errors"]
+    inexact.write_text("\n".join(toml_lines(data)))
+    assert "inexact, and nobody has charged for it" in refused(inexact, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("wrong", ["x", [], [[1]], [[1, "x"]], -1.5, float("nan"), True])
+def test_any_error_may_be_wrong(inexact: Path, wrong: object) -> None:
+    """A typed error that names a key, or a lock."""
+    data = tomllib.loads(inexact.read_text())
+    failed = 0
+    for path in places(data):
+        if path[0] != "errors" and path != ("options", "tolerance"):
+            continue
+        bad = copy.deepcopy(data)
+        at = bad
+        for key in path[:-1]:
+            at = at[key]
+        at[path[-1]] = wrong
+        try:
+            Lock.parse(bad, "", "bad.toml").text()
+        except LockError:
+            failed += 1
+    assert failed
+
+
+def test_where_numbers_are_not_finite_a_strict_plan_answers(inexact: Path) -> None:
+    x = image()
+    x[0, 3, 2, 2] = np.inf
+    with (
+        Session(network(), tolerance=0, threads=1) as strict,
+        Session(network(), plan=inexact, tolerance=1e-4, threads=1) as session,
+    ):
+        [one], [other] = strict.run(None, {"x": x}), session.run(None, {"x": x})
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+        session.run(None, {"x": image()})
+        assert session.plan.graph.inexact
+
+
+def test_diff_plans_at_the_tolerance_of_the_file(inexact: Path, tmp_path: Path) -> None:
+    model, strict = tmp_path / "residual.onnx", tmp_path / "strict.toml"
+    save_onnx(network(), model)
+    given = ("lock", model, "--tune", "--threads", 1, "-o")
+    assert vtensor(*given, inexact, "--tolerance", "1e-4").exit_code == 0
+    assert vtensor(*given, strict, "--tolerance", "0").exit_code == 0
+    assert Lock.read(inexact).proof is not None
+    assert Lock.read(strict).proof is None
+    for file in (inexact, strict):
+        assert vtensor("diff", file, model, "--no-costs").exit_code == 0
+    ran = vtensor("diff", strict, inexact, "--no-costs", "--json")
+    rows = json.loads(ran.stdout)["differences"]
+    assert {"tolerance", "kernel", "error"} <= {row["field"] for row in rows}
 
 
 def test_equal_runs_write_equal_files(file: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from vtensor.commands.bench import bench
 from vtensor.commands.diff import diff
 from vtensor.commands.explain import explain
 from vtensor.commands.export import export
+from vtensor.commands.frontier import frontier
 from vtensor.commands.given import InputOption, ValueOption, make_feeds
 from vtensor.commands.listing import dispatcher, libs, ops
 from vtensor.commands.lock import lock
@@ -300,7 +301,7 @@ def _print_run(
     print(f"latency: {median}; {changes} a run")
 
 
-for command in (bench, profile, explain, lock, diff, export, libs, ops, dispatcher):
+for command in (bench, profile, explain, frontier, lock, diff, export, libs, ops, dispatcher):
     app.command()(command)
 
 

@@ -8,8 +8,11 @@ import json
 import os
 import re
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import onnx
@@ -17,13 +20,14 @@ import pytest
 from typer.testing import CliRunner
 
 from eval.models import light_model, seeded
-from resolver.lowered import LoweredGraph
+from ptensor.form import Form
+from resolver.lowered import LoweredGraph, OpNode
 from tests.libraries.bench import Bench
 from tests.pictures.support import HOSTILE, Page, extended, scoped
 from vtensor.cli import app
 from vtensor.errors import InputError
 from vtensor.pictures.files import plan_scenes, write_pictures
-from vtensor.pictures.legend import DASHES, STROKES, TINTS
+from vtensor.pictures.legend import BANDS, DASHES, STROKES, TINTS
 from vtensor.pictures.page import html_page
 from vtensor.pictures.scene import make_scene
 from vtensor.pictures.svg import svg_picture, text_of
@@ -114,6 +118,52 @@ def test_what_no_pass_changed_is_drawn_once(bench: Bench) -> None:
     with Session(scoped(bench), optimize="none") as session:
         [scene] = plan_scenes(session.plan)
     assert scene.title.startswith("resolved, no passes ran: 2 Transforms")
+
+
+def formed(graph: LoweredGraph, forms: Mapping[str, Mapping[str, Any]]) -> LoweredGraph:
+    """A graph in which some nodes have other variants, by name: fields of theirs."""
+    nodes = [
+        replace(node, variant=replace(node.variant, **forms[node.name]))
+        if isinstance(node, OpNode) and node.name in forms
+        else node
+        for node in graph.nodes
+    ]
+    return replace(graph, nodes=nodes)
+
+
+def test_forms_have_a_band_a_word_and_a_place_in_the_legend(bench: Bench) -> None:
+    plain = extended(scoped(bench))
+    [stem] = [node.variant for node in plain.operators if node.name == "stem"]
+    stored = [Form.parse(text) for text in ("NCHW:s8(scale=0.5)", "NCHW:bf16+bf16")]
+    graph = formed(
+        plain,
+        {
+            "stem": {"forms": (*stored, *stem.forms[2:])},
+            "a/one": {"inexact": True, "kernel": "F(4x4,3x3)"},
+            "a/two": {"inexact": True, "kernel": "F(4x4,3x3)"},
+            "b/two": {"forms": tuple(Form.parse("NCHW:f32") for _ in stem.forms)},  # as it is
+        },
+    )
+    scene = make_scene("a graph", graph)
+    forms = {"stem": "s8, bf16+bf16", "a/one": "F(4x4,3x3)", "a/two": "F(4x4,3x3)"}
+    assert {box.name: box.form for box in scene.boxes if box.form} == forms
+    assert scene.looks != make_scene("a graph", plain).looks
+    svg = svg_picture([scene])
+    bands = [(one, one.find(f"{SVG}rect[@class='band']")) for one in boxes(svg)]
+    colours = {
+        one.findtext(f"{SVG}title"): band.get("fill") for one, band in bands if band is not None
+    }
+    assert colours == {
+        "Mix a/one on toy, F(4x4,3x3)": BANDS[0],
+        "Mix a/two on toy, F(4x4,3x3)": BANDS[0],
+        "Mix stem on toy, s8, bf16+bf16": BANDS[1],
+    }
+    words = [one.findtext(f"{SVG}text[@class='form']") for one in boxes(svg)]
+    assert [word for word in words if word] == [*forms.values()]
+    keys = [one.text for one in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+    assert keys.count("F(4x4,3x3)") == 3  # two boxes and the legend
+    [view] = json.loads(Page(html_page("net", [scene])).scripts()[0])["views"]
+    assert {one["name"]: one["form"] for one in view["boxes"] if one["form"]} == forms
 
 
 def test_names_are_only_names(bench: Bench) -> None:
@@ -220,5 +270,6 @@ def test_text_and_lines_stand_out() -> None:
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
     assert min(contrast(tint, "#1a1a1a") for tint in TINTS) > 7  # WCAG's AAA for text
     assert min(contrast(stroke, "#ffffff") for stroke in STROKES) > 2
+    assert min(contrast(band, tint) for band in BANDS for tint in TINTS) > 3  # of what is no text
     signs = [(STROKES[i % len(STROKES)], DASHES[i % len(DASHES)]) for i in range(12)]
     assert all(one != other for one, other in combinations(signs, 2))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import threading
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,15 +14,21 @@ import pytest
 from ops import ArgMax, Floor, Sigmoid, Softmax
 from optimizer.observed import observed
 from optimizer.pipeline import optimise
+from ptensor.stopping import stopping
 from resolver.errors import ErrorProof
+from resolver.lowered import OpNode
 from tests.libraries.bench import Bench
 from tests.libraries.sloppy import Hasty, declare_sloppy
 from tests.optimizer.graphs import random_graph
+from tests.runtime.test_better import settled
 from vtensor import Session
 from vtensor.errors import InputError
 from vtensor.language.graph import Graph
-from vtensor.runtime import erring, gains, planning, tolerant
-from vtensor.runtime.plan import Plan
+from vtensor.runtime import erring, gains, measure, planning, tolerant, tuning
+from vtensor.runtime.executor import Executor
+from vtensor.runtime.frontier import TOLERANCES
+from vtensor.runtime.measure import GLANCE, LEAST, node_ns
+from vtensor.runtime.plan import Plan, RunSteps
 
 Array = np.ndarray[Any, Any]
 
@@ -215,3 +224,233 @@ def test_arrays_to_calibrate_with_fit_the_inputs(calibrate: Any, message: str) -
     g.output(g.add(Sigmoid(), g.input("x", {"N": 2})))
     with pytest.raises(InputError, match=message):
         Session(g, calibrate=calibrate)
+
+
+def test_a_frontier_has_a_point_for_each_plan(
+    sloppy: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tolerances for which the same is chosen are one plan, that of 0 is always there. Errors of
+    nodes are measured once.
+    """
+    graph, said, asked, real = random_graph(3), list[str](), list[set[str]](), gains.probed
+
+    def probed(plan: Any, bindings: Any, nodes: set[str]) -> Any:
+        asked.append(nodes)
+        return real(plan, bindings, nodes)
+
+    monkeypatch.setattr(erring, "probed", probed)
+    tolerances = (1e-3, 1e-5, 1e-12, 1e-3, 1.0001e-5)
+    with Session(graph, threads=1, tune=True, tolerance=0) as session:
+        found = session.frontier(tolerances, feeds(graph, 0), runs=3, progress=said.append)
+        assert session.plan is found.points[0].plan
+        session.run(None, feeds(graph, 0))
+    named = [one.tolerances for one in found.points]
+    assert named == [(0.0, 1e-12), (1e-5, 1.0001e-5), (1e-3,)]
+    assert not found.note
+    strict, *others = found.points
+    assert (strict.error, strict.expected, strict.forms) == (0.0, 0.0, {})
+    for one in others:
+        proof = one.plan.certificate.errors if one.plan.certificate else None
+        assert proof is not None
+        assert proof.tolerance == one.tolerances[0]
+        assert 0 < one.error <= one.tolerances[0]
+        assert 0 < one.expected <= one.tolerances[0]
+        assert sum(one.forms.values()) == len(proof.shares)
+        assert all(form.startswith("other") for form in one.forms)
+    assert [len(one.runs) for one in found.points] == [3, 3, 3]
+    assert said[0] == "strict"
+    assert said[-1] == "turn 3 of 3"
+    assert found.points[0] in found.best
+    assert len(asked) == 1
+
+
+def test_a_frontier_measures_errors_itself(sloppy: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a plan is said to be within its tolerance and is not."""
+    real = gains.probed
+
+    def lying(plan: Any, bindings: Any, nodes: Any) -> dict[str, Any]:
+        found = real(plan, bindings, nodes)
+        return {name: tuple((sent, got / 1000) for sent, got in p) for name, p in found.items()}
+
+    monkeypatch.setattr(erring, "probed", lying)
+    monkeypatch.setattr(erring.Meter, "whole", lambda *_: 0.0)
+    with Session(random_graph(3), threads=1, tune=True, tolerance=1e-5) as session:
+        assert inexact(session)  # its own plan is not the strict one
+        strict, point = session.frontier([1e-5], runs=1).points
+    assert point.expected <= 1e-5 < point.error
+    assert not strict.forms
+
+
+def test_a_frontier_of_the_strict_plan_alone_says_why(
+    sloppy: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    g = Graph("small")
+    g.output(g.add(Sigmoid(), g.input("x", {"N": 2})))
+    with Session(g, threads=1, tune=True) as session:
+        found = session.frontier(runs=1)
+        assert [one.tolerances for one in found.points] == [TOLERANCES]
+        assert found.note.startswith("no library has an inexact form of any of its nodes")
+        assert session.frontier([0], runs=1).note == "tolerance 0 is that of the strict plan alone"
+    monkeypatch.setattr(planning, "fastest", lambda plans, _: (plans[-1], [1, 1]))
+    with Session(random_graph(3), threads=1, tune=True) as session:
+        found = session.frontier([1e-3], runs=1)
+        assert [one.tolerances for one in found.points] == [(0.0, 1e-3)]
+        assert re.match(r"\d+ nodes? may run in inexact forms, and no plan with them", found.note)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"tolerances": []}, "there must be at least one"),
+        ({"tolerances": [1e-5, -1.0]}, r"tolerance=-1\.0 .* must be a number of at least 0"),
+        ({"tolerances": [float("nan")]}, "tolerance=nan"),
+        ({"tolerances": ["1e-5"]}, "tolerance='1e-5'"),
+        ({"runs": 0}, "runs=0 must be"),
+        ({"inputs": {"z": np.zeros(2, np.float32)}}, "inputs unknown: z"),
+        ({}, r"to fix: Session\(\.\.\., tune=True\)"),
+    ],
+)
+def test_a_frontier_of_nothing_is_an_error(given: Any, message: str) -> None:
+    g = Graph("small")
+    g.output(g.add(Sigmoid(), g.input("x", {"N": 2})))
+    with Session(g, threads=1) as session, pytest.raises(InputError, match=message):
+        session.frontier(**given)
+
+
+def note(session: Session) -> str:
+    """Where its better plan stands."""
+    better = session.plan.better
+    assert better is not None
+    return better.note
+
+
+def test_in_the_background_a_faster_plan_takes_the_place_of_a_strict_one(sloppy: Bench) -> None:
+    graph = random_graph(2)
+    with (
+        Session(graph, threads=1, optimize="none") as strict,
+        Session(graph, threads=1, tune="background", tolerance=1e-4) as session,
+    ):
+        first = session.plan
+        assert not inexact(session)
+        assert note(session).startswith("it was made without measured times")
+        assert off_by(graph, session, strict, 0) <= 1e-6
+        settled()
+        assert off_by(graph, session, strict, 1) <= 1e-4
+        assert inexact(session)
+        assert session.plan is not first
+        assert session.plan.better is None
+        assert session.lock().told.tolerance == 1e-4
+        given = feeds(graph, 0)
+        next(iter(given.values())).flat[5] = np.inf
+        answers = [one.run(None, given) for one in (strict, session)]
+        assert all(map(np.array_equal, *answers))
+
+
+def test_what_deterministic_sessions_measure_is_measured_first(sloppy: Bench) -> None:
+    graph = random_graph(2)
+    options = {"threads": 1, "tune": "background", "tolerance": 1e-4}
+    with Session(graph, deterministic=True, **options) as session:  # type: ignore[arg-type]
+        assert inexact(session)
+        assert session.plan.better is None
+
+
+def test_a_broken_tolerance_leaves_a_strict_plan_in_the_background(
+    sloppy: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(erring.Meter, "whole", lambda *_: 1.01e-4)
+    graph = random_graph(2)
+    with (
+        Session(graph, threads=1, optimize="none") as strict,
+        Session(graph, threads=1, tune="background", tolerance=1e-4) as session,
+    ):
+        for seed in range(3):
+            assert off_by(graph, session, strict, seed) <= 1e-6
+            settled()
+            assert not inexact(session)
+    assert sum("no plan kept to the tolerance" in one for one in caplog.messages) == 1
+
+
+def test_what_goes_wrong_in_the_background_is_said_once(
+    sloppy: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(tolerant, "tolerant", fails)
+    graph = random_graph(2)
+    with Session(graph, threads=1, tune="background", tolerance=1e-4) as session:
+        first = session.plan
+        for _ in range(3):
+            session.run(None, feeds(graph, 0))
+            settled()
+        assert session.plan is first
+        assert note(session).endswith("it stays: MemoryError: no room")
+    [said] = [one for one in caplog.messages if "no room" in one]
+    assert said.startswith(f"{graph.name}: times cannot be measured in the background")
+
+
+def test_measuring_ends_with_the_session(
+    sloppy: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also where it is under way: the next question to a clock is not answered any more."""
+    asked, closed = threading.Event(), threading.Event()
+    measured = list[str]()
+
+    def node_ns(node: OpNode, *_: object) -> int:
+        measured.append(node.name)
+        asked.set()
+        assert closed.wait(60)
+        return 100
+
+    monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path))  # where nothing is known yet
+    monkeypatch.setattr(planning, "Tuner", tuning.Tuner)
+    monkeypatch.setattr(tuning, "node_ns", node_ns)
+    graph = random_graph(2)
+    session = Session(graph, threads=1, tune="background", tolerance=1e-4)
+    session.run(None, feeds(graph, 0))
+    better = session.plan.better
+    assert better is not None
+    assert asked.wait(60)
+    session.run(None, feeds(graph, 1))  # which waits for nothing that is measured
+    session.close()
+    closed.set()
+    settled()
+    assert len(measured) == 1
+    assert better.note.endswith("the session was closed before there was a better one")
+
+
+def test_only_one_word_tunes_later() -> None:
+    g = Graph("small")
+    g.output(g.add(Sigmoid(), g.input("x", {"N": 2})))
+    with pytest.raises(InputError, match="tune='later' must be True, False or 'background'"):
+        Session(g, tune="later")
+    with pytest.raises(InputError, match="needs the pass 'joint'"):
+        Session(g, tune="background", optimize="none")
+
+
+def test_what_nobody_waits_for_queues_in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two of its runs another one may begin."""
+    queued, where, counts = list[object](), list[int](), list[int]()
+    real: Any = Executor.run
+
+    def counted(executor: Executor, function: Any) -> Any:
+        queued.append(function)
+        return real(executor, function)
+
+    def visitor(run: RunSteps, memory: Array) -> None:
+        where.append(threading.get_ident())
+        run(0, None)
+
+    g = Graph("small")
+    g.output(g.add(Sigmoid(), g.input("x", {"N": 2})))
+    with Session(g, threads=1) as session:
+        plan, graph = session.plan, session.plan.graph
+        monkeypatch.setattr(Executor, "run", counted)
+        for context in (nullcontext(), stopping(lambda: False)):
+            queued.clear()
+            with context:
+                node_ns(graph.operators[0], graph.tensors, Executor.of(1), GLANCE)
+                plan.visit(measure._memory(plan), visitor)
+            counts.append(len(queued))
+    assert counts[1] - counts[0] >= LEAST
+    assert where[0] != where[1] == threading.get_ident()

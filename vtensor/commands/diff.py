@@ -110,7 +110,6 @@ def _planned(
             input_layouts=layouts,
             max_bytes=max_bytes,
             progress=advance,
-            tolerance=0.0,  # as what is written down
             **told.options(),
         ) as session:
             return session.lock()

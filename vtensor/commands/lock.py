@@ -9,6 +9,7 @@ import typer
 
 from vtensor.commands.given import ValueOption
 from vtensor.commands.shared import (
+    CalibrateOption,
     DebugOption,
     ExternalDataOption,
     IsaOption,
@@ -25,12 +26,14 @@ from vtensor.commands.shared import (
     ReferenceOption,
     ShapeOption,
     ThreadsOption,
+    ToleranceOption,
     TuneOption,
     errors,
     opened,
     print_json,
 )
 from vtensor.language.wording import counted
+from vtensor.runtime.allowance import DEFAULT_TOLERANCE
 
 
 def lock(
@@ -42,6 +45,8 @@ def lock(
     optimize: OptimizeOption = "all",
     objective: ObjectiveOption = "",
     tune: TuneOption = False,
+    tolerance: ToleranceOption = DEFAULT_TOLERANCE,
+    calibrate: CalibrateOption = None,
     isa: IsaOption = "max",
     libraries: LibrariesOption = None,
     pin: PinOption = None,
@@ -56,12 +61,21 @@ def lock(
     Session(MODEL, plan=FILE) runs it so again, or says which lines no longer hold.
     """
     limits = Limits(reference, max_bytes, external_data_root)
-    # errors are measured for a network's own weights: inexact kernels are not written down
-    passes = Passes.parse(optimize, objective, tune, tolerance=0.0)
+    passes = Passes.parse(optimize, objective, tune, tolerance=tolerance)
     mix = Mix.parse(libraries, pin)
     with (
         errors(debug),
-        opened(model, shape, threads, passes, isa, limits, mix, values=value) as given,
+        opened(
+            model,
+            shape,
+            threads,
+            passes,
+            isa,
+            limits,
+            mix,
+            values=value,
+            calibrate=calibrate,
+        ) as given,
     ):
         plan = given.session.plan
         given.session.lock().write(out)

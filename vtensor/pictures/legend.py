@@ -1,9 +1,9 @@
-"""Colours of libraries and layouts: safe for the colour-blind, and never the only sign.
+"""Colours of libraries, forms and layouts: safe for the colour-blind, and never the only sign.
 
-A box names its library, arrows of a layout have a dash pattern of their own.
+A box names its library and its form, arrows of a layout have a dash pattern of their own.
 
 Source: Okabe and Ito, "Color Universal Design", 2008; for boxes in tints that dark text is read on.
-Its vermilion is left to Transforms.
+Its vermilion is left to Transforms. Bands of forms: Tol, "Colour Schemes", 2021, the dark ones.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from vtensor.pictures.scene import Scene
 
 TINTS = ("#a8d8f5", "#f7d999", "#a5dcc8", "#ecc3da", "#f6f0a6", "#d5d5d5")
 STROKES = ("#0072b2", "#c98500", "#009e73", "#b8558f", "#3a3a3a", "#56b4e9")
+BANDS = ("#332288", "#882255", "#117733", "#44546a", "#1a1a1a")
 DASHES = ("none", "9 3", "3 3", "12 3 3 3")
 
 
@@ -29,20 +30,31 @@ class Stroke(NamedTuple):
 
 @dataclass(frozen=True)
 class Legend:
-    """The tint of each library and the stroke of each layout, the most frequent ones first."""
+    """The tint of each library, the band of each form and the stroke of each layout, the most
+    frequent ones first.
+    """
 
     libraries: Mapping[str, str]
+    forms: Mapping[str, str]
     layouts: Mapping[str, Stroke]
 
 
 def make_legend(scenes: Sequence[Scene]) -> Legend:
     """One legend for pictures that are looked at together."""
-    libraries = Counter(box.library for scene in scenes for box in scene.boxes if box.library)
+    boxes = [box for scene in scenes for box in scene.boxes]
+    libraries = Counter(box.library for box in boxes if box.library)
+    forms = Counter(box.form for box in boxes if box.form)
     layouts = Counter(arrow.layout for scene in scenes for arrow in scene.arrows)
     strokes = [
         Stroke(STROKES[i % len(STROKES)], DASHES[i % len(DASHES)]) for i in range(len(layouts))
     ]
     return Legend(
-        {name: TINTS[i % len(TINTS)] for i, (name, _) in enumerate(libraries.most_common())},
+        _coloured(libraries, TINTS),
+        _coloured(forms, BANDS),
         dict(zip((name for name, _ in layouts.most_common()), strokes, strict=True)),
     )
+
+
+def _coloured(names: Counter[str], colours: Sequence[str]) -> dict[str, str]:
+    found = enumerate(names.most_common())
+    return {name: colours[place % len(colours)] for place, (name, _) in found}

@@ -103,7 +103,8 @@ function details(box) {
   const { operands = [], declined = [], kernels = [], sizes } = box.details;
   const scopes = scopesOf(box).map((scope) =>
     element("button", { onclick: () => fold(scope, true) }, `fold ${scope}`));
-  const rows = [["name", box.name], ["library", box.library], ["kernel", kernels.join(" + ")]];
+  const rows = [["name", box.name], ["library", box.library], ["form", box.form],
+    ["kernel", kernels.join(" + ")]];
   if (sizes) rows.push(["value", box.details.value], ["sizes", sizesText(box.details)]);
   return [
     element("h2", {}, box.kind === "transform" ? `Transform ${box.title}` : box.title),
@@ -164,8 +165,8 @@ function find(view, wanted) {
   for (const { source, target, layout, value } of view.arrows)
     for (const end of [source, target]) layouts[end] += ` ${layout} ${value}`;
   const found = [...view.boxes.keys()].filter((i) => {
-    const { kind, name, title, library } = view.boxes[i];
-    const text = `${kind} ${name} ${title} ${library} ${layouts[i]}`.toLowerCase();
+    const { kind, name, title, library, form } = view.boxes[i];
+    const text = `${kind} ${name} ${title} ${library} ${form} ${layouts[i]}`.toLowerCase();
     return wanted && text.includes(wanted);
   });
   view.svg.classList.toggle("searching", wanted !== "");

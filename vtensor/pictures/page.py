@@ -91,6 +91,7 @@ def _view_data(scene: Scene) -> dict[str, Any]:
             "name": box.name,
             "title": box.title,
             "library": box.library,
+            "form": box.form,
             "scope": box.scope,
             "hint": box.hint,
             "details": box.details,

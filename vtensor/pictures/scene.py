@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ptensor.encoding import Encoding
 from resolver.explain import explain_nodes
-from resolver.lowered import LoweredGraph, LoweredNode, TransformNode, Value
+from resolver.lowered import LoweredGraph, LoweredNode, OpNode, TransformNode, Value
 from vtensor.pictures.layered import Wire, arrange
 from vtensor.report import MEGABYTE, why
 
@@ -27,6 +28,8 @@ class Box:
         name: the node's, or the input's or output's.
         title, note: its two lines.
         library: who runs it; empty for an end.
+        form: what tells its arithmetic from the usual one: an inexact kernel, or the encodings of
+            its operands; empty where nothing does.
         scope: ``a/b`` of a name ``a/b/c``; what has no such name stands where its last input does.
         hint: one sentence on it, of a Transform its reason.
         reads, makes: values that are no constants.
@@ -38,6 +41,7 @@ class Box:
     title: str
     note: str
     library: str
+    form: str
     scope: str
     hint: str
     reads: tuple[str, ...]
@@ -77,7 +81,9 @@ class Scene:
     @property
     def looks(self) -> object:
         """What two scenes have in common that look alike."""
-        return self.arrows, [(box.kind, box.name, box.title, box.library) for box in self.boxes]
+        return self.arrows, [
+            (box.kind, box.name, box.title, box.library, box.form) for box in self.boxes
+        ]
 
 
 def make_scene(
@@ -136,14 +142,14 @@ def _inputs(graph: LoweredGraph) -> Iterator[Box]:
     for name in graph.inputs:
         value = graph.values[name]
         note = f"input, {value.layout}"
-        yield Box("input", name, name, note, "", "", describe(value), (), (name,), {})
+        yield Box("input", name, name, note, "", "", "", describe(value), (), (name,), {})
 
 
 def _outputs(graph: LoweredGraph) -> Iterator[Box]:
     for alias, name in graph.outputs.items():
         value = graph.values[name]
         note = f"output, {value.layout}"
-        yield Box("output", alias, alias, note, "", "", describe(value), (name,), (), {})
+        yield Box("output", alias, alias, note, "", "", "", describe(value), (name,), (), {})
 
 
 def _nodes(graph: LoweredGraph, kernels: Mapping[str, Sequence[str]]) -> Iterator[Box]:
@@ -157,6 +163,7 @@ def _nodes(graph: LoweredGraph, kernels: Mapping[str, Sequence[str]]) -> Iterato
 
 
 def _box(graph: LoweredGraph, node: LoweredNode, scope: str, row: Mapping[str, Any]) -> Box:
+    form = ""
     if isinstance(node, TransformNode):
         kind, title, hint = (
             "transform",
@@ -166,19 +173,40 @@ def _box(graph: LoweredGraph, node: LoweredNode, scope: str, row: Mapping[str, A
         note = f"{row['bytes'] / MEGABYTE:.2f} MB"
     else:
         kind, title, note = "operator", node.op_name, node.name
-        hint = f"{title} {note} on {row['library']}"
+        form = form_of(graph, node)
+        hint = f"{title} {note} on {row['library']}" + f", {form}" * bool(form)
     return Box(
         kind=kind,
         name=node.name,
         title=title,
         note=note,
         library=row["library"],
+        form=form,
         scope=scope,
         hint=hint,
         reads=tuple(name for name in node.inputs if not graph.values[name].constant),
         makes=node.outputs,
         details=_details(row),
     )
+
+
+def form_of(graph: LoweredGraph, node: OpNode) -> str:
+    """An inexact kernel by its name; else how operands are stored, where it is not in the element
+    types of their values.
+    """
+    variant = node.variant
+    if variant.inexact:
+        return variant.kernel or "inexact"
+    names = (*node.inputs, *node.outputs)
+    rows = zip(names, variant.layouts, strict=True)
+    own = (layout.normalized(graph.values[name].dtype).encoding for name, layout in rows)
+    return ", ".join(dict.fromkeys("+".join(_planes(one)) for one in own if one is not None))
+
+
+def _planes(encoding: Encoding) -> Iterator[str]:
+    yield encoding.dtype
+    if encoding.rest is not None:
+        yield from _planes(encoding.rest)
 
 
 def _details(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,9 @@ from vtensor.pictures.scene import Box, Scene
 WIDTH, HEIGHT, PITCH = 192, 36, 64
 MARGIN = 40
 
+#: The width of the band at the left end of a box that has a form.
+BAND = 5
+
 #: What XML 1.0 cannot hold, not even escaped.
 _FORBIDDEN = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -82,7 +85,7 @@ def draw_scene(parent: Element, scene: Scene, legend: Legend) -> None:
     for box, x, row in zip(scene.boxes, scene.x, scene.rows, strict=True):
         place = f"translate({x - WIDTH / 2:g} {row * PITCH})"
         group = SubElement(parent, "g", {"class": f"box {box.kind}", "transform": place})
-        _draw_box(group, box, legend.libraries.get(box.library, "white"))
+        _draw_box(group, box, legend)
 
 
 def path(points: Sequence[tuple[float, int]]) -> str:
@@ -96,11 +99,14 @@ def path(points: Sequence[tuple[float, int]]) -> str:
 
 
 def draw_legend(parent: Element, legend: Legend) -> float:
-    """Add libraries, layouts and the Transform's shape in a line; its length."""
+    """Add libraries, forms, the Transform's shape and layouts in a line; its length."""
     x = 0.0
     for name, tint in legend.libraries.items():
         SubElement(parent, "rect", numbers(x=x, y=-12, width=26, height=16, rx=3), fill=tint)
         x = _entry(parent, x + 32, name)
+    for name, colour in legend.forms.items():
+        SubElement(parent, "rect", numbers(x=x, y=-12, width=BAND, height=16), fill=colour)
+        x = _entry(parent, x + BAND + 6, name)
     corners = f"{x},-4 {x + 6},-12 {x + 24},-12 {x + 30},-4 {x + 24},4 {x + 6},4"
     SubElement(parent, "polygon", {"class": "outline transform", "points": corners})
     x = _entry(parent, x + 36, "Transform")
@@ -117,17 +123,22 @@ def _entry(parent: Element, x: float, name: str) -> float:
     return x + 7.5 * len(name) + 24
 
 
-def _draw_box(group: Element, box: Box, tint: str) -> None:
+def _draw_box(group: Element, box: Box, legend: Legend) -> None:
     SubElement(group, "title").text = text_of(box.hint)
     if box.kind == "transform":
         SubElement(group, "polygon", {"class": "outline", "points": _HEXAGON})
     else:
         round_by = 8 if box.kind == "operator" else HEIGHT / 2
         size = numbers(width=WIDTH, height=HEIGHT, rx=round_by)
+        tint = legend.libraries.get(box.library, "white")
         SubElement(group, "rect", {"class": "outline", "fill": tint, **size})
     inset = 8 if box.kind == "operator" else 16
-    library = _cut(box.library, 12)
-    draw_text(group, "name", inset, 15, _cut(box.title, 22))
+    library, form = _cut(box.library, 12), _cut(box.form, 14)
+    if form:
+        band = numbers(x=1, y=8, width=BAND, height=HEIGHT - 16)
+        SubElement(group, "rect", {"class": "band", "fill": legend.forms[box.form], **band})
+        draw_text(group, "form", WIDTH - inset, 15, form)
+    draw_text(group, "name", inset, 15, _cut(box.title, 22 - len(form)))
     draw_text(group, "note", inset, 29, _cut(box.note, 28 - len(library)))
     draw_text(group, "library", WIDTH - inset, 29, library)
 

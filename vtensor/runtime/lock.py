@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from resolver.choices import Choices
+from resolver.errors import ErrorProof
 from resolver.lowered import Certificate
 from vtensor import __version__
 from vtensor.errors import InputError, LockError, VTensorError
 from vtensor.language.wording import counted, reason
 from vtensor.runtime.feeds import parse_layouts
-from vtensor.runtime.lock_proof import certificate_of, proof_row
+from vtensor.runtime.lock_proof import certificate_of, errors_of, errors_row, proof_row
 from vtensor.runtime.lock_rows import (
     choices_of,
     costs_of,
@@ -54,7 +55,7 @@ class Lock:
         passes: the optimisations that made it.
         choices: what was chosen.
         costs: by node, in nanoseconds, and how they are known; ``open`` where it had a choice.
-        certificate: what was proved of it.
+        certificate: what was proved of it, and for which errors.
         file: where it was read; empty where it was not.
         lines: where in the file its nodes begin.
     """
@@ -71,6 +72,11 @@ class Lock:
     certificate: Certificate | None
     file: str = ""
     lines: tuple[int, ...] = ()
+
+    @property
+    def proof(self) -> ErrorProof | None:
+        """The errors for which it was chosen; None where all of it is strict."""
+        return self.certificate.errors if self.certificate is not None else None
 
     @classmethod
     def read(cls, file: str | os.PathLike[str]) -> Lock:
@@ -95,7 +101,7 @@ class Lock:
         top = Table(data, file)
         top.only(
             *("format", "model", "content", "passes", "versions", "machine", "options"),
-            *("inputs", "outputs", "node", "costs", "certificate"),
+            *("inputs", "outputs", "node", "errors", "costs", "certificate"),
         )
         if (form := top.get("format", int)) != FORMAT:
             raise top.error("format", f"{form} is not what this VTensor reads, which is {FORMAT}")
@@ -119,13 +125,14 @@ class Lock:
             top.texts("passes"),
             choices_of(top, nodes),
             costs_of(top.table("costs")),
-            certificate_of(row) if row.data else None,
+            certificate_of(row, errors_of(top.table("errors"))) if row.data else None,
             file,
             tuple(lines),
         )
 
     def text(self) -> str:
         """The same as a file holds it."""
+        errors = errors_row(self.certificate)
         data = {
             "format": FORMAT,
             "model": self.model,
@@ -137,6 +144,7 @@ class Lock:
             "inputs": input_rows(self.choices),
             "outputs": dict(self.choices.outputs),
             "node": node_rows(self.choices),
+            **({"errors": errors} if errors else {}),
             "costs": self.costs,
             "certificate": proof_row(self.certificate),
         }

@@ -88,7 +88,7 @@ def _said(choices: Choices, row: Choice | TransformNode | None) -> Mapping[str, 
     variant = row.variant
     operands = zip(row.roles, (*row.inputs, *row.outputs), variant.forms, strict=True)
     found = {"operator": row.op_name, "library": variant.library, "kernel": variant.kernel}
-    found |= {"error": str(variant.error)} if variant.error else {}
+    found |= {"error": f"{variant.error:.1e}"} if variant.inexact else {}
     found |= {"reference": "true"} if variant.reference else {}
     said = {role: f"{name}: {form}" for role, name, form in operands}
     return found | {"fuses": list(variant.followers)} | said

@@ -105,7 +105,7 @@ def _node_row(row: Choice, choices: Choices) -> Row:
     found: Row = {"name": row.name, "operator": row.op_name, "library": variant.library, "at": at}
     found |= {"kernel": variant.kernel} if variant.kernel else {}
     found |= {"fuses": list(variant.followers)} if variant.followers else {}
-    found |= {"error": variant.error} if variant.error else {}
+    found |= {"error": variant.error} if variant.inexact else {}
     found |= {"reference": True} if variant.reference else {}
     found |= {"reads": operands[: len(row.inputs)], "makes": operands[len(row.inputs) :]}
     declined = [
@@ -203,6 +203,7 @@ def _row(
         row.get("error", float, 0.0),
         row.texts("fuses"),
         row.get("reference", bool, False),
+        inexact="error" in row.data,
     )
     return Choice(
         name,

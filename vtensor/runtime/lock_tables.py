@@ -136,7 +136,7 @@ def _inline(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        return repr(value) if math.isfinite(value) else str(value)
+        return repr(float(value)) if math.isfinite(value) else str(value)
     if isinstance(value, int):
         return str(value)
     if isinstance(value, str):  # JSON leaves one character as it is that TOML does not

@@ -12,11 +12,11 @@ from libdesc.registry import ready
 from optimizer.estimate import Estimate
 from resolver.choices import Choices, ChoicesRefused
 from vtensor import __version__
-from vtensor.errors import BudgetError, InputError, LockError, VTensorError
+from vtensor.errors import BudgetError, LockError, VTensorError
 from vtensor.runtime.lock import Lock, content
 from vtensor.runtime.lock_rows import cost_rows
 from vtensor.runtime.plan import Plan
-from vtensor.runtime.planning import Options, Progress, resolved_of, sound
+from vtensor.runtime.planning import Options, Progress, plan_of, resolved_of, sound
 from vtensor.runtime.told import Told
 from vtensor.runtime.tuning import processor
 
@@ -34,15 +34,7 @@ def lock_of(plan: Plan, graph: Graph, options: Options, threads: int) -> Lock:
         graph: what it was made of, before any pass.
         options: how it was made.
         threads: how many it runs on.
-
-    Raises:
-        InputError: it has inexact kernels, whose errors were measured for these weights alone.
     """
-    if plan.graph.inexact:
-        raise InputError(
-            f"{graph.name}: a plan with inexact kernels is not written down\n"
-            "  to fix: make it with tolerance=0"
-        )
     libraries = sorted(ready().libraries.values(), key=lambda one: one.name)
     versions = {  # what stands behind a comma is where it was found
         one.name: one.version().partition(", ")[0] for one in libraries if not one.absent
@@ -64,7 +56,7 @@ def lock_of(plan: Plan, graph: Graph, options: Options, threads: int) -> Lock:
 def _told(options: Options) -> Told:
     """What a session was told."""
     mix, settings = options.preferences, options.settings
-    tune = settings.clock is not None
+    tune = settings.clock is not None or options.later is not None
     return Told(
         options.passes,
         "" if tune else settings.objective,
@@ -73,16 +65,31 @@ def _told(options: Options) -> Told:
         {**mix.operators, **mix.nodes},
         REFERENCE not in mix.barred,
         {name: str(layout) for name, layout in options.delivery.items()},
+        options.tolerance if tune else None,
     )
 
 
-def locked_options(lock: Lock, executor: Executor, progress: Progress | None) -> Options:
+def locked_options(
+    lock: Lock, executor: Executor, progress: Progress | None, tolerance: float, finite: bool
+) -> Options:
     """How a session's plans are made as the one was that is written down.
 
+    Args:
+        lock: the file.
+        executor, progress, tolerance, finite: the session's own.
+
     Raises:
-        LockError: what it says of libraries or passes does not hold here.
+        LockError: what it says of libraries or passes does not hold here, or its results are off by
+            more than the tolerance.
     """
-    told = lock.told
+    told, proof = lock.told, lock.proof
+    error = max(proof.expected, proof.measured or 0.0) if proof is not None else 0.0
+    if proof is not None and error > tolerance:
+        raise LockError(
+            f"{lock.file}: its results are off by {error:.1e}, the tolerance is {tolerance:g}\n"
+            f"  to fix: Session(..., tolerance={proof.tolerance:g}), for which it was made, or "
+            "write it anew for another one"
+        )
     try:
         options = Options.of(
             executor,
@@ -94,6 +101,8 @@ def locked_options(lock: Lock, executor: Executor, progress: Progress | None) ->
             reference=told.reference,
             progress=progress,
             deterministic=True,
+            tolerance=tolerance,
+            finite=finite,
         )
     except VTensorError as error:
         raise LockError(f"{lock.file}, options: {error}") from error
@@ -112,7 +121,8 @@ def locked_plan(
         options, workspace: as for ``plan_of``.
 
     Raises:
-        LockError: it is of another model, or does not hold; lists every line that does not.
+        LockError: it is of another model, or does not hold; lists every line that does not. Also
+            where errors of inexact nodes are not those that were measured.
         BudgetError: it needs more memory than the workspace may have.
     """
     if faults := [*_sizes(lock, graph, options)]:
@@ -123,6 +133,11 @@ def locked_plan(
         lowered = lock.choices.on(simple, options.preferences, options.delivery)
         lowered = replace(lowered, passes=lock.passes, certificate=lock.certificate)
         sound(lowered, simple, options, workspace)
+        if lowered.inexact:
+            from resolver.check_errors import check_errors  # with fractions, which few need
+
+            check_errors(lowered, lock.proof.tolerance if lock.proof is not None else 0.0)
+        strictly = partial(plan_of, simple, replace(options, lock=None), workspace)
         return Plan(
             lowered,
             simple.constants,
@@ -130,6 +145,7 @@ def locked_plan(
             options.progress,
             options.preferences,
             partial(resolved_of, simple, options),
+            strictly=strictly if lowered.inexact and not options.finite else None,
         )
     except ChoicesRefused as why:
         raise lock.refused(why.faults) from None

@@ -1,6 +1,7 @@
 """How long a node or a Transform takes here: alone, on memory of its own, in a warm cache.
 
-Plans are made on the calling thread; each measurement queues as a run does, and is short.
+Plans are made on the calling thread; each measurement queues as a run does, and is short. In the
+background each run of it queues by itself.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from libdesc.preferences import Preferences
 from libdesc.transforms import LayoutChange, choose_library
 from ptensor.buffer import fresh
+from ptensor.stopping import go_on, nobody_waits
 from resolver.evaluate import PartialEvaluation
 from resolver.lowered import LoweredGraph, OpNode, Reason, TransformNode, Value
 from resolver.strategy import StrategyRefused
@@ -60,8 +62,9 @@ class Effort(NamedTuple):
     most_seconds: float = math.inf
 
 
-#: For what is to be chosen well, and for what is looked at in passing.
-TUNING, GLANCE = Effort(), Effort(0.001, min, 0.02)
+#: For what is to be chosen well, for what is looked at in passing, and for what is measured between
+#: runs.
+TUNING, GLANCE, BETWEEN = Effort(), Effort(0.001, min, 0.02), Effort(0.01)
 
 
 def node_ns(
@@ -155,32 +158,44 @@ def run_ns(
             plan = Plan(graph, constants, workspace, confirming=True)
         except StrategyRefused as why:
             raise ContractError(str(why)) from why
-    run = partial(plan.replay, _memory(plan))
-    return executor.run(lambda: median_ns(run, len(plan.recorded), effort))
+    run, steps = partial(plan.replay, _memory(plan)), len(plan.recorded)
+    if nobody_waits():
+        return median_ns(lambda times: executor.run(partial(run, times)), steps, effort)
+    return executor.run(lambda: median_ns(run, steps, effort))
 
 
 def fastest(plans: Sequence[Plan], executor: Executor) -> tuple[Plan, list[int]]:
     """The plan whose runs take the least, with all of them in turns; and what a run of each takes.
 
-    A turn is two runs, of which the second counts: the first one finds the weights of another plan
-    in the caches. Of plans that are alike within a hundredth it is the first: a step alone has a
-    warm cache, which a run has not, so that steps that were chosen alone may not add up to the best
-    plan.
+    Of plans that are alike within a hundredth it is the first: a step alone has a warm cache, which
+    a run has not, so that steps that were chosen alone may not add up to the best plan.
     """
-    memory = [_memory(plan) for plan in plans]
-    found: list[list[int]] = [[] for _ in plans]
-    for _ in range(TURNS):
-        for plan, given, times in zip(plans, memory, found, strict=True):
-            executor.run(partial(_replay_ns, plan, given))
-            times.append(executor.run(partial(_replay_ns, plan, given)))
+    found = in_turns([partial(plan.replay, _memory(plan)) for plan in plans], executor, TURNS)
     took = [round(_median(times[1:])) for times in found]
     least = min(took)
     return next(plan for plan, ns in zip(plans, took, strict=True) if ns * 0.99 <= least), took
 
 
-def _replay_ns(plan: Plan, memory: Sequence[Array]) -> int:
+def in_turns(
+    runs: Sequence[Callable[[], object]], executor: Executor, turns: int
+) -> list[list[int]]:
+    """Nanoseconds of each of several runs, in so many turns.
+
+    In a turn each runs twice, and the second time counts: the first one finds the weights of
+    another in the caches.
+    """
+    found: list[list[int]] = [[] for _ in runs]
+    for _ in range(turns):
+        go_on()
+        for run, times in zip(runs, found, strict=True):
+            executor.run(partial(_run_ns, run))
+            times.append(executor.run(partial(_run_ns, run)))
+    return found
+
+
+def _run_ns(run: Callable[[], object]) -> int:
     begin = time.perf_counter_ns()
-    plan.replay(memory)
+    run()
     return time.perf_counter_ns() - begin
 
 

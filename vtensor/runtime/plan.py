@@ -15,6 +15,7 @@ from libdesc.routine import reference_kernel
 from ptensor.buffer import Buffer
 from ptensor.layout import Layout
 from ptensor.parts import Part
+from ptensor.stopping import go_on, nobody_waits
 from resolver.lowered import (
     Certificate,
     LoweredGraph,
@@ -369,19 +370,27 @@ class Plan:
             bindings: as for ``replay``.
             visitor: called with a function that runs the steps from one on and up to another, which
                 is not run itself; and with the memory that they have between them. Storages are
-                bound meanwhile.
+                bound meanwhile. In the background only steps queue, each time that some are run:
+                the workspace is then nobody else's.
         """
+        executor = self._workspace.lanes.every[0].executor
 
-        def visited() -> None:
+        def apart(begin: int, end: int | None) -> None:
+            executor.run(lambda: self._steps(begin, end))
+
+        def visited(run: RunSteps) -> None:
             memory = self._workspace.arena.memory()[: self.placement.nbytes]
-            visitor(self._steps, memory)
+            visitor(run, memory)
 
-        lane = self._workspace.lanes.every[0]
-        lane.executor.run(lambda: self._bound(bindings, visited))
+        if nobody_waits():
+            self._bound(bindings, lambda: visited(apart))
+        else:
+            executor.run(lambda: self._bound(bindings, lambda: visited(self._steps)))
 
     def _steps(self, begin: int = 0, end: int | None = None) -> None:
         arena = self._workspace.arena.memory()
         for index, step in [*enumerate(self.recorded)][begin:end]:
+            go_on()
             if step.callback is not None:
                 step.callback()
             elif step.native is not None:

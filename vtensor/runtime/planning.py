@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from libdesc.registry import ready
 from optimizer.pipeline import MEASURED, optimise, pass_names, simplify
 from optimizer.settings import Settings
 from ptensor.layout import Layout
+from ptensor.stopping import go_on
 from resolver.check import check
 from resolver.evaluate import resolve
 from resolver.extend import extend
@@ -31,14 +32,18 @@ from vtensor.runtime.entries import Entries
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.feeds import Array
 from vtensor.runtime.library_options import preferences_of
-from vtensor.runtime.measure import fastest
+from vtensor.runtime.measure import BETWEEN, fastest
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.probing import Probe
 from vtensor.runtime.tuning import Tuner
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
+    from vtensor.runtime.erring import Meter
     from vtensor.runtime.lock import Lock
+
+#: What ``Session(tune=)`` says for a plan by measured times that takes the first one's place.
+BACKGROUND = "background"
 
 #: The log message where the plan with measured times is not faster.
 KEPT = "%s: without measured times the plan takes %.2f ms, with them %.2f ms: it stays without"
@@ -68,6 +73,8 @@ class Options:
         finite: nobody looks whether numbers are finite.
         calibrate: arrays for inputs, by name, that errors are measured on.
         lock: a plan that was written down: it is the only one.
+        later: what passes are told in the background, for the plan that takes a first one's place;
+            None where none does.
     """
 
     passes: tuple[str, ...] = ()
@@ -82,6 +89,7 @@ class Options:
     finite: bool = False
     calibrate: Mapping[str, Array] = field(default_factory=dict)
     lock: Lock | None = None
+    later: Settings | None = None
 
     @classmethod
     def of(
@@ -90,7 +98,7 @@ class Options:
         *,
         optimize: str | Sequence[str],
         objective: str,
-        tune: bool,
+        tune: bool | str,
         libraries: Sequence[str] | None,
         pin: Mapping[str, str] | None,
         reference: bool,
@@ -105,6 +113,8 @@ class Options:
             InputError: an option is wrong.
         """
         passes = pass_names(optimize)
+        if isinstance(tune, str) and tune != BACKGROUND:
+            raise InputError(f"tune={tune!r} must be True, False or {BACKGROUND!r}")
         if tune and (objective or MEASURED not in passes):
             raise InputError(
                 f"tune=True (--tune on the command line) needs the pass {MEASURED!r}, and sets the "
@@ -113,12 +123,7 @@ class Options:
         if not (progress is None or callable(progress)):
             raise InputError(f"progress={progress!r} must take a node's name, or be None")
         preferences = preferences_of(libraries, pin, barred=() if reference else (REFERENCE,))
-        speeds = speeds_asked_for()
-        probe = Probe(preferences) if speeds is not None and not tune else None
-        settings = Settings(objective, speeds=speeds, probe=probe)
-        if tune:
-            clock = Tuner(executor, preferences, progress)
-            settings = replace(settings, objective="time", clock=clock)
+        settings, later = _settings(executor, preferences, objective, tune, deterministic, progress)
         return cls(
             passes,
             settings,
@@ -127,7 +132,30 @@ class Options:
             deterministic=deterministic,
             tolerance=tolerance_of(tolerance),
             finite=finite,
+            later=later,
         )
+
+
+def _settings(
+    executor: Executor,
+    preferences: Preferences,
+    objective: str,
+    tune: bool | str,
+    deterministic: bool,
+    progress: Progress | None,
+) -> tuple[Settings, Settings | None]:
+    """What passes are told, and what they are told in the background, if anything."""
+    speeds = speeds_asked_for()
+    later = tune == BACKGROUND and not deterministic
+    if tune and not later:
+        clock = Tuner(executor, preferences, progress)
+        return Settings("time", clock=clock, speeds=speeds), None
+    probe = Probe(preferences) if speeds is not None else None
+    first = Settings(objective, speeds=speeds, probe=probe)
+    if not later:
+        return first, None
+    clock = Tuner(executor, preferences, None, BETWEEN)
+    return first, Settings("time", clock=clock, speeds=speeds)
 
 
 def simplified(
@@ -157,6 +185,7 @@ def plan_of(graph: Graph, options: Options, workspace: Workspace) -> Plan:
     try:
         best, (tuned_ns, plain_ns) = fastest([made, plain], workspace.executor)
     except VTensorError as error:
+        go_on()
         _log.warning("%s: plans cannot be timed, so it stays without: %s", graph.name, error)
         return plain
     if best is not made:
@@ -164,12 +193,19 @@ def plan_of(graph: Graph, options: Options, workspace: Workspace) -> Plan:
     return within_tolerance(graph, best, options, workspace)
 
 
-def within_tolerance(graph: Graph, strict: Plan, options: Options, workspace: Workspace) -> Plan:
+def within_tolerance(
+    graph: Graph,
+    strict: Plan,
+    options: Options,
+    workspace: Workspace,
+    meter: Meter | None = None,
+) -> Plan:
     """The plan whose results may be off by the tolerance, if it is faster than the strict one.
 
     Args:
         graph, options, workspace: as for ``plan_of``; the options have a clock that measures.
         strict: a plan of the graph, which answers where numbers are not finite.
+        meter: what has measured errors for another tolerance.
     """
     if not options.tolerance:
         return strict
@@ -193,6 +229,7 @@ def within_tolerance(graph: Graph, strict: Plan, options: Options, workspace: Wo
             options.tolerance,
             options.calibrate,
             workspace,
+            meter,
         )
         if lowered is None:
             return strict
@@ -212,6 +249,7 @@ def within_tolerance(graph: Graph, strict: Plan, options: Options, workspace: Wo
     except UnsoundPlanError:
         raise
     except VTensorError as error:
+        go_on()
         _log.warning("%s: no plan within the tolerance, so it is strict: %s", graph.name, error)
         return strict
     return best

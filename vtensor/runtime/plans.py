@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -12,6 +12,7 @@ from vtensor.errors import InputError, ValuesNeededError
 from vtensor.frontends.values import LIMIT_ELEMENTS
 from vtensor.language.forks import process_lock
 from vtensor.language.graph import Graph
+from vtensor.runtime.better import Better
 from vtensor.runtime.feeds import Feed, Port
 from vtensor.runtime.keys import InputKey, PlanKey
 from vtensor.runtime.locked import locked_plan
@@ -20,6 +21,7 @@ from vtensor.runtime.planning import Options, plan_of, simplified
 from vtensor.runtime.source import Source
 from vtensor.runtime.strategies import Strategies
 from vtensor.runtime.strategy_cache import Network, StrategyCache
+from vtensor.runtime.tuned_later import tuned_later
 from vtensor.runtime.turns import Turn
 from vtensor.runtime.workspace import Workspace
 
@@ -93,6 +95,7 @@ class PlanCache:
                 return plan
             with self._workspace.executor.planning():
                 plan = self._planned(key)
+            plan.better = self._later(key, plan) or plan.better
             self._keep(key, plan)
         return plan
 
@@ -123,8 +126,9 @@ class PlanCache:
 
     def _exchange(self, key: PlanKey, old: Plan, new: Plan) -> None:
         """Later runs have another plan; those that are under way end on theirs."""
-        with self._making.taken():
-            self._strategies.keep(key, new, self._options)
+        if self._options.later is None:  # what was measured holds for its own sizes and weights
+            with self._making.taken():
+                self._strategies.keep(key, new, self._options)
         with _keeping:
             if self._kept.get(key) is old:
                 self._kept[key] = new
@@ -153,8 +157,18 @@ class PlanCache:
         return self._graph(key), replace(self._options, entry=key.entry)
 
     def _graph(self, key: PlanKey) -> Graph:
+        return self._making_graph(key)()
+
+    def _making_graph(self, key: PlanKey) -> Callable[[], Graph]:
         known = {one.name: one.array() for one in key.inputs if one.value is not None}
-        return self.source.graph(key.shapes, known, key.inner)
+        return partial(self.source.graph, key.shapes, known, key.inner)
+
+    def _later(self, key: PlanKey, plan: Plan) -> Better[Plan] | None:
+        """What takes the place of a plan of the outputs, where times are to be measured."""
+        if self._options.later is None or key.inner:
+            return None
+        options = replace(self._options, entry=key.entry)
+        return tuned_later(plan, self._making_graph(key), options, self._workspace)
 
     def _planned(self, key: PlanKey) -> Plan:
         options = replace(self._options, entry=key.entry)

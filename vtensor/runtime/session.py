@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from libdesc.onnx_reference.node import LIBRARY as REFERENCE
 from ptensor.layout import Layout
+from vtensor.errors import InputError
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
-from vtensor.runtime.allowance import DEFAULT_TOLERANCE
+from vtensor.runtime.allowance import DEFAULT_TOLERANCE, tolerance_of
 from vtensor.runtime.backlog import Backlog
 from vtensor.runtime.binding import Binding
 from vtensor.runtime.budget import max_bytes_of, memory_errors
@@ -22,6 +23,7 @@ from vtensor.runtime.feeds import (
     Array,
     Port,
     calibration,
+    feed_of,
     noise,
     parse_layouts,
 )
@@ -38,6 +40,7 @@ from vtensor.runtime.workspace import Memory, Workspace
 if TYPE_CHECKING:
     import onnx
 
+    from vtensor.runtime.frontier import Frontier
     from vtensor.runtime.profile import Profile
 
 
@@ -57,6 +60,9 @@ class Session:
             least time. If the whole plan is not faster than the one without measurements, that
             one is used. Times are kept in the user's cache (``VTENSOR_CACHE_DIR`` names another
             folder), so each node is measured once a machine; run nothing else meanwhile.
+            ``"background"`` makes the first plan without measurements. Once that is used, another
+            thread measures in small parts between runs, and the better plan takes its place in
+            later runs (``plan.better``); with ``deterministic=True`` it is as True.
         tolerance: the largest difference of any output, relative to its largest element, to the
             same model in kernels that are off by the order of sums alone; in front of a closing
             Softmax or Sigmoid, of what that reads. Above 0, ``tune=True`` takes faster, inexact
@@ -97,7 +103,8 @@ class Session:
             options, libraries or processors.
         plan: a file that ``vtensor lock`` or ``lock().write`` wrote: each run is as it says. It
             says the level, libraries, pins and layouts, too, so that these are not given beside it,
-            and holds for its own model and sizes alone.
+            and holds for its own model, weights and sizes alone. One with inexact kernels is taken
+            where ``tolerance`` allows the errors that were measured of it.
 
     Raises:
         ModelError: the file is missing, no ONNX, or uses what VTensor does not have.
@@ -105,8 +112,9 @@ class Session:
         InputError: an option is wrong; a pin's key is neither an operator nor a node, or its
             library has no invoker of it. Nodes are looked for when the first plan is made.
         BudgetError: more memory would be needed than ``max_bytes``.
-        LockError: ``plan`` cannot be read, is another model's, or has lines that no longer hold;
-            names each of them. Also of a run, where its sizes are others.
+        LockError: ``plan`` cannot be read, is another model's, is off by more than ``tolerance``,
+            or has lines that no longer hold; names each of them. Also of a run, where its sizes are
+            others.
 
     A network whose shapes are all known is planned here, any other at its first run. A run makes a
     new plan if shapes or layouts of inputs are new, or the value of an input that decides shapes (a
@@ -133,7 +141,7 @@ class Session:
         threads: int | None = None,
         optimize: str | Sequence[str] = "all",
         objective: str = "",
-        tune: bool = False,
+        tune: bool | str = False,
         tolerance: float = DEFAULT_TOLERANCE,
         finite: bool = False,
         calibrate: Mapping[str, object] | None = None,
@@ -163,14 +171,14 @@ class Session:
             "pin": pin,
             "reference": reference,
         }
-        allowed: dict[str, Any] = {"tolerance": tolerance, "finite": finite}
+        allowed: dict[str, Any] = {"tolerance": tolerance_of(tolerance), "finite": finite}
         if plan is None:
             options = Options.of(
                 executor, progress=progress, deterministic=deterministic, **told, **allowed
             )
         else:
             check_alone(**told, input_layouts=input_layouts, output_layouts=output_layouts)
-            options = locked_options(Lock.read(plan), executor, progress)
+            options = locked_options(Lock.read(plan), executor, progress, **allowed)
         listed = options.preferences.allows(REFERENCE)
         source = Source(model, listed, workspace.max_bytes, external_data_root)
         if options.lock is None:
@@ -231,8 +239,7 @@ class Session:
         it.
 
         Raises:
-            InputError: there is no plan yet, it has inexact kernels, or the last run asked for
-                values inside the network.
+            InputError: there is no plan yet, or the last run asked for values inside the network.
 
         >>> from ops import Relu
         >>> g = Graph("tiny")
@@ -392,6 +399,47 @@ class Session:
         return profile_of(
             self.plan, self.threads, lambda times: self._runner.run(None, given, times=times), runs
         )
+
+    @memory_errors()
+    def frontier(
+        self,
+        tolerances: Sequence[float] | None = None,
+        inputs: Mapping[str, object] | None = None,
+        *,
+        runs: int = 20,
+        progress: Progress | None = None,
+    ) -> Frontier:
+        """Make a plan for each of several tolerances: what it takes, and how far it is off.
+
+        Args:
+            tolerances: each as of ``Session``; None is 0, 1e-6, 3e-6, 1e-5, 1e-4 and 1e-3. The
+                strict plan, that of 0, is always made: others are compared with it.
+            inputs: as for ``run``; for those that are missing, seeded random numbers.
+            runs: how often each plan runs, in turns with the others, after a first run that is not
+                counted; at least 1.
+            progress: told what is being done.
+
+        Raises:
+            InputError: the session was made without ``tune=True``; there is no tolerance, or one is
+                no number of at least 0; ``runs`` is less than 1, or an input is wrong.
+            NativeError, BudgetError, SessionClosedError: as ``run``.
+        """
+        from vtensor.runtime.frontier import TOLERANCES, frontier_of, tolerances_of
+        from vtensor.runtime.profile import check_runs
+
+        wanted = tolerances_of(TOLERANCES if tolerances is None else tolerances)
+        check_runs(runs)
+        ports = self._runner.inputs
+        given = noise(ports, inputs or {})
+        self._runner.run(None, given)
+        plan = self.plan
+        graph, options = self._runner.open().made_of(plan)
+        if options.settings.clock is None:
+            raise InputError("a frontier needs times\n  to fix: Session(..., tune=True)")
+        own = {port.name: port for port in ports if port.name in (inputs or {})}
+        arrays = {name: feed_of(given[name], port).values(port.dims) for name, port in own.items()}
+        workspace = self._runner.workspace
+        return frontier_of(plan, graph, options, workspace, wanted, arrays, runs, progress)
 
     def close(self) -> None:
         """Free plans, weights and memory; a second call does nothing.

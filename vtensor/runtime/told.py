@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from math import inf
 from typing import Any
 
 from vtensor.errors import InputError
@@ -38,7 +39,10 @@ def check_alone(**told: object) -> None:
 
 @dataclass(frozen=True)
 class Told:
-    """The options of a session that its plans depend on, as ``Session`` has them."""
+    """The options of a session that its plans depend on, as ``Session`` has them.
+
+    The tolerance is None where no times were measured: nothing was chosen by it.
+    """
 
     optimize: tuple[str, ...]
     objective: str
@@ -47,6 +51,7 @@ class Told:
     pin: Mapping[str, str]
     reference: bool
     output_layouts: Mapping[str, str]
+    tolerance: float | None = None
 
     @classmethod
     def read(cls, row: Table) -> Told:
@@ -57,6 +62,9 @@ class Told:
         """
         row.only(*(one.name for one in fields(cls)))
         pin, layouts = row.table("pin"), row.table("output_layouts")
+        tolerance = row.get("tolerance", float) if "tolerance" in row.data else None
+        if not 0 <= (tolerance or 0) < inf:
+            raise row.error("tolerance", f"must be a number of at least 0, not {tolerance!r}")
         return cls(
             row.texts("optimize"),
             row.get("objective", str, ""),
@@ -65,6 +73,7 @@ class Told:
             {key: pin.get(key, str) for key in pin.data},
             row.get("reference", bool),
             {key: layouts.get(key, str) for key in layouts.data},
+            tolerance,
         )
 
     def row(self) -> dict[str, Any]:
@@ -74,4 +83,5 @@ class Told:
 
     def options(self) -> dict[str, Any]:
         """The same as ``Session`` takes it."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        found = {one.name: getattr(self, one.name) for one in fields(self)}
+        return found | {"tolerance": self.tolerance or 0.0}

@@ -44,6 +44,7 @@ def tolerant(
     tolerance: float,
     calibrate: Mapping[str, Array],
     workspace: Workspace,
+    meter: Meter | None = None,
 ) -> LoweredGraph | None:
     """The graph in the fastest choice whose results are within the tolerance; None where that has
     no inexact variant, or none was found.
@@ -56,11 +57,12 @@ def tolerant(
         tolerance: what results may be off by.
         calibrate: arrays for inputs, by name, that errors are measured on.
         workspace: what plans share.
+        meter: what has measured errors of the same graph already.
     """
     names = observed(graph)
     if not names or settings.clock is None:
         return None
-    meter = Meter(graph, resolved, names, calibrate, workspace)
+    meter = meter or Meter(graph, resolved, names, calibrate, workspace)
     budget, room = tolerance, workspace.max_bytes - needed_bytes(resolved)
     for _ in range(ROUNDS):
         allowed = Allowed(tolerance, budget, meter)

@@ -13,6 +13,7 @@ from libdesc.registry import ready
 from libdesc.transforms import LayoutChange
 from optimizer.problem import Clock
 from ptensor.evaluation import Basis
+from ptensor.stopping import go_on
 from resolver.lowered import OpNode
 from vtensor import __version__
 from vtensor.errors import VTensorError
@@ -62,12 +63,14 @@ class Tuner(Clock):
 
     def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
         """Nanoseconds of a node in its variant; None if it fails, or no time is left to measure."""
+        go_on()
         call, way = signature(node, values)
         found = self._timings.get(call, way)
         return self._measured(node, values, call, way) if found is None else found
 
     def transform(self, value: VTensor, change: LayoutChange) -> int | None:
         """Nanoseconds of a Transform; None where it fails, or no library runs it."""
+        go_on()
         call, way = f"Transform: {value.summary()}", f"{change.source} -> {change.target}"
         found = self._timings.get(call, way)
         if found is not None or (call, way) in self._failed:
