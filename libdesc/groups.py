@@ -1,8 +1,8 @@
-"""The dims of a product of matrices, by what they are to it."""
+"""Matrices in tensors: the dims of a product by what they are to it, and rows as they lie."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ptensor.layout import Layout
@@ -30,3 +30,15 @@ class Groups(NamedTuple):
         batch, rows, columns, over = self
         parts = [*batch, *rows, *over], [*batch, *over, *columns], [*batch, *rows, *columns]
         return [Layout.plain(dims) for dims in parts]
+
+
+def side_by_side(layout: Layout, extents: Mapping[str, int], dim: str) -> bool:
+    """Elements along a dim are neighbours, all of them, and nothing is padded: rows of a matrix.
+
+    >>> sizes = {"B": 4, "N": 49, "C": 96}
+    >>> [side_by_side(Layout(text), sizes, "C") for text in ("BNC", "BN2b7nC", "BCN", "BN5nC")]
+    [True, True, False, False]
+    """
+    whole = all(size % layout.block(name) == 0 for name, size in extents.items())
+    own = layout.axes[-1:] == ((dim, 0),) and not layout.blocks(dim)
+    return own and whole and layout.encoding is None

@@ -116,7 +116,7 @@ _TYPES = {"": ["f32"], "masks": ["f32", "bool"]}
 @invoker("Attention", library="eigen", dtypes=_TYPES, when=_matrices)
 def eigen_attention(ctx: Context, op: Attention, *operands: VTensor) -> Routine:
     numbers = eigen.Numbers(op.scale, op.masked, op.zero)
-    return eigen.attention(*operands, over=op.over, along=op.along, numbers=numbers)
+    return eigen.Attention(*operands, over=op.over, along=op.along, numbers=numbers)
 
 
 @definition("Attention", dtypes={"": FLOATS, "masks": [*FLOATS, "bool"]})

@@ -3,7 +3,7 @@
 The routines here are what invokers return. Importing them loads nothing native.
 """
 
-from libdesc.eigen.attention import Numbers, attention
+from libdesc.eigen.attention import Attention, Numbers
 from libdesc.eigen.kernels import (
     DTYPES,
     MULTIPLIED,
@@ -66,9 +66,9 @@ __all__ = [
     "NUMBERS",
     "ORDERED",
     "TYPES",
+    "Attention",
     "Numbers",
     "Slide",
-    "attention",
     "blended",
     "convolution",
     "depthwise",

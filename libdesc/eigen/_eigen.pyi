@@ -155,11 +155,12 @@ class Kernels(Protocol):
         epsilon: float,
     ) -> Kernel:
         """
-        (src - mean) * factor * scale + shift over the axes first to last - 1 of a dense src.
+        (src - mean) * factor * scale + shift over the axes first to last - 1.
 
         ``kind``: "layer", "rms", "mean_variance", "l1" or "l2". ``parameters``: strides in elements
-        of the scale and the shift, as far as there are any. Arguments src, parameters, dst, and of
-        "layer" the mean and the factor.
+        along shape of src, which is dense if axes lie behind the reduced ones, of the scale and of
+        the shift, as far as there are any. Arguments src, parameters, dst, and of "layer" the mean
+        and the factor.
         """
 
     def softmax(self, rows: int, length: int) -> Kernel:
@@ -178,10 +179,11 @@ class Kernels(Protocol):
         """
         Attention; arguments q, k, v, the masks, y.
 
-        Sizes are (queries, keys, features of q and k, columns of v and y). Strides of q, k, v and
-        y go along the batch's axes, then from row to row; those of a mask, (strides, whether it is
-        truth values), along the batch's axes, queries and keys. Where a truth mask is false, a
-        score is masked. With zero, a query whose weights are not numbers gets 0.
+        Sizes are (queries, keys, features of q and k, columns of v and y). Strides of q, k, v and y
+        go along the batch's axes, then say where each row of a batch begins; those of a mask,
+        (strides, whether it is truth values), go along the batch's axes, queries and keys. Where a
+        truth mask is false, a score is masked. With zero, a query whose weights are not numbers
+        gets 0.
         """
 
     def lrn(

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 #: A change of layout in more than these is not worth a native step.
 MOST_BOXES = 4096
 
+#: An operand is read where it is if so many elements lie side by side.
+PIECE = 16
+
 
 class Region(NamedTuple):
     """A box of a tensor's memory: its shape, where it begins, its strides; all in elements."""
@@ -96,6 +99,27 @@ def nested(layouts: Sequence[Layout], extents: Mapping[str, int]) -> list[Axis] 
         bounds = [unit * size, *reversed(inner), unit]
         found += [Axis(axis.dim, low, high // low) for high, low in pairwise(bounds)]
     return found
+
+
+def strides_along(axes: Sequence[Axis], layout: Layout, dims: Mapping[str, int]) -> list[int]:
+    """How far an operand's neighbours along some axes are; 0 where it is repeated, or is none."""
+    none = dict.fromkeys(dims, 0)
+    return [
+        layout.offset({**none, axis.dim: axis.unit}, dims)
+        if axis.size > 1 and dims.get(axis.dim, 1) > 1 and 0 not in dims.values()
+        else 0
+        for axis in axes
+    ]
+
+
+def run_length(axes: Sequence[Axis], layout: Layout, dims: Mapping[str, int]) -> int:
+    """How many elements of an operand lie side by side in the order of some axes."""
+    length = 1
+    for axis, step in zip(reversed(axes), reversed(strides_along(axes, layout, dims)), strict=True):
+        if axis.size > 1 and step != length:
+            break
+        length *= axis.size
+    return length
 
 
 class Piece(NamedTuple):

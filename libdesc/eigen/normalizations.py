@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from libdesc.eigen import native
-from libdesc.routine import Routine
+from libdesc.eigen.memory import PIECE, Axis, nested, run_length, strides_along
+from libdesc.routine import Routine, Wanted
 from ptensor.evaluation import Decline, emit
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
@@ -29,7 +30,7 @@ def normalization(
     epsilon: float = 0.0,
     follow: Sequence[Follower] = (),
 ) -> Routine:
-    """src normalized over some dims, which lie last.
+    """src normalized over some dims, which lie last, or in pieces that are not short.
 
     Args:
         kind: the native kernel's word for it.
@@ -47,16 +48,40 @@ def normalization(
     order = [*(dim for dim in src.dims if dim not in axes), *axes]
 
     def run(x: PTensor, *others: PTensor) -> None:
-        first = len(order) - len(axes)
-        steps = [_strides(one, order) for one in others[: len(parameters)]]
-        sizes = [x.size(dim) for dim in order]
+        parts = _parts(order, x.required_layout, x.dims)
+        assert parts is not None, "it was confirmed"
+        first = sum(part.dim not in axes for part in parts)
+        steps = [
+            strides_along(parts, one.required_layout, one.dims)
+            for one in (x, *others[: len(parameters)])
+        ]
+        sizes = [part.size for part in parts]
         types = src.dtype, parameters[0].dtype if parameters else src.dtype
-        made = native.load().normalization(kind, *types, sizes, first, len(order), steps, epsilon)
+        made = native.load().normalization(kind, *types, sizes, first, len(parts), steps, epsilon)
         emit(made, [x, *others])
 
-    tensors = [src, *parameters, *results]
-    wants = [Layout.plain(dim for dim in order if dim in one.dims) for one in tensors]
-    return Routine(tensors, wants, follow, run)
+    plain, *others = (
+        Layout.plain(dim for dim in order if dim in one.dims)
+        for one in (src, *parameters, *results)
+    )
+    ways = list(dict.fromkeys([plain, *_in_pieces(src, order)]))
+    wants: list[Wanted] = [ways, *others]
+    return Routine([src, *parameters, *results], wants, follow, run)
+
+
+def _parts(order: Sequence[str], layout: Layout, dims: Mapping[str, int]) -> list[Axis] | None:
+    """The dims in order, cut where the layout has blocks; None where it cannot be."""
+    return nested([Layout.plain(order), layout], dims)
+
+
+def _in_pieces(src: VTensor, order: Sequence[str]) -> Iterator[Layout]:
+    """The layout in which src is made, if enough elements of a row lie side by side there."""
+    own = src.produced_layout
+    if own is None or own.is_any or own.encoding is not None:
+        return
+    parts = _parts(order, own, src.dims)
+    if parts is not None and run_length(parts, own, src.dims) >= PIECE:
+        yield own
 
 
 def _shifts(
@@ -72,10 +97,3 @@ def _shifts(
         if added not in SUMS or not shift.dims.items() <= src.dims.items():
             raise Decline(f"does not take {info_of(follower.op).name} behind it so")
         yield shift
-
-
-def _strides(tensor: PTensor, order: Sequence[str]) -> list[int]:
-    """How far neighbours along each dim are; 0 along those that the tensor lacks or repeats."""
-    layout = tensor.required_layout
-    own = dict(zip(layout.dims, layout.strides(tensor.dims), strict=True))
-    return [own[dim] if tensor.dims.get(dim, 1) > 1 else 0 for dim in order]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from libdesc.eigen import native
-from libdesc.eigen.memory import Axis, nested, pads
+from libdesc.eigen.memory import PIECE, nested, pads, run_length, strides_along
 from libdesc.eigen.program import Program, compiled
 from libdesc.routine import Routine
 from ptensor.evaluation import Call, Decline, emit
@@ -15,9 +15,6 @@ from ptensor.tensor import PTensor
 from vtensor.language.expression import Expression
 from vtensor.language.operators import Follower, expression_of, info_of
 from vtensor.language.tensor import VTensor
-
-#: An operand is read where it is if so many elements lie side by side.
-PIECE = 16
 
 
 def pointwise(
@@ -62,7 +59,7 @@ class _Pointwise(Routine):
         axes = nested([target, *(at for _, at in sources)], dst.dims)
         if axes is None:
             return f"the blocks of {' and '.join(str(at) for _, at in others)} do not fit {target}"
-        if any(_run_length(axes, at, t.dims) < PIECE for t, at in others):
+        if any(run_length(axes, at, t.dims) < PIECE for t, at in others):
             return f"would read pieces of fewer than {PIECE} elements"
         return None
 
@@ -74,27 +71,6 @@ def _alike(
     there = dict(zip(_places(target), target.physical_shape(whole), strict=True))
     sizes = zip(_places(layout), layout.physical_shape(dims), strict=True)
     return all(there.get(place) == size for place, size in sizes if size > 1)
-
-
-def _run_length(axes: Sequence[Axis], layout: Layout, dims: Mapping[str, int]) -> int:
-    """How many elements of an operand lie side by side in the order of dst."""
-    length = 1
-    for axis, step in zip(reversed(axes), reversed(_steps(axes, layout, dims)), strict=True):
-        if axis.size > 1 and step != length:
-            break
-        length *= axis.size
-    return length
-
-
-def _steps(axes: Sequence[Axis], layout: Layout, dims: Mapping[str, int]) -> list[int]:
-    """How far an operand's neighbours along some axes are; 0 where it is repeated."""
-    none = dict.fromkeys(dims, 0)
-    return [
-        layout.offset({**none, axis.dim: axis.unit}, dims)
-        if axis.size > 1 and dims.get(axis.dim, 1) > 1
-        else 0
-        for axis in axes
-    ]
 
 
 def _whole(
@@ -130,7 +106,7 @@ def _run(program: Program, sources: Sequence[PTensor], dst: PTensor) -> None:
         axes = nested([target, *(one.required_layout for one in sources)], dst.dims)
         assert axes is not None, "it was confirmed"
         shape = [axis.size for axis in axes]
-        strides = [_steps(axes, one.required_layout, one.dims) for one in sources]
+        strides = [strides_along(axes, one.required_layout, one.dims) for one in sources]
     code = (program.types, program.constants, program.instructions)
     emit(native.load().pointwise(shape, strides, *code, pads(dst)), [*sources, dst])
 

@@ -89,7 +89,7 @@ class OneDnnRoutine(Routine):
         for row in self.rows():
             try:
                 primitive = self.primitive(row)
-                layouts = self.layouts(primitive)
+                layouts = self.taken(primitive, row)
             except (LayoutError, Decline) as why:
                 reasons.append(str(why))
                 continue
@@ -142,7 +142,7 @@ class OneDnnRoutine(Routine):
         for row in self.tried_rows():
             for kernel in self.kernels(row):
                 with suppress(LayoutError):
-                    variant = self._variant(call, kernel)
+                    variant = self._variant(call, self.taken(kernel, row), word_of(kernel))
                     if variant not in known:
                         known.add(variant)
                         yield variant
@@ -151,11 +151,11 @@ class OneDnnRoutine(Routine):
         """Rows of layouts whose kernels are worth measuring."""
         yield from self.rows()
 
-    def _variant(self, call: Call, kernel: Primitive) -> Variant:
+    def _variant(self, call: Call, layouts: Row, word: str) -> Variant:
         row = [Layout.ANY] * len(call.operands)
-        for tensor, layout in zip(self.tensors, self.layouts(kernel), strict=True):
+        for tensor, layout in zip(self.tensors, layouts, strict=True):
             row[call.index(tensor)] = to_base(layout, tensor)
-        return Variant(call.library, forms_on(call.device, row), kernel=word_of(kernel))
+        return Variant(call.library, forms_on(call.device, row), kernel=word)
 
     def kernels(self, row: Row) -> Iterator[Primitive]:
         """oneDNN's kernels for a row, its favourite first, reference code left out."""
@@ -210,6 +210,10 @@ class OneDnnRoutine(Routine):
             LayoutNotSupported: one of them is opaque.
         """
         return layouts_of(primitive, self.operands)
+
+    def taken(self, primitive: Primitive, row: Row) -> list[Layout]:  # noqa: ARG002
+        """The same, of a primitive that was asked for with a row."""
+        return self.layouts(primitive)
 
     def __call__(self, *tensors: PTensor) -> None:
         """Make the call: one step on the operands, and on scratch memory where it needs some."""

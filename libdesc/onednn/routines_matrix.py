@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from libdesc.onednn.layouts import Order
+from libdesc.onednn.matrices import RowWise, matrix
 from libdesc.onednn.native import dnnl
 from libdesc.onednn.routines import Operand, Row, compiled, followed, is_reference, layouts_of
 from libdesc.onednn.routines_fused import FusingRoutine
 from ptensor.evaluation import Decline
 from ptensor.layout import Layout
+from ptensor.views import produced
 from vtensor.errors import LayoutError
 from vtensor.language.operators import Follower
 from vtensor.language.tensor import VTensor
@@ -19,12 +23,13 @@ if TYPE_CHECKING:
     from libdesc.onednn._onednn import Attr, Desc, Primitive
 
 
-class MatMul(FusingRoutine):
+class MatMul(RowWise, FusingRoutine):
     """A contraction over one dim: dst = sum over K of left * right.
 
     Dims that both factors have besides K are a batch. oneDNN takes one row dim M and one column dim
     N; what a factor has beyond that is batch too, over which the other factor is repeated. A matrix
-    of constants is oneDNN's inner product first: for AVX2 it has better kernels for that.
+    of constants is oneDNN's inner product first: for AVX2 it has better kernels for that. By one
+    matrix, rows are multiplied in whatever order they lie.
 
     Args:
         left, right: the factors; which is which makes no difference to the values.
@@ -51,14 +56,43 @@ class MatMul(FusingRoutine):
         turned = weights._replace(order=weights.order[::-1])
         single = len(weights.order) == 2 and right.constant
         self.inner = (src, turned, out) if single else ()
+        self.over, self.column = over, out.order[-1]
+        whole = [i for i, t in enumerate(self.tensors) if dict(t.dims) == dict(dst.dims) and i > 1]
+        self.row_dims = {0: over, **dict.fromkeys(whole, self.column)}
 
     heavy = True
     columns = -1
 
+    @cached_property
+    def matrices(self) -> MatMul | None:
+        """The product of two matrices; None where there is a batch, or the right factor is none."""
+        left, right, dst = (one.tensor for one in self.own)
+        if right.dims.keys() != {self.over, self.column} or self.column in left.dims:
+            return None
+        rows = f"{self.over}_{self.column}"  # a name that no other dim has
+        follow = list[Follower]()
+        for one in self.follow:
+            if not all(self._of_rows(operand) for operand in one.operands):
+                return None
+            made = (matrix(t, rows, self.column) if len(t.dims) > 1 else t for t in one.operands)
+            follow.append(replace(one, operands=tuple(made)))
+        flat = matrix(left, rows, self.over), matrix(dst, rows, self.column)
+        return MatMul(flat[0], right, flat[1], self.over, follow)
+
+    def _of_rows(self, operand: VTensor) -> bool:
+        """An operand has all of dst's rows, or is the same for all of them."""
+        return operand.dims.keys() <= {self.column} or operand.dims == self.own[-1].tensor.dims
+
     def rows(self) -> Iterator[Row]:
-        """Constants as oneDNN likes; factors that are computed as they lie, else as declared."""
+        """Constants as oneDNN likes; factors that are computed as they lie, else as declared.
+
+        Rows of a matrix stay where they are, also if that takes blocks to say.
+        """
         src, weights, _ = self.own
         if weights.tensor.constant:
+            here = [produced(src.tensor) or Layout.ANY, Layout.ANY, Layout.ANY]
+            if self.flat(here) is not None:
+                yield here
             yield [Layout.ANY] * 3
         rights = [Layout.ANY] if weights.tensor.constant else list(followed(weights))
         for left in followed(src):
@@ -67,17 +101,24 @@ class MatMul(FusingRoutine):
 
     def primitive(self, row: Row) -> Primitive:
         """The inner product where it has a kernel, else the matrix product."""
+        if (found := self.flat(row)) is not None:
+            matrices, there = found
+            return matrices.primitive(there)
         if self.inner:
             try:
-                found = self.fused(self.inner, row, self.make_inner)
-                if not is_reference(found):
-                    return found
+                inner = self.fused(self.inner, row, self.make_inner)
+                if not is_reference(inner):
+                    return inner
             except (LayoutError, Decline):
                 pass
         return self.fused(self.own, row, self.make, matrix=True)
 
     def kernels(self, row: Row) -> Iterator[Primitive]:
         """Those of both primitives."""
+        if (found := self.flat(row)) is not None:
+            matrices, there = found
+            yield from matrices.kernels(there)
+            return
         if self.inner:
             yield from compiled(lambda: self.fused(self.inner, row, self.make_inner))
         yield from compiled(lambda: self.fused(self.own, row, self.make, matrix=True))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from libdesc.onednn.layouts import Order, canonical_order
+from libdesc.onednn.matrices import RowWise, matrix
 from libdesc.onednn.native import dnnl
 from libdesc.onednn.routines import (
     FollowingRoutine,
@@ -52,7 +54,7 @@ class BatchNormalization(OneDnnRoutine):
         return dnnl.batch_normalization(src, dst, self.epsilon)
 
 
-class LayerNormalization(FollowingRoutine):
+class LayerNormalization(RowWise, FollowingRoutine):
     """Normalization over one dim by its own mean and variance.
 
     Args:
@@ -86,14 +88,24 @@ class LayerNormalization(FollowingRoutine):
         shifts = [Operand("shift", _shift(one, scale), (axis,)) for one in follow]
         vectors = [Operand("scale", scale, (axis,)), *shifts]
         super().__init__([*operands, *vectors], follow=follow)
-        self.epsilon = epsilon
+        self.axis, self.epsilon = axis, epsilon
+        self.row_dims = dict.fromkeys(range(4), axis)
+
+    @cached_property
+    def matrices(self) -> LayerNormalization:
+        """Each row is normalized by itself."""
+        rows = f"{self.axis}_rows"
+        src, *results = (matrix(one.tensor, rows, self.axis) for one in self.operands[:4])
+        scale = self.operands[4].tensor
+        return LayerNormalization(src, scale, results, self.axis, self.epsilon, self.follow)
 
     def rows(self) -> Iterator[Row]:
-        """Whatever has the dim last and no blocks, which kernels are for."""
-        axis = self.operands[0].order[-1]
+        """Whatever has the dim last and unblocked, which kernels are for."""
         own = produced(self.operands[0].tensor)
-        if own is not None and own.axes[-1:] == ((axis, 0),) and own == Layout.plain(own.dims):
-            yield self.row(own)
+        if own is not None and own.axes[-1:] == ((self.axis, 0),):
+            row = self.row(own)
+            if own == Layout.plain(own.dims) or self.flat(row) is not None:
+                yield row
         yield self.row(Layout.plain(dim for dim in self.operands[0].order if dim))
 
     def row(self, layout: Layout) -> Row:
@@ -114,9 +126,11 @@ class LayerNormalization(FollowingRoutine):
     def __call__(self, *tensors: PTensor) -> None:
         """The primitive gives the variance: two more steps make its inverse root of it."""
         super().__call__(*tensors)
-        pair, inverse = [self.operands[3]] * 2, tensors[3]
+        own: Row = [tensor.required_layout for tensor in tensors]
+        routine, row = self.flat(own) or (self, own)
+        pair, inverse = [routine.operands[3]] * 2, tensors[3]
         for function in (Function("linear", 1.0, self.epsilon), Function("pow", 1.0, -0.5)):
-            primitive = self.build(pair, [inverse.required_layout] * 2, function.primitive)
+            primitive = routine.build(pair, [row[3]] * 2, function.primitive)
             emit_on(primitive, {"src": inverse, "dst": inverse})
 
 

@@ -131,11 +131,23 @@ public:
 
 private:
     Index whole(const Ints &strides, Index rows, Index columns) const {
-        demand(strides.size() == batch_.size() + 1, "strides of an operand");
-        Ints shape = batch_, steps = strides;
+        product({rows, columns});
+        const std::size_t axes = batch_.size();
+        demand(strides.size() == axes + static_cast<std::size_t>(rows), "strides of an operand");
+        Ints shape = batch_, steps(strides.begin(), strides.end() - rows);
+        Index last = 0;
+        for (std::size_t row = axes; row < strides.size(); ++row) {
+            demand(strides[row] >= 0, "a row begins before its batch");
+            last = std::max(last, strides[row]);
+        }
         shape.insert(shape.end(), {rows, columns});
-        steps.push_back(1);
-        return reach(shape, steps);
+        steps.insert(steps.end(), {0, 1});
+        return reach(shape, steps, last);
+    }
+
+    // Where a row of q, k, v or y begins in its batch.
+    Index row_offset(std::size_t operand, Index index) const {
+        return strides_[operand][batch_.size() + static_cast<std::size_t>(index)];
     }
 
     Index offset(const Ints &strides, Index batch) const {
@@ -167,10 +179,10 @@ private:
         const float *v = input(slots, 2) + offset(strides_[2], batch);
         float *panels = kept + keys * features;
         for (Index key = 0; key < keys; ++key)
-            copy(k + key * strides_[1].back(), features, kept + key * features);
+            copy(k + row_offset(1, key), features, kept + key * features);
         for (Index at = 0; at < values; at += kPanel)
             for (Index key = 0; key < keys; ++key)
-                copy(v + key * strides_[2].back() + at, std::min<Index>(kPanel, values - at),
+                copy(v + row_offset(2, key) + at, std::min<Index>(kPanel, values - at),
                      panels + at * keys + key * kPanel);
     }
 
@@ -182,34 +194,35 @@ private:
         const float *k = kept, *v = k + keys * features;
         float *turned = kept + keys * (features + columns_);
         float *scores = turned + features * kPanel, *result = scores + keys * kPanel;
-        const float *q = input(slots, 0) + offset(strides_[0], batch) + first * strides_[0].back();
-        turn(q, strides_[0].back(), count, kWidth, turned);
+        turn(input(slots, 0) + offset(strides_[0], batch), first, count, kWidth, turned);
         multiply<Vectors>(keys, k, features, 1, turned, kWidth, features, scores, kWidth);
         for (std::size_t m = 0; m < masks_.size(); ++m)
             hide(scores, kWidth, masks_[m], slots[3 + m], batch, first, count);
         float inverse[kWidth];
         weigh<kWidth>(scores, inverse);
-        float *y = output(slots, 3 + masks_.size()) + offset(strides_[3], batch) +
-                   first * strides_[3].back();
+        float *y = output(slots, 3 + masks_.size()) + offset(strides_[3], batch);
         for (Index at = 0; at < values; at += kPanel) {
             const Index width = std::min<Index>(kPanel, values - at);
             with_vectors(width, [&](auto vectors) {
                 multiply<vectors()>(count, scores, 1, kWidth, v + at * keys, kPanel, keys, result,
                                     kPanel);
             });
-            for (Index i = 0; i < count; ++i)
-                for (Index c = 0; c < width; ++c)
-                    y[i * strides_[3].back() + at + c] = result[i * kPanel + c] * inverse[i];
+            for (Index i = 0; i < count; ++i) {
+                float *to = y + row_offset(3, first + i) + at;
+                for (Index c = 0; c < width; ++c) to[c] = result[i * kPanel + c] * inverse[i];
+            }
         }
     }
 
-    // Features by queries, scaled; queries that are not there are zeros.
-    void turn(const float *q, Index row, Index count, Index width, float *turned) const {
+    // Features by queries from the `first` on, scaled; queries that are not there are zeros.
+    void turn(const float *q, Index first, Index count, Index width, float *turned) const {
         const Index features = sizes_.features;
         if (count < width) std::fill_n(turned, features * width, 0.0F);
-        for (Index i = 0; i < count; ++i)
+        for (Index i = 0; i < count; ++i) {
+            const float *from = q + row_offset(0, first + i);
             for (Index f = 0; f < features; ++f)
-                turned[f * width + i] = q[i * row + f] * numbers_.scale;
+                turned[f * width + i] = from[f] * numbers_.scale;
+        }
     }
 
     void hide(float *scores, Index width, const Mask &mask, const void *elements, Index batch,

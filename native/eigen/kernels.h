@@ -83,10 +83,10 @@ Step *reduction(const std::string &kind, const std::string &type, Index src, Ind
                 const std::vector<Box> &kept, const std::vector<Box> &reduced,
                 const std::vector<Box> &pads);
 
-// (src - mean) * factor over the axes first .. last of a dense src: "layer" (factor 1 / sqrt(variance
+// (src - mean) * factor over the axes first .. last: "layer" (factor 1 / sqrt(variance
 // + epsilon); mean and factor are outputs, f32), "rms" (no mean, 1 / sqrt(mean square + epsilon)),
 // "mean_variance" (1 / (deviation + epsilon)), "l1" and "l2" (no mean, 1 / norm, or 1 where that is
-// 0). Parameters, a scale and a shift: strides in elements along shape, 0 where repeated.
+// 0). parameters: strides along shape, of src (dense if axes lie behind), of a scale and a shift.
 Step *normalization(const std::string &kind, const std::string &type,
                     const std::string &parameter_type, const Ints &shape, Index first, Index last,
                     const std::vector<Ints> &parameters, float epsilon);
@@ -114,7 +114,7 @@ struct AttentionNumbers {
 };
 
 // y[b] = softmax(scale * q[b] * k[b]^T, masks in their order) * v[b]; strides of q, k, v and y are
-// along the batch's axes, then of a row; columns are dense.
+// along the batch's axes, then where each row of a batch begins; columns are dense.
 Step *attention(const Ints &batch, const AttentionSizes &sizes, const std::vector<Ints> &strides,
                 const std::vector<Mask> &masks, const AttentionNumbers &numbers);
 

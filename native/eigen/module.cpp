@@ -136,11 +136,11 @@ src there and at the offsets of all boxes of ``reduced``; those of ``pads`` are 
                                         parameters, epsilon));
         },
         "kind"_a, "element"_a, "parameter_type"_a, "shape"_a, "first"_a, "last"_a, "parameters"_a, "epsilon"_a,
-        R"((src - mean) * factor * scale + shift over the axes first to last - 1 of a dense src.
+        R"((src - mean) * factor * scale + shift over the axes first to last - 1.
 
-``kind``: "layer", "rms", "mean_variance", "l1" or "l2". ``parameters``: strides in elements of the
-scale and the shift, as far as there are any. Arguments src, parameters, dst, and of "layer" the
-mean and the factor.)");
+``kind``: "layer", "rms", "mean_variance", "l1" or "l2". ``parameters``: strides in elements along
+shape of src, which is dense if axes lie behind the reduced ones, of the scale and of the shift, as
+far as there are any. Arguments src, parameters, dst, and of "layer" the mean and the factor.)");
     m.def(
         "softmax", [](Index count, Index length) { return Kernel(softmax(count, length)); },
         "rows"_a, "length"_a, "Softmax of each row; arguments src, dst.");
@@ -155,9 +155,9 @@ mean and the factor.)");
         R"(Attention; arguments q, k, v, the masks, y.
 
 Sizes are (queries, keys, features of q and k, columns of v and y). Strides of q, k, v and y go
-along the batch's axes, then from row to row; those of a mask, (strides, whether it is truth
-values), along the batch's axes, queries and keys. Where a truth mask is false, a score is masked.
-With zero, a query whose weights are not numbers gets 0.)");
+along the batch's axes, then say where each row of a batch begins; those of a mask, (strides,
+whether it is truth values), go along the batch's axes, queries and keys. Where a truth mask is
+false, a score is masked. With zero, a query whose weights are not numbers gets 0.)");
     m.def(
         "lrn",
         [](Index count, Index length, Index size, float alpha, float beta, float bias) {

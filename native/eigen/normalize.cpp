@@ -32,33 +32,35 @@ const Element<float, float> &type_of(const std::string &name) {
     refuse("no normalization of " + name);
 }
 
-// Neighbours of src, and how far those of the scale and the shift are.
+// Neighbours along some elements: how far they are in src, the scale and the shift.
 struct Axis {
-    Index size, scale, shift;
+    Index size, src, scale, shift;
 };
 
 class Normalization final : public Step {
 public:
     Normalization(Kind kind, const Element<float, float> &element,
                   const Element<float, float> &parameter, const Ints &shape, Index first,
-                  Index last, const std::vector<Ints> &parameters, float epsilon)
+                  Index last, const std::vector<Ints> &strides, float epsilon)
         : Step("normalize"), kind_(kind), element_(element), parameter_(parameter),
-          epsilon_(epsilon), parameters_(parameters.size()) {
+          epsilon_(epsilon), parameters_(strides.empty() ? 0 : strides.size() - 1) {
         const auto rank = static_cast<Index>(shape.size());
         demand(first >= 0 && first <= last && last <= rank, "no such axes");
-        demand(parameters.size() <= 2, "more than a scale and a shift");
+        demand(!strides.empty(), "src has no strides");
+        demand(parameters_ <= 2, "more than a scale and a shift");
         const Index all = product(shape);
-        add_slot("src", VTENSOR_READ, all, element.bytes);
-        for (const Ints &strides : parameters)
-            add_slot("parameter", VTENSOR_READ, reach(shape, strides), parameter.bytes);
+        const Ints &src = strides[0];
+        add_slot("src", VTENSOR_READ, reach(shape, src), element.bytes);
+        for (std::size_t i = 1; i < strides.size(); ++i)
+            add_slot("parameter", VTENSOR_READ, reach(shape, strides[i]), parameter.bytes);
         add_slot("dst", VTENSOR_WRITE, all, element.bytes);
         const Ints zeros(shape.size(), 0);
-        const Ints &scale = parameters.empty() ? zeros : parameters[0];
-        const Ints &shift = parameters.size() < 2 ? zeros : parameters[1];
+        const Ints &scale = parameters_ == 0 ? zeros : strides[1];
+        const Ints &shift = parameters_ < 2 ? zeros : strides[2];
         const auto axes = [&](Index begin, Index end) {
             std::vector<Axis> made;
             for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i)
-                push(made, {shape[i], scale[i], shift[i]});
+                push(made, {shape[i], src[i], scale[i], shift[i]});
             return made;
         };
         outer_ = axes(0, first);
@@ -67,11 +69,10 @@ public:
         reduced_ = axes(first, last);
         rows_ = count(outer_);
         width_ = count(inner_);
+        demand(width_ == 1 || dense(shape, src), "src in pieces, and elements behind the reduced");
         if (width_ == 1 && !reduced_.empty()) {
             run_ = reduced_.back();
             reduced_.pop_back();
-        } else {
-            run_ = {1, 0, 0};
         }
         length_ = count(reduced_) * run_.size;
         if (kind == Kind::layer) {
@@ -83,12 +84,22 @@ public:
 private:
     static void push(std::vector<Axis> &axes, const Axis &axis) {
         if (axis.size == 1) return;
-        if (!axes.empty() && axes.back().scale == axis.scale * axis.size &&
-            axes.back().shift == axis.shift * axis.size) {
-            axes.back() = {axes.back().size * axis.size, axis.scale, axis.shift};
+        const auto goes_on = [&](Index Axis::*step) {
+            return axes.back().*step == axis.*step * axis.size;
+        };
+        if (!axes.empty() && goes_on(&Axis::src) && goes_on(&Axis::scale) &&
+            goes_on(&Axis::shift)) {
+            axes.back() = {axes.back().size * axis.size, axis.src, axis.scale, axis.shift};
         } else {
             axes.push_back(axis);
         }
+    }
+
+    static bool dense(const Ints &shape, const Ints &strides) {
+        Index step = 1;
+        for (std::size_t i = shape.size(); i-- > 0; step *= shape[i])
+            if (shape[i] > 1 && strides[i] != step) return false;
+        return true;
     }
 
     static Index count(const std::vector<Axis> &axes) {
@@ -97,11 +108,13 @@ private:
         return all;
     }
 
-    // The offsets of the parameters for the index-th element of some axes, after others.
+    // The offsets for the index-th element of some axes, after others.
     static Axis at(const std::vector<Axis> &axes, Index index, Axis from) {
         for (std::size_t i = axes.size(); i-- > 0; index /= axes[i].size) {
-            from.scale += index % axes[i].size * axes[i].scale;
-            from.shift += index % axes[i].size * axes[i].shift;
+            const Index place = index % axes[i].size;
+            from.src += place * axes[i].src;
+            from.scale += place * axes[i].scale;
+            from.shift += place * axes[i].shift;
         }
         return from;
     }
@@ -137,27 +150,36 @@ private:
     template <class X>
     auto term(const X &x) const { return kind_ == Kind::l1 ? x.abs().sum() : x.square().sum(); }
 
-    // Elements of src from `offset` on, in tiles.
+    // A run of a row, in tiles.
     template <class Body>
-    void tiles(const void *src, Index offset, Index length, const Body &body) const {
+    void tiles(const void *src, Index offset, const Body &body) const {
         alignas(64) std::array<float, kTile> read;
-        for (Index done = 0; done < length; done += kTile) {
-            const Index n = std::min(kTile, length - done);
-            body(done, Values(element_.load(src, offset + done, 1, n, read.data()), n));
+        for (Index done = 0; done < run_.size; done += kTile) {
+            const Index n = std::min(kTile, run_.size - done), from = offset + done * run_.src;
+            body(done, Values(element_.load(src, from, run_.src, n, read.data()), n));
         }
     }
 
     void row(void *const *slots, Index index) const {
-        const Index base = index * length_;
+        const Axis begin = at(outer_, index, {0, 0, 0, 0});
+        const Index runs = run_.size == 0 ? 0 : length_ / run_.size;
+        const auto each = [&](const auto &body) {
+            for (Index i = 0; i < runs; ++i) {
+                const Axis from = at(reduced_, i, begin);
+                tiles(slots[0], from.src, [&](Index done, const Values &x) {
+                    body(i * run_.size + done, done, from, x);
+                });
+            }
+        };
         const auto count = static_cast<double>(std::max<Index>(length_, 1));
         double sum = 0, terms = 0;
         float mean = 0, rest = 0;  // what the mean, rounded, leaves of it
         if (centred()) {
-            tiles(slots[0], base, length_, [&](Index, const Values &x) { sum += x.sum(); });
+            each([&](Index, Index, const Axis &, const Values &x) { sum += x.sum(); });
             mean = static_cast<float>(sum / count);
         }
         sum = 0;
-        tiles(slots[0], base, length_, [&](Index, const Values &x) {
+        each([&](Index, Index, const Axis &, const Values &x) {
             if (centred()) sum += (x - mean).sum();
             terms += term(x - mean);
         });
@@ -166,14 +188,10 @@ private:
             terms = std::max(terms - sum * sum / count, 0.);
         }
         const float by = factor(terms);
-        const Axis begin = at(outer_, index, {0, 0, 0});
-        for (Index i = 0; i < length_ / std::max<Index>(run_.size, 1); ++i) {
-            const Axis from = at(reduced_, i, begin);
-            tiles(slots[0], base + i * run_.size, run_.size, [&](Index done, const Values &x) {
-                write(slots, base + i * run_.size + done, (x - mean - rest) * by, x.size(),
-                      {0, from.scale + done * run_.scale, from.shift + done * run_.shift}, run_);
-            });
-        }
+        each([&](Index place, Index done, const Axis &from, const Values &x) {
+            write(slots, index * length_ + place, (x - mean - rest) * by, x.size(),
+                  {0, 0, from.scale + done * run_.scale, from.shift + done * run_.shift}, run_);
+        });
         mean += rest;
         if (kind_ == Kind::layer) state(slots, index, &mean, &by, 1);
     }
@@ -209,9 +227,9 @@ private:
                 sums += (x - mean - rest).square().cast<double>();
         });
         for (Index i = 0; i < n; ++i) by[static_cast<std::size_t>(i)] = factor(sums[i]);
-        const Axis inner = inner_.empty() ? Axis{1, 0, 0} : inner_[0];
+        const Axis inner = inner_.empty() ? Axis{1, 1, 0, 0} : inner_[0];
         const Axis begin =
-            at(outer_, index, {0, first * inner.scale, first * inner.shift});
+            at(outer_, index, {0, 0, first * inner.scale, first * inner.shift});
         each([&](Index i, const Values &x) {
             write(slots, base + i * width_, (x - mean - rest) * factors, n, at(reduced_, i, begin),
                   inner);
@@ -250,7 +268,7 @@ private:
     float epsilon_;
     std::size_t parameters_;
     std::vector<Axis> outer_, reduced_, inner_;
-    Axis run_{1, 0, 0};
+    Axis run_{1, 1, 0, 0};
     Index rows_ = 0, length_ = 0, width_ = 0;
 };
 

@@ -59,11 +59,14 @@ class Source:
         return self.kernels.pointwise(shape, rows, [*types, "f32"], [("f32", 2.0)], program, [])
 
     def attention(self) -> Kernel:
-        """Rows side by side, or those of all heads inside a row; a mask of either kind."""
+        """Rows side by side, or of all heads in any order of rows; a mask of either kind."""
         heads, queries, keys, features, values = self.extents(5)
         rows = [(queries, features), (keys, features), (keys, values), (queries, values)]
-        apart = self.pick.choice([True, False])
-        strides = [[n * width, width] if apart else [width, heads * width] for n, width in rows]
+        apart, strides = self.pick.choice([True, False]), list[list[int]]()
+        for n, width in rows:
+            order = range(n) if apart else self.pick.sample(range(n), n)
+            far = [n * width, width] if apart else [width, heads * width]
+            strides.append([far[0], *(place * far[1] for place in order)])
         steps = [step * self.pick.choice([0, 1]) for step in (queries * keys, keys, 1)]
         masks = [(steps, self.pick.choice([True, False]))]
         sizes = queries, keys, features, values
@@ -128,6 +131,9 @@ class Source:
         kind = self.pick.choice(["sum", "max", "l2", "log_sum_exp"])
         sizes = rows * gone, rows * inner
         scale = self.pick.choice([(0, inner, 1), (0, 1, 0), (1, 0, 0)])
+        whole, line, pieces = dense(shape), (0, length, 1), [rows, 2, length]
+        torn = [length, rows * length, 1]  # the halves of all rows, one after another
+        norm, floats = self.pick.choice(["rms", "l1"]), ("f32", "f32")
         made = [
             lambda: self.kernels.reduction(
                 kind,
@@ -137,9 +143,8 @@ class Source:
                 [reduced] if length and rows and inner else [],
                 [],
             ),
-            lambda: self.kernels.normalization(
-                self.pick.choice(["rms", "l1"]), "f32", "f32", shape, 1, 2, [scale], 0.1
-            ),
+            lambda: self.kernels.normalization(norm, *floats, shape, 1, 2, [whole, scale], 0.1),
+            lambda: self.kernels.normalization(norm, *floats, pieces, 1, 3, [torn, line], 0.1),
             lambda: self.kernels.softmax(rows, length),
             lambda: self.kernels.lrn(rows, length, self.pick.choice([1, 2, 5, 300]), 0.1, 0.7, 1.0),
         ]

@@ -20,7 +20,7 @@ KINDS = (
 
 @pytest.mark.parametrize("cap", ["sse41", "avx2", "avx512"])
 def test_random_kernels_between_guards(cap: str) -> None:
-    done = python("-m", "tests.native.guarded_eigen", "1", "300", cap)
+    done = python("-m", "tests.native.guarded_eigen", "2", "300", cap)
     last = done.stderr.strip().splitlines()[-1:]
     assert done.returncode == 0, f"{done.stdout}\n{last}"
     assert done.stdout.split(maxsplit=1)[1].strip() == KINDS

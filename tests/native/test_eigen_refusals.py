@@ -59,7 +59,8 @@ def attention(
     step: int = 8,
     mask: Sizes = (0, 0, 1),
 ) -> object:
-    strides = [[64, step]] * operands
+    rows = (queries, keys, keys, queries)[:operands]
+    strides = [[64, *(step * place for place in range(min(count, 9)))] for count in rows]
     sizes = queries, keys, features, 6
     return kernels.attention(batch, sizes, strides, [(mask, False)], 1.0, 0.0, False)
 
@@ -125,9 +126,10 @@ def normalize(
     last: int = 2,
     parameters: Sequence[Sizes] = ((0, 1),),
     epsilon: float = 0.1,
+    src: Sequence[Sizes] = ((4, 1),),
 ) -> Make:
     """A normalization of three rows of four elements."""
-    rest = (3, 4), first, last, parameters, epsilon
+    rest = (3, 4), first, last, [*src, *parameters], epsilon
     return lambda: kernels.normalization(kind, element, "f32", *rest)
 
 
@@ -284,12 +286,17 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "three parameters": (normalize("rms", parameters=[(0, 1)] * 3), "more than a scale"),
     "a scale of another rank": (normalize("rms", parameters=[(1,)]), "differ in rank"),
     "an epsilon below 0": (normalize("rms", epsilon=-1.0), "epsilon"),
+    "a normalization of nothing": (normalize("rms", src=[], parameters=[]), "src has no strides"),
+    "columns in pieces": (normalize("l1", first=0, last=1, src=[(8, 1)]), "src in pieces"),
+    "rows that go backwards": (normalize("rms", src=[(4, -1)]), "stride is negative"),
+    "rows of another rank": (normalize("rms", src=[(1,)]), "differ in rank"),
     "attention to no keys": (lambda: attention(keys=0), "no keys"),
     "attention of a negative size": (lambda: attention(queries=-1), "size is negative"),
     "attention that overflows": (lambda: attention(keys=HUGE, features=HUGE), "overflow"),
     "attention along another batch": (lambda: attention(batch=(2, 2)), "strides of an operand"),
+    "attention of too many rows": (lambda: attention(queries=10), "strides of an operand"),
     "attention of too few operands": (lambda: attention(operands=3), "strides are of"),
-    "attention that goes backwards": (lambda: attention(step=-1), "stride is negative"),
+    "attention that goes backwards": (lambda: attention(step=-1), "begins before"),
     "a mask of another batch": (lambda: attention(mask=[1]), "strides of a mask"),
     "a negative row": (lambda: kernels.softmax(2, -3), "size is negative"),
     "rows that overflow": (lambda: kernels.softmax(HUGE, 4), "overflow"),
