@@ -45,8 +45,9 @@ def joint(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
     """Minimise sum of ns[variant] * x[variant] + sum of ns[e] * z[e] over all nodes.
 
     Where nothing is gained the graph stays as it was. An estimate charges a variant on another
-    library than the resolver's a tenth of the node's time. Where the settings ask for bytes or
-    edges, those are minimised as EWO does.
+    library than the resolver's a tenth of the node's time. Beside nodes that are measured in
+    passing a Transform is charged what such times may be off by, too. Where the settings ask for
+    bytes or edges, those are minimised as EWO does.
     """
     if settings.objective not in ("", "time"):
         return reconcile(graph, settings)

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 #: where the resolver's own variants need it.
 UNTIMED_NS = 10**9
 
+#: What a time that was measured in passing may be off by, as a part of it.
+NOISE = 0.05
+
 #: What may need a Transform: a value, the layout in which it is made, and the one that is wanted.
 Edge = tuple[str, Layout, Layout]
 
@@ -75,7 +78,7 @@ class Problem:
         variants: the variants of each open node, the resolver's first; nodes in topological order.
         clock: what the objective ``time`` takes Transforms' nanoseconds from.
         margin: what ``time`` charges for another library or kernel than the first variant's, and
-            for fewer followers, as a part of what the first takes.
+            for fewer followers, as a part of what the first takes, unless times were measured.
         shares: what each inexact variant adds to the error of the results.
         allowed: what all of them may add; None where there is no inexact variant.
         room: bytes by which packed constants may take more than in the resolver's variants; None
@@ -173,14 +176,27 @@ class Problem:
         """What a Transform of a value takes on this machine; ``UNTIMED_NS`` if it has no time."""
         assert self.clock is not None, "the objective time has a clock"
         found = self.clock.transform(self.graph.tensors[value], LayoutChange(source, target))
-        return UNTIMED_NS if found is None else found
+        return UNTIMED_NS if found is None else found + self.doubt(value)
+
+    def doubt(self, value: str) -> int:
+        """What the objective ``time`` charges for any Transform of a value beside what it takes.
+
+        It is the noise of times that are compared with estimates: of two choices that differ by
+        less, the one with fewer Transforms is the cheaper.
+        """
+        if not self.margin:
+            return 0
+        around = {self.makers.get(value, ""), *(use.node for use in self.uses.get(value, ()))}
+        firsts = (self.variants[node][0] for node in around & self.variants.keys())
+        ns = max((one.ns or 0 for one in firsts if one.basis == "measured"), default=0)
+        return ceil(ns * NOISE)
 
     def charged(self, node: str, number: int) -> int:
         """What the objective ``time`` charges for an open node in a variant, in nanoseconds."""
         first, variant = self.variants[node][0], self.variants[node][number]
         same = (variant.library, variant.kernel) == (first.library, first.kernel)
-        other = not same or bool(variant.apart)
-        return (variant.ns or 0) + other * ceil((first.ns or 0) * self.margin)
+        doubtful = (not same or bool(variant.apart)) and variant.basis != "measured"
+        return (variant.ns or 0) + doubtful * ceil((first.ns or 0) * self.margin)
 
     def chosen_shares(self, chosen: Mapping[str, int]) -> tuple[Share, ...]:
         """What the inexact variants of a choice add to the error of the results."""

@@ -16,7 +16,8 @@ def ties(problem: Problem, apart: str = "") -> dict[str, Tie]:
     just one variant of the other. If on u's and on v's output all layouts have the same bytes, v's
     no more than u's, then a choice with a Transform between the two is no cheaper than the same
     with v in u's layout: that saves the Transform, and costs at most one of v's output. Where time
-    is minimised, v takes as long in each of its variants, and a Transform as long as its bytes.
+    is minimised, v takes as long in each of its variants, and a Transform as long as its bytes,
+    with no more doubt about it on v's output than on u's.
 
     Nodes that make or read the value ``apart`` follow nobody: not each of its Transforms may be.
     """
@@ -44,6 +45,8 @@ def _tie(problem: Problem, node: OpNode) -> Tie | None:
     if len(set(made)) < len(made) or len(set(wanted)) < len(wanted) or set(made) != set(wanted):
         return None
     if problem.clock and len({problem.charged(node.name, number) for number in numbers}) > 1:
+        return None
+    if problem.doubt(node.outputs[0]) > problem.doubt(value):
         return None
     before, after = _sizes(problem, value), _sizes(problem, node.outputs[0])
     if len(before) > 1 or len(after) > 1 or max(after) > max(before):

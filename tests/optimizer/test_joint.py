@@ -21,6 +21,7 @@ from optimizer.pipeline import optimise, simplify
 from optimizer.problem import Clock, Problem
 from optimizer.settings import Settings
 from ptensor.evaluation import Basis, Variant
+from ptensor.layout import Layout
 from resolver import LoweredGraph, check, extend, resolve
 from resolver.change import changed
 from resolver.explain import explain_node
@@ -230,3 +231,39 @@ def test_values_stay() -> None:
         with Session(tail(), threads=1, optimize=level) as session:
             answers += session.run(None, {"x": x})
     np.testing.assert_allclose(answers[0], answers[1], rtol=0, atol=1e-5)
+
+
+@dataclass(frozen=True)
+class Fixed(Clock):
+    """Each Transform takes as long."""
+
+    basis: Basis = "calibrated"
+
+    def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
+        """Is never asked."""
+        raise AssertionError
+
+    def transform(self, value: VTensor, change: LayoutChange) -> int | None:
+        """As any other."""
+        return 10_000
+
+
+@pytest.mark.parametrize(("gain", "number"), [(20_000, 1), (119_000, 1), (121_000, 0)])
+def test_fewer_transforms_where_measuring_does_not_tell(gain: int, number: int) -> None:
+    """With two Transforms a kernel must gain more than these take, and measuring may be off by."""
+    g = Graph("three")
+    y = g.input("x", {"N": 1, "C": 8, "H": 4, "W": 4})
+    for name in ("first", "middle", "last"):
+        y = g.add(Softmax(("C",)), y, name=name)
+    g.output(y, "y")
+    resolved, _ = lowered(g.seal())
+    [middle] = (node.variant for node in resolved.operators if node.name == "middle")
+    other = middle.lying([Layout("NWCH")] * 2)
+    variants = [
+        replace(one, kernel=str(ns), ns=ns, basis="measured")
+        for one, ns in ((other, 1_000_000), (middle, 1_000_000 + gain))
+    ]
+    problem = Problem.of(resolved, {"middle": variants}, Fixed(), MARGIN)
+    assert choose(problem, "time").chosen["middle"] == number
+    if number:
+        assert problem.returned({"middle": 1}) == {"middle": 1}
