@@ -136,9 +136,7 @@ class _Joined(Routine):
         _run(self.program, [dst, *tensors[count:-1]], dst, dict(zip(parts, widths, strict=True)))
 
 
-def _misfit(
-    sources: Sequence[tuple[VTensor, Layout]], dst: tuple[VTensor, Layout]
-) -> str | None:
+def _misfit(sources: Sequence[tuple[VTensor, Layout]], dst: tuple[VTensor, Layout]) -> str | None:
     """Why operands cannot be read in the order of dst; None where they can."""
     out, target = dst
     others = [(t, at) for t, at in sources if not _alike(at, t.dims, target, out.dims)]

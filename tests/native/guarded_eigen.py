@@ -56,10 +56,11 @@ class Source:
         rows += [[step * self.pick.choice([0, 1]) for step in rows[0]]]
         program = [("add f32", [0, 1]), ("max f32", [4, 2]), ("mul f32", [5, 3])]
         types = [self.pick.choice(["f32", "f16", "bf16", "bool"]) for _ in rows]
-        given = (shape, rows, [*types, "f32"], [("f32", 2.0)], program, [])
+        kinds, numbers = [*types, "f32"], [("f32", 2.0)]
         if self.pick.choice([False, True]):
-            return self.kernels.joined(*given, self.divided(shape[-1]))
-        return self.kernels.pointwise(*given)
+            pieces = self.divided(shape[-1])
+            return self.kernels.joined(shape, rows, kinds, numbers, program, [], pieces)
+        return self.kernels.pointwise(shape, rows, kinds, numbers, program, [])
 
     def divided(self, size: int) -> list[int]:
         """Parts of a size."""

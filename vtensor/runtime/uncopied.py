@@ -57,7 +57,9 @@ def division(
     if kind not in ("slice", "concat"):
         return None
     joins = kind == "concat"
-    whole, rows = (output, _joined(op, inputs)) if joins else (inputs[0], _cut(op, *inputs, output))
+    whole, rows = (
+        (output, _joined(op, inputs)) if joins else (inputs[0], _cut(op, inputs[0], output))
+    )
     parts = [(part, _begin(whole, part, at)) for part, at in rows if part.nbytes]
     known = [(part, begin) for part, begin in parts if begin is not None and not begin % ALIGNMENT]
     return Division(whole, known, joins, steps) if known and len(known) == len(parts) else None
