@@ -84,7 +84,7 @@ def _affine(op: BatchNorm, x: Array | None, *vectors: Array) -> tuple[Array, Arr
 
 def _normalized(op: BatchNorm, x: Expression, *vectors: Expression) -> Expression:
     scale, bias, mean, var = vectors
-    return (x - mean) / (var + op.epsilon).sqrt() * scale + bias
+    return (x - mean) * (scale / (var + op.epsilon).sqrt()) + bias  # a quotient a channel
 
 
 @operator(

@@ -72,7 +72,7 @@ def onednn_concat(ctx: Context, op: Concat, *operands: VTensor) -> Routine:
 
 @invoker("Concat", library="eigen", dtypes=eigen.MOVED)
 def eigen_concat(ctx: Context, op: Concat, *operands: VTensor) -> Routine:
-    return eigen.joined(operands[:-1], operands[-1], op.axis)
+    return eigen.joined(operands[:-1], operands[-1], op.axis, ctx.followers)
 
 
 @definition("Concat", orders=as_output)

@@ -2,10 +2,11 @@
 
     relu(x * w + b + r)  is one call, where a library takes all of it
 
-Leads are the operators that are linear in an operand, the costly ones, and those that are
-point-wise; behind one there are point-wise operators (the trait ``Pointwise``), of which the
-library reads what they compute. The pass only offers: while layouts are resolved, the library that
-takes a lead says how many it takes with it, and the others stay nodes, which may be leads in turn.
+Leads are the operators that are linear in an operand, the costly ones, those that are point-wise,
+and those that put tensors together; behind one there are point-wise operators (the trait
+``Pointwise``), of which the library reads what they compute. The pass only offers: while layouts
+are resolved, the library that takes a lead says how many it takes with it, and the others stay
+nodes, which may be leads in turn.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def fuse(graph: Graph, preferences: Preferences = EVERY) -> Graph:
     found = {
         lead.name: tuple(islice(_behind(graph, lead, readers, place, preferences), MOST))
         for lead in graph.nodes.values()
-        if info_of(lead.op).trait(Linear) or info_of(lead.op).trait(Pointwise)
+        if info_of(lead.op).trait(Linear) or info_of(lead.op).light
     }
     return replace(graph, offers={name: behind for name, behind in found.items() if behind})
 

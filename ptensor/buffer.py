@@ -140,6 +140,7 @@ class TensorStorage(_InMemory):
 
     __slots__ = (
         "_array",
+        "_begin",
         "_buffer",
         "_owner",
         "_source",
@@ -165,6 +166,7 @@ class TensorStorage(_InMemory):
         self.nbytes = layout.nbytes(extents, dtype)
         #: Whose memory this shares; None, not itself, so that memory goes with its last user.
         self._owner: TensorStorage | None = None
+        self._begin = 0
         self._array: np.ndarray[Any, Any] | None = None
         self._source: Callable[[], Buffer] | None = None
         self._buffer = buffer
@@ -222,7 +224,29 @@ class TensorStorage(_InMemory):
     @property
     def root(self) -> TensorStorage:
         """The storage that owns the memory: this one, or the one that it shares."""
-        return self if self._owner is None else self._owner
+        found = self
+        while found._owner is not None:
+            found = found._owner
+        return found
+
+    @property
+    def begin(self) -> int:
+        """Where it begins in the memory of its root, in bytes."""
+        found, begin = self, 0
+        while found._owner is not None:
+            begin += found._begin
+            found = found._owner
+        return begin
+
+    @property
+    def memory(self) -> np.ndarray[Any, Any]:
+        """Its own bytes.
+
+        Raises:
+            ContractError: no memory is bound yet.
+        """
+        begin = self.begin
+        return self.buffer.memory[begin : begin + self.nbytes]
 
     @property
     def bound(self) -> bool:
@@ -249,7 +273,17 @@ class TensorStorage(_InMemory):
         """Use another storage's memory: the same bytes under these dims and this layout."""
         if other.nbytes != self.nbytes:
             raise LayoutError(f"{self.nbytes} bytes cannot share {other.nbytes} bytes")
-        self._owner = None if other.root is self else other.root
+        self.lie_in(other)
+
+    def lie_in(self, other: TensorStorage, begin: int = 0) -> None:
+        """Use a stretch of another storage's memory, from a byte on; what shares this one follows.
+
+        Raises:
+            LayoutError: the other has no such stretch.
+        """
+        if not 0 <= begin <= other.nbytes - self.nbytes:
+            raise LayoutError(f"{other.nbytes} bytes hold no {self.nbytes} from {begin} on")
+        self._owner, self._begin = (None, 0) if other.root is self else (other, begin)
         self._buffer = None  # memory of its own would lie idle
         self._array = None
 
@@ -258,7 +292,7 @@ class TensorStorage(_InMemory):
         if self._owner is None and self._array is not None:
             return self._array
         stored = self.layout.stored(self.dtype)
-        flat = self.buffer.memory[: self.nbytes].view(stored.numpy)
+        flat = self.memory.view(stored.numpy)
         array = flat.reshape(memory_shape(stored, self.layout.physical_shape(self.extents)))
         if self._owner is None:
             self._array = array

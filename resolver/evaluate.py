@@ -24,7 +24,7 @@ from resolver.lowered import LoweredGraph, OpNode, Value, split
 from vtensor.errors import NoInvokerError, ResolutionError
 from vtensor.language.operators import Context, info_of
 from vtensor.language.tensor import Option, VTensor
-from vtensor.language.traits import Linear, Pointwise
+from vtensor.language.traits import Linear
 
 if TYPE_CHECKING:
     from vtensor.language.graph import Graph, Node
@@ -240,7 +240,7 @@ def _light(state: _Resolving, node: Node, out: VTensor) -> bool:
     info = info_of(node.op)
     linear = info.trait(Linear)
     if linear is None:
-        return info.trait(Pointwise) is not None
+        return info.light
     rows = zip(info.roles(len(node.inputs), 0), node.inputs, strict=True)
     factors = [state.values[name] for role, name in rows if role in linear.inputs]
     return all(one.dims.keys() < out.dims.keys() for one in factors)

@@ -310,22 +310,28 @@ def test_outputs_of_any_name_and_type_are_written(tmp_path: Path) -> None:
 
 
 IDLE = """<ir_version: 8, opset_import: ["" : 17]> idle
-(float[2, 3] x, float[0, 3] none) => (float[3, 2] y, float[0, 3] z)
-{ shape = Constant<value_ints = [3, 2]>() y = Reshape(x, shape) z = Elu(none) }"""
+(float[2, 16] x, float[0, 3] none) => (float[16, 2] y, float[0, 3] z, float[1, 16] v)
+{ shape = Constant<value_ints = [16, 2]>() y = Reshape(x, shape) z = Elu(none)
+  one = Constant<value_ints = [1]>() two = Constant<value_ints = [2]>()
+  row = Slice(x, one, two) v = Tanh(row) }"""
 
 
 def test_why_nothing_runs(tmp_path: Path) -> None:
     file = tmp_path / "idle.onnx"
     onnx.save(onnx.parser.parse_model(IDLE), file)
-    why = {"alias": "the same memory under other dims", "empty": "there are no elements"}
+    why = {
+        "alias": "the same memory under other dims",
+        "part": "one is a part of the other's memory",
+        "empty": "there are no elements",
+    }
     lines = vtensor("plan", file).stdout.splitlines()
-    for operator, kind in {"Reshape": "alias", "Elu": "empty"}.items():
+    for operator, kind in {"Reshape": "alias", "Slice": "part", "Elu": "empty"}.items():
         [number] = [n for n, line in enumerate(lines) if operator in line.split()]
         assert f"({kind})" in lines[number]
         assert lines[number + 1].strip() == f"moves nothing: {why[kind]}"
         assert f"1 x nothing runs: {why[kind]}" in "\n".join(lines)
     summary = json.loads(vtensor("plan", file, "--json").stdout)["summary"]
-    assert (summary["aliases"], summary["empty"]) == (1, 1)
+    assert (summary["aliases"], summary["parts"], summary["empty"]) == (1, 1, 1)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 MEGABYTE = 1e6
 
 #: Why nothing runs in a step.
-_IDLE = {"alias": "the same memory under other dims", "empty": "there are no elements"}
+_IDLE = {
+    "alias": "the same memory under other dims",
+    "part": "one is a part of the other's memory",
+    "empty": "there are no elements",
+}
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,7 @@ def summary_dict(plan: Plan) -> dict[str, Any]:
     return {
         "steps": len(steps),
         "aliases": idle["alias"],
+        "parts": idle["part"],
         "empty": idle["empty"],
         "by_library": dict(Counter(step.library for step in steps if step.kernels)),
         "by_kernel": {f"{lib}/{kernel}": n for (lib, kernel), n in plan.kernels().most_common()},
@@ -147,7 +152,7 @@ def summary_lines(plan: Plan) -> Iterator[Line]:
         mark = "   <- reference code" if reference_kernel(kernel) else ""
         mark = "   <- calls back into Python" if kernel == "python" else mark
         yield Line("ref" if mark else "note", f"  {count:>4} x {library} {kernel}{mark}")
-    for key, kind in {"aliases": "alias", "empty": "empty"}.items():
+    for key, kind in {"aliases": "alias", "parts": "part", "empty": "empty"}.items():
         if total[key]:
             yield Line("note", f"  {total[key]:>4} x nothing runs: {_IDLE[kind]}")
     if total["merged"]:
@@ -278,12 +283,18 @@ def _library_rows() -> list[str]:
 def _idle(plan: Plan, step: PlanStep) -> str:
     """Why nothing runs in a step; empty where something does.
 
-    An output with elements that no step writes is its input's memory: recording sees to it.
+    An output with elements that no step writes is its input's memory, or one of both is a part of
+    the other: recording sees to it.
     """
     if step.kernels:
         return ""
-    filled = any(plan.graph.values[name].nbytes for name in step.node.outputs)
-    return "alias" if filled else "empty"
+    inputs, outputs = (
+        {plan.graph.values[name].nbytes for name in names}
+        for names in (step.node.inputs, step.node.outputs)
+    )
+    if not any(outputs):
+        return "empty"
+    return "alias" if inputs & outputs else "part"
 
 
 def _moves_nothing(plan: Plan, step: PlanStep) -> str:

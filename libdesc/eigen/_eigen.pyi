@@ -73,6 +73,22 @@ class Kernels(Protocol):
         filled last.
         """
 
+    def joined(
+        self,
+        shape: Sizes,
+        strides: Sequence[Sizes],
+        types: Sequence[str],
+        constants: Sequence[tuple[str, float]],
+        program: Sequence[tuple[str, Sizes]],
+        pads: Sequence[Box],
+        pieces: Sizes,
+    ) -> Kernel:
+        """
+        As pointwise, where the first operand lies as dst does, in pieces: an argument each.
+
+        Of each row of it, each of the ``pieces`` has so many elements.
+        """
+
     def copy(self, sizes: Sizes, boxes: Sequence[Box], item_bytes: int) -> Kernel:
         """
         Boxes of elements from sources to dst; arguments: the sources, then dst.

@@ -11,11 +11,13 @@ import numpy as np
 from libdesc.eigen import native
 from libdesc.eigen.kernels import copy
 from libdesc.eigen.memory import Region, copied, filled, pads, region
+from libdesc.eigen.pointwise import of_joined
 from libdesc.routine import Routine
 from ptensor.evaluation import Call, emit
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from vtensor.language.dtype import ITEMSIZE, numpy_dtype
+from vtensor.language.operators import Follower
 from vtensor.language.tensor import VTensor
 
 if TYPE_CHECKING:
@@ -131,8 +133,12 @@ def _steps(tensor: PTensor) -> dict[str, int]:
     return dict(zip(layout.dims, layout.strides(tensor.dims), strict=True))
 
 
-def joined(sources: Sequence[VTensor], dst: VTensor, dim: str) -> Routine:
-    """Sources one behind another along a dim."""
+def joined(
+    sources: Sequence[VTensor], dst: VTensor, dim: str, follow: Sequence[Follower] = ()
+) -> Routine:
+    """Sources one behind another along a dim, and what is computed of that."""
+    if follow:
+        return of_joined(sources, dst, dim, follow)
 
     def run(*tensors: PTensor) -> None:
         *parts, whole = tensors

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from math import prod
+from types import MappingProxyType
 
 from libdesc.eigen import native
 from libdesc.eigen.memory import PIECE, nested, pads, run_length, strides_along
@@ -50,18 +52,101 @@ class _Pointwise(Routine):
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
         """None where all lie alike, or pieces of some length can be read of those that do not."""
-        *sources, (dst, target) = ((t, row[call.index(t)]) for t in self.tensors)
-        others = [(t, at) for t, at in sources if not _alike(at, t.dims, target, dst.dims)]
-        if not others:
-            return None
-        if any(at.encoding is not None for _, at in (*sources, (dst, target))):
-            return "reads elements where they are only if all are stored as they are"
-        axes = nested([target, *(at for _, at in sources)], dst.dims)
-        if axes is None:
-            return f"the blocks of {' and '.join(str(at) for _, at in others)} do not fit {target}"
-        if any(run_length(axes, at, t.dims) < PIECE for t, at in others):
-            return f"would read pieces of fewer than {PIECE} elements"
+        *sources, dst = ((tensor, row[call.index(tensor)]) for tensor in self.tensors)
+        return _misfit(sources, dst)
+
+
+def of_joined(
+    parts: Sequence[VTensor], dst: VTensor, dim: str, follow: Sequence[Follower]
+) -> Routine:
+    """Tensors one behind another along a dim, and what is computed of that, in one pass.
+
+    Args:
+        parts: the tensors.
+        dst: the output of the last operator.
+        dim: along which they lie.
+        follow: the operators behind it.
+
+    Raises:
+        Decline: there is no program for it.
+    """
+    others = [operand for one in follow for operand in one.operands]
+    types = [tensor.dtype for tensor in (dst, *others, dst)]
+    program = compiled(partial(_behind, follow, dst.dtype), types)
+    return _Joined(parts, others, dst, dim, follow, program)
+
+
+class _Joined(Routine):
+    """A program of which the first operand is in parts, all in one layout with dst."""
+
+    def __init__(
+        self,
+        parts: Sequence[VTensor],
+        others: Sequence[VTensor],
+        dst: VTensor,
+        dim: str,
+        follow: Sequence[Follower],
+        program: Program,
+    ) -> None:
+        super().__init__([*parts, *others, dst], follow=follow)
+        self.parts, self.dim, self.program = tuple(parts), dim, program
+
+    def preferred(self, call: Call) -> Mapping[int, Layout | Sequence[Layout]]:
+        """The layout of the first part, if its blocks cut none; each restricted to its own dims."""
+        lead, dst = call.operands[0].produced_layout, self.tensors[-1]
+        if lead is None or lead.is_any or set(lead.dims) != dst.dims.keys():
+            lead = Layout.plain(dst.dims)
+        lead = lead.with_encoding(None)
+        lead = lead.unblock(self.dim) if self._cut(lead) else lead
+        rows = dict[int, Layout | Sequence[Layout]]()
+        for place, tensor in enumerate(self.tensors):
+            own = lead.restrict(tensor.dims)
+            for dim in tensor.dims if place >= len(self.parts) else ():
+                own = own.unblock(dim) if tensor.size(dim) != dst.size(dim) else own
+            rows[call.index(tensor)] = own
+        return rows
+
+    def _cut(self, layout: Layout) -> bool:
+        return any(part.size(self.dim) % layout.block(self.dim) for part in self.parts)
+
+    def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
+        """None where the parts lie as dst does, and the others can be read of it."""
+        own = [row[call.index(tensor)] for tensor in self.tensors]
+        count, target = len(self.parts), own[-1]
+        if any(layout != target for layout in own[:count]):
+            return "what is joined must lie alike"
+        if target.encoding is not None:
+            return f"joins elements as they are, not {target}"
+        if self._cut(target):
+            return f"{target} cuts a part"
+        others = zip(self.tensors[count:-1], own[count:-1], strict=True)
+        return _misfit([*others], (self.tensors[-1], target))
+
+    def __call__(self, *tensors: PTensor) -> None:
+        """A step, if anything is to be written."""
+        count = len(self.parts)
+        parts = [part for part in tensors[:count] if part.size(self.dim)]
+        dst = tensors[-1]
+        layout = dst.required_layout
+        axis = next(i for i, axis in enumerate(layout.axes) if axis.dim == self.dim)
+        widths = [prod(layout.physical_shape(part.dims)[axis:]) for part in parts]
+        _run(self.program, [dst, *tensors[count:-1]], dst, dict(zip(parts, widths, strict=True)))
+
+
+def _misfit(sources: Sequence[tuple[VTensor, Layout]], dst: tuple[VTensor, Layout]) -> str | None:
+    """Why operands cannot be read in the order of dst; None where they can."""
+    out, target = dst
+    others = [(t, at) for t, at in sources if not _alike(at, t.dims, target, out.dims)]
+    if not others:
         return None
+    if any(at.encoding is not None for _, at in (*sources, dst)):
+        return "reads elements where they are only if all are stored as they are"
+    axes = nested([target, *(at for _, at in sources)], out.dims)
+    if axes is None:
+        return f"the blocks of {' and '.join(str(at) for _, at in others)} do not fit {target}"
+    if any(run_length(axes, at, t.dims) < PIECE for t, at in others):
+        return f"would read pieces of fewer than {PIECE} elements"
+    return None
 
 
 def _alike(
@@ -77,7 +162,15 @@ def _whole(
     op: object, own: int, follow: Sequence[Follower], dtype: str, *values: Expression
 ) -> Expression:
     """What the last of several operators computes of the operands of all."""
-    result, rest = _known(op, expression_of(op, *values[:own])), iter(values[own:])
+    first = _known(op, expression_of(op, *values[:own]))
+    return _behind(follow, dtype, first, *values[own:])
+
+
+def _behind(
+    follow: Sequence[Follower], dtype: str, result: Expression, *operands: Expression
+) -> Expression:
+    """What the last of several operators computes of a value and their other operands."""
+    rest = iter(operands)
     for one in follow:
         others = [next(rest) for _ in one.operands]
         result = _known(one.op, one.expression(_stored(result, dtype), others))
@@ -95,7 +188,13 @@ def _stored(value: Expression, dtype: str) -> Expression:
     return value.to(dtype) if dtype[0] in "su" else value
 
 
-def _run(program: Program, sources: Sequence[PTensor], dst: PTensor) -> None:
+def _run(
+    program: Program,
+    sources: Sequence[PTensor],
+    dst: PTensor,
+    pieces: Mapping[PTensor, int] = MappingProxyType({}),
+) -> None:
+    """A step; of pieces with their widths in a row, dst stands for the first source."""
     if 0 in dst.dims.values():
         return  # there is nothing to write
     target = dst.required_layout
@@ -108,7 +207,12 @@ def _run(program: Program, sources: Sequence[PTensor], dst: PTensor) -> None:
         shape = [axis.size for axis in axes]
         strides = [strides_along(axes, one.required_layout, one.dims) for one in sources]
     code = (program.types, program.constants, program.instructions)
-    emit(native.load().pointwise(shape, strides, *code, pads(dst)), [*sources, dst])
+    if pieces:
+        widths = [*pieces.values()]
+        kernel = native.load().joined(shape, strides, *code, pads(dst), widths)
+        emit(kernel, [*pieces, *sources[1:], dst])
+    else:
+        emit(native.load().pointwise(shape, strides, *code, pads(dst)), [*sources, dst])
 
 
 def _strides(source: PTensor, dst: PTensor) -> list[int]:

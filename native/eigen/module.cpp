@@ -8,6 +8,7 @@
 
 #include <Eigen/Core>
 
+#include "joined.h"
 #include "kernels.h"
 #include "module.h"
 
@@ -55,6 +56,19 @@ void bind(nb::module_ &m) {
 Strides count elements, 0 where an operand is repeated. Types are the operands', then dst's. Values
 are numbered: operands, constants (type, value), then what each instruction (function, values)
 gives; the last one is stored. The boxes of ``pads``, as for copy, are filled last.)");
+    m.def(
+        "joined",
+        [](const Ints &shape, const std::vector<Ints> &strides,
+           const std::vector<std::string> &types, const std::vector<ConstantRow> &constants,
+           const std::vector<InstructionRow> &program, const std::vector<BoxRow> &pads,
+           const Ints &pieces) {
+            return Kernel(joined(shape, strides, types, rows<Constant>(constants),
+                                 rows<Instruction>(program), rows<Box>(pads), pieces));
+        },
+        "shape"_a, "strides"_a, "types"_a, "constants"_a, "program"_a, "pads"_a, "pieces"_a,
+        R"(As pointwise, where the first operand lies as dst does, in pieces: an argument each.
+
+Of each row of it, each of the ``pieces`` has so many elements.)");
     m.def(
         "copy",
         [](const Ints &sizes, const std::vector<BoxRow> &boxes, Index item_bytes) {

@@ -11,6 +11,7 @@
 #include "boxes.h"
 #include "check.h"
 #include "functions.h"
+#include "joined.h"
 #include "kernels.h"
 #include "parallel.h"
 
@@ -63,13 +64,17 @@ class Pointwise final : public Step {
 public:
     Pointwise(Ints shape, std::vector<Ints> strides, const std::vector<std::string> &types,
               const std::vector<Constant> &constants, const std::vector<Instruction> &program,
-              const std::vector<Box> &pads)
-        : Step("pointwise"), size_(product(shape)) {
+              const std::vector<Box> &pads, const Ints &pieces)
+        : Step(pieces.empty() ? "pointwise" : "joined"), size_(product(shape)) {
         demand(types.size() == strides.size() + 1, "an element type an operand, and dst's");
         for (std::size_t k = 0; k < strides.size(); ++k) {
             types_.push_back(&element_type(types[k]));
             kinds_.push_back(types_[k]->kind);
-            add_slot("src", VTENSOR_READ, reach(shape, strides[k]), types_[k]->bytes);
+            const Index most = reach(shape, strides[k]);
+            if (k == 0 && !pieces.empty())
+                divide_first(pieces);
+            else
+                add_slot("src", VTENSOR_READ, most, types_[k]->bytes);
         }
         types_.push_back(&element_type(types.back()));
         add_slot("dst", VTENSOR_WRITE, size_, types_.back()->bytes);
@@ -86,6 +91,7 @@ public:
         merge(shape, strides);
         demand(shape.size() <= kMostAxes, "operands that go on along too many axes");
         for (const Ints &row : strides) dense_.push_back(row == dense(shape));
+        demand(ends_.empty() || dense_[0], "pieces lie otherwise than dst");
         shape_ = std::move(shape);
         strides_ = std::move(strides);
         divide();
@@ -107,6 +113,21 @@ private:
     };
 
     std::size_t operands() const { return strides_.size(); }
+    // The slot of an operand, or of dst: pieces have one each.
+    std::size_t slot(std::size_t operand) const {
+        return operand + (ends_.empty() || operand == 0 ? 0 : ends_.size() - 1);
+    }
+
+    // Of each row of the first operand, each piece has so many elements.
+    void divide_first(const Ints &pieces) {
+        for (const Index piece : pieces) {
+            demand(piece > 0, "a piece has no elements");
+            ends_.push_back(plus(ends_.empty() ? 0 : ends_.back(), piece));
+        }
+        demand(size_ % ends_.back() == 0, "pieces make no whole rows");
+        for (const Index piece : pieces)
+            add_slot("src", VTENSOR_READ, times(size_ / ends_.back(), piece), types_[0]->bytes);
+    }
 
     // Checks what comes from outside; kinds_ grows by one an instruction.
     void read(const std::vector<Instruction> &program) {
@@ -133,17 +154,21 @@ private:
         demand(kinds_.back() == types_.back()->kind, "a result of another kind than dst");
     }
 
-    // Tiles lie within rows, which are the last axis unless that is short. They are visited such
-    // that what is repeated stays: row by row where an operand is constant along each row, else
-    // column by column.
+    // Tiles lie within rows. They are visited such that what is repeated stays: row by row where an
+    // operand is constant along the last axis, which is a row unless it is short; else column by
+    // column, and as many rows are one as a tile holds.
     void divide() {
-        const bool short_rows = shape_.empty() || shape_.back() < kShortRow;
-        row_ = short_rows ? size_ : shape_.back();
-        const auto constant = [&](const Ints &row) { return !short_rows && row.back() == 0; };
+        const Index last = shape_.empty() ? 1 : std::max<Index>(shape_.back(), 1);
+        const auto repeated = [](const Ints &row) { return row.empty() || row.back() == 0; };
+        const auto constant = [&](const Ints &row) { return last >= kShortRow && repeated(row); };
         const auto same = [](const Ints &row) {
             return std::all_of(row.begin(), row.end() - 1, [](Index step) { return step == 0; });
         };
-        by_rows_ = short_rows || std::ranges::any_of(strides_, constant);
+        by_rows_ = shape_.empty() || std::ranges::any_of(strides_, repeated);
+        if (by_rows_)
+            row_ = last < kShortRow ? size_ : last;
+        else
+            row_ = last * std::max<Index>(kTile / last, 1);
         for (const Ints &row : strides_)
             changes_.push_back(!(by_rows_ ? constant(row) : same(row)));
         changes_.resize(changes_.size() + constants_.size(), false);
@@ -182,18 +207,21 @@ private:
 
     static bool as_it_is(const ElementType &type) { return type.bytes == value_bytes(type.kind); }
     bool in_place(std::size_t operand) const {
-        return dense_[operand] && as_it_is(*types_[operand]);
+        const bool in_pieces = operand == 0 && !ends_.empty();
+        return dense_[operand] && !in_pieces && as_it_is(*types_[operand]);
     }
 
     void run(void *const *slots) const override {
         if (size_ == 0) return;
-        const Index tiles = size_ / row_ * across();
+        const Index tiles = rows() * across();
         const Index work = times(size_, static_cast<Index>(code_.size()));
         parallel(tiles, work, [&](Index begin, Index end) { run_tiles(slots, begin, end); });
         for (const Box &box : pads_)
-            move(box, types_.back()->bytes, nullptr, slots[operands()]);
+            move(box, types_.back()->bytes, nullptr, slots[slot(operands())]);
     }
 
+    // The last one may be shorter.
+    Index rows() const { return (size_ + row_ - 1) / row_; }
     // Tiles a row.
     Index across() const { return (row_ + kTile - 1) / kTile; }
 
@@ -207,17 +235,17 @@ private:
         for (std::size_t i = 0; i < constants_.size(); ++i)
             fill(constants_[i], tiles[tiles_[operands() + i]].bytes.data(), longest);
         const ElementType &type = *types_.back();
-        auto *dst = static_cast<std::byte *>(slots[operands()]);
-        const Index together = by_rows_ ? across() : size_ / row_;
+        auto *dst = static_cast<std::byte *>(slots[slot(operands())]);
+        const Index together = by_rows_ ? across() : rows();
         for (Index index = begin; index < end; ++index) {
             const Index outer = index / together, inner = index % together;
             const Index column = (by_rows_ ? inner : outer) * kTile;
             const Index start = (by_rows_ ? outer : inner) * row_ + column;
-            const Index n = std::min(kTile, row_ - column);
+            const Index n = std::min({kTile, row_ - column, size_ - start});
             const bool fresh = index == begin || inner == 0;
             for (std::size_t k = 0; k < operands(); ++k)
                 if (fresh || changes_[k])
-                    values[k] = load(k, slots[k], start, n, tiles.data());
+                    values[k] = load(k, slots, start, n, tiles.data());
             void *target = dst + start * type.bytes;
             for (std::size_t i = 0; i < code_.size(); ++i) {
                 if (!fresh && !changes_[first + i]) continue;
@@ -240,12 +268,13 @@ private:
     }
 
     // The operand's elements start .. start + n in dst's order: in place, or widened into its tile.
-    const void *load(std::size_t k, const void *src, Index start, Index n, Tile *tiles) const {
+    const void *load(std::size_t k, void *const *slots, Index start, Index n, Tile *tiles) const {
         const Ints &strides = strides_[k];
         const ElementType &type = *types_[k];
-        const auto *from = static_cast<const std::byte *>(src);
+        const auto *from = static_cast<const std::byte *>(slots[slot(k)]);
         if (tiles_[k] == kNone) return from + start * type.bytes;
         std::byte *tile = tiles[tiles_[k]].bytes.data();
+        if (k == 0 && !ends_.empty()) return load_pieces(slots, start, n, tile);
         if (dense_[k]) {
             type.widen(from + start * type.bytes, 1, tile, n);
             return tile;
@@ -276,6 +305,29 @@ private:
         return tile;
     }
 
+    // The same of the first operand where it comes in pieces.
+    const void *load_pieces(void *const *slots, Index start, Index n, std::byte *tile) const {
+        const ElementType &type = *types_[0];
+        Index row = start / ends_.back(), at = start % ends_.back();
+        const auto found = std::ranges::upper_bound(ends_, at);
+        auto piece = static_cast<std::size_t>(found - ends_.begin());
+        for (Index done = 0; done < n;) {
+            const Index begin = piece == 0 ? 0 : ends_[piece - 1], end = ends_[piece];
+            const Index count = std::min(n - done, end - at);
+            const Index offset = row * (end - begin) + at - begin;
+            const auto *from = static_cast<const std::byte *>(slots[piece]) + offset * type.bytes;
+            if (count == n && as_it_is(type)) return from;
+            type.widen(from, 1, tile + done * value_bytes(type.kind), count);
+            done += count;
+            at += count;
+            if (++piece < ends_.size()) continue;
+            piece = 0;
+            at = 0;
+            ++row;
+        }
+        return tile;
+    }
+
     Index size_, row_ = 0;
     bool by_rows_ = true;
     std::vector<const ElementType *> types_;  // the operands', then dst's
@@ -284,6 +336,7 @@ private:
     std::vector<Code> code_;
     Ints shape_;
     std::vector<Ints> strides_;
+    Ints ends_;  // of the pieces of each row of the first operand; empty where it is whole
     std::vector<bool> dense_, changes_;  // changes_: of each value, from one tile to the next
     std::vector<std::size_t> tiles_;     // of each value
     std::size_t tile_count_ = 0;
@@ -295,7 +348,15 @@ private:
 Step *pointwise(const Ints &shape, const std::vector<Ints> &strides,
                 const std::vector<std::string> &types, const std::vector<Constant> &constants,
                 const std::vector<Instruction> &program, const std::vector<Box> &pads) {
-    return new Pointwise(shape, strides, types, constants, program, pads);
+    return new Pointwise(shape, strides, types, constants, program, pads, {});
+}
+
+Step *joined(const Ints &shape, const std::vector<Ints> &strides,
+             const std::vector<std::string> &types, const std::vector<Constant> &constants,
+             const std::vector<Instruction> &program, const std::vector<Box> &pads,
+             const Ints &pieces) {
+    demand(!strides.empty() && !pieces.empty(), "nothing is joined");
+    return new Pointwise(shape, strides, types, constants, program, pads, pieces);
 }
 
 }  // namespace vtensor::eigen

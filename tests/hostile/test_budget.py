@@ -81,7 +81,7 @@ def test_constants_count_that_were_made_before_sizes_were_known(batch: str) -> N
 def test_a_chain_needs_what_lives_at_once() -> None:
     links = "".join(f" c{i + 1} = Concat<axis=0>(c{i}, x)" for i in range(30))
     text = f"g (float[1000] x) => (float[n] y) {{ c0 = Neg(x){links} y = Neg(c30) }}"
-    needed = 4000 + (30 + 31 + 31) * 4000  # x, the last Concat's operand and output, y
+    needed = 4000 + (29 + 30 + 31) * 4000  # x, c28, c29, and y, which the last Concat makes
     Session(model(text), max_bytes=needed + 200).close()  # each begins at a cache line
     with pytest.raises(BudgetError, match="the plan needs"):
         Session(model(text), max_bytes=needed - 1)

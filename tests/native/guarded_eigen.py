@@ -11,7 +11,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,7 +56,16 @@ class Source:
         rows += [[step * self.pick.choice([0, 1]) for step in rows[0]]]
         program = [("add f32", [0, 1]), ("max f32", [4, 2]), ("mul f32", [5, 3])]
         types = [self.pick.choice(["f32", "f16", "bf16", "bool"]) for _ in rows]
-        return self.kernels.pointwise(shape, rows, [*types, "f32"], [("f32", 2.0)], program, [])
+        kinds, numbers = [*types, "f32"], [("f32", 2.0)]
+        if self.pick.choice([False, True]):
+            pieces = self.divided(shape[-1])
+            return self.kernels.joined(shape, rows, kinds, numbers, program, [], pieces)
+        return self.kernels.pointwise(shape, rows, kinds, numbers, program, [])
+
+    def divided(self, size: int) -> list[int]:
+        """Parts of a size."""
+        cuts = sorted({0, size, *(self.pick.randrange(size) for _ in range(3))})
+        return [end - begin for begin, end in pairwise(cuts)]
 
     def attention(self) -> Kernel:
         """Rows side by side, or of all heads in any order of rows; a mask of either kind."""

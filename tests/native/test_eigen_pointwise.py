@@ -69,6 +69,24 @@ def test_parts_of_a_team() -> None:
         check(LARGE, [rows[0], rows[1], rows[0]], 4)
 
 
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("widths", [(48,), (3, 1, 60), (32, 32, 7, 500), (600, 1, 31)])
+@pytest.mark.parametrize("rows", [1, 7, 403])
+def test_a_first_operand_in_pieces(rows: int, widths: tuple[int, ...], threads: int) -> None:
+    """Plus a row, or a number a row: in tiles of several rows, and of parts of one."""
+    generator = np.random.default_rng(0)
+    pieces = [generator.standard_normal((rows, n), np.float32) for n in widths]
+    width = sum(widths)
+    for one, steps in (((1, width), [0, 1]), ((rows, 1), [1, 0])):
+        other = generator.standard_normal(one, np.float32)
+        code, types = [("add f32", [0, 1])], ["f32"] * 3
+        shape, strides = [rows, width], [[width, 1], steps]
+        kernel = native.load().joined(shape, strides, types, [], code, [], widths)
+        dst = np.full((rows, width), np.nan, np.float32)
+        _replay.execute(kernel, [*pieces, other, dst], threads)
+        assert np.array_equal(dst, np.concatenate(pieces, 1) + other)
+
+
 def test_a_wrong_repetition_is_seen() -> None:
     """The twin: an operand that is read along another axis."""
     shape = (3, 1030)

@@ -43,11 +43,14 @@ def point(
     pads: tuple[Box, ...] = (),
     constants: int = 0,
     types: tuple[str, ...] = (),
+    pieces: Sizes | None = None,
 ) -> Make:
     code = [] if program is None else [program]
-    known = types or ("f32",) * (operands + 1)
-    numbers = [("f32", 0.0)] * constants
-    return lambda: kernels.pointwise(shape, [strides] * operands, known, numbers, code, pads)
+    known, rows = types or ("f32",) * (operands + 1), [strides] * operands
+    given = (shape, rows, known, [("f32", 0.0)] * constants, code, pads)
+    if pieces is None:
+        return lambda: kernels.pointwise(*given)
+    return lambda: kernels.joined(*given, pieces)
 
 
 def attention(
@@ -222,6 +225,13 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "elements below 0": (point(shape=(-1, 3)), "size is negative"),
     "a pad that is copied": (point(pads=(box(),)), "filled, not copied"),
     "a pad beyond dst": (point(pads=(box(source=-1, to=1),)), "beyond dst"),
+    "a piece of nothing": (point(pieces=(3, 0)), "a piece has no elements"),
+    "a piece below 0": (point(pieces=(4, -1)), "a piece has no elements"),
+    "pieces that overflow": (point(pieces=(HUGE * 2 - 1,) * 2), "overflow"),
+    "pieces of other rows": (point(pieces=(3, 1)), "no whole rows"),
+    "pieces that lie otherwise": (point(strides=(1, 2), pieces=(1, 2)), "otherwise than dst"),
+    "no pieces": (point(pieces=()), "nothing is joined"),
+    "pieces of no operand": (point(operands=0, constants=1, pieces=(3,)), "nothing is joined"),
     "steps below 0": (lambda: kernels.dynamic_quantize(-1, []), "size is negative"),
     "a pad of steps that is copied": (
         lambda: kernels.dynamic_quantize(1, [box()]),
@@ -376,6 +386,7 @@ def test_refused(case: str) -> None:
     "make",
     [
         *(copy(box()), point(), conv(), pool(), product(), pick((6, 0, 1)), gather(), scatter()),
+        point(pieces=(1, 2)),
         *(blend((1, 3, 1, [1], [0], [1.0])), sample(), align()),
     ],
 )

@@ -11,9 +11,11 @@ import pytest
 from libdesc.preferences import Preferences
 from ops import (
     Add,
+    BatchNorm,
     BiasAdd,
     Cast,
     Clip,
+    Concat,
     Conv2D,
     Div,
     Erf,
@@ -25,6 +27,7 @@ from ops import (
     Relu6,
     RMSNormalization,
     Sigmoid,
+    Slice,
     Softmax,
     Sub,
     Where,
@@ -166,6 +169,23 @@ def test_a_run_is_one_step_whatever_its_operands_are() -> None:
     g.output(y)
     [step] = check_same_values(g.seal(), optimize=["all", "-rewrite"])
     assert step == "Div + Erf + Add + Mul + Div + Mul + Sub + Where"
+
+
+@pytest.mark.parametrize("sizes", [(16, 16, 16), (16, 3)])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", "NCHW8c"])
+def test_what_is_put_together_is_normalized_in_the_same_pass(
+    layout: str, sizes: tuple[int, ...]
+) -> None:
+    g = Graph("dense")
+    x = g.input("x", IMAGE)
+    parts = [g.add(Sigmoid(), g.add(Slice(("C",), (0,), (n,), (1,)), x)) for n in sizes]
+    y = g.add(Concat("C"), *parts)
+    rows = np.random.default_rng(0).random((4, sum(sizes)), np.float32) + 1
+    y = g.add(BatchNorm(), y, *(g.constant(row, "C") for row in rows))
+    y = g.add(Relu(), g.add(Sub(), y, g.constant(np.float32(1), "")))
+    g.output(g.add(Softmax(("H", "W")), y))
+    found = check_same_values(g.seal(), input_layouts={"x": layout})
+    assert "Concat + BatchNorm + Sub + Relu" in found
 
 
 def test_integers_in_a_run_have_no_more_bits_than_their_type() -> None:

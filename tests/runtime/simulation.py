@@ -17,6 +17,9 @@ from vtensor.runtime.record import RecordedStep
 
 Lines = np.ndarray[Any, Any]
 
+#: Of whose memory, from which byte on, how many; None is scratch.
+Part = tuple[TensorStorage, int, int] | None
+
 
 class Simulation:
     """The memory of a plan while its steps run.
@@ -31,13 +34,13 @@ class Simulation:
         self._arena = np.full(-(-placement.nbytes // ALIGNMENT), -1)
         self._bound = {root: np.full(_lines(root.nbytes), -1) for root in placement.bound}
         self._names: dict[object, int] = {}
-        self._written: set[TensorStorage] = set()
+        self._written: set[Part] = set()
 
     def run(self, inputs: int) -> list[str]:
         """Go through all steps; the first so many owners of bound memory are inputs."""
         given, outputs = self.placement.bound[:inputs], self.placement.bound[inputs:]
         for root in given:
-            self._write(root, self._bound[root])
+            self._write(root, self._bound[root], (root, 0, root.nbytes))
         for index, step in enumerate(self.placement.steps):
             self._step(index, step)
         for root in outputs:
@@ -47,17 +50,17 @@ class Simulation:
     def _step(self, index: int, step: RecordedStep) -> None:
         accesses = list(self._accesses(index, step))
         # a value is new to its first step, which may make zeros of anything: x < x
-        new = {root for root, _, access in accesses if access == "write"} - self._written
-        for root, lines, access in accesses:
-            if "read" in access and root not in new:
+        new = {part for _, part, _, access in accesses if access == "write"} - self._written
+        for root, part, lines, access in accesses:
+            if "read" in access and part not in new:
                 self._read(f"step {index} of {step.node}", root, lines)
-        for root, lines, access in accesses:
+        for root, part, lines, access in accesses:
             if access != "read":
                 self._beside(index, step, root, lines, accesses)
-                self._write(root, lines)
+                self._write(root, lines, part)
 
-    def _accesses(self, index: int, step: RecordedStep) -> Iterator[tuple[Any, Lines, str]]:
-        """Whose memory each slot is, where it lies, and what is done with it.
+    def _accesses(self, index: int, step: RecordedStep) -> Iterator[tuple[Any, Part, Lines, str]]:
+        """Whose memory each slot is, which part of it, where that lies, and what is done with it.
 
         A call-back's operands are written if nothing is in them yet, else read.
         """
@@ -65,10 +68,13 @@ class Simulation:
         for slot, of in enumerate(step.slots):
             if isinstance(of, int):
                 begin = self.placement.scratch[index, slot]
-                yield (index, slot), self._within(begin, of), "scratch"
+                yield (index, slot), None, self._within(begin, of), "scratch"
             elif (lines := self._place(of.root)) is not None:
-                unknown = "read" if of.root in self._written else "write"
-                yield of.root, lines[: _lines(of.nbytes)], known[slot][2] if known else unknown
+                first, part = of.begin // ALIGNMENT, (of.root, of.begin, of.nbytes)
+                lines = lines[first : first + _lines(of.nbytes)]
+                there = part in self._written or (lines == self._name(of.root)).all()
+                unknown = "read" if there else "write"
+                yield of.root, part, lines, known[slot][2] if known else unknown
 
     def _place(self, root: TensorStorage) -> Lines | None:
         """Where an owner's memory lies; None for a constant's."""
@@ -87,10 +93,9 @@ class Simulation:
         if root.nbytes and (lines != self._name(root)).any():
             self.faults.append(f"{who} reads what is no longer there, or not yet")
 
-    def _write(self, what: Any, lines: Lines) -> None:
+    def _write(self, what: Any, lines: Lines, part: Part) -> None:
         lines[...] = self._name(what)
-        if isinstance(what, TensorStorage):
-            self._written.add(what)
+        self._written.add(part)
 
     def _beside(
         self,
@@ -98,7 +103,7 @@ class Simulation:
         step: RecordedStep,
         what: Any,
         lines: Lines,
-        accesses: list[tuple[Any, Lines, str]],
+        accesses: list[tuple[Any, Part, Lines, str]],
     ) -> None:
         """What a step writes lies apart from all else that it touches, but for an operand that it
         may replace, which it reads in one order.
@@ -111,7 +116,7 @@ class Simulation:
             for operand in operands
             if {id(slot) for slot in seen if slot.root is operand.root} == {id(operand)}
         }
-        for other, place, _ in accesses:
+        for other, _, place, _ in accesses:
             if other != what and other not in allowed and np.shares_memory(lines, place):
                 self.faults.append(f"step {index} of {step.node} writes over what it uses")
 

@@ -13,7 +13,7 @@ from vtensor.language.dims import DimSpec
 from vtensor.language.index import Index
 from vtensor.language.spelling import Spelling, Write, read_elsewhere
 from vtensor.language.tensor import VTensor
-from vtensor.language.traits import Cost, DefinedBy, Elementwise, Structural, Trait
+from vtensor.language.traits import Cost, DefinedBy, Elementwise, Pointwise, Structural, Trait
 
 K = TypeVar("K", bound=Trait)
 
@@ -53,6 +53,11 @@ class OperatorInfo:
         """The kind of the trait ``Structural``; empty without it."""
         found = self.trait(Structural)
         return found.kind if found else ""
+
+    @property
+    def light(self) -> bool:
+        """Memory takes its time: it is point-wise, or puts tensors together."""
+        return Pointwise in self.traits or self.structural == "concat"
 
     @property
     def definition(self) -> str:

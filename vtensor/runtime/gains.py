@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ptensor.buffer import TensorStorage
-from vtensor.runtime.needed import touched
+from vtensor.runtime.needed import accesses
 from vtensor.runtime.plan import Plan, RunSteps
 from vtensor.runtime.record import RecordedStep
 
@@ -102,9 +102,9 @@ def _written(step: RecordedStep) -> TensorStorage | None:
     """What the last step of a node makes."""
     if step.callback is not None:
         last = step.slots[-1] if step.slots else 0
-        return None if isinstance(last, int) else last.root
-    _, written = touched(step)
-    return next(iter(written)) if len(written) == 1 else None
+        return None if isinstance(last, int) else last
+    written = {storage for storage, access in accesses(step) if "write" in access}
+    return written.pop() if len(written) == 1 else None
 
 
 def _add_noise(data: Array, generator: np.random.Generator) -> float:

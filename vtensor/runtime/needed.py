@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ptensor.buffer import TensorStorage
 from vtensor.runtime.record import RecordedStep
@@ -31,14 +31,20 @@ def needed(
 
 def touched(step: RecordedStep) -> tuple[set[TensorStorage], set[TensorStorage]]:
     """The owners of the memory that a step reads, and of that which it writes."""
+    rows = [*accesses(step)]
+    read, written = (
+        {one.root for one, access in rows if kind in access} for kind in ("read", "write")
+    )
+    return read, written
+
+
+def accesses(step: RecordedStep) -> Iterator[tuple[TensorStorage, str]]:
+    """What a step touches, and how: "read", "write", both or "scratch"; a call-back reads all."""
     from vtensor.runtime import _replay
 
-    if step.native is None:
-        return {slot.root for slot in step.slots if not isinstance(slot, int)}, set()
-    read, written = set[TensorStorage](), set[TensorStorage]()
-    rows = _replay.describe(step.native)["slots"]
-    for (_, _, access), storage in zip(rows, step.slots, strict=True):
-        if not isinstance(storage, int):
-            read |= {storage.root} if "read" in access else set()
-            written |= {storage.root} if "write" in access else set()
-    return read, written
+    known = ["read"] * len(step.slots)
+    if step.native is not None:
+        known = [access for _, _, access in _replay.describe(step.native)["slots"]]
+    for slot, access in zip(step.slots, known, strict=True):
+        if not isinstance(slot, int):
+            yield slot, access

@@ -60,7 +60,8 @@ class Placement:
             if isinstance(of, int):
                 return 0, self.scratch[index, slot]
             root = self.hosts.get(of.root, of.root)
-            return (0, self.offsets[root]) if root in self.offsets else (where[root], 0)
+            region, begin = (0, self.offsets[root]) if root in self.offsets else (where[root], 0)
+            return region, begin + of.begin
 
         steps: list[tuple[object, list[tuple[int, int]]]] = []
         for index, step in enumerate(self.steps):
@@ -89,7 +90,7 @@ class Placement:
                 begin = self.scratch[index, slot]
                 found.append(arena[begin : begin + of])
             else:
-                found.append(of.buffer.memory[: of.nbytes])
+                found.append(of.memory)
         return found
 
     def buffers(self, arena: Arena) -> dict[TensorStorage, Buffer]:

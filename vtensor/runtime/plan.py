@@ -81,8 +81,8 @@ class PlanStep:
     """A node of the lowered graph as a plan shows it.
 
     ``kernels`` are the library's names for what runs; empty when nothing does, since the output is
-    the input's memory under other dims, or has no elements. ``unlisted``: the definition runs it
-    since none of the session's libraries does.
+    the input's memory under other dims, one is a part of the other, or there are no elements.
+    ``unlisted``: the definition runs it since none of the session's libraries does.
     """
 
     node: LoweredNode

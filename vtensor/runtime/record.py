@@ -26,6 +26,7 @@ from vtensor.errors import ContractError, InputError, NativeError, VTensorError,
 from vtensor.language.operators import info_of, run_compute
 from vtensor.language.tensor import Option, VTensor
 from vtensor.runtime.executor import Executor
+from vtensor.runtime.uncopied import Division, division, uncopied
 from vtensor.runtime.weights import PackedWeights, Weights
 
 if TYPE_CHECKING:
@@ -102,11 +103,10 @@ class NormalEvaluation(Evaluation):
 
     def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:
         """Execute the step now."""
-        buffers = (
-            Buffer.allocate(slot) if isinstance(slot, int) else _storage(slot).buffer
+        memory = [
+            Buffer.allocate(slot).memory if isinstance(slot, int) else _storage(slot).memory
             for slot in slots
-        )
-        memory = [buffer.memory for buffer in buffers]
+        ]
         run_native(step, memory, call.node, _telling(call))
 
     def share(self, call: Call, source: VTensor, target: VTensor) -> None:  # noqa: ARG002
@@ -279,6 +279,7 @@ class Recorder:
         self.packed: PackedWeights = weights.of_plan(graph, constants)
         #: Nodes that were chosen for other sizes and that their libraries do not take in these.
         self.refused: dict[str, str] = {}
+        self._divisions: list[Division] = []
         #: How often a value is still to be read; outputs once more than that.
         self._readers = Counter(name for node in graph.nodes for name in node.inputs)
         self._readers.update(graph.outputs.values())
@@ -304,10 +305,12 @@ class Recorder:
                 for name in node.inputs:
                     if not self._readers[name] and name in self.constants:
                         self.storages.pop(name, None)  # steps keep what they read
-            for name in self.graph.outputs.values():
-                self._storage(self.graph.values[name])
+            values = [self.graph.values[name] for name in self.graph.outputs.values()]
+            kept = {self._storage(value).root for value in values}
         for why in self.refused.values():
             raise StrategyRefused(why, self.refused)
+        kept |= {self.storages[name] for name in self.graph.inputs}
+        self.evaluation.steps = uncopied(self.evaluation.steps, self._divisions, kept)
 
     def _storage(self, value: Value) -> TensorStorage:
         """A value's storage; that of a constant is made when it is first asked for."""
@@ -352,6 +355,10 @@ class Recorder:
         self._written(f"{node.op_name} {node.name!r}, {variant.library} invoker", before, outputs)
         for value in outputs:
             self.storages[value.name] = _storage(value)
+        if outputs and not followers:
+            steps = self.evaluation.steps[before:]
+            found = division(node.op, [*map(_storage, own)], _storage(outputs[0]), steps)
+            self._divisions += [found] if found else []
 
     def _refuse(self, node: OpNode, why: str) -> None:
         """Note that a node cannot be as it is; those behind it are looked at all the same."""
