@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from libdesc import invoker, onednn
+from libdesc import eigen, invoker, onednn
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import NUMBERS, transposed_convolution
 from libdesc.routine import Routine
@@ -194,6 +194,15 @@ class Col2Im:
             raise DimError(f"x must have {windows} windows of {self.block_shape} for each channel")
         ctx.dispatch(self, [x], [y])
         return y
+
+
+@invoker("Col2Im", library="eigen", dtypes=eigen.COMPARED)
+def eigen_col2im(ctx: Context, op: Col2Im, x: VTensor, y: VTensor) -> Routine:
+    columns = zip(*along(y, op.block_shape, op), strict=True)
+    _, _, kernel, strides, begins, ends, dilations = columns
+    windows = tuple(counts(y, op.block_shape, op).values())
+    slide = eigen.Slide(kernel, strides, (*begins, *ends), dilations)
+    return eigen.col2im(x, y, windows, slide)
 
 
 @definition("Col2Im", dtypes=ALL, order=in_order("N K L C D H W"))
