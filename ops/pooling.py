@@ -371,6 +371,9 @@ def _read_back(node: NodeReader) -> VTensor:
     "MaxUnpool",
     dims={"x": "N C D? H? W", "indices": "N C D? H? W", "y": "N C D? H? W"},
     equal=[(f"x.{dim}", f"indices.{dim}") for dim in "NCDHW"],
+    holds=[
+        (lambda _, x, indices: x.dims.keys() == indices.dims.keys(), "indices need the dims of x")
+    ],
     onnx=Spelling("MaxUnpool", 9, _read_back, _names),
 )
 class MaxUnpool:

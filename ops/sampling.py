@@ -211,16 +211,7 @@ def _aligned(op: RoiAlign, image: Array, box: Array) -> Array:
     return np.asarray(np.where(there, sum(values), 0)[0].mean(axis=(2, 4)))
 
 
-def _boxes_alike(op: RoiAlign, x: VTensor, boxes: VTensor, *_: VTensor) -> bool | str:
-    return boxes.dtype == x.dtype or "the boxes are of another element type"
-
-
-@invoker(
-    "RoiAlign",
-    library="eigen",
-    dtypes={"": eigen.FRACTIONS, "image": INDICES},
-    when=_boxes_alike,
-)
+@invoker("RoiAlign", library="eigen", dtypes={"": eigen.FRACTIONS, "image": INDICES})
 def eigen_roialign(ctx: Context, op: RoiAlign, *operands: VTensor) -> Routine:
     x, boxes, *_ = operands
     images = (boxes.size("R"), x.size("N"), x.size("C"), x.size("H"), x.size("W"))

@@ -200,7 +200,7 @@ class Adam(_Step):
         x: any    rest: the gradient, v and h, as x    y: the new x, v and h
     Args:
         norm_coefficient, norm_coefficient_post: weight of the norm of x before and after the step.
-        alpha, beta: what is left of v and h.
+        alpha, beta: what is left of v and h, from 0 to 1.
         epsilon: keeps the divisor from 0.
     Raises:
         DimError: sizes differ, or there is not one number of each.
@@ -214,8 +214,8 @@ class Adam(_Step):
     """
 
     states = 2
-    alpha: float = param(default=0.9)
-    beta: float = param(default=0.999)
+    alpha: float = param(default=0.9, minimum=0, maximum=1)
+    beta: float = param(default=0.999, minimum=0, maximum=1)
     epsilon: float = param(default=1e-6)
     norm_coefficient_post: float = param(default=0.0)
 
@@ -267,13 +267,9 @@ def _new(
     return made[result]
 
 
-def _decays(op: Any, *_: VTensor) -> bool | str:
-    return not isinstance(op, Adam) or min(op.alpha, op.beta) >= 0 or "alpha or beta is negative"
-
-
-@invoker("Adagrad", library="eigen", dtypes=_STEPPED, when=_decays)
-@invoker("Adam", library="eigen", dtypes=_STEPPED, when=_decays)
-@invoker("Momentum", library="eigen", dtypes=_STEPPED, when=_decays)
+@invoker("Adagrad", library="eigen", dtypes=_STEPPED)
+@invoker("Adam", library="eigen", dtypes=_STEPPED)
+@invoker("Momentum", library="eigen", dtypes=_STEPPED)
 def eigen_step(ctx: Context, op: Any, *operands: VTensor) -> list[Routine]:
     given = 4 + op.states
     results = enumerate(operands[given:])
@@ -286,6 +282,7 @@ def training(ctx: Context, op: Any, *operands: PTensor) -> None:
     rate, count, *own = (wide(t.data()) for t in operands[:given])
     x, gradient, *states = own
     g = gradient + op.norm_coefficient * x
-    values = op.step(rate.reshape(()), count.reshape(()), x, g, *states)
+    with np.errstate(all="ignore"):  # a state may be no square
+        values = op.step(rate.reshape(()), count.reshape(()), x, g, *states)
     for target, value in zip(operands[given:], values, strict=True):
         target.data()[...] = value

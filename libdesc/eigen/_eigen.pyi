@@ -351,7 +351,7 @@ class Kernels(Protocol):
         An image is (images, channels, src, dst, rank); three spatial dims, those beyond rank are 1.
         """
 
-    def roi_align(self, dtype: str, align: Align, index_bytes: int) -> Kernel:
+    def roi_align(self, dtype: str, box_dtype: str, align: Align, index_bytes: int) -> Kernel:
         """
         Boxes of images at one size; arguments src (N C H W), boxes (R 4), image (R), dst, scratch.
 

@@ -69,10 +69,10 @@ def grid_sample(
 
 def roi_align(tensors: Sequence[VTensor], align: Align) -> Routine:
     """x, boxes, image and y: boxes of images, brought to one size."""
-    x, _, image, _ = tensors
+    x, boxes, image, _ = tensors
 
     def run(*operands: PTensor) -> None:
-        kernel = native.load().roi_align(x.dtype, align, ITEMSIZE[image.dtype])
+        kernel = native.load().roi_align(x.dtype, boxes.dtype, align, ITEMSIZE[image.dtype])
         emit_kernel(kernel, operands)
 
     return Routine(tensors, ["NCHW", "R corner", "R", "RCHW"], run=run)

@@ -21,11 +21,22 @@ struct Between {
     bool there;
 };
 
+// The coordinates of corners, of an element type of their own.
+struct Corner {
+    std::uint32_t bytes;
+    float (*value)(const void *corners, Index at);
+};
+
+template <class T>
+float coordinate(const void *corners, Index at) {
+    return static_cast<float>(static_cast<const T *>(corners)[at]);
+}
+
 template <class Element, class Number>
 class RoiAlign final : public Step {
 public:
-    explicit RoiAlign(const Align &align)
-        : Step("roi_align"), align_(align), images_{align.images, 0, "N"} {
+    RoiAlign(const Align &align, const Corner &corner)
+        : Step("roi_align"), align_(align), corner_(corner), images_{align.images, 0, "N"} {
         demand(align.height > 0 && align.width > 0, "there are no elements to sample");
         demand(align.rows > 0 && align.columns > 0, "no bins");
         demand(align.samples >= 0 && align.most > 0, "no places");
@@ -33,7 +44,7 @@ public:
         add_slot("src", VTENSOR_READ,
                  product({align.images, align.channels, align.height, align.width}),
                  sizeof(Element));
-        add_slot("boxes", VTENSOR_READ, times(align.boxes, 4), sizeof(Element));
+        add_slot("boxes", VTENSOR_READ, times(align.boxes, 4), corner.bytes);
         add_slot("image", VTENSOR_READ, align.boxes, sizeof(Number));
         add_slot("dst", VTENSOR_WRITE, bins, sizeof(Element));
         if (bins == 0) return;
@@ -45,7 +56,6 @@ public:
 private:
     void run(void *const *slots) const override {
         const auto *src = static_cast<const Element *>(slots[0]);
-        const auto *boxes = static_cast<const Element *>(slots[1]);
         const auto *image = static_cast<const Number *>(slots[2]);
         auto *dst = static_cast<Element *>(slots[3]);
         const Index bins = align_.rows * align_.columns * align_.channels;
@@ -54,14 +64,16 @@ private:
             for (Index r = align_.boxes * begin / parts_; r < align_.boxes * end / parts_; ++r) {
                 const Index n = placed(static_cast<Index>(image[r]), images_);
                 const Index pixels = align_.height * align_.width;
-                align_box(src + n * align_.channels * pixels, boxes + r * 4, dst + r * bins,
-                          room);
+                align_box(src + n * align_.channels * pixels, slots[1], r, dst + r * bins, room);
             }
         });
     }
 
-    void align_box(const Element *src, const Element *box, Element *dst, Between *room) const {
-        const auto side = [&](Index at) { return static_cast<float>(box[at]) * align_.scale; };
+    void align_box(const Element *src, const void *boxes, Index box, Element *dst,
+                   Between *room) const {
+        const auto side = [&](Index at) {
+            return corner_.value(boxes, box * 4 + at) * align_.scale;
+        };
         Between *down = room, *across = room + align_.most;
         const Index tall = find(side(1), side(3), align_.rows, align_.height, down);
         const Index wide = find(side(0), side(2), align_.columns, align_.width, across);
@@ -138,16 +150,20 @@ private:
     }
 
     Align align_;
+    Corner corner_;
     Addressed images_;
     Index parts_ = 0;
 };
 
 }  // namespace
 
-Step *roi_align(const std::string &dtype, const Align &align, Index index_bytes) {
+Step *roi_align(const std::string &dtype, const std::string &box_dtype, const Align &align,
+                Index index_bytes) {
+    const Corner corner = with_fraction(
+        box_dtype, []<class T>(Type<T>) { return Corner{sizeof(T), coordinate<T>}; });
     return with_fraction(dtype, [&]<class T>(Type<T>) {
         return with_index(index_bytes, [&]<class N>(Type<N>) -> Step * {
-            return new RoiAlign<T, N>(align);
+            return new RoiAlign<T, N>(align, corner);
         });
     });
 }

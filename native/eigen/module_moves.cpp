@@ -171,10 +171,12 @@ each element of dst where its taps end, and of each tap the element of src and w
 An image is (images, channels, src, dst, rank); three spatial dims, those beyond rank are 1.)");
     m.def(
         "roi_align",
-        [](const std::string &dtype, const AlignRow &align, Index index_bytes) {
-            return Kernel(roi_align(dtype, std::make_from_tuple<Align>(align), index_bytes));
+        [](const std::string &dtype, const std::string &box_dtype, const AlignRow &align,
+           Index index_bytes) {
+            return Kernel(
+                roi_align(dtype, box_dtype, std::make_from_tuple<Align>(align), index_bytes));
         },
-        "dtype"_a, "align"_a, "index_bytes"_a,
+        "dtype"_a, "box_dtype"_a, "align"_a, "index_bytes"_a,
         R"(Boxes of images at one size; arguments src (N C H W), boxes (R 4), image (R), dst, scratch.
 
 What is aligned is (boxes, images, channels, height, width, rows, columns, largest, samples, most,

@@ -121,6 +121,7 @@ struct Align {
 };
 
 // Arguments src (N C H W), boxes (R 4), image (R), dst (R C H' W'); f32, f16 or bf16.
-Step *roi_align(const std::string &dtype, const Align &align, Index index_bytes);
+Step *roi_align(const std::string &dtype, const std::string &box_dtype, const Align &align,
+                Index index_bytes);
 
 }  // namespace vtensor::eigen

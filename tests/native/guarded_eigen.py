@@ -219,7 +219,7 @@ class Source:
             lambda: self.kernels.grid_sample(
                 pick.choice(FRACTIONS), pick.choice(FRACTIONS), image, mode, padding, True
             ),
-            lambda: self.kernels.roi_align("f32", align, 8),
+            lambda: self.kernels.roi_align("f32", "f32", align, 8),
         ]
         return pick.choice(made)()
 

@@ -175,7 +175,7 @@ def align(index_bytes: int = 8, **changes: Any) -> Make:
     names = "boxes images channels height width rows columns largest samples most scale half"
     parts = dict(zip(names.split(), (2, 1, 3, 5, 5, 2, 2, False, 0, 9, 1.0, True), strict=True))
     row: Any = tuple((parts | changes).values())
-    return lambda: kernels.roi_align("f32", row, index_bytes)
+    return lambda: kernels.roi_align("f32", "f32", row, index_bytes)
 
 
 def deform(

@@ -105,8 +105,10 @@ def _recurrent(cls: Any, gates: int, functions: tuple[Any, ...], **more: bool) -
 def _fourier() -> Iterator[Case]:
     for inverse, onesided in product((False, True), (False, True)):
         parts = 1 if onesided and not inverse else 2
-        for length in (0, 4, 9):
-            yield Case(DFT("T", "re", length, inverse, onesided), (f"N=2 T=7 F=3 re={parts}",))
+        for length in (0, 4, 9, 20):
+            op = DFT("T", "re", length, inverse, onesided)
+            short = inverse and not onesided and length < 17
+            yield Case(op, (f"N=2 T=7 F=3 re={parts}",), ("eigen",) if short else ())
     yield Case(DFT("T", "re"), ("T=8 re=1",))
     for sizes in ("N=20 T=480 re=2", "N=9 T=1009 re=1", "T=20000 re=1", "N=3 T=143 F=5 re=2"):
         yield Case(DFT("T", "re"), (sizes,))
