@@ -239,7 +239,7 @@ def stft(ctx: Context, op: STFT, x: PTensor, *rest: PTensor) -> None:
 
 
 #: Longer frames have so many waves that a fast transform takes less time.
-LONGEST = 2048
+LONGEST = 256
 
 
 def _waves(match: Match) -> dict[str, object] | None:
