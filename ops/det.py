@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from libdesc import Routine, eigen, invoker
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, wide
 from ops._names import same_names
@@ -52,6 +53,11 @@ class Det:
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
         rest = without(x, (self.rows, self.columns), keepdims=False)
         return one_output(ctx, self, [x], rest)
+
+
+@invoker("Det", library="eigen", dtypes=FLOATS)
+def eigen_det(ctx: Context, op: Det, x: VTensor, y: VTensor) -> Routine:
+    return eigen.determinant(x, y, op.rows, op.columns)
 
 
 @definition(

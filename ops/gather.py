@@ -453,6 +453,17 @@ class TensorScatter:
         return one_output(ctx, self, [past, update, *start], past.dims)
 
 
+def _one_type(op: TensorScatter, past: VTensor, update: VTensor, *_: VTensor) -> bool | str:
+    return update.dtype == past.dtype or "update is of another element type"
+
+
+@invoker(
+    "TensorScatter", library="eigen", dtypes={"": eigen.MOVED, "start": ["s64"]}, when=_one_type
+)
+def eigen_cache(ctx: Context, op: TensorScatter, *operands: VTensor) -> Routine:
+    return eigen.overwritten(operands, op.axis, op.batch, op.circular)
+
+
 @definition(
     "TensorScatter",
     dtypes={"start": ["s64"]},

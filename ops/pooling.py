@@ -291,7 +291,7 @@ def _counts_so(op: AvgPool, x: VTensor, y: VTensor) -> bool | str:
     return True
 
 
-@invoker("MaxPool", library="onednn", dtypes=["f32", "bf16", "f16"])
+@invoker("MaxPool", library="onednn", dtypes=["f32", "bf16", "f16", "s8", "u8"])
 @invoker("AvgPool", library="onednn", dtypes=["f32", "bf16", "f16"], when=_counts_so)
 def onednn_pool(ctx: Context, op: MaxPool | AvgPool, x: VTensor, y: VTensor) -> Routine:
     return onednn.Pooling(op.kind, x, y, *op.slide(x, y))
@@ -371,6 +371,9 @@ def _read_back(node: NodeReader) -> VTensor:
     "MaxUnpool",
     dims={"x": "N C D? H? W", "indices": "N C D? H? W", "y": "N C D? H? W"},
     equal=[(f"x.{dim}", f"indices.{dim}") for dim in "NCDHW"],
+    holds=[
+        (lambda _, x, indices: x.dims.keys() == indices.dims.keys(), "indices need the dims of x")
+    ],
     onnx=Spelling("MaxUnpool", 9, _read_back, _names),
 )
 class MaxUnpool:
@@ -422,7 +425,18 @@ class MaxUnpool:
         return {row.dim: row.spread for row in along(x, self.kernel_shape, self)}
 
 
-@definition("MaxUnpool", dtypes={"": NUMBERS, "indices": ["s64"]}, order=image_order)
+#: Of the elements that go back, and of the places where they were.
+_UNPOOLED = {"": NUMBERS, "indices": ["s64"]}
+
+
+@invoker("MaxUnpool", library="eigen", dtypes=_UNPOOLED)
+def eigen_maxunpool(
+    ctx: Context, op: MaxUnpool, x: VTensor, indices: VTensor, y: VTensor
+) -> Routine:
+    return eigen.unpool(x, indices, y, tuple(op.counted(x).values()))
+
+
+@definition("MaxUnpool", dtypes=_UNPOOLED, order=image_order)
 def maxunpool(ctx: Context, op: MaxUnpool, x: PTensor, indices: PTensor, y: PTensor) -> None:
     elements, places, counted = x.data(), indices.data(), op.counted(x).values()
     image = np.zeros((*elements.shape[:2], *counted), elements.dtype)

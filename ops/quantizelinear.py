@@ -147,11 +147,13 @@ def _dequantized(op: DequantizeLinear, x: Array, scale: Array, *zero: Array) -> 
 
 
 def _steps(op: QuantizeLinear, x: Expression, scale: Expression, *zero: Expression) -> Expression:
-    if (precision := op.precision or scale.dtype) != "f32":
-        raise Decline(f"has no kernel for {precision or 'computed'} scales")
+    precision = op.precision or scale.dtype
+    if precision not in eigen.FRACTIONS or (precision != "f32" and x.dtype == "s32"):
+        raise Decline(f"divides no {x.dtype or 'value'} by {precision or 'computed'} scales")
     if op.to not in _INTEGERS:
         raise Decline(f"counts integers, not {op.to}")
-    steps = (x.to("f32") / scale.to("f32")).apply("round")
+    # A quotient in f32 of narrower numbers, rounded again, is rounded once.
+    steps = (x.to(precision) / scale.to(precision)).to(precision).apply("round")
     for shift in zero:
         steps = (steps + shift).apply("round")
     low, high = integer_range(op.to)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from libdesc import invoker, onednn
+from libdesc import eigen, invoker, onednn
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, Array, wide
 from libdesc.routine import Routine
@@ -463,6 +463,23 @@ def onednn_recurrent(ctx: Context, op: Any, *operands: VTensor) -> Routine:
     return onednn.Recurrent(
         kind, op.direction, operands[:3], named_inputs, operands[inputs:], function
     )
+
+
+def _typed(op: Any, *operands: VTensor) -> bool | str:
+    """Lengths alone are integers."""
+    rows = zip(op.given, operands[3:], strict=False)
+    fits = all((one.dtype == "f32") != (name == "lengths") for name, one in rows)
+    return fits or "takes what is given in f32, and lengths as integers"
+
+
+@invoker("RNN", library="eigen", dtypes=_NATIVE, when=_typed)
+@invoker("GRU", library="eigen", dtypes=_NATIVE, when=_typed)
+@invoker("LSTM", library="eigen", dtypes=_NATIVE, when=_typed)
+def eigen_recurrent(ctx: Context, op: Any, *operands: VTensor) -> Routine:
+    cell = "lbr_gru" if op.rows > op.gates else type(op).__name__.lower()
+    coupled = getattr(op, "input_forget", False)
+    how = (cell, op.direction, op.activations, op.given, op.clip, coupled)
+    return eigen.recurrent(operands, *how)
 
 
 def _orders(op: _Recurrent, *_: VTensor) -> list[str]:

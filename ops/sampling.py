@@ -16,7 +16,7 @@ from ops._elementwise import ALL
 from ops._names import from_attributes
 from ops._places import INDICES, checked, one_output
 from ops._sampling import HAS_ELEMENTS, sample, settled, shaped, terms
-from ops._sliding import Sizes, along, counts, spatial
+from ops._sliding import Sizes, along, counts, geometry, spatial
 from ops._windows import IMAGES, image_names, in_order, read_image, read_window
 from ptensor import PTensor
 from vtensor.errors import DimError, InputError
@@ -90,7 +90,7 @@ class GridSample:
         return one_output(ctx, self, [x, grid], {**x.dims, **sizes})
 
 
-@invoker("GridSample", library="eigen", dtypes=eigen.DTYPES)
+@invoker("GridSample", library="eigen", dtypes=eigen.FRACTIONS)
 def eigen_gridsample(
     ctx: Context, op: GridSample, x: VTensor, grid: VTensor, y: VTensor
 ) -> Routine:
@@ -211,7 +211,7 @@ def _aligned(op: RoiAlign, image: Array, box: Array) -> Array:
     return np.asarray(np.where(there, sum(values), 0)[0].mean(axis=(2, 4)))
 
 
-@invoker("RoiAlign", library="eigen", dtypes={"": eigen.DTYPES, "image": INDICES})
+@invoker("RoiAlign", library="eigen", dtypes={"": eigen.FRACTIONS, "image": INDICES})
 def eigen_roialign(ctx: Context, op: RoiAlign, *operands: VTensor) -> Routine:
     x, boxes, *_ = operands
     images = (boxes.size("R"), x.size("N"), x.size("C"), x.size("H"), x.size("W"))
@@ -266,6 +266,7 @@ def _equal_parts(op: DeformConv, x: VTensor, w: VTensor, *bends: VTensor) -> boo
     holds=[
         (_equal_parts, "groups must be equal parts of the channels"),
         (lambda _, *inputs: len(inputs) < 5, "there may be one mask"),
+        HAS_ELEMENTS,
     ],
     onnx=Spelling("DeformConv", 19, _read_bent, _bent_names),
     traits=[Cost(cost)],
@@ -285,7 +286,7 @@ class DeformConv:
         group: number of parts that the channels fall into.
         offset_group: number of parts of the channels that have offsets of their own.
     Raises:
-        DimError: sizes do not fit together.
+        DimError: sizes do not fit together, or x has no elements.
     Cost:
         2 * N*O*H'*W' * I*h*w floating-point operations, those of sampling left out.
 
@@ -314,6 +315,13 @@ class DeformConv:
             if dict(bends.dims) != {"N": x.size("N"), "K": many, **sizes}:
                 raise DimError(f"offsets and masks must have {many} numbers for each of {sizes}")
         return one_output(ctx, self, [x, w, offset, *mask], {**x.dims, "C": w.size("O"), **sizes})
+
+
+@invoker("DeformConv", library="eigen", dtypes=eigen.DTYPES)
+def eigen_deformconv(ctx: Context, op: DeformConv, *operands: VTensor) -> Routine:
+    x, w, *_, y = operands
+    slide = eigen.Slide(*geometry(x, y, kernel_sizes(w), op))
+    return eigen.deformed(operands, slide, op.group, op.offset_group)
 
 
 @definition("DeformConv", dtypes=FLOATS, order=in_order("N C K O I D H W d h w"))

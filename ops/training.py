@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from math import inf, log
 from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
 
+from libdesc import Routine, eigen, invoker
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, Array, wide
 from ops._names import from_attributes, same_names
 from ptensor import Layout, PTensor
-from vtensor.operators import Context, Naming, NodeReader, Spelling, operator, param
+from vtensor.operators import (
+    Context,
+    Expression,
+    Naming,
+    NodeReader,
+    Spelling,
+    operator,
+    param,
+    select,
+)
 from vtensor.tensor import VTensor
 
 
@@ -124,6 +136,13 @@ class Momentum(_Step):
         new = self.alpha * v + np.where(count > 0, self.beta, 1.0) * g
         return x - rate * (g + self.alpha * new if self.nesterov else new), new
 
+    def expressions(
+        self, rate: Expression, count: Expression, x: Expression, g: Expression, v: Expression
+    ) -> tuple[Expression, ...]:
+        """The same of each element."""
+        new = self.alpha * v + select(count > 0, self.beta, 1.0) * g
+        return x - rate * (g + self.alpha * new if self.nesterov else new), new
+
 
 @_training
 class Adagrad(_Step):
@@ -159,6 +178,14 @@ class Adagrad(_Step):
         falling = rate / (1 + count * self.decay_factor)
         return x - falling * g / (np.sqrt(total) + self.epsilon), total
 
+    def expressions(
+        self, rate: Expression, count: Expression, x: Expression, g: Expression, h: Expression
+    ) -> tuple[Expression, ...]:
+        """The same of each element."""
+        total = h + g * g
+        falling = rate / (1 + count * self.decay_factor)
+        return x - falling * g / (total.sqrt() + self.epsilon), total
+
 
 @_training
 class Adam(_Step):
@@ -173,7 +200,7 @@ class Adam(_Step):
         x: any    rest: the gradient, v and h, as x    y: the new x, v and h
     Args:
         norm_coefficient, norm_coefficient_post: weight of the norm of x before and after the step.
-        alpha, beta: what is left of v and h.
+        alpha, beta: what is left of v and h, from 0 to 1.
         epsilon: keeps the divisor from 0.
     Raises:
         DimError: sizes differ, or there is not one number of each.
@@ -187,8 +214,8 @@ class Adam(_Step):
     """
 
     states = 2
-    alpha: float = param(default=0.9)
-    beta: float = param(default=0.999)
+    alpha: float = param(default=0.9, minimum=0, maximum=1)
+    beta: float = param(default=0.999, minimum=0, maximum=1)
     epsilon: float = param(default=1e-6)
     norm_coefficient_post: float = param(default=0.0)
 
@@ -203,10 +230,50 @@ class Adam(_Step):
         new = x - rate * mean / (np.sqrt(square) + self.epsilon)
         return (1 - self.norm_coefficient_post) * new, mean, square
 
+    def expressions(
+        self, rate: Expression, count: Expression, x: Expression, g: Expression, *states: Expression
+    ) -> tuple[Expression, ...]:
+        """The same of each element."""
+        v, h = states
+        mean = self.alpha * v + (1 - self.alpha) * g
+        square = self.beta * h + (1 - self.beta) * g * g
+        corrected = _left(self.beta, count).sqrt() / _left(self.alpha, count)
+        rate = rate * select(count > 0, corrected, 1.0)
+        new = x - rate * mean / (square.sqrt() + self.epsilon)
+        return (1 - self.norm_coefficient_post) * new, mean, square
+
+
+def _left(decay: float, count: Expression) -> Expression:
+    """1 - decay^count, exact where that is near 0; of a count above 0."""
+    return -(count * (log(decay) if decay > 0 else -inf)).expm1()
+
+
+#: Of the tensors, and of the count.
+_STEPPED = {"": eigen.FRACTIONS, "count": ["s64"]}
+
 
 def _orders(op: _Step, rate: VTensor, count: VTensor, x: VTensor, *rest: VTensor) -> list[Layout]:
     """All tensors in x's order of dims."""
     return [Layout.plain(t.dims) for t in (rate, count, *[x] * (1 + len(rest)))]
+
+
+def _new(
+    op: Any, result: int, rate: Expression, count: Expression, x: Expression, *rest: Expression
+) -> Expression:
+    """What a step makes of each element: one of its results."""
+    gradient, *states = rest
+    g = gradient + op.norm_coefficient * x
+    made: tuple[Expression, ...] = op.expressions(rate, count.to("f32"), x, g, *states)
+    return made[result]
+
+
+@invoker("Adagrad", library="eigen", dtypes=_STEPPED)
+@invoker("Adam", library="eigen", dtypes=_STEPPED)
+@invoker("Momentum", library="eigen", dtypes=_STEPPED)
+def eigen_step(ctx: Context, op: Any, *operands: VTensor) -> list[Routine]:
+    given = 4 + op.states
+    results = enumerate(operands[given:])
+    return [eigen.computed(partial(_new, op, i), [*operands[:given], y]) for i, y in results]
 
 
 @definition("Adagrad", "Adam", "Momentum", dtypes={"": FLOATS, "count": ["s64"]}, orders=_orders)
@@ -215,6 +282,7 @@ def training(ctx: Context, op: Any, *operands: PTensor) -> None:
     rate, count, *own = (wide(t.data()) for t in operands[:given])
     x, gradient, *states = own
     g = gradient + op.norm_coefficient * x
-    values = op.step(rate.reshape(()), count.reshape(()), x, g, *states)
+    with np.errstate(all="ignore"):  # a state may be no square
+        values = op.step(rate.reshape(()), count.reshape(()), x, g, *states)
     for target, value in zip(operands[given:], values, strict=True):
         target.data()[...] = value

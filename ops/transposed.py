@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
-from libdesc import invoker, onednn
+from libdesc import eigen, invoker, onednn
 from libdesc.numpy import definition
-from libdesc.numpy.arrays import NUMBERS, transposed_convolution
+from libdesc.numpy.arrays import NUMBERS, transposed_convolution, wide
 from libdesc.routine import Routine
 from ops._convolution import kernel_sizes, read_kernel, spelling
 from ops._elementwise import ALL
@@ -196,13 +195,25 @@ class Col2Im:
         return y
 
 
+@invoker("Col2Im", library="eigen", dtypes=eigen.COMPARED)
+def eigen_col2im(ctx: Context, op: Col2Im, x: VTensor, y: VTensor) -> Routine:
+    columns = zip(*along(y, op.block_shape, op), strict=True)
+    _, _, kernel, strides, begins, ends, dilations = columns
+    windows = tuple(counts(y, op.block_shape, op).values())
+    slide = eigen.Slide(kernel, strides, (*begins, *ends), dilations)
+    return eigen.col2im(x, y, windows, slide)
+
+
 @definition("Col2Im", dtypes=ALL, order=in_order("N K L C D H W"))
 def col2im(ctx: Context, op: Col2Im, x: PTensor, y: PTensor) -> None:
-    rows, elements, image = along(y, op.block_shape, op), prod(op.block_shape), y.data()
-    windows = x.data().reshape(-1, elements, *counts(y, op.block_shape, op).values())
-    one: Any = np.eye(elements, dtype=image.dtype).reshape(elements, 1, *op.block_shape)
-    strides, begins, ends, dilations = zip(*(row[3:] for row in rows), strict=True)
-    left = [(row.size + row.begin + row.end - row.reach) % row.stride for row in rows]
-    # Kernels with a single 1 put each element of a window at its place in it.
-    made = transposed_convolution(windows, one, strides, (*begins, *ends), dilations, left)
-    image[...] = made.reshape(image.shape)
+    rows, places = along(y, op.block_shape, op), counts(y, op.block_shape, op).values()
+    windows = wide(x.data()).reshape(-1, prod(op.block_shape), *places)
+    padded = (row.begin + row.size + row.end for row in rows)
+    whole = np.zeros((len(windows), *padded), windows.dtype)
+    for index, element in enumerate(np.ndindex(*op.block_shape)):
+        begins = [at * row.dilation for at, row in zip(element, rows, strict=True)]
+        spans = zip(begins, rows, places, strict=True)
+        at = [slice(b, b + (count - 1) * row.stride + 1, row.stride) for b, row, count in spans]
+        whole[(slice(None), *at)] += windows[:, index]
+    inside = [slice(row.begin, row.begin + row.size) for row in rows]
+    y.data()[...] = whole[(slice(None), *inside)].reshape(y.data().shape)

@@ -8,14 +8,19 @@ from libdesc.eigen.kernels import (
     DTYPES,
     MULTIPLIED,
     Slide,
+    col2im,
     convolution,
+    deformed,
     depthwise,
+    determinant,
     dynamic_quantize,
+    fourier,
     largest_place,
     lrn,
     matmul,
     pooling,
     softmax,
+    unpool,
 )
 from libdesc.eigen.moves import (
     COMPARED,
@@ -27,6 +32,7 @@ from libdesc.eigen.moves import (
     hardmax,
     joined,
     one_hot,
+    overwritten,
     picked,
     reverse_sequence,
     running,
@@ -41,10 +47,14 @@ from libdesc.eigen.normalizations import (
     normalization,
 )
 from libdesc.eigen.pointwise import (
+    computed,
     pointwise,
 )
 from libdesc.eigen.program import (
     TYPES,
+)
+from libdesc.eigen.recurrent import (
+    recurrent,
 )
 from libdesc.eigen.reductions import (
     NUMBERS,
@@ -70,12 +80,17 @@ __all__ = [
     "Numbers",
     "Slide",
     "blended",
+    "col2im",
+    "computed",
     "convolution",
+    "deformed",
     "depthwise",
+    "determinant",
     "diagonal",
     "dynamic_quantize",
     "expanded",
     "extreme_place",
+    "fourier",
     "gather",
     "grid_sample",
     "hardmax",
@@ -85,9 +100,11 @@ __all__ = [
     "matmul",
     "normalization",
     "one_hot",
+    "overwritten",
     "picked",
     "pointwise",
     "pooling",
+    "recurrent",
     "reduction",
     "reverse_sequence",
     "roi_align",
@@ -98,4 +115,5 @@ __all__ = [
     "squares",
     "top",
     "triangle",
+    "unpool",
 ]

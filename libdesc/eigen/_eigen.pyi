@@ -29,6 +29,18 @@ Sampled = tuple[int, int, Sizes, Sizes, int]
 #: Boxes, images, channels, height, width, bins down and across, whether the largest is taken,
 #: places in a bin, places at most, scale, whether centres lie at a half.
 Align = tuple[int, int, int, int, int, int, int, bool, int, int, float, bool]
+#: Rows, the axis (size, stride, name), elements that are overwritten, how large each is, batches
+#: that begin at places of their own (-1: none), whether beyond the last comes the first.
+Cache = tuple[int, tuple[int, int, str], int, int, int, bool]
+#: Groups, parts with offsets of their own, channels of dst, spatial dims, whether there is a mask.
+Bends = tuple[int, int, int, int, bool]
+#: Series, their size, parts of a number; frames, from one to the next, numbers taken; length of the
+#: transform, results, their parts; inverse, mirrored, windowed.
+Frames = tuple[int, int, int, int, int, int, int, int, int, bool, bool, bool]
+
+#: Cell, direction, times, batch, features, units, the functions of each direction (name, alpha,
+#: beta), clip, whether it limits, whether an LSTM's gates are coupled.
+Network = tuple[str, str, int, int, int, int, Sequence[tuple[str, float, float]], float, bool, bool]
 
 class Kernel(Protocol):
     """A kernel as a step."""
@@ -182,6 +194,44 @@ class Kernels(Protocol):
     def softmax(self, rows: int, length: int) -> Kernel:
         """Softmax of each row; arguments src, dst."""
 
+    def col2im(self, dtype: str, window: Window) -> Kernel:
+        """
+        Windows added up, each at its place in an image; arguments src (images taps places), dst.
+        """
+
+    def deformed(self, window: Window, bends: Bends) -> Kernel:
+        """
+        Convolution whose windows take elements from places beside their own.
+
+        Bends are (groups, parts, outputs, rank, masked). Arguments src (N C D H W), weights
+        (O I d h w), offset (N parts d h w rank D H W), mask (N parts d h w D H W) if there is one,
+        dst, scratch.
+        """
+
+    def fourier(self, dtype: str, frames: Frames) -> Kernel:
+        """
+        Discrete Fourier transforms of frames; arguments src, a window if there is one, dst,
+        scratch.
+
+        Frames are (series, size, src_parts, frames, step, taken, length, bins, dst_parts, inverse,
+        mirrored, windowed): of each series of so many numbers so many frames, of which so many
+        numbers are taken and zeros follow. Mirrored: the second half of what is transformed mirrors
+        the first.
+        """
+
+    def determinant(self, dtype: str, matrices: int, rows: int) -> Kernel:
+        """Determinants of square matrices; arguments src, dst, scratch."""
+
+    def recurrent(self, network: Network, given: Sequence[str], length_bytes: int) -> Kernel:
+        """
+        A network along a sequence; arguments x (T N F), w (dir gate unit F), r (dir gate unit
+        state), what is given, by name and in its order, y (T dir N unit), the last states, scratch.
+
+        A network is (cell, direction, times, batch, features, units, functions, clip, limited,
+        coupled): a cell is rnn, gru, lbr_gru or lstm; of each direction the functions (name, alpha,
+        beta) of its gates.
+        """
+
     def attention(
         self,
         batch: Sizes,
@@ -234,6 +284,23 @@ class Kernels(Protocol):
 
         Places are as for gather; reduction is none, add, mul, max or min. The element type has a
         name, or, without a reduction, the number of its bytes.
+        """
+
+    def overwrite(self, cache: Cache, item_bytes: int) -> Kernel:
+        """
+        src with some elements of each row overwritten; arguments src, update, start (s64), dst.
+
+        A cache is (outer, axis, count, inner, starts, circular): outer rows of elements along an
+        axis (size, stride, name) of inner each, of which count are overwritten, from the start of
+        the row's batch on; without starts (-1) from 0 on, and there is no such argument.
+        """
+
+    def unpool(self, layers: int, each: int, counted: Sizes, dst: Sizes, item_bytes: int) -> Kernel:
+        """
+        Elements at places that indices count in an image, zeros elsewhere.
+
+        Arguments src, indices (s64), dst; counted are the spatial sizes of the image, dst those of
+        dst.
         """
 
     def one_hot(
@@ -291,14 +358,16 @@ class Kernels(Protocol):
         it counts.
         """
 
-    def grid_sample(self, image: Sampled, mode: str, padding: str, corners: bool) -> Kernel:
+    def grid_sample(
+        self, dtype: str, grid_dtype: str, image: Sampled, mode: str, padding: str, corners: bool
+    ) -> Kernel:
         """
         An image sampled where a grid says; arguments src (N C D H W), grid (N D H W axis), dst.
 
         An image is (images, channels, src, dst, rank); three spatial dims, those beyond rank are 1.
         """
 
-    def roi_align(self, align: Align, index_bytes: int) -> Kernel:
+    def roi_align(self, dtype: str, box_dtype: str, align: Align, index_bytes: int) -> Kernel:
         """
         Boxes of images at one size; arguments src (N C H W), boxes (R 4), image (R), dst, scratch.
 

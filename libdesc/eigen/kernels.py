@@ -17,10 +17,11 @@ from libdesc.routine import Routine
 from ptensor.evaluation import emit
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
+from vtensor.language.dtype import ITEMSIZE
 from vtensor.language.tensor import VTensor
 
 if TYPE_CHECKING:
-    from libdesc.eigen._eigen import Box, Sizes, Window
+    from libdesc.eigen._eigen import Box, Frames, Kernel, Sizes, Window
 
 #: The element type that all kernels have, and the sizes of elements that can be copied.
 DTYPES = ("f32",)
@@ -44,6 +45,11 @@ def copy(sources: Sequence[PTensor], dst: PTensor, boxes: Sequence[Box]) -> None
     sizes = [t.required_layout.num_elements(t.dims) for t in (*sources, dst)]
     itemsize = dst.required_layout.stored(dst.dtype).itemsize
     emit(native.load().copy(sizes, boxes, itemsize), [*sources, dst])
+
+
+def emit_kernel(kernel: Kernel, operands: Sequence[PTensor]) -> None:
+    """A step of the kernel, with scratch memory if it needs some."""
+    emit(kernel, [*operands, *([kernel.scratch_bytes] if kernel.scratch_bytes else [])])
 
 
 def _image_routine(tensors: Sequence[VTensor], run: Callable[..., None]) -> Routine:
@@ -88,7 +94,7 @@ def convolution(
     def run(x: PTensor, w: PTensor, y: PTensor) -> None:
         window = _window(x, y, slide)
         kernel = native.load().convolution(src.dtype, window, groups, w.size("O"))
-        emit(kernel, [x, w, y, *([kernel.scratch_bytes] if kernel.scratch_bytes else [])])
+        emit_kernel(kernel, [x, w, y])
 
     return _sliding(src, weights, dst, "GdhwIO", run)
 
@@ -117,6 +123,7 @@ def pooling(kind: str, src: VTensor, dst: VTensor, slide: Slide, power: float = 
     Args:
         kind: ``max``, ``avg_include_padding``, ``avg_exclude_padding``, or ``lp``, the norm.
         src, dst: the images.
+        tensors: src, weights, the offsets, a mask if there is one, dst.
         slide: the window.
         power: of the norm.
     """
@@ -143,17 +150,24 @@ def largest_place(
 
 def _window(src: PTensor, dst: PTensor, slide: Slide) -> Window:
     """As the native kernels take it: three spatial dims, those that lack are 1."""
-    rank = len(slide.kernel)
-    before, after = ([t.size(dim) for dim in "DHW" if dim in t.dims] for t in (src, dst))
+    return _slid(src.size("N"), src.size("C"), _spatial(src), _spatial(dst), slide)
+
+
+def _spatial(tensor: PTensor) -> list[int]:
+    return [tensor.size(dim) for dim in "DHW" if dim in tensor.dims]
+
+
+def _slid(images: int, channels: int, before: Sizes, after: Sizes, slide: Slide) -> Window:
+    """A window over images of some spatial sizes, at so many places along each dim."""
     return (
-        src.size("N"),
-        src.size("C"),
+        images,
+        channels,
         _three(before, 1),
         _three(after, 1),
         _three(slide.kernel, 1),
         _three(slide.strides, 1),
         _three(slide.dilations, 1),
-        _three(slide.pads[:rank], 0),
+        _three(slide.pads[: len(slide.kernel)], 0),
     )
 
 
@@ -190,3 +204,78 @@ def lrn(src: VTensor, dst: VTensor, size: int, alpha: float, beta: float, bias: 
         emit(native.load().lrn(rows, x.size("C"), size, alpha, beta, bias), [x, y])
 
     return _image_routine([src, dst], run)
+
+
+def _planes(tensor: VTensor) -> Layout:
+    """N, C, then the spatial dims."""
+    return Layout.plain(dim for dim in "NCDHW" if dim in tensor.dims)
+
+
+def col2im(src: VTensor, dst: VTensor, windows: Sizes, slide: Slide) -> Routine:
+    """Windows (N K L) of an image added up, each at its place; so many along each spatial dim."""
+
+    def run(x: PTensor, y: PTensor) -> None:
+        layers = y.size("N") * y.size("C")
+        window = _slid(layers, 1, _spatial(y), windows, slide)
+        emit(native.load().col2im(src.dtype, window), [x, y])
+
+    return Routine([src, dst], [Layout.plain("NKL"), _planes(dst)], run=run)
+
+
+def deformed(tensors: Sequence[VTensor], slide: Slide, groups: int, parts: int) -> Routine:
+    """A convolution that takes elements beside their places.
+
+    Args:
+        tensors: src, weights, the offsets, a mask if there is one, dst.
+        slide: the window.
+        groups: into which the channels fall.
+        parts: of the channels that have offsets of their own.
+    """
+    src, weights, *bends, dst = tensors
+
+    def run(x: PTensor, *others: PTensor) -> None:
+        window = _window(x, others[-1], slide)
+        form = (groups, parts, weights.size("O"), len(slide.kernel), len(bends) > 1)
+        emit_kernel(native.load().deformed(window, form), [x, *others])
+
+    kernel = Layout.plain(dim for dim in "OIdhw" if dim in weights.dims)
+    places = [Layout.plain(dim for dim in "NKDHW" if dim in one.dims) for one in bends]
+    return Routine(tensors, [_planes(src), kernel, *places, _planes(dst)], run=run)
+
+
+def unpool(src: VTensor, indices: VTensor, dst: VTensor, counted: Sizes) -> Routine:
+    """Elements at the places that indices count in an image of these spatial sizes; else 0."""
+
+    def run(x: PTensor, *others: PTensor) -> None:
+        layers, sizes = x.size("N") * x.size("C"), _three(_spatial(others[-1]), 1)
+        whole, item = (layers, prod(_spatial(x)), _three(counted, 1), sizes), ITEMSIZE[src.dtype]
+        emit(native.load().unpool(*whole, item), [x, *others])
+
+    tensors = [src, indices, dst]
+    return Routine(tensors, [_planes(tensor) for tensor in tensors], run=run)
+
+
+def determinant(src: VTensor, dst: VTensor, rows: str, columns: str) -> Routine:
+    """The determinant of each matrix of two dims of one size."""
+
+    def run(x: PTensor, y: PTensor) -> None:
+        many = prod(dst.dims.values())
+        kernel = native.load().determinant(src.dtype, many, x.size(rows))
+        emit_kernel(kernel, [x, y])
+
+    wants = [Layout.plain([*dst.dims, rows, columns]), Layout.plain(dst.dims)]
+    return Routine([src, dst], wants, run=run)
+
+
+def fourier(tensors: Sequence[VTensor], wants: Sequence[Layout], frames: Frames) -> Routine:
+    """Fourier transforms of frames of x; tensors are x, a window if there is one, and y.
+
+    Args:
+        wants: plain layouts: the dim that is transformed, then the parts of a number, lie last.
+        frames: as the native kernel takes them.
+    """
+
+    def run(*operands: PTensor) -> None:
+        emit_kernel(native.load().fourier(tensors[0].dtype, frames), operands)
+
+    return Routine(tensors, wants, run=run)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from libdesc.eigen import native
-from libdesc.eigen.kernels import copy
+from libdesc.eigen.kernels import copy, emit_kernel
 from libdesc.eigen.memory import Region, copied, filled, pads, region
 from libdesc.eigen.pointwise import of_joined
 from libdesc.routine import Routine
@@ -339,7 +339,7 @@ def top(
 
     def run(src: PTensor, *results: PTensor) -> None:
         kernel = native.load().top(x.dtype, *_around(src, axis), count, largest)
-        emit(kernel, [src, *results, *([kernel.scratch_bytes] if kernel.scratch_bytes else [])])
+        emit_kernel(kernel, [src, *results])
 
     return Following([x, values, indices], run)
 
@@ -354,3 +354,24 @@ def running(
         emit(native.load().running(x.dtype, *_around(src, axis), *rest), [src, dst])
 
     return Following([x, y], run)
+
+
+def overwritten(tensors: Sequence[VTensor], axis: str, batch: str, circular: bool) -> Routine:
+    """A tensor, some of whose elements along an axis are overwritten, in each batch elsewhere.
+
+    Args:
+        tensors: the tensor, what is written, the places (s64) of each batch if there are any, dst.
+        axis, batch: the dims.
+        circular: beyond the last element comes the first.
+    """
+    past, update, *starts, _ = tensors
+
+    def run(src: PTensor, *others: PTensor) -> None:
+        outer, size, inner = _around(src, axis)
+        places = src.size(batch) if starts else -1
+        rows = (outer, (size, inner, axis), update.size(axis), inner, places, circular)
+        emit(native.load().overwrite(rows, ITEMSIZE[past.dtype]), [src, *others])
+
+    order = [batch, *(dim for dim in past.dims if dim != batch)]
+    wants = [Layout.plain(dim for dim in order if dim in one.dims) for one in tensors]
+    return Routine(tensors, wants, run=run)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from math import prod
 from types import MappingProxyType
@@ -36,13 +36,30 @@ def pointwise(
         Decline: there is no program for it.
     """
     tensors = [*sources, *(operand for one in follow for operand in one.operands), dst]
-    whole = partial(_whole, op, len(sources), follow, dst.dtype)
-    program = compiled(whole, [tensor.dtype for tensor in tensors])
+    return computed(partial(_whole, op, len(sources), follow, dst.dtype), tensors, follow)
+
+
+def computed(
+    function: Callable[..., Expression], tensors: Sequence[VTensor], follow: Sequence[Follower] = ()
+) -> Routine:
+    """An expression of operands for each element, as ``pointwise``; the last tensor gets it.
+
+    Args:
+        function: called with an expression an operand.
+        tensors: the operands, of which those with one element may have dims of their own, then dst.
+        follow: the operators whose operands are among them.
+
+    Raises:
+        Decline: there is no program for it.
+    """
+    program = compiled(function, [tensor.dtype for tensor in tensors])
+    dims = tensors[-1].dims.keys()
+    wants = [Layout.ANY if one.dims.keys() <= dims else Layout.plain(one.dims) for one in tensors]
 
     def run(*made: PTensor) -> None:
         _run(program, made[:-1], made[-1])
 
-    return _Pointwise(tensors, [Layout.ANY] * len(tensors), follow, run)
+    return _Pointwise(tensors, wants, follow, run)
 
 
 class _Pointwise(Routine):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from libdesc.eigen import native
+from libdesc.eigen.kernels import emit_kernel
 from libdesc.eigen.moves import Following
 from libdesc.routine import Routine
 from ptensor.evaluation import emit
@@ -41,8 +42,7 @@ def blended(x: VTensor, y: VTensor, taps: Mapping[str, tuple[Array, Array]]) -> 
             sizes = prod(shape[:at]), shape[at], prod(shape[at + 1 :])
             axes.append((*sizes, ends, near[counts].tolist(), weights[counts].tolist()))
             shape[at] = len(ends)
-        kernel = native.load().blend(x.dtype, axes)
-        emit(kernel, [src, dst, *([kernel.scratch_bytes] if kernel.scratch_bytes else [])])
+        emit_kernel(native.load().blend(x.dtype, axes), [src, dst])
 
     return Following([x, y], run, unblocked=taps)
 
@@ -59,7 +59,8 @@ def grid_sample(
     image = (x.size("N"), x.size("C"), _three(x), _three(y), grid.size("axis"))
 
     def run(*tensors: PTensor) -> None:
-        emit(native.load().grid_sample(image, mode, padding, corners), tensors)
+        form = (image, mode, padding, corners)
+        emit(native.load().grid_sample(x.dtype, grid.dtype, *form), tensors)
 
     wants = [Layout.plain(d for d in "NCDHW" if d in x.dims)] * 3
     wants[1] = Layout.plain([*(d for d in "NDHW" if d in x.dims), "axis"])
@@ -68,9 +69,10 @@ def grid_sample(
 
 def roi_align(tensors: Sequence[VTensor], align: Align) -> Routine:
     """x, boxes, image and y: boxes of images, brought to one size."""
+    x, boxes, image, _ = tensors
 
     def run(*operands: PTensor) -> None:
-        kernel = native.load().roi_align(align, ITEMSIZE[operands[2].dtype])
-        emit(kernel, [*operands, *([kernel.scratch_bytes] if kernel.scratch_bytes else [])])
+        kernel = native.load().roi_align(x.dtype, boxes.dtype, align, ITEMSIZE[image.dtype])
+        emit_kernel(kernel, operands)
 
     return Routine(tensors, ["NCHW", "R corner", "R", "RCHW"], run=run)

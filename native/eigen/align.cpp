@@ -21,20 +21,32 @@ struct Between {
     bool there;
 };
 
-template <class Number>
+// The coordinates of corners, of an element type of their own.
+struct Corner {
+    std::uint32_t bytes;
+    float (*value)(const void *corners, Index at);
+};
+
+template <class T>
+float coordinate(const void *corners, Index at) {
+    return static_cast<float>(static_cast<const T *>(corners)[at]);
+}
+
+template <class Element, class Number>
 class RoiAlign final : public Step {
 public:
-    explicit RoiAlign(const Align &align)
-        : Step("roi_align"), align_(align), images_{align.images, 0, "N"} {
+    RoiAlign(const Align &align, const Corner &corner)
+        : Step("roi_align"), align_(align), corner_(corner), images_{align.images, 0, "N"} {
         demand(align.height > 0 && align.width > 0, "there are no elements to sample");
         demand(align.rows > 0 && align.columns > 0, "no bins");
         demand(align.samples >= 0 && align.most > 0, "no places");
         const Index bins = product({align.boxes, align.channels, align.rows, align.columns});
         add_slot("src", VTENSOR_READ,
-                 product({align.images, align.channels, align.height, align.width}));
-        add_slot("boxes", VTENSOR_READ, times(align.boxes, 4));
+                 product({align.images, align.channels, align.height, align.width}),
+                 sizeof(Element));
+        add_slot("boxes", VTENSOR_READ, times(align.boxes, 4), corner.bytes);
         add_slot("image", VTENSOR_READ, align.boxes, sizeof(Number));
-        add_slot("dst", VTENSOR_WRITE, bins);
+        add_slot("dst", VTENSOR_WRITE, bins, sizeof(Element));
         if (bins == 0) return;
         parts_ = std::min<Index>(align.boxes, omp_get_max_threads());
         // The places along both dims of a box, for each part.
@@ -43,32 +55,35 @@ public:
 
 private:
     void run(void *const *slots) const override {
+        const auto *src = static_cast<const Element *>(slots[0]);
         const auto *image = static_cast<const Number *>(slots[2]);
+        auto *dst = static_cast<Element *>(slots[3]);
         const Index bins = align_.rows * align_.columns * align_.channels;
         parallel(parts_, align_.boxes * bins * 8, [&](Index begin, Index end) {
             auto *room = static_cast<Between *>(slots[4]) + begin * 2 * align_.most;
             for (Index r = align_.boxes * begin / parts_; r < align_.boxes * end / parts_; ++r) {
                 const Index n = placed(static_cast<Index>(image[r]), images_);
                 const Index pixels = align_.height * align_.width;
-                align_box(input(slots, 0) + n * align_.channels * pixels, input(slots, 1) + r * 4,
-                          output(slots, 3) + r * bins, room);
+                align_box(src + n * align_.channels * pixels, slots[1], r, dst + r * bins, room);
             }
         });
     }
 
-    void align_box(const float *src, const float *box, float *dst, Between *room) const {
-        const float left = box[0] * align_.scale, top = box[1] * align_.scale;
-        const float right = box[2] * align_.scale, bottom = box[3] * align_.scale;
+    void align_box(const Element *src, const void *boxes, Index box, Element *dst,
+                   Between *room) const {
+        const auto side = [&](Index at) {
+            return corner_.value(boxes, box * 4 + at) * align_.scale;
+        };
         Between *down = room, *across = room + align_.most;
-        const Index tall = find(top, bottom, align_.rows, align_.height, down);
-        const Index wide = find(left, right, align_.columns, align_.width, across);
+        const Index tall = find(side(1), side(3), align_.rows, align_.height, down);
+        const Index wide = find(side(0), side(2), align_.columns, align_.width, across);
         const Index pixels = align_.height * align_.width;
         for (Index c = 0; c < align_.channels; ++c)
             for (Index i = 0; i < align_.rows; ++i)
                 for (Index j = 0; j < align_.columns; ++j)
-                    *dst++ = tall * wide == 0 ? 0
-                                              : of_bin(src + c * pixels, down + i * tall, tall,
-                                                       across + j * wide, wide);
+                    *dst++ = static_cast<Element>(
+                        tall * wide == 0 ? 0.0F : of_bin(src + c * pixels, down + i * tall, tall,
+                                                         across + j * wide, wide));
     }
 
     // The places of all bins along one dim; says how many there are in a bin.
@@ -99,7 +114,7 @@ private:
     // A NaN is the largest.
     static float larger(float a, float b) { return a > b || a != a ? a : b; }
 
-    float of_bin(const float *src, const Between *down, Index tall, const Between *across,
+    float of_bin(const Element *src, const Between *down, Index tall, const Between *across,
                  Index wide) const {
         float total = 0, most = 0;
         bool first = true;
@@ -108,12 +123,12 @@ private:
                 const Between &y = down[i], &x = across[j];
                 float sum = 0, largest = 0;
                 if (y.there && x.there) {
-                    const float *low = src + y.low * align_.width;
-                    const float *high = src + y.high * align_.width;
-                    const float a = low[x.low] * (y.near * x.near);
-                    const float b = low[x.high] * (y.near * x.far);
-                    const float c = high[x.low] * (y.far * x.near);
-                    const float d = high[x.high] * (y.far * x.far);
+                    const Element *low = src + y.low * align_.width;
+                    const Element *high = src + y.high * align_.width;
+                    const float a = static_cast<float>(low[x.low]) * (y.near * x.near);
+                    const float b = static_cast<float>(low[x.high]) * (y.near * x.far);
+                    const float c = static_cast<float>(high[x.low]) * (y.far * x.near);
+                    const float d = static_cast<float>(high[x.high]) * (y.far * x.far);
                     sum = a + b + c + d;
                     largest = larger(larger(a, b), larger(c, d));
                 }
@@ -135,15 +150,22 @@ private:
     }
 
     Align align_;
+    Corner corner_;
     Addressed images_;
     Index parts_ = 0;
 };
 
 }  // namespace
 
-Step *roi_align(const Align &align, Index index_bytes) {
-    return with_index(index_bytes,
-                      [&]<class N>(Type<N>) -> Step * { return new RoiAlign<N>(align); });
+Step *roi_align(const std::string &dtype, const std::string &box_dtype, const Align &align,
+                Index index_bytes) {
+    const Corner corner = with_fraction(
+        box_dtype, []<class T>(Type<T>) { return Corner{sizeof(T), coordinate<T>}; });
+    return with_fraction(dtype, [&]<class T>(Type<T>) {
+        return with_index(index_bytes, [&]<class N>(Type<N>) -> Step * {
+            return new RoiAlign<T, N>(align, corner);
+        });
+    });
 }
 
 }  // namespace vtensor::eigen

@@ -114,10 +114,8 @@ private:
 }  // namespace
 
 Step *blend(const std::string &dtype, const std::vector<Blend> &axes) {
-    return with_type(dtype, [&]<class T>(Type<T>) -> Step * {
-        if constexpr (std::is_same_v<typename Wide<T>::type, float>) return new Blending<T>(axes);
-        refuse("what is blended is f32, f16 or bf16");
-    });
+    return with_fraction(dtype,
+                         [&]<class T>(Type<T>) -> Step * { return new Blending<T>(axes); });
 }
 
 }  // namespace vtensor::eigen

@@ -48,6 +48,34 @@ auto with_type(const std::string &name, const Body &body) {
     refuse("no elements of type " + name);
 }
 
+// The same of the element types with fractions that are computed with in f32.
+template <class Body>
+auto with_fraction(const std::string &name, const Body &body) {
+    if (name == "f32") return body(Type<float>());
+    if (name == "f16") return body(Type<Eigen::half>());
+    if (name == "bf16") return body(Type<Eigen::bfloat16>());
+    refuse("fractions are f32, f16 or bf16, not " + name);
+}
+
+// The same of all element types with fractions.
+template <class Body>
+auto with_float(const std::string &name, const Body &body) {
+    if (name == "f64") return body(Type<double>());
+    return with_fraction(name, body);
+}
+
+// A fraction as f64, and back.
+template <class T>
+double widened(T one) {
+    if constexpr (std::is_same_v<T, double>) return one;
+    return static_cast<float>(one);
+}
+template <class T>
+T narrowed(double one) {
+    if constexpr (std::is_same_v<T, double>) return one;
+    return static_cast<T>(static_cast<float>(one));
+}
+
 // Calls body(Type<T>()) with the unsigned type of so many bytes.
 template <class Body>
 auto with_bytes(Index item_bytes, const Body &body) {

@@ -11,6 +11,8 @@
 #include "joined.h"
 #include "kernels.h"
 #include "module.h"
+#include "recurrent.h"
+#include "signals.h"
 
 namespace nb = nanobind;
 using namespace nanobind::literals;
@@ -19,14 +21,72 @@ namespace vtensor::eigen {
 
 namespace {
 
+using BendsRow = std::tuple<Index, Index, Index, Index, bool>;
 using BoxRow = std::tuple<Index, Ints, Index, Ints, Index, Ints, std::uint64_t>;
 using ConstantRow = std::tuple<std::string, double>;
+using FramesRow =
+    std::tuple<Index, Index, Index, Index, Index, Index, Index, Index, Index, bool, bool, bool>;
 using InstructionRow = std::tuple<std::string, Ints>;
 using MaskRow = std::tuple<Ints, bool>;
+using NetworkRow = std::tuple<std::string, std::string, Index, Index, Index, Index,
+                              std::vector<std::tuple<std::string, float, float>>, float, bool, bool>;
 using SizesRow = std::tuple<Index, Index, Index, Index>;
 using WindowRow = std::tuple<Index, Index, Ints, Ints, Ints, Ints, Ints, Ints>;
 
 Window window(const WindowRow &row) { return std::make_from_tuple<Window>(row); }
+
+void bind_signals(nb::module_ &m) {
+    m.def(
+        "col2im",
+        [](const std::string &dtype, const WindowRow &row) {
+            return Kernel(col2im(dtype, window(row)));
+        },
+        "dtype"_a, "window"_a,
+        "Windows added up, each at its place in an image; arguments src (images taps places), dst.");
+    m.def(
+        "deformed",
+        [](const WindowRow &row, const BendsRow &bends) {
+            return Kernel(deformed(window(row), std::make_from_tuple<Bends>(bends)));
+        },
+        "window"_a, "bends"_a,
+        R"(Convolution whose windows take elements from places beside their own.
+
+Bends are (groups, parts, outputs, rank, masked). Arguments src (N C D H W), weights (O I d h w),
+offset (N parts d h w rank D H W), mask (N parts d h w D H W) if there is one, dst, scratch.)");
+    m.def(
+        "fourier",
+        [](const std::string &dtype, const FramesRow &row) {
+            return Kernel(fourier(dtype, std::make_from_tuple<Frames>(row)));
+        },
+        "dtype"_a, "frames"_a,
+        R"(Discrete Fourier transforms of frames; arguments src, a window if there is one, dst, scratch.
+
+Frames are (series, size, src_parts, frames, step, taken, length, bins, dst_parts, inverse,
+mirrored, windowed): of each series of so many numbers so many frames, of which so many numbers
+are taken and zeros follow. Mirrored: the second half of what is transformed mirrors the first.)");
+    m.def(
+        "determinant",
+        [](const std::string &dtype, Index matrices, Index order) {
+            return Kernel(determinant(dtype, matrices, order));
+        },
+        "dtype"_a, "matrices"_a, "rows"_a,
+        "Determinants of square matrices; arguments src, dst, scratch.");
+    m.def(
+        "recurrent",
+        [](const NetworkRow &row, const std::vector<std::string> &given, Index length_bytes) {
+            const auto &[cell, direction, times, batch, features, units, activations, clip, limited,
+                         coupled] = row;
+            const Network network{cell,  direction, times,   batch,  features, units,
+                                  rows<Activation>(activations), clip, limited, coupled};
+            return Kernel(recurrent(network, given, length_bytes));
+        },
+        "network"_a, "given"_a, "length_bytes"_a,
+        R"(A network along a sequence; arguments x (T N F), w (dir gate unit F), r (dir gate unit
+state), what is given, by name and in its order, y (T dir N unit), the last states, scratch.
+
+A network is (cell, direction, times, batch, features, units, functions, clip, limited, coupled): a
+cell is rnn, gru, lbr_gru or lstm; of each direction the functions (name, alpha, beta) of its gates.)");
+}
 
 void bind(nb::module_ &m) {
     m.attr("level") = VTENSOR_LEVEL;
@@ -42,6 +102,7 @@ void bind(nb::module_ &m) {
              "A capsule with a step of native/include/vtensor/step.h.")
         .def("__repr__", [](const Kernel &kernel) { return "Kernel(" + kernel.name() + ")"; });
     bind_moves(m);
+    bind_signals(m);
     m.def(
         "pointwise",
         [](const Ints &shape, const std::vector<Ints> &strides,

@@ -20,6 +20,7 @@ using BlendRow = std::tuple<Index, Index, Index, Ints, Ints, std::vector<float>>
 using SampledRow = std::tuple<Index, Index, Ints, Ints, Index>;
 using AlignRow = std::tuple<Index, Index, Index, Index, Index, Index, Index, bool, Index, Index,
                             float, bool>;
+using CacheRow = std::tuple<Index, AxisRow, Index, Index, Index, bool>;
 
 Places places_of(const PlacesRow &row) {
     const auto &[shape, strides, bases, axes, inner, indices, elements] = row;
@@ -70,6 +71,31 @@ without a reduction, the number of its bytes.)");
         "outer"_a, "depth"_a, "inner"_a, "index_bytes"_a, "item_bytes"_a,
         "One value at each index along the axis in the middle, another elsewhere; arguments\n"
         "indices, the pair of values, dst.");
+}
+
+void bind_written(nb::module_ &m) {
+    m.def(
+        "overwrite",
+        [](const CacheRow &row, Index item_bytes) {
+            const auto &[outer, axis, count, inner, starts, circular] = row;
+            const auto along = std::make_from_tuple<Addressed>(axis);
+            return Kernel(overwrite({outer, along, count, inner, starts, circular}, item_bytes));
+        },
+        "cache"_a, "item_bytes"_a,
+        R"(src with some elements of each row overwritten; arguments src, update, start (s64), dst.
+
+A cache is (outer, axis, count, inner, starts, circular): outer rows of elements along an axis
+(size, stride, name) of inner each, of which count are overwritten, from the start of the row's
+batch on; without starts (-1) from 0 on, and there is no such argument.)");
+    m.def(
+        "unpool",
+        [](Index layers, Index each, const Ints &counted, const Ints &dst, Index item_bytes) {
+            return Kernel(unpool(layers, each, counted, dst, item_bytes));
+        },
+        "layers"_a, "each"_a, "counted"_a, "dst"_a, "item_bytes"_a,
+        R"(Elements at places that indices count in an image, zeros elsewhere.
+
+Arguments src, indices (s64), dst; counted are the spatial sizes of the image, dst those of dst.)");
 }
 
 void bind_rows(nb::module_ &m) {
@@ -134,20 +160,23 @@ An axis is (outer, from, inner, ends, near, weights): the sizes around it and it
 each element of dst where its taps end, and of each tap the element of src and what it counts.)");
     m.def(
         "grid_sample",
-        [](const SampledRow &image, const std::string &mode, const std::string &padding,
-           bool corners) {
-            return Kernel(grid_sample(std::make_from_tuple<Sampled>(image), mode, padding, corners));
+        [](const std::string &dtype, const std::string &grid_dtype, const SampledRow &image,
+           const std::string &mode, const std::string &padding, bool corners) {
+            return Kernel(grid_sample(dtype, grid_dtype, std::make_from_tuple<Sampled>(image), mode,
+                                      padding, corners));
         },
-        "image"_a, "mode"_a, "padding"_a, "corners"_a,
+        "dtype"_a, "grid_dtype"_a, "image"_a, "mode"_a, "padding"_a, "corners"_a,
         R"(An image sampled where a grid says; arguments src (N C D H W), grid (N D H W axis), dst.
 
 An image is (images, channels, src, dst, rank); three spatial dims, those beyond rank are 1.)");
     m.def(
         "roi_align",
-        [](const AlignRow &align, Index index_bytes) {
-            return Kernel(roi_align(std::make_from_tuple<Align>(align), index_bytes));
+        [](const std::string &dtype, const std::string &box_dtype, const AlignRow &align,
+           Index index_bytes) {
+            return Kernel(
+                roi_align(dtype, box_dtype, std::make_from_tuple<Align>(align), index_bytes));
         },
-        "align"_a, "index_bytes"_a,
+        "dtype"_a, "box_dtype"_a, "align"_a, "index_bytes"_a,
         R"(Boxes of images at one size; arguments src (N C H W), boxes (R 4), image (R), dst, scratch.
 
 What is aligned is (boxes, images, channels, height, width, rows, columns, largest, samples, most,
@@ -158,6 +187,7 @@ scale, half_pixel).)");
 
 void bind_moves(nb::module_ &m) {
     bind_places(m);
+    bind_written(m);
     bind_rows(m);
     bind_samples(m);
 }

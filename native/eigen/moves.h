@@ -43,6 +43,25 @@ Step *gather(const Places &places, Index index_bytes, Index item_bytes);
 Step *scatter(const Places &places, Index index_bytes, const std::string &dtype,
               const std::string &reduction);
 
+// Rows of caches: along its axis, `count` elements of each row are overwritten, from a place of the
+// row's batch on. The rows fall into `starts` batches; -1: all begin at 0. Circular: beyond the last
+// element comes the first.
+struct Cache {
+    Index outer;
+    Addressed axis;  // of which the stride is not looked at
+    Index count, inner, starts;
+    bool circular;
+};
+
+// dst is src, but for the elements that are overwritten; arguments src, update, start (s64) if
+// there is one, dst.
+Step *overwrite(const Cache &cache, Index item_bytes);
+
+// `each` elements of a layer of src at places that indices (s64) count in an image of all layers, of
+// spatial sizes `counted`; zeros elsewhere in dst, which may be larger. An index outside of the image
+// is left out; where several meet, the last one stays.
+Step *unpool(Index layers, Index each, const Ints &counted, const Ints &dst, Index item_bytes);
+
 // dst[o, d, i] = values[1] where d is the index at [o, i], or the index + depth; else values[0].
 Step *one_hot(Index outer, Index depth, Index inner, Index index_bytes, Index item_bytes);
 
@@ -87,9 +106,9 @@ struct Sampled {
 };
 
 // mode: "nearest", "linear", "cubic"; padding: "zeros", "border", "reflection". Arguments src
-// (N C D H W), grid (N D H W axis), dst; f32.
-Step *grid_sample(const Sampled &image, const std::string &mode, const std::string &padding,
-                  bool corners);
+// (N C D H W), grid (N D H W axis), dst; each of both types is f32, f16 or bf16.
+Step *grid_sample(const std::string &dtype, const std::string &grid_dtype, const Sampled &image,
+                  const std::string &mode, const std::string &padding, bool corners);
 
 // Boxes of images brought to one size.
 struct Align {
@@ -101,7 +120,8 @@ struct Align {
     bool half_pixel;
 };
 
-// Arguments src (N C H W), boxes (R 4), image (R), dst (R C H' W'); f32.
-Step *roi_align(const Align &align, Index index_bytes);
+// Arguments src (N C H W), boxes (R 4), image (R), dst (R C H' W'); f32, f16 or bf16.
+Step *roi_align(const std::string &dtype, const std::string &box_dtype, const Align &align,
+                Index index_bytes);
 
 }  // namespace vtensor::eigen

@@ -1,5 +1,9 @@
 // native/eigen/scatter.cpp: elements put at places that indices say, and ones among zeros.
+#include <omp.h>
+
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "indexed.h"
 #include "parallel.h"
@@ -54,18 +58,31 @@ public:
         add_slot("indices", VTENSOR_READ, places.indices, sizeof(Number));
         add_slot("updates", VTENSOR_READ, times(count_, places.inner), sizeof(Element));
         add_slot("dst", VTENSOR_WRITE, places.elements, sizeof(Element));
-        if (count_ > 0 && !places.shape.empty() && apart(places)) slabs_ = places.shape[0];
+        if (count_ > 0) split_ = apart(places);
+        if (split_ >= 0) behind_ = product({places.shape.begin() + split_ + 1, places.shape.end()});
     }
 
 private:
-    // Whether places of different indices along the first axis never meet.
-    static bool apart(const Places &places) {
-        Index reached = places.inner;
-        for (const Addressed &axis : places.axes)
-            reached = plus(reached, times(std::max<Index>(axis.size, 1) - 1, axis.stride));
-        for (std::size_t i = 1; i < places.shape.size(); ++i)
-            reached = plus(reached, times(places.shape[i] - 1, places.bases[i]));
-        return places.bases[0] >= reached;
+    // An axis along which places of different indices never meet, or -1: where all steps in the
+    // tensor are digits of a place. The first that is long enough for all threads, or the longest.
+    static Index apart(const Places &places) {
+        std::vector<std::pair<Index, Index>> digits{{1, places.inner}};
+        for (const Addressed &axis : places.axes) digits.emplace_back(axis.stride, axis.size);
+        for (std::size_t i = 0; i < places.shape.size(); ++i)
+            if (places.bases[i] > 0) digits.emplace_back(places.bases[i], places.shape[i]);
+        std::ranges::sort(digits);
+        Index reached = 1;
+        for (const auto &[stride, size] : digits) {
+            if (size > 1 && stride < reached) return -1;
+            reached = plus(reached, times(std::max<Index>(size, 1) - 1, stride));
+        }
+        Index found = -1, most = 1;
+        for (std::size_t i = 0; i < places.shape.size(); ++i)
+            if (places.bases[i] > 0 && places.shape[i] > most && most < omp_get_max_threads()) {
+                found = static_cast<Index>(i);
+                most = places.shape[i];
+            }
+        return found;
     }
 
     void run(void *const *slots) const override {
@@ -76,10 +93,12 @@ private:
         const auto *indices = static_cast<const Number *>(slots[1]);
         const auto *updates = static_cast<const Element *>(slots[2]);
         const Index inner = places_.inner, all = count_ * (inner + 1);
-        if (slabs_ > 1) {
-            const Index slab = count_ / slabs_;
-            parallel(slabs_, all, [&](Index begin, Index end) {
-                put(indices, updates, dst, begin * slab, end * slab, 0, inner);
+        if (split_ >= 0) {
+            const Index width = places_.shape[static_cast<std::size_t>(split_)];
+            parallel(width, all, [&](Index begin, Index end) {
+                for (Index first = 0; first < count_; first += width * behind_)
+                    put(indices, updates, dst, first + begin * behind_, first + end * behind_, 0,
+                        inner);
             });
         } else {
             parallel(std::max<Index>(inner / kPart, 1), all, [&](Index begin, Index end) {
@@ -102,7 +121,7 @@ private:
     static constexpr Index kPart = 64;
 
     Places places_;
-    Index count_, slabs_ = 0;
+    Index count_, split_ = -1, behind_ = 1;
 };
 
 template <class Number, class Element>

@@ -29,6 +29,10 @@ EXTENTS = [1, 1, 2, 3, 5, 7, 8, 9, 16, 17, 31, 33, 48, 63, 65, 130]
 SPATIAL = [1, 2, 3, 4, 5, 7, 9]
 #: By name, for kernels that compute.
 TYPES = ["f32", "f64", "f16", "bf16", "s64", "s32", "s8", "u8"]
+#: By cell, the functions of a direction.
+CELLS = {"rnn": 1, "gru": 2, "lbr_gru": 2, "lstm": 3}
+#: Those with fractions that are computed with in f32.
+FRACTIONS = ["f32", "f16", "bf16"]
 LINE = 64  # bytes at a multiple of which scratch begins
 
 
@@ -41,7 +45,8 @@ class Source:
     def __iter__(self) -> Iterator[Kernel]:
         """Without end."""
         own = (self.pointwise, self.copy, self.product, self.window, self.along, self.quantized)
-        kinds = (*own, self.picked, self.placed, self.ranked, self.sampled, self.attention)
+        more = (self.picked, self.placed, self.ranked, self.sampled)
+        kinds = (*own, *more, self.attention, self.transformed, self.recurrent)
         while True:
             yield self.pick.choice(kinds)()
 
@@ -107,12 +112,17 @@ class Source:
         """A convolution, a depthwise one, or a pool."""
         pick, element = self.pick, self.pick.choice(["f32", "s32"])
         pools = ["max", "avg_include_padding", "lp", "place"]
-        kind = pick.choice(["convolution", "depthwise", *pools])
-        groups = pick.choice([1, 1, 2, 3]) if kind == "convolution" else 1
-        inputs = pick.choice(EXTENTS)
+        kind = pick.choice(["convolution", "depthwise", "col2im", "deformed", *pools])
+        groups = pick.choice([1, 1, 2, 3]) if kind in ("convolution", "deformed") else 1
+        inputs = 1 if kind == "col2im" else pick.choice(EXTENTS)
         window, end = self.geometry(groups * inputs)
         if kind == "convolution":
             return self.kernels.convolution(element, window, groups, pick.choice(EXTENTS))
+        if kind == "col2im":
+            return self.kernels.col2im(pick.choice(TYPES), window)
+        if kind == "deformed":
+            bends = (groups, pick.choice([1, groups]), groups * pick.choice(EXTENTS), 3)
+            return self.kernels.deformed(window, (*bends, pick.choice([False, True])))
         if kind == "depthwise":
             return self.kernels.depthwise(element, window, pick.choice([1, 1, 2, 5]))
         if kind == "place":
@@ -180,6 +190,9 @@ class Source:
             lambda: self.kernels.scatter(places, index, str(item), "none"),
             lambda: self.kernels.scatter(places, index, self.pick.choice(TYPES), "add"),
             lambda: self.kernels.one_hot(rows, size, inner, index, item),
+            lambda: self.kernels.overwrite((rows * many, axis[0], 1, inner, many, False), item),
+            lambda: self.kernels.overwrite((rows, axis[0], size, inner, -1, True), item),
+            lambda: self.kernels.unpool(rows, many, (1, 2, 3), (1, 2, 3 + inner), item),
             lambda: self.kernels.reverse_sequence(rows, many, inner, index, item),
         ]
         return self.pick.choice(made)()
@@ -212,10 +225,37 @@ class Source:
         align = (*sizes, 2, 3, largest, pick.choice([0, 2]), 64, 1.0, True)
         made = [
             lambda: self.kernels.blend("f32", blends[: pick.choice([1, 2])]),
-            lambda: self.kernels.grid_sample(image, mode, padding, pick.random() < 0.5),
-            lambda: self.kernels.roi_align(align, 8),
+            lambda: self.kernels.grid_sample(
+                pick.choice(FRACTIONS), pick.choice(FRACTIONS), image, mode, padding, True
+            ),
+            lambda: self.kernels.roi_align("f32", "f32", align, 8),
         ]
         return pick.choice(made)()
+
+    def transformed(self) -> Kernel:
+        """Fourier transforms of frames, and determinants."""
+        pick, (series, length) = self.pick, self.extents(2)
+        frames, step, parts = pick.choice([1, 2, 9]), pick.choice([0, 1, 5]), pick.choice([1, 2])
+        mirrored = pick.random() < 0.3
+        taken = min(pick.choice(EXTENTS), length // 2 + 1 if mirrored else length)
+        size = (frames - 1) * step + taken
+        row = (series, size, parts, frames, step, taken, length, pick.randint(1, length), parts)
+        made = [
+            lambda: self.kernels.fourier("f32", (*row, pick.random() < 0.5, mirrored, parts == 1)),
+            lambda: self.kernels.determinant("f32", series, pick.choice(SPATIAL)),
+        ]
+        return pick.choice(made)()
+
+    def recurrent(self) -> Kernel:
+        """A network along sequences."""
+        pick, (batch, features) = self.pick, self.extents(2)
+        cell, direction = pick.choice(list(CELLS)), pick.choice(["reverse", "bidirectional"])
+        functions = [("tanh", 0.0, 0.0)] * CELLS[cell] * (1 + (direction == "bidirectional"))
+        given = ["bias", "lengths", "hidden", *["cell", "peepholes"] * (cell == "lstm")]
+        given = pick.sample(given, pick.randint(0, len(given)))
+        sizes = (cell, direction, pick.choice(SPATIAL), batch, features, pick.choice(EXTENTS))
+        network = (*sizes, functions, 1.0, True, False)
+        return self.kernels.recurrent(network, given, pick.choice([4, 8]))
 
 
 def dense(shape: Sizes) -> list[int]:
@@ -227,7 +267,7 @@ def faults(kernel: Kernel, behind: bool) -> Iterator[str]:
     """What of dst is not written; running off the buffers ends the process."""
     memory = []
     # The steps of ones would be the bits that memory is filled with.
-    zeros = ("indices", "lengths", "image", *(["src"] if "quantize" in kernel.kernel else []))
+    zeros = ("indices", "lengths", "image", "start", *["src"] * ("quantize" in kernel.kernel))
     for name, size, access in _replay.describe(kernel)["slots"]:
         if access == "read" and name in zeros:
             memory.append(guarded(np.zeros(size, np.uint8), behind))

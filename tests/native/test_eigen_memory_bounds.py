@@ -11,16 +11,17 @@ from tests.native.packing import Array
 from tests.native.test_memory_bounds import python
 
 KINDS = (
-    "argmax argmin attention blend copy depthwise dynamic_quantize gather gemm gemm_convolution "
-    "grid_sample hardmax joined lrn normalize one_hot pick pointwise pooling_avg_include_padding "
-    "pooling_lp pooling_max pooling_place reduce reverse_sequence roi_align running scatter "
-    "softmax top triangle"
+    "argmax argmin attention blend col2im copy deformed_convolution depthwise determinant "
+    "dynamic_quantize fourier gather gemm gemm_convolution grid_sample hardmax joined lrn "
+    "normalize one_hot overwrite pick pointwise pooling_avg_include_padding pooling_lp "
+    "pooling_max pooling_place recurrent reduce reverse_sequence roi_align running scatter "
+    "softmax top triangle unpool"
 )
 
 
 @pytest.mark.parametrize("cap", ["sse41", "avx2", "avx512"])
 def test_random_kernels_between_guards(cap: str) -> None:
-    done = python("-m", "tests.native.guarded_eigen", "2", "360", cap)
+    done = python("-m", "tests.native.guarded_eigen", "2", "440", cap)
     last = done.stderr.strip().splitlines()[-1:]
     assert done.returncode == 0, f"{done.stdout}\n{last}"
     assert done.stdout.split(maxsplit=1)[1].strip() == KINDS

@@ -166,17 +166,58 @@ def blend(*axes: Any, dtype: str = "f32") -> Make:
     return lambda: kernels.blend(dtype, axes)
 
 
-def sample(mode: str = "linear", padding: str = "zeros", **changes: Any) -> Make:
+def sample(
+    mode: str = "linear", padding: str = "zeros", dtype: str = "f32", **changes: Any
+) -> Make:
     parts = {"images": 1, "channels": 2, "src": (1, 3, 3), "dst": (1, 2, 2), "rank": 2} | changes
     image: Any = tuple(parts.values())
-    return lambda: kernels.grid_sample(image, mode, padding, False)
+    return lambda: kernels.grid_sample(dtype, "f32", image, mode, padding, False)
 
 
 def align(index_bytes: int = 8, **changes: Any) -> Make:
     names = "boxes images channels height width rows columns largest samples most scale half"
     parts = dict(zip(names.split(), (2, 1, 3, 5, 5, 2, 2, False, 0, 9, 1.0, True), strict=True))
     row: Any = tuple((parts | changes).values())
-    return lambda: kernels.roi_align(row, index_bytes)
+    return lambda: kernels.roi_align("f32", "f32", row, index_bytes)
+
+
+def deform(
+    groups: int = 2, parts: int = 2, outputs: int = 6, rank: int = 2, **changes: Any
+) -> Make:
+    return lambda: kernels.deformed(slide(**changes), (groups, parts, outputs, rank, True))
+
+
+def fourier(dtype: str = "f32", **changes: Any) -> Make:
+    sizes = (
+        "series size src_parts frames step taken length bins dst_parts inverse mirrored windowed"
+    )
+    values = (2, 9, 2, 2, 3, 6, 6, 4, 2, False, False, False)
+    row: Any = tuple((dict(zip(sizes.split(), values, strict=True)) | changes).values())
+    return lambda: kernels.fourier(dtype, row)
+
+
+def network(
+    cell: str = "gru",
+    direction: str = "reverse",
+    names: Sequence[str] = ("sigmoid", "tanh"),
+    given: Sequence[str] = ("bias", "lengths"),
+    times: int = 3,
+    units: int = 4,
+    length_bytes: int = 8,
+) -> Make:
+    functions = [(name, 0.0, 0.0) for name in names]
+    row: Any = (cell, direction, times, 2, 5, units, functions, 1.0, True, False)
+    return lambda: kernels.recurrent(row, given, length_bytes)
+
+
+def overwrite(
+    outer: int = 4, size: int = 5, count: int = 2, starts: int = 2, circular: bool = False
+) -> Make:
+    return lambda: kernels.overwrite((outer, (size, 3, "T"), count, 3, starts, circular), 4)
+
+
+def unpool(counted: Sizes = (1, 4, 4), dst: Sizes = (1, 4, 5), layers: int = 2) -> Make:
+    return lambda: kernels.unpool(layers, 4, counted, dst, 4)
 
 
 REFUSED: dict[str, tuple[Make, str]] = {
@@ -368,6 +409,50 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "samples of four dims": (sample(rank=4), "one to three"),
     "a dim that is none": (sample(src=(2, 3, 3)), "a dim that is none"),
     "samples that overflow": (sample(images=HUGE), "overflow"),
+    "samples of integers": (sample(dtype="s32"), "f32, f16 or bf16"),
+    "windows of many channels": (
+        lambda: kernels.col2im("f32", slide(channels=2)),
+        "one channel",
+    ),
+    "windows that overflow": (
+        lambda: kernels.col2im("f32", slide(channels=1, images=HUGE)),
+        "overflow",
+    ),
+    "bent channels that the groups do not divide": (deform(groups=3), "fall into the groups"),
+    "parts that do not divide the channels": (deform(parts=3), "fall into the groups"),
+    "outputs that the groups do not divide": (deform(outputs=5), "fall into the groups"),
+    "a bent image of four dims": (deform(rank=4), "one to three"),
+    "a bent image with a dim that is none": (deform(src=(2, 5, 5)), "a dim that is none"),
+    "a bent image of nothing": (deform(src=(1, 0, 5)), "no elements"),
+    "bent images that overflow": (deform(images=HUGE), "overflow"),
+    "a transform of nothing": (fourier(length=0), "nothing to transform"),
+    "numbers of three parts": (fourier(src_parts=3), "one or two parts"),
+    "more numbers than the length": (fourier(taken=7), "more elements than the length"),
+    "more than half, mirrored": (fourier(taken=5, mirrored=True), "more elements than the length"),
+    "more results than the length": (fourier(bins=7), "more elements than the length"),
+    "a frame beyond src": (fourier(frames=3), "a frame beyond src"),
+    "frames that overflow": (fourier(step=HUGE, frames=9), "overflow"),
+    "series that overflow": (fourier(series=HUGE), "overflow"),
+    "a transform of integers": (fourier("s32"), "f32, f16 or bf16"),
+    "no such cell": (network("lru"), "no such cell"),
+    "no such direction": (network(direction="up"), "no such direction"),
+    "a function too few": (network(names=["tanh"]), "another number of functions"),
+    "functions of one direction": (network(direction="bidirectional"), "number of functions"),
+    "no function of a gate": (network(names=["tanh", "cot"]), "no function cot"),
+    "a cell of a GRU": (network(given=["cell"]), "of the name cell"),
+    "two biases": (network(given=["bias"] * 2), "given twice"),
+    "lengths of two bytes": (network(length_bytes=2), "4 or 8 bytes"),
+    "a negative time": (network(times=-1), "size is negative"),
+    "units that overflow": (network(units=HUGE), "overflow"),
+    "determinants of integers": (lambda: kernels.determinant("s32", 1, 2), "f32, f16 or bf16"),
+    "determinants that overflow": (lambda: kernels.determinant("f32", 8, HUGE), "overflow"),
+    "a negative number of matrices": (lambda: kernels.determinant("f32", -1, 2), "is negative"),
+    "more than a cache holds": (overwrite(count=6), "more elements than the axis"),
+    "rows between batches": (overwrite(starts=3), "fall into the batches"),
+    "caches that overflow": (overwrite(outer=HUGE), "overflow"),
+    "an image larger than what it is put into": (unpool(dst=(1, 4, 3)), "larger than dst"),
+    "places of two dims": (unpool(counted=(4, 4)), "three spatial dims"),
+    "layers that overflow": (unpool(layers=HUGE), "overflow"),
     "boxes of nothing": (align(height=0), "no elements"),
     "boxes without bins": (align(rows=0), "no bins"),
     "boxes that overflow": (align(boxes=HUGE), "overflow"),
@@ -387,7 +472,9 @@ def test_refused(case: str) -> None:
     [
         *(copy(box()), point(), conv(), pool(), product(), pick((6, 0, 1)), gather(), scatter()),
         point(pieces=(1, 2)),
-        *(blend((1, 3, 1, [1], [0], [1.0])), sample(), align()),
+        *(blend((1, 3, 1, [1], [0], [1.0])), sample(), align(), deform(), fourier()),
+        *(overwrite(), unpool(), network(), lambda: kernels.determinant("f32", 2, 3)),
+        *(lambda: kernels.col2im("f32", slide(channels=1)),),
     ],
 )
 def test_the_same_without_a_fault_is_taken(make: Make) -> None:
@@ -450,3 +537,27 @@ def test_an_index_outside_is_refused_in_a_run_and_named(make: Make, index: int) 
     assert caught.value.bad_input
     memory[1].view(np.int64)[4] = -5
     _replay.execute(step, memory)
+
+
+@pytest.mark.parametrize(
+    ("start", "named"), [(4, 5), (-6, -6), (5, 5), (np.iinfo(np.int64).max, np.iinfo(np.int64).max)]
+)
+def test_a_row_beyond_a_cache_is_refused_in_a_run_and_named(start: int, named: int) -> None:
+    """Two elements of five are overwritten from a start on; beyond the last comes the first."""
+    step: Any = overwrite()()
+    memory = [np.zeros(size, np.uint8) for _, size, _ in _replay.describe(step)["slots"]]
+    memory[2].view(np.int64)[1] = start
+    with pytest.raises(_replay.StepFailed, match=f"index {named} along T, which has 5") as caught:
+        _replay.execute(step, memory)
+    assert caught.value.bad_input
+    _replay.execute(overwrite(circular=True)(), memory)
+
+
+def test_a_place_outside_of_the_image_is_left_out() -> None:
+    step: Any = unpool()()
+    ones = np.ones(8, np.float32)
+    places = np.array([0, 31, -1, 32, 1 << 62, -(1 << 63), 16, 15])
+    dst = np.full(40, np.nan, np.float32)
+    _replay.execute(step, [ones, places, dst])
+    assert np.flatnonzero(dst).tolist() == [0, 18, 20, 38]
+    assert np.isfinite(dst).all()

@@ -324,6 +324,8 @@ CASES: dict[str, list[Case]] = {
     "MaxUnpool": [
         Case(MaxUnpool((2, 2), (2, 2)), ("N=2 C=3 H=4 W=5", "N=2 C=3 H=4 W=5 <480")),
         Case(MaxUnpool((3,), (2,), (1, 0), (12,)), ("N=1 C=4 W=5", "N=1 C=4 W=5 <40")),
+        Case(MaxUnpool((2, 2), (2, 2)), ("N=1 C=1 H=9 W=9", "N=1 C=1 H=9 W=9 <400")),
+        Case(MaxUnpool((2, 2), (2, 2)), ("N=2 C=16 H=24 W=25", "N=2 C=16 H=24 W=25 <76800")),
     ],
     "Mean": list(_means()),
     "MeanVarianceNormalization": [

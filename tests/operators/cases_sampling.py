@@ -54,6 +54,13 @@ def _bent() -> Iterator[Case]:
         ),
     )
     yield Case(DeformConv(), ("N=1 C=2 W=6", "O=3 I=2 w=3", "N=1 K=3 W=4"))
+    same = (1, 1, 1, 1)
+    yield Case(DeformConv(pads=same), ("N=2 C=3 H=5 W=6", "O=4 I=3 h=3 w=3", "N=2 K=18 H=5 W=6"))
+    images = ("N=2 C=32 H=17 W=19", "!O=24 I=16 h=3 w=3", "N=2 K=72 H=17 W=19")
+    op = DeformConv(pads=same, group=2, offset_group=4)
+    yield Case(op, (*images, "~N=2 K=36 H=17 W=19"))
+    volume = ("N=1 C=2 D=3 H=4 W=5", "O=3 I=2 d=2 h=2 w=2", "N=1 K=24 D=2 H=3 W=4")
+    yield Case(DeformConv(), volume)
 
 
 def _recurrent(cls: Any, gates: int, functions: tuple[Any, ...], **more: bool) -> Iterator[Case]:
@@ -98,14 +105,20 @@ def _recurrent(cls: Any, gates: int, functions: tuple[Any, ...], **more: bool) -
 def _fourier() -> Iterator[Case]:
     for inverse, onesided in product((False, True), (False, True)):
         parts = 1 if onesided and not inverse else 2
-        for length in (0, 4, 9):
-            yield Case(DFT("T", "re", length, inverse, onesided), (f"N=2 T=7 F=3 re={parts}",))
+        for length in (0, 4, 9, 20):
+            op = DFT("T", "re", length, inverse, onesided)
+            short = inverse and not onesided and length < 17
+            yield Case(op, (f"N=2 T=7 F=3 re={parts}",), ("eigen",) if short else ())
     yield Case(DFT("T", "re"), ("T=8 re=1",))
+    for sizes in ("N=20 T=480 re=2", "N=9 T=1009 re=1", "T=20000 re=1", "N=3 T=143 F=5 re=2"):
+        yield Case(DFT("T", "re"), (sizes,))
+    yield Case(DFT("T", "re", 0, True, True), ("N=9 T=505 re=2",))
 
 
 def _steps(op: Any, states: int) -> list[Case]:
+    many = ("+", " <9", *("N=200 C=300",) * 2, *("+N=200 C=300",) * states)
     tensors = ("N=2 C=3", "N=2 C=3", *("+N=2 C=3",) * states)
-    return [Case(op, ("+", count, *tensors)) for count in (" <1", " <9")]
+    return [*(Case(op, ("+", count, *tensors)) for count in (" <1", " <9")), Case(op, many)]
 
 
 CASES.update(
@@ -117,6 +130,8 @@ CASES.update(
             Case(Col2Im((6, 5), (2, 2), (3, 2), (1, 0, 1, 1), (2, 1)), ("N=1 K=12 L=6",)),
             Case(Col2Im((7,), (3,)), ("N=1 K=3 L=5",)),
             Case(Col2Im((2, 3, 4), (1, 2, 2)), ("N=1 K=8 L=12",)),
+            Case(Col2Im((48, 50), (3, 3), (2, 2), (1, 1, 1, 1)), ("N=2 K=72 L=600",)),
+            Case(Col2Im((3, 1100), (1, 3)), ("N=1 K=3 L=3294",)),
         ],
         "Compress": [
             Case(Compress("C", (0, 3, 16)), (IMAGE,)),
@@ -127,7 +142,11 @@ CASES.update(
         ],
         "DFT": list(_fourier()),
         "DeformConv": list(_bent()),
-        "Det": [Case(Det("A", "B"), ("N=5 A=3 B=3",)), Case(Det("B", "A"), ("A=4 N=2 B=4",))],
+        "Det": [
+            Case(Det("A", "B"), ("N=5 A=3 B=3",)),
+            Case(Det("B", "A"), ("A=4 N=2 B=4",)),
+            Case(Det("A", "B"), ("N=40 A=16 B=16",)),
+        ],
         "GRU": list(_recurrent(GRU, 3, (SIGMOID, TANH), linear_before_reset=True)),
         "GridSample": list(_grids()),
         "LSTM": list(_recurrent(LSTM, 4, (SIGMOID, TANH, TANH), input_forget=True)),
@@ -146,11 +165,19 @@ CASES.update(
         "STFT": [
             Case(STFT(3, 6, onesided), ("N=2 T=20 part=1", "tap=6")) for onesided in (True, False)
         ]
-        + [Case(STFT(1, 5, False), ("N=2 T=9 part=2",))],
+        + [
+            Case(STFT(1, 5, False), ("N=2 T=9 part=2",)),
+            Case(STFT(160, 400), ("N=2 T=4000 part=1", "tap=400")),
+        ],
         "TensorScatter": [
             Case(TensorScatter("H", "N", True), (IMAGE, "N=2 C=17 H=3 W=6", "N=2 <5")),
             Case(TensorScatter("T", "N"), ("T=9 N=3", "T=2 N=3", "N=3 <8")),
             Case(TensorScatter("T", "N"), ("T=9 N=3", "T=2 N=3")),
+            Case(
+                TensorScatter("T", "N", True),
+                ("N=4 T=64 H=8 F=64", "N=4 T=16 H=8 F=64", "N=4 <64"),
+            ),
+            Case(TensorScatter("T", "N"), ("N=2 H=4 T=9 F=8", "N=2 H=4 T=3 F=8", "N=2 <7")),
         ],
     }
 )

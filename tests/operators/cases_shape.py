@@ -146,6 +146,10 @@ CASES.update(
             ),
         ],
         "ScatterElements": [
+            *(
+                Case(ScatterElements("A", how), ("A=50 B=640", "A=40 B=640 <50", "A=40 B=640"))
+                for how in ("none", "add")
+            ),
             Case(ScatterElements("C"), (IMAGE, "N=2 C=1 H=5 W=3 <17", "N=2 C=1 H=5 W=3")),
             *(
                 Case(ScatterElements("H", how), (IMAGE, "N=1 C=9 H=9 W=6 <5", "N=1 C=9 H=9 W=6"))

@@ -88,6 +88,8 @@ def _quantised() -> Iterator[Row]:
         refused = () if to == "u16" else ("eigen",)
         yield ops.QuantizeLinear(to), (IMAGES[1], "+C=17"), refused
     yield ops.QuantizeLinear("u4", "f16"), ("", "+"), ("eigen",)
+    for precision in ("f16", "bf16"):
+        yield ops.QuantizeLinear("u8", precision), (IMAGES[1], "+C=17"), ()
 
 
 def _dequantised() -> Iterator[Row]:

@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 
 from ops import (
+    DFT,
     ArgMax,
     ArgMin,
+    Conv2D,
+    DeformConv,
     Expand,
     Gather,
     GatherElements,
@@ -25,6 +28,7 @@ from ops import (
     ScatterElements,
     ScatterND,
     Slice,
+    TensorScatter,
     Tile,
     TopK,
 )
@@ -127,6 +131,39 @@ def test_roi_align_is_the_mean_of_places_in_a_bin() -> None:
         np.testing.assert_allclose(found[r, :, i, j], np.mean(places, axis=0), atol=1e-5)
 
 
+@pytest.mark.parametrize("length", [18, 31, 64, 97, 1000])
+def test_a_fourier_transform_is_a_sum_of_waves(length: int) -> None:
+    """Also of a length that has a large prime factor; and back again."""
+    x = image(9, length, 2)
+    waves = np.exp(-2j * np.pi / length * np.outer(np.arange(length), np.arange(length)))
+    wanted = (x[..., 0] + 1j * x[..., 1]) @ waves
+    [found] = native(DFT("T", "part"), ("N T part", x))
+    np.testing.assert_allclose(found[..., 0] + 1j * found[..., 1], wanted, 1e-5, 1e-4)
+    [back] = native(DFT("T", "part", inverse=True), ("N T part", found))
+    np.testing.assert_allclose(back, x, 1e-5, 1e-5)
+
+
+def test_a_frame_that_is_not_finite_has_no_transform() -> None:
+    x = image(9, 12, 2)
+    x[3, 5, 1] = np.inf
+    [found] = native(DFT("T", "part"), ("N T part", x))
+    assert np.isnan(found[3]).all()
+    assert np.isfinite(np.delete(found, 3, axis=0)).all()
+
+
+def test_a_convolution_that_bends_nowhere_is_a_convolution() -> None:
+    x, w = image(2, 5, 9, 8), image(6, 5, 3, 3)
+    [found] = native(
+        DeformConv((2, 1), (1, 1, 1, 1)),
+        ("N C H W", x),
+        ("O I h w", w),
+        ("N K H W", np.zeros((2, 18, 5, 8), np.float32)),
+    )
+    op = Conv2D((2, 1), (1, 1, 1, 1))
+    [wanted] = native(op, ("N C H W", x), ("O I h w", w))
+    np.testing.assert_allclose(found, wanted, 1e-5, 1e-5)
+
+
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i8", "i1", "u1"])
 def test_of_equal_elements_the_first_comes_first(dtype: str) -> None:
     x = np.array([[3, 1, 3, 0, 1, 3, 0]], dtype)
@@ -196,6 +233,11 @@ OUTSIDE: dict[str, tuple[Any, tuple[tuple[str, Array], ...], str]] = {
         (X, ("A", np.zeros(5, np.int64))),
         "length 5 of sequence 0, which has 4 elements",
     ),
+    "TensorScatter": (
+        TensorScatter("B", "A"),
+        (X, ("A B", image(5, 2)), ("A", np.zeros(5, np.int64))),
+        "index 5 along B, which has 4 elements",
+    ),
     "RoiAlign": (
         RoiAlign((1, 1)),
         (
@@ -212,7 +254,7 @@ OUTSIDE: dict[str, tuple[Any, tuple[tuple[str, Array], ...], str]] = {
 def test_an_index_outside_is_named_and_the_session_goes_on(name: str) -> None:
     op, rows, said = OUTSIDE[name]
     session, feeds = session_of(op, *rows)
-    where = "x2" if name == "RoiAlign" else "x1"
+    where = "x2" if name in ("RoiAlign", "TensorScatter") else "x1"
     with session:
         assert all("python" not in step.kernels for step in session.plan.steps)
         [before] = session.run(None, feeds)
@@ -220,7 +262,9 @@ def test_an_index_outside_is_named_and_the_session_goes_on(name: str) -> None:
         wrong.flat[0] = 5
         binding = session.bind(feeds | {where: wrong})
         for wanted in (lambda: session.run(None, feeds | {where: wrong}), binding.run):
-            with pytest.raises(InputError, match=f"(?s)^{name} 'picked': .*{said}.* x .* : "):
+            with pytest.raises(
+                InputError, match=f"(?s)^{name} 'picked': .*{said}.* (x|past) .* : "
+            ):
                 wanted()
         np.testing.assert_array_equal(session.run(None, feeds)[0], before)
 

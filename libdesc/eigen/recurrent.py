@@ -1,0 +1,57 @@
+"""Networks that go along a sequence and carry a state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from libdesc.eigen import native
+from libdesc.eigen.kernels import emit_kernel
+from libdesc.routine import Routine
+from ptensor.tensor import PTensor
+from vtensor.language.dtype import ITEMSIZE
+from vtensor.language.tensor import VTensor
+
+if TYPE_CHECKING:
+    from libdesc.eigen._eigen import Network
+
+
+def recurrent(
+    tensors: Sequence[VTensor],
+    cell: str,
+    direction: str,
+    functions: Sequence[tuple[str, float, float]],
+    given: Sequence[str] = (),
+    clip: float = 0,
+    coupled: bool = False,
+) -> Routine:
+    """A network over sequences, each of which may end earlier than the longest.
+
+    Args:
+        tensors: x, the weights of x and of the state, what is given, y and the last states.
+        cell: ``rnn``, ``gru``, ``lbr_gru`` or ``lstm``.
+        direction: ``forward``, ``reverse`` or ``bidirectional``.
+        functions: ONNX's names in lower case, alpha and beta, of each direction.
+        given: ``bias``, ``lengths``, ``hidden``, ``cell`` and ``peepholes`` as far as there are.
+        clip: what goes into functions is at most this far from 0; 0: as it is.
+        coupled: an LSTM forgets as much as it takes in.
+    """
+    x, _, r, *more = tensors
+    sizes = (x.size("T"), x.size("N"), x.size("F"), r.size("unit"))
+    network: Network = (cell, direction, *sizes, functions, clip, clip > 0, coupled)
+    named = dict(zip(given, more, strict=False))
+    length_bytes = ITEMSIZE[named["lengths"].dtype] if "lengths" in named else 0
+    orders = {
+        "bias": "dir row unit",
+        "lengths": "N",
+        "hidden": "dir N unit",
+        "cell": "dir N unit",
+        "peepholes": "dir peephole unit",
+    }
+
+    def run(*operands: PTensor) -> None:
+        emit_kernel(native.load().recurrent(network, given, length_bytes), operands)
+
+    states = ["dir N unit"] * (len(more) - len(given) - 1)
+    before = ["T N F", "dir gate unit F", "dir gate unit state", *(orders[name] for name in given)]
+    return Routine(tensors, [*before, "T dir N unit", *states], run=run)

@@ -1,0 +1,66 @@
+// native/eigen/taps.h: values of an image between its elements, as weighted sums of neighbours.
+#pragma once
+
+#include <array>
+#include <cmath>
+
+#include "step.h"
+
+namespace vtensor::eigen {
+
+// A neighbour along one dim: which element, and what it counts.
+struct Near {
+    Index at;
+    float weight;
+};
+
+// The weight of a neighbour by its distance, none from 1 on; NaN stays.
+inline float linear(double distance) {
+    const auto weight = static_cast<float>(1 - std::fabs(distance));
+    return weight < 0 ? 0 : weight;
+}
+
+// The element of a dim that is nearest to a place; the first for NaN.
+inline Index nearest(double at, Index size) {
+    if (!(at > 0)) return 0;
+    const Index last = size - 1;
+    return at >= static_cast<double>(last) ? last : static_cast<Index>(at);
+}
+
+// The neighbours of up to kChunk places: of each the offset in a layer, and what it counts.
+class Taps {
+public:
+    static constexpr Index kChunk = 32, kMost = 64;
+
+    // No neighbour along any dim so far: the layer's first element counts whole.
+    void begin(Index place) {
+        offsets_[0][place] = 0;
+        weights_[0][place] = 1;
+    }
+
+    // Each of the `count` neighbours of a place becomes `many`: those of one more dim, whose
+    // elements are `stride` apart.
+    void spread(Index place, Index count, const Near *near, Index many, Index stride) {
+        for (Index t = many; t-- > 0;)
+            for (Index k = 0; k < count; ++k) {
+                offsets_[t * count + k][place] = offsets_[k][place] + near[t].at * stride;
+                weights_[t * count + k][place] = weights_[k][place] * near[t].weight;
+            }
+    }
+
+    // The sums of `taps` neighbours in a layer, for the first `count` places.
+    template <class From, class To>
+    void sum(const From *layer, Index taps, To *dst, Index count) const {
+        std::array<float, kChunk> sums{};
+        for (Index tap = 0; tap < taps; ++tap)
+            for (Index p = 0; p < count; ++p)
+                sums[p] += static_cast<float>(layer[offsets_[tap][p]]) * weights_[tap][p];
+        for (Index p = 0; p < count; ++p) dst[p] = static_cast<To>(sums[p]);
+    }
+
+private:
+    std::array<std::array<Index, kChunk>, kMost> offsets_;
+    std::array<std::array<float, kChunk>, kMost> weights_;
+};
+
+}  // namespace vtensor::eigen
