@@ -97,7 +97,7 @@ class Variant:
             where the library chooses.
         ns: nanoseconds of a run; None where nothing is known.
         basis: how those are known.
-        error: what it adds to the error of a result, relative to the largest element.
+        error: the norm of what it adds to a result, relative to the result's own.
         followers: names of the nodes behind the node that it runs too, in order.
         reference: the library has nothing but reference code for it.
         inexact: its results differ by more than the order of sums.

@@ -1,8 +1,9 @@
 """What inexact variants add to the errors of results, with the measurements that say so.
 
-An error is the largest difference of a result from the strict one, relative to the strict one's
-largest element. A node's error arrives at the network's results multiplied by its gain. Errors of
-different nodes have nothing to do with one another, so their squares add up.
+A node's error is the norm of its result's difference from the strict one, relative to the strict
+one's norm. It arrives at the network's results multiplied by the node's gain: there the largest
+difference counts, relative to the largest element. Errors of different nodes have nothing to do
+with one another, so their squares add up.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class Share:
         node, kernel: of whom.
         error: of the node's own result.
         gain: how much of it arrives at the results, at most.
-        trials: for the error: the largest difference, and the largest element, of each result that
+        trials: for the error: the norms of the difference, and of the result, of each result that
             was compared with the strict variant's.
         probes: for the gain: the error that a strict result was given, and what arrived.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ops import ArgMax, Floor, Sigmoid, Softmax
+from ops import ArgMax, Conv2D, Floor, Mean, Relu, Sigmoid, Softmax
 from optimizer.observed import observed
 from optimizer.pipeline import optimise
 from ptensor.stopping import stopping
@@ -19,11 +20,13 @@ from resolver.errors import ErrorProof
 from resolver.lowered import OpNode
 from tests.libraries.bench import Bench
 from tests.libraries.sloppy import Hasty, declare_sloppy
+from tests.optimizer.clocks import Drawn
 from tests.optimizer.graphs import random_graph
 from tests.runtime.test_better import settled
 from vtensor import Session
 from vtensor.errors import InputError
 from vtensor.language.graph import Graph
+from vtensor.language.tensor import VTensor
 from vtensor.runtime import erring, gains, measure, planning, tolerant, tuning
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.frontier import TOLERANCES
@@ -116,6 +119,55 @@ def test_a_plan_that_breaks_its_budget_is_solved_again(
         assert len(asked) > 1
         assert asked == sorted(asked, reverse=True)
         assert off_by(graph, session, strict, 0) <= 1e-4
+
+
+def check_near(session: Session) -> None:
+    """What is expected is about what is measured."""
+    proof = proof_of(session)
+    assert proof.measured is not None
+    assert proof.measured / 3 <= proof.expected <= 3 * proof.measured
+
+
+def test_few_large_errors_are_not_taken_for_many(
+    sloppy: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousandth of the elements are off: in a mean of them that is little."""
+
+    def spoilt(exact: Array, off: float) -> Array:
+        draw = np.random.default_rng(5)
+        spikes = draw.choice([-1, 1], exact.shape) * (draw.random(exact.shape) < 1e-3)
+        return np.asarray(exact + off * np.abs(exact).max() * spikes, exact.dtype)
+
+    monkeypatch.setattr("tests.libraries.sloppy.spoilt", spoilt)
+    g = Graph("averaged")
+    x = g.input("x", {"N": 64, "C": 1024})
+    y = g.add(sloppy.op("Mix", ("NC", "NC")), x, name="mix")
+    g.output(g.add(Mean(("C",), keepdims=False), y), "y")
+    with Session(g, threads=1, tune=True, tolerance=1e-2) as session:
+        assert inexact(session) == ["mix"]
+        check_near(session)
+
+
+class Keen(Drawn):
+    """Inexact kernels take less than all others."""
+
+    def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
+        """Of a node as it is decided."""
+        return 1 if node.variant.inexact else 1000
+
+
+def test_convolutions_in_a_row_err_as_is_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "Tuner", lambda *_: Keen(1))
+    monkeypatch.setattr(planning, "fastest", lambda plans, _: (plans[0], [0, 0]))
+    random, g = np.random.default_rng(0), Graph("row")
+    x = g.input("x", {"N": 1, "C": 32, "H": 24, "W": 24})
+    for _ in range(4):
+        weights = (random.normal(size=(32, 32, 3, 3)) / 12).astype(np.float32)
+        x = g.add(Relu(), g.add(Conv2D(pads=(1, 1, 1, 1)), x, g.constant(weights, "O I h w")))
+    g.output(x, "y")
+    with Session(g, threads=1, tune=True, tolerance=1e-4) as session:
+        assert len(inexact(session)) == 4
+        check_near(session)
 
 
 def test_errors_are_measured_on_the_executors_thread(

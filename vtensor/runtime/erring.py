@@ -21,7 +21,7 @@ from vtensor.errors import VTensorError
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.feeds import Array, Port, drawn
-from vtensor.runtime.gains import Probes, difference, probed, relative, results, trial
+from vtensor.runtime.gains import Probes, difference, norms, probed, relative, results
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.workspace import Workspace
 
@@ -92,7 +92,7 @@ class Meter:
         made = self._answers(node) if probes and strict is not None else None
         if made is None or strict is None or any(sent <= 0 for sent, _ in probes):
             return None
-        trials = tuple(trial(strict[name], made[name]) for name in strict)
+        trials = tuple(norms(strict[name], made[name]) for name in strict)
         error = max(relative(*one) for one in trials)
         gain = max(arrived / sent for sent, arrived in probes)
         if not np.isfinite(error * gain):

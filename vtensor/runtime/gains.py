@@ -2,6 +2,9 @@
 
 The strict plan is run step by step. Behind a node, its result is given seeded noise, the steps
 after it are run again, and what changed at the plan's outputs is compared with what was given.
+
+What arrives of an error depends on all of it and not on its largest element, so noise and errors of
+nodes are measured by their norms. At the outputs the largest difference counts.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ NOISE = 2.0**-10
 #: How often noise is tried. Of few outputs the largest may be small by chance: then more often.
 TURNS, FEW, TURNS_OF_FEW = 2, 64, 8
 
-#: What was given, and what arrived, each relative to the largest element.
+#: By norm what was given, and by its largest element what arrived; each relative to the values.
 Probes = tuple[tuple[float, float], ...]
 
 
@@ -91,11 +94,20 @@ def trial(strict: Array, other: Array) -> tuple[float, float]:
     return (float(apart), float(largest)) if np.isfinite(apart + largest) else (np.inf, 0.0)
 
 
-def relative(apart: float, largest: float) -> float:
-    """A difference as a part of the largest element."""
+def norms(strict: Array, other: Array) -> tuple[float, float]:
+    """The norm of the difference of two arrays, and that of the first."""
+    wide = np.complex128 if strict.dtype.kind == "c" else np.float64
+    with np.errstate(all="ignore"):
+        apart = _norm(strict.astype(wide) - other.astype(wide))
+        own = _norm(strict.astype(wide))
+    return (apart, own) if np.isfinite(apart + own) else (np.inf, 0.0)
+
+
+def relative(apart: float, whole: float) -> float:
+    """A difference as a part of the values."""
     if not apart:
         return 0.0
-    return apart / largest if largest else np.inf
+    return apart / whole if whole else np.inf
 
 
 def _written(step: RecordedStep) -> TensorStorage | None:
@@ -108,8 +120,8 @@ def _written(step: RecordedStep) -> TensorStorage | None:
 
 
 def _add_noise(data: Array, generator: np.random.Generator) -> float:
-    """Add noise to what is not 0, as pads and what an activation cut off are; its largest element,
-    relative to the data's.
+    """Add noise to what is not 0, as pads and what an activation cut off are; its norm, relative to
+    the data's.
 
     What is nowhere negative stays so, for who takes roots of it.
     """
@@ -121,6 +133,11 @@ def _add_noise(data: Array, generator: np.random.Generator) -> float:
     changed = data + noise
     if data.min() >= 0:
         np.maximum(changed, 0, out=changed)
-    sent = float(np.abs(changed - data).max())
+    sent = relative(*norms(data, changed))
     data[...] = changed
-    return sent / largest
+    return sent
+
+
+def _norm(array: Array) -> float:
+    """The root of the sum of squares; without BLAS, whose threads would spin where kernels run."""
+    return float(np.sqrt(np.square(np.abs(array)).sum()))

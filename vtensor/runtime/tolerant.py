@@ -30,6 +30,9 @@ ROUNDS = 5
 #: nobody tried may do worse.
 MARGIN = 1.25
 
+#: What of the error is expected again that would have been right for a plan: it is another plan.
+LESS = 0.9
+
 #: Seconds for the solver: a choice that is not the best is a choice, too.
 SECONDS = 2.0
 
@@ -63,7 +66,7 @@ def tolerant(
     if not names or settings.clock is None:
         return None
     meter = meter or Meter(graph, resolved, names, calibrate, workspace)
-    budget, room = tolerance, workspace.max_bytes - needed_bytes(resolved)
+    budget, room = tolerance / MARGIN, workspace.max_bytes - needed_bytes(resolved)
     for _ in range(ROUNDS):
         allowed = Allowed(tolerance, budget, meter)
         told = replace(settings, allowed=allowed, room=room, time_limit=SECONDS)
@@ -84,7 +87,7 @@ def tolerant(
             measured,
             tolerance,
         )
-        budget = min(budget / 2, proof.expected * tolerance / (measured * MARGIN))
+        budget = LESS * proof.expected * tolerance / (measured * MARGIN)
     _log.warning("%s: no plan kept to the tolerance %g: it is strict", graph.name, tolerance)
     return None
 
