@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from libdesc.transforms import LayoutChange
-from ops import Add, Conv2D, MaxPool, Relu
+from ops import Add, Conv2D, MatMul, MaxPool, Relu
 from ptensor.call import forms_on
 from ptensor.layout import Layout
 from resolver.lowered import OpNode
@@ -28,7 +29,7 @@ from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
 from vtensor.runtime import measure, planning, tuning
 from vtensor.runtime.executor import Executor
-from vtensor.runtime.measure import GLANCE, median_ns, node_ns, numbered, signature
+from vtensor.runtime.measure import GLANCE, TUNING, WARM, median_ns, node_ns, numbered, signature
 from vtensor.runtime.session import Session
 
 
@@ -195,6 +196,42 @@ def test_a_call_has_a_budget(
     with Session(network(), threads=1, tune=True, tolerance=0) as session:
         assert not any(step.tuned for step in session.plan.steps)
     assert 0 < len(asked) < rows / 3
+
+
+def test_packing_is_not_in_a_calls_budget(
+    asked: Counter[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Only runs are; here none says that it took anything."""
+    with Session(network(), threads=1, tune=True, tolerance=0):
+        rows = len(asked)
+    asked.clear()
+    monkeypatch.setattr(tuning, "CALL_SECONDS", 1e-9)
+    monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path / "other"))
+    with Session(network(), threads=1, tune=True, tolerance=0):
+        assert len(asked) == rows
+
+
+def test_large_constants_are_read_from_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before each run that counts, and where a plan is tuned."""
+    swept, real = list[int](), measure._sweep
+
+    def seen(memory: Any) -> Any:
+        real(memory)()
+        return partial(swept.append, 1)
+
+    monkeypatch.setattr(measure, "_sweep", seen)
+    executor = Executor.of(1)
+    for size, effort in ((640, TUNING), (64, TUNING), (640, WARM), (640, GLANCE)):
+        graph = Graph("one")
+        weights = graph.constant(np.ones((size, size), np.float32), "A B")
+        graph.output(graph.add(MatMul("A"), graph.input("x", {"N": 2, "A": size}), weights), "y")
+        with Session(graph, threads=1) as session:
+            lowered = session.plan.graph.bare
+            [node] = lowered.operators
+            before, took = len(swept), list[float]()
+            assert node_ns(node, lowered.tensors, executor, effort, took.append) > 0
+            assert len(took) == 1
+            assert (len(swept) - before >= measure.LEAST) == ((size, effort) == (640, TUNING))
 
 
 def test_names_that_nobody_gave_do_not_tell_calls_apart() -> None:

@@ -1,4 +1,8 @@
-"""How long a node or a Transform takes here: alone, on memory of its own, in a warm cache.
+"""How long a node or a Transform takes here: alone, on memory of its own.
+
+What it reads is in the caches, as the node before has just written it there. Constants are too,
+but for those that are larger than a core's own cache where a plan is tuned: in a run of the whole
+network, all others are read in between.
 
 Plans are made on the calling thread; each measurement queues as a run does, and is short. In the
 background each run of it queues by itself.
@@ -38,6 +42,12 @@ MADE_UP = re.compile(r"\bD\d+\b")
 #: A measurement has at least so many runs, and at most so many.
 LEAST, MOST = 3, 100
 
+#: Constants of more bytes are read from memory at each run of a network, so they are here.
+LARGE = 1 << 20
+
+#: Bytes that are read so that nothing else is left in the caches.
+SWEPT = 1 << 26
+
 #: How often whole plans are run that are compared; the first does not count.
 TURNS = 10
 
@@ -55,27 +65,45 @@ class Effort(NamedTuple):
         seconds: after which it ends, once it has its least number of runs.
         counts: what of the runs' nanoseconds counts.
         most_seconds: a run that takes longer is not repeated.
+        cold: large constants are not in the caches.
     """
 
     seconds: float = 0.02
     counts: Callable[[Sequence[int]], float] = _median
     most_seconds: float = math.inf
+    cold: bool = False
 
 
-#: For what is to be chosen well, for what is looked at in passing, and for what is measured between
-#: runs.
-TUNING, GLANCE, BETWEEN = Effort(), Effort(0.001, min, 0.02), Effort(0.01)
+#: In warm caches; for what is to be chosen well, for what is looked at in passing, and for what is
+#: measured between runs.
+WARM, TUNING = Effort(), Effort(cold=True)
+GLANCE, BETWEEN = Effort(0.001, min, 0.02), Effort(0.01)
+
+
+def _unheard(seconds: float) -> None:
+    """Nobody wants to know."""
 
 
 def node_ns(
-    node: OpNode, values: Mapping[str, VTensor], executor: Executor, effort: Effort = TUNING
+    node: OpNode,
+    values: Mapping[str, VTensor],
+    executor: Executor,
+    effort: Effort = WARM,
+    spent: Callable[[float], None] = _unheard,
 ) -> int:
     """Nanoseconds of a node as it is decided; constants have their values, inputs hold ones.
+
+    Args:
+        node: in its variant.
+        values: what it reads and makes.
+        executor: where it runs.
+        effort: how it is measured.
+        spent: is told the seconds that all its runs took; packing constants is no run.
 
     Raises:
         VTensorError: its library fails.
     """
-    return run_ns(*alone([node], values), executor, effort)
+    return run_ns(*alone([node], values), executor, effort, spent)
 
 
 def transform_ns(
@@ -145,9 +173,10 @@ def run_ns(
     graph: LoweredGraph,
     constants: Mapping[str, Array],
     executor: Executor,
-    effort: Effort = TUNING,
+    effort: Effort = WARM,
+    spent: Callable[[float], None] = _unheard,
 ) -> int:
-    """Nanoseconds of a run of a graph whose inputs hold ones.
+    """Nanoseconds of a run of a graph whose inputs hold ones; see ``node_ns``.
 
     Raises:
         ContractError: a library does not take what was chosen.
@@ -158,10 +187,27 @@ def run_ns(
             plan = Plan(graph, constants, workspace, confirming=True)
         except StrategyRefused as why:
             raise ContractError(str(why)) from why
-    run, steps = partial(plan.replay, _memory(plan)), len(plan.recorded)
-    if nobody_waits():
-        return median_ns(lambda times: executor.run(partial(run, times)), steps, effort)
-    return executor.run(lambda: median_ns(run, steps, effort))
+    memory, steps = _memory(plan), len(plan.recorded)
+    packed = max((graph.values[name].nbytes for name in constants), default=0)
+    before = _sweep(memory) if effort.cold and packed > LARGE else None
+    run, begin = partial(plan.replay, memory), time.monotonic()
+    try:
+        if nobody_waits():
+            return median_ns(lambda times: executor.run(partial(run, times)), steps, effort, before)
+        return executor.run(lambda: median_ns(run, steps, effort, before))
+    finally:
+        spent(time.monotonic() - begin)
+
+
+def _sweep(memory: Sequence[Array]) -> Callable[[], None]:
+    """What leaves in the caches nothing but this memory."""
+    others = np.ones(SWEPT // 8)  # written: what is not is one page, over and over
+
+    def sweep() -> None:
+        for one in (others, *memory):
+            one.max(initial=0)
+
+    return sweep
 
 
 def fastest(plans: Sequence[Plan], executor: Executor) -> tuple[Plan, list[int]]:
@@ -213,12 +259,18 @@ def _ones(value: Value) -> Array:
     return memory
 
 
-def median_ns(run: Callable[[Array], object], steps: int, effort: Effort = TUNING) -> int:
+def median_ns(
+    run: Callable[[Array], object],
+    steps: int,
+    effort: Effort = WARM,
+    before: Callable[[], None] | None = None,
+) -> int:
     """Nanoseconds from the begin of the first step to the end of the last one.
 
     Args:
         run: runs so many steps, and writes when each began and ended; its first run does not count.
         effort: how long it is run, and what of its runs counts.
+        before: is called before each run.
     """
     if not steps:
         return 0
@@ -226,6 +278,8 @@ def median_ns(run: Callable[[Array], object], steps: int, effort: Effort = TUNIN
     run(times)
     end = time.monotonic() + effort.seconds
     while len(found) < LEAST or (len(found) < MOST and time.monotonic() < end):
+        if before is not None:
+            before()
         run(times)
         found.append(int(times[-1, 1] - times[0, 0]))
         if found[-1] > effort.most_seconds * 1e9:

@@ -21,7 +21,7 @@ from vtensor.language.tensor import VTensor
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.measure import TUNING, Effort, node_ns, signature, transform_ns
 
-#: Seconds after which no further variant of a call is measured.
+#: Seconds that a call's variants may run; then no further one is measured.
 CALL_SECONDS = 1.0
 
 _log = logging.getLogger(__name__)
@@ -35,8 +35,8 @@ class Tuner(Clock):
         preferences: which libraries may run Transforms.
         progress: called with what is being measured.
         effort: how a variant is measured.
-        call_seconds: after which no further variant of a call is measured, its first always;
-            None is ``CALL_SECONDS``.
+        call_seconds: what a call's variants may run, the first always; None is ``CALL_SECONDS``.
+            Where a variant is only looked at, what it takes to pack its constants counts as well.
     """
 
     basis: Basis = "measured"
@@ -56,7 +56,7 @@ class Tuner(Clock):
         self._call_seconds = CALL_SECONDS if call_seconds is None else call_seconds
         self._preferences = preferences
         self._progress = progress
-        how = "" if effort is TUNING else f"; {effort.seconds} s a variant"
+        how = "; large constants cold" if effort.cold else f"; {effort.seconds} s a variant"
         self._timings = Timings(environment(executor.threads) + how)
         self._spent: dict[str, float] = {}
         self._failed: set[tuple[str, str]] = set()
@@ -88,17 +88,18 @@ class Tuner(Clock):
     def _measured(
         self, node: OpNode, values: Mapping[str, VTensor], call: str, way: str
     ) -> int | None:
-        if self._spent.get(call, 0.0) > self._call_seconds:
+        if self._spent.get(call, -1.0) >= self._call_seconds:
             return None
         self._say(f"{node.op_name} {node.name} on {node.variant.library}: {way}")
-        begin = time.monotonic()
+        runs, begin = list[float](), time.monotonic()
         try:
-            ns = node_ns(node, values, self._executor, self._effort)
+            ns = node_ns(node, values, self._executor, self._effort, runs.append)
         except VTensorError as error:
             _log.info("%s does not run as %s: %s", node.name, way, error)
             return None
         finally:
-            self._spent[call] = self._spent.get(call, 0.0) + time.monotonic() - begin
+            took = sum(runs) if self._effort is TUNING else time.monotonic() - begin
+            self._spent[call] = self._spent.get(call, 0.0) + took
         self._timings.put(call, way, ns)
         return ns
 
