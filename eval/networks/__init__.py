@@ -23,15 +23,21 @@ from eval.networks.mobilenet_v2 import mobilenet_v2
 from eval.networks.nasnet import nasnet_large
 from eval.networks.resnet import resnet50, resnet101, resnet152
 from eval.networks.vgg19 import vgg19
+from eval.networks.weights import CENTRED
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
 
 
 class Network(NamedTuple):
-    """What makes a network: its layers up to the classifier, and its image size in pixels."""
+    """What makes a network: its layers up to the classifier, and its image size in pixels.
+
+    ``centred`` goes to ``Weights``. With what is there a difference of two images neither grows
+    nor fades by much until the logits, and these correlate by less than 0.995.
+    """
 
     features: Callable[[Net], VTensor]
     size: int
+    centred: float = CENTRED
 
 
 NETWORKS = {
@@ -43,7 +49,7 @@ NETWORKS = {
     "resnet101": Network(resnet101, 224),
     "resnet152": Network(resnet152, 224),
     "resnet50": Network(resnet50, 224),
-    "vgg19": Network(vgg19, 224),
+    "vgg19": Network(vgg19, 224, centred=0.25),  # neither shortcuts nor batch norms
     "densenet169": Network(densenet169, 224),
     "mobilenet_v1": Network(mobilenet_v1, 224),
     "mobilenet_v2": Network(mobilenet_v2, 224),
@@ -70,7 +76,7 @@ def build(name: str, batch: int | None = 1, *, size: int | None = None, seed: in
     if name not in NETWORKS:
         raise ValueError(f"no network {name!r}; there are {', '.join(NAMES)}")
     network = NETWORKS[name]
-    net = Net(name, batch, size or network.size, seed)
+    net = Net(name, batch, size or network.size, seed, network.centred)
     return net.classify(network.features(net))
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
-from eval.networks.weights import Array, Weights
+from eval.networks.weights import CENTRED, Array, Weights
 from ops.batchnorm import BatchNorm
 from ops.binary import Add, BiasAdd
 from ops.concat import Concat
@@ -34,12 +34,15 @@ class Net:
         batch: images in a batch; None leaves it open.
         size: height and width of an image, in pixels.
         seed: another seed draws other weights.
+        centred: as for ``Weights``.
     """
 
-    def __init__(self, name: str, batch: int | None, size: int, seed: int) -> None:
+    def __init__(
+        self, name: str, batch: int | None, size: int, seed: int, centred: float = CENTRED
+    ) -> None:
         self.graph = Graph(name)
         self.image = self.graph.input("image", {"N": batch, "C": 3, "H": size, "W": size})
-        self._draw = Weights(name, seed)
+        self._draw = Weights(name, seed, centred)
 
     def add(self, op: object, *inputs: VTensor, name: str = "") -> VTensor:
         """Apply an operator with one output."""

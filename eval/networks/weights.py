@@ -1,8 +1,8 @@
 """Weights from a seed: neither the order of layers nor the size of a batch changes one.
 
 Kernels are normal, scaled so that what comes out has variance 1 (He et al., "Delving Deep into
-Rectifiers", ICCV 2015, section 2.2). Half of the mean of rectified inputs is passed on. With all of
-it, any two images would have nearly the same logits behind fifty layers. With none, as of kernels
+Rectifiers", ICCV 2015, section 2.2). A part of the mean of rectified inputs is passed on. With all
+of it, any two images would have nearly the same logits behind fifty layers. With none, as of kernels
 that add up to 0, a difference grows by a fifth at each layer, whatever it is: errors of f32 would
 be 69 times as large behind VGG19, which those of trained networks are not. Statistics of batch
 norms differ from channel to channel, and keep a variance of 1 at 1.
@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float32]
 
-#: 1 / E[x**2] of a rectified normal x of variance 1.
+#: 1 / E[x**2] of a rectified normal x of variance 1, whose E[x]**2 is 1 / (2 * pi).
 HE = 2.0
 
-#: What a kernel keeps of its mean, and what squares then keep of E[x]**2, which is 1 / (2 * pi).
-KEPT = sqrt(0.5)
-HALF_CENTRED = 1 / (1 / HE - (1 - KEPT**2) / (2 * pi))
+#: How much of the square of a mean is taken away, by default.
+CENTRED = 0.5
 
 #: Scale with which ``scale**2 * E[1 / variance] * (1 + E[mean**2]) + E[shift**2]`` is 1.
 KEEPING = 0.93
@@ -37,6 +36,7 @@ class Weights:
     Args:
         path: the network's name, and the scopes that the arrays' names are in.
         seed: any integer from 0 on.
+        centred: how much of the square of rectified inputs' mean kernels take away.
 
     >>> draw = Weights("tiny", seed=0)
     >>> bool((draw.kernel("a", (8, 3), rectified=True) == draw.kernel("b", (8, 3), True)).any())
@@ -45,6 +45,7 @@ class Weights:
 
     path: str
     seed: int
+    centred: float = CENTRED
 
     def kernel(self, name: str, shape: tuple[int, ...], rectified: bool) -> Array:
         """Weights of each output (the first dim), which keep a part of their mean.
@@ -56,8 +57,9 @@ class Weights:
         """
         array = self._normal(name, shape)
         mean = array.mean(axis=tuple(range(1, len(shape))), keepdims=True)
-        array -= np.float32(1 - KEPT) * mean
-        return _scaled(array, HALF_CENTRED if rectified else 1.0, prod(shape[1:]))
+        array -= np.float32(1 - sqrt(1 - self.centred)) * mean
+        gain = 1 / (1 / HE - self.centred / (2 * pi)) if rectified else 1.0
+        return _scaled(array, gain, prod(shape[1:]))
 
     def taps(self, name: str, shape: tuple[int, ...], rectified: bool) -> Array:
         """As ``kernel``, of a channel by itself (the last two dims), with all of their mean."""
