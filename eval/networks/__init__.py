@@ -42,10 +42,10 @@ class Network(NamedTuple):
 
 NETWORKS = {
     "googlenet": Network(googlenet, 224),
-    "inception_resnet_v2": Network(inception_resnet_v2, 299),
+    "inception_resnet_v2": Network(inception_resnet_v2, 299, centred=0.75),
     "inception_v2": Network(inception_v2, 224),
     "inception_v3": Network(inception_v3, 299),
-    "nasnet_large": Network(nasnet_large, 331),
+    "nasnet_large": Network(nasnet_large, 331, centred=0.75),
     "resnet101": Network(resnet101, 224),
     "resnet152": Network(resnet152, 224),
     "resnet50": Network(resnet50, 224),

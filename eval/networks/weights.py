@@ -2,10 +2,10 @@
 
 Kernels are normal, scaled so that what comes out has variance 1 (He et al., "Delving Deep into
 Rectifiers", ICCV 2015, section 2.2). A part of the mean of rectified inputs is passed on. With all
-of it, any two images would have nearly the same logits behind fifty layers. With none, as of kernels
-that add up to 0, a difference grows by a fifth at each layer, whatever it is: errors of f32 would
-be 69 times as large behind VGG19, which those of trained networks are not. Statistics of batch
-norms differ from channel to channel, and keep a variance of 1 at 1.
+of it, any two images would have nearly the same logits behind fifty layers. With none, as where
+kernels add up to 0, a difference grows by a fifth at each layer, whatever it is: errors of f32
+would be 69 times as large behind VGG19. Statistics of batch norms differ from channel to channel,
+and keep a variance of 1 at 1.
 """
 
 from __future__ import annotations
