@@ -67,12 +67,14 @@ def tolerant(
         return None
     meter = meter or Meter(graph, resolved, names, calibrate, workspace)
     budget, room = tolerance / MARGIN, workspace.max_bytes - needed_bytes(resolved)
-    for _ in range(ROUNDS):
+    for attempt in range(ROUNDS):
         allowed = Allowed(tolerance, budget, meter)
         told = replace(settings, allowed=allowed, room=room, time_limit=SECONDS)
         lowered = optimise(resolved, passes, told)
         proof = lowered.certificate.errors if lowered.certificate else None
         if not lowered.inexact or lowered.certificate is None or proof is None:
+            if attempt:  # what there was is too inexact as a whole
+                break
             return None
         measured = meter.whole(lowered)
         if measured * MARGIN <= tolerance:
