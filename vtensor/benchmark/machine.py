@@ -14,7 +14,17 @@ from vtensor.runtime.processors import available_threads
 CALM = 1.0
 
 #: Settings of threads and kernels that change times; those that are set are kept with them.
-_PREFIXES = ("OMP_", "GOMP_", "KMP_", "MKL_", "DNNL_", "ONEDNN_", "TF_", "VTENSOR_")
+_PREFIXES = (
+    "OMP_",
+    "GOMP_",
+    "KMP_",
+    "MKL_",
+    "DNNL_",
+    "ONEDNN_",
+    "TF_ENABLE_",
+    "TF_NUM_",
+    "VTENSOR_",
+)
 
 
 def machine() -> dict[str, Any]:
