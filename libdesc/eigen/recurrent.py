@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from libdesc.eigen import native
 from libdesc.eigen.kernels import emit_kernel
 from libdesc.routine import Routine
+from ptensor.evaluation import Decline
 from ptensor.tensor import PTensor
 from vtensor.language.dtype import ITEMSIZE
 from vtensor.language.tensor import VTensor
@@ -35,9 +36,14 @@ def recurrent(
         given: ``bias``, ``lengths``, ``hidden``, ``cell`` and ``peepholes`` as far as there are.
         clip: what goes into functions is at most this far from 0; 0: as it is.
         coupled: an LSTM forgets as much as it takes in.
+
+    Raises:
+        Decline: an extent is 0.
     """
     x, _, r, *more = tensors
     sizes = (x.size("T"), x.size("N"), x.size("F"), r.size("unit"))
+    if 0 in sizes:
+        raise Decline("is for sequences with elements")
     network: Network = (cell, direction, *sizes, functions, clip, clip > 0, coupled)
     named = dict(zip(given, more, strict=False))
     length_bytes = ITEMSIZE[named["lengths"].dtype] if "lengths" in named else 0

@@ -13,7 +13,7 @@ import numpy as np
 from ptensor.buffer import ALIGNMENT, TensorStorage
 from vtensor.runtime import _replay
 from vtensor.runtime.placement import Placement
-from vtensor.runtime.record import RecordedStep
+from vtensor.runtime.steps import RecordedStep
 
 Lines = np.ndarray[Any, Any]
 

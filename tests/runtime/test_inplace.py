@@ -25,7 +25,8 @@ from vtensor.runtime._replay import Arena
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.lifetimes import lifetimes
 from vtensor.runtime.placement import place
-from vtensor.runtime.record import RecordContext, RecordedStep, RecordEvaluation
+from vtensor.runtime.record import RecordContext, RecordEvaluation
+from vtensor.runtime.steps import RecordedStep
 
 Array = np.ndarray[Any, Any]
 

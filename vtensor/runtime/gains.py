@@ -17,7 +17,7 @@ import numpy as np
 from ptensor.buffer import TensorStorage
 from vtensor.runtime.needed import accesses
 from vtensor.runtime.plan import Plan, RunSteps
-from vtensor.runtime.record import RecordedStep
+from vtensor.runtime.steps import RecordedStep
 
 if TYPE_CHECKING:
     from vtensor.runtime.feeds import Array

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ptensor.buffer import TensorStorage
 from vtensor.runtime.offsets import Piece
-from vtensor.runtime.record import RecordedStep
+from vtensor.runtime.steps import RecordedStep
 
 
 @dataclass(eq=False)

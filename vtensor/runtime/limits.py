@@ -20,8 +20,8 @@ from vtensor.runtime.budget import max_bytes_of
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.measure import alone, median_ns, node_ns, signature
 from vtensor.runtime.plan import Plan
-from vtensor.runtime.record import RecordedStep
 from vtensor.runtime.session import Session
+from vtensor.runtime.steps import RecordedStep
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:

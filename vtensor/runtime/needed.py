@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from ptensor.buffer import TensorStorage
-from vtensor.runtime.record import RecordedStep
+from vtensor.runtime.steps import RecordedStep
 
 
 def needed(

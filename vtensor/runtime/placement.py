@@ -11,7 +11,7 @@ import numpy as np
 from ptensor.buffer import Buffer, TensorStorage
 from vtensor.runtime.lifetimes import lifetimes
 from vtensor.runtime.offsets import live_bytes, offsets
-from vtensor.runtime.record import RecordedStep
+from vtensor.runtime.steps import RecordedStep
 
 if TYPE_CHECKING:
     from vtensor.runtime._replay import Arena, Program

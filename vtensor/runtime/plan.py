@@ -33,7 +33,8 @@ from vtensor.runtime.feeds import check_fits
 from vtensor.runtime.lanes import Lane
 from vtensor.runtime.needed import needed
 from vtensor.runtime.placement import place
-from vtensor.runtime.record import RecordedStep, Recorder, run_native, step_error
+from vtensor.runtime.record import Recorder, run_native, step_error
+from vtensor.runtime.steps import RecordedStep
 from vtensor.runtime.stretches import Stretches
 from vtensor.runtime.workspace import Workspace
 

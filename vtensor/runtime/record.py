@@ -10,12 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from libdesc.dispatcher import DispatchContext, dispatcher, run_call
 from libdesc.registry import ready
-from libdesc.routine import reference_kernel
 from libdesc.transforms import LayoutChange, run_transform
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.evaluation import Call, Decline, Evaluation, Mode, Step, installed
@@ -26,6 +25,7 @@ from vtensor.errors import ContractError, InputError, NativeError, VTensorError,
 from vtensor.language.operators import info_of, run_compute
 from vtensor.language.tensor import Option, VTensor
 from vtensor.runtime.executor import Executor
+from vtensor.runtime.steps import RecordedStep
 from vtensor.runtime.uncopied import Division, division, uncopied
 from vtensor.runtime.weights import PackedWeights, Weights
 
@@ -36,37 +36,6 @@ if TYPE_CHECKING:
 
 #: Fewer steps than this are compiled where they are.
 FEW = 4
-
-
-@dataclass(frozen=True, eq=False)
-class RecordedStep:
-    """One thing that a run does: a native step on these operands, or a call back into Python.
-
-    Attributes:
-        node: the node of the lowered graph that it belongs to.
-        library: whose code runs.
-        kernel: the library's name for its implementation; ``python`` for a call-back.
-        native: the step, or None for a call-back.
-        slots: storages, and sizes in bytes of scratch slots; a call-back's are all operands.
-        callback: what to call, or None for a native step.
-        replaces: for an output, the operands over which the step may write it.
-        told: the message of an error that the step's operands are to blame for, from the step's
-            own words.
-    """
-
-    node: str
-    library: str
-    kernel: str
-    native: Step | None
-    slots: tuple[TensorStorage | int, ...]
-    callback: Callable[[], None] | None = None
-    replaces: Mapping[TensorStorage, Sequence[TensorStorage]] = field(default_factory=dict)
-    told: Callable[[str], str] = str
-
-    @property
-    def is_reference(self) -> bool:
-        """The library has nothing better than its reference code for this."""
-        return reference_kernel(self.kernel)
 
 
 def run_native(

@@ -17,7 +17,7 @@ from ptensor.buffer import ALIGNMENT, TensorStorage
 from vtensor.language.operators import info_of
 
 if TYPE_CHECKING:
-    from vtensor.runtime.record import RecordedStep
+    from vtensor.runtime.steps import RecordedStep
 
 #: A tensor, and where its first element is in another tensor, by dim.
 Located = tuple[TensorStorage, Mapping[str, int]]
