@@ -13,10 +13,9 @@ for it.
 from __future__ import annotations
 
 import json
-import math
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -26,10 +25,10 @@ import numpy as np
 import typer
 
 from eval.experiment import Scope, Store, command
-from eval.markdown import table, told
+from eval.markdown import told
 from eval.models_today import FAMILIES, models_of
 from eval.models_today.__main__ import made
-from eval.start import US, here
+from eval.start import US, beside, here
 from eval.store import Row
 from vtensor.benchmark.agreement import BOUNDS, difference
 from vtensor.benchmark.peer import Array
@@ -188,34 +187,17 @@ def _summary(rows: Sequence[Row], ours: Sequence[Row]) -> Row:
 def section(store: Store) -> Iterator[str]:
     """A line a model; then the means."""
     yield told(__doc__)
-    rows = list(store.table(NAME, KEY))
-    engines = list(dict.fromkeys(row["engine"] for row in rows))
-    peers = [engine for engine in engines if engine != US]
-    heads = ["model", *(f"{engine}, ms: new / again / back" for engine in engines)]
-    heads += [f"ratio to {peer}" for peer in peers]
-    lines = list[Sequence[object]]()
-    for model in dict.fromkeys(row["model"] for row in rows):
-        by = {row["engine"]: row for row in rows if row["model"] == model}
-        name = f"{model}, growing" if by[US]["growing"] else model
-        cells = (_times(by.get(engine)) for engine in engines)
-        lines.append([name, *cells, *(by[p]["ratio"] if p in by else None for p in peers)])
-    yield table(heads, lines)
-    for peer in peers:
-        mean = _mean(row for row in rows if row["engine"] == peer)
-        yield f"Geometric mean of the ratio to {peer}: {mean}."
+    rows = [
+        row | {"model": f"{row['model']}, growing"} if row["growing"] else row
+        for row in store.table(NAME, KEY)
+    ]
+    yield from beside(rows, "ms: new / again / back", _times)
 
 
-def _times(row: Row | None) -> str | None:
-    if row is None or row["new_s"] is None:
+def _times(row: Row) -> str | None:
+    if row["new_s"] is None:
         return None
     return " / ".join(f"{row[what] * 1e3:.1f}" for what in ("new_s", "again_s", "back_s"))
-
-
-def _mean(rows: Iterable[Row]) -> str:
-    logs = [math.log(row["ratio"]) for row in rows if row["ratio"]]
-    if not logs:
-        return "not known"
-    return f"{math.exp(math.fsum(logs) / len(logs)):.2f} over {len(logs)} models"
 
 
 if __name__ == "__main__":

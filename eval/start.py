@@ -15,7 +15,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -147,27 +147,40 @@ def section(store: Store) -> Iterator[str]:
 
 def shown(rows: Sequence[Row]) -> Iterator[str]:
     """Rows as a table, and their means."""
+    yield from beside(rows, "CPU s (wall s)", _times)
+
+
+def beside(rows: Sequence[Row], what: str, cell: Callable[[Row], str | None]) -> Iterator[str]:
+    """A line a model, with a cell and our ratio for each engine; then the means of the ratios.
+
+    Args:
+        rows: one for each model and engine, with ``ratio``, which may be None.
+        what: a cell says.
+        cell: of a row.
+    """
     engines = list(dict.fromkeys(row["engine"] for row in rows))
     peers = [engine for engine in engines if engine != US]
-    heads = ["model", *(f"{engine}, CPU s (wall s)" for engine in engines)]
+    heads = ["model", *(f"{engine}, {what}" for engine in engines)]
     heads += [f"ratio to {peer}" for peer in peers]
     lines = list[Sequence[object]]()
     for model in dict.fromkeys(row["model"] for row in rows):
         by = {row["engine"]: row for row in rows if row["model"] == model}
-        times = (_times(by.get(engine)) for engine in engines)
-        lines.append([model, *times, *(by[p]["ratio"] if p in by else None for p in peers)])
+        cells = (cell(by[engine]) if engine in by else None for engine in engines)
+        lines.append([model, *cells, *(by[p]["ratio"] if p in by else None for p in peers)])
     yield table(heads, lines)
     for peer in peers:
         mean = _mean(row for row in rows if row["engine"] == peer)
         yield f"Geometric mean of the ratio to {peer}: {mean}."
 
 
-def _times(row: Row | None) -> str | None:
-    return f"{row['cpu_s']:.2f} ({row['wall_s']:.2f})" if row else None
+def _times(row: Row) -> str:
+    return f"{row['cpu_s']:.2f} ({row['wall_s']:.2f})"
 
 
 def _mean(rows: Iterable[Row]) -> str:
-    logs = [math.log(row["ratio"]) for row in rows]
+    logs = [math.log(row["ratio"]) for row in rows if row["ratio"]]
+    if not logs:
+        return "not known"
     return f"{math.exp(math.fsum(logs) / len(logs)):.2f} over {len(logs)} models"
 
 

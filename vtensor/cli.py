@@ -21,7 +21,7 @@ from vtensor.commands.frontier import frontier
 from vtensor.commands.given import InputOption, ValueOption, make_feeds
 from vtensor.commands.listing import dispatcher, libs, ops
 from vtensor.commands.lock import lock
-from vtensor.commands.plan_sizes import SizesOption, Wanted, sizes_dict, sizes_lines
+from vtensor.commands.plan_sizes import SizesOption, Wanted, show
 from vtensor.commands.profile import profile
 from vtensor.commands.shared import (
     CacheOption,
@@ -175,12 +175,7 @@ def plan(
             if html or svg or calibrate:
                 raise InputError("--sizes goes with none of --html, --svg, --calibrate")
             mix = Mix.parse(libraries, pin)
-            wanted = Wanted(model, sizes, shape, value, threads, passes, isa, limits, mix)
-            found = sizes_dict(wanted)
-        if as_json:
-            print_json(found)
-        else:
-            print_lines(sizes_lines(found))
+            show(Wanted(model, sizes, shape, value, threads, passes, isa, limits, mix), as_json)
         return
     with (
         errors(debug),

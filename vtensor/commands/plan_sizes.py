@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from vtensor.commands.given import read_arrays
-from vtensor.commands.shared import Limits, Mix, Passes, graph_of, parse_shapes, progress
+from vtensor.commands.shared import (
+    Limits,
+    Mix,
+    Passes,
+    graph_of,
+    parse_shapes,
+    print_json,
+    print_lines,
+    progress,
+)
 from vtensor.errors import InputError
 from vtensor.isa import limit_isa
 from vtensor.language.wording import counted
@@ -127,6 +136,15 @@ class Wanted(NamedTuple):
     isa: str
     limits: Limits
     mix: Mix
+
+
+def show(wanted: Wanted, as_json: bool) -> None:
+    """Print the intervals of each size."""
+    found = sizes_dict(wanted)
+    if as_json:
+        print_json(found)
+    else:
+        print_lines(sizes_lines(found))
 
 
 def sizes_dict(wanted: Wanted) -> dict[str, Any]:

@@ -105,7 +105,9 @@ class Meter:
             plan = self._plan(_alone(self._strict.bare, self._nodes[node.name], node))
         except VTensorError:  # a variant that a library likes until it makes it
             return None
-        return self._results(plan, _memory(plan, {n: self._given[n] for n in plan.graph.inputs}))
+        return self._results(
+            plan, bound_memory(plan, {n: self._given[n] for n in plan.graph.inputs})
+        )
 
     def _give(self, nodes: Collection[str]) -> None:
         """Have what these nodes read in a run of the strict plan."""
@@ -148,10 +150,10 @@ class Meter:
             own = self._calibrate.get(name)
             if own is not None and own.shape == shape and seed in (SEED, FRESH[0]):
                 feeds[name] = own
-        return _memory(plan, feeds)
+        return bound_memory(plan, feeds)
 
 
-def _memory(plan: Plan, feeds: Mapping[str, Array]) -> list[Array]:
+def bound_memory(plan: Plan, feeds: Mapping[str, Array]) -> list[Array]:
     """What a run of a plan binds: inputs as they lie there, and room for outputs."""
     rows = list[Array]()
     for name in plan.graph.inputs:

@@ -18,15 +18,13 @@ import numpy as np
 
 from optimizer.elsewhere import inexact_nodes
 from optimizer.observed import observed
-from ptensor.buffer import TensorStorage, fresh
 from ptensor.layout import Layout
 from resolver.lowered import LoweredGraph, OpNode
 from vtensor.errors import InputError
 from vtensor.language.graph import Graph
-from vtensor.language.tensor import VTensor
 from vtensor.language.wording import counted
 from vtensor.runtime.allowance import tolerance_of
-from vtensor.runtime.erring import Meter
+from vtensor.runtime.erring import Meter, bound_memory
 from vtensor.runtime.feeds import Array, Port, drawn
 from vtensor.runtime.gains import difference, results
 from vtensor.runtime.locked import lock_of
@@ -288,17 +286,6 @@ def _inputs(graph: LoweredGraph, given: Mapping[str, Array]) -> Iterator[dict[st
         yield feeds
 
 
-def _memory(plan: Plan, feeds: Mapping[str, Array]) -> list[Array]:
-    """What a run of a plan binds: inputs as they lie there, and room for outputs."""
-    rows = list[Array]()
-    for name in plan.graph.inputs:
-        value = plan.graph.values[name]
-        tensor = VTensor(value.dtype, value.dims)
-        storage = TensorStorage.of_array(feeds[name], tensor, value.layout, constant=False)
-        rows.append(storage.buffer.memory)
-    return [*rows, *map(fresh, plan.own_sizes)]
-
-
 def _errors(
     graph: Graph,
     options: Options,
@@ -331,7 +318,7 @@ def _errors(
 
 
 def _answer(plan: Plan, feeds: Mapping[str, Array], workspace: Workspace) -> Mapping[str, Array]:
-    memory = _memory(plan, feeds)
+    memory = bound_memory(plan, feeds)
     workspace.executor.run(partial(plan.replay, memory))
     return results(plan, memory)
 
@@ -346,7 +333,7 @@ def _times(
     """Nanoseconds of the runs of each plan, as a session runs it; all plans take turns."""
 
     def ready(plan: Plan) -> Callable[[], object]:
-        memory = _memory(plan, feeds)
+        memory = bound_memory(plan, feeds)
 
         def run() -> None:
             plan.replay(memory)
