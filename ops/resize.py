@@ -18,7 +18,15 @@ from ops._sampling import cubic, linear, settled, shaped
 from ops._sliding import Tensor
 from ops._writing import parameters
 from ptensor import PTensor
-from vtensor.operators import Context, NodeReader, NodeWriter, Spelling, operator, param
+from vtensor.operators import (
+    Context,
+    NodeReader,
+    NodeWriter,
+    Spelling,
+    named,
+    operator,
+    param,
+)
 from vtensor.tensor import VTensor
 
 Box = tuple[float, float]
@@ -90,7 +98,8 @@ def _read(node: NodeReader) -> VTensor:
         zip(_OWN[:4], zip(*kept, strict=True) if kept else [()] * 4, strict=True)
     )
     given["coordinates"] = node.attribute("coordinate_transformation_mode", "half_pixel")
-    return node.add(from_attributes(node, Resize, **given), x)
+    op = from_attributes(node, Resize, **given)
+    return node.add(op if kept else named("Identity")(), x)  # exporters write sizes as they were
 
 
 def _write(node: NodeWriter, op: Resize) -> None:

@@ -186,9 +186,9 @@ class Kernels(Protocol):
         (src - mean) * factor * scale + shift over the axes first to last - 1.
 
         ``kind``: "layer", "rms", "mean_variance", "l1" or "l2". ``parameters``: strides in elements
-        along shape of src, which is dense if axes lie behind the reduced ones, of the scale and of
-        the shift, as far as there are any. Arguments src, parameters, dst, and of "layer" the mean
-        and the factor.
+        along shape of src and dst, which are dense if axes lie behind the reduced ones, of the
+        scale and of the shift, as far as there are any. Arguments src, parameters, dst, and of
+        "layer" the mean and the factor.
         """
 
     def softmax(self, rows: int, length: int) -> Kernel:

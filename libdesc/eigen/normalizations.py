@@ -30,7 +30,7 @@ def normalization(
     epsilon: float = 0.0,
     follow: Sequence[Follower] = (),
 ) -> Routine:
-    """src normalized over some dims, which lie last, or in pieces that are not short.
+    """src normalized over some dims: they lie last, or all lies as src is made, in long pieces.
 
     Args:
         kind: the native kernel's word for it.
@@ -48,12 +48,13 @@ def normalization(
     order = [*(dim for dim in src.dims if dim not in axes), *axes]
 
     def run(x: PTensor, *others: PTensor) -> None:
-        parts = _parts(order, x.required_layout, x.dims)
+        dst = others[len(parameters)]
+        parts = _parts(order, len(axes), [x.required_layout, dst.required_layout], x.dims)
         assert parts is not None, "it was confirmed"
         first = sum(part.dim not in axes for part in parts)
         steps = [
             strides_along(parts, one.required_layout, one.dims)
-            for one in (x, *others[: len(parameters)])
+            for one in (x, dst, *others[: len(parameters)])
         ]
         sizes = [part.size for part in parts]
         types = src.dtype, parameters[0].dtype if parameters else src.dtype
@@ -64,22 +65,39 @@ def normalization(
         Layout.plain(dim for dim in order if dim in one.dims)
         for one in (src, *parameters, *results)
     )
-    ways = list(dict.fromkeys([plain, *_in_pieces(src, order)]))
+    ways = list(dict.fromkeys([plain, *_in_pieces(src, order, len(axes))]))
     wants: list[Wanted] = [ways, *others]
+    wants[1 + len(parameters)] = ways
     return Routine([src, *parameters, *results], wants, follow, run)
 
 
-def _parts(order: Sequence[str], layout: Layout, dims: Mapping[str, int]) -> list[Axis] | None:
-    """The dims in order, cut where the layout has blocks; None where it cannot be."""
-    return nested([Layout.plain(order), layout], dims)
+def _parts(
+    order: Sequence[str], reduced: int, layouts: Sequence[Layout], dims: Mapping[str, int]
+) -> list[Axis] | None:
+    """The dims in order, cut where layouts have blocks; None where they cannot be.
+
+    The last ``reduced`` dims are in the order of the first layout: any order has the same sum.
+    """
+    parts = nested([Layout.plain(order), *layouts], dims)
+    if parts is None:
+        return None
+    axes = order[len(order) - reduced :]
+    steps = strides_along(parts, layouts[0], dims)
+    return [
+        part
+        for part, _ in sorted(
+            zip(parts, steps, strict=True),
+            key=lambda row: (1, -row[1]) if row[0].dim in axes else (0, 0),
+        )
+    ]
 
 
-def _in_pieces(src: VTensor, order: Sequence[str]) -> Iterator[Layout]:
+def _in_pieces(src: VTensor, order: Sequence[str], reduced: int) -> Iterator[Layout]:
     """The layout in which src is made, if enough elements of a row lie side by side there."""
     own = src.produced_layout
     if own is None or own.is_any or own.encoding is not None:
         return
-    parts = _parts(order, own, src.dims)
+    parts = _parts(order, reduced, [own], src.dims)
     if parts is not None and run_length(parts, own, src.dims) >= PIECE:
         yield own
 

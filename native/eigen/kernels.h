@@ -86,7 +86,8 @@ Step *reduction(const std::string &kind, const std::string &type, Index src, Ind
 // (src - mean) * factor over the axes first .. last: "layer" (factor 1 / sqrt(variance
 // + epsilon); mean and factor are outputs, f32), "rms" (no mean, 1 / sqrt(mean square + epsilon)),
 // "mean_variance" (1 / (deviation + epsilon)), "l1" and "l2" (no mean, 1 / norm, or 1 where that is
-// 0). parameters: strides along shape, of src (dense if axes lie behind), of a scale and a shift.
+// 0). parameters: strides along shape, of src and dst (dense if axes lie behind), of a scale and a
+// shift.
 Step *normalization(const std::string &kind, const std::string &type,
                     const std::string &parameter_type, const Ints &shape, Index first, Index last,
                     const std::vector<Ints> &parameters, float epsilon);

@@ -214,8 +214,9 @@ src there and at the offsets of all boxes of ``reduced``; those of ``pads`` are 
         R"((src - mean) * factor * scale + shift over the axes first to last - 1.
 
 ``kind``: "layer", "rms", "mean_variance", "l1" or "l2". ``parameters``: strides in elements along
-shape of src, which is dense if axes lie behind the reduced ones, of the scale and of the shift, as
-far as there are any. Arguments src, parameters, dst, and of "layer" the mean and the factor.)");
+shape of src and dst, which are dense if axes lie behind the reduced ones, of the scale and of the
+shift, as far as there are any. Arguments src, parameters, dst, and of "layer" the mean and the
+factor.)");
     m.def(
         "softmax", [](Index count, Index length) { return Kernel(softmax(count, length)); },
         "rows"_a, "length"_a, "Softmax of each row; arguments src, dst.");

@@ -32,9 +32,9 @@ const Element<float, float> &type_of(const std::string &name) {
     refuse("no normalization of " + name);
 }
 
-// Neighbours along some elements: how far they are in src, the scale and the shift.
+// Neighbours along some elements: how far they are in src, dst, the scale and the shift.
 struct Axis {
-    Index size, src, scale, shift;
+    Index size, src, dst, scale, shift;
 };
 
 class Normalization final : public Step {
@@ -43,24 +43,24 @@ public:
                   const Element<float, float> &parameter, const Ints &shape, Index first,
                   Index last, const std::vector<Ints> &strides, float epsilon)
         : Step("normalize"), kind_(kind), element_(element), parameter_(parameter),
-          epsilon_(epsilon), parameters_(strides.empty() ? 0 : strides.size() - 1) {
+          epsilon_(epsilon), parameters_(strides.size() < 2 ? 0 : strides.size() - 2) {
         const auto rank = static_cast<Index>(shape.size());
         demand(first >= 0 && first <= last && last <= rank, "no such axes");
-        demand(!strides.empty(), "src has no strides");
+        demand(strides.size() >= 2, "src or dst has no strides");
         demand(parameters_ <= 2, "more than a scale and a shift");
-        const Index all = product(shape);
-        const Ints &src = strides[0];
+        const Ints &src = strides[0], &dst = strides[1];
         add_slot("src", VTENSOR_READ, reach(shape, src), element.bytes);
-        for (std::size_t i = 1; i < strides.size(); ++i)
+        for (std::size_t i = 2; i < strides.size(); ++i)
             add_slot("parameter", VTENSOR_READ, reach(shape, strides[i]), parameter.bytes);
-        add_slot("dst", VTENSOR_WRITE, all, element.bytes);
+        demand(fills(shape, dst), "dst is not filled");
+        add_slot("dst", VTENSOR_WRITE, product(shape), element.bytes);
         const Ints zeros(shape.size(), 0);
-        const Ints &scale = parameters_ == 0 ? zeros : strides[1];
-        const Ints &shift = parameters_ < 2 ? zeros : strides[2];
+        const Ints &scale = parameters_ == 0 ? zeros : strides[2];
+        const Ints &shift = parameters_ < 2 ? zeros : strides[3];
         const auto axes = [&](Index begin, Index end) {
             std::vector<Axis> made;
             for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i)
-                push(made, {shape[i], src[i], scale[i], shift[i]});
+                push(made, {shape[i], src[i], dst[i], scale[i], shift[i]});
             return made;
         };
         outer_ = axes(0, first);
@@ -69,7 +69,8 @@ public:
         reduced_ = axes(first, last);
         rows_ = count(outer_);
         width_ = count(inner_);
-        demand(width_ == 1 || dense(shape, src), "src in pieces, and elements behind the reduced");
+        demand(width_ == 1 || (dense(shape, src) && dense(shape, dst)),
+               "src or dst in pieces, and elements behind the reduced");
         if (width_ == 1 && !reduced_.empty()) {
             run_ = reduced_.back();
             reduced_.pop_back();
@@ -87,9 +88,10 @@ private:
         const auto goes_on = [&](Index Axis::*step) {
             return axes.back().*step == axis.*step * axis.size;
         };
-        if (!axes.empty() && goes_on(&Axis::src) && goes_on(&Axis::scale) &&
-            goes_on(&Axis::shift)) {
-            axes.back() = {axes.back().size * axis.size, axis.src, axis.scale, axis.shift};
+        if (!axes.empty() && goes_on(&Axis::src) && goes_on(&Axis::dst) &&
+            goes_on(&Axis::scale) && goes_on(&Axis::shift)) {
+            axes.back() = {axes.back().size * axis.size, axis.src, axis.dst, axis.scale,
+                           axis.shift};
         } else {
             axes.push_back(axis);
         }
@@ -99,6 +101,22 @@ private:
         Index step = 1;
         for (std::size_t i = shape.size(); i-- > 0; step *= shape[i])
             if (shape[i] > 1 && strides[i] != step) return false;
+        return true;
+    }
+
+    // Whether each of as many elements as there are has one of the axes' indices.
+    static bool fills(const Ints &shape, const Ints &strides) {
+        std::vector<std::array<Index, 2>> steps;
+        for (std::size_t i = 0; i < shape.size(); ++i) {
+            if (shape[i] == 0) return true;
+            if (shape[i] > 1) steps.push_back({strides[i], shape[i]});
+        }
+        std::ranges::sort(steps);
+        Index next = 1;
+        for (const auto &[step, size] : steps) {
+            if (step != next) return false;
+            next *= size;
+        }
         return true;
     }
 
@@ -113,6 +131,7 @@ private:
         for (std::size_t i = axes.size(); i-- > 0; index /= axes[i].size) {
             const Index place = index % axes[i].size;
             from.src += place * axes[i].src;
+            from.dst += place * axes[i].dst;
             from.scale += place * axes[i].scale;
             from.shift += place * axes[i].shift;
         }
@@ -161,13 +180,13 @@ private:
     }
 
     void row(void *const *slots, Index index) const {
-        const Axis begin = at(outer_, index, {0, 0, 0, 0});
+        const Axis begin = at(outer_, index, {});
         const Index runs = run_.size == 0 ? 0 : length_ / run_.size;
         const auto each = [&](const auto &body) {
             for (Index i = 0; i < runs; ++i) {
                 const Axis from = at(reduced_, i, begin);
                 tiles(slots[0], from.src, [&](Index done, const Values &x) {
-                    body(i * run_.size + done, done, from, x);
+                    body(done, from, x);
                 });
             }
         };
@@ -175,11 +194,11 @@ private:
         double sum = 0, terms = 0;
         float mean = 0, rest = 0;  // what the mean, rounded, leaves of it
         if (centred()) {
-            each([&](Index, Index, const Axis &, const Values &x) { sum += x.sum(); });
+            each([&](Index, const Axis &, const Values &x) { sum += x.sum(); });
             mean = static_cast<float>(sum / count);
         }
         sum = 0;
-        each([&](Index, Index, const Axis &, const Values &x) {
+        each([&](Index, const Axis &, const Values &x) {
             if (centred()) sum += (x - mean).sum();
             terms += term(x - mean);
         });
@@ -188,9 +207,11 @@ private:
             terms = std::max(terms - sum * sum / count, 0.);
         }
         const float by = factor(terms);
-        each([&](Index place, Index done, const Axis &from, const Values &x) {
-            write(slots, index * length_ + place, (x - mean - rest) * by, x.size(),
-                  {0, 0, from.scale + done * run_.scale, from.shift + done * run_.shift}, run_);
+        each([&](Index done, const Axis &from, const Values &x) {
+            write(slots, (x - mean - rest) * by, x.size(),
+                  {0, 0, from.dst + done * run_.dst, from.scale + done * run_.scale,
+                   from.shift + done * run_.shift},
+                  run_);
         });
         mean += rest;
         if (kind_ == Kind::layer) state(slots, index, &mean, &by, 1);
@@ -227,23 +248,22 @@ private:
                 sums += (x - mean - rest).square().cast<double>();
         });
         for (Index i = 0; i < n; ++i) by[static_cast<std::size_t>(i)] = factor(sums[i]);
-        const Axis inner = inner_.empty() ? Axis{1, 1, 0, 0} : inner_[0];
+        const Axis inner = inner_.empty() ? Axis{1, 1, 1, 0, 0} : inner_[0];
         const Axis begin =
-            at(outer_, index, {0, 0, first * inner.scale, first * inner.shift});
+            at(outer_, index, {0, 0, first, first * inner.scale, first * inner.shift});
         each([&](Index i, const Values &x) {
-            write(slots, base + i * width_, (x - mean - rest) * factors, n, at(reduced_, i, begin),
-                  inner);
+            write(slots, (x - mean - rest) * factors, n, at(reduced_, i, begin), inner);
         });
         if (kind_ == Kind::layer) state(slots, index * width_ + first, &mean[0], &by[0], n);
     }
 
     template <class X>
-    void write(void *const *slots, Index to, const X &values, Index n, const Axis &from,
+    void write(void *const *slots, const X &values, Index n, const Axis &from,
                const Axis &step) const {
         alignas(64) std::array<float, kTile> made, first, second;
-        const bool direct = element_.bytes == sizeof(float);
+        const bool direct = element_.bytes == sizeof(float) && step.dst == 1;
         void *dst = slots[parameters_ + 1];
-        Tile y(direct ? static_cast<float *>(dst) + to : made.data(), n);
+        Tile y(direct ? static_cast<float *>(dst) + from.dst : made.data(), n);
         const auto parameter = [&](std::size_t which, Index offset, Index by, float *tile) {
             return Values(parameter_.load(slots[which], offset, by, n, tile), n);
         };
@@ -255,7 +275,7 @@ private:
             y = values * parameter(1, from.scale, step.scale, first.data()) +
                 parameter(2, from.shift, step.shift, second.data());
         }
-        if (!direct) element_.store(dst, to, 1, n, made.data());
+        if (!direct) element_.store(dst, from.dst, step.dst, n, made.data());
     }
 
     void state(void *const *slots, Index to, const float *mean, const float *by, Index n) const {
@@ -268,7 +288,7 @@ private:
     float epsilon_;
     std::size_t parameters_;
     std::vector<Axis> outer_, reduced_, inner_;
-    Axis run_{1, 1, 0, 0};
+    Axis run_{1, 1, 1, 0, 0};
     Index rows_ = 0, length_ = 0, width_ = 0;
 };
 

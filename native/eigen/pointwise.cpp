@@ -90,7 +90,10 @@ public:
         }
         merge(shape, strides);
         demand(shape.size() <= kMostAxes, "operands that go on along too many axes");
-        for (const Ints &row : strides) dense_.push_back(row == dense(shape));
+        for (const Ints &row : strides) {
+            dense_.push_back(row == dense(shape));
+            walks_.push_back(walk(shape, row));
+        }
         demand(ends_.empty() || dense_[0], "pieces lie otherwise than dst");
         shape_ = std::move(shape);
         strides_ = std::move(strides);
@@ -99,6 +102,12 @@ public:
     }
 
 private:
+    // How one operand is read: its own axes, all of which may go on as one where others' do not.
+    struct Walk {
+        Ints shape, strides;
+        Index run = 1;     // elements read without looking at the axes
+        Index period = 0;  // after so many they come again; 0 where they do not
+    };
     struct Code {
         Kernel3 kernel;
         std::array<std::size_t, kMostArguments> arguments;
@@ -111,6 +120,20 @@ private:
     struct alignas(64) Tile {
         std::array<std::byte, kTile * sizeof(std::int64_t)> bytes;
     };
+
+    static Walk walk(Ints shape, const Ints &row) {
+        std::vector<Ints> alone{row};
+        merge(shape, alone);
+        Walk made{std::move(shape), std::move(alone[0])};
+        if (made.shape.empty()) return made;
+        made.run = made.shape.back();
+        const std::size_t rank = made.shape.size();
+        if (rank > 1 && made.run < kShortRow && made.strides[rank - 2] == 0) {
+            made.period = made.run;
+            made.run = times(made.run, made.shape[rank - 2]);
+        }
+        return made;
+    }
 
     std::size_t operands() const { return strides_.size(); }
     // The slot of an operand, or of dst: pieces have one each.
@@ -269,7 +292,6 @@ private:
 
     // The operand's elements start .. start + n in dst's order: in place, or widened into its tile.
     const void *load(std::size_t k, void *const *slots, Index start, Index n, Tile *tiles) const {
-        const Ints &strides = strides_[k];
         const ElementType &type = *types_[k];
         const auto *from = static_cast<const std::byte *>(slots[slot(k)]);
         if (tiles_[k] == kNone) return from + start * type.bytes;
@@ -279,30 +301,50 @@ private:
             type.widen(from + start * type.bytes, 1, tile, n);
             return tile;
         }
-        const Index inner = shape_.back(), step = strides.back();
-        const std::size_t outer = shape_.size() - 1;
+        const Walk &walk = walks_[k];
+        const Index step = walk.strides.back();
+        const std::size_t outer = walk.shape.size() - (walk.period == 0 ? 1 : 2);
         std::array<Index, kMostAxes> digits;
-        Index rest = start / inner, at = start % inner, offset = at * step;
-        for (std::size_t axis = outer; axis-- > 0; rest /= shape_[axis]) {
-            digits[axis] = rest % shape_[axis];
-            offset += digits[axis] * strides[axis];
+        Index rest = start / walk.run, at = start % walk.run, offset = 0;
+        for (std::size_t axis = outer; axis-- > 0; rest /= walk.shape[axis]) {
+            digits[axis] = rest % walk.shape[axis];
+            offset += digits[axis] * walk.strides[axis];
         }
         for (Index done = 0; done < n;) {
-            const Index count = std::min(n - done, inner - at);
+            const Index count = std::min(n - done, walk.run - at);
             const std::byte *place = from + offset * type.bytes;
-            if (step == 1 && count == n && as_it_is(type)) return place;
-            type.widen(place, step, tile + done * value_bytes(type.kind), count);
+            std::byte *to = tile + done * value_bytes(type.kind);
+            if (walk.period != 0) {
+                repeat(type, place, step, at % walk.period, walk.period, to, count);
+            } else {
+                place += at * step * type.bytes;
+                if (step == 1 && count == n && as_it_is(type)) return place;
+                type.widen(place, step, to, count);
+            }
             done += count;
-            offset -= at * step;
             at = 0;
             for (std::size_t axis = outer; axis-- > 0;) {
-                offset += strides[axis];
-                if (++digits[axis] < shape_[axis]) break;
-                offset -= digits[axis] * strides[axis];
+                offset += walk.strides[axis];
+                if (++digits[axis] < walk.shape[axis]) break;
+                offset -= digits[axis] * walk.strides[axis];
                 digits[axis] = 0;
             }
         }
         return tile;
+    }
+
+    // Elements that come again after some, from one of them on.
+    static void repeat(const ElementType &type, const std::byte *place, Index step, Index at,
+                       Index period, std::byte *to, Index count) {
+        const auto bytes = static_cast<Index>(value_bytes(type.kind));
+        const Index first = std::min(count, period - at), second = std::min(count, period) - first;
+        type.widen(place + at * step * type.bytes, step, to, first);
+        if (second > 0) type.widen(place, step, to + first * bytes, second);
+        for (Index have = first + second; have < count;) {  // whole periods, twice as many each time
+            const Index more = std::min(have - have % period, count - have);
+            std::copy_n(to + have % period * bytes, more * bytes, to + have * bytes);
+            have += more;
+        }
     }
 
     // The same of the first operand where it comes in pieces.
@@ -336,6 +378,7 @@ private:
     std::vector<Code> code_;
     Ints shape_;
     std::vector<Ints> strides_;
+    std::vector<Walk> walks_;  // of each operand
     Ints ends_;  // of the pieces of each row of the first operand; empty where it is whole
     std::vector<bool> dense_, changes_;  // changes_: of each value, from one tile to the next
     std::vector<std::size_t> tiles_;     // of each value

@@ -152,6 +152,7 @@ class Source:
         scale = self.pick.choice([(0, inner, 1), (0, 1, 0), (1, 0, 0)])
         whole, line, pieces = dense(shape), (0, length, 1), [rows, 2, length]
         torn = [length, rows * length, 1]  # the halves of all rows, one after another
+        there = self.pick.choice([torn, dense(pieces)])
         norm, floats = self.pick.choice(["rms", "l1"]), ("f32", "f32")
         made = [
             lambda: self.kernels.reduction(
@@ -162,8 +163,12 @@ class Source:
                 [reduced] if length and rows and inner else [],
                 [],
             ),
-            lambda: self.kernels.normalization(norm, *floats, shape, 1, 2, [whole, scale], 0.1),
-            lambda: self.kernels.normalization(norm, *floats, pieces, 1, 3, [torn, line], 0.1),
+            lambda: self.kernels.normalization(
+                norm, *floats, shape, 1, 2, [whole, whole, scale], 0.1
+            ),
+            lambda: self.kernels.normalization(
+                norm, *floats, pieces, 1, 3, [torn, there, line], 0.1
+            ),
             lambda: self.kernels.softmax(rows, length),
             lambda: self.kernels.lrn(rows, length, self.pick.choice([1, 2, 5, 300]), 0.1, 0.7, 1.0),
         ]

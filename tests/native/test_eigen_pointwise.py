@@ -18,6 +18,8 @@ from vtensor.runtime import _replay
 
 #: Rows below and above what has tiles of its own; of one tile and of several, some with a rest.
 SHAPES = [(), (1,), (513,), (5, 63), (4, 64), (3, 1030), (2, 3, 512), (3, 2, 700), (70, 2, 3, 65)]
+#: Rows that are short, and come again: once, and more often than a tile has room for.
+SHAPES += [(40, 49, 2), (3, 5, 1100, 3), (7, 2, 3, 2, 5)]
 #: Enough work for a team, whose parts begin within rows.
 LARGE = (31, 7, 530)
 

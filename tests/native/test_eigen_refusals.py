@@ -130,9 +130,10 @@ def normalize(
     parameters: Sequence[Sizes] = ((0, 1),),
     epsilon: float = 0.1,
     src: Sequence[Sizes] = ((4, 1),),
+    dst: Sequence[Sizes] = ((4, 1),),
 ) -> Make:
     """A normalization of three rows of four elements."""
-    rest = (3, 4), first, last, [*src, *parameters], epsilon
+    rest = (3, 4), first, last, [*src, *dst, *parameters], epsilon
     return lambda: kernels.normalization(kind, element, "f32", *rest)
 
 
@@ -337,8 +338,10 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "three parameters": (normalize("rms", parameters=[(0, 1)] * 3), "more than a scale"),
     "a scale of another rank": (normalize("rms", parameters=[(1,)]), "differ in rank"),
     "an epsilon below 0": (normalize("rms", epsilon=-1.0), "epsilon"),
-    "a normalization of nothing": (normalize("rms", src=[], parameters=[]), "src has no strides"),
-    "columns in pieces": (normalize("l1", first=0, last=1, src=[(8, 1)]), "src in pieces"),
+    "a normalization of nothing": (normalize("rms", src=[], parameters=[]), "dst has no strides"),
+    "a result with holes": (normalize("rms", dst=[(8, 1)]), "dst is not filled"),
+    "a result in one place": (normalize("rms", dst=[(1, 1)]), "dst is not filled"),
+    "columns in pieces": (normalize("l1", first=0, last=1, src=[(8, 1)]), "src or dst in pieces"),
     "rows that go backwards": (normalize("rms", src=[(4, -1)]), "stride is negative"),
     "rows of another rank": (normalize("rms", src=[(1,)]), "differ in rank"),
     "attention to no keys": (lambda: attention(keys=0), "no keys"),

@@ -384,6 +384,7 @@ NODES += [
     ),
     Node("Resize", 11, (SQUARE, NONE, NONE, integers(1, 2, 9, 1)), {MODE: "pytorch_half_pixel"}),
     Node("Resize", 11, (SQUARE, NONE, numbers(1, 1, 2, 2)), {MODE: "tf_half_pixel_for_nn"}),
+    Node("Resize", 19, (SQUARE, NONE, NONE, integers(*SQUARE)), {"mode": "cubic"}),
     Node(
         "Resize",
         13,

@@ -130,6 +130,25 @@ def test_a_normalization_reads_rows_in_pieces(x: str, taken: bool) -> None:
     check_outcome(found, expected, bound("LayerNormalization", "f32"))
 
 
+@pytest.mark.parametrize(
+    ("x", "dst"),
+    [
+        ("N G H W C", "N G H W C"),  # one row an image, whatever the order of its elements
+        ("N G H W C", "N G C H W"),
+        ("N G C/16 H W C%16", "N G C/16 H W C%16"),
+    ],
+)
+def test_the_dims_of_a_row_come_in_any_order(x: str, dst: str) -> None:
+    axes = ("C", "H", "W")
+    case = Case(LayerNormalization(axes, 1e-5), ("N=2 G=1 C=32 H=3 W=5", "!C=32"))
+    given = lying(case, x, "")
+    variant = decide("eigen", case.op, given)
+    assert variant.layouts[0] == Layout(x)
+    moved = variant.lying([*variant.layouts[:2], Layout(dst), *variant.layouts[3:]])
+    found = run("eigen", case.op, given, variant=moved)
+    check_outcome(found, definition(case.op, given), bound("LayerNormalization", "f32"))
+
+
 QUERIES = ("B=12 H=2 T=49 F=8", "B=12 H=2 K=49 F=8", "B=12 H=2 K=49 V=20")
 KEYS = "B/3 K/7 B%3 K%7"
 
