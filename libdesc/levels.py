@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar, cast
 
 from vtensor.errors import LibraryError
+from vtensor.language.openmp import import_native
 
 #: Instruction sets, from the least; and the best of them that a cap of VTensor leaves.
 LEVELS = ("baseline", "avx2", "avx512")
@@ -78,7 +78,7 @@ class Levels(Generic[M]):
     def _module(self, level: str) -> M:
         name = f"libdesc.{self.library}._{self.library}_{level}"
         try:
-            return cast("M", importlib.import_module(name))
+            return cast("M", import_native(name))
         except ImportError as error:
             raise LibraryError(
                 f"{self.library}: the extension module does not load: {error}"

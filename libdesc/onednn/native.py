@@ -8,7 +8,6 @@ loaded here first: the extension then takes the one that is already there.
 from __future__ import annotations
 
 import ctypes
-import importlib
 import os
 from functools import cache
 from pathlib import Path
@@ -16,6 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from vtensor.errors import LibraryError
+from vtensor.language.openmp import brief_spinning, import_native
 
 if TYPE_CHECKING:
     import libdesc.onednn._onednn as dnnl
@@ -55,16 +55,20 @@ def load() -> ModuleType:
     chosen = os.environ.get(DIRECTORY_VARIABLE)
     if chosen:
         preload(_in_prefix(Path(chosen)))
+    module = _extension()
+    if chosen:
+        _check_origin(Path(module.library_path()), Path(chosen))
+    return module
+
+
+def _extension() -> ModuleType:
     try:
-        module = importlib.import_module(_EXTENSION)
+        return import_native(_EXTENSION)
     except ImportError as error:
         if _LIBRARY not in str(error):
             raise LibraryError(f"onednn: the extension module does not load: {error}") from error
         preload(find_in_distribution())
-        module = _import_again()
-    if chosen:
-        _check_origin(Path(module.library_path()), Path(chosen))
-    return module
+        return _import_again()
 
 
 def preload(library: Path) -> None:
@@ -74,14 +78,15 @@ def preload(library: Path) -> None:
         LibraryError: it cannot be loaded.
     """
     try:
-        ctypes.CDLL(str(library))
+        with brief_spinning():
+            ctypes.CDLL(str(library))
     except OSError as error:
         raise LibraryError(f"onednn: {library} does not load: {error}") from error
 
 
 def _import_again() -> ModuleType:
     try:
-        return importlib.import_module(_EXTENSION)
+        return import_native(_EXTENSION)
     except ImportError as error:
         raise LibraryError(f"onednn: the extension module does not load: {error}") from error
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "module_crew.h"
+#include "shared.h"
 
 using namespace nb::literals;
 
@@ -99,7 +100,10 @@ public:
         Crew &crew = own();
         const Bindings bound(program.program(), bindings, times);
         const Given given{bound.memory(), sizes, queue_in(queue)};
-        const auto work = [&](Stop &stop) { program.program().run(given, stop, bound.times()); };
+        const auto work = [&](Stop &stop) {
+            const Working working(crew.threads);
+            program.program().run(given, stop, bound.times());
+        };
         const auto on_team = [&](const std::atomic<bool> &flag) {
             Stop stop(flag);
             work(stop);
@@ -182,6 +186,17 @@ Raises:
         .def_prop_ro("waiting", &PyTeam::waiting, "How many callers wait for work to be done.")
         .def("close", &PyTeam::close,
              R"(End the thread, after the step that runs. Work that waits is refused.)");
+    nb::class_<Crowding>(m, "Crowding", nb::is_final(),
+                         R"(Whether others use the processors too, as looks at them say.
+
+Runs of teams look now and then: whether a thread had to wait for a processor.)")
+        .def(nb::init<>())
+        .def("observe", &Crowding::observe, "crowded"_a,
+             "Take what a look has found; returns the judgement of all so far.");
+    m.def("share_processors", &share_processors, "shared"_a, "threads"_a,
+          R"(Say whether others use the processors too: a team's threads that wait then sleep sooner.
+
+Runs of teams say it themselves. ``threads``: of the team.)");
     nb::module_::import_("atexit").attr("register")(nb::cpp_function(&close_all));
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -45,9 +46,16 @@ except vtensor.errors.LibraryError as error:
 
 
 def python(program: str, *arguments: str) -> list[str]:
-    """The lines that a fresh process prints."""
+    """The lines that a fresh process prints.
+
+    Threads spin for as long as is said, so that none come since others use the processors.
+    """
     done = subprocess.run(
-        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"GOMP_SPINCOUNT": "1000"},
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

@@ -236,7 +236,10 @@ print(tasks() - before)
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
 @pytest.mark.parametrize("code", ENDS.values(), ids=ENDS)
 def test_there_is_one_team_at_a_time(code: str) -> None:
-    """The thread of the session's team, and the one that the caller's has."""
+    """The thread of the session's team, and the one that the caller's has.
+
+    Threads spin for as long as is said, so that none come since others use the processors.
+    """
     done = subprocess.run(
         [sys.executable, "-c", TEAMS + code],
         capture_output=True,
@@ -244,5 +247,6 @@ def test_there_is_one_team_at_a_time(code: str) -> None:
         timeout=120,
         check=False,
         cwd=Path(__file__).parents[2],
+        env=os.environ | {"GOMP_SPINCOUNT": "1000"},
     )
     assert (done.returncode, done.stderr, done.stdout.strip()) == (0, "", "2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -55,10 +56,18 @@ ELSEWHERE = """from vtensor.runtime import _replay
 
 
 def beside(extra: str) -> str:
-    """How many threads there are beside the callers and the first, and what went wrong."""
+    """How many threads there are beside the callers and the first, and what went wrong.
+
+    Threads spin for as long as is said, so that none come since others use the processors.
+    """
     command = [sys.executable, "-c", CALLERS.replace("EXTRA", extra)]
     return subprocess.run(
-        command, check=True, capture_output=True, text=True, timeout=120
+        command,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"GOMP_SPINCOUNT": "1000"},
     ).stdout.strip()
 
 

@@ -1,0 +1,13 @@
+"""Sessions: plans, and what they run on."""
+
+from typing import TYPE_CHECKING, Any
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """The module of native code, which loads OpenMP's library, at its first use."""
+        if name != "_replay":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from vtensor.language.openmp import import_native
+
+        return import_native(f"{__name__}.{name}")

@@ -202,3 +202,21 @@ class Team:
 
     def close(self) -> None:
         """End the thread, after the step that runs. Work that waits is refused."""
+
+class Crowding:
+    """
+    Whether others use the processors too, as looks at them say.
+
+    Runs of teams look now and then: whether a thread had to wait for a processor.
+    """
+
+    def __init__(self) -> None: ...
+    def observe(self, crowded: bool) -> bool:
+        """Take what a look has found; returns the judgement of all so far."""
+
+def share_processors(shared: bool, threads: int) -> None:
+    """
+    Say whether others use the processors too: a team's threads that wait then sleep sooner.
+
+    Runs of teams say it themselves. ``threads``: of the team.
+    """

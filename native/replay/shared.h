@@ -1,0 +1,45 @@
+// native/replay/shared.h: teams wait less where others use the processors too. No Python in here.
+#pragma once
+
+#include <chrono>
+
+namespace vtensor::replay {
+
+// Whether others use the processors too, as looks say; a single look says little, since some task of
+// the system always wakes up now and then.
+class Crowding {
+public:
+    // Whether a team had to wait for processors, this time. Returns the judgement.
+    bool observe(bool crowded);
+    bool shared() const { return shared_; }
+
+private:
+    // To begin, how many in a row have to say so; and to end, since that costs more if it is wrong.
+    static constexpr int kBegin = 2, kEnd = 8;
+    bool shared_ = false;
+    int against_ = 0;
+};
+
+// A thread of a team that waits for the others spins for a while, and may so take the processor
+// from the one that it waits for. libgomp spins far less as soon as the teams of its process have
+// more threads than there are processors. So where a team of so many threads shares the processors,
+// another one, which sleeps, makes them more: one thread where the first team has all processors,
+// and never more threads than the first has.
+void share_processors(bool shared, int threads);
+
+// While a team of so many threads works, on its first thread. At the end it looks now and then how
+// long its threads had to wait for processors, which takes some microseconds. Nobody looks where
+// GOMP_SPINCOUNT or OMP_WAIT_POLICY says how long threads are to spin.
+class Working {
+public:
+    explicit Working(int threads);
+    ~Working();
+    Working(const Working &) = delete;
+    Working &operator=(const Working &) = delete;
+
+private:
+    int threads_;
+    std::chrono::steady_clock::time_point begin_;
+};
+
+}  // namespace vtensor::replay

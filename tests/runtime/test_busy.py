@@ -1,0 +1,108 @@
+"""Beside other processes: how long threads spin, and what a run does about others."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import vtensor
+from ops import Conv2D, Relu
+from vtensor.language.openmp import TURNS, VARIABLES
+from vtensor.runtime import _replay
+
+#: Loads libgomp as a session does, or as the library alone; it then says what it has read.
+LOADS = {
+    "session": "import vtensor, ops\ng = vtensor.Graph('one')\n"
+    "g.output(g.add(ops.Relu(), g.input('x', {'N': 4})), 'y')\nvtensor.Session(g)\n",
+    "library": "from libdesc.onednn import native\nnative.load()\n",
+}
+TELLS = f"import os\nprint([os.environ.get(name) for name in {VARIABLES!r}])\n"
+
+
+def told(loads: str, own: dict[str, str]) -> tuple[str, str]:
+    """What libgomp read, and what a program's environment is afterwards."""
+    rest = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    done = subprocess.run(
+        [sys.executable, "-c", LOADS[loads] + TELLS],
+        env=rest | own | {"OMP_DISPLAY_ENV": "verbose"},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    [line] = [line for line in done.stderr.splitlines() if "GOMP_SPINCOUNT" in line]
+    return line.split("=")[1].strip(" '"), done.stdout.strip()
+
+
+@pytest.mark.parametrize("loads", LOADS)
+def test_threads_spin_briefly(loads: str) -> None:
+    assert told(loads, {}) == (str(TURNS), "[None, None]")
+
+
+@pytest.mark.parametrize(
+    ("own", "turns"),
+    [({"GOMP_SPINCOUNT": "77"}, "77"), ({"OMP_WAIT_POLICY": "passive"}, "0")],
+)
+def test_the_users_word_stands(own: dict[str, str], turns: str) -> None:
+    expected = str([own.get(name) for name in VARIABLES])
+    assert told("session", own) == (turns, expected)
+
+
+def test_a_single_look_changes_nothing() -> None:
+    crowding = _replay.Crowding()
+    assert not any(crowding.observe(crowded) for crowded in [True, False] * 20)
+
+
+def test_looks_in_a_row_begin_and_end_it() -> None:
+    crowding = _replay.Crowding()
+    assert [crowding.observe(True) for _ in range(3)] == [False, True, True]
+    freed = [crowding.observe(False) for _ in range(12)]
+    assert freed.index(False) > 2
+    assert freed == sorted(freed, reverse=True)  # once free, it stays so
+    assert [crowding.observe(True) for _ in range(2)] == [False, True]
+
+
+#: The threads of a process, waited for since they begin and end by themselves.
+COUNTS = """
+import os, time
+from vtensor.runtime import _replay
+processors = len(os.sched_getaffinity(0))
+def more(count):
+    last = time.monotonic() + 20
+    while (now := len(os.listdir("/proc/self/task")) - before) != count and time.monotonic() < last:
+        time.sleep(0.005)
+    return now
+before = len(os.listdir("/proc/self/task"))
+for shared in (True, True, False, True, False):
+    _replay.share_processors(shared, processors + 1)
+    print(more(2 if shared else 0), end=" ")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
+def test_idle_threads_come_and_go() -> None:
+    """Where a team has all processors: one that sleeps, and the one that began it."""
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTS], check=True, capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.split()[:5] == ["2", "2", "0", "2", "0"]
+
+
+def test_answers_are_the_same_beside_others() -> None:
+    g = vtensor.Graph("one")
+    x = g.input("x", {"N": 1, "C": 16, "H": 32, "W": 32})
+    w = g.constant(
+        np.linspace(-1, 1, 64 * 16 * 9, dtype=np.float32).reshape(64, 16, 3, 3), "O I h w"
+    )
+    g.output(g.add(Relu(), g.add(Conv2D(), x, w)), "y")
+    feeds = {"x": np.linspace(-1, 1, 16 * 32 * 32, dtype=np.float32).reshape(1, 16, 32, 32)}
+    with vtensor.Session(g, threads=2, deterministic=True) as session:
+        [alone] = session.run(None, feeds)
+        for shared in (True, False, True, False):
+            _replay.share_processors(shared, 2)
+            [beside] = session.run(None, feeds)
+            assert np.array_equal(alone, beside)
