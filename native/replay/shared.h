@@ -15,7 +15,8 @@ public:
 
 private:
     // To begin, how many in a row have to say so; and to end, since that costs more if it is wrong.
-    static constexpr int kBegin = 2, kEnd = 8;
+    // A quota of processors stops a team once in 100 ms: so many looks fit between.
+    static constexpr int kBegin = 2, kEnd = 4;
     bool shared_ = false;
     int against_ = 0;
 };
