@@ -201,6 +201,24 @@ class TensorStorage(_InMemory):
         storage._source = lambda: _packed(values(), dims, layout)
         return storage
 
+    @classmethod
+    def like(cls, other: TensorStorage) -> TensorStorage:
+        """A storage of the same kind, without memory."""
+        made = cls.__new__(cls)
+        made.dtype, made.extents, made.layout = other.dtype, other.extents, other.layout
+        made.constant, made.nbytes = other.constant, other.nbytes
+        made._owner, made._begin = None, 0
+        made._array = made._buffer = made._source = None
+        return made
+
+    @classmethod
+    def stand_in(cls, other: TensorStorage) -> TensorStorage:
+        """One of the same kind that shows another's values, if it has any, to whoever looks."""
+        made = cls.like(other)
+        if other.bound:
+            made._source = lambda: Buffer(other.memory)
+        return made
+
     @property
     def buffer(self) -> Buffer:
         """The memory.
@@ -268,6 +286,11 @@ class TensorStorage(_InMemory):
         """Let go of the memory; it must be bound again before the next use."""
         self._buffer = None
         self._array = None
+
+    def forget(self) -> None:
+        """Let go of the memory, and of what would give it."""
+        self._source = None
+        self.release()
 
     def share(self, other: TensorStorage) -> None:
         """Use another storage's memory: the same bytes under these dims and this layout."""

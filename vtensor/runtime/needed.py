@@ -42,8 +42,8 @@ def accesses(step: RecordedStep) -> Iterator[tuple[TensorStorage, str]]:
     """What a step touches, and how: "read", "write", both or "scratch"; a call-back reads all."""
     from vtensor.runtime import _replay
 
-    known = ["read"] * len(step.slots)
-    if step.native is not None:
+    known: Sequence[str] = step.code.access or ["read"] * len(step.slots)
+    if step.native is not None and not step.code.access:
         known = [access for _, _, access in _replay.describe(step.native)["slots"]]
     for slot, access in zip(step.slots, known, strict=True):
         if not isinstance(slot, int):

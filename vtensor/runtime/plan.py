@@ -182,7 +182,7 @@ class Plan:
         anew: Sequence[str] = (),
         strictly: Callable[[], Plan] | None = None,
     ) -> None:
-        recorder = Recorder(graph, constants, workspace.weights, confirming)
+        recorder = Recorder(graph, constants, workspace, confirming)
         recorder.record(progress)
         self.graph = graph
         self._preferences = preferences

@@ -7,11 +7,12 @@ all other values get their memory when all steps are known.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from libdesc.dispatcher import DispatchContext, dispatcher, run_call
 from libdesc.registry import ready
@@ -25,14 +26,20 @@ from vtensor.errors import ContractError, InputError, NativeError, VTensorError,
 from vtensor.language.operators import info_of, run_compute
 from vtensor.language.tensor import Option, VTensor
 from vtensor.runtime.executor import Executor
-from vtensor.runtime.steps import RecordedStep
+from vtensor.runtime.recipes import Keys, Operand, Recipe, Recorded
+from vtensor.runtime.steps import Failure, RecordedStep
 from vtensor.runtime.uncopied import Division, division, uncopied
-from vtensor.runtime.weights import PackedWeights, Weights
+from vtensor.runtime.weights import PackedWeights
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ptensor.layout import Layout
+    from vtensor.runtime.workspace import Workspace
+
+    Record = Callable[["RecordEvaluation", Sequence[VTensor]], Recorded]
+
+Recording = TypeVar("Recording", bound="RecordEvaluation")
 
 #: Fewer steps than this are compiled where they are.
 FEW = 4
@@ -55,13 +62,6 @@ def step_error(error: Exception, node: str, told: Callable[[str], str]) -> VTens
     return NativeError(f"step of {node!r}: {error}")
 
 
-def _telling(call: Call) -> Callable[[str], str]:
-    """As ``Call.failure``, without holding on to the call."""
-    rows = {role: (t.dtype, t.dims) for role, t in zip(call.roles, call.operands, strict=True)}
-    who = f"{call.op_name} {call.node!r}"
-    return lambda text: describe(f"{who}: {text}", rows)
-
-
 class NormalEvaluation(Evaluation):
     """Evaluation that executes each step as it comes; call-back steps run in it."""
 
@@ -76,7 +76,7 @@ class NormalEvaluation(Evaluation):
             Buffer.allocate(slot).memory if isinstance(slot, int) else _storage(slot).memory
             for slot in slots
         ]
-        run_native(step, memory, call.node, _telling(call))
+        run_native(step, memory, call.node, Failure.of(call))
 
     def share(self, call: Call, source: VTensor, target: VTensor) -> None:  # noqa: ARG002
         """Let the target look at the source's memory."""
@@ -96,18 +96,25 @@ class RecordEvaluation(Evaluation):
     """
 
     mode = Mode.RECORD
+    #: It is for a recipe, and the call has none, since it calls back into Python.
+    python = False
 
     def __init__(self, confirming: bool = False, inexact: bool = False) -> None:
         self.steps: list[RecordedStep] = []
         self.confirming = confirming
+        self.inexact = inexact
         self.tolerance = max(self.tolerance, float(inexact))
+
+    def again(self, kind: type[Recording]) -> Recording:
+        """Another one, of nothing yet."""
+        return kind(self.confirming, self.inexact)
 
     def emit(self, call: Call, step: Step, slots: Sequence[VTensor | int]) -> None:
         """Keep the step and the storages of its operands; it is compiled with all others."""
         kept = tuple(slot if isinstance(slot, int) else _storage(slot) for slot in slots)
         replaces = _replaceable(call)
         self.steps.append(
-            RecordedStep(call.node, call.library, "", step, kept, None, replaces, _telling(call))
+            RecordedStep(call.node, call.library, "", step, kept, None, replaces, Failure.of(call))
         )
 
     def compiled(self, threads: int) -> list[RecordedStep]:
@@ -116,10 +123,21 @@ class RecordEvaluation(Evaluation):
         Raises:
             NativeError: a step is none, or its library cannot compile it.
         """
-        if threads == 1 or len(self.steps) < FEW:
-            return [*map(_compiled, self.steps)]
-        with ThreadPoolExecutor(threads) as pool:
-            return [*pool.map(_compiled, self.steps)]
+        new = [step for step in self.steps if step.native is not None and not step.kernel]
+        several = [*{step.code: step for step in new}.values()]
+        if threads == 1 or len(several) < FEW:
+            for step in several:
+                _compile(step)
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                [*pool.map(_compile, several)]
+        done = {step: replace(step, kernel=step.code.kernel) for step in new}
+        return [done.get(step, step) for step in self.steps]
+
+    def taken(self) -> list[RecordedStep]:
+        """The steps, which are the caller's now: they refer to this, which must not keep them."""
+        steps, self.steps = self.steps, []
+        return steps
 
     def share(self, call: Call, source: VTensor, target: VTensor) -> None:  # noqa: ARG002
         """The target's memory is the source's, in every run."""
@@ -149,14 +167,16 @@ class RecordEvaluation(Evaluation):
         self.steps.append(RecordedStep(call.node, call.library, "python", None, slots, again))
 
 
-def _compiled(step: RecordedStep) -> RecordedStep:
-    """A step with its kernel, which is compiled when it is first asked for."""
+def _compile(step: RecordedStep) -> None:
+    """Compile a native step, unless another one of the same recipe has been."""
     from vtensor.runtime import _replay
 
-    if step.native is None:
-        return step
+    if step.code.kernel:
+        return
     try:
-        return replace(step, kernel=str(_replay.describe(step.native)["kernel"]))
+        about = _replay.describe(step.native)
+        step.code.access = tuple(access for _, _, access in about["slots"])
+        step.code.kernel = str(about["kernel"])
     except (ValueError, TypeError) as error:
         raise NativeError(f"step of {step.node!r}: {error}") from error
     except (VTensorError, MemoryError):
@@ -221,13 +241,21 @@ class RecordContext(DispatchContext):
         dispatcher(info_of(op).name, self.device)(self, op, inputs, outputs)
 
 
+class RecipeEvaluation(RecordEvaluation):
+    """Evaluation that collects the steps of one call on stand-ins."""
+
+    def callback(self, call: Call, run: Callable[[], None]) -> None:  # noqa: ARG002
+        """There is nothing to keep for other calls."""
+        self.python = True
+
+
 class Recorder:
     """Records a lowered graph: steps in order, and the storages of values.
 
     Args:
         graph: checked and optimised.
         constants: arrays of the graph's constants by name.
-        weights: what the session's other plans have packed already.
+        workspace: has what the session's other plans have packed and recorded already.
         confirming: as for ``RecordEvaluation``.
     """
 
@@ -235,9 +263,11 @@ class Recorder:
         self,
         graph: LoweredGraph,
         constants: Mapping[str, np.ndarray[Any, Any]],
-        weights: Weights,
+        workspace: Workspace,
         confirming: bool = False,
     ) -> None:
+        from vtensor.runtime import _replay
+
         self.graph = graph
         self.constants = constants
         self.evaluation = RecordEvaluation(confirming, graph.inexact)
@@ -245,9 +275,11 @@ class Recorder:
         for name in graph.inputs:
             value = graph.values[name]
             self.storages[name] = TensorStorage(value.dtype, value.dims, value.layout)
-        self.packed: PackedWeights = weights.of_plan(graph, constants)
+        self.packed: PackedWeights = workspace.weights.of_plan(graph, constants)
         #: Nodes that were chosen for other sizes and that their libraries do not take in these.
         self.refused: dict[str, str] = {}
+        self._recipes = workspace.recipes
+        self._keys = Keys(_replay.threads(), confirming, graph.inexact)
         self._divisions: list[Division] = []
         #: How often a value is still to be read; outputs once more than that.
         self._readers = Counter(name for node in graph.nodes for name in node.inputs)
@@ -260,22 +292,21 @@ class Recorder:
             StrategyRefused: libraries do not confirm what was chosen for other sizes.
             VTensorError: a node cannot be recorded.
         """
-        with installed(self.evaluation):
-            for node in self.graph.nodes:
-                if progress is not None:
-                    progress(node.name)
-                if isinstance(node, OpNode):
-                    self._operator(node)
-                elif self.graph.values[node.input].constant:
-                    self._ahead(node)
-                else:
-                    self._transform(node, self.evaluation)
-                self._readers.subtract(node.inputs)
-                for name in node.inputs:
-                    if not self._readers[name] and name in self.constants:
-                        self.storages.pop(name, None)  # steps keep what they read
-            values = [self.graph.values[name] for name in self.graph.outputs.values()]
-            kept = {self._storage(value).root for value in values}
+        for node in self.graph.nodes:
+            if progress is not None:
+                progress(node.name)
+            if isinstance(node, OpNode):
+                self._operator(node)
+            elif self.graph.values[node.input].constant:
+                self._ahead(node)
+            else:
+                self._transform(node)
+            self._readers.subtract(node.inputs)
+            for name in node.inputs:
+                if not self._readers[name] and name in self.constants:
+                    self.storages.pop(name, None)  # steps keep what they read
+        values = [self.graph.values[name] for name in self.graph.outputs.values()]
+        kept = {self._storage(value).root for value in values}
         for why in self.refused.values():
             raise StrategyRefused(why, self.refused)
         kept |= {self.storages[name] for name in self.graph.inputs}
@@ -292,42 +323,59 @@ class Recorder:
             )
         return self.storages[value.name]
 
-    def _tensor(self, value: Value, layout: Layout) -> VTensor:
+    def _operand(self, value: Value, layout: Layout) -> Operand:
         """A value as an operand: its memory, seen in the layout decided for the operand."""
-        tensor = VTensor(value.dtype, value.dims, Option(name=value.name))
         storage = self._storage(value)
         if storage.layout != layout:  # equal on these extents, spelled otherwise
             seen = TensorStorage(value.dtype, value.dims, layout, constant=storage.constant)
             seen.share(storage)
             storage = seen
-        tensor.storage = storage
-        return tensor
+        return Operand(value, storage)
 
     def _operator(self, node: OpNode) -> None:
-        variant = node.variant
-        inputs = [
-            self._tensor(self.graph.values[name], layout)
-            for name, layout in zip(node.inputs, variant.layouts, strict=False)
+        operands = [
+            self._operand(self.graph.values[name], layout)
+            for name, layout in zip(node.inputs, node.variant.layouts, strict=False)
         ]
-        own, followers = node.split(inputs)
-        ctx = RecordContext(
-            node=node.name, names=node.outputs, variant=variant, followers=followers
-        )
-        before = len(self.evaluation.steps)
+        record = partial(_recorded, node)
         try:
-            outputs = run_compute(ctx, node.op, own)
+            found = self._found(self._keys.operator(node, operands), node.name, operands, record)
         except VTensorError as why:
             if not self.evaluation.confirming:
                 raise
             self._refuse(node, str(why))
             return
-        self._written(f"{node.op_name} {node.name!r}, {variant.library} invoker", before, outputs)
-        for value in outputs:
-            self.storages[value.name] = _storage(value)
-        if outputs and not followers:
-            steps = self.evaluation.steps[before:]
-            found = division(node.op, [*map(_storage, own)], _storage(outputs[0]), steps)
-            self._divisions += [found] if found else []
+        self._take(node.outputs, found)
+
+    def _found(
+        self, key: Hashable, node: str, operands: Sequence[Operand], record: Record
+    ) -> Recorded:
+        """What a call comes to: by its recipe where it can have one, else by recording it."""
+        known, recipe = self._recipes.find(key) if key is not None else (True, None)
+        if not known:
+            recipe = self._recipe(operands, record)
+            self._recipes.keep(key, recipe)
+        storages = [one.storage for one in operands]
+        if recipe is not None:
+            return recipe.on(node, storages)
+        evaluation = self.evaluation.again(RecordEvaluation)
+        with installed(evaluation):
+            return record(evaluation, [one.tensor(one.storage) for one in operands])
+
+    def _recipe(self, operands: Sequence[Operand], record: Record) -> Recipe | None:
+        """The recipe of a call; None where it has none."""
+        inputs = [TensorStorage.stand_in(one.storage) for one in operands]
+        tensors = [one.tensor(own) for one, own in zip(operands, inputs, strict=True)]
+        evaluation = self.evaluation.again(RecipeEvaluation)
+        with installed(evaluation):
+            recorded = record(evaluation, tensors)
+        return None if evaluation.python else Recipe.of(inputs, recorded)
+
+    def _take(self, names: Sequence[str], found: Recorded) -> None:
+        """Go on with what a node came to."""
+        self.evaluation.steps += found.steps
+        self._divisions += [found.division] if found.division else []
+        self.storages |= zip(names, found.outputs, strict=False)
 
     def _refuse(self, node: OpNode, why: str) -> None:
         """Note that a node cannot be as it is; those behind it are looked at all the same."""
@@ -336,46 +384,85 @@ class Recorder:
             value = self.graph.values[name]
             self.storages[name] = TensorStorage(value.dtype, value.dims, value.layout)
 
-    def _written(self, what: str, before: int, outputs: Sequence[VTensor]) -> None:
-        """See that the steps since ``before`` touch every output: else a run delivers garbage.
-
-        Raises:
-            ContractError: none does, and the output is no other value's memory either.
-        """
-        steps = self.evaluation.steps[before:]
-        if any(step.callback is not None for step in steps):
-            return  # Python is free to write what it likes
-        touched = {id(s.root) for step in steps for s in step.slots if not isinstance(s, int)}
-        for value in outputs:
-            storage = _storage(value)
-            if storage.nbytes and storage.root is storage and id(storage) not in touched:
-                raise ContractError(
-                    f"{what}: after lib_tagger no step writes the output {value.name!r}; "
-                    "call the library, or share an input's memory"
-                )
-
-    def _transform(self, node: TransformNode, evaluation: Evaluation) -> None:
+    def _transform(self, node: TransformNode) -> None:
         source, target = self.graph.values[node.input], self.graph.values[node.output]
-        x = self._tensor(source, source.layout)
-        y = VTensor(target.dtype, target.dims, Option(name=target.name))
-        storage = TensorStorage(target.dtype, target.dims, target.layout)
-        if source.constant:
-            storage.bind(self.packed.room(target))
-        y.storage = storage
-        change = LayoutChange(source.layout, target.layout)
-        before = len(self.evaluation.steps)
-        run_transform(node.name, node.library, x, y, change, evaluation)
-        if evaluation is self.evaluation:
-            self._written(f"Transform {node.name!r}, {node.library} transformer", before, [y])
-        self.storages[node.output] = storage
+        operand = self._operand(source, source.layout)
+        key = self._keys.transform(node.library, operand, target)
+        record = partial(_transformed, node, target)
+        self._take([node.output], self._found(key, node.name, [operand], record))
 
     def _ahead(self, node: TransformNode) -> None:
-        if (packed := self.packed.find(self.graph.values[node.output])) is not None:
+        source, target = self.graph.values[node.input], self.graph.values[node.output]
+        if (packed := self.packed.find(target)) is not None:
             self.storages[node.output] = packed  # for another plan
             return
-        evaluation = NormalEvaluation()
-        small = self.graph.values[node.output].nbytes < LARGE
+        x = self._operand(source, source.layout)
+        storage = TensorStorage(target.dtype, target.dims, target.layout)
+        storage.bind(self.packed.room(target))
+        evaluation, small = NormalEvaluation(), target.nbytes < LARGE
         with Executor.alone() if small else nullcontext(), installed(evaluation):
-            self._transform(node, evaluation)
-        self.storages[node.output].constant = True
-        self.packed.keep(self.graph.values[node.output], self.storages[node.output])
+            _change(node, x.tensor(x.storage), target, storage, evaluation)
+        storage.constant = True
+        self.storages[node.output] = storage
+        self.packed.keep(target, storage)
+
+
+def _recorded(node: OpNode, evaluation: RecordEvaluation, inputs: Sequence[VTensor]) -> Recorded:
+    """What an operator comes to on its library."""
+    own, followers = node.split(inputs)
+    ctx = RecordContext(
+        node=node.name, names=node.outputs, variant=node.variant, followers=followers
+    )
+    outputs = [*map(_storage, run_compute(ctx, node.op, own))]
+    steps = evaluation.taken()
+    if not evaluation.python:
+        what = f"{node.op_name} {node.name!r}, {node.variant.library} invoker"
+        _check_written(what, steps, node.outputs, outputs)
+    divided = None
+    if outputs and not followers:
+        divided = division(node.op, [*map(_storage, own)], outputs[0], steps)
+    return Recorded(outputs, steps, divided)
+
+
+def _transformed(
+    node: TransformNode, target: Value, evaluation: RecordEvaluation, inputs: Sequence[VTensor]
+) -> Recorded:
+    """What a Transform comes to on its library."""
+    storage = TensorStorage(target.dtype, target.dims, target.layout)
+    _change(node, inputs[0], target, storage, evaluation)
+    steps = evaluation.taken()
+    if not evaluation.python:
+        what = f"Transform {node.name!r}, {node.library} transformer"
+        _check_written(what, steps, node.outputs, [storage])
+    return Recorded([storage], steps, None)
+
+
+def _change(
+    node: TransformNode, x: VTensor, target: Value, storage: TensorStorage, evaluation: Evaluation
+) -> None:
+    y = VTensor(target.dtype, target.dims, Option(name=target.name))
+    y.storage = storage
+    source = _storage(x).layout
+    run_transform(node.name, node.library, x, y, LayoutChange(source, target.layout), evaluation)
+
+
+def _check_written(
+    what: str,
+    steps: Sequence[RecordedStep],
+    names: Sequence[str],
+    outputs: Sequence[TensorStorage],
+) -> None:
+    """See that a call's steps touch every output: else a run delivers garbage.
+
+    Raises:
+        ContractError: none does, and the output is no other value's memory either.
+    """
+    if any(step.callback is not None for step in steps):
+        return  # Python is free to write what it likes
+    touched = {id(s.root) for step in steps for s in step.slots if not isinstance(s, int)}
+    for name, storage in zip(names, outputs, strict=False):
+        if storage.nbytes and storage.root is storage and id(storage) not in touched:
+            raise ContractError(
+                f"{what}: after lib_tagger no step writes the output {name!r}; "
+                "call the library, or share an input's memory"
+            )

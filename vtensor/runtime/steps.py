@@ -4,10 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from libdesc.routine import reference_kernel
 from ptensor.buffer import TensorStorage
-from ptensor.evaluation import Step
+from ptensor.evaluation import Call, Step
+from vtensor.errors import describe
+
+
+class Failure(NamedTuple):
+    """As ``Call.failure``, without holding on to the call."""
+
+    op_name: str
+    node: str
+    rows: Mapping[str, tuple[str, Mapping[str, int]]]
+
+    @classmethod
+    def of(cls, call: Call) -> Failure:
+        """What is said of a call."""
+        operands = zip(call.roles, call.operands, strict=True)
+        return cls(call.op_name, call.node, {role: (t.dtype, t.dims) for role, t in operands})
+
+    def at(self, node: str) -> Failure:
+        """The same of a call of another node."""
+        return self._replace(node=node)
+
+    def __call__(self, text: str) -> str:
+        """The message."""
+        return describe(f"{self.op_name} {self.node!r}: {text}", self.rows)
+
+
+@dataclass(eq=False, slots=True)
+class Code:
+    """What a native step was compiled to; empty until then.
+
+    Attributes:
+        kernel: the library's name for its implementation.
+        access: what it does with each slot: "read", "write", both or "scratch".
+    """
+
+    kernel: str = ""
+    access: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +61,7 @@ class RecordedStep:
         replaces: for an output, the operands over which the step may write it.
         told: the message of an error that the step's operands are to blame for, from the step's
             own words.
+        code: what the native step was compiled to, which those of one recipe share.
     """
 
     node: str
@@ -34,6 +72,24 @@ class RecordedStep:
     callback: Callable[[], None] | None = None
     replaces: Mapping[TensorStorage, Sequence[TensorStorage]] = field(default_factory=dict)
     told: Callable[[str], str] = str
+    code: Code = field(default_factory=Code)
+
+    def on(self, node: str, found: Mapping[TensorStorage, TensorStorage]) -> RecordedStep:
+        """The same native step for another node, with other storages in the place of its own."""
+        slots = [slot if isinstance(slot, int) else found[slot] for slot in self.slots]
+        replaces = {found[one]: [found[x] for x in over] for one, over in self.replaces.items()}
+        told = self.told.at(node) if isinstance(self.told, Failure) else self.told
+        return RecordedStep(
+            node,
+            self.library,
+            self.code.kernel,
+            self.native,
+            tuple(slots),
+            None,
+            replaces,
+            told,
+            self.code,
+        )
 
     @property
     def is_reference(self) -> bool:

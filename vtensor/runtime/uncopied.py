@@ -39,6 +39,16 @@ class Division:
     joins: bool
     steps: Sequence[RecordedStep]
 
+    def on(
+        self,
+        found: Mapping[TensorStorage, TensorStorage],
+        steps: Mapping[RecordedStep, RecordedStep],
+    ) -> Division:
+        """The same of other storages and steps."""
+        parts = [(found[part], begin) for part, begin in self.parts]
+        own = [steps[step] for step in self.steps]
+        return Division(found[self.whole], parts, self.joins, own)
+
 
 def division(
     op: object,

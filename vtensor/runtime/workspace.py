@@ -11,6 +11,7 @@ from vtensor.errors import BudgetError
 from vtensor.runtime.budget import REMEDY
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.lanes import Lane, Lanes
+from vtensor.runtime.recipes import Recipes
 from vtensor.runtime.weights import Weights
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Workspace:
         arena: the memory of values between steps, as large as the largest plan needs; each other
             lane has one of its own.
         weights: constants as libraries want them.
+        recipes: what recording calls came to.
         lanes: all places where plans run.
     """
 
@@ -42,6 +44,7 @@ class Workspace:
     further: Sequence[Executor] = ()
     arena: Arena = field(default_factory=_arena)
     weights: Weights = field(default_factory=Weights)
+    recipes: Recipes = field(default_factory=Recipes)
     lanes: Lanes = field(init=False)
 
     def __post_init__(self) -> None:
