@@ -202,10 +202,16 @@ class TensorStorage(_InMemory):
         return storage
 
     @classmethod
-    def like(cls, other: TensorStorage) -> TensorStorage:
-        """A storage of the same kind, without memory."""
+    def like(
+        cls,
+        other: TensorStorage,
+        extents: Mapping[str, int] | None = None,
+        layout: Layout | None = None,
+    ) -> TensorStorage:
+        """A storage of the same kind, without memory; perhaps with other names of dims."""
         made = cls.__new__(cls)
-        made.dtype, made.extents, made.layout = other.dtype, other.extents, other.layout
+        made.dtype, made.layout = other.dtype, layout or other.layout
+        made.extents = dict(other.extents if extents is None else extents)
         made.constant, made.nbytes = other.constant, other.nbytes
         made._owner, made._begin = None, 0
         made._array = made._buffer = made._source = None

@@ -9,16 +9,13 @@ steps and no memory: whoever follows it puts a plan's own storages in the place 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from libdesc.registry import ready
 from ptensor.buffer import TensorStorage
-from resolver.lowered import OpNode, Value
-from vtensor.language.exact import exact
 from vtensor.language.forks import process_lock
-from vtensor.language.tensor import Option, VTensor
+from vtensor.runtime.recipe_keys import Key, Operand
 from vtensor.runtime.steps import RecordedStep
 from vtensor.runtime.uncopied import Division
 
@@ -39,50 +36,75 @@ class Recorded(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Recipe:
-    """What a call of this kind comes to, on stand-ins.
+    """What calls of one key come to, on stand-ins.
 
     Attributes:
         inputs: what stands for the operands that are given.
         recorded: the rest.
+        names: the dims that were made up, in the order of the key's.
     """
 
     inputs: Sequence[TensorStorage]
     recorded: Recorded
+    names: tuple[str, ...]
 
     @classmethod
-    def of(cls, inputs: Sequence[TensorStorage], recorded: Recorded) -> Recipe | None:
-        """The recipe of what was recorded on stand-ins; None where that is not all it depends on.
+    def of(
+        cls,
+        key: Key,
+        inputs: Sequence[TensorStorage],
+        outputs: Sequence[Operand],
+        recorded: Recorded,
+    ) -> Recipe | None:
+        """The recipe of what was recorded on stand-ins; None where the key does not say it all.
 
-        None also if steps touch what is no operand.
+        Args:
+            key: of the call.
+            inputs: the stand-ins.
+            outputs: what the call was to make.
+            recorded: what it came to.
         """
-        outputs, steps, _ = recorded
-        known = {*inputs, *outputs}
+        made, steps, _ = recorded
+        known = {*inputs, *made}
         touched = {slot for step in steps for slot in step.slots if not isinstance(slot, int)}
-        shared = {one.root for one in outputs}
-        alone = all(one.root is one for one in inputs)
-        looked = any(one.constant and not one.untouched for one in inputs)
-        if looked or not alone or not touched | shared <= known:
-            return None
-        if any(step.native is None for step in steps):
+        touched |= {one.root for one in made}
+        kinds = [(one.dtype, [*one.extents.items()], one.layout) for one in made]
+        if (
+            not touched <= known
+            or any(step.native is None for step in steps)
+            or any(one.constant and not one.untouched for one in inputs)
+            or any(one.root is not one for one in inputs)
+            or kinds != [(v.dtype, [*v.dims.items()], layout) for v, layout, *_ in outputs]
+        ):
             return None
         for one in inputs:
             one.forget()
-        return cls(inputs, recorded)
+        return cls(inputs, recorded, key.names)
 
-    def on(self, node: str, inputs: Sequence[TensorStorage]) -> Recorded:
-        """The same of another call, whose operands these are.
+    def on(
+        self,
+        node: str,
+        names: tuple[str, ...],
+        inputs: Sequence[TensorStorage],
+        outputs: Sequence[Operand],
+    ) -> Recorded:
+        """The same of another call of the key.
 
         Args:
             node: its name.
-            inputs: storages of the kinds that the recipe was made for.
+            names: the dims that were made up for it.
+            inputs: the operands' memory.
+            outputs: what it makes.
         """
-        outputs, steps, division = self.recorded
-        made = [TensorStorage.like(one) for one in outputs]
-        found = dict(zip((*self.inputs, *outputs), (*inputs, *made), strict=True))
-        for one, own in zip(outputs, made, strict=True):
+        templates, steps, division = self.recorded
+        rows = zip(templates, outputs, strict=True)
+        made = [TensorStorage.like(one, to.value.dims, to.layout) for one, to in rows]
+        found = dict(zip((*self.inputs, *templates), (*inputs, *made), strict=True))
+        for one, own in zip(templates, made, strict=True):
             if (root := one.root) is not one:
                 own.lie_in(found[root], one.begin)
-        bound = {step: step.on(node, found) for step in steps}
+        renamed = tuple(zip(self.names, names, strict=True))
+        bound = {step: step.on(node, found, renamed) for step in steps}
         return Recorded(made, [*bound.values()], division and division.on(found, bound))
 
 
@@ -110,69 +132,3 @@ class Recipes:
             self._kept[key] = recipe
             while len(self._kept) > KEPT:
                 dropped.append(self._kept.popitem(last=False)[1])
-
-
-class Operand(NamedTuple):
-    """A value as a call takes it: what it is, how the call sees it, and its memory."""
-
-    value: Value
-    storage: TensorStorage
-
-    @property
-    def kind(self) -> Hashable:
-        """What recording may depend on."""
-        value, storage = self.value, self.storage
-        return value.dtype, tuple(value.dims.items()), storage.layout, storage.constant
-
-    def tensor(self, storage: TensorStorage) -> VTensor:
-        """The operand with its own storage, or one that stands for that."""
-        tensor = VTensor(self.value.dtype, self.value.dims, Option(name=self.value.name))
-        tensor.storage = storage
-        return tensor
-
-
-class Keys:
-    """Makes the keys of one plan's calls.
-
-    Args:
-        threads: for how many kernels are made.
-        confirming, inexact: as for ``RecordEvaluation``.
-    """
-
-    def __init__(self, threads: int, confirming: bool, inexact: bool) -> None:
-        self._plan = threads, confirming, inexact, ready().version
-
-    def operator(self, node: OpNode, operands: Sequence[Operand]) -> Hashable:
-        """All that a node's recording depends on; None where a parameter cannot be a key."""
-        variant = node.variant
-        return _hashed(
-            (
-                self._plan,
-                exact(node.op),
-                (*_behind(node),),
-                (variant.library, variant.kernel, variant.reference, variant.inexact),
-                variant.forms,
-                tuple([one.kind for one in operands]),
-            )
-        )
-
-    def transform(self, library: str, source: Operand, target: Value) -> Hashable:
-        """The same of a Transform."""
-        made = target.dtype, tuple(target.dims.items()), target.layout
-        return self._plan, library, source.kind, made
-
-
-def _behind(node: OpNode) -> Iterator[Hashable]:
-    """What is fused behind a node, and which inputs of that are the value that it follows."""
-    value = node.value
-    for one in node.followers:
-        yield exact(one.op), tuple([name == value for name in one.inputs])
-        value = one.outputs[0]
-
-
-def _hashed(key: Hashable) -> Hashable:
-    try:
-        hash(key)
-    except TypeError:
-        return None
-    return key

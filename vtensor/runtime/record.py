@@ -7,7 +7,7 @@ all other values get their memory when all steps are known.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -26,7 +26,8 @@ from vtensor.errors import ContractError, InputError, NativeError, VTensorError,
 from vtensor.language.operators import info_of, run_compute
 from vtensor.language.tensor import Option, VTensor
 from vtensor.runtime.executor import Executor
-from vtensor.runtime.recipes import Keys, Operand, Recipe, Recorded
+from vtensor.runtime.recipe_keys import Key, Keys, Operand
+from vtensor.runtime.recipes import Recipe, Recorded
 from vtensor.runtime.steps import Failure, RecordedStep
 from vtensor.runtime.uncopied import Division, division, uncopied
 from vtensor.runtime.weights import PackedWeights
@@ -330,16 +331,18 @@ class Recorder:
             seen = TensorStorage(value.dtype, value.dims, layout, constant=storage.constant)
             seen.share(storage)
             storage = seen
-        return Operand(value, storage)
+        return Operand(value, layout, storage.constant, storage)
 
     def _operator(self, node: OpNode) -> None:
-        operands = [
-            self._operand(self.graph.values[name], layout)
-            for name, layout in zip(node.inputs, node.variant.layouts, strict=False)
+        values, layouts = self.graph.values, node.variant.layouts
+        inputs = [self._operand(values[x], one) for x, one in zip(node.inputs, layouts, strict=False)]
+        outputs = [
+            Operand(values[name], layout)
+            for name, layout in zip(node.outputs, layouts[len(inputs) :], strict=True)
         ]
-        record = partial(_recorded, node)
+        key = self._keys.operator(node, [*inputs, *outputs])
         try:
-            found = self._found(self._keys.operator(node, operands), node.name, operands, record)
+            found = self._found(key, node.name, inputs, outputs, partial(_recorded, node))
         except VTensorError as why:
             if not self.evaluation.confirming:
                 raise
@@ -348,28 +351,35 @@ class Recorder:
         self._take(node.outputs, found)
 
     def _found(
-        self, key: Hashable, node: str, operands: Sequence[Operand], record: Record
+        self,
+        key: Key,
+        node: str,
+        inputs: Sequence[Operand],
+        outputs: Sequence[Operand],
+        record: Record,
     ) -> Recorded:
         """What a call comes to: by its recipe where it can have one, else by recording it."""
-        known, recipe = self._recipes.find(key) if key is not None else (True, None)
+        known, recipe = self._recipes.find(key.parts)
         if not known:
-            recipe = self._recipe(operands, record)
-            self._recipes.keep(key, recipe)
-        storages = [one.storage for one in operands]
+            recipe = self._recipe(key, inputs, outputs, record)
+            self._recipes.keep(key.parts, recipe)
         if recipe is not None:
-            return recipe.on(node, storages)
+            storages = [one.storage for one in inputs if one.storage is not None]
+            return recipe.on(node, key.names, storages, outputs)
         evaluation = self.evaluation.again(RecordEvaluation)
         with installed(evaluation):
-            return record(evaluation, [one.tensor(one.storage) for one in operands])
+            return record(evaluation, [one.tensor(one.storage) for one in inputs if one.storage])
 
-    def _recipe(self, operands: Sequence[Operand], record: Record) -> Recipe | None:
+    def _recipe(
+        self, key: Key, inputs: Sequence[Operand], outputs: Sequence[Operand], record: Record
+    ) -> Recipe | None:
         """The recipe of a call; None where it has none."""
-        inputs = [TensorStorage.stand_in(one.storage) for one in operands]
-        tensors = [one.tensor(own) for one, own in zip(operands, inputs, strict=True)]
+        own = [TensorStorage.stand_in(one.storage) for one in inputs if one.storage is not None]
+        tensors = [one.tensor(storage) for one, storage in zip(inputs, own, strict=True)]
         evaluation = self.evaluation.again(RecipeEvaluation)
         with installed(evaluation):
             recorded = record(evaluation, tensors)
-        return None if evaluation.python else Recipe.of(inputs, recorded)
+        return None if evaluation.python else Recipe.of(key, own, outputs, recorded)
 
     def _take(self, names: Sequence[str], found: Recorded) -> None:
         """Go on with what a node came to."""
@@ -386,22 +396,21 @@ class Recorder:
 
     def _transform(self, node: TransformNode) -> None:
         source, target = self.graph.values[node.input], self.graph.values[node.output]
-        operand = self._operand(source, source.layout)
-        key = self._keys.transform(node.library, operand, target)
-        record = partial(_transformed, node, target)
-        self._take([node.output], self._found(key, node.name, [operand], record))
+        x, y = self._operand(source, source.layout), Operand(target, target.layout)
+        key, record = self._keys.transform(node.library, x, y), partial(_transformed, node, target)
+        self._take([node.output], self._found(key, node.name, [x], [y], record))
 
     def _ahead(self, node: TransformNode) -> None:
         source, target = self.graph.values[node.input], self.graph.values[node.output]
         if (packed := self.packed.find(target)) is not None:
             self.storages[node.output] = packed  # for another plan
             return
-        x = self._operand(source, source.layout)
+        x = Operand(source, source.layout)
         storage = TensorStorage(target.dtype, target.dims, target.layout)
         storage.bind(self.packed.room(target))
         evaluation, small = NormalEvaluation(), target.nbytes < LARGE
         with Executor.alone() if small else nullcontext(), installed(evaluation):
-            _change(node, x.tensor(x.storage), target, storage, evaluation)
+            _change(node, x.tensor(self._storage(source)), target, storage, evaluation)
         storage.constant = True
         self.storages[node.output] = storage
         self.packed.keep(target, storage)

@@ -18,6 +18,7 @@ class Failure(NamedTuple):
     op_name: str
     node: str
     rows: Mapping[str, tuple[str, Mapping[str, int]]]
+    renamed: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, call: Call) -> Failure:
@@ -25,13 +26,14 @@ class Failure(NamedTuple):
         operands = zip(call.roles, call.operands, strict=True)
         return cls(call.op_name, call.node, {role: (t.dtype, t.dims) for role, t in operands})
 
-    def at(self, node: str) -> Failure:
-        """The same of a call of another node."""
-        return self._replace(node=node)
-
     def __call__(self, text: str) -> str:
         """The message."""
-        return describe(f"{self.op_name} {self.node!r}: {text}", self.rows)
+        names = dict(self.renamed)
+        rows = {
+            role: (dtype, {names.get(dim, dim): size for dim, size in dims.items()})
+            for role, (dtype, dims) in self.rows.items()
+        }
+        return describe(f"{self.op_name} {self.node!r}: {text}", rows)
 
 
 @dataclass(eq=False, slots=True)
@@ -74,21 +76,27 @@ class RecordedStep:
     told: Callable[[str], str] = str
     code: Code = field(default_factory=Code)
 
-    def on(self, node: str, found: Mapping[TensorStorage, TensorStorage]) -> RecordedStep:
-        """The same native step for another node, with other storages in the place of its own."""
+    def on(
+        self,
+        node: str,
+        found: Mapping[TensorStorage, TensorStorage],
+        renamed: tuple[tuple[str, str], ...],
+    ) -> RecordedStep:
+        """The same native step for another node.
+
+        Args:
+            node: its name.
+            found: the storages that take the place of the step's own.
+            renamed: old and new names of dims, for messages.
+        """
         slots = [slot if isinstance(slot, int) else found[slot] for slot in self.slots]
         replaces = {found[one]: [found[x] for x in over] for one, over in self.replaces.items()}
-        told = self.told.at(node) if isinstance(self.told, Failure) else self.told
+        told = self.told
+        if isinstance(told, Failure):
+            told = Failure(told.op_name, node, told.rows, renamed)
+        kernel, code = self.code.kernel, self.code
         return RecordedStep(
-            node,
-            self.library,
-            self.code.kernel,
-            self.native,
-            tuple(slots),
-            None,
-            replaces,
-            told,
-            self.code,
+            node, self.library, kernel, self.native, tuple(slots), None, replaces, told, code
         )
 
     @property

@@ -1,0 +1,178 @@
+"""Keys of recipes: all that the recording of a call depends on.
+
+That is the operator, what is fused behind it, the variant, and of each operand its element type,
+dims, layout, and whether it is constant. Names of dims that were made up for a network, such as
+``D12``, say nothing: calls that differ in these alone have one key. Layers of a network, which are
+equal but for such names, so have recipes in common.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Hashable, Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from libdesc.registry import ready
+from ptensor.buffer import TensorStorage
+from ptensor.layout import Layout
+from resolver.lowered import OpNode, Value
+from vtensor.language.exact import exact
+from vtensor.language.tensor import Option, VTensor
+
+#: A name that a dim gets where the network has none for it.
+MADE_UP = re.compile(r"D\d+")
+
+
+class Operand(NamedTuple):
+    """A value as a call takes or makes it: what it is, how it lies, and its memory, if it has it.
+
+    ``known`` is true of constants.
+    """
+
+    value: Value
+    layout: Layout
+    known: bool = False
+    storage: TensorStorage | None = None
+
+    def tensor(self, storage: TensorStorage) -> VTensor:
+        """The operand with its own storage, or one that stands for that."""
+        tensor = VTensor(self.value.dtype, self.value.dims, Option(name=self.value.name))
+        tensor.storage = storage
+        return tensor
+
+
+class Key(NamedTuple):
+    """A key, and the names in it that were made up, in the order in which they come.
+
+    ``parts`` is None where a parameter can be in no key.
+    """
+
+    parts: Hashable
+    names: tuple[str, ...]
+
+
+class Names(dict[str, Hashable]):
+    """What stands for texts in a key: a made-up name's place among them, any other text itself.
+
+    Args:
+        literal: made-up names stay, too.
+
+    Attributes:
+        literal: they have to, since one is a part of a text.
+    """
+
+    def __init__(self, literal: bool = False) -> None:
+        super().__init__()
+        self.literal = literal
+        self.made_up: list[str] = []
+
+    def __missing__(self, text: str) -> Hashable:
+        found = None if self.literal else MADE_UP.search(text)
+        stands: Hashable = text
+        if found is not None and found[0] == text:
+            stands = (len(self.made_up),)
+            self.made_up.append(text)
+        elif found is not None:
+            self.literal = True
+        self[text] = stands
+        return stands
+
+    def kind(self, operand: Operand) -> Hashable:
+        """Of an operand: its type, its dims, and how it lies by their places."""
+        dims = operand.value.dims
+        own = tuple(dims)
+        axes, encoding, named = _axes(operand.layout, own)
+        self.literal |= named
+        places = tuple([self[name] for name in own])
+        return operand.value.dtype, places, tuple(dims.values()), axes, encoding, operand.known
+
+    def of(self, value: object) -> Hashable:
+        """Of a parameter, or an operator with its parameters; as ``exact`` but for names."""
+        kind = type(value)
+        if kind is str:
+            return self[value]  # type: ignore[index]
+        if kind in _PLAIN:
+            return kind, value
+        if isinstance(value, tuple):
+            return kind, tuple([self.of(one) for one in value])
+        if (fields := _fields(kind)) is not None:
+            return kind, tuple([self.of(getattr(value, name)) for name in fields])
+        if kind is not float:
+            self.literal = True  # there may be names in it
+        return exact(value)
+
+
+#: Types of parameters that ``==`` tells apart where they are of one type.
+_PLAIN = frozenset({int, bool, type(None)})
+
+
+@lru_cache(maxsize=1024)
+def _fields(kind: type) -> tuple[str, ...] | None:
+    known = getattr(kind, "__dataclass_fields__", None)
+    return None if known is None else tuple(field.name for field in dataclasses.fields(kind))
+
+
+@lru_cache(maxsize=4096)
+def _axes(layout: Layout, dims: tuple[str, ...]) -> tuple[Hashable, Hashable, bool]:
+    """Dim by place and block of each axis; the encoding, and whether made-up names are in it."""
+    axes = tuple((dims.index(axis.dim), axis.block) for axis in layout.axes)
+    encoding = layout.encoding
+    return axes, encoding, MADE_UP.search(str(encoding)) is not None
+
+
+class Keys:
+    """Makes the keys of one plan's calls.
+
+    Args:
+        threads: for how many kernels are made.
+        confirming, inexact: as for ``RecordEvaluation``.
+    """
+
+    def __init__(self, threads: int, confirming: bool, inexact: bool) -> None:
+        self._plan = threads, confirming, inexact, ready().version
+
+    def operator(self, node: OpNode, operands: Sequence[Operand]) -> Key:
+        """The key of a node; its operands are those that it makes, too."""
+        variant = node.variant
+        way = variant.library, variant.kernel, variant.reference, variant.inexact
+        devices = tuple([form.device for form in variant.forms])
+        names = Names()
+        kinds, ops = self._parts(node, operands, names)
+        if names.literal:
+            names = Names(literal=True)
+            kinds, ops = self._parts(node, operands, names)
+        return _key((self._plan, way, devices, kinds, ops), names)
+
+    def transform(self, library: str, source: Operand, target: Operand) -> Key:
+        """The key of a Transform."""
+        names = Names()
+        kinds = names.kind(source), names.kind(target)
+        if names.literal:
+            names = Names(literal=True)
+            kinds = names.kind(source), names.kind(target)
+        return _key((self._plan, library, kinds), names)
+
+    @staticmethod
+    def _parts(
+        node: OpNode, operands: Sequence[Operand], names: Names
+    ) -> tuple[Hashable, Hashable]:
+        kinds = tuple([names.kind(one) for one in operands])
+        return kinds, (names.of(node.op), *_behind(node, names))
+
+
+def _behind(node: OpNode, names: Names) -> Iterator[Hashable]:
+    """What is fused behind a node, and which inputs of that are the value that it follows."""
+    value = node.value
+    for one in node.followers:
+        yield names.of(one.op), tuple([name == value for name in one.inputs])
+        value = one.outputs[0]
+
+
+def _key(parts: Hashable, names: Names) -> Key:
+    try:
+        hash(parts)
+    except TypeError:
+        parts = None
+    return Key(parts, tuple(names.made_up))
