@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from libdesc.dispatcher import DispatchContext, dispatcher, run_call
 from libdesc.registry import ready
@@ -22,7 +22,7 @@ from ptensor.evaluation import Call, Decline, Evaluation, Mode, Step, installed
 from resolver.evaluate import PartialEvaluation
 from resolver.lowered import LoweredGraph, OpNode, TransformNode, Value
 from resolver.strategy import StrategyRefused
-from vtensor.errors import ContractError, InputError, NativeError, VTensorError, describe
+from vtensor.errors import ContractError, InputError, NativeError, VTensorError
 from vtensor.language.operators import info_of, run_compute
 from vtensor.language.tensor import Option, VTensor
 from vtensor.runtime.executor import Executor
@@ -335,7 +335,9 @@ class Recorder:
 
     def _operator(self, node: OpNode) -> None:
         values, layouts = self.graph.values, node.variant.layouts
-        inputs = [self._operand(values[x], one) for x, one in zip(node.inputs, layouts, strict=False)]
+        inputs = [
+            self._operand(values[x], one) for x, one in zip(node.inputs, layouts, strict=False)
+        ]
         outputs = [
             Operand(values[name], layout)
             for name, layout in zip(node.outputs, layouts[len(inputs) :], strict=True)
