@@ -43,14 +43,28 @@ class Operand(NamedTuple):
         return tensor
 
 
-class Key(NamedTuple):
-    """A key, and the names in it that were made up, in the order in which they come.
+class Key:
+    """A key, which is hashed once.
 
-    ``parts`` is None where a parameter can be in no key.
+    Attributes:
+        parts: what is compared; None where a parameter can be in no key.
+        names: those in it that were made up, in the order in which they come; not compared.
     """
 
-    parts: Hashable
-    names: tuple[str, ...]
+    __slots__ = ("_hash", "names", "parts")
+
+    def __init__(self, parts: Hashable, names: tuple[str, ...]) -> None:
+        try:
+            self._hash = hash(parts)
+        except TypeError:
+            parts, self._hash = None, 0
+        self.parts, self.names = parts, names
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Key) and self._hash == other._hash and self.parts == other.parts
 
 
 class Names(dict[str, Hashable]):
@@ -96,7 +110,10 @@ class Names(dict[str, Hashable]):
         if kind in _PLAIN:
             return kind, value
         if isinstance(value, tuple):
-            return kind, tuple([self.of(one) for one in value])
+            types = tuple(map(type, value))
+            if _PLAIN.issuperset(types):
+                return kind, types, value
+            return kind, tuple(map(self.of, value))
         if (fields := _fields(kind)) is not None:
             return kind, tuple([self.of(getattr(value, name)) for name in fields])
         if kind is not float:
@@ -143,7 +160,7 @@ class Keys:
         if names.literal:
             names = Names(literal=True)
             kinds, ops = self._parts(node, operands, names)
-        return _key((self._plan, way, devices, kinds, ops), names)
+        return Key((self._plan, way, devices, kinds, ops), tuple(names.made_up))
 
     def transform(self, library: str, source: Operand, target: Operand) -> Key:
         """The key of a Transform."""
@@ -152,7 +169,7 @@ class Keys:
         if names.literal:
             names = Names(literal=True)
             kinds = names.kind(source), names.kind(target)
-        return _key((self._plan, library, kinds), names)
+        return Key((self._plan, library, kinds), tuple(names.made_up))
 
     @staticmethod
     def _parts(
@@ -168,11 +185,3 @@ def _behind(node: OpNode, names: Names) -> Iterator[Hashable]:
     for one in node.followers:
         yield names.of(one.op), tuple([name == value for name in one.inputs])
         value = one.outputs[0]
-
-
-def _key(parts: Hashable, names: Names) -> Key:
-    try:
-        hash(parts)
-    except TypeError:
-        parts = None
-    return Key(parts, tuple(names.made_up))

@@ -8,9 +8,8 @@ steps and no memory: whoever follows it puts a plan's own storages in the place 
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ptensor.buffer import TensorStorage
@@ -108,27 +107,41 @@ class Recipe:
         return Recorded(made, [*bound.values()], division and division.on(found, bound))
 
 
-@dataclass(frozen=True, eq=False)
-class Recipes:
-    """The recipes of a session, by key; None is kept where there is none to be had."""
+@dataclass(eq=False, slots=True)
+class _Entry:
+    """A recipe, None where there is none to be had, and when it was used last."""
 
-    _kept: OrderedDict[Hashable, Recipe | None] = field(default_factory=OrderedDict)
+    recipe: Recipe | None
+    used: int
+
+
+class Recipes:
+    """The recipes of a session by key: those that were used last."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Key, _Entry] = {}
+        self._now = 0
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def find(self, key: Hashable) -> tuple[bool, Recipe | None]:
-        """Whether something is known under a key, and the recipe."""
-        with _keeping:
-            if key not in self._kept:
-                return False, None
-            self._kept.move_to_end(key)
-            return True, self._kept[key]
+    def find(self, key: Key) -> tuple[bool, Recipe | None]:
+        """Whether something is known of a key, and the recipe, if there can be one."""
+        if key.parts is None:
+            return True, None
+        if (found := self._kept.get(key)) is None:
+            return False, None
+        self._now += 1
+        found.used = self._now
+        return True, found.recipe
 
-    def keep(self, key: Hashable, recipe: Recipe | None) -> None:
-        """Remember what is known; what was used longest ago goes."""
-        dropped: list[Recipe | None] = []  # freed after the lock is
+    def keep(self, key: Key, recipe: Recipe | None) -> None:
+        """Remember what is known; where that is too much, the half that was used longest ago goes.
+        """
+        dropped: list[_Entry] = []  # freed after the lock is
         with _keeping:
-            self._kept[key] = recipe
-            while len(self._kept) > KEPT:
-                dropped.append(self._kept.popitem(last=False)[1])
+            self._now += 1
+            self._kept[key] = _Entry(recipe, self._now)
+            if len(self._kept) > KEPT:
+                oldest = sorted(self._kept, key=lambda one: self._kept[one].used)
+                dropped += [self._kept.pop(one) for one in oldest[: KEPT // 2]]

@@ -361,10 +361,10 @@ class Recorder:
         record: Record,
     ) -> Recorded:
         """What a call comes to: by its recipe where it can have one, else by recording it."""
-        known, recipe = self._recipes.find(key.parts)
+        known, recipe = self._recipes.find(key)
         if not known:
             recipe = self._recipe(key, inputs, outputs, record)
-            self._recipes.keep(key.parts, recipe)
+            self._recipes.keep(key, recipe)
         if recipe is not None:
             storages = [one.storage for one in inputs if one.storage is not None]
             return recipe.on(node, key.names, storages, outputs)
