@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from libdesc.registry import ready
 from ptensor.buffer import TensorStorage
+from ptensor.evaluation import Variant
 from ptensor.layout import Layout
 from resolver.lowered import OpNode, Value
 from vtensor.language.exact import exact
@@ -152,15 +153,12 @@ class Keys:
 
     def operator(self, node: OpNode, operands: Sequence[Operand]) -> Key:
         """The key of a node; its operands are those that it makes, too."""
-        variant = node.variant
-        way = variant.library, variant.kernel, variant.reference, variant.inexact
-        devices = tuple([form.device for form in variant.forms])
-        names = Names()
+        way, names = _way(node.variant), Names()
         kinds, ops = self._parts(node, operands, names)
         if names.literal:
             names = Names(literal=True)
             kinds, ops = self._parts(node, operands, names)
-        return Key((self._plan, way, devices, kinds, ops), tuple(names.made_up))
+        return Key((self._plan, way, kinds, ops), tuple(names.made_up))
 
     def transform(self, library: str, source: Operand, target: Operand) -> Key:
         """The key of a Transform."""
@@ -177,6 +175,12 @@ class Keys:
     ) -> tuple[Hashable, Hashable]:
         kinds = tuple([names.kind(one) for one in operands])
         return kinds, (names.of(node.op), *_behind(node, names))
+
+
+def _way(variant: Variant) -> Hashable:
+    """Of a variant what is not said of its operands."""
+    device = variant.forms[0].device  # of all
+    return variant.library, device, variant.kernel, variant.reference, variant.inexact
 
 
 def _behind(node: OpNode, names: Names) -> Iterator[Hashable]:

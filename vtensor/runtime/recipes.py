@@ -18,8 +18,9 @@ from vtensor.runtime.recipe_keys import Key, Operand
 from vtensor.runtime.steps import RecordedStep
 from vtensor.runtime.uncopied import Division
 
-#: Recipes that a session keeps, the last used ones: as many as oneDNN's primitives are kept.
-KEPT = 1024
+#: How many plans are made until a recipe goes that none of them used. A session keeps about as
+#: many, and they have the native steps, too.
+PLANS = 8
 
 #: Guards the recipes of all sessions, for moments; whoever has it takes no other lock.
 _keeping = process_lock(3)
@@ -109,21 +110,30 @@ class Recipe:
 
 @dataclass(eq=False, slots=True)
 class _Entry:
-    """A recipe, None where there is none to be had, and when it was used last."""
+    """A recipe, None where there is none to be had, and the plan that used it last."""
 
     recipe: Recipe | None
-    used: int
+    plan: int
 
 
 class Recipes:
-    """The recipes of a session by key: those that were used last."""
+    """The recipes of a session by key: those of its last plans."""
 
     def __init__(self) -> None:
         self._kept: dict[Key, _Entry] = {}
-        self._now = 0
+        self._plan = 0
 
     def __len__(self) -> int:
         return len(self._kept)
+
+    def begin(self) -> None:
+        """Another plan is recorded: what none of the last ones has used goes."""
+        with _keeping:
+            self._plan += 1
+            oldest = self._plan - PLANS
+            old = [key for key, entry in self._kept.items() if entry.plan <= oldest]
+            dropped = [self._kept.pop(key) for key in old]
+        del dropped  # after the lock is free
 
     def find(self, key: Key) -> tuple[bool, Recipe | None]:
         """Whether something is known of a key, and the recipe, if there can be one."""
@@ -131,17 +141,10 @@ class Recipes:
             return True, None
         if (found := self._kept.get(key)) is None:
             return False, None
-        self._now += 1
-        found.used = self._now
+        found.plan = self._plan
         return True, found.recipe
 
     def keep(self, key: Key, recipe: Recipe | None) -> None:
-        """Remember what is known; where that is too much, the half that was used longest ago goes.
-        """
-        dropped: list[_Entry] = []  # freed after the lock is
+        """Remember what is known of a key."""
         with _keeping:
-            self._now += 1
-            self._kept[key] = _Entry(recipe, self._now)
-            if len(self._kept) > KEPT:
-                oldest = sorted(self._kept, key=lambda one: self._kept[one].used)
-                dropped += [self._kept.pop(one) for one in oldest[: KEPT // 2]]
+            self._kept[key] = _Entry(recipe, self._plan)

@@ -280,6 +280,7 @@ class Recorder:
         #: Nodes that were chosen for other sizes and that their libraries do not take in these.
         self.refused: dict[str, str] = {}
         self._recipes = workspace.recipes
+        self._recipes.begin()
         self._keys = Keys(_replay.threads(), confirming, graph.inexact)
         self._divisions: list[Division] = []
         #: How often a value is still to be read; outputs once more than that.
