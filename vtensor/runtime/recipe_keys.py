@@ -84,13 +84,13 @@ class Names(dict[str, Hashable]):
         self.made_up: list[str] = []
 
     def __missing__(self, text: str) -> Hashable:
-        found = None if self.literal else MADE_UP.search(text)
         stands: Hashable = text
-        if found is not None and found[0] == text:
-            stands = (len(self.made_up),)
-            self.made_up.append(text)
-        elif found is not None:
-            self.literal = True
+        if not self.literal and (parts := _made_up(text)):
+            if parts == WHOLE:
+                stands = (len(self.made_up),)
+                self.made_up.append(text)
+            else:
+                self.literal = True
         self[text] = stands
         return stands
 
@@ -100,7 +100,7 @@ class Names(dict[str, Hashable]):
         own = tuple(dims)
         axes, encoding, named = _axes(operand.layout, own)
         self.literal |= named
-        places = tuple([self[name] for name in own])
+        places = tuple(map(self.__getitem__, own))
         return operand.value.dtype, places, tuple(dims.values()), axes, encoding, operand.known
 
     def of(self, value: object) -> Hashable:
@@ -111,19 +111,30 @@ class Names(dict[str, Hashable]):
         if kind in _PLAIN:
             return kind, value
         if isinstance(value, tuple):
-            types = tuple(map(type, value))
-            if _PLAIN.issuperset(types):
-                return kind, types, value
-            return kind, tuple(map(self.of, value))
+            return kind, self._row(value)
         if (fields := _fields(kind)) is not None:
-            return kind, tuple([self.of(getattr(value, name)) for name in fields])
+            return kind, self._row([getattr(value, name) for name in fields])
         if kind is not float:
             self.literal = True  # there may be names in it
         return exact(value)
 
+    def _row(self, values: Sequence[object]) -> Hashable:
+        types = tuple(map(type, values))
+        return (types, *values) if _PLAIN.issuperset(types) else tuple(map(self.of, values))
+
 
 #: Types of parameters that ``==`` tells apart where they are of one type.
 _PLAIN = frozenset({int, bool, type(None)})
+
+
+#: What there is of made-up names in a text: nothing, a part of it, all of it.
+NONE, PART, WHOLE = range(3)
+
+
+@lru_cache(maxsize=4096)
+def _made_up(text: str) -> int:
+    found = MADE_UP.search(text)
+    return NONE if found is None else WHOLE if found[0] == text else PART
 
 
 @lru_cache(maxsize=1024)

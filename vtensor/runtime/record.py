@@ -283,9 +283,13 @@ class Recorder:
         self._recipes.begin()
         self._keys = Keys(_replay.threads(), confirming, graph.inexact)
         self._divisions: list[Division] = []
-        #: How often a value is still to be read; outputs once more than that.
-        self._readers = Counter(name for node in graph.nodes for name in node.inputs)
-        self._readers.update(graph.outputs.values())
+        #: How often a constant is still to be read; outputs once more than that.
+        self._readers = Counter(
+            name
+            for names in (*(node.inputs for node in graph.nodes), graph.outputs.values())
+            for name in names
+            if graph.values[name].constant and name in constants
+        )
 
     def record(self, progress: Callable[[str], None] | None = None) -> None:
         """Record every node; what only changes a constant's layout is executed here and now.
@@ -303,10 +307,11 @@ class Recorder:
                 self._ahead(node)
             else:
                 self._transform(node)
-            self._readers.subtract(node.inputs)
             for name in node.inputs:
-                if not self._readers[name] and name in self.constants:
-                    self.storages.pop(name, None)  # steps keep what they read
+                if name in self._readers:
+                    self._readers[name] -= 1
+                    if not self._readers[name]:
+                        self.storages.pop(name, None)  # steps keep what they read
         values = [self.graph.values[name] for name in self.graph.outputs.values()]
         kept = {self._storage(value).root for value in values}
         for why in self.refused.values():

@@ -94,6 +94,8 @@ class PackedWeights:
         for node in graph.nodes:
             if isinstance(node, OpNode):
                 for value in (graph.values[name] for name in node.inputs):
+                    if not value.constant:
+                        continue
                     if value.name in self._sources or (
                         value.name in self._constants and value.nbytes <= SMALL
                     ):
