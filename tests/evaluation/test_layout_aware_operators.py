@@ -23,7 +23,7 @@ from vtensor import Graph, Session
 from vtensor.errors import DimError, NoInvokerError
 from vtensor.language.node import Node
 from vtensor.language.operators import info_of
-from vtensor.runtime.record import run_native
+from vtensor.runtime.evaluations import run_native
 from vtensor.runtime.steps import RecordedStep
 
 if TYPE_CHECKING:

@@ -22,10 +22,10 @@ from vtensor.language.dtype import from_numpy
 from vtensor.language.operators import OPERATORS, info_of, run_compute
 from vtensor.language.tensor import VTensor
 from vtensor.runtime._replay import Arena
+from vtensor.runtime.evaluations import RecordContext, RecordEvaluation
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.lifetimes import lifetimes
 from vtensor.runtime.placement import place
-from vtensor.runtime.record import RecordContext, RecordEvaluation
 from vtensor.runtime.steps import RecordedStep
 
 Array = np.ndarray[Any, Any]

@@ -37,7 +37,8 @@ PAIRS = """pairs (float[n, 8, 8] x, float[m, 8, 8] p) => (float[n, 8, 8] y, floa
     s = Softmax(b) e = LeakyRelu<alpha = 0.1>(s) e1 = Softmax(e) f = LeakyRelu<alpha = 0.2>(e1)
     g = ReduceMax<axes = [1]>(f) h = ReduceMax<axes = [2]>(f) y0 = Add(g, h) y = Add(y0, f)
     z0 = Concat<axis = 0>(p, f) z1 = Concat<axis = 0>(z0, e) z = Neg(z1)
-    j = Cast<to = 6>(x) i = Neg(j) u = CumSum(s, one) v0 = CumSum(u, two) v = Neg(v0) l = Split<axis = 2>(f, halves) c = Add(l, k0)
+    j = Cast<to = 6>(x) i = Neg(j) u = CumSum(s, one) v0 = CumSum(u, two) v = Neg(v0)
+    l = Split<axis = 2>(f, halves) c = Add(l, k0)
 }""".replace("l = Split<axis = 2>(f, halves)", "l, r = Split<axis = 2>(f, halves) k0 = Exp(r)")
 
 
@@ -104,9 +105,13 @@ WAYS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("way", range(len(WAYS)))
-def test_calls_that_differ_in_one_thing_do_the_same(way: int) -> None:
-    check(pairs(), drawn(5, 12), **WAYS[way])
+def check_in_all_ways() -> None:
+    for way in WAYS:
+        check(pairs(), drawn(5, 8), **way)
+
+
+def test_calls_that_differ_in_one_thing_do_the_same() -> None:
+    check_in_all_ways()
 
 
 def kind_without(place: int) -> Callable[..., Any]:
@@ -134,8 +139,7 @@ PARTS: dict[str, tuple[object, str, Callable[..., Any]]] = {
 def test_a_key_that_lacks_a_part_is_found_out(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*PARTS[part])
     with pytest.raises((AssertionError, VTensorError, ValueError)):
-        for way in WAYS:
-            check(pairs(), drawn(5, 12), **way)
+        check_in_all_ways()
 
 
 def moved() -> Graph:
@@ -181,7 +185,7 @@ def test_without_orders_or_variants_in_keys_it_is_found_out(
 def test_equal_layers_have_one_recipe_and_their_own_weights() -> None:
     layers = "".join(f"x{i + 1} = MatMul(x{i}, w{i}) " for i in range(6))
     text = f"layers (float[n, 4] x0) => (float[n, 4] x6) {{ {layers} }}"
-    weights = {f"w{i}": f32(4, 4, seed=i) for i in range(6)}
+    weights: dict[str, Any] = {f"w{i}": f32(4, 4, seed=i) for i in range(6)}
     with Session(model(text, **weights), threads=1) as session:
         for n in (1, 2, 3):
             x = f32(n, 4)

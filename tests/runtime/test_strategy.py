@@ -154,7 +154,7 @@ def test_a_library_may_refuse_other_sizes() -> None:
 
 
 def test_a_library_that_is_not_asked_again_would_be_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    from vtensor.runtime.record import RecordEvaluation
+    from vtensor.runtime.evaluations import RecordEvaluation
 
     silent = property(lambda self: False, lambda self, _: None)
     monkeypatch.setattr(RecordEvaluation, "confirming", silent)

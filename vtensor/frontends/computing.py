@@ -19,7 +19,7 @@ from vtensor.errors import ModelError, VTensorError
 from vtensor.frontends.tensors import Array
 from vtensor.language.operators import info_of, run_compute
 from vtensor.language.tensor import VTensor
-from vtensor.runtime.record import NormalEvaluation
+from vtensor.runtime.evaluations import NormalEvaluation
 
 #: Element types and dims of operands.
 Kinds = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]

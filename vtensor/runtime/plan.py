@@ -29,11 +29,12 @@ from vtensor.language.dtype import numpy_dtype
 from vtensor.language.operators import info_of
 from vtensor.runtime.better import Better
 from vtensor.runtime.delivery import Delivery
+from vtensor.runtime.evaluations import run_native, step_error
 from vtensor.runtime.feeds import check_fits
 from vtensor.runtime.lanes import Lane
 from vtensor.runtime.needed import needed
 from vtensor.runtime.placement import place
-from vtensor.runtime.record import Recorder, run_native, step_error
+from vtensor.runtime.record import Recorder
 from vtensor.runtime.steps import RecordedStep
 from vtensor.runtime.stretches import Stretches
 from vtensor.runtime.workspace import Workspace

@@ -12,7 +12,7 @@ import dataclasses
 import re
 from collections.abc import Hashable, Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from libdesc.registry import ready
 from ptensor.buffer import TensorStorage
@@ -94,7 +94,7 @@ class Names(dict[str, Hashable]):
         self[text] = stands
         return stands
 
-    def kind(self, operand: Operand) -> Hashable:
+    def kind(self, operand: Operand) -> tuple[Hashable, ...]:
         """Of an operand: its type, its dims, and how it lies by their places."""
         dims = operand.value.dims
         own = tuple(dims)
@@ -105,9 +105,9 @@ class Names(dict[str, Hashable]):
 
     def of(self, value: object) -> Hashable:
         """Of a parameter, or an operator with its parameters; as ``exact`` but for names."""
-        kind = type(value)
-        if kind is str:
-            return self[value]  # type: ignore[index]
+        kind: Any = type(value)
+        if isinstance(value, str) and kind is str:
+            return self[value]
         if kind in _PLAIN:
             return kind, value
         if isinstance(value, tuple):
@@ -138,7 +138,7 @@ def _made_up(text: str) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _fields(kind: type) -> tuple[str, ...] | None:
+def _fields(kind: Any) -> tuple[str, ...] | None:
     known = getattr(kind, "__dataclass_fields__", None)
     return None if known is None else tuple(field.name for field in dataclasses.fields(kind))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from libdesc.routine import reference_kernel
 from ptensor.buffer import TensorStorage
@@ -12,7 +11,8 @@ from ptensor.evaluation import Call, Step
 from vtensor.errors import describe
 
 
-class Failure(NamedTuple):
+@dataclass(frozen=True, eq=False, slots=True)
+class Failure:
     """As ``Call.failure``, without holding on to the call."""
 
     op_name: str
