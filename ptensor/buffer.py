@@ -248,9 +248,9 @@ class TensorStorage(_InMemory):
     @property
     def root(self) -> TensorStorage:
         """The storage that owns the memory: this one, or the one that it shares."""
-        found = self
-        while found._owner is not None:
-            found = found._owner
+        found, owner = self, self._owner
+        while owner is not None:
+            found, owner = owner, owner._owner
         return found
 
     @property

@@ -75,7 +75,8 @@ def lifetimes(
                     piece=Piece(root.nbytes, index, index)
                 )
                 lifetime.storages.append(root)
-            found.of[root].until(index)
+            if last[root] == index:
+                found.of[root].until(index)
     return found
 
 
