@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -22,8 +23,9 @@ from tests.runtime.simulation import faults
 from vtensor import Graph, Session
 from vtensor.errors import InputError, VTensorError
 from vtensor.runtime import recipe_keys, recipes
+from vtensor.runtime.plan import Plan
 from vtensor.runtime.recipe_keys import Names
-from vtensor.runtime.recipes import Recipes
+from vtensor.runtime.recipes import Entry, Recipes, Row
 
 Array = np.ndarray[Any, Any]
 Feeds = dict[str, Array]
@@ -60,7 +62,7 @@ def drawn(seed: int, count: int) -> Iterator[Feeds]:
 def none_known() -> Iterator[None]:
     """Every call is recorded by itself."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Recipes, "find", lambda self, key: (True, None))
+        patch.setattr(Recipes, "find", lambda self, key: Entry(None))
         yield
 
 
@@ -132,6 +134,7 @@ PARTS: dict[str, tuple[object, str, Callable[..., Any]]] = {
     "parameters": (Names, "of", lambda self, value: type(value)),
     "what is fused behind": (recipe_keys, "_behind", lambda node, names: iter(())),
     "which name": (Names, "__missing__", lambda self, text: text[:1]),
+    "whether a node is the same": (Row, "fits", lambda self, node, operands: True),
 }
 
 
@@ -182,6 +185,34 @@ def test_without_orders_or_variants_in_keys_it_is_found_out(
         check(moved(), both(dense=fault == "variants"), **MOVED)
 
 
+def test_the_same_nodes_of_the_same_values_are_not_looked_into(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Session(pairs(), threads=1, deterministic=True) as session:
+        for feeds in drawn(5, 2):
+            wanted = session.run(None, feeds)
+        plan, workspace = session.plan, session._runner.workspace
+        constants = session._runner.open().made_of(plan)[0].constants
+        asked: list[str] = []
+        operator = recipe_keys.Keys.operator
+
+        def key(self: Any, node: Any, operands: Any) -> Any:
+            asked.append(node.name)
+            return operator(self, node, operands)
+
+        monkeypatch.setattr(recipe_keys.Keys, "operator", key)
+        name = next(name for name in plan.graph.values if name.startswith("s"))
+        other = dict(plan.graph.values) | {name: replace(plan.graph.values[name])}
+        readers = [node.name for node in plan.graph.nodes if name in (*node.inputs, *node.outputs)]
+        for graph, expected in ((plan.graph, []), (replace(plan.graph, values=other), readers)):
+            asked.clear()
+            with workspace.executor.planning():
+                made = Plan(graph, constants, workspace, confirming=True)
+            assert asked == expected
+            assert [one.native for one in made.recorded] == [one.native for one in plan.recorded]
+        assert wanted
+
+
 def test_equal_layers_have_one_recipe_and_their_own_weights() -> None:
     layers = "".join(f"x{i + 1} = MatMul(x{i}, w{i}) " for i in range(6))
     text = f"layers (float[n, 4] x0) => (float[n, 4] x6) {{ {layers} }}"
@@ -227,12 +258,13 @@ def test_what_no_plan_uses_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recipes, "PLANS", 2)
     keys = [recipe_keys.Key((i,), ()) for i in range(3)]
     known = Recipes()
-    for key in keys:
-        known.begin()
+    first = known.keep(keys[0], None)
+    for key in keys[1:]:
+        known.begin("all")
         known.keep(key, None)
-        assert known.find(keys[0])[0]
-    known.begin()
-    assert [known.find(key)[0] for key in keys] == [True, False, True]
+        known.use(first)
+    known.begin("all")
+    assert [known.find(key) is not None for key in keys] == [True, False, True]
 
 
 def test_what_looks_at_constants_is_recorded_by_itself(bench: Bench) -> None:

@@ -157,10 +157,13 @@ class Keys:
     Args:
         threads: for how many kernels are made.
         confirming, inexact: as for ``RecordEvaluation``.
+
+    Attributes:
+        plan: the part that all of them share.
     """
 
     def __init__(self, threads: int, confirming: bool, inexact: bool) -> None:
-        self._plan = threads, confirming, inexact, ready().version
+        self.plan = threads, confirming, inexact, ready().version
 
     def operator(self, node: OpNode, operands: Sequence[Operand]) -> Key:
         """The key of a node; its operands are those that it makes, too."""
@@ -169,7 +172,7 @@ class Keys:
         if names.literal:
             names = Names(literal=True)
             kinds, ops = self._parts(node, operands, names)
-        return Key((self._plan, way, kinds, ops), tuple(names.made_up))
+        return Key((self.plan, way, kinds, ops), tuple(names.made_up))
 
     def transform(self, library: str, source: Operand, target: Operand) -> Key:
         """The key of a Transform."""
@@ -178,7 +181,7 @@ class Keys:
         if names.literal:
             names = Names(literal=True)
             kinds = names.kind(source), names.kind(target)
-        return Key((self._plan, library, kinds), tuple(names.made_up))
+        return Key((self.plan, library, kinds), tuple(names.made_up))
 
     @staticmethod
     def _parts(

@@ -8,11 +8,12 @@ steps and no memory: whoever follows it puts a plan's own storages in the place 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ptensor.buffer import TensorStorage
+from resolver.lowered import LoweredNode
 from vtensor.language.forks import process_lock
 from vtensor.runtime.recipe_keys import Key, Operand
 from vtensor.runtime.steps import RecordedStep
@@ -109,42 +110,79 @@ class Recipe:
 
 
 @dataclass(eq=False, slots=True)
-class _Entry:
-    """A recipe, None where there is none to be had, and the plan that used it last."""
+class Entry:
+    """What is known of calls of one key.
+
+    Attributes:
+        recipe: None where there is none to be had.
+        plan: the number of the plan that used it last.
+    """
 
     recipe: Recipe | None
-    plan: int
+    plan: int = 0
+
+
+class Row(NamedTuple):
+    """What a node of the last plan came to: the same node of the same values comes to it again."""
+
+    node: LoweredNode
+    operands: Sequence[Operand]
+    names: tuple[str, ...]
+    entry: Entry
+
+    def fits(self, node: LoweredNode, operands: Sequence[Operand]) -> bool:
+        """Whether this is all the same, without looking into it."""
+        return self.node is node and all(
+            one.value is other.value and one.known == other.known
+            for one, other in zip(self.operands, operands, strict=True)
+        )
 
 
 class Recipes:
     """The recipes of a session by key: those of its last plans."""
 
     def __init__(self) -> None:
-        self._kept: dict[Key, _Entry] = {}
+        self._kept: dict[Key, Entry] = {}
         self._plan = 0
+        self._rows: tuple[Hashable, Mapping[str, Row]] = (None, {})
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def begin(self) -> None:
-        """Another plan is recorded: what none of the last ones has used goes."""
+    def begin(self, kind: Hashable) -> Mapping[str, Row]:
+        """Another plan is recorded: what none of the last ones has used goes.
+
+        Args:
+            kind: what plans have in common whose nodes come to the same.
+
+        Returns:
+            What the nodes of the plan before came to, by name.
+        """
         with _keeping:
             self._plan += 1
             oldest = self._plan - PLANS
             old = [key for key, entry in self._kept.items() if entry.plan <= oldest]
             dropped = [self._kept.pop(key) for key in old]
         del dropped  # after the lock is free
+        before, rows = self._rows
+        return rows if before == kind else {}
 
-    def find(self, key: Key) -> tuple[bool, Recipe | None]:
-        """Whether something is known of a key, and the recipe, if there can be one."""
-        if key.parts is None:
-            return True, None
-        if (found := self._kept.get(key)) is None:
-            return False, None
-        found.plan = self._plan
-        return True, found.recipe
+    def end(self, kind: Hashable, rows: Mapping[str, Row]) -> None:
+        """The plan is recorded."""
+        self._rows = kind, rows
 
-    def keep(self, key: Key, recipe: Recipe | None) -> None:
+    def find(self, key: Key) -> Entry | None:
+        """What is known of a key; of one that cannot be compared, that there is no recipe."""
+        return Entry(None) if key.parts is None else self._kept.get(key)
+
+    def keep(self, key: Key, recipe: Recipe | None) -> Entry:
         """Remember what is known of a key."""
+        entry = Entry(recipe, self._plan)
         with _keeping:
-            self._kept[key] = _Entry(recipe, self._plan)
+            self._kept[key] = entry
+        return entry
+
+    def use(self, entry: Entry) -> Recipe | None:
+        """The recipe, which the plan uses that is recorded."""
+        entry.plan = self._plan
+        return entry.recipe

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from libdesc.transforms import LayoutChange, run_transform
 from ptensor.buffer import TensorStorage
 from ptensor.evaluation import Evaluation, installed
-from resolver.lowered import LoweredGraph, OpNode, TransformNode, Value
+from resolver.lowered import LoweredGraph, LoweredNode, OpNode, TransformNode, Value
 from resolver.strategy import StrategyRefused
 from vtensor.errors import ContractError, VTensorError
 from vtensor.language.operators import run_compute
@@ -30,7 +30,7 @@ from vtensor.runtime.evaluations import (
 )
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.recipe_keys import Key, Keys, Operand
-from vtensor.runtime.recipes import Recipe, Recorded
+from vtensor.runtime.recipes import Recipe, Recorded, Row
 from vtensor.runtime.steps import RecordedStep
 from vtensor.runtime.uncopied import Division, division, uncopied
 from vtensor.runtime.weights import PackedWeights
@@ -77,8 +77,9 @@ class Recorder:
         #: Nodes that were chosen for other sizes and that their libraries do not take in these.
         self.refused: dict[str, str] = {}
         self._recipes = workspace.recipes
-        self._recipes.begin()
         self._keys = Keys(_replay.threads(), confirming, graph.inexact)
+        self._before = self._recipes.begin(self._keys.plan)
+        self._rows: dict[str, Row] = {}
         self._divisions: list[Division] = []
         #: How often a constant is still to be read; outputs once more than that.
         self._readers = Counter(
@@ -114,6 +115,7 @@ class Recorder:
         for why in self.refused.values():
             raise StrategyRefused(why, self.refused)
         kept |= {self.storages[name] for name in self.graph.inputs}
+        self._recipes.end(self._keys.plan, self._rows)
         self.evaluation.steps = uncopied(self.evaluation.steps, self._divisions, kept)
 
     def _storage(self, value: Value) -> TensorStorage:
@@ -145,9 +147,8 @@ class Recorder:
             Operand(values[name], layout)
             for name, layout in zip(node.outputs, layouts[len(inputs) :], strict=True)
         ]
-        key = self._keys.operator(node, [*inputs, *outputs])
         try:
-            found = self._found(key, node.name, inputs, outputs, partial(_recorded, node))
+            found = self._found(node, inputs, outputs, partial(_recorded, node))
         except VTensorError as why:
             if not self.evaluation.confirming:
                 raise
@@ -157,23 +158,32 @@ class Recorder:
 
     def _found(
         self,
-        key: Key,
-        node: str,
+        node: LoweredNode,
         inputs: Sequence[Operand],
         outputs: Sequence[Operand],
         record: Record,
     ) -> Recorded:
         """What a call comes to: by its recipe where it can have one, else by recording it."""
-        known, recipe = self._recipes.find(key)
-        if not known:
-            recipe = self._recipe(key, inputs, outputs, record)
-            self._recipes.keep(key, recipe)
-        if recipe is not None:
+        row, operands = self._before.get(node.name), [*inputs, *outputs]
+        if row is None or not row.fits(node, operands):
+            key = self._key(node, operands)
+            entry = self._recipes.find(key)
+            if entry is None:
+                entry = self._recipes.keep(key, self._recipe(key, inputs, outputs, record))
+            kinds = [one._replace(storage=None) for one in operands]
+            row = Row(node, kinds, key.names, entry)
+        self._rows[node.name] = row
+        if (recipe := self._recipes.use(row.entry)) is not None:
             storages = [one.storage for one in inputs if one.storage is not None]
-            return recipe.on(node, key.names, storages, outputs)
+            return recipe.on(node.name, row.names, storages, outputs)
         evaluation = self.evaluation.again(RecordEvaluation)
         with installed(evaluation):
             return record(evaluation, [one.tensor(one.storage) for one in inputs if one.storage])
+
+    def _key(self, node: LoweredNode, operands: Sequence[Operand]) -> Key:
+        if isinstance(node, OpNode):
+            return self._keys.operator(node, operands)
+        return self._keys.transform(node.library, *operands)
 
     def _recipe(
         self, key: Key, inputs: Sequence[Operand], outputs: Sequence[Operand], record: Record
@@ -202,8 +212,8 @@ class Recorder:
     def _transform(self, node: TransformNode) -> None:
         source, target = self.graph.values[node.input], self.graph.values[node.output]
         x, y = self._operand(source, source.layout), Operand(target, target.layout)
-        key, record = self._keys.transform(node.library, x, y), partial(_transformed, node, target)
-        self._take([node.output], self._found(key, node.name, [x], [y], record))
+        record = partial(_transformed, node, target)
+        self._take([node.output], self._found(node, [x], [y], record))
 
     def _ahead(self, node: TransformNode) -> None:
         source, target = self.graph.values[node.input], self.graph.values[node.output]
