@@ -7,13 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import Any
-
-import numpy as np
 
 from libdesc import Routine, eigen, invoker, rewrite
 from libdesc.numpy import declared, definition
-from libdesc.numpy.arrays import Array
 from ops._names import no_names, same_names
 from ops._normalizations import positions
 from ops._places import once, one_output
@@ -38,13 +34,17 @@ from vtensor.operators import (
 from vtensor.tensor import VTensor
 
 
-def _reader(reshaped: Callable[[NodeReader, Array], Array]) -> Callable[[NodeReader], VTensor]:
-    """Reads a node by what NumPy makes of an array of its input's sizes, one zero in memory."""
+def _reader(
+    reshaped: Callable[[NodeReader, Sequence[int]], Sequence[int]],
+) -> Callable[[NodeReader], VTensor]:
+    """Reads a node by the sizes that it makes of its input's: arithmetic alone, so that sizes may
+    be traced.
+    """
 
     def read(node: NodeReader) -> VTensor:
         x, names = node.input(0), node.output_names()
         try:
-            sizes = reshaped(node, np.broadcast_to(0, tuple(x.dims.values()))).shape
+            sizes = reshaped(node, tuple(x.dims.values()))
         except (IndexError, ValueError) as error:
             raise node.refuse(str(error)) from None
         if len(names) != len(sizes):
@@ -54,13 +54,19 @@ def _reader(reshaped: Callable[[NodeReader, Array], Array]) -> Callable[[NodeRea
     return read
 
 
-def _reshaped(node: NodeReader, x: Array) -> Array:
+def _reshaped(node: NodeReader, sizes: Sequence[int]) -> Sequence[int]:
     shape = node.constant(1).tolist() if node.has(1) else node.attribute("shape")
     if not node.attribute("allowzero", 0):
-        shape = [x.shape[place] if size == 0 else size for place, size in enumerate(shape)]
-    if min(shape, default=0) < -1:
+        shape = [sizes[place] if size == 0 else size for place, size in enumerate(shape)]
+    if any(size < -1 for size in shape):
         raise ValueError(f"shape {shape} has negative sizes")
-    return x.reshape(shape)
+    open_ones = [place for place, size in enumerate(shape) if size == -1]
+    if not open_ones:
+        return list(shape)
+    rest, whole = prod(size for size in shape if size != -1), prod(sizes)
+    if len(open_ones) > 1 or not rest or whole % rest:
+        raise ValueError(f"cannot reshape {whole} elements into shape {tuple(shape)}")
+    return [whole // rest if place in open_ones else size for place, size in enumerate(shape)]
 
 
 def _flatten_names(node: Naming) -> None:
@@ -70,25 +76,38 @@ def _flatten_names(node: Naming) -> None:
     node.hint("y0", "N C")
 
 
-def _flattened(node: NodeReader, x: Array) -> Array:
+def _flattened(node: NodeReader, sizes: Sequence[int]) -> Sequence[int]:
     axis = int(node.attribute("axis", 1))
-    if abs(axis) > x.ndim:
-        raise IndexError(f"axis {axis} of {x.ndim} dims")
-    return x.reshape(prod(x.shape[:axis]), prod(x.shape[axis:]))
+    if abs(axis) > len(sizes):
+        raise IndexError(f"axis {axis} of {len(sizes)} dims")
+    return prod(sizes[:axis]), prod(sizes[axis:])
 
 
-def _axes(node: NodeReader) -> Any:
-    """An attribute up to opset 12, a constant input since."""
-    return node.constant(1).reshape(-1).tolist() if node.has(1) else node.attribute("axes")
+def _axes(node: NodeReader, rank: int) -> set[int] | None:
+    """An attribute up to opset 12, a constant input since; counted from the beginning."""
+    axes = node.constant(1).reshape(-1).tolist() if node.has(1) else node.attribute("axes")
+    if axes is None:
+        return None
+    places = {axis % rank for axis in axes if -rank <= axis < rank}
+    if len(places) < len(axes):
+        raise ValueError(f"axes {axes} of {rank} dims: one does not exist, or occurs twice")
+    return places
 
 
-def _squeezed(node: NodeReader, x: Array) -> Array:
-    axes = _axes(node)
-    return np.squeeze(x, axes if axes is None else tuple(axes))
+def _squeezed(node: NodeReader, sizes: Sequence[int]) -> Sequence[int]:
+    axes = _axes(node, len(sizes))
+    if axes is None:
+        return [size for size in sizes if size != 1]
+    if any(sizes[axis] != 1 for axis in axes):
+        raise ValueError("cannot select an axis to squeeze out which has size not equal to one")
+    return [size for axis, size in enumerate(sizes) if axis not in axes]
 
 
-def _unsqueezed(node: NodeReader, x: Array) -> Array:
-    return np.expand_dims(x, tuple(_axes(node) or ()))
+def _unsqueezed(node: NodeReader, sizes: Sequence[int]) -> Sequence[int]:
+    count = len(node.constant(1).reshape(-1)) if node.has(1) else len(node.attribute("axes") or ())
+    rank, left = len(sizes) + count, iter(sizes)
+    new = _axes(node, rank) or ()
+    return [1 if axis in new else next(left) for axis in range(rank)]
 
 
 def _write(node: NodeWriter, op: Reshape) -> None:

@@ -114,7 +114,7 @@ class Slice:
     steps: tuple[int, ...] = param()
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
-        sizes = {dim: len(places) for dim, places in _places(self, x).items()}
+        sizes = {dim: _count(cut, x.size(dim)) for dim, cut in _cuts(self, x).items()}
         return one_output(ctx, self, [x], {**x.dims, **sizes})
 
 
@@ -122,6 +122,24 @@ def _cuts(op: Slice, x: VTensor | PTensor) -> dict[str, slice]:
     """What is taken along each axis; no start lies before the first element."""
     rows = zip(op.axes, op.starts, op.ends, op.steps, strict=True)
     return {dim: slice(max(start, -x.size(dim)), end, step) for dim, start, end, step in rows}
+
+
+def _count(cut: slice, size: int) -> int:
+    """How many elements a cut takes; arithmetic alone, so that sizes may be traced.
+
+    >>> _count(slice(1, -1, 2), 6), _count(slice(9, -9, -3), 6)
+    (2, 2)
+    """
+    step: int = cut.step
+    least, most = 0, size
+    if step < 0:
+        least, most = -1, size - 1
+    start, end = (
+        min(max(at + size if at < 0 else at, least), most) for at in (cut.start, cut.stop)
+    )
+    taken: int = end - start + step - 1 if step > 0 else start - end - step - 1
+    steps: int = taken // abs(step)
+    return max(steps, 0)
 
 
 def _places(op: Slice, x: VTensor) -> dict[str, range]:

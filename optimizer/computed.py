@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,6 +42,28 @@ class Computed(MutableMapping[str, Array]):
     def derive(self, name: str, source: str, made: Made) -> None:
         """Let a new name be a function of what another name has."""
         self._sources[name], self._made[name] = source, made
+
+    @property
+    def given(self) -> Mapping[str, Array]:
+        """What they are made of."""
+        return self._given
+
+    @property
+    def more(self) -> Mapping[str, Array]:
+        """Those that were set, and are computed of nothing."""
+        return self._more
+
+    @property
+    def functions(self) -> Collection[Made]:
+        """What is done with constants."""
+        return self._made.values()
+
+    def over(self, given: Mapping[str, Array], more: Mapping[str, Array]) -> Computed:
+        """The same computed of others; of ``more`` those take their place that were set here."""
+        made = Computed(given)
+        made._more = {name: more.get(name, array) for name, array in self._more.items()}
+        made._made, made._sources = self._made, self._sources
+        return made
 
     def origin(self, name: str) -> tuple[Array, Hashable]:
         """As the function ``origin``."""

@@ -69,10 +69,10 @@ def check(
         if not tolerance:
             made_here = (extended.values[name] for name in node.outputs)
             _exact(node.name, [value for value in made_here if value.name not in charged])
-        again = made & set(node.outputs)
-        if again:
-            raise UnsoundPlanError(f"{node.name}: makes {sorted(again)} a second time")
-        made |= set(node.outputs)
+        if not made.isdisjoint(node.outputs):
+            again = sorted(made & set(node.outputs))
+            raise UnsoundPlanError(f"{node.name}: makes {again} a second time")
+        made.update(node.outputs)
     _whole(extended, graph, origin, made)
     for name in graph.inputs:
         _promised(f"input {name}", extended.values[name], entry_layouts, name)
@@ -85,15 +85,16 @@ def _values(extended: LoweredGraph, graph: Graph) -> None:
     """Every name that is used has a value; the network's own are as the network has them."""
     used = {name for node in extended.nodes for name in (*node.inputs, *node.outputs)}
     changed = {node.output for node in extended.nodes if isinstance(node, TransformNode)}
+    constants = {*graph.constants}
     for name in sorted(used | {*extended.inputs, *extended.outputs.values()}):
         value, given = extended.values.get(name), graph.values.get(name)
         if value is None:
             raise UnsoundPlanError(f"{name!r} has no value")
         if name in changed:
             continue
-        if given is None or value.dtype != given.dtype or dict(value.dims) != dict(given.dims):
+        if given is None or value.dtype != given.dtype or value.dims != given.dims:
             raise UnsoundPlanError(f"{name!r} is not what the network says")
-        if value.constant != (name in graph.constants):
+        if value.constant != (name in constants):
             raise UnsoundPlanError(f"{name!r}: only the network's constants are constant")
 
 
@@ -127,7 +128,7 @@ def _promised(what: str, value: Value, layouts: Mapping[str, Layout] | None, nam
 
 
 def _known(node: str, names: Iterable[str], made: set[str]) -> None:
-    for name in names:
+    for name in [] if made.issuperset(names) else names:
         if name not in made:
             raise UnsoundPlanError(f"{node}: uses {name!r} before anything makes it")
 
@@ -201,8 +202,11 @@ def _agree(node: str, value: Value, layout: Layout) -> None:
 
 def _alike(value: Value, *layouts: str) -> bool:
     """Both layouts put this value's elements at the same places, in the same encoding."""
+    have, want = layouts
+    if have == want:
+        return True
     own = f":{value.dtype}"  # the tensor's own type says nothing
-    have, want = (layout.removesuffix(own) for layout in layouts)
+    have, want = have.removesuffix(own), want.removesuffix(own)
     return have == want or addresses(have, value.dims) == addresses(want, value.dims)
 
 

@@ -50,7 +50,7 @@ class StrategyRefused(Exception):  # it is no error: other variants are chosen f
         self.nodes = frozenset(nodes)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Strategy:
     """What was chosen for one choice of sizes.
 
@@ -86,22 +86,22 @@ class Strategy:
         faults: dict[str, str] = {}
         for node in chosen.nodes:
             if not isinstance(node, OpNode):
-                if _alike(values, node.input, values[node.output].layout):
-                    made_by = self._makers.get(self._sources[node.output], "")
+                if alike(values, node.input, values[node.output].layout):
+                    made_by = self._makers.get(self.sources[node.output], "")
                     faults |= dict.fromkeys(self._readers(node.output) or {made_by}, MOVED)
                 nodes.append(node)
                 continue
-            made = _sized(graph, node)
+            made = sized(graph, node)
             nodes.append(made)
             fused |= dict.fromkeys(node.variant.followers, node.name)
             if len(made.followers) < len(node.followers):
                 faults[node.name] = "not all of what was fused behind it may be"
-            elif not all(_alike(values, *row) for row in _lying(node)):
+            elif not all(alike(values, *row) for row in _lying(node)):
                 faults[node.name] = MOVED
         for alias, name in chosen.outputs.items():
             wanted = chosen.delivery.get(alias, Layout.plain(values[name].dims))
-            if not (wanted.is_any or _alike(values, name, wanted)):
-                faults[self._makers.get(self._sources[name], "")] = MOVED
+            if not (wanted.is_any or alike(values, name, wanted)):
+                faults[self._makers.get(self.sources[name], "")] = MOVED
         for who, why in faults.items():
             raise StrategyRefused(f"{who}: {why}", faults)
         return replace(
@@ -126,7 +126,7 @@ class Strategy:
         read = {name for node in left for name in node.inputs}
         made = {name for node in left for name in node.outputs}
         return {
-            node.name: _sized(graph, node)
+            node.name: sized(graph, node)
             for node in bare.operators
             if node.name not in without
             and read.isdisjoint(node.outputs)
@@ -166,15 +166,16 @@ class Strategy:
     def _values(self, graph: Graph) -> Iterator[tuple[str, Value]]:
         """The values in the layouts that were chosen, in their new sizes."""
         for name, value in self.chosen.values.items():
-            given = graph.values.get(self._sources[name])
+            given = graph.values.get(self.sources[name])
             if given is None or given.dtype != value.dtype or [*given.dims] != [*value.dims]:
                 raise StrategyRefused(f"{name} is no value of it, or has other dims")
-            if (self._sources[name] in graph.constants) != value.constant:
+            if (self.sources[name] in graph.constants) != value.constant:
                 raise StrategyRefused(f"{name} is a constant in one of them alone")
             yield name, replace(value, dims=given.dims)
 
     @cached_property
-    def _sources(self) -> Mapping[str, str]:
+    def sources(self) -> Mapping[str, str]:
+        """The network's value that each of its values is, in some layout."""
         return self.chosen.sources
 
     @cached_property
@@ -189,7 +190,7 @@ class Strategy:
         return {name: node.name for node in self.chosen.operators for name in node.outputs}
 
 
-def _sized(graph: Graph, node: OpNode) -> OpNode:
+def sized(graph: Graph, node: OpNode) -> OpNode:
     """A node with the parameters that it has in a graph of other sizes.
 
     It has fewer followers where fewer are offered.
@@ -230,7 +231,7 @@ def _reads(node: Node) -> tuple[str, Sequence[str], Sequence[str], type]:
     return node.name, node.inputs, node.outputs, type(node.op)
 
 
-def _alike(values: Mapping[str, Value], name: str, layout: Layout) -> bool:
+def alike(values: Mapping[str, Value], name: str, layout: Layout) -> bool:
     """A value lies as a layout says, perhaps in other words."""
     value = values[name]
     return value.layout == layout or value.layout.same(layout.normalized(value.dtype), value.dims)

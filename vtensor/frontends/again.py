@@ -45,10 +45,10 @@ def built_again(
     """
     facts = facts_of(earlier.network, sizes, values)
     named = Named(earlier.network, facts, earlier.nodes, earlier.names)
-    return _Again(named, reference).build(outputs)
+    return Again(named, reference).build(outputs)
 
 
-class _Again(Builder):
+class Again(Builder):
     """A builder that infers as it goes."""
 
     def __init__(self, named: Named, reference: bool) -> None:

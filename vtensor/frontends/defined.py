@@ -82,7 +82,7 @@ def _defined(network: Network, node: NetworkNode, facts: Facts) -> list[Array] |
     if not spellings:
         return None
     try:
-        local = _local(network, node, facts)
+        local = local_of(network, node, facts)
     except ModelError:
         return None
     for spelling in spellings:
@@ -98,7 +98,7 @@ def _defined(network: Network, node: NetworkNode, facts: Facts) -> list[Array] |
     return None
 
 
-def _local(network: Network, node: NetworkNode, facts: Facts) -> dict[str, Names]:
+def local_of(network: Network, node: NetworkNode, facts: Facts) -> dict[str, Names]:
     """The names under which a node sees its operands; they go by ranks, and stay if those do."""
     ranks = (len(facts.sizes(name) or ()) for name in (*node.inputs, *node.outputs))
     key = (node.name, *ranks, *(name in facts.static for name in node.inputs))

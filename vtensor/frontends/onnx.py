@@ -20,8 +20,10 @@ from vtensor.frontends.naming import Key, Names
 from vtensor.frontends.network import Source, read_network
 from vtensor.frontends.stored import stored_graph
 from vtensor.frontends.tensors import Array, element_type, sizes_of
+from vtensor.frontends.tracing import traced_graph
 from vtensor.language.graph import Graph
 from vtensor.language.sizes import OpenSize
+from vtensor.language.tape import Tape
 from vtensor.language.tensor import MAX_BYTES
 from vtensor.runtime.budget import memory_errors
 from vtensor.runtime.feeds import Port, as_array, check_array
@@ -175,6 +177,29 @@ class Model:
         if named.network is self._network:  # else functions or loops may become other nodes
             self._earlier[kind] = Named(named.network, Facts(), named.nodes, named.names)
         return graph
+
+    def traced(
+        self, shapes: Mapping[str, Sequence[int]], values: Values, tape: Tape
+    ) -> Graph | None:
+        """The graph as ``graph`` makes it, of sizes that are on a tape; None where no graph was
+        made before that it could follow.
+
+        Raises:
+            Exception: of any kind, where something cannot be written down.
+        """
+        earlier = self._earlier.get(frozenset(values))
+        if earlier is None or self.stored:
+            return None
+        checked = self._values(values)
+        sizes = {name: array.shape for name, array in checked.items()} | {**shapes}
+        symbols: dict[str, int] = {}
+        for name, kind in self._network.inputs.items():
+            for declared, size in zip(kind.sizes, sizes[name], strict=True):
+                same = declared if isinstance(declared, int) else symbols.get(str(declared), size)
+                if declared is not None and (same != size or size > MAX_BYTES):
+                    return None  # ``graph`` says why
+                symbols[str(declared)] = size
+        return traced_graph(earlier, sizes, checked, self._reference, self._promised(), tape)
 
     def _sized(self, graph: Graph, shapes: Shapes) -> Graph:
         """A graph with its open sizes as inputs have them."""

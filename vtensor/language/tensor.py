@@ -147,6 +147,15 @@ class VTensor:
         self.base: VTensor | None = None
         self.view = _WHOLE
 
+    @classmethod
+    def as_known(cls, dtype: str, dims: dict[str, int], option: Option) -> VTensor:
+        """A tensor whose type and dims were checked before."""
+        made = cls.__new__(cls)
+        made.dtype, made._dims, made.option = dtype, MappingProxyType(dims), option
+        made.produced_layout = made._storage = made.base = None
+        made.view = _WHOLE
+        return made
+
     @property
     def dims(self) -> Mapping[str, int]:
         """Sizes by name, in presentation order."""

@@ -16,6 +16,8 @@ from vtensor.runtime.better import Better
 from vtensor.runtime.feeds import Feed, Port
 from vtensor.runtime.keys import InputKey, PlanKey
 from vtensor.runtime.locked import locked_plan
+from vtensor.runtime.outline import Sized
+from vtensor.runtime.outlines import Outlines
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.planning import Options, plan_of, simplified
 from vtensor.runtime.source import Source
@@ -49,6 +51,7 @@ class PlanCache:
         self._options = options
         self._workspace = workspace
         self._strategies = Strategies()
+        self._outlines = Outlines(source)
         self._kept: OrderedDict[PlanKey, Plan] = OrderedDict()
         self._making = Turn()
         #: Where rules were applied to graphs of earlier sizes.
@@ -172,11 +175,12 @@ class PlanCache:
 
     def _planned(self, key: PlanKey) -> Plan:
         options = replace(self._options, entry=key.entry)
-        given = self._graph(key)
         if options.lock is not None:
+            given = self._graph(key)
             simple = simplified(given, options)
             return locked_plan(options.lock, given, simple, options, self._workspace)
-        graph = simplified(given, options, self._applied)
+        sized = self._sized(key, options)
+        graph = sized.graph if sized else simplified(self._graph(key), options, self._applied)
         disk, network = StrategyCache.of(options), Network(key, graph, options, self._threads)
         if disk is not None and (found := disk.plan(network, self._workspace)) is not None:
             self._strategies.add(found.known)
@@ -185,9 +189,9 @@ class PlanCache:
         if disk is not None and not self._strategies.knows(key):
             for other in disk.others(network):
                 self._strategies.add(other)
-        plan = self._strategies.plan(key, graph, options, self._workspace)
+        plan = self._strategies.plan(key, graph, options, self._workspace, sized)
         if plan is None and self._applied is not None:  # more rules may apply to these sizes
-            graph = simplified(given, options)
+            graph = simplified(self._graph(key), options)
             network = replace(network, graph=graph)
         self._applied = {*(self._applied or ()), *graph.applied}
         if plan is None:
@@ -196,6 +200,13 @@ class PlanCache:
             if disk is not None and not plan.graph.inexact:  # errors hold for one set of weights
                 disk.keep(network, plan)
         return plan
+
+    def _sized(self, key: PlanKey, options: Options) -> Sized | None:
+        """The simplified graph, where it is made as those of other sizes were."""
+        if self._applied is None:
+            return None
+        simplify = partial(simplified, options=options, only=self._applied)
+        return self._outlines.graph(key, simplify, self._applied)
 
     @property
     def _threads(self) -> int:

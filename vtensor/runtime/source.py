@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from vtensor.errors import InputError, ValuesNeededError
 from vtensor.language.graph import Graph
 from vtensor.language.sizes import OpenSize, open_names
+from vtensor.language.tape import Tape
 from vtensor.runtime.feeds import Array, Port
 
 if TYPE_CHECKING:
@@ -85,6 +86,47 @@ class Source:
         names = tuple(inner)
         self.check_values(names)
         return graph.delivering(names) if names else graph
+
+    def open_sizes(
+        self, shapes: Mapping[str, tuple[int, ...]], known: Mapping[str, Array]
+    ) -> list[int]:
+        """Those of the shapes that are open, in order; of inputs whose values are known, none."""
+        return [
+            size
+            for port in self.inputs
+            if port.name not in known
+            for declared, size in zip(port.shape, shapes[port.name], strict=True)
+            if declared is None
+        ]
+
+    def traced(
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        known: Mapping[str, Array],
+        inner: Iterable[str],
+        tape: Tape,
+    ) -> Graph | None:
+        """The graph as ``graph`` makes it, with its open sizes on a tape; None where that cannot
+        be.
+
+        Raises:
+            Exception: of any kind, where something cannot be written down.
+        """
+        traced = map(tape.size, self.open_sizes(shapes, known))
+        sizes = {
+            port.name: tuple(
+                next(traced) if declared is None and port.name not in known else size
+                for declared, size in zip(port.shape, shapes[port.name], strict=True)
+            )
+            for port in self.inputs
+        }
+        if self._graph is None:
+            assert self._model is not None, "a source has a model or a graph"
+            graph = self._model.traced(sizes, known, tape)
+        else:
+            graph = self._graph.with_sizes(_decided(self._graph, sizes))
+        names = tuple(inner)
+        return graph.delivering(names) if graph is not None and names else graph
 
     def check_values(self, wanted: Iterable[object]) -> None:
         """See that there are values of these names; any may be where none are known yet.

@@ -22,6 +22,7 @@ from vtensor.errors import VTensorError
 from vtensor.language.graph import Graph
 from vtensor.runtime.better import Better, NotBetter
 from vtensor.runtime.keys import PlanKey
+from vtensor.runtime.outline import Sized
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.planning import Options, recorded, resolved_of, sound
 from vtensor.runtime.workspace import Workspace
@@ -90,7 +91,12 @@ class Strategies:
         return _kind(key) in self._known
 
     def plan(
-        self, key: PlanKey, graph: Graph, options: Options, workspace: Workspace
+        self,
+        key: PlanKey,
+        graph: Graph,
+        options: Options,
+        workspace: Workspace,
+        sized: Sized | None = None,
     ) -> Plan | None:
         """A plan from the nearest strategy that fits; else from the nearest, with other variants
         around what does not fit. None where that fails, too.
@@ -99,12 +105,13 @@ class Strategies:
             key: what it is for.
             graph: simplified.
             options, workspace: as for ``plan_of``.
+            sized: the graph, where an outline has made it.
         """
         known = sorted(self._known.get(_kind(key), ()), key=lambda one: _apart(one.key, key))
         faults: list[tuple[Known, frozenset[str]]] = []
         for one in known[:TRIED]:
             try:
-                return _taken(one, key, graph, options, workspace)
+                return _taken(one, key, graph, options, workspace, sized)
             except StrategyRefused as why:
                 _log.debug(REFUSED, graph.name, one.key.shapes, why)
                 faults.append((one, why.nodes))
@@ -151,14 +158,20 @@ def _apart(one: PlanKey, other: PlanKey) -> float:
 
 
 def _taken(
-    known: Known, key: PlanKey, graph: Graph, options: Options, workspace: Workspace
+    known: Known,
+    key: PlanKey,
+    graph: Graph,
+    options: Options,
+    workspace: Workspace,
+    sized: Sized | None,
 ) -> Plan:
     """The plan of a graph as a strategy has it; for what it was made for, with its certificate.
 
     Raises:
         StrategyRefused, VTensorError: it does not fit, or would be too slow.
     """
-    lowered, own = known.strategy.on(graph), known.key == key
+    strategy, own = known.strategy, known.key == key
+    lowered = sized.on(strategy) if sized is not None else strategy.on(graph)
     if own:
         lowered = replace(lowered, certificate=known.strategy.chosen.certificate)
     taken_from = None if own else known.key.shapes

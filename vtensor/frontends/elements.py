@@ -1,0 +1,127 @@
+"""Arithmetic on what is known before a run, by NumPy: for arrays of numbers, and of traced sizes.
+
+Each does what the operator of this name does in ONNX, or raises where it is for others. They serve
+sizes that change with every run, where the way that computes any node once would take long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from onnx import helper
+
+from vtensor.frontends.tensors import Array
+
+#: An attribute's value, or the default.
+Read = Callable[[str, Any], Any]
+
+Computes = Callable[..., Array]
+
+
+def _axes(read: Read, given: tuple[Array, ...]) -> tuple[int, ...] | None:
+    axes = given[0].reshape(-1).tolist() if given else read("axes", None)
+    return None if axes is None else tuple(axes)
+
+
+def _unsqueeze(read: Read, x: Array, *given: Array) -> Array:
+    return np.expand_dims(x, _axes(read, given) or ())
+
+
+def _squeeze(read: Read, x: Array, *given: Array) -> Array:
+    return np.squeeze(x, _axes(read, given))
+
+
+def _reshape(read: Read, x: Array, shape: Array) -> Array:
+    sizes = shape.tolist()
+    if not read("allowzero", 0):
+        sizes = [x.shape[place] if size == 0 else size for place, size in enumerate(sizes)]
+    return x.reshape(sizes)
+
+
+def _expand(_: Read, x: Array, shape: Array) -> Array:
+    return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(shape.tolist())))
+
+
+def _slice(_: Read, x: Array, starts: Array, ends: Array, *more: Array) -> Array:
+    rows = [one.tolist() for one in (starts, ends, *more)]
+    axes = rows[2] if len(rows) > 2 else range(len(rows[0]))
+    steps = rows[3] if len(rows) > 3 else [1] * len(rows[0])
+    cuts = [slice(None)] * x.ndim
+    for axis, start, end, step in zip(axes, rows[0], rows[1], steps, strict=True):
+        cuts[axis] = slice(max(start, -x.shape[axis]), end, step)
+    return x[tuple(cuts)]
+
+
+def _concat(read: Read, *arrays: Array) -> Array:
+    return np.concatenate(arrays, axis=read("axis", 0))
+
+
+def _gather(read: Read, x: Array, places: Any) -> Array:
+    taken: Array = np.take(x, places, axis=read("axis", 0))
+    return taken
+
+
+def _gather_elements(read: Read, x: Array, places: Array) -> Array:
+    grid: list[Any] = [*np.indices(places.shape, sparse=True)]
+    grid[read("axis", 0)] = places
+    taken: Array = x[tuple(grid)]
+    return taken
+
+
+def _range(_: Read, start: Array, limit: Array, delta: Array) -> Array:
+    return np.arange(start.item(), limit.item(), delta.item()).astype(start.dtype)
+
+
+def _cast(read: Read, x: Array) -> Array:
+    wanted = np.dtype(helper.tensor_dtype_to_np_dtype(read("to", 0)))
+    if x.dtype.hasobject and wanted == np.int64:
+        return x
+    if x.dtype.kind not in "iub" or wanted.kind not in "iubf":
+        raise TypeError("what is cast may round, or be beyond the type")
+    return x.astype(wanted)
+
+
+def _binary(function: Callable[[Array, Array], Any]) -> Computes:
+    return lambda _, x, y: np.asarray(function(x, y))
+
+
+def _logic(function: Callable[..., Any]) -> Computes:
+    return lambda _, *given: np.asarray(function(*given))
+
+
+#: What is computed of traced elements, too, by name: they are moved, added and multiplied.
+MOVING: Mapping[str, Computes] = {
+    "Identity": lambda _, x: x,
+    "Unsqueeze": _unsqueeze,
+    "Squeeze": _squeeze,
+    "Reshape": _reshape,
+    "Concat": _concat,
+    "Gather": _gather,
+    "Slice": _slice,
+    "Cast": _cast,
+    "Add": _binary(np.add),
+    "Sub": _binary(np.subtract),
+    "Mul": _binary(np.multiply),
+}
+
+#: All of them.
+ELEMENTS: Mapping[str, Computes] = {
+    **MOVING,
+    "Expand": _expand,
+    "GatherElements": _gather_elements,
+    "Range": _range,
+    "Where": _logic(np.where),
+    "Max": _logic(lambda *given: reduce(np.maximum, given)),
+    "Min": _logic(lambda *given: reduce(np.minimum, given)),
+    "Equal": _binary(np.equal),
+    "Less": _binary(np.less),
+    "LessOrEqual": _binary(np.less_equal),
+    "Greater": _binary(np.greater),
+    "GreaterOrEqual": _binary(np.greater_equal),
+    "And": _binary(np.logical_and),
+    "Or": _binary(np.logical_or),
+    "Not": _logic(np.logical_not),
+}

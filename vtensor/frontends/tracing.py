@@ -1,0 +1,195 @@
+"""The graph of a model, made once of sizes that keep a tape (``vtensor/language/tape.py``).
+
+Nodes are read as always; what is known before a run and depends on sizes is an ``OpenArray``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from vtensor.errors import ModelError
+from vtensor.frontends.again import Again
+from vtensor.frontends.builder import Named, attributes_of
+from vtensor.frontends.defined import local_of
+from vtensor.frontends.elements import ELEMENTS, MOVING
+from vtensor.frontends.expansion import facts_of
+from vtensor.frontends.folding import Facts
+from vtensor.frontends.functions import spellings_of
+from vtensor.frontends.naming import Names
+from vtensor.frontends.network import NetworkNode
+from vtensor.frontends.reader import Reader
+from vtensor.frontends.tensors import Array
+from vtensor.language.dtype import from_numpy
+from vtensor.language.graph import Graph
+from vtensor.language.tape import Tape, TracedSize
+from vtensor.language.tensor import Option, VTensor
+from vtensor.runtime.open_arrays import NotTraced, OpenArray, as_it_is, number
+
+#: Elements are traced of an array that has at most so many.
+FEW = 16
+
+
+def traced_graph(
+    earlier: Named,
+    shapes: Mapping[str, Sequence[int]],
+    values: Mapping[str, Array],
+    reference: bool,
+    outputs: Mapping[str, Names],
+    tape: Tape,
+) -> Graph:
+    """The graph of a network that had one before, of traced sizes.
+
+    Args:
+        earlier, values, reference, outputs: as for ``built_again``.
+        shapes: of every input, sizes that are open on the tape.
+        tape: where it is written down.
+
+    Raises:
+        Exception: of any kind, where something is not as it was, or cannot be written down.
+    """
+    numbers = {name: tuple(map(number, shape)) for name, shape in shapes.items()}
+    facts = facts_of(earlier.network, numbers, values)
+    facts.made.update((name, tuple(s)) for name, s in shapes.items() if name not in facts.arrays)
+    for name, shape in shapes.items():
+        if name in facts.arrays and any(type(size) is TracedSize for size in shape):
+            raise NotTraced(f"{name} is a constant of open sizes")
+    named = Named(earlier.network, facts, earlier.nodes, earlier.names)
+    return _Traced(named, reference, tape).build(outputs)
+
+
+class _Traced(Again):
+    """A builder of a graph whose sizes are traced."""
+
+    def __init__(self, named: Named, reference: bool, tape: Tape) -> None:
+        super().__init__(named, reference)
+        self._tape = tape
+        self._open: dict[tuple[str, Names], list[tuple[OpenArray, VTensor]]] = {}
+
+    def _fold(self, node: NetworkNode) -> None:
+        given: list[Any] = [self._facts.arrays.get(name) for name in node.proto.input]
+        if node.label == "Shape":
+            self._take(node, self._sizes(node))
+        elif any(isinstance(one, OpenArray) for one in given):
+            self._take(node, self._computed(node, given))
+        else:
+            super()._fold(node)
+
+    def _sizes(self, node: NetworkNode) -> Any:
+        [name] = node.proto.input
+        sizes = self._facts.sizes(name)
+        if sizes is None:
+            raise ModelError(f"{name} has no sizes yet")
+        read = attributes_of(node, self._network)
+        sizes = sizes[read("start", None) : read("end", None)]
+        sample = np.array([number(size or 0) for size in sizes], np.int64)
+        if not any(type(size) is TracedSize for size in sizes):
+            return sample
+        return OpenArray(self._tape, sample.shape, sample, as_it_is, (), np.array(sizes, object))
+
+    def _computed(self, node: NetworkNode, given: Sequence[Any]) -> OpenArray:
+        """What a node makes of arrays of which some are open."""
+        compute, read = ELEMENTS.get(node.label), attributes_of(node, self._network)
+        if compute is None or len(node.outputs) != 1:
+            raise NotTraced(f"{node.described} is not computed for other sizes")
+        if "" in node.proto.input:
+            raise NotTraced(f"{node.described} leaves an input out")
+        made = cast("Callable[..., Array]", lambda *arrays: compute(read, *arrays))
+        sample = np.asarray(made(*(a.sample if isinstance(a, OpenArray) else a for a in given)))
+        elements = self._elements(node, made, given, sample)
+        shape = sample.shape if elements is not None else self._shape(node, given, sample)
+        if tuple(map(number, shape)) != sample.shape:
+            raise NotTraced(f"{node.described} is of another shape than was foreseen")
+        return OpenArray(self._tape, shape, sample, made, given, elements)
+
+    def _elements(
+        self,
+        node: NetworkNode,
+        made: Callable[..., Array],
+        given: Sequence[Any],
+        sample: Array,
+    ) -> Any:
+        """Its elements, where they can be traced."""
+        if sample.size > FEW or sample.dtype.kind != "i":
+            return None
+        rows = [one.elements if isinstance(one, OpenArray) else one for one in given]
+        if node.label not in MOVING or any(
+            one is None or one.dtype.kind not in "iO" for one in rows
+        ):
+            return None
+        found = np.empty(sample.shape, object)
+        found[...] = made(*rows)
+        return found
+
+    def _shape(self, node: NetworkNode, given: Sequence[Any], sample: Array) -> tuple[int, ...]:
+        """Its sizes, as its operator makes them of its inputs' sizes."""
+        if node.label == "Range":
+            start, limit, delta = (one.item() for one in given)
+            return (max(-((start - limit) // delta), 0),)
+        [output] = node.outputs
+        self._facts.made[output] = sample.shape  # its rank is what its names go by
+        local = local_of(self._network, node, self._facts)
+        for spelling in spellings_of(node):
+            reader = Reader(
+                node, node.opset, local, _Described(self._facts), attributes_of(node, self._network)
+            )
+            value = spelling.read(reader)
+            if isinstance(value, VTensor):
+                order = reader.output_names(0)
+                return tuple(reader.ordered(value, order, order).dims.values())
+        raise NotTraced(f"{node.described} has no sizes")
+
+    def _take(self, node: NetworkNode, array: Any) -> None:
+        """Know a node's output."""
+        [name] = node.outputs
+        self._facts.nbytes += array.nbytes
+        if self._facts.nbytes > self._network.max_bytes:
+            raise ModelError(f"{name} is beyond the budget")
+        self._facts.arrays[name] = array
+        self._facts.static.add(name)
+
+    def _constant(self, name: str, array: Any, dims: Names) -> VTensor:
+        if not isinstance(array, OpenArray):
+            return super()._constant(name, array, dims)
+        uses = self._open.setdefault((name, dims), [])
+        for other, value in uses:
+            if other.shape == array.shape:
+                return value
+        free = name if name not in self._graph.values else self._free(name)
+        sizes = dict(zip(dims, array.shape, strict=True))
+        value = VTensor(from_numpy(array.dtype), sizes, Option(name=free))
+        self._graph.values[free] = value
+        constants: MutableMapping[str, Any] = self._graph.constants
+        constants[free] = array
+        uses.append((array, value))
+        return value
+
+
+@dataclass(eq=False)
+class _Described:
+    """The inputs of a node whose output's sizes are wanted, not its elements (``Values``)."""
+
+    facts: Facts
+
+    def array(self, name: str) -> Any:
+        """A constant, where its elements are known or traced."""
+        array: Any = self.facts.arrays.get(name)
+        late = isinstance(array, OpenArray) and array.elements is None
+        return None if late else array
+
+    def data(self, name: str) -> VTensor:
+        """What has sizes alone."""
+        array = self.facts.arrays[name]
+        dims = {f"D{axis}": size for axis, size in enumerate(array.shape)}
+        return VTensor(from_numpy(array.dtype), dims, Option(name=name))
+
+    def need(self, name: str) -> None:
+        """Its elements are wanted all the same."""
+        raise NotTraced(f"the elements of {name} decide a shape")
+
+    def renamed(self, _value: VTensor, _names: Names) -> VTensor | None:
+        """Nothing was renamed before."""
+        return None

@@ -1,0 +1,93 @@
+"""The outlines of a session's network, and which of them serves which sizes."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable, Mapping
+
+from vtensor.language.graph import Graph
+from vtensor.language.tape import Tape
+from vtensor.runtime.feeds import Array
+from vtensor.runtime.keys import PlanKey
+from vtensor.runtime.outline import Outline, Sized
+from vtensor.runtime.source import Source
+
+#: Outlines that are kept for inputs of one kind, the last used ones: each serves a range of sizes.
+KEPT = 4
+
+#: Kinds of inputs of which there are outlines.
+KINDS = 8
+
+_log = logging.getLogger(__name__)
+
+
+class Outlines:
+    """Makes the simplified graph of a network for each choice of its open sizes.
+
+    Used by one thread at a time.
+
+    Args:
+        source: what graphs are made from.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._kept: OrderedDict[Hashable, list[Outline]] = OrderedDict()
+        self._given_up: set[Hashable] = set()
+        self._applied: Collection[tuple[str, str]] = frozenset()
+
+    def graph(
+        self,
+        key: PlanKey,
+        simplified: Callable[[Graph], Graph],
+        applied: Collection[tuple[str, str]],
+    ) -> Sized | None:
+        """The simplified graph for these inputs; None where it has to be made otherwise.
+
+        Args:
+            key: what it is for; there was a graph before for other sizes.
+            simplified: simplifies a graph.
+            applied: what that depends on: where rules are looked for.
+        """
+        if applied != self._applied:
+            self._kept.clear()
+            self._applied = frozenset(applied)
+        known = {one.name: one.array() for one in key.inputs if one.value is not None}
+        given = self._source.open_sizes(key.shapes, known)
+        values = tuple((one.name, one.value) for one in key.inputs if one.value is not None)
+        kind = (key.kind, values)
+        if not given or kind in self._given_up:
+            return None
+        kept = self._kept.setdefault(kind, [])
+        self._kept.move_to_end(kind)
+        if len(self._kept) > KINDS:
+            self._kept.popitem(last=False)
+        for outline in kept:
+            if (graph := outline.graph(given)) is not None:
+                kept.remove(outline)
+                kept.insert(0, outline)
+                return Sized(graph, outline)
+        made = self._traced(key, known, simplified)
+        graph = made.graph(given) if made is not None else None
+        if made is None or graph is None:
+            if len(self._given_up) < KINDS:
+                self._given_up.add(kind)
+            return None
+        kept.insert(0, made)
+        del kept[KEPT:]
+        return Sized(graph, made)
+
+    def _traced(
+        self,
+        key: PlanKey,
+        known: Mapping[str, Array],
+        simplified: Callable[[Graph], Graph],
+    ) -> Outline | None:
+        tape = Tape()
+        try:
+            graph = self._source.traced(key.shapes, known, key.inner, tape)
+            return None if graph is None else Outline(simplified(graph), tape)
+        except Exception as why:  # of any kind: sizes are no numbers here, which few expect
+            _log.debug("the sizes of %s are not traced: %s", key.shapes, why)
+            return None
