@@ -45,11 +45,12 @@ def settled() -> None:
 @pytest.fixture
 def off(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Plans that are taken from others look as if they were far off; a plan of their own takes this
-    part of their time.
+    part of their time, and is made when they are used again.
     """
 
     def set_to(part: float) -> None:
         times = cycle([1000, round(1000 * part)])
+        monkeypatch.setattr(Better, "wait", lambda *_: None)
         monkeypatch.setattr(Strategy, "_certificate", None)
         monkeypatch.setattr("vtensor.runtime.strategies.excess", lambda *_: 0.5)
         monkeypatch.setattr("vtensor.runtime.strategies.total_ns", lambda *_: next(times))
@@ -203,6 +204,7 @@ from tests.runtime.opened import NETWORKS
 from tests.runtime.test_better import settled
 from vtensor import Session
 from vtensor.runtime import strategies
+from vtensor.runtime.better import Better
 
 def never(*_):
     while True:
@@ -210,6 +212,7 @@ def never(*_):
         time.sleep(0.01)
 
 Strategy._certificate, strategies.excess = None, lambda *_: 0.5
+Better.wait = lambda *_: None
 network = NETWORKS["mobile"]()
 session = Session(network.proto, threads=1)
 session.run(None, network.feeds(1, 16, 16))
@@ -267,6 +270,49 @@ def test_the_bound_is_reached_where_nothing_is_converted_and_nothing_runs_on_ref
         slow = replace(node, variant=replace(node.variant, reference=True))
         nodes = [slow if one is node else one for one in graph.nodes]
         assert excess(replace(graph, nodes=nodes), Settings()) > 0.02
+
+
+def test_it_begins_when_runs_have_taken_as_long_as_planning_and_nothing_was_planned_between() -> (
+    None
+):
+    made = list[int]()
+    better = Better(lambda: 7, "it may be off")
+    better.wait(2.0)
+    assert "2.000 s" in better.note
+    for seconds, others, wanted in (
+        (0, 1, []),  # it is asked for again, and has not run
+        (1.5, 1, []),
+        (1.0, 2, []),  # another plan was made: it waits anew
+        (1.9, 2, []),
+        (0.2, 2, [7]),
+    ):
+        better.ran(seconds)
+        better.wanted(made.append, others)
+        settled()
+        assert made == wanted
+
+
+def test_while_sizes_grow_nothing_is_made_in_the_background(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Strategy, "_certificate", None)
+    network, plans = NETWORKS["transformer"](), list[Plan]()
+    with Session(network.proto, threads=1) as session:
+        for length in range(3, 9):
+            for _ in range(2):
+                session.run(None, network.feeds(1, length))
+            plans.append(session.plan)
+        settled()
+        waiting = [plan for plan in plans if plan.better is not None]
+        assert waiting
+        assert all("when it has run for" in note(plan) for plan in waiting)
+        plan, feeds = waiting[-1], network.feeds(1, 8)
+        for _ in range(100_000):
+            if "when it has run for" not in note(plan):
+                break
+            session.run(None, feeds)
+        settled()
+        assert "when it has run for" not in note(plan)
 
 
 def test_two_threads_that_want_it_at_once_get_it_once() -> None:

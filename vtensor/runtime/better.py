@@ -1,8 +1,10 @@
 """Better plans for later runs: made in the background, and exchanged between two runs.
 
 A plan that may be off has a ``Better``: a function that makes the plan that would take its place.
-When the plan is asked for a second time (a shape that comes once gains nothing), the function runs
-on the process's one thread for such work. Whoever keeps plans then exchanges the two: runs that are
+It begins when the plan's runs have taken as long as the plan took to make, and no other plan was
+made between them: a shape that comes once gains nothing, and while sizes grow with every run, the
+work would only take time from runs. It runs on the process's one thread for such work. Whoever
+keeps plans then exchanges the two: runs that are
 under way end on the plan that they have. Where nothing better comes of it, for whatever reason, the
 plan stays, and says why.
 """
@@ -46,16 +48,34 @@ class Better(Generic[T]):
         self._make, self._why = make, why
         self.note = f"{why}; a better one is made when it is used again"
         self.stays = False
+        self._wait_s = self._ran_s = 0.0
+        self._others = 0
         self._process = 0
         self._over = self._done = False
         self._exchange: Callable[[T], None] = _ignored
 
-    def wanted(self, exchange: Callable[[T], None]) -> None:
-        """The plan is asked for again: make the better one, unless that is under way or done.
+    def wait(self, seconds: float) -> None:
+        """Begin when the plan's runs have taken so long, and no other was made meanwhile."""
+        self._wait_s = seconds
+        self.note = f"{self._why}; a better one is made when it has run for {seconds:.3f} s"
+
+    def ran(self, seconds: float) -> None:
+        """A run of the plan took so long."""
+        self._ran_s += seconds
+
+    def wanted(self, exchange: Callable[[T], None], others: int = 0) -> None:
+        """The plan is asked for again: make the better one, unless that is under way or done, or
+        is to wait.
 
         Args:
             exchange: gets it, on the thread that made it.
+            others: how many plans were made so far; where there are more than at the last use,
+                waiting begins anew.
         """
+        if others != self._others:
+            self._others, self._ran_s = others, 0.0
+        if self._ran_s < self._wait_s:
+            return
         if self._process != os.getpid() and not self._over:  # a fork has none of its threads
             self._process, self._exchange = os.getpid(), exchange
             self.note = f"{self._why}; a better one is being made"

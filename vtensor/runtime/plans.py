@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -54,6 +55,7 @@ class PlanCache:
         self._outlines = Outlines(source)
         self._kept: OrderedDict[PlanKey, Plan] = OrderedDict()
         self._making = Turn()
+        self._count = 0  # of plans that were made
         #: Where rules were applied to graphs of earlier sizes.
         self._applied: set[tuple[str, str]] | None = None
 
@@ -96,9 +98,13 @@ class PlanCache:
         with self._making.taken():
             if (plan := self._found(key)) is not None:  # made while we waited
                 return plan
+            begun = time.perf_counter()
             with self._workspace.executor.planning():
                 plan = self._planned(key)
+            if plan.better is not None:
+                plan.better.wait(time.perf_counter() - begun)
             plan.better = self._later(key, plan) or plan.better
+            self._count += 1
             self._keep(key, plan)
         return plan
 
@@ -124,7 +130,7 @@ class PlanCache:
             if plan is not None:
                 self._kept.move_to_end(key)
         if plan is not None and plan.better is not None:
-            plan.better.wanted(partial(self._exchange, key, plan))
+            plan.better.wanted(partial(self._exchange, key, plan), self._count)
         return plan
 
     def _exchange(self, key: PlanKey, old: Plan, new: Plan) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from time import perf_counter
 
 from vtensor.errors import InputError, SessionClosedError
 from vtensor.runtime.binding import Binding, bind
@@ -104,6 +105,7 @@ class Runner:
                 return None
             if request is not requests[0]:
                 self._remember(request, plans)
+            begun = perf_counter()
             try:
                 ran = request.run(fed, None, times, own=own)
             except MemoryError as error:
@@ -111,6 +113,8 @@ class Runner:
             except SessionClosedError:
                 self.open()  # it is this one that was closed
                 raise
+            if better:
+                better.ran(perf_counter() - begun)
             self._has_run(request.plan, {})
             return request, ran
         return None
@@ -150,7 +154,10 @@ class Runner:
             if request.inputs is not None and not strictly:
                 self._remember(request, plans)
             fed = [feeds[name].part.array for name in plan.graph.inputs]
+            begun = perf_counter()
             ran = request.run(fed, into, times)
+            if plan.better is not None:
+                plan.better.ran(perf_counter() - begun)
             if not plan.refused(ran[0]):
                 results = request.results(ran, into)
                 self.copied = copies(feeds, results)
