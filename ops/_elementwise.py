@@ -21,6 +21,7 @@ from libdesc.eigen import TYPES
 from libdesc.numpy.arrays import FLOATS, NUMBERS, Array
 from libdesc.routine import Routine
 from ops import _names as names
+from ops._elements import AHEAD
 from ops._places import one_output
 from ops._writing import write_aligned
 from vtensor.language.dims import broadcast
@@ -113,7 +114,14 @@ def spelled(op_type: str, since: int, cls: type, many: bool = False) -> list[Spe
 
     _, alone = _inputs(cls)
     known = names.same_names if alone else names.broadcast_names
-    written = partial(Spelling, op_type, read=read, names=known, write=write_aligned(op_type))
+    written = partial(
+        Spelling,
+        op_type,
+        read=read,
+        names=known,
+        write=write_aligned(op_type),
+        ahead=AHEAD.get(op_type),
+    )
     if alone or since > 1:
         return [written(since)]
     return [Spelling(op_type, since, read_old, names.old_broadcast_names, until=6), written(7)]

@@ -6,6 +6,7 @@ from math import nan
 
 from libdesc import invoker
 from libdesc.numpy.casts import cast
+from ops._elements import AHEAD
 from ops._elementwise import Unary, elementwise
 from ops._names import same_names
 from ptensor import Layout, PTensor, lib_tagger, share
@@ -62,7 +63,7 @@ def _zero(op: Cast) -> float:
 @elementwise(
     "Cast",
     [
-        Spelling("Cast", 6, _read, same_names, write=_write),
+        Spelling("Cast", 6, _read, same_names, write=_write, ahead=AHEAD["Cast"]),
         Spelling("CastLike", 15, _read, same_names),
     ],
     lambda op, x: cast(x, op.to, op.saturate, op.round_mode),

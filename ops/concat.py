@@ -9,6 +9,7 @@ import numpy as np
 from libdesc import Routine, eigen, invoker, onednn, rewrite
 from libdesc.numpy import definition, elementwise
 from libdesc.numpy.arrays import Array
+from ops._elements import AHEAD
 from ops._names import all_alike, axes_of, axis_of, broadcast_input, last_names, same_names
 from ops._places import as_output, once, one_output
 from ptensor import PTensor
@@ -37,7 +38,7 @@ def _agree(op: Concat, x: VTensor, *more: VTensor) -> bool:
     "Concat",
     dims={"x": "*", "y": "*"},
     holds=[(_agree, "the inputs must agree in every dim but {op.axis}")],
-    onnx=Spelling("Concat", 1, _read, all_alike, write=_write),
+    onnx=Spelling("Concat", 1, _read, all_alike, write=_write, ahead=AHEAD["Concat"]),
     traits=[Structural("concat")],
 )
 class Concat:
@@ -110,7 +111,9 @@ def _write_tile(node: NodeWriter, op: Tile) -> None:
     "Expand",
     dims={"x": "*", "y": "*"},
     holds=[once("shape")],
-    onnx=Spelling("Expand", 8, _read_expand, last_names, write=_write_expand),
+    onnx=Spelling(
+        "Expand", 8, _read_expand, last_names, write=_write_expand, ahead=AHEAD["Expand"]
+    ),
 )
 class Expand:
     """Repeat a tensor along dims that it lacks, or has with size 1.

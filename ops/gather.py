@@ -9,6 +9,7 @@ import numpy as np
 from libdesc import Routine, eigen, invoker
 from libdesc.numpy import declared, definition
 from libdesc.numpy.arrays import Array, wide
+from ops._elements import AHEAD
 from ops._names import all_alike, axis_of, fresh, no_names, same_names
 from ops._places import INDICES, as_output, by_batch, checked, first, one_output
 from ptensor import Layout, PTensor
@@ -67,7 +68,7 @@ def _apart(op: Gather, x: VTensor, i: VTensor) -> bool:
     "Gather",
     dims={"x": "*", "i": "*", "y": "*"},
     holds=[(_apart, "x and i may share no dim but {op.axis}")],
-    onnx=Spelling("Gather", 1, _read, _names, write=_write),
+    onnx=Spelling("Gather", 1, _read, _names, write=_write, ahead=AHEAD["Gather"]),
     traits=[Structural("gather")],
 )
 class Gather:
@@ -139,7 +140,14 @@ def _fit(op: Any, x: VTensor, i: VTensor, *updates: VTensor) -> bool:
     "GatherElements",
     dims={"x": "*", "i": "*", "y": "*"},
     holds=[(_fit, "i must have the dims of x, and along {op.axis} alone may it be larger than x")],
-    onnx=Spelling("GatherElements", 11, _read_elements, all_alike, write=_write_elements),
+    onnx=Spelling(
+        "GatherElements",
+        11,
+        _read_elements,
+        all_alike,
+        write=_write_elements,
+        ahead=AHEAD["GatherElements"],
+    ),
 )
 class GatherElements:
     """Pick elements, each by its own place along a dim.

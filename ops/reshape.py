@@ -10,6 +10,7 @@ from math import prod
 
 from libdesc import Routine, eigen, invoker, rewrite
 from libdesc.numpy import declared, definition
+from ops._elements import AHEAD
 from ops._names import no_names, same_names
 from ops._normalizations import positions
 from ops._places import once, one_output
@@ -124,10 +125,10 @@ def _fills(op: Reshape, x: VTensor) -> bool:
     dims={"x": "*", "y": "*"},
     holds=[once("shape"), (_fills, "{x.num_elements} elements do not fill {op.shape}")],
     onnx=[
-        Spelling("Reshape", 1, _reader(_reshaped), no_names, write=_write),
+        Spelling("Reshape", 1, _reader(_reshaped), no_names, write=_write, ahead=AHEAD["Reshape"]),
         Spelling("Flatten", 1, _reader(_flattened), _flatten_names),
-        Spelling("Squeeze", 1, _reader(_squeezed), no_names),
-        Spelling("Unsqueeze", 1, _reader(_unsqueezed), no_names),
+        Spelling("Squeeze", 1, _reader(_squeezed), no_names, ahead=AHEAD["Squeeze"]),
+        Spelling("Unsqueeze", 1, _reader(_unsqueezed), no_names, ahead=AHEAD["Unsqueeze"]),
     ],
     traits=[Structural("reshape")],
 )

@@ -9,6 +9,7 @@ import numpy as np
 
 from libdesc import Routine, eigen, invoker, onednn, rewrite
 from libdesc.numpy import definition
+from ops._elements import AHEAD
 from ops._names import axes_of, axis_of, same_names
 from ops._normalizations import positions
 from ops._places import one_output
@@ -81,7 +82,7 @@ def _complete(op: Slice, _: VTensor) -> bool:
         (lambda op, _: 0 not in op.steps, "steps {op.steps}: no step may be 0"),
     ],
     onnx=[
-        Spelling("Slice", 1, _read, same_names, write=_write),
+        Spelling("Slice", 1, _read, same_names, write=_write, ahead=AHEAD["Slice"]),
         Spelling("Split", 2, _read_split, _split_names),
     ],
     traits=[Structural("slice")],

@@ -15,6 +15,7 @@ from tests.frontends.support import f32, model
 from tests.test_session import image, network
 from vtensor import Session
 from vtensor.runtime.plans import PLANS_KEPT
+from vtensor.runtime.workspace import Workspace
 
 MIB = 1 << 20
 #: Of columns of a matrix, as oneDNN packs it: 64 with AVX-512, 24 with AVX2.
@@ -57,6 +58,20 @@ def test_two_hundred_shapes_take_as_much_as_a_few() -> None:
     assert found["arena"] == found["largest"]
     # Packed in no more than two ways; the last block of columns need not be full.
     assert found["weights"] <= 2 * 4 * 64 * (2048 + LARGEST_BLOCK)
+
+
+def test_plans_that_hold_more_than_the_budget_go_one_with_each_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = "g (float[n, 4] x) => (float[n, 8] y) { y = MatMul(x, w) }"
+    with Session(model(text, w=f32(4, 8)), threads=1, libraries=["eigen"]) as session:
+        for batch in range(1, 6):
+            session.run(None, {"x": f32(batch, 4)})
+        assert len(session._runner.open()) == 5
+        monkeypatch.setattr(Workspace, "full", True)
+        for batch in range(6, 9):
+            session.run(None, {"x": f32(batch, 4)})
+            assert len(session._runner.open()) == 5
 
 
 def test_what_a_session_says() -> None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,6 @@ from vtensor.errors import ModelError
 from vtensor.frontends.again import Again
 from vtensor.frontends.builder import Named, attributes_of
 from vtensor.frontends.defined import local_of
-from vtensor.frontends.elements import ELEMENTS, MOVING
 from vtensor.frontends.expansion import facts_of
 from vtensor.frontends.folding import Facts
 from vtensor.frontends.functions import spellings_of
@@ -25,6 +25,7 @@ from vtensor.frontends.reader import Reader
 from vtensor.frontends.tensors import Array
 from vtensor.language.dtype import from_numpy
 from vtensor.language.graph import Graph
+from vtensor.language.spelling import Ahead
 from vtensor.language.tape import Tape, TracedSize
 from vtensor.language.tensor import Option, VTensor
 from vtensor.runtime.open_arrays import NotTraced, OpenArray, as_it_is, number
@@ -92,14 +93,14 @@ class _Traced(Again):
 
     def _computed(self, node: NetworkNode, given: Sequence[Any]) -> OpenArray:
         """What a node makes of arrays of which some are open."""
-        compute, read = ELEMENTS.get(node.label), attributes_of(node, self._network)
-        if compute is None or len(node.outputs) != 1:
+        ahead, read = _ahead(node), attributes_of(node, self._network)
+        if ahead is None or len(node.outputs) != 1:
             raise NotTraced(f"{node.described} is not computed for other sizes")
         if "" in node.proto.input:
             raise NotTraced(f"{node.described} leaves an input out")
-        made = cast("Callable[..., Array]", lambda *arrays: compute(read, *arrays))
+        made = partial(ahead.compute, read)
         sample = np.asarray(made(*(a.sample if isinstance(a, OpenArray) else a for a in given)))
-        elements = self._elements(node, made, given, sample)
+        elements = self._elements(made, given, sample) if ahead.traced else None
         shape = sample.shape if elements is not None else self._shape(node, given, sample)
         if tuple(map(number, shape)) != sample.shape:
             raise NotTraced(f"{node.described} is of another shape than was foreseen")
@@ -107,7 +108,6 @@ class _Traced(Again):
 
     def _elements(
         self,
-        node: NetworkNode,
         made: Callable[..., Array],
         given: Sequence[Any],
         sample: Array,
@@ -116,9 +116,7 @@ class _Traced(Again):
         if sample.size > FEW or sample.dtype.kind != "i":
             return None
         rows = [one.elements if isinstance(one, OpenArray) else one for one in given]
-        if node.label not in MOVING or any(
-            one is None or one.dtype.kind not in "iO" for one in rows
-        ):
+        if any(one is None or one.dtype.kind not in "iO" for one in rows):
             return None
         found = np.empty(sample.shape, object)
         found[...] = made(*rows)
@@ -166,6 +164,17 @@ class _Traced(Again):
         constants[free] = array
         uses.append((array, value))
         return value
+
+
+def _range(_: object, start: Array, limit: Array, delta: Array) -> Array:
+    return np.arange(start.item(), limit.item(), delta.item()).astype(start.dtype)
+
+
+def _ahead(node: NetworkNode) -> Ahead | None:
+    """What computes a node ahead of a run."""
+    if node.label == "Range":
+        return Ahead(_range)
+    return next((one.ahead for one in spellings_of(node) if one.ahead is not None), None)
 
 
 @dataclass(eq=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from vtensor.errors import VTensorError
@@ -144,6 +144,18 @@ class Naming(Protocol):
 Write = Callable[[NodeWriter, Any], None]
 
 
+class Ahead(NamedTuple):
+    """What a node makes where its inputs are known before a run, but for open sizes.
+
+    Attributes:
+        compute: its only output, as an array: of a look-up of attributes, and its inputs as arrays.
+        traced: it also does so with elements that are traced sizes.
+    """
+
+    compute: Callable[..., Any]
+    traced: bool = False
+
+
 @dataclass(frozen=True)
 class Spelling:
     """How ONNX writes an operator.
@@ -156,6 +168,8 @@ class Spelling:
         read: adds this node's operators to the graph and returns its outputs.
         write: adds the nodes of ONNX that an instance of the operator is; None where another of
             its spellings does.
+        ahead: computes a node's output ahead of a run, at every choice of sizes; None where that
+            takes the way of any node.
     """
 
     op_type: str
@@ -164,6 +178,7 @@ class Spelling:
     names: Callable[[Naming], None]
     until: int | None = None
     write: Write | None = None
+    ahead: Ahead | None = None
 
 
 def read_elsewhere(node: NodeReader) -> VTensor:

@@ -31,8 +31,9 @@ from vtensor.runtime.workspace import Workspace
 #: Guards what sessions keep, for moments; whoever has it takes no other lock.
 _keeping = process_lock(2)
 
-#: Plans that a session keeps, the last used ones: each has its own copy of packed weights.
-PLANS_KEPT = 8
+#: Plans that a session keeps, the last used ones. They share packed weights and one arena; what a
+#: plan holds by itself, steps and descriptions, is about 2 MB of a network of some hundred nodes.
+PLANS_KEPT = 32
 
 
 class PlanCache:
@@ -146,7 +147,7 @@ class PlanCache:
         dropped: Plan | None = None  # freed after the lock is
         with _keeping:
             self._kept[key] = plan
-            if len(self._kept) > PLANS_KEPT:
+            if len(self._kept) > (1 if self._workspace.full else PLANS_KEPT):
                 _, dropped = self._kept.popitem(last=False)
         if dropped is not None:
             _stop(dropped)

@@ -120,9 +120,9 @@ class Session:
     new plan if shapes or layouts of inputs are new, or the value of an input that decides shapes (a
     Reshape's shape, fed as an input). At the level ``"all"`` it takes over what was chosen for
     other shapes, where that fits (``plan.taken_from``), and chooses anew what does not
-    (``plan.anew``). Where such a plan is not proven within 2 % of the best, and is used again, a
-    better one is made in the background for later runs (``plan.better``). The plans used last are
-    kept.
+    (``plan.anew``). Where such a plan is not proven within 2 % of the best, and its runs have taken
+    as long as planning it took, without others planned between them, a better one is made in the
+    background for later runs (``plan.better``). The plans used last are kept.
 
     >>> import numpy as np
     >>> from ops import Relu

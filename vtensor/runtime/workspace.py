@@ -73,6 +73,12 @@ class Workspace:
             if nbytes > lane.arena.nbytes:  # between two runs: call-backs look at theirs
                 lane.executor.run(partial(lane.arena.grow, nbytes))
 
+    @property
+    def full(self) -> bool:
+        """Plans hold more than the budget together: packed weights in many forms, and arenas."""
+        arenas = sum(lane.arena.nbytes for lane in self.lanes.every)
+        return arenas + self.weights.nbytes > self.max_bytes
+
     def closed(self) -> Workspace:
         """A new one, and none of what queues in this one's arenas begins."""
         for lane in self.lanes.every:

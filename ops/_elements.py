@@ -11,9 +11,9 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-from onnx import helper
 
-from vtensor.frontends.tensors import Array
+from libdesc.numpy.arrays import Array
+from vtensor.language.spelling import Ahead
 
 #: An attribute's value, or the default.
 Read = Callable[[str, Any], Any]
@@ -71,11 +71,9 @@ def _gather_elements(read: Read, x: Array, places: Array) -> Array:
     return taken
 
 
-def _range(_: Read, start: Array, limit: Array, delta: Array) -> Array:
-    return np.arange(start.item(), limit.item(), delta.item()).astype(start.dtype)
-
-
 def _cast(read: Read, x: Array) -> Array:
+    from onnx import helper  # slow to import, and here by now
+
     wanted = np.dtype(helper.tensor_dtype_to_np_dtype(read("to", 0)))
     if x.dtype.hasobject and wanted == np.int64:
         return x
@@ -92,8 +90,7 @@ def _logic(function: Callable[..., Any]) -> Computes:
     return lambda _, *given: np.asarray(function(*given))
 
 
-#: What is computed of traced elements, too, by name: they are moved, added and multiplied.
-MOVING: Mapping[str, Computes] = {
+_MOVING: Mapping[str, Computes] = {
     "Identity": lambda _, x: x,
     "Unsqueeze": _unsqueeze,
     "Squeeze": _squeeze,
@@ -107,12 +104,9 @@ MOVING: Mapping[str, Computes] = {
     "Mul": _binary(np.multiply),
 }
 
-#: All of them.
-ELEMENTS: Mapping[str, Computes] = {
-    **MOVING,
+_OTHERS: Mapping[str, Computes] = {
     "Expand": _expand,
     "GatherElements": _gather_elements,
-    "Range": _range,
     "Where": _logic(np.where),
     "Max": _logic(lambda *given: reduce(np.maximum, given)),
     "Min": _logic(lambda *given: reduce(np.minimum, given)),
@@ -124,4 +118,10 @@ ELEMENTS: Mapping[str, Computes] = {
     "And": _binary(np.logical_and),
     "Or": _binary(np.logical_or),
     "Not": _logic(np.logical_not),
+}
+
+#: All of them by ONNX's name, for the spellings of these operators.
+AHEAD: Mapping[str, Ahead] = {
+    **{name: Ahead(one, traced=True) for name, one in _MOVING.items()},
+    **{name: Ahead(one) for name, one in _OTHERS.items()},
 }
