@@ -11,7 +11,7 @@ from ops._elementwise import Unary, elementwise
 from ops._names import same_names
 from ptensor import Layout, PTensor, lib_tagger, share
 from vtensor.errors import DTypeError
-from vtensor.language.dtype import ITEMSIZE, bits, numpy_dtype
+from vtensor.language.dtype import ITEMSIZE, bits
 from vtensor.operators import Context, NodeReader, NodeWriter, Spelling, Structural, param
 from vtensor.tensor import VTensor
 
@@ -34,8 +34,10 @@ class Identity(Unary):
     """
 
 
+@invoker("BitCast", library="numpy")
 @invoker("Identity", library="numpy")
-def numpy_identity(ctx: Context, op: Identity, x: VTensor, y: VTensor) -> None:
+def numpy_same(ctx: Context, op: object, x: VTensor, y: VTensor) -> None:
+    """The input's memory; nothing runs."""
     src, dst = PTensor(x).require(Layout.ANY), PTensor(y).require(Layout.ANY)
     if lib_tagger("numpy", [src], [dst]):
         return
@@ -106,12 +108,11 @@ def _read_bits(node: NodeReader) -> VTensor:
 @elementwise(
     "BitCast",
     Spelling("BitCast", 26, _read_bits, same_names),
-    lambda op, x: x.view(numpy_dtype(op.to)),
+    None,
     {},
-    widen=False,
 )
 class BitCast(Unary):
-    """The same bits in another element type of as many bits.
+    """The same bits in another element type of as many bits. Nothing moves.
 
     Dims:
         x, y: any, the same

@@ -10,7 +10,7 @@ import pytest
 from libdesc.dispatcher import DispatchContext
 from libdesc.preferences import Preferences
 from libdesc.transforms import LayoutChange, choose_library, run_transform
-from ops import Clip, Identity, MatMul, Relu, Rename, Reshape, Softmax
+from ops import BitCast, Clip, Identity, MatMul, Relu, Rename, Reshape, Softmax
 from ptensor.buffer import TensorStorage
 from ptensor.error import storing_error
 from ptensor.evaluation import installed
@@ -123,6 +123,15 @@ def test_identity_and_rename_leave_everything_where_it_is(layout: str) -> None:
     for outcome in (same, renamed):
         assert np.array_equal(outcome.values[0], image(layout).array)
         assert outcome.physical[0].root is not outcome.physical[0]
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW16c"])
+def test_other_bits_are_the_same_memory(layout: str) -> None:
+    bits = run("numpy", BitCast("f32"), [image(layout)])
+    assert bits.variant.layouts == (Layout(layout),) * 2
+    assert not bits.kernels
+    assert np.array_equal(bits.values[0].view(np.int32), image(layout).array)
+    assert bits.physical[0].root is not bits.physical[0]
 
 
 @pytest.mark.parametrize(
