@@ -12,6 +12,7 @@ import pytest
 from tests.libraries.bench import Bench
 from tests.libraries.golden import Golden
 from tests.libraries.scratch import scratch_registry
+from tests.wheels import BUILD
 from vtensor.isa import CAPS, limit_isa
 
 #: A distribution of its own: ``test_plugin.py`` builds and installs it.
@@ -53,6 +54,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     }
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Begin to build the wheel where other tests run before those that need it."""
+    wants = {item.path.name == "test_wheel.py" for item in session.items}
+    if wants == {True, False} and not session.config.option.collectonly:
+        BUILD.begin()
+
+
+def pytest_unconfigure() -> None:
+    """A build that is still on was not needed."""
+    BUILD.end()
 
 
 @pytest.fixture(autouse=True, scope="session")

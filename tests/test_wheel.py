@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -14,6 +15,8 @@ import onnx
 import pytest
 
 from eval.models import light_model, seeded
+from tests import wheels
+from tests.wheels import BUILD
 
 ROOT = Path(__file__).parent.parent
 
@@ -39,13 +42,9 @@ print("ran", len(session.plan.steps), "steps")
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from the sources alone."""
-    out = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
-    command += ["--wheel-dir", str(out), f"--config-settings=build-dir={out / 'build'}", str(ROOT)]
-    subprocess.run(command, check=True, cwd=out, timeout=900)
-    return only_wheel(out)
+def built() -> Path:
+    """The wheel, built from the sources alone; where all tests run, that began before the first."""
+    return BUILD.wheel()
 
 
 @pytest.fixture(scope="module")
@@ -125,3 +124,24 @@ def test_the_wheel_runs_squeezenet_elsewhere(wheel: Path, tmp_path: Path) -> Non
     )
     assert ran.returncode == 0, ran.stderr
     assert "ran " in ran.stdout
+
+
+def test_a_build_that_nobody_waited_for_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wheels, "COMMAND", ("sh", "-c", "sleep 600"))
+    build = wheels.Build()
+    build.begin()
+    process, folder = build.process, build.folder
+    assert process is not None
+    assert process.poll() is None
+    build.end()
+    assert process.returncode == -signal.SIGKILL
+    assert folder is not None
+    assert not folder.exists()
+
+
+def test_what_a_build_says_when_it_fails_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wheels, "COMMAND", ("sh", "-c", "echo no compiler; exit 3"))
+    build = wheels.Build()
+    with pytest.raises(AssertionError, match="no compiler"):
+        build.wheel()
+    build.end()

@@ -16,7 +16,7 @@ from tests.onnx_suite.engines import judge
 from vtensor import Session
 
 #: How many cases are drawn where not all are run.
-DRAWN = 300
+DRAWN = 150
 
 
 def scrambled(model: ModelProto, feeds: Mapping[str, Value]) -> Sequence[Value]:

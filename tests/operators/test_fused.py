@@ -16,7 +16,7 @@ from tests.operators.levels import CAPS
 
 @pytest.mark.parametrize("cap", CAPS)
 def test_followers(cap: str) -> None:
-    share = "1" if os.environ.get("VTENSOR_TEST_ALL") else "4"
+    share = "1" if os.environ.get("VTENSOR_TEST_ALL") else "12"
     command = [sys.executable, "-m", "tests.operators.fused", cap, share]
     root = Path(__file__).parents[2]
     ran = subprocess.run(command, capture_output=True, text=True, cwd=root, timeout=240)
