@@ -18,15 +18,7 @@ from ops._sampling import cubic, linear, settled, shaped
 from ops._sliding import Tensor
 from ops._writing import parameters
 from ptensor import PTensor
-from vtensor.operators import (
-    Context,
-    NodeReader,
-    NodeWriter,
-    Spelling,
-    named,
-    operator,
-    param,
-)
+from vtensor.operators import Context, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor
 
 Box = tuple[float, float]
@@ -98,8 +90,7 @@ def _read(node: NodeReader) -> VTensor:
         zip(_OWN[:4], zip(*kept, strict=True) if kept else [()] * 4, strict=True)
     )
     given["coordinates"] = node.attribute("coordinate_transformation_mode", "half_pixel")
-    op = from_attributes(node, Resize, **given)
-    return node.add(op if kept else named("Identity")(), x)  # exporters write sizes as they were
+    return node.add(from_attributes(node, Resize, **given), x)
 
 
 def _write(node: NodeWriter, op: Resize) -> None:
@@ -309,16 +300,15 @@ def onednn_resize(ctx: Context, op: Resize, x: VTensor, y: VTensor) -> Routine:
 def _stays_inside(op: Resize, x: VTensor, y: VTensor) -> bool | str:
     if _outside(op, x).any():
         return "has no value for what lies outside"
-    if op.mode == "nearest":
+    if op.mode == "nearest" or not op.axes:
         return True
-    blends = x.dtype in ("f32", "f16", "bf16") and op.axes
-    return bool(blends) or f"blends f32, f16 and bf16 along some dims, not {x.dtype}"
+    return x.dtype in ("f32", "f16", "bf16") or f"blends f32, f16 and bf16, not {x.dtype}"
 
 
 @invoker("Resize", library="eigen", dtypes=eigen.MOVED, when=_stays_inside)
 def eigen_resize(ctx: Context, op: Resize, x: VTensor, y: VTensor) -> Routine:
     lengths = [(dim, index, x.size(dim)) for index, dim in enumerate(op.axes)]
-    if op.mode == "nearest":
+    if op.mode == "nearest" or not op.axes:  # exporters write sizes that stay as they are, too
         rows = {dim: _nearest(op, index, size).tolist() for dim, index, size in lengths}
         return eigen.picked(x, y, {dim: eigen.runs_of(row) for dim, row in rows.items()})
     return eigen.blended(x, y, {dim: _neighbours(op, i, size) for dim, i, size in lengths})
