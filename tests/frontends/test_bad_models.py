@@ -56,13 +56,13 @@ def test_empty_file(tmp_path: Path) -> None:
 
 
 def test_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path) -> bytes:
+    def refuse(path: Path, *_: object, **__: object) -> bytes:
         raise PermissionError(13, "Permission denied", str(path))
 
     path = tmp_path / "secret.onnx"
     path.write_bytes(model(TINY).SerializeToString())
     load_onnx(path)
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(ModelError, match="cannot be read"):
         load_onnx(path)
 

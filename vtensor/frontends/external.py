@@ -80,7 +80,7 @@ class DataFiles:
 
     def _read(self, descriptor: int, location: str, path: Path, offset: int, nbytes: int) -> Bytes:
         self._check(facts := os.fstat(descriptor), location)
-        if (state := _state(facts)) != self._states.setdefault(path, state):
+        if (state := state_of(facts)) != self._states.setdefault(path, state):
             raise _changed(location)
         if offset < 0 or facts.st_size - offset < nbytes:
             available = max(facts.st_size - offset, 0)
@@ -96,7 +96,7 @@ class DataFiles:
         view, done = data.data, 0
         while done < nbytes and (more := os.preadv(descriptor, [view[done:]], offset + done)):
             done += more
-        if done < nbytes or _state(os.fstat(descriptor)) != state:
+        if done < nbytes or state_of(os.fstat(descriptor)) != state:
             raise _changed(location)
         self._taken += nbytes
         data.flags.writeable = False
@@ -112,7 +112,7 @@ class DataFiles:
             )
 
 
-def _state(facts: os.stat_result) -> tuple[int, ...]:
+def state_of(facts: os.stat_result) -> tuple[int, ...]:
     """What differs once a file was written to, or is another."""
     return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
 

@@ -6,12 +6,15 @@ Whatever the bytes are, the answer is a ``Network`` or a ``ModelError``.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import (
     AttributeProto,
     FunctionProto,
@@ -24,7 +27,8 @@ from onnx import (
 
 from vtensor.errors import BudgetError, InputError, ModelError
 from vtensor.frontends.calls import FunctionKey, check_functions, domain_of
-from vtensor.frontends.external import DataFiles
+from vtensor.frontends.external import DataFiles, state_of
+from vtensor.frontends.inline import Parts, parts_of_bytes, parts_of_file
 from vtensor.frontends.stored import Stored, stored_text
 from vtensor.frontends.tensors import Array, check_rank, element_type, tensor_array
 from vtensor.language.wording import reason
@@ -188,12 +192,12 @@ def read_network(
     Raises:
         ModelError: it is missing, no ONNX, cut short, or its graph does not hang together.
     """
-    proto, label, folder = _proto(model)
+    proto, label, folder, data = _proto(model)
     root = None if external_data_root is None else _path(external_data_root)
     budget = max_bytes_of(max_bytes)
     files = None if folder is None else DataFiles(folder, root, budget)
     try:
-        return _network(proto, label, files, budget)
+        return _network(proto, data, label, files, budget)
     except MemoryError:
         raise
     except BudgetError as error:
@@ -210,12 +214,17 @@ def _path(given: str | os.PathLike[str]) -> Path:
     return Path(given)
 
 
-def _proto(model: Source) -> tuple[ModelProto, str, Path | None]:
+#: Data of initializers that is beside the protocol buffer, by their place.
+Beside = Mapping[int, NDArray[np.uint8]]
+
+
+def _proto(model: Source) -> tuple[ModelProto, str, Path | None, Beside]:
+    """A model as ONNX parses it, what errors call it, its folder, and data that is beside it."""
     if isinstance(model, ModelProto):
-        return model, f"model {model.graph.name or 'from memory'!r}", None
-    label, folder, data = "model from memory", None, b""
+        return model, f"model {model.graph.name or 'from memory'!r}", None, {}
+    label, folder = "model from memory", None
     if isinstance(model, bytes):
-        data = model
+        parts = parts_of_bytes(model)
     elif not isinstance(model, (str, os.PathLike)):
         raise ModelError(
             f"{type(model).__name__} is no model: give a path, bytes, a ModelProto or a Graph"
@@ -226,22 +235,40 @@ def _proto(model: Source) -> tuple[ModelProto, str, Path | None]:
         if path.is_dir():
             raise ModelError(f"{label} is a folder, not an ONNX file")
         try:
-            data = path.read_bytes()
+            parts = _read(path, label)
         except FileNotFoundError:
             raise ModelError(f"{label} does not exist") from None
         except (OSError, ValueError) as error:
             raise ModelError(f"{label} cannot be read: {reason(error)}") from error
-    if not data:
+    if not parts.size:
         raise ModelError(f"{label} is empty")
     try:
-        return ModelProto.FromString(data), label, folder
+        return ModelProto.FromString(parts.rest), label, folder, parts.data
     except Exception as error:  # protobuf's DecodeError and what else its versions raise
         raise ModelError(
-            f"{label} is no ONNX model, or is cut short ({len(data)} bytes): {error}"
+            f"{label} is no ONNX model, or is cut short ({parts.size} bytes): {error}"
         ) from error
 
 
-def _network(proto: ModelProto, label: str, files: DataFiles | None, max_bytes: int) -> Network:
+def _read(path: Path, label: str) -> Parts:
+    """A file in its parts.
+
+    Raises:
+        ModelError: it was changed meanwhile.
+    """
+    with path.open("rb", buffering=0) as file:
+        facts = os.fstat(file.fileno())
+        if not stat.S_ISREG(facts.st_mode):  # it says no size, and can be read but once
+            return parts_of_bytes(file.readall())
+        parts = parts_of_file(file.fileno(), facts.st_size)
+        if state_of(os.fstat(file.fileno())) != state_of(facts):
+            raise ModelError(f"{label} was changed while it was read; load it again")
+        return parts or parts_of_bytes(file.readall())
+
+
+def _network(
+    proto: ModelProto, data: Beside, label: str, files: DataFiles | None, max_bytes: int
+) -> Network:
     if not proto.HasField("graph"):
         raise ModelError("it has no graph; it is no ONNX model, or it is cut short")
     opsets = _opsets(proto)
@@ -253,10 +280,10 @@ def _network(proto: ModelProto, label: str, files: DataFiles | None, max_bytes: 
     if graph.sparse_initializer:
         raise ModelError("sparse initializers are not supported")
     arrays: dict[str, Array] = {}
-    for tensor in graph.initializer:
+    for place, tensor in enumerate(graph.initializer):
         if tensor.name in arrays:
             raise ModelError(f"two initializers are called {tensor.name!r}")
-        arrays[tensor.name] = tensor_array(tensor, files)
+        arrays[tensor.name] = tensor_array(tensor, files, data.get(place))
     inputs = _inputs(graph, arrays)
     outputs = [value.name for value in graph.output]
     if not outputs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from math import prod
 from pathlib import Path
@@ -22,12 +23,21 @@ Array = NDArray[np.generic]
 Sizes = tuple[int | None, ...]
 
 
-def tensor_array(tensor: TensorProto, files: DataFiles | None) -> Array:
+#: Element types whose raw data is what NumPy has in memory.
+_PLAIN = {
+    helper.np_dtype_to_tensor_dtype(np.dtype(kind)): np.dtype(kind) for kind in (*"?bBhHiIqQefd",)
+}
+
+
+def tensor_array(
+    tensor: TensorProto, files: DataFiles | None, data: NDArray[np.uint8] | None = None
+) -> Array:
     """The values of a tensor; external data is copied out of its file.
 
     Args:
         tensor: from a model's initializers or attributes.
         files: where external data may be; None when the model came from memory.
+        data: its raw data, where the tensor is without.
 
     Raises:
         ModelError: its data is absent, too short or too long, or lies where it must not.
@@ -40,7 +50,7 @@ def tensor_array(tensor: TensorProto, files: DataFiles | None) -> Array:
             raise ModelError(f"it has a negative size: {shape}")
         if tensor.data_location == TensorProto.EXTERNAL:
             return _external(tensor, shape, files)
-        return numpy_helper.to_array(tensor)
+        return numpy_helper.to_array(tensor) if data is None else _raw(tensor, shape, data)
     except ModelError as error:
         raise ModelError(f"{what}: {error}") from error.__cause__
     except BudgetError as error:
@@ -49,6 +59,18 @@ def tensor_array(tensor: TensorProto, files: DataFiles | None) -> Array:
         raise
     except Exception as error:  # whatever ONNX's reader meets in bytes that it did not write
         raise ModelError(f"{what} cannot be read: {error}") from error
+
+
+def _raw(tensor: TensorProto, shape: tuple[int, ...], data: NDArray[np.uint8]) -> Array:
+    """Raw data in its own memory; what is packed, or of another size than it says, is ONNX's."""
+    dtype = _PLAIN.get(tensor.data_type)
+    plain = dtype is not None and prod(shape) * dtype.itemsize == data.nbytes
+    if plain and sys.byteorder == "little" and not tensor.HasField("segment"):
+        return data.view(dtype).reshape(shape)
+    whole = TensorProto()
+    whole.CopyFrom(tensor)
+    whole.raw_data = data.tobytes()
+    return numpy_helper.to_array(whole)
 
 
 def _external(tensor: TensorProto, shape: tuple[int, ...], files: DataFiles | None) -> Array:

@@ -1,0 +1,201 @@
+"""A file's weights are read beside ONNX's parser: the same models, the same errors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx.parser
+import pytest
+from onnx import ModelProto, TensorProto, numpy_helper
+
+from vtensor import Session
+from vtensor.errors import ModelError
+from vtensor.frontends import inline, network
+from vtensor.frontends.inline import Parts, parts_of_bytes, parts_of_file
+
+#: The place of an initializer's raw data among a tensor's fields, and of a graph in a model.
+RAW, GRAPH = b"\x4a", b"\x3a"
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All data counts as large."""
+    monkeypatch.setattr(inline, "LEAST", 2)
+
+
+def proto() -> ModelProto:
+    """A model with constants of several kinds, between other fields."""
+    made = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        tiny (float[2, 3] x) => (float[2, 3] y) <float[1] s = {2}> {
+            a = Mul(x, w)
+            b = Add(a, h)
+            y = Mul(b, s)
+        }
+    """)
+    random = np.random.default_rng(0)
+    for name, dtype in (("w", np.float32), ("h", np.float32), ("unused", np.int64)):
+        array = random.standard_normal((2, 3)).astype(dtype)
+        made.graph.initializer.append(numpy_helper.from_array(array, name))
+    return made
+
+
+def whole(parts: Parts) -> ModelProto:
+    """A model with its data put back."""
+    made = ModelProto.FromString(parts.rest)
+    for place, array in parts.data.items():
+        assert not made.graph.initializer[place].HasField("raw_data")
+        made.graph.initializer[place].raw_data = array.tobytes()
+    return made
+
+
+def agrees(data: bytes) -> bool:
+    """Both readers refuse bytes, or read the same; whether they read them."""
+    try:
+        wanted = ModelProto.FromString(data)
+    except Exception:
+        with pytest.raises(Exception):  # noqa: B017  # whatever protobuf raises
+            ModelProto.FromString(parts_of_bytes(data).rest)
+        return False
+    assert whole(parts_of_bytes(data)).SerializeToString(deterministic=True) == (
+        wanted.SerializeToString(deterministic=True)
+    )
+    return True
+
+
+def test_data_is_taken_out_and_all_else_stays(tmp_path: Path) -> None:
+    data = proto().SerializeToString()
+    parts = parts_of_bytes(data)
+    assert [*parts.data] == [1, 2, 3]  # the first has its element in a field of its type
+    assert whole(parts) == proto()
+    path = tmp_path / "tiny.onnx"
+    path.write_bytes(data)
+    with path.open("rb") as file:
+        found = parts_of_file(file.fileno(), len(data))
+    assert found is not None
+    assert found.rest == parts.rest
+    assert all(np.array_equal(found.data[place], parts.data[place]) for place in parts.data)
+
+
+def test_a_file_and_its_bytes_and_its_buffer_answer_alike(tmp_path: Path) -> None:
+    path, feeds = tmp_path / "tiny.onnx", {"x": np.ones((2, 3), np.float32)}
+    onnx.save(proto(), path)
+    sources = (path, path.read_bytes(), proto())
+    [wanted, *others] = [Session(one, threads=1).run(None, feeds)[0] for one in sources]
+    w, h = (numpy_helper.to_array(one) for one in proto().graph.initializer[1:3])
+    np.testing.assert_allclose(wanted, (w + h) * 2, rtol=1e-6)
+    for other in others:
+        np.testing.assert_array_equal(other, wanted)
+
+
+def test_cut_short_at_every_byte() -> None:
+    data = proto().SerializeToString()
+    assert agrees(data)
+    for length in range(len(data)):
+        agrees(data[:length])
+
+
+def test_changed_bytes() -> None:
+    data, random = proto().SerializeToString(), np.random.default_rng(5)
+    read = 0
+    for _ in range(4000):
+        damaged = bytearray(data)
+        for place in random.integers(0, len(data), random.integers(1, 4)):
+            damaged[place] = random.integers(256)
+        read += agrees(bytes(damaged))
+    assert 400 < read < 3600
+
+
+def _tensor(raw: bytes) -> bytes:
+    """A model whose one initializer ends in these bytes."""
+    tensor = TensorProto(name="w", dims=[1], data_type=TensorProto.FLOAT).SerializeToString() + raw
+    graph = b"\x2a" + bytes([len(tensor)]) + tensor
+    return GRAPH + bytes([len(graph)]) + graph
+
+
+ODD = {
+    "data twice": lambda: _tensor(RAW + b"\x04abcd" + RAW + b"\x04efgh"),
+    "data before the name": lambda: _tensor(RAW + b"\x04abcd" + b"\x42\x01v"),
+    "data that is a number": lambda: _tensor(b"\x48\x07"),
+    "a length beyond the file": lambda: _tensor(RAW + b"\x7fabcd"),
+    "a length that is negative": lambda: _tensor(RAW + b"\xff" * 9 + b"\x01abcd"),
+    "a length in more bytes than it needs": lambda: _tensor(RAW + b"\x84\x80\x00abcd"),
+    "a number without an end": lambda: _tensor(b"\x10" + b"\xff" * 12),
+    "a field without a number": lambda: _tensor(b"\x02\x04abcd" + RAW + b"\x04abcd"),
+    "a key that is too large": lambda: _tensor(b"\xfa\xff\xff\xff\x7f\x04abcd"),
+    "a group": lambda: _tensor(b"\x5b\x5c" + RAW + b"\x04abcd"),
+    "a group that stays open": lambda: _tensor(b"\x5b" + RAW + b"\x04abcd"),
+    "an unknown field": lambda: _tensor(b"\x9a\x06\x04abcd" + RAW + b"\x04abcd"),
+    "two graphs": lambda: _tensor(RAW + b"\x04abcd") + _tensor(RAW + b"\x04efgh"),
+    "the graph first": lambda: _tensor(RAW + b"\x04abcd") + b"\x08\x08",
+    "fields in reverse": lambda: b"\x42\x02\x10\x11" + _tensor(RAW + b"\x04abcd") + b"\x08\x08",
+    "graphs in graphs": lambda: GRAPH + b"\x0b\x0a\x09\x2a\x07\x32\x05" * 300,
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_odd_encodings_are_read_as_onnx_reads_them(what: str) -> None:
+    agrees(ODD[what]())
+
+
+@pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.BFLOAT16, TensorProto.STRING, 77])
+def test_other_element_types_are_onnxs(kind: int) -> None:
+    made = proto()
+    made.graph.initializer[1].data_type = kind
+    assert _fault(made) == _fault(made.SerializeToString())
+
+
+@pytest.mark.parametrize("change", [{"dims": [2, 4]}, {"dims": [-2, -3]}, {"segment": {"end": 1}}])
+def test_data_that_does_not_fit_is_refused_with_the_same_words(change: dict[str, object]) -> None:
+    made = proto()
+    made.graph.initializer[1].ClearField("dims" if "dims" in change else "segment")
+    made.graph.initializer[1].MergeFrom(TensorProto(**change))
+    fault = _fault(made)
+    assert fault
+    assert _fault(made.SerializeToString()) == fault
+
+
+def _fault(model: ModelProto | bytes) -> str:
+    """What is wrong with a model; empty for nothing."""
+    try:
+        network.read_network(model)
+    except ModelError as error:
+        return str(error).partition(": ")[2]
+    return ""
+
+
+def test_a_file_that_changes_while_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "tiny.onnx"
+    path.write_bytes(proto().SerializeToString())
+
+    def changed(descriptor: int, size: int) -> Parts | None:
+        os.truncate(path, size // 2)
+        return parts_of_file(descriptor, size)
+
+    monkeypatch.setattr(network, "parts_of_file", changed)
+    with pytest.raises(ModelError, match="was changed while it was read"):
+        Session(path)
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Iterator[Callable[[bytes], str]]:
+    """What is written into it can be read once, and has no size before."""
+    reader, writer = os.pipe()
+
+    def filled(data: bytes) -> str:
+        os.write(writer, data)
+        os.close(writer)
+        return f"/dev/fd/{reader}"
+
+    yield filled
+    os.close(reader)
+
+
+def test_a_pipe_is_read_too(pipe: Callable[[bytes], str]) -> None:
+    session = Session(pipe(proto().SerializeToString()), threads=1)
+    assert [port.name for port in session.inputs] == ["x"]

@@ -1,0 +1,215 @@
+"""Weights inside a model's file: each is read once, into the array that it becomes.
+
+The file's bytes are walked as protocol buffers encode them, as far as the raw data of initializers;
+what is left, which is small, is for ONNX's parser. Wherever something is odd, that parser gets the
+whole file instead and says what is wrong: nothing is judged here.
+
+Source: protobuf.dev/programming-guides/encoding; onnx.proto for the numbers of fields.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+
+#: Puts the bytes from an offset on into an array; False where there are fewer.
+Fill = Callable[[int, Bytes], bool]
+
+#: Data of fewer bytes stays where it is.
+LEAST = 1 << 12
+
+#: How much is read to look at.
+_CHUNK = 1 << 16
+
+#: Fields: of a model its graph, of a graph its initializers, of a tensor its raw data.
+_GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
+
+#: How fields are encoded, and the bytes of those that have always as many.
+_VARINT, _LENGTH, _FIXED = 0, 2, {1: 8, 5: 4}
+
+#: The most bytes of a number.
+_LONGEST = 10
+
+
+class Parts(NamedTuple):
+    """A model in two parts.
+
+    Attributes:
+        rest: its bytes without what is in ``data``: a sound model, too.
+        data: raw data of initializers, by their place among them.
+        size: the bytes of both.
+    """
+
+    rest: bytes
+    data: dict[int, Bytes]
+    size: int
+
+
+class _Odd(Exception):  # it is no error: another parser looks at it
+    """This is not what an exporter writes."""
+
+
+class _Field(NamedTuple):
+    """A field: where its key, its content and the next field begin."""
+
+    number: int
+    kind: int
+    begin: int
+    content: int
+    end: int
+
+
+def parts_of_file(descriptor: int, size: int) -> Parts | None:
+    """A file in two parts; None where it is for ONNX's parser as a whole."""
+
+    def fill(offset: int, into: Bytes) -> bool:
+        view, done = into.data, 0
+        while done < len(view):
+            more = os.preadv(descriptor, [view[done:]], offset + done)
+            if not more:
+                return False
+            done += more
+        return True
+
+    return parts(fill, size)
+
+
+def parts_of_bytes(data: bytes) -> Parts:
+    """Bytes in two parts; without the second where they are for ONNX's parser as a whole."""
+    whole = np.frombuffer(data, np.uint8)
+
+    def fill(offset: int, into: Bytes) -> bool:
+        into[:] = whole[offset : offset + into.size]
+        return True
+
+    return parts(fill, len(data)) or Parts(data, {}, len(data))
+
+
+def parts(fill: Fill, size: int) -> Parts | None:
+    """A model in two parts; None where it is for ONNX's parser as a whole, as is one without data.
+
+    Args:
+        fill: reads it.
+        size: its bytes.
+    """
+    model = _Model(fill, size)
+    try:
+        rest = model.without_data()
+    except _Odd:
+        return None
+    return Parts(rest, model.data, size) if model.data else None
+
+
+@dataclass(eq=False)
+class _Model:
+    """A model that is being walked; ``chunk`` is what was read last, from ``at`` on."""
+
+    fill: Fill
+    size: int
+    data: dict[int, Bytes] = field(default_factory=dict)
+    chunk: bytes = b""
+    at: int = 0
+
+    def without_data(self) -> bytes:
+        """All of it but the data that is taken out."""
+        rest, graphs = list[bytes](), 0
+        for one in self.fields(0, self.size):
+            if (one.number, one.kind) == (_GRAPH, _LENGTH):
+                graphs += 1  # of several, what a tensor's place is changes
+                rest += self.message(one, self.graph(one))
+            else:
+                rest.append(self.read(one.begin, one.end))
+        if graphs != 1:
+            raise _Odd
+        return b"".join(rest)
+
+    def graph(self, graph: _Field) -> Iterator[bytes]:
+        """A graph's fields, initializers without their data."""
+        count, begin = 0, graph.content
+        for one in self.fields(graph.content, graph.end):
+            if (one.number, one.kind) != (_INITIALIZER, _LENGTH):
+                continue
+            if one.end - one.content >= LEAST and (raw := self.raw_data(one)) is not None:
+                self.data[count] = self.array(raw.content, raw.end)
+                yield self.read(begin, one.begin)
+                around = (self.read(one.content, raw.begin), self.read(raw.end, one.end))
+                yield from self.message(one, around)
+                begin = one.end
+            count += 1
+        yield self.read(begin, graph.end)
+
+    def raw_data(self, tensor: _Field) -> _Field | None:
+        """A tensor's data, if there is much of it."""
+        inside = self.fields(tensor.content, tensor.end)
+        found = [one for one in inside if (one.number, one.kind) == (_RAW_DATA, _LENGTH)]
+        if len(found) > 1:
+            raise _Odd
+        return found[0] if found and found[0].end - found[0].content >= LEAST else None
+
+    def message(self, one: _Field, content: Iterator[bytes] | tuple[bytes, ...]) -> list[bytes]:
+        """A field with other content."""
+        inside = b"".join(content)
+        return [_varint(one.number << 3 | _LENGTH), _varint(len(inside)), inside]
+
+    def fields(self, begin: int, end: int) -> Iterator[_Field]:
+        """The fields of a message.
+
+        Raises:
+            _Odd: one ends beyond it, or is encoded as no exporter does.
+        """
+        while begin < end:
+            key, content = self.number(begin, end)
+            kind, stop = key & 7, content
+            if kind == _VARINT:
+                _, stop = self.number(content, end)
+            elif kind == _LENGTH:
+                length, content = self.number(content, end)
+                stop = content + length
+            elif kind in _FIXED:
+                stop += _FIXED[kind]
+            else:
+                raise _Odd
+            if not 8 <= key < 1 << 32 or stop > end:
+                raise _Odd
+            yield _Field(key >> 3, kind, begin, content, stop)
+            begin = stop
+
+    def number(self, begin: int, end: int) -> tuple[int, int]:
+        """A number, and where it ends."""
+        number = 0
+        for place, byte in enumerate(self.read(begin, min(begin + _LONGEST, end))):
+            number |= (byte & 0x7F) << 7 * place
+            if byte < 0x80:
+                return number, begin + place + 1
+        raise _Odd
+
+    def read(self, begin: int, end: int) -> bytes:
+        """Some bytes, by way of a larger chunk."""
+        if not self.at <= begin <= end <= self.at + len(self.chunk):
+            self.at = begin
+            self.chunk = self.array(begin, min(max(end, begin + _CHUNK), self.size)).tobytes()
+        return self.chunk[begin - self.at : end - self.at]
+
+    def array(self, begin: int, end: int) -> Bytes:
+        """Some bytes, in memory of their own."""
+        made = np.empty(end - begin, np.uint8)
+        if not self.fill(begin, made):
+            raise _Odd
+        made.flags.writeable = False
+        return made
+
+
+def _varint(number: int) -> bytes:
+    """A number as it is encoded."""
+    made = bytearray()
+    while number >= 0x80:
+        made.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*made, number])
