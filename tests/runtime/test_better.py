@@ -92,6 +92,29 @@ def test_a_better_plan_takes_the_place_of_one_that_is_used_again(off: Callable[.
         assert any("in the background, in the place of" in line for line in lines)
 
 
+def test_it_is_kept_for_later_processes(off: Callable[..., None], tmp_path: Path) -> None:
+    off(0.5)
+    proto, entries = NETWORKS["mobile"]().proto, tmp_path / "strategies"
+    with Session(proto, threads=1, cache_dir=tmp_path) as session:
+        _, feeds, _ = taken(session)
+        [first] = entries.iterdir()
+        session.run(None, feeds)
+        settled()
+        wanted, plan = session.run(None, feeds), session.plan
+        assert len([*entries.iterdir()]) == 2
+    for damaged in (False, True):
+        if damaged:
+            [better] = {*entries.iterdir()} - {first}
+            better.write_bytes(better.read_bytes()[:-1])
+        with Session(proto, threads=1, cache_dir=tmp_path) as session:
+            found, other = session.run(None, feeds), session.plan
+        assert (other.taken_from is None) is not damaged
+        np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5)
+        if not damaged:
+            assert str(other.graph) == str(plan.graph)
+            np.testing.assert_array_equal(found[0], wanted[0])
+
+
 def test_it_stays_where_nothing_is_gained(off: Callable[..., None]) -> None:
     off(0.99)
     with Session(NETWORKS["mobile"]().proto, threads=1) as session:

@@ -57,6 +57,8 @@ class PlanCache:
         self._kept: OrderedDict[PlanKey, Plan] = OrderedDict()
         self._making = Turn()
         self._count = 0  # of plans that were made
+        #: What plans that may be exchanged were made of: the better one is kept on disk.
+        self._networks: dict[PlanKey, Network] = {}
         #: Where rules were applied to graphs of earlier sizes.
         self._applied: set[tuple[str, str]] | None = None
 
@@ -140,15 +142,20 @@ class PlanCache:
             with self._making.taken():
                 self._strategies.keep(key, new, self._options)
         with _keeping:
+            network = self._networks.pop(key, None)
             if self._kept.get(key) is old:
                 self._kept[key] = new
+        disk = StrategyCache.of(self._options)
+        if disk is not None and network is not None:
+            disk.keep(network, new)
 
     def _keep(self, key: PlanKey, plan: Plan) -> None:
         dropped: Plan | None = None  # freed after the lock is
         with _keeping:
             self._kept[key] = plan
             if len(self._kept) > (1 if self._workspace.full else PLANS_KEPT):
-                _, dropped = self._kept.popitem(last=False)
+                oldest, dropped = self._kept.popitem(last=False)
+                self._networks.pop(oldest, None)
         if dropped is not None:
             _stop(dropped)
 
@@ -206,6 +213,8 @@ class PlanCache:
             self._strategies.keep(key, plan, options)
             if disk is not None and not plan.graph.inexact:  # errors hold for one set of weights
                 disk.keep(network, plan)
+        elif plan.better is not None:
+            self._networks[key] = network
         return plan
 
     def _sized(self, key: PlanKey, options: Options) -> Sized | None:
