@@ -28,7 +28,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def proto() -> ModelProto:
     """A model with constants of several kinds, between other fields."""
-    made = onnx.parser.parse_model("""
+    made: ModelProto = onnx.parser.parse_model("""
         <ir_version: 8, opset_import: ["" : 17]>
         tiny (float[2, 3] x) => (float[2, 3] y) <float[1] s = {2}> {
             a = Mul(x, w)
@@ -116,7 +116,8 @@ def test_changed_bytes() -> None:
 
 def _tensor(raw: bytes) -> bytes:
     """A model whose one initializer ends in these bytes."""
-    tensor = TensorProto(name="w", dims=[1], data_type=TensorProto.FLOAT).SerializeToString() + raw
+    named = TensorProto(name="w", dims=[1], data_type=TensorProto.FLOAT)
+    tensor: bytes = named.SerializeToString() + raw
     graph = b"\x2a" + bytes([len(tensor)]) + tensor
     return GRAPH + bytes([len(graph)]) + graph
 
@@ -153,11 +154,17 @@ def test_other_element_types_are_onnxs(kind: int) -> None:
     assert _fault(made) == _fault(made.SerializeToString())
 
 
-@pytest.mark.parametrize("change", [{"dims": [2, 4]}, {"dims": [-2, -3]}, {"segment": {"end": 1}}])
-def test_data_that_does_not_fit_is_refused_with_the_same_words(change: dict[str, object]) -> None:
+CHANGES: dict[str, Callable[[TensorProto], object]] = {
+    "more elements": lambda tensor: tensor.dims.append(2),
+    "a negative size": lambda tensor: tensor.dims.append(-1),
+    "a segment": lambda tensor: tensor.segment.CopyFrom(TensorProto.Segment(end=1)),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_data_that_does_not_fit_is_refused_with_the_same_words(what: str) -> None:
     made = proto()
-    made.graph.initializer[1].ClearField("dims" if "dims" in change else "segment")
-    made.graph.initializer[1].MergeFrom(TensorProto(**change))
+    CHANGES[what](made.graph.initializer[1])
     fault = _fault(made)
     assert fault
     assert _fault(made.SerializeToString()) == fault

@@ -24,8 +24,8 @@ Sizes = tuple[int | None, ...]
 
 
 #: Element types whose raw data is what NumPy has in memory.
-_PLAIN = {
-    helper.np_dtype_to_tensor_dtype(np.dtype(kind)): np.dtype(kind) for kind in (*"?bBhHiIqQefd",)
+_PLAIN: dict[int, np.dtype[np.generic]] = {
+    helper.np_dtype_to_tensor_dtype(np.dtype(kind)): np.dtype(kind) for kind in "?bBhHiIqQefd"
 }
 
 
@@ -64,8 +64,8 @@ def tensor_array(
 def _raw(tensor: TensorProto, shape: tuple[int, ...], data: NDArray[np.uint8]) -> Array:
     """Raw data in its own memory; what is packed, or of another size than it says, is ONNX's."""
     dtype = _PLAIN.get(tensor.data_type)
-    plain = dtype is not None and prod(shape) * dtype.itemsize == data.nbytes
-    if plain and sys.byteorder == "little" and not tensor.HasField("segment"):
+    plain = sys.byteorder == "little" and not tensor.HasField("segment")
+    if plain and dtype is not None and prod(shape) * dtype.itemsize == data.nbytes:
         return data.view(dtype).reshape(shape)
     whole = TensorProto()
     whole.CopyFrom(tensor)
