@@ -45,7 +45,7 @@ def proto() -> ModelProto:
 
 def whole(parts: Parts) -> ModelProto:
     """A model with its data put back."""
-    made = ModelProto.FromString(parts.rest)
+    made: ModelProto = ModelProto.FromString(parts.rest)
     for place, array in parts.data.items():
         assert not made.graph.initializer[place].HasField("raw_data")
         made.graph.initializer[place].raw_data = array.tobytes()
@@ -55,9 +55,10 @@ def whole(parts: Parts) -> ModelProto:
 def parsed(data: bytes) -> ModelProto | None:
     """A model as ONNX parses it; None where it refuses."""
     try:
-        return ModelProto.FromString(data)
+        made: ModelProto = ModelProto.FromString(data)
     except Exception:  # of whatever type its versions raise
         return None
+    return made
 
 
 def agrees(data: bytes) -> bool:
@@ -145,6 +146,12 @@ ODD = {
 @pytest.mark.parametrize("what", ODD)
 def test_odd_encodings_are_read_as_onnx_reads_them(what: str) -> None:
     agrees(ODD[what]())
+
+
+def test_many_small_fields_are_for_onnxs_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = proto().SerializeToString()
+    monkeypatch.setattr(inline, "MOST_FIELDS", 20)
+    assert parts_of_bytes(data) == Parts(data, {}, len(data))
 
 
 @pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.BFLOAT16, TensorProto.STRING, 77])

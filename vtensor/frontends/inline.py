@@ -34,6 +34,9 @@ _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
 #: How fields are encoded, and the bytes of those that have always as many.
 _VARINT, _LENGTH, _FIXED = 0, 2, {1: 8, 5: 4}
 
+#: The most fields that are looked at: ONNX's parser is faster where there are many small ones.
+MOST_FIELDS = 1 << 17
+
 #: The most bytes of a number.
 _LONGEST = 10
 
@@ -109,13 +112,19 @@ def parts(fill: Fill, size: int) -> Parts | None:
 
 @dataclass(eq=False)
 class _Model:
-    """A model that is being walked; ``chunk`` is what was read last, from ``at`` on."""
+    """A model that is being walked; ``chunk`` is what was read last, from ``at`` on.
+
+    Attributes:
+        data: what was taken out so far.
+        seen: how many fields were.
+    """
 
     fill: Fill
     size: int
     data: dict[int, Bytes] = field(default_factory=dict)
     chunk: bytes = b""
     at: int = 0
+    seen: int = 0
 
     def without_data(self) -> bytes:
         """All of it but the data that is taken out."""
@@ -162,7 +171,7 @@ class _Model:
         """The fields of a message.
 
         Raises:
-            _Odd: one ends beyond it, or is encoded as no exporter does.
+            _Odd: one ends beyond it, or is encoded as no exporter does, or there are too many.
         """
         while begin < end:
             key, content = self.number(begin, end)
@@ -176,7 +185,8 @@ class _Model:
                 stop += _FIXED[kind]
             else:
                 raise _Odd
-            if not 8 <= key < 1 << 32 or stop > end:
+            self.seen += 1
+            if not 8 <= key < 1 << 32 or stop > end or self.seen > MOST_FIELDS:
                 raise _Odd
             yield _Field(key >> 3, kind, begin, content, stop)
             begin = stop
