@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
-from operator import attrgetter
 from types import MappingProxyType
 
 from libdesc.transforms import LayoutChange
@@ -18,7 +17,7 @@ from optimizer.candidates import Variants, shared_variants
 from optimizer.elsewhere import Elsewhere
 from optimizer.estimate import Estimate
 from optimizer.ewo import chosen_by, nothing_to_gain, reconcile
-from optimizer.problem import Clock, Problem
+from optimizer.problem import Clock, Problem, with_doubt
 from optimizer.settings import Settings
 from ptensor.evaluation import Variant
 from ptensor.layout import Layout
@@ -192,12 +191,12 @@ def _fastest(
     seen = [not values[name].constant for name in (*node.inputs, *node.outputs)]
     best: dict[tuple[object, ...], Variant] = {}
     known = (variant for variant in timed if variant.ns is not None)
-    for variant in sorted(known, key=attrgetter("inexact", "ns")):
+    for variant in sorted(known, key=lambda one: (one.inexact, with_doubt(one))):
         library = "" if clock.measured else variant.library
         seen_so = (library, *compress(variant.layouts, seen))
         if not variant.inexact:
             best.setdefault(seen_so, variant)
-        elif (variant.ns or 0) < min(first, best.get(seen_so, timed[0]).ns or 0):
+        elif with_doubt(variant) < min(first, with_doubt(best.get(seen_so, timed[0]))):
             best.setdefault((*seen_so, variant.library, variant.kernel), variant)
     return [timed[0], *(variant for variant in best.values() if variant is not timed[0])]
 

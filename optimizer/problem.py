@@ -28,8 +28,13 @@ if TYPE_CHECKING:
 #: where the resolver's own variants need it.
 UNTIMED_NS = 10**9
 
-#: What a time that was measured in passing may be off by, as a part of it.
+#: What a measured time may be off by, as a part of it.
 NOISE = 0.05
+
+#: What the time of a node whose followers run as steps of their own may be off by, as a part of it:
+#: these were timed with all that they read in the caches, and the same kernel on other memory
+#: differs by more than a follower takes.
+APART = 0.2
 
 #: What may need a Transform: a value, the layout in which it is made, and the one that is wanted.
 Edge = tuple[str, Layout, Layout]
@@ -52,6 +57,12 @@ class Clock(Protocol):
 
     def transform(self, value: VTensor, change: LayoutChange) -> int | None:
         """Of a value from one layout to the other; None where that is not known."""
+
+
+def with_doubt(variant: Variant) -> int:
+    """What a variant takes; if it was measured as several steps, and what that may be off by."""
+    ns = variant.ns or 0
+    return ns + ceil(ns * APART) if variant.apart and variant.basis == "measured" else ns
 
 
 class Cost(NamedTuple):
@@ -78,7 +89,8 @@ class Problem:
         variants: the variants of each open node, the resolver's first; nodes in topological order.
         clock: what the objective ``time`` takes Transforms' nanoseconds from.
         margin: what ``time`` charges for another library or kernel than the first variant's, and
-            for fewer followers, as a part of what the first takes, unless times were measured.
+            for fewer followers, as a part of what the first takes, unless times were measured; then
+            see ``with_doubt``.
         shares: what each inexact variant adds to the error of the results.
         allowed: what all of them may add; None where there is no inexact variant.
         room: bytes by which packed constants may take more than in the resolver's variants; None
@@ -181,11 +193,9 @@ class Problem:
     def doubt(self, value: str) -> int:
         """What the objective ``time`` charges for any Transform of a value beside what it takes.
 
-        It is the noise of times that are compared with estimates: of two choices that differ by
-        less, the one with fewer Transforms is the cheaper.
+        It is the noise of measured times: of two choices that differ by less, the one with fewer
+        Transforms is the cheaper.
         """
-        if not self.margin:
-            return 0
         around = {self.makers.get(value, ""), *(use.node for use in self.uses.get(value, ()))}
         firsts = (self.variants[node][0] for node in around & self.variants.keys())
         ns = max((one.ns or 0 for one in firsts if one.basis == "measured"), default=0)
@@ -196,7 +206,7 @@ class Problem:
         first, variant = self.variants[node][0], self.variants[node][number]
         same = (variant.library, variant.kernel) == (first.library, first.kernel)
         doubtful = (not same or bool(variant.apart)) and variant.basis != "measured"
-        return (variant.ns or 0) + doubtful * ceil((first.ns or 0) * self.margin)
+        return with_doubt(variant) + doubtful * ceil((first.ns or 0) * self.margin)
 
     def chosen_shares(self, chosen: Mapping[str, int]) -> tuple[Share, ...]:
         """What the inexact variants of a choice add to the error of the results."""

@@ -142,12 +142,12 @@ def by_brute_force(problem: Problem) -> Best:
     """
     names = list(problem.variants)
     known: dict[tuple[object, ...], Best] = {}
-    around = {value: _around(problem, value) for value in problem.uses}
+    touching = {value: around(problem, value) for value in problem.uses}
     best: Best | None = None
     for variants in product(*(range(len(problem.variants[name])) for name in names)):
         chosen = dict(zip(names, variants, strict=True))
         total = Best(Cost(0, 0), 0, sum(problem.variants[n][chosen[n]].ns or 0 for n in names))
-        for value, nodes in around.items():
+        for value, nodes in touching.items():
             key = (value, *(chosen[node] for node in nodes))
             if key not in known:
                 known[key] = _of_value(problem, chosen, value)
@@ -159,7 +159,8 @@ def by_brute_force(problem: Problem) -> Best:
     return best
 
 
-def _around(problem: Problem, value: str) -> list[str]:
+def around(problem: Problem, value: str) -> list[str]:
+    """The open nodes on which the cost of a value depends: its maker and its users."""
     nodes = [problem.makers.get(value, ""), *(use.node for use in problem.uses[value])]
     return [node for node in dict.fromkeys(nodes) if node in problem.variants]
 

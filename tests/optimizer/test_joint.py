@@ -201,6 +201,29 @@ def test_followers_may_run_by_themselves() -> None:
         assert not split.merged.keys() & set(names)
 
 
+@pytest.mark.parametrize(("ns", "split"), [(95, False), (84, False), (82, True)])
+def test_steps_of_their_own_have_to_gain_more_than_noise(ns: int, split: bool) -> None:
+    """Where times are measured: each step was timed alone."""
+    resolved, _ = lowered(tail())
+    [conv] = [node for node in resolved.operators if node.followers]
+    own = replace(conv.variant, ns=100, basis="measured")
+    one = replace(apart(resolved)[0], ns=ns, basis="measured")
+    problem = Problem.of(resolved, {"conv": [own, one]}, Drawn(0))
+    assert (problem.charged("conv", 1) < problem.charged("conv", 0)) == split
+
+
+def test_a_transform_has_to_gain_more_than_noise() -> None:
+    """Where times are measured: it takes something, and what the nodes around it may be off by."""
+    resolved, _ = lowered(tail())
+    [conv] = [node for node in resolved.operators if node.followers]
+    own = replace(conv.variant, ns=1000, basis="measured")
+    problem = Problem.of(resolved, {"conv": [own, own]}, Drawn(0))
+    value, plain, other = conv.outputs[0], Layout("NCHW"), Layout("NHWC")
+    took = Drawn(0).transform(problem.graph.tensors[value], LayoutChange(plain, other))
+    assert took is not None
+    assert problem.ns(value, plain, other) == took + 50
+
+
 def test_a_split_that_leaves_a_follower_out_is_seen() -> None:
     """The twin."""
     resolved, source = lowered(tail())

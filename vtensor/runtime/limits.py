@@ -18,7 +18,7 @@ from vtensor.errors import VTensorError
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.budget import max_bytes_of
 from vtensor.runtime.executor import Executor
-from vtensor.runtime.measure import alone, median_ns, node_ns, signature
+from vtensor.runtime.measure import alone, least_ns, node_ns, signature
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.session import Session
 from vtensor.runtime.steps import RecordedStep
@@ -94,7 +94,7 @@ def chain_ns(nodes: Sequence[OpNode], values: Mapping[str, VTensor], executor: E
     plan = Plan(*alone(nodes, values), Workspace(executor, max_bytes_of(None)))
     program = _program(plan.recorded)
     run = partial(executor.replay, program, [])
-    return executor.run(lambda: median_ns(run, len(program)))
+    return executor.run(lambda: least_ns(run, len(program)))
 
 
 def _program(recorded: Sequence[RecordedStep]) -> Program:

@@ -39,11 +39,12 @@ from vtensor.runtime.workspace import Workspace
 #: A name of a dim that nobody gave: it says nothing of what a node takes.
 MADE_UP = re.compile(r"\bD\d+\b")
 
-#: A measurement has at least so many runs, and at most so many.
-LEAST, MOST = 3, 100
+#: A measurement has at least so many runs, and at most so many. One that takes its time has more:
+#: where another process takes a core, most runs wait for it, and all should not.
+LEAST, OFTEN, MOST = 3, 5, 100
 
-#: Constants of more bytes are read from memory at each run of a network, so they are here.
-LARGE = 1 << 20
+#: Constants of so many bytes are read from memory at each run of a network, so they are here.
+LARGE = 1 << 19
 
 #: Bytes that are read so that nothing else is left in the caches.
 SWEPT = 1 << 26
@@ -52,24 +53,20 @@ SWEPT = 1 << 26
 TURNS = 10
 
 
-def _median(values: Sequence[int]) -> float:
-    from statistics import median  # with fractions and decimals, which few sessions need
-
-    return median(values)
-
-
 class Effort(NamedTuple):
     """How a measurement is taken.
 
+    The least time of its runs counts: what else runs on the machine only adds to it.
+
     Attributes:
         seconds: after which it ends, once it has its least number of runs.
-        counts: what of the runs' nanoseconds counts.
+        least: this number.
         most_seconds: a run that takes longer is not repeated.
         cold: large constants are not in the caches.
     """
 
     seconds: float = 0.02
-    counts: Callable[[Sequence[int]], float] = _median
+    least: int = OFTEN
     most_seconds: float = math.inf
     cold: bool = False
 
@@ -77,7 +74,7 @@ class Effort(NamedTuple):
 #: In warm caches; for what is to be chosen well, for what is looked at in passing, and for what is
 #: measured between runs.
 WARM, TUNING = Effort(), Effort(cold=True)
-GLANCE, BETWEEN = Effort(0.001, min, 0.02), Effort(0.01)
+GLANCE, BETWEEN = Effort(0.001, LEAST, 0.02), Effort(0.01, LEAST)
 
 
 def _unheard(seconds: float) -> None:
@@ -189,12 +186,12 @@ def run_ns(
             raise ContractError(str(why)) from why
     memory, steps = _memory(plan), len(plan.recorded)
     packed = max((graph.values[name].nbytes for name in constants), default=0)
-    before = _sweep(memory) if effort.cold and packed > LARGE else None
+    before = _sweep(memory) if effort.cold and packed >= LARGE else None
     run, begin = partial(plan.replay, memory), time.monotonic()
     try:
         if nobody_waits():
-            return median_ns(lambda times: executor.run(partial(run, times)), steps, effort, before)
-        return executor.run(lambda: median_ns(run, steps, effort, before))
+            return least_ns(lambda times: executor.run(partial(run, times)), steps, effort, before)
+        return executor.run(lambda: least_ns(run, steps, effort, before))
     finally:
         spent(time.monotonic() - begin)
 
@@ -217,7 +214,7 @@ def fastest(plans: Sequence[Plan], executor: Executor) -> tuple[Plan, list[int]]
     a run has not, so that steps that were chosen alone may not add up to the best plan.
     """
     found = in_turns([partial(plan.replay, _memory(plan)) for plan in plans], executor, TURNS)
-    took = [round(_median(times[1:])) for times in found]
+    took = [min(times[1:]) for times in found]  # as of steps: the rest is other processes' time
     least = min(took)
     return next(plan for plan, ns in zip(plans, took, strict=True) if ns * 0.99 <= least), took
 
@@ -259,17 +256,17 @@ def _ones(value: Value) -> Array:
     return memory
 
 
-def median_ns(
+def least_ns(
     run: Callable[[Array], object],
     steps: int,
     effort: Effort = WARM,
     before: Callable[[], None] | None = None,
 ) -> int:
-    """Nanoseconds from the begin of the first step to the end of the last one.
+    """The least nanoseconds from the begin of the first step to the end of the last one.
 
     Args:
         run: runs so many steps, and writes when each began and ended; its first run does not count.
-        effort: how long it is run, and what of its runs counts.
+        effort: how long it is run.
         before: is called before each run.
     """
     if not steps:
@@ -277,11 +274,11 @@ def median_ns(
     times, found = np.zeros((steps, 2), np.int64), list[int]()
     run(times)
     end = time.monotonic() + effort.seconds
-    while len(found) < LEAST or (len(found) < MOST and time.monotonic() < end):
+    while len(found) < effort.least or (len(found) < MOST and time.monotonic() < end):
         if before is not None:
             before()
         run(times)
         found.append(int(times[-1, 1] - times[0, 0]))
         if found[-1] > effort.most_seconds * 1e9:
             break
-    return round(effort.counts(found))
+    return min(found)
