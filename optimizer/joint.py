@@ -184,7 +184,7 @@ def _fastest(
     """The resolver's variant, and for each that its neighbours may see the fastest."""
     if len(variants) == 1:
         return [*variants]
-    timed = [in_time(node, one, values, clock) for one in variants]
+    timed = _no_slower_fused([in_time(node, one, values, clock) for one in variants])
     first = timed[0].ns
     if first is None:  # then there is nothing to compare with
         return [variants[0]]
@@ -199,6 +199,27 @@ def _fastest(
         elif with_doubt(variant) < min(first, with_doubt(best.get(seen_so, timed[0]))):
             best.setdefault((*seen_so, variant.library, variant.kernel), variant)
     return [timed[0], *(variant for variant in best.values() if variant is not timed[0])]
+
+
+def _no_slower_fused(timed: Sequence[Variant]) -> list[Variant]:
+    """Where a kernel took less without its followers, and these as steps of their own, than with
+    them, its own measurement was disturbed: it takes as little as those.
+    """
+    parts: dict[object, int] = {}
+    for one in timed:
+        if one.apart and one.ns is not None and one.basis == "measured":
+            known = parts.get(_kernel(one), one.ns)
+            parts[_kernel(one)] = min(known, one.ns)
+    return [
+        one
+        if one.apart or one.ns is None or not one.kernel
+        else replace(one, ns=min(one.ns, parts.get(_kernel(one), one.ns)))
+        for one in timed
+    ]
+
+
+def _kernel(variant: Variant) -> object:
+    return variant.library, variant.kernel, variant.layouts
 
 
 def in_time(node: OpNode, variant: Variant, values: Mapping[str, VTensor], clock: Clock) -> Variant:

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 #: where the resolver's own variants need it.
 UNTIMED_NS = 10**9
 
-#: What a measured time may be off by, as a part of it.
-NOISE = 0.05
+#: What a time may be off by, as a part of it: one that was measured in passing and is compared with
+#: estimates; and one of a plan that is measured, where each kernel ran on memory of its own.
+NOISE, TUNED_NOISE = 0.05, 0.1
 
 #: What the time of a node whose followers run as steps of their own may be off by, as a part of it:
 #: these were timed with all that they read in the caches, and the same kernel on other memory
@@ -199,7 +200,7 @@ class Problem:
         around = {self.makers.get(value, ""), *(use.node for use in self.uses.get(value, ()))}
         firsts = (self.variants[node][0] for node in around & self.variants.keys())
         ns = max((one.ns or 0 for one in firsts if one.basis == "measured"), default=0)
-        return ceil(ns * NOISE)
+        return ceil(ns * (NOISE if self.margin else TUNED_NOISE))
 
     def charged(self, node: str, number: int) -> int:
         """What the objective ``time`` charges for an open node in a variant, in nanoseconds."""

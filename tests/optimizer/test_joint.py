@@ -13,6 +13,7 @@ from libdesc.preferences import Preferences
 from libdesc.registry import registry
 from libdesc.transforms import LayoutChange
 from ops import BiasAdd, Conv2D, Mean, Relu, Softmax
+from optimizer import joint as joint_module
 from optimizer.elsewhere import Elsewhere
 from optimizer.estimate import REFERENCE, Estimate
 from optimizer.ilp import choose
@@ -212,6 +213,26 @@ def test_steps_of_their_own_have_to_gain_more_than_noise(ns: int, split: bool) -
     assert (problem.charged("conv", 1) < problem.charged("conv", 0)) == split
 
 
+@dataclass(frozen=True)
+class Disturbed(Drawn):
+    """Of one kernel with all its followers a measurement was disturbed."""
+
+    def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
+        """Of a node as it is decided."""
+        return {"conv": 9000 if node.followers else 100}.get(node.name, 10)
+
+
+def test_a_kernel_takes_no_more_than_its_parts() -> None:
+    resolved, _ = lowered(tail())
+    [conv] = [node for node in resolved.bare.operators if node.followers]
+    own = replace(conv.variant, kernel="k")
+    split = next(one for one in apart(resolved) if one.layouts == own.layouts)
+    pair = [own, replace(split, kernel="k")]
+    inside = Elsewhere(resolved.bare, Estimate(), {}, Estimate()).graph.tensors
+    found = joint_module._fastest(inside, conv, pair, Disturbed(0))
+    assert found[0].ns == 100 + 10 * (len(split.apart) - 1)
+
+
 def test_a_transform_has_to_gain_more_than_noise() -> None:
     """Where times are measured: it takes something, and what the nodes around it may be off by."""
     resolved, _ = lowered(tail())
@@ -221,7 +242,7 @@ def test_a_transform_has_to_gain_more_than_noise() -> None:
     value, plain, other = conv.outputs[0], Layout("NCHW"), Layout("NHWC")
     took = Drawn(0).transform(problem.graph.tensors[value], LayoutChange(plain, other))
     assert took is not None
-    assert problem.ns(value, plain, other) == took + 50
+    assert problem.ns(value, plain, other) == took + 100
 
 
 def test_a_split_that_leaves_a_follower_out_is_seen() -> None:
