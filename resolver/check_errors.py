@@ -42,11 +42,11 @@ def check_errors(graph: LoweredGraph, tolerance: float) -> None:
         if (variant.kernel, variant.error) != (share.kernel, share.error):
             raise UnsoundPlanError(f"{name}: another variant was charged than the one that runs")
         squares += _square(share)
-    allowed = Fraction(min(tolerance, proof.budget)) ** 2
-    if squares > allowed * (1 + SLACK):
-        reached = math.sqrt(squares)
+    direct, allowed = Fraction(proof.direct) ** 2, Fraction(proof.budget) ** 2
+    if squares > allowed * (1 + SLACK) or squares + direct > Fraction(tolerance) ** 2 * (1 + SLACK):
         raise UnsoundPlanError(
-            f"errors add up to {reached:.3g}, allowed is {math.sqrt(allowed):.3g}"
+            f"errors add up to {math.sqrt(squares):.3g}, and {proof.direct:.3g} of exact kernels; "
+            f"allowed is {proof.budget:.3g}, and {tolerance:.3g} together"
         )
     _whole(proof, tolerance)
 

@@ -45,8 +45,10 @@ class ErrorProof:
 
     Attributes:
         tolerance: the error that the results may have.
-        budget: what was allowed the expected one; below the tolerance where that was not enough.
+        budget: what the shares were allowed; below the tolerance where that was not enough.
         shares: of the nodes in inexact variants.
+        direct: what exact kernels add that are others than those that it is compared with: their
+            sums are in another order. Measured of a whole plan without inexact variants.
         measured: the largest error of the whole plan, on inputs that no share was measured on; None
             where it has not run yet.
     """
@@ -55,16 +57,17 @@ class ErrorProof:
     budget: float
     shares: tuple[Share, ...] = ()
     measured: float | None = None
+    direct: float = 0.0
 
     @property
     def expected(self) -> float:
         """The root of the sum of squares."""
-        return expected(self.shares)
+        return hypot(self.direct, expected(self.shares))
 
     @property
     def plain_sum(self) -> float:
         """What it would be if all errors met with the same sign."""
-        return sum(one.added for one in self.shares)
+        return self.direct + sum(one.added for one in self.shares)
 
 
 def expected(shares: Iterable[Share]) -> float:

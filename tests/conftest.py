@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption(
         "--shapes", type=int, default=8, help="sizes that each network with open ones is tried in"
+    )
+    parser.addoption(
+        "--seeds",
+        type=int,
+        default=500 if os.environ.get("VTENSOR_TEST_ALL") else 6,
+        help="random graphs that are planned at each tolerance",
     )
 
 

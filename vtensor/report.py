@@ -240,6 +240,8 @@ def error_lines(proof: ErrorProof | None) -> Iterator[Line]:
     sums = f"{proof.expected:.1e} expected, {proof.plain_sum:.1e} if all met"
     nodes = counted(len(proof.shares), "inexact node")
     yield Line("head", f"errors: {measured}, {proof.tolerance:.1e} allowed; {sums}; {nodes}")
+    if proof.direct:
+        yield Line("note", f"  sums in another order, of exact kernels: {proof.direct:.1e}")
     kernels = dict.fromkeys(share.kernel for share in proof.shares)
     for kernel in kernels:
         shares = [share for share in proof.shares if share.kernel == kernel]

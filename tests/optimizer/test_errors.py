@@ -206,6 +206,7 @@ TWINS: dict[str, Callable[[LoweredGraph], LoweredGraph]] = {
     "what is charged differ": lambda g: with_proof(g, shares=proof(g).shares[1:]),
     "nobody has charged": lambda g: replace(g, certificate=None),
     "errors add up to": lambda g: with_proof(g, budget=proof(g).expected / 2),
+    "exact kernels": lambda g: with_proof(g, direct=TOLERANCE),
     "nothing was measured": lambda g: with_proof(g, measured=None),
     "was measured; the tolerance is": lambda g: with_proof(g, measured=2 * TOLERANCE),
 }

@@ -75,17 +75,21 @@ def off_by(graph: Graph, session: Session, strict: Session, seed: int) -> float:
 
 
 @pytest.mark.parametrize("tolerance", [1e-5, 1e-3])
-def test_random_graphs_keep_to_it(sloppy: Bench, tolerance: float) -> None:
-    chosen = 0
-    for seed in range(6):
+def test_random_graphs_keep_to_it(
+    sloppy: Bench, tolerance: float, request: pytest.FixtureRequest
+) -> None:
+    chosen, broken, seeds = 0, list[str](), request.config.getoption("--seeds")
+    for seed in range(seeds):
         graph = random_graph(seed)
         with (
             Session(graph, threads=1, optimize="none") as strict,
             Session(graph, threads=1, tune=True, tolerance=tolerance) as session,
         ):
             chosen += len(inexact(session))
-            assert off_by(graph, session, strict, seed) <= tolerance
-    assert chosen > 6
+            if not (error := off_by(graph, session, strict, seed)) <= tolerance:
+                broken.append(f"{seed}: {error:.2g}")
+    assert not broken
+    assert chosen > seeds
 
 
 def test_at_0_nothing_is_inexact(sloppy: Bench) -> None:
@@ -107,7 +111,8 @@ def test_a_plan_that_breaks_its_budget_is_solved_again(
         return {name: tuple((sent, got / 1000) for sent, got in p) for name, p in found.items()}
 
     def solved(*args: Any) -> Any:
-        asked.append(args[2].allowed.budget)
+        if args[2].allowed is not None:
+            asked.append(args[2].allowed.budget)
         return optimise(*args)
 
     monkeypatch.setattr(erring, "probed", lying)

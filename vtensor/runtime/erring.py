@@ -6,7 +6,7 @@ strict variant and in others. Inputs of the network are seeded noise, or what th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -59,6 +59,7 @@ class Meter:
         self._probes: dict[str, Probes] = {}
         self._expected: dict[int, dict[str, Array]] = {}
         self._known: dict[tuple[str, object], Share | None] = {}
+        self._direct: float | None = None
 
     def shares(self, nodes: Sequence[OpNode]) -> list[Share | None]:
         """What each adds in its variant; None where it fails, or its error or gain is unknown."""
@@ -82,6 +83,12 @@ class Meter:
         """The largest error of a whole graph, on inputs that nothing was measured on."""
         plan = self._plan(_delivering(lowered, self._observed))
         return max(difference(self._strictly(seed), self._run(plan, seed)) for seed in FRESH)
+
+    def direct(self, exact: Callable[[], LoweredGraph]) -> float:
+        """The error of a whole graph that has no inexact variant, but kernels by measured times."""
+        if self._direct is None:
+            self._direct = self.whole(exact())
+        return self._direct
 
     def _key(self, node: OpNode) -> tuple[str, object]:
         variant = node.variant

@@ -52,7 +52,7 @@ def errors_row(certificate: Certificate | None) -> dict[str, Any]:
     proof = certificate.errors if certificate is not None else None
     if proof is None or not proof.shares:
         return {}
-    found: dict[str, Any] = {"tolerance": proof.tolerance, "budget": proof.budget}
+    found: dict[str, Any] = {key: getattr(proof, key) for key in ("tolerance", "budget", "direct")}
     found |= {"measured": proof.measured} if proof.measured is not None else {}
     return found | {"nodes": [asdict(share) for share in proof.shares]}
 
@@ -65,10 +65,12 @@ def errors_of(row: Table) -> ErrorProof | None:
     """
     if not row.data:
         return None
-    row.only("tolerance", "budget", "measured", "nodes")
+    row.only("tolerance", "budget", "direct", "measured", "nodes")
     shares = [_share(one) for one in row.tables("nodes")]
     measured = _size(row, "measured") if "measured" in row.data else None
-    return ErrorProof(_size(row, "tolerance"), _size(row, "budget"), tuple(shares), measured)
+    direct = _size(row, "direct") if "direct" in row.data else 0.0
+    sizes = (_size(row, key) for key in ("tolerance", "budget"))
+    return ErrorProof(*sizes, tuple(shares), measured, direct)
 
 
 def _share(row: Table) -> Share:
