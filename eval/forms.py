@@ -52,15 +52,15 @@ def section(store: Store) -> Iterator[str]:
     logs: dict[str, list[Logs]] = {one: [] for one in (STRICT, *shown)}
     for name in names:
         ours = by[name, TOLERANT]
-        cells = [_time(by.get((name, one))) for one in (STRICT, TOLERANT, *shown)]
-        ratios = [_logs(ours, by.get((name, one))) for one in (STRICT, *shown)]
+        cells = [time_cell(by.get((name, one))) for one in (STRICT, TOLERANT, *shown)]
+        ratios = [logs_of(ours, by.get((name, one))) for one in (STRICT, *shown)]
         for one, found in zip((STRICT, *shown), ratios, strict=True):
             logs[one] += [found] if found is not None else []
             shares.setdefault(one, []).append(
                 math.exp(float(found.mean())) if found is not None else None
             )
         apart = f"{ours['difference']:.0e}" if ours["difference"] is not None else None
-        lines.append([name, *cells, *map(_ratio, ratios), apart, ours["conversions"]])
+        lines.append([name, *cells, *map(ratio_cell, ratios), apart, ours["conversions"]])
     heads = ["network", "strict, ms", "tolerant, ms", *(f"{one}, ms" for one in shown)]
     heads += [f"tolerant / {one}" for one in (STRICT, *shown)] + ["apart", "Transforms"]
     means = [_mean(logs[one]) for one in (STRICT, *shown)]
@@ -73,13 +73,14 @@ def section(store: Store) -> Iterator[str]:
     yield picture(NAME, "time at tolerance 1e-5, as a share of the others'")
 
 
-def _time(row: Row | None) -> str | None:
+def time_cell(row: Row | None) -> str | None:
+    """A row's median, or why it has none."""
     if row is None:
         return None
     return milliseconds(row["median_s"]) if row["runs"] else str(row["status"])
 
 
-def _logs(ours: Row, theirs: Row | None) -> Logs | None:
+def logs_of(ours: Row, theirs: Row | None) -> Logs | None:
     """Logarithms of our time by theirs, round by round."""
     if not theirs or not theirs["runs"] or not ours["runs"]:
         return None
@@ -87,7 +88,8 @@ def _logs(ours: Row, theirs: Row | None) -> Logs | None:
     return log_ratios(ours["rounds_s"][:count], theirs["rounds_s"][:count])
 
 
-def _ratio(logs: Logs | None) -> str | None:
+def ratio_cell(logs: Logs | None) -> str | None:
+    """A ratio of times with its interval."""
     if logs is None:
         return None
     found = mean_ratio([logs], 0)

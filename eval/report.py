@@ -29,6 +29,7 @@ SECTIONS = (
     "eval.breakdown",
     "eval.joint",
     "eval.forms",
+    "eval.layers",
     "eval.profiles",
     "eval.start",
     "eval.shapes",

@@ -163,7 +163,7 @@ class Model:
     def __init__(self, network: str, batch: int, scope: Scope, folder: Path) -> None:
         self.network, self.size = network, scope.size
         self.file = folder / f"{network}.onnx"
-        graph = build(network, batch, size=scope.size)
+        graph = self.graph(batch)
         save_onnx(graph, self.file)
         self.feeds = {
             name: photograph(tuple(graph.values[name].dims.values())) for name in graph.inputs
@@ -172,10 +172,14 @@ class Model:
         #: How far outputs may be from the oracle's, of the largest; known with the oracle.
         self.bound = BOUNDS["f32"]
 
+    def graph(self, batch: int) -> Graph:
+        """The network."""
+        return build(self.network, batch, size=self.size)
+
     def oracle(self) -> Loaded:
         """The answer, image by image."""
         if self._oracle is None:
-            graph = build(self.network, 1, size=self.size)
+            graph = self.graph(1)
             stretched = _stretched(graph)
             options: Any = {"libraries": ["numpy"], "optimize": "none"}
             with Session(graph, **options) as session:

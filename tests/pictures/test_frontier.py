@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 from xml.etree import ElementTree
 
@@ -58,6 +59,37 @@ def test_points_are_where_time_and_error_say() -> None:
     texts = [one.text for one in ElementTree.fromstring(svg).iter(f"{SVG}text")]
     assert {"0", "1e-6", "1e-5", "1e-4", "1e-3", "ms", "2", "10"} <= {*texts}
     assert "median of 3 runs on 2 threads, plans in turns" in texts
+
+
+#: By class of a text: pixels of its letters, and where its place is on it.
+LETTERS = {"heading": (18, 0.0), "key": (12, 0.0), "figures": (11, 1.0), "tick": (10, 0.5)}
+
+
+def box_of(text: ElementTree.Element) -> tuple[float, float, float, float]:
+    """Left, top, right and foot of a text whose letters are as wide as most are."""
+    size, anchor = LETTERS[text.attrib["class"]]
+    width, x, foot = (
+        0.55 * size * len(text.text or ""),
+        float(text.attrib["x"]),
+        float(text.attrib["y"]),
+    )
+    return x - anchor * width, foot - size * 0.8, x + (1 - anchor) * width, foot
+
+
+def test_no_text_lies_on_another_or_outside() -> None:
+    """Not even where two plans take and err nearly the same."""
+    points = [point(10_000_000, 0.0, 0.0, 1e-6), point(9_990_000, 0.0, 2e-6)]
+    points += [point(9_000_000 + n, 5e-6 * (1 + n / 100), 10.0**-n) for n in range(1, 5)]
+    points += [point(5_000_000, 5e-4, 1e-3), point(5_010_000, 5.1e-4, 2e-3)]
+    root = ElementTree.fromstring(frontier_picture(frontier(*points), "net"))
+    boxes = [(one.text, box_of(one)) for one in root.iter(f"{SVG}text")]
+    wide, high = (float(root.attrib[key]) for key in ("width", "height"))
+    for name, (left, top, right, foot) in boxes:
+        assert 0 <= left < right <= wide, name
+        assert 0 <= top < foot <= high, name
+    for (name, one), (other, two) in combinations(boxes, 2):
+        apart = one[2] <= two[0] or two[2] <= one[0] or one[3] <= two[1] or two[3] <= one[1]
+        assert apart, f"{name} lies on {other}"
 
 
 def test_the_strict_plan_alone_is_drawn_too() -> None:

@@ -23,6 +23,9 @@ LEFT, TOP, BELOW, STRICT = 100, 90, 70, 70
 #: names stand to the left.
 RADIUS, ROOM, EDGE = 5, 1.12, 120
 
+#: The height of a line of text, and what a character of it takes at most.
+LINE, CHARACTER = 13, 8
+
 #: Decades of errors where no plan has any.
 NOTHING = (-7, -3)
 
@@ -54,8 +57,9 @@ def frontier_picture(frontier: Frontier, name: str) -> str:
     best = frontier.best
     line = " L".join(f"{x_of(one.error):g} {y_of(one.ns):g}" for one in best)
     SubElement(root, "path", {"class": "arrow", "d": f"M{line}", "stroke": STROKES[0]})
+    names = list[tuple[float, float, float]]()
     for one in frontier.points:
-        _draw_point(root, one, x_of(one.error), y_of(one.ns), one in best)
+        _draw_point(root, one, x_of(one.error), y_of(one.ns), one in best, names)
     size = numbers(width=WIDTH, height=HEIGHT)
     root.attrib |= {**size, "viewBox": f"0 0 {size['width']} {size['height']}"}
     return ElementTree.tostring(root, encoding="unicode") + "\n"
@@ -103,7 +107,17 @@ def _steps(most: float) -> Iterator[float]:
         yield number * step
 
 
-def _draw_point(root: Element, point: Point, x: float, y: float, best: bool) -> None:
+def _draw_point(
+    root: Element,
+    point: Point,
+    x: float,
+    y: float,
+    best: bool,
+    names: list[tuple[float, float, float]],
+) -> None:
+    """Draw a point with its name, above which no other one stands; ``names`` has where they are:
+    their left and right ends and their feet.
+    """
     group = SubElement(root, "g", {"class": "point"})
     forms = ", ".join(f"{count} x {form}" for form, count in point.forms.items())
     off = f"off by {point.error:.1e}, {point.expected:.1e} expected; {forms}"
@@ -112,8 +126,16 @@ def _draw_point(root: Element, point: Point, x: float, y: float, best: bool) -> 
     fill = STROKES[0] if best else "white"
     place = numbers(cx=x, cy=y, r=RADIUS)
     SubElement(group, "circle", {**place, "fill": fill, "stroke": STROKES[0], "stroke-width": "2"})
-    aside = RADIUS + 4
-    if x < WIDTH - MARGIN - EDGE:
-        draw_text(group, "key", x + aside, y - aside, point.name)
-    else:
-        draw_text(group, "figures", x - aside, y - aside, point.name)
+    aside, width = RADIUS + 4, CHARACTER * len(point.name)
+    right = x < WIDTH - MARGIN - EDGE
+    left = x + aside if right else x - aside - width
+    foot = y - aside
+    while any(
+        left < end and begin < left + width and abs(foot - other) < LINE
+        for begin, end, other in names
+    ):
+        foot -= LINE
+    names.append((left, left + width, foot))
+    draw_text(
+        group, "key" if right else "figures", x + aside if right else x - aside, foot, point.name
+    )
