@@ -69,8 +69,8 @@ def errors_of(row: Table) -> ErrorProof | None:
     shares = [_share(one) for one in row.tables("nodes")]
     measured = _size(row, "measured") if "measured" in row.data else None
     direct = _size(row, "direct") if "direct" in row.data else 0.0
-    sizes = (_size(row, key) for key in ("tolerance", "budget"))
-    return ErrorProof(*sizes, tuple(shares), measured, direct)
+    tolerance, budget = _size(row, "tolerance"), _size(row, "budget")
+    return ErrorProof(tolerance, budget, tuple(shares), measured, direct)
 
 
 def _share(row: Table) -> Share:
