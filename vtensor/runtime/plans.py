@@ -196,6 +196,8 @@ class PlanCache:
         sized = self._sized(key, options)
         graph = sized.graph if sized else simplified(self._graph(key), options, self._applied)
         disk, network = StrategyCache.of(options), Network(key, graph, options, self._threads)
+        if sized is not None and (plan := self._fitting(network, sized)) is not None:
+            return plan
         if disk is not None and (found := disk.plan(network, self._workspace)) is not None:
             self._strategies.add(found.known)
             self._applied = {*(self._applied or ()), *graph.applied}
@@ -214,6 +216,16 @@ class PlanCache:
             if disk is not None and not plan.graph.inexact:  # errors hold for one set of weights
                 disk.keep(network, plan)
         elif plan.better is not None:
+            self._networks[key] = network
+        return plan
+
+    def _fitting(self, network: Network, sized: Sized) -> Plan | None:
+        """The plan of a strategy that fits as it is: made sooner than looked for on disk."""
+        key, options = network.key, network.options
+        plan = self._strategies.plan(
+            key, network.graph, options, self._workspace, sized, mending=False
+        )
+        if plan is not None and plan.better is not None:
             self._networks[key] = network
         return plan
 

@@ -97,6 +97,7 @@ class Strategies:
         options: Options,
         workspace: Workspace,
         sized: Sized | None = None,
+        mending: bool = True,
     ) -> Plan | None:
         """A plan from the nearest strategy that fits; else from the nearest, with other variants
         around what does not fit. None where that fails, too.
@@ -106,6 +107,7 @@ class Strategies:
             graph: simplified.
             options, workspace: as for ``plan_of``.
             sized: the graph, where an outline has made it.
+            mending: look for other variants, too.
         """
         known = sorted(self._known.get(_kind(key), ()), key=lambda one: _apart(one.key, key))
         faults: list[tuple[Known, frozenset[str]]] = []
@@ -117,7 +119,7 @@ class Strategies:
                 faults.append((one, why.nodes))
             except VTensorError as why:  # of a library
                 _log.debug(REFUSED, graph.name, one.key.shapes, why)
-        for one, nodes in faults[:1]:
+        for one, nodes in faults[:mending]:
             try:
                 plan = _mended(one, nodes, graph, options, workspace)
             except (StrategyRefused, VTensorError) as why:
