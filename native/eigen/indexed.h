@@ -1,6 +1,8 @@
 // native/eigen/indexed.h: places in a tensor that indices say, checked one by one.
 #pragma once
 
+#include <cstdint>
+
 #include "check.h"
 #include "moves.h"
 
@@ -48,6 +50,10 @@ void each_place(const Places &places, const Number *indices, Index begin, Index 
     const Index width = rank == 0 ? 1 : places.shape[rank - 1];
     const Index step = rank == 0 ? 0 : places.strides[rank - 1];
     const Index base_step = rank == 0 ? 0 : places.bases[rank - 1];
+    // Of an only axis: what the body writes may not change these.
+    const bool alone = places.axes.size() == 1;
+    const Index size = alone ? places.axes[0].size : 0, stride = alone ? places.axes[0].stride : 0;
+    const auto bound = static_cast<std::uint64_t>(size);
     for (Index which = begin; which < end;) {
         Index rest = which / width, from = 0, base = 0;
         for (Index axis = rank - 1; axis-- > 0; rest /= places.shape[axis]) {
@@ -55,6 +61,15 @@ void each_place(const Places &places, const Number *indices, Index begin, Index 
             base += rest % places.shape[axis] * places.bases[axis];
         }
         const Index first = which % width, stop = std::min(width, first + end - which);
+        if (alone) {
+            for (Index i = first; i < stop; ++i, ++which) {
+                const Index index = indices[from + i * step], at = index < 0 ? index + size : index;
+                if (static_cast<std::uint64_t>(at) >= bound) [[unlikely]]
+                    outside(index, places.axes[0]);
+                body(base + i * base_step + at * stride, which);
+            }
+            continue;
+        }
         for (Index i = first; i < stop; ++i, ++which) {
             const Number *row = indices + from + i * step;
             Index place = base + i * base_step;

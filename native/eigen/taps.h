@@ -48,17 +48,32 @@ public:
             }
     }
 
-    // The sums of `taps` neighbours in a layer, for the first `count` places.
+    // The sums of `taps` neighbours in a layer, for the first `count` places. Where their number is
+    // a usual one, it is known while compiling, and sums stay in registers.
     template <class From, class To>
     void sum(const From *layer, Index taps, To *dst, Index count) const {
-        std::array<float, kChunk> sums{};
-        for (Index tap = 0; tap < taps; ++tap)
-            for (Index p = 0; p < count; ++p)
-                sums[p] += static_cast<float>(layer[offsets_[tap][p]]) * weights_[tap][p];
-        for (Index p = 0; p < count; ++p) dst[p] = static_cast<To>(sums[p]);
+        switch (taps) {
+            case 1: return sum_of<1>(layer, taps, dst, count);
+            case 2: return sum_of<2>(layer, taps, dst, count);
+            case 4: return sum_of<4>(layer, taps, dst, count);
+            case 8: return sum_of<8>(layer, taps, dst, count);
+            case 16: return sum_of<16>(layer, taps, dst, count);
+            default: return sum_of<0>(layer, taps, dst, count);
+        }
     }
 
 private:
+    // Of `Known` neighbours; 0: of as many as `taps` says.
+    template <Index Known, class From, class To>
+    void sum_of(const From *layer, Index taps, To *dst, Index count) const {
+        for (Index p = 0; p < count; ++p) {
+            float sum = 0;
+            for (Index tap = 0; tap < (Known ? Known : taps); ++tap)
+                sum += static_cast<float>(layer[offsets_[tap][p]]) * weights_[tap][p];
+            dst[p] = static_cast<To>(sum);
+        }
+    }
+
     std::array<std::array<Index, kChunk>, kMost> offsets_;
     std::array<std::array<float, kChunk>, kMost> weights_;
 };
