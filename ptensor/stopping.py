@@ -5,8 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from time import sleep, thread_time
 
-_over: ContextVar[Callable[[], bool] | None] = ContextVar("vtensor_over", default=None)
+#: Behind so many seconds of a processor's time work rests for so many times as long, though not for
+#: longer than some: next to runs one after another it takes a fifth of one processor.
+WORKS_S, RESTS, LONGEST_S = 0.005, 4, 0.1
+
+
+class _Work:
+    """Work that nobody waits for.
+
+    Args:
+        over: whether it is not wanted any more.
+    """
+
+    def __init__(self, over: Callable[[], bool]) -> None:
+        self.over = over
+        self._since = thread_time()
+
+    def leave_room(self) -> None:
+        """Rest, where there was enough work since the last rest."""
+        worked = thread_time() - self._since
+        if worked >= WORKS_S:
+            sleep(min(RESTS * worked, LONGEST_S))
+            self._since = thread_time()
+
+
+_work: ContextVar[_Work | None] = ContextVar("vtensor_work", default=None)
 
 
 class Stopped(BaseException):  # past whoever goes on where a library refuses a call
@@ -15,25 +40,27 @@ class Stopped(BaseException):  # past whoever goes on where a library refuses a 
 
 @contextmanager
 def stopping(over: Callable[[], bool]) -> Iterator[None]:
-    """Inside the block, work ends as soon as a function says that it is over."""
-    token = _over.set(over)
+    """Inside the block, work ends as soon as a function says that it is over, and rests often."""
+    token = _work.set(_Work(over))
     try:
         yield
     finally:
-        _over.reset(token)
+        _work.reset(token)
 
 
 def go_on() -> None:
-    """Return where the work is still wanted.
+    """Return where the work is still wanted, and others have had their turn.
 
     Raises:
         Stopped: it is not.
     """
-    over = _over.get()
-    if over is not None and over():
-        raise Stopped
+    work = _work.get()
+    if work is not None:
+        if work.over():
+            raise Stopped
+        work.leave_room()
 
 
 def nobody_waits() -> bool:
     """Whether the work in this context is such: then it queues in small parts, between runs."""
-    return _over.get() is not None
+    return _work.get() is not None

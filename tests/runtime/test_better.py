@@ -23,6 +23,7 @@ from optimizer.pipeline import optimise
 from optimizer.problem import Problem
 from optimizer.remake import remade
 from optimizer.settings import Settings
+from ptensor.stopping import go_on, stopping
 from resolver.strategy import Strategy
 from tests.libraries.bench import Bench
 from tests.optimizer.graphs import extended_of, random_graph
@@ -336,6 +337,20 @@ def test_while_sizes_grow_nothing_is_made_in_the_background(
             session.run(None, feeds)
         settled()
         assert "when it has run for" not in note(plan)
+
+
+def test_work_that_nobody_waits_for_rests_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Next to runs one after another it takes a fifth of a processor."""
+    clock, rests = [0.0], list[float]()
+    monkeypatch.setattr("ptensor.stopping.thread_time", lambda: clock[0])
+    monkeypatch.setattr("ptensor.stopping.sleep", rests.append)
+    with stopping(lambda: False):
+        for worked in (0.004, 0.002, 0.001, 9.0):  # too little, enough, too little, a solver
+            clock[0] += worked
+            go_on()
+    clock[0] += 1.0
+    go_on()  # somebody waits
+    assert rests == [pytest.approx(0.024), 0.1]
 
 
 def test_two_threads_that_want_it_at_once_get_it_once() -> None:

@@ -1,12 +1,11 @@
 """Better plans for later runs: made in the background, and exchanged between two runs.
 
 A plan that may be off has a ``Better``: a function that makes the plan that would take its place.
-It begins when the plan's runs have taken as long as the plan took to make, and no other plan was
-made between them: a shape that comes once gains nothing, and while sizes grow with every run, the
-work would only take time from runs. It runs on the process's one thread for such work. Whoever
-keeps plans then exchanges the two: runs that are
-under way end on the plan that they have. Where nothing better comes of it, for whatever reason, the
-plan stays, and says why.
+It begins when the plan's runs have taken as long as a plan took to make in full, and no other plan
+was made between them: a shape that comes a few times gains nothing, and while sizes grow with every
+run, the work would only take time from runs. It runs on the process's one thread for such work.
+Whoever keeps plans then exchanges the two: runs that are under way end on the plan that they have.
+Where nothing better comes of it, for whatever reason, the plan stays, and says why.
 """
 
 from __future__ import annotations

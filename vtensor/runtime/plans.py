@@ -57,6 +57,7 @@ class PlanCache:
         self._kept: OrderedDict[PlanKey, Plan] = OrderedDict()
         self._making = Turn()
         self._count = 0  # of plans that were made
+        self._longest = 0.0  # that making a plan took, in seconds: the first is made in full
         #: What plans that may be exchanged were made of: the better one is kept on disk.
         self._networks: dict[PlanKey, Network] = {}
         #: Where rules were applied to graphs of earlier sizes.
@@ -104,8 +105,9 @@ class PlanCache:
             begun = time.perf_counter()
             with self._workspace.executor.planning():
                 plan = self._planned(key)
+            self._longest = max(self._longest, time.perf_counter() - begun)
             if plan.better is not None:
-                plan.better.wait(time.perf_counter() - begun)
+                plan.better.wait(self._longest)
             plan.better = self._later(key, plan) or plan.better
             self._count += 1
             self._keep(key, plan)

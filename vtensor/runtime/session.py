@@ -121,8 +121,8 @@ class Session:
     Reshape's shape, fed as an input). At the level ``"all"`` it takes over what was chosen for
     other shapes, where that fits (``plan.taken_from``), and chooses anew what does not
     (``plan.anew``). Where such a plan is not proven within 2 % of the best, and its runs have taken
-    as long as planning it took, without others planned between them, a better one is made in the
-    background for later runs (``plan.better``). The plans used last are kept.
+    as long as planning in full takes, without others planned between them, a better one is made in
+    the background for later runs (``plan.better``). The plans used last are kept.
 
     >>> import numpy as np
     >>> from ops import Relu
