@@ -2,8 +2,8 @@
 
 libgomp's threads spin for 300,000 turns, which are several milliseconds: longer than the system
 leaves a thread on a processor. Where another process has work as well, each thread that waits then
-takes the time of the one that it waits for, in each parallel loop. A
-thirtieth lasts from one kernel to the next.
+takes the time of the one that it waits for, in each parallel loop. A thirtieth lasts from one
+kernel to the next.
 """
 
 from __future__ import annotations
