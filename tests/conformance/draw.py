@@ -58,7 +58,7 @@ def draw(info: OperatorInfo, random: Random) -> Case:
         except (VTensorError, Undrawable):
             continue
         if _accepted(op, inputs):
-            return Case(op, tuple(_texts(row, op, inputs, random)))
+            return Case(op, tuple(_texts(_alike(row, op, CASES[info.name]), op, inputs, random)))
     raise Undrawable(f"{info.name}: no call in {PATIENCE} draws")
 
 
@@ -166,6 +166,16 @@ def _accepted(op: object, inputs: Sequence[Extents]) -> bool:
     except VTensorError:
         return False
     return all(t.num_elements <= LARGEST for t in (*tensors, *outputs))
+
+
+def _alike(row: Case, op: object, rows: Sequence[Case]) -> Case:
+    """The row that says what values an operator takes: one of the same words, if there is one.
+
+    Words are parameters such as an element type, which decides what is a number.
+    """
+    words = {name: value for name, value in vars(op).items() if isinstance(value, str)}
+    same = [one for one in rows if words.items() <= vars(one.op).items()]
+    return row if row in same or not same else same[0]
 
 
 def _texts(row: Case, op: object, inputs: Sequence[Extents], random: Random) -> Iterator[str]:
