@@ -116,11 +116,17 @@ def geometry(
 ) -> tuple[Sizes, Sizes, Sizes, Sizes]:
     """Kernel, strides, pads and dilations, one a spatial dim (pads two).
 
-    The pads are those with which the last window ends inside: ``ceil`` may let it reach further.
+    The pads are those with which the last window ends inside, and no other fits behind it: ``ceil``
+    may let it reach further, and has no window that begins in the pads of the end.
     """
     rows = along(x, kernel, op)
-    last = [(out.size(row.dim) - 1) * row.stride + row.reach - row.begin for row in rows]
-    ends = (max(row.end, end - row.size) for row, end in zip(rows, last, strict=True))
+    ends = (_end(row, out.size(row.dim)) for row in rows)
     columns = ((row.kernel, row.stride, row.begin, row.dilation) for row in rows)
     sizes, strides, begins, dilations = zip(*columns, strict=True)
     return sizes, strides, (*begins, *ends), dilations
+
+
+def _end(window: Window, places: int) -> int:
+    """The pad at the end with which so many windows fit along a dim."""
+    needed = (places - 1) * window.stride + window.reach - window.begin - window.size
+    return max(needed, 0 if count(window) > places else window.end)

@@ -18,6 +18,7 @@ from ops import (
     Conv3D,
     ConvTranspose,
     DepthwiseConv2D,
+    LpPool,
     MatMul,
     MaxPool,
     Mean,
@@ -110,6 +111,16 @@ def average(op: AvgPool) -> Formula:
     return formula
 
 
+def norm(op: LpPool) -> Formula:
+    """Pads are zeros, as many as a window meets."""
+
+    def formula(index: tuple[int, ...], x: Array) -> float:
+        found = window(op, x, index, op.kernel_shape)
+        return float(sum(abs(value or 0.0) ** op.p for *_, value in found) ** (1 / op.p))
+
+    return formula
+
+
 def largest(op: MaxPool) -> Formula:
     """Pads are left out."""
 
@@ -165,6 +176,8 @@ TRANSPOSED2 = ConvTranspose((2, 1), (1, 0, 0, 1), group=2)
 TRANSPOSED3 = ConvTranspose((1, 2, 2))
 AVERAGE3 = AvgPool((2, 2, 3), (1, 2, 1), (0, 1, 1, 1, 0, 2), count_include_pad=True)
 CEIL: dict[str, Any] = {"strides": (2, 2), "pads": (1, 0, 0, 1), "ceil_mode": True}
+#: A window that would begin in the pads of the end is none.
+LATE = LpPool((3, 2), pads=(0, 0, 4, 3), ceil_mode=True)
 POOLS = [AvgPool((3, 2), **CEIL), AvgPool((3, 2), **CEIL, count_include_pad=True)]
 
 ROWS: list[tuple[Case, Formula]] = [
@@ -181,6 +194,7 @@ ROWS: list[tuple[Case, Formula]] = [
     (Case(AVERAGE3, (VOLUME,)), average(AVERAGE3)),
     (Case(MaxPool((2, 3, 1)), (VOLUME,)), largest(MaxPool((2, 3, 1)))),
     (Case(MaxPool((3, 2), **CEIL), (IMAGE,)), largest(MaxPool((3, 2), **CEIL))),
+    *((Case(pool, (IMAGE,)), norm(pool)) for pool in (LATE, LpPool((3, 2), **CEIL, p=3))),
     (Case(MaxPool((2, 3), dilations=(3, 2)), (IMAGE,)), largest(MaxPool((2, 3), dilations=(3, 2)))),
     *((Case(LRN(n, 0.5, 0.6, 2.0), (IMAGE,)), response(LRN(n, 0.5, 0.6, 2.0))) for n in (1, 3, 4)),
     (Case(LRN(3), (VOLUME,)), response(LRN(3))),

@@ -240,6 +240,10 @@ def test_integers_wrap_as_numpys(dtype: str) -> None:
     for op in (ReduceSum(("A",)), ReduceProd(("B",)), ReduceSumSquare(("A", "B"))):
         [expected] = definition(op, [Given(values, ("A", "B"), Layout("AB"))])
         np.testing.assert_array_equal(reduced(op, values, "AB"), expected)
+    [whole] = definition(
+        ReduceSum(("A", "B"), keepdims=False), [Given(values, ("A", "B"), Layout("AB"))]
+    )
+    assert whole == values.sum(dtype=dtype)
 
 
 @pytest.mark.parametrize("shape", [(1, 10**6), (10**6, 1), (60_000, 17)])
