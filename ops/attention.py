@@ -137,8 +137,7 @@ def attention(ctx: Context, op: Attention, *operands: PTensor) -> None:
         hides = mask.dtype == "bool"
         scores = np.where(spread, scores, op.masked) if hides else scores + wide(spread)
     axis = list(dims).index(op.along)
-    with np.errstate(invalid="ignore"):  # where all are minus infinity there is no mean
-        power = np.exp(scores - scores.max(axis, keepdims=True, initial=-inf))
+    power = np.exp(scores - scores.max(axis, keepdims=True, initial=-inf))
     weights = power / power.sum(axis, keepdims=True)
     if op.zero:
         weights = np.where(np.isnan(weights), 0, weights)

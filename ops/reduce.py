@@ -115,11 +115,9 @@ def reduction(
 
         @definition(name, dtypes=dtypes)
         def compute(ctx: Context, op: R, x: PTensor, y: PTensor) -> None:
-            # The logarithm of 0 is the limit that is meant; of integers, it is what a cast makes.
-            with np.errstate(divide="ignore", invalid="ignore"):
-                result = np.asarray(numpy(wide(x.data()), positions(x, op.axes)))
-                # A cast is one of arrays of any rank; a number is checked when it is assigned.
-                y.data()[...] = result.astype(y.data().dtype).reshape(y.data().shape)
+            result = np.asarray(numpy(wide(x.data()), positions(x, op.axes)))
+            # Integers are what a cast makes; a number alone would be checked when it is assigned.
+            y.data()[...] = result.astype(y.data().dtype).reshape(y.data().shape)
 
         @invoker(name, library="eigen", dtypes=_eigen_types(eigen_kind))
         def portable(ctx: Context, op: R, x: VTensor, y: VTensor) -> Routine:

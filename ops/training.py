@@ -282,7 +282,6 @@ def training(ctx: Context, op: Any, *operands: PTensor) -> None:
     rate, count, *own = (wide(t.data()) for t in operands[:given])
     x, gradient, *states = own
     g = gradient + op.norm_coefficient * x
-    with np.errstate(all="ignore"):  # a state may be no square
-        values = op.step(rate.reshape(()), count.reshape(()), x, g, *states)
+    values = op.step(rate.reshape(()), count.reshape(()), x, g, *states)
     for target, value in zip(operands[given:], values, strict=True):
         target.data()[...] = value

@@ -49,20 +49,26 @@ def definition(
             on more than the operand itself.
 
     The function is called with the context, the instance and the operands as PTensors, once their
-    layouts are decided; it writes every output.
+    layouts are decided; it writes every output. NumPy says nothing of what is infinite or no number
+    then: those are results.
     """
 
     def register(compute: Compute) -> Compute:
         @wraps(compute)
         def describe(ctx: Context, op: Any, *operands: VTensor) -> Routine:
             wants = orders(op, *operands) if orders else [order(tensor) for tensor in operands]
-            return Routine(operands, wants, run=partial(compute, ctx, op))
+            return Routine(operands, wants, run=partial(_silently, compute, ctx, op))
 
         for name in ops:
             invoker(name, library="numpy", dtypes=dtypes, when=when, python=True)(describe)
         return compute
 
     return register
+
+
+def _silently(compute: Compute, *args: Any) -> None:
+    with np.errstate(all="ignore"):
+        compute(*args)
 
 
 def elementwise(
@@ -90,8 +96,7 @@ def elementwise(
         def compute(ctx: Context, instance: Any, *operands: PTensor) -> None:  # noqa: ARG001
             *inputs, output = operands
             arrays = [aligned(tensor, output) for tensor in inputs]
-            with np.errstate(all="ignore"):
-                output.data()[...] = function(instance, *(map(wide, arrays) if widen else arrays))
+            output.data()[...] = function(instance, *(map(wide, arrays) if widen else arrays))
             if not keeps_zero(instance):
                 finish(output)
 

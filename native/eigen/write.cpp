@@ -38,6 +38,8 @@ private:
         const auto *starts = given ? static_cast<const Index *>(slots[2]) : nullptr;
         auto *dst = static_cast<Element *>(slots[given ? 3 : 2]);
         const Index all = cache_.outer * slab_, inner = cache_.inner, count = cache_.count;
+        if (count > 0)  // all of them before anything is written, and where rows have no elements
+            for (Index at = 0; at < (given ? cache_.starts : 0); ++at) first(starts[at]);
         parallel(all, all,
                  [&](Index begin, Index end) { std::copy(src + begin, src + end, dst + begin); });
         if (count == 0) return;

@@ -369,8 +369,9 @@ BOUNDS |= ELEMENTWISE_BOUNDS
 #: Half a unit in the last place of narrow types.
 ROUNDING = {"bf16": 2.0**-8, "f16": 2.0**-11}
 #: How often they are rounded to on the way to a result, itself included; what is absent is twice.
-#: The definition of Softmax rounds exponents too, whose size multiplies the error.
-ROUNDINGS = {"Softmax": 8}
+#: The definition of Softmax rounds exponents too, whose size multiplies the error. A number between
+#: two of the 255 steps of a quantisation falls to either.
+ROUNDINGS = {"Softmax": 8, "DynamicQuantizeLinear": 9}
 
 
 #: Of libraries whose arithmetic is not that of sums: the worst form that they have.

@@ -182,4 +182,5 @@ CASES.update(
     }
 )
 BOUNDS.update(dict.fromkeys(("CumProd", "DFT", "STFT", "DeformConv", "GridSample"), 5e-6))
-BOUNDS.update(dict.fromkeys(("Det", "GRU", "LSTM", "RNN", "RoiAlign"), 5e-6))
+BOUNDS.update(dict.fromkeys(("Det", "GRU", "LSTM", "RoiAlign"), 5e-6))
+BOUNDS["RNN"] = 2e-5  # no gate damps what a step is off by, and there are 33 steps at most

@@ -12,6 +12,8 @@ from onnx import TensorProto
 
 from libdesc.registry import registry
 from ops import (
+    CumProd,
+    Det,
     LayerNormalization,
     ReduceLogSumExp,
     ReduceMax,
@@ -19,6 +21,7 @@ from ops import (
     ReduceProd,
     ReduceSum,
     ReduceSumSquare,
+    TensorScatter,
 )
 from ptensor.layout import Layout
 from tests.operators.cases import CASES, Case
@@ -246,6 +249,15 @@ def test_integers_wrap_as_numpys(dtype: str) -> None:
     assert whole == values.sum(dtype=dtype)
 
 
+@pytest.mark.parametrize("op", [CumProd("B"), Det("A", "B"), ReduceProd(("A",))], ids=repr)
+def test_what_a_type_cannot_hold_is_infinite(op: object) -> None:
+    """NumPy would warn of it."""
+    values = np.diag(np.full(4, 300.0)).astype(np.float16) + np.float16(20)
+    [found] = run("numpy", op, [Given(values, ("A", "B"), Layout("AB"))]).values
+    assert found.dtype == np.float16
+    assert np.isinf(found).any()
+
+
 @pytest.mark.parametrize("shape", [(1, 10**6), (10**6, 1), (60_000, 17)])
 def test_long_sums_are_accurate(shape: tuple[int, int]) -> None:
     """As good as adding up in f64 and rounding once, nearly."""
@@ -273,3 +285,15 @@ def test_far_from_zero_a_variance_is_as_good(axes: tuple[str, ...]) -> None:
     ]
     op = LayerNormalization(axes)
     check_outcome(run("eigen", op, given), definition(op, given), 2e-4)
+
+
+@pytest.mark.parametrize("library", ["numpy", "eigen"])
+@pytest.mark.parametrize("inner", [0, 2])
+def test_a_place_outside_is_refused_where_rows_have_no_elements(library: str, inner: int) -> None:
+    values = np.zeros((3, inner, 5, 4), np.float32)
+    given = [
+        Given(array, ("N", "H", "T", "F"), Layout("NHTF")) for array in (values, values[:, :, :2])
+    ]
+    start = Given(np.array([0, 4, 0], np.int64), ("N",), Layout("N"))
+    with pytest.raises(InputError, match="index 5 along T, which has 5 elements"):
+        run(library, TensorScatter("T", "N"), [*given, start])
