@@ -26,32 +26,6 @@ from vtensor.errors import BudgetError, DimError, UnsoundPlanError
 from vtensor.report import plan_dict, plan_lines
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-def test_any_sizes_give_what_a_plan_of_their_own_gives(
-    name: str, pytestconfig: pytest.Config
-) -> None:
-    """Bit for bit where the choices are the same; ``--shapes 200`` tries so many."""
-    network, count = NETWORKS[name](), pytestconfig.getoption("--shapes")
-    taken = same = 0
-    with Session(network.proto, threads=1) as session:
-        for sizes in network.sizes(1, count):
-            feeds = network.feeds(*sizes)
-            [found] = session.run(None, feeds)
-            with Session(network.proto, threads=1) as other:
-                [wanted] = other.run(None, feeds)
-                assert other.plan.taken_from is None
-                alike = str(other.plan.graph) == str(session.plan.graph)
-            taken += session.plan.taken_from is not None
-            if alike:
-                same += session.plan.taken_from is not None
-                np.testing.assert_array_equal(found, wanted)
-            else:
-                scale = max(abs(wanted).max(), 1)
-                np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5 * scale)
-    assert taken >= count // 3
-    assert same
-
-
 def delivered(c: int, h: int, layout: str = "NCHW8c") -> tuple[Graph, dict[str, Layout]]:
     """A Relu whose output is delivered in blocks."""
     g = Graph("delivered")

@@ -1,0 +1,77 @@
+"""Sizes at which planning asks something and gets another answer than it got for the one before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from eval.reshaped import Feeds, resized
+from eval.shapes import Axes, axes_of
+from optimizer.pipeline import pass_names, simplify
+from vtensor.benchmark.report import Case
+from vtensor.language.tape import Tape
+from vtensor.runtime.source import Source
+
+
+def named_sizes(feeds: Feeds, axes: Axes) -> dict[str, int]:
+    """The sizes that arrays have, by their names in the model."""
+    return {
+        symbol: feeds[name].shape[int(axis)]
+        for name, named in axes.items()
+        for axis, symbol in named.items()
+    }
+
+
+def borders(
+    source: Source, feeds: Feeds, axes: Axes, symbol: str, sizes: Iterable[int], most: int
+) -> list[int]:
+    """The sizes on both sides of each border, of one name, the others as they are.
+
+    Planning is traced with the first size. Where its tape says nothing for a size, a question was
+    answered otherwise: there is a border between it and the one before, and planning is traced
+    with it from there on.
+
+    Args:
+        source: the network; it has made a graph.
+        feeds, axes: what it is given, and the names of its sizes.
+        symbol: the name.
+        sizes: to look at, in order.
+        most: how many borders are looked for.
+    """
+    found: dict[int, None] = {}
+    tape, before, crossed = None, None, 0
+    for size in sizes:
+        shapes = {name: one.shape for name, one in resized(feeds, axes, {symbol: size}).items()}
+        if tape is None or tape.run(source.open_sizes(shapes, {})) is None:
+            after = _tape(source, shapes)
+            if before is not None and not (tape is None and after is None):
+                found |= {before: None, size: None}
+                crossed += 1
+            tape = after
+        if crossed == most:
+            break
+        before = size
+    return [*found]
+
+
+def at_borders(given: Case, sizes: Iterable[int], most: int = 1 << 30) -> list[Feeds]:
+    """Feeds for all sizes at borders, of one name after the other."""
+    axes, numbers = axes_of(given), [*sizes]
+    source = Source(given.model, True, 1 << 32, None)
+    source.graph({name: one.shape for name, one in given.feeds.items()}, {})
+    return [
+        resized(given.feeds, axes, {symbol: size})
+        for symbol in named_sizes(given.feeds, axes)
+        for size in borders(source, given.feeds, axes, symbol, numbers, most)
+    ]
+
+
+def _tape(source: Source, shapes: Mapping[str, tuple[int, ...]]) -> Tape | None:
+    """What is asked and answered for these shapes; None where they cannot be."""
+    tape = Tape()
+    try:
+        graph = source.traced(shapes, {}, (), tape)
+        assert graph is not None, "the source has made no graph yet"
+        simplify(graph, pass_names("all"))
+    except Exception:  # of any kind, as in ``Outlines``: sizes are no numbers here
+        return None
+    return None if tape.failed else tape

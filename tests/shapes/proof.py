@@ -1,0 +1,156 @@
+"""Whether a plan that takes over what was chosen for other sizes is what a plan of its own is.
+
+A session goes from sizes to sizes. At each, what it answers is compared
+
+- with a session that makes the plan from nothing with the same choices, which a lock file hands
+  over: every bit is the same;
+- with a session that chooses for these sizes alone: results differ by the order of sums at most;
+- and its plan is checked against a graph that was made of the model for these sizes and no others.
+
+Where the sizes cannot be, each session has to say so, in the same words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto
+
+from libdesc.registry import ready
+from optimizer.pipeline import pass_names, simplify
+from resolver import LoweredGraph, check
+from vtensor import Session
+from vtensor.benchmark.agreement import difference
+from vtensor.errors import VTensorError
+from vtensor.frontends.onnx import Model
+from vtensor.language.graph import Graph, same_bytes
+from vtensor.runtime.plan import Plan
+
+Array = np.ndarray[Any, Any]
+Feeds = Mapping[str, Array]
+
+#: What two choices may differ by, of an output's largest element.
+BOUND = 1e-5
+
+
+@dataclass
+class Tally:
+    """What was found.
+
+    Attributes:
+        shapes: that were tried, those that cannot be among them.
+        taken: how many plans took over what was chosen for other sizes.
+        anew: how many of these chose some nodes anew.
+        same: how many were made again from nothing with the same choices.
+        refused: how many shapes cannot be.
+        worst: the largest difference to a plan of other choices.
+        faults: what should not be, each with its shapes.
+    """
+
+    shapes: int = 0
+    taken: int = 0
+    anew: int = 0
+    same: int = 0
+    refused: int = 0
+    worst: float = 0.0
+    faults: list[str] = field(default_factory=list)
+
+
+class Proof:
+    """Takes one session of a model from sizes to sizes.
+
+    Args:
+        given: the model.
+        folder: for lock files.
+        bound: what two choices may differ by.
+    """
+
+    def __init__(self, given: ModelProto | Path, folder: Path, bound: float = BOUND) -> None:
+        self.tally = Tally()
+        self._model = Model(given)
+        self._lock, self._bound = folder / "plan.toml", bound
+        self._session = Session(given, threads=1, cache_dir=None)
+
+    def __enter__(self) -> Proof:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._session.close()
+
+    def at(self, feeds: Feeds, own: bool = True) -> None:
+        """Compare at these sizes; without ``own``, not with other choices."""
+        tally, shapes = self.tally, {name: array.shape for name, array in feeds.items()}
+        tally.shapes += 1
+        try:
+            found = self._session.run(None, feeds)
+        except VTensorError as error:
+            tally.refused += 1
+            self._refused(shapes, feeds, error)
+            return
+        plan = self._session.plan
+        tally.taken += plan.taken_from is not None
+        tally.anew += plan.taken_from is not None and bool(plan.anew)
+        try:
+            self._check(plan, shapes)
+            self._made_again(feeds, found)
+            if own:
+                self._compare_with_own(feeds, found)
+        except (VTensorError, AssertionError) as error:
+            tally.faults.append(f"{shapes}: {type(error).__name__}: {error}")
+
+    def _refused(self, shapes: Mapping[str, tuple[int, ...]], feeds: Feeds, why: Exception) -> None:
+        try:
+            self._own(feeds)
+        except VTensorError as error:
+            if (type(error), str(error)) == (type(why), str(why)):
+                return
+            text = f"alone it says {type(error).__name__}: {error}"
+        else:
+            text = "alone it runs"
+        self.tally.faults.append(f"{shapes}: {type(why).__name__}: {why}; {text}")
+
+    def _check(self, plan: Plan, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        able = [one.name for one in ready().libraries.values() if one.transforms]
+        alone = simplify(self._model.graph(dict(shapes)), pass_names("all"))
+        check(plan.graph, _identified(alone, plan.graph), able)
+
+    def _made_again(self, feeds: Feeds, found: list[Array]) -> None:
+        self._session.lock().write(self._lock)
+        again = self._own(feeds, plan=self._lock)
+        self.tally.same += 1
+        for one, other in zip(found, again, strict=True):
+            assert same_bytes(one, other), f"other bits: {difference([one], [other]):.2g}"
+
+    def _compare_with_own(self, feeds: Feeds, found: list[Array]) -> None:
+        apart = difference(found, self._own(feeds))
+        self.tally.worst = max(self.tally.worst, apart)
+        assert apart <= self._bound, f"a plan of its own gives others: {apart:.2g}"
+
+    def _own(self, feeds: Feeds, **options: Any) -> list[Array]:
+        graph = self._model.graph({name: array.shape for name, array in feeds.items()})
+        with Session(graph, threads=1, cache_dir=None, **options) as session:
+            return session.run(None, feeds)
+
+
+def _identified(alone: Graph, chosen: LoweredGraph) -> Graph:
+    """A graph with the nodes of another one, wherever they are equal: the checker goes by that."""
+    nodes = dict(alone.nodes)
+    for node in chosen.operators:
+        own = nodes.get(node.name)
+        if own is not None and own.op == node.op:
+            nodes[node.name] = replace(own, op=node.op)
+        for follower in node.followers:
+            own = nodes.get(follower.name)
+            if own is not None and vars(own) == vars(follower):
+                nodes[follower.name] = follower
+    return replace(alone, nodes=nodes)
