@@ -22,8 +22,27 @@ from vtensor import Graph
 from vtensor.cli import app
 from vtensor.errors import DimError, InputError
 from vtensor.runtime.intervals import Interval, intervals
+from vtensor.runtime.outlines import Outlines
 from vtensor.runtime.planning import Options
 from vtensor.runtime.strategies import SLACK
+
+#: What each network is fed, and the sizes that are gone through.
+FED = {
+    "mobile": (2, 9, 9),
+    "transformer": (2, 9),
+    "detector": (1, 9, 9),
+    "reader": (2, 8, 9),
+    "attention": (2, 9),
+    "squeeze": (2, 9, 9),
+}
+SIZES = {
+    "mobile": "n=1..3,w=1..12",
+    "transformer": "n=1..3,s=1..9",
+    "detector": "h=1..9",
+    "reader": "n=1..3,w=0..9",
+    "attention": "n=1..3,s=1..9",
+    "squeeze": "n=1..3,h=1..9",
+}
 
 SMALL = "g (float[n, 3, h, w] x) => (float[n, 4, a, b] y) { c = Conv(x, k) y = Relu(c) }"
 
@@ -86,6 +105,32 @@ def test_no_plan_of_its_own_spares_more_than_is_said() -> None:
     for one in found:
         assert one.behind is None or one.behind <= SLACK + 1e-9
         assert bool(one.why) == (one is not found[0])
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_graphs_come_from_those_of_other_sizes_as_in_a_session(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what is said is what graphs that are all made by themselves say."""
+    network = NETWORKS[name]()
+    onnx.save(network.proto, file := tmp_path / "model.onnx")
+    shapes = [
+        f"{key}={','.join(map(str, one.shape))}" for key, one in network.feeds(*FED[name]).items()
+    ]
+    asked = (file, "--shape", *shapes, "--sizes", SIZES[name], "--json")
+    made: list[object] = []
+    graph = Outlines.graph
+
+    def noted(*given: Any) -> object:
+        made.append(graph(*given))
+        return made[-1]
+
+    monkeypatch.setattr(Outlines, "graph", noted)
+    found = vtensor(*asked)
+    assert found.exit_code == 0, found.output
+    assert any(made)
+    monkeypatch.setattr(Outlines, "graph", lambda *_: None)
+    assert vtensor(*asked).stdout == found.stdout
 
 
 def test_a_border_is_also_where_another_plan_takes_less(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,9 @@ def main(
         begun, random, case = perf_counter(), Random(seed), _case(file)
         axes = axes_of(case)
         sizes = named_sizes(case.feeds, axes)
+        if not sizes:
+            print(f"{case.name}: no size is open", flush=True)
+            continue
         edges = at_borders(case, range(most + 1), borders)
         random.shuffle(edges)
         others = (

@@ -29,6 +29,8 @@ from vtensor.report import Line
 
 if TYPE_CHECKING:
     from vtensor.language.graph import Graph
+    from vtensor.runtime.intervals import Applied
+    from vtensor.runtime.outline import Sized
 
 SizesOption = Annotated[
     str,
@@ -155,8 +157,9 @@ def sizes_dict(wanted: Wanted) -> dict[str, Any]:
     """
     from vtensor.frontends.onnx import Model
     from vtensor.runtime.executor import Executor
-    from vtensor.runtime.intervals import intervals
+    from vtensor.runtime.intervals import Outlined, intervals
     from vtensor.runtime.planning import Options
+    from vtensor.runtime.source import Source
     from vtensor.runtime.strategies import SLACK
 
     ranges, passes = parse_sizes(wanted.sizes), wanted.passes
@@ -172,21 +175,30 @@ def sizes_dict(wanted: Wanted) -> dict[str, Any]:
         progress=None,
         deterministic=True,
     )
-    model = Model(wanted.model, **wanted.limits._asdict())
+    limits = wanted.limits._asdict()
+    model = Model(wanted.model, **limits)
+    outlined = Outlined(Source(model, **limits), options)
     arrays, _ = read_arrays(model.inputs, None, wanted.value)
     given = {name: one.shape for name, one in arrays.items()} | parse_shapes(wanted.shape)
     firsts = {name: one.start for name, one in ranges.items()}
     shapes_at(model.symbols, given, firsts)  # names and open sizes are told of before any plan
 
+    def at(name: str, size: int) -> dict[str, tuple[int, ...]]:
+        return shapes_at(model.symbols, given, {**firsts, name: size})
+
     def graph_at(name: str, size: int) -> Graph:
-        shapes = shapes_at(model.symbols, given, {**firsts, name: size})
-        return graph_of(model, shapes, arrays)
+        return graph_of(model, at(name, size), arrays)
+
+    def sized_at(name: str, size: int, applied: Applied) -> Sized | None:
+        known = {deciding: arrays[deciding] for deciding in model.deciding}
+        return outlined.at(at(name, size), known, applied)
 
     rows = []
     with progress(f"planning {wanted.model.name}") as advance:
         for name, numbers in ranges.items():
             told = partial(_tell, advance, name, numbers)
-            found = intervals(numbers, partial(graph_at, name), options, told)
+            ways = partial(graph_at, name), options, partial(sized_at, name)
+            found = intervals(numbers, *ways, told)
             others = {other: one for other, one in firsts.items() if other != name}
             row = {"size": name, "first": numbers[0], "last": numbers[-1], "step": numbers.step}
             rows.append({**row, "others": others, "intervals": [asdict(one) for one in found]})

@@ -9,19 +9,29 @@ less by more than ``SLACK``. Nothing is recorded, and nothing runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from optimizer.bound import excess, total_ns
 from optimizer.pipeline import optimise
+from ptensor.layout import Layout
 from resolver.choices import Choices
 from resolver.lowered import LoweredGraph, TransformNode
 from resolver.strategy import Strategy, StrategyRefused
 from vtensor.errors import InputError, VTensorError
 from vtensor.language.graph import Graph
+from vtensor.runtime.feeds import Array
+from vtensor.runtime.keys import InputKey, PlanKey
 from vtensor.runtime.lock_diff import Difference, node_differences
+from vtensor.runtime.outline import Sized
+from vtensor.runtime.outlines import Outlines
 from vtensor.runtime.planning import Options, resolved_of, simplified
+from vtensor.runtime.source import Source
 from vtensor.runtime.strategies import SLACK, TIME_LIMIT, transferable
+
+#: Where rules were applied to graphs of earlier sizes.
+Applied = frozenset[tuple[str, str]]
 
 
 @dataclass
@@ -53,6 +63,7 @@ def intervals(
     sizes: Iterable[int],
     graph_at: Callable[[int], Graph],
     options: Options,
+    sized_at: Callable[[int, Applied], Sized | None] = lambda *_: None,
     advance: Callable[[int], None] = lambda _: None,
 ) -> list[Interval]:
     """The intervals of one open size.
@@ -62,6 +73,8 @@ def intervals(
         graph_at: the network with that number in its place; a ``VTensorError`` says that it cannot
             be.
         options: how plans are made.
+        sized_at: its simplified graph where that of other sizes says it at once, given where rules
+            were applied to those (``Outlined``).
         advance: called with each number.
 
     Raises:
@@ -73,11 +86,42 @@ def intervals(
             "that chooses all nodes together (--optimize all)"
         )
     solving = replace(options.settings, time_limit=TIME_LIMIT)
-    walk = _Walk(replace(options, settings=solving))
+    walk = _Walk(graph_at, sized_at, replace(options, settings=solving))
     for size in sizes:
         advance(size)
-        walk.on(size, graph_at)
+        walk.on(size)
     return walk.found
+
+
+class Outlined:
+    """Simplified graphs of a model for other sizes, made at once as a session's are.
+
+    Args:
+        source: the model; it has made a graph before any is asked for.
+        options: how plans are made.
+    """
+
+    def __init__(self, source: Source, options: Options) -> None:
+        self._source, self._options = source, options
+        self._outlines = Outlines(source)
+
+    def at(
+        self, shapes: Mapping[str, tuple[int, ...]], known: Mapping[str, Array], applied: Applied
+    ) -> Sized | None:
+        """The graph for inputs of these shapes; None where it has to be made otherwise.
+
+        Args:
+            shapes: by input.
+            known: values of inputs that decide shapes.
+            applied: where rules are looked for.
+        """
+        rows = []
+        for port in self._source.inputs:
+            layout = self._options.entry.get(port.name, Layout.plain(port.dims))
+            value = known[port.name].tobytes() if port.name in known else None
+            rows.append(InputKey(port.name, shapes[port.name], port.dtype, layout, value))
+        simplify = partial(simplified, options=self._options, only=applied)
+        return self._outlines.graph(PlanKey(tuple(rows)), simplify, applied)
 
 
 class _Walk:
@@ -87,16 +131,22 @@ class _Walk:
         found: the intervals so far.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(
+        self,
+        graph_at: Callable[[int], Graph],
+        sized_at: Callable[[int, Applied], Sized | None],
+        options: Options,
+    ) -> None:
         self.found: list[Interval] = []
+        self._graph_at, self._sized_at = graph_at, sized_at
         self._options = options
         self._strategy: Strategy | None = None
+        self._applied = Applied()
 
-    def on(self, size: int, graph_at: Callable[[int], Graph]) -> None:
+    def on(self, size: int) -> None:
         """Look at the next size."""
         try:
-            graph = simplified(graph_at(size), self._options)
-            self._plan(size, graph)
+            self._plan(size)
         except VTensorError as error:
             self._cannot(size, f"{type(error).__name__}: {error}")
 
@@ -111,7 +161,22 @@ class _Walk:
         last.last, last.looked = size, last.looked + 1
         return last
 
-    def _plan(self, size: int, graph: Graph) -> None:
+    def _graph(self, size: int) -> Graph:
+        """The graph as a plan of its own has it."""
+        graph = simplified(self._graph_at(size), self._options)
+        self._applied |= {*graph.applied}
+        return graph
+
+    def _taken(self, strategy: Strategy, size: int) -> LoweredGraph:
+        """What was chosen for others.
+
+        Raises:
+            StrategyRefused: it does not fit.
+        """
+        sized = self._sized_at(size, self._applied)
+        return sized.on(strategy) if sized is not None else strategy.on(self._graph(size))
+
+    def _plan(self, size: int) -> None:
         """Take the plan over, or make one."""
         why = ""
         behind: float | None = 0.0
@@ -119,18 +184,18 @@ class _Walk:
         own: LoweredGraph | None = None
         if self._strategy is not None:
             try:
-                taken = self._strategy.on(graph)
+                taken = self._taken(self._strategy, size)
             except StrategyRefused as refused:
                 why = str(refused)
         if taken is not None:
             behind = off = excess(taken, self._options.settings)
             if off > SLACK:
-                own = self._own(graph)
+                own = self._own(size)
                 behind, saved = self._behind(taken, own)
                 if saved > SLACK:
                     why, taken = f"a plan of its own takes {saved:.1%} less", None
         if taken is None:
-            self._begin(size, own or self._own(graph), why)
+            self._begin(size, own or self._own(size), why)
         elif self.found[-1].error:  # the same plan goes on behind sizes that cannot be
             self.found.append(Interval(size, size, transforms=_count(taken), behind=behind))
         else:
@@ -138,9 +203,9 @@ class _Walk:
             known = last.behind is not None and behind is not None
             last.behind = max(last.behind or 0.0, behind or 0.0) if known else None
 
-    def _own(self, graph: Graph) -> LoweredGraph:
+    def _own(self, size: int) -> LoweredGraph:
         options = self._options
-        return optimise(resolved_of(graph, options), options.passes, options.settings)
+        return optimise(resolved_of(self._graph(size), options), options.passes, options.settings)
 
     def _behind(self, taken: LoweredGraph, own: LoweredGraph) -> tuple[float | None, float]:
         """What the best plan may spare, if that is known; and what one of its own spares."""

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
     from vtensor.frontends.onnx import Model
 
-    Given = str | os.PathLike[str] | bytes | onnx.ModelProto | Graph
+    Given = str | os.PathLike[str] | bytes | onnx.ModelProto | Graph | Model
 
 
 class Source:
     """A graph or a model, from which a graph is made for each choice of the open sizes.
 
     Args:
-        model: as a session is given it.
+        model: as a session is given it, or loaded already.
         reference: nodes may run on ONNX's reference evaluator.
         max_bytes: the most that constants computed at load may take.
         external_data_root: where files of external data may lie.
@@ -42,7 +42,7 @@ class Source:
         self,
         model: Given,
         reference: bool,
-        max_bytes: int,
+        max_bytes: int | None,
         external_data_root: str | os.PathLike[str] | None,
     ) -> None:
         self._model, self._graph = _load(model, reference, max_bytes, external_data_root)
@@ -193,7 +193,7 @@ def _decided(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, i
 def _load(
     model: Given,
     reference: bool,
-    max_bytes: int,
+    max_bytes: int | None,
     external_data_root: str | os.PathLike[str] | None,
 ) -> tuple[Model | None, Graph | None]:
     """A model that is still to be given sizes, or a graph whose sizes are known."""
@@ -201,7 +201,11 @@ def _load(
         return None, model if model.sealed else model.seal()
     from vtensor.frontends.onnx import Model
 
-    loaded = Model(model, reference, max_bytes=max_bytes, external_data_root=external_data_root)
+    root = external_data_root
+    given = isinstance(model, Model)
+    loaded = (
+        model if given else Model(model, reference, max_bytes=max_bytes, external_data_root=root)
+    )
     if loaded.stored:
         return None, loaded.stored
     with suppress(ValuesNeededError):  # then plans are made by runs, which give the values
