@@ -1,13 +1,14 @@
-"""Latency beside another process that takes a core.
+"""Latency beside another process that takes a core, and under a quota of processors.
 
 ``python -m eval.busy``. A team of threads that spins while it waits takes the time of the thread
 that it waits for, where others use the processors as well. Each engine is a process of its own and
 has its turn in each round: once with the machine to itself, once beside a process that never
 sleeps. ``--spin`` adds VTensor with so many turns of libgomp's waiting loop (``GOMP_SPINCOUNT``)
 after which a thread always sleeps; VTensor itself spins for 10,000, and for 100 where it notices
-others. For a quota of processors run it in a container that has one (``--cpus
-1.5``). *p99 / p50* says how far the slowest runs are from the usual one, *busy / idle* what the
-other process costs. Other models than the report's are named behind the command.
+others. ``--quota 1.5``, which the report asks for, has one more process of each engine in a control
+group of so many processors, where this process may make one. *p99 / p50* says how far the slowest
+runs are from the usual one, *busy / idle* what the other process costs. Other models than the
+report's are named behind the command.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,6 +30,7 @@ from rich.table import Table
 from eval.experiment import Again, Folder, Full, Quick, Scope, Store, alone
 from eval.markdown import table as markdown
 from eval.markdown import told
+from eval.quota import Group, limited
 from eval.start import here, written
 from vtensor.benchmark.messages import Timed
 from vtensor.benchmark.peer import Task
@@ -42,6 +44,7 @@ from vtensor.commands.shared import (
     errors,
     print_json,
 )
+from vtensor.errors import InputError
 from vtensor.runtime.executor import Executor
 
 NAME = "busy"
@@ -54,12 +57,12 @@ ROUNDS, SECONDS, LIMIT_S = 4, 4.0, 120.0
 #: What else runs, by name: nothing, or a process that never sleeps.
 CONDITIONS = ("idle", "busy")
 
-#: The columns of both tables.
-HEADS = (
-    *(f"{one} {what}" for one in CONDITIONS for what in ("p50", "p99")),
-    *(f"{one} p99 / p50" for one in CONDITIONS),
-    "busy / idle",
-)
+#: Nothing, and processors are limited; to how many in the report.
+UNDER, QUOTA = "quota", 1.5
+
+#: The columns of both tables: first those in ms.
+MS_HEADS = tuple(f"{one} {what}" for one in (*CONDITIONS, UNDER) for what in ("p50", "p99"))
+HEADS = (*MS_HEADS, *(f"{one} p99 / p50" for one in (*CONDITIONS, UNDER)), "busy / idle")
 
 BURNS = "while True: pass"
 
@@ -101,14 +104,26 @@ def measure(scope: Scope, store: Store) -> None:
         if store.late or not store.missing(kept, [{"model": name, "engine": next(iter(OURS))}]):
             continue
         store.advance(f"{name} beside another process", number, len(names))
-        with TemporaryDirectory() as folder:
+        with TemporaryDirectory() as folder, _quota_if_any() as group:
             file = Path(folder) / "model.onnx"
             task = Task(file, written(name, scope, file), scope.threads, OUR_PRECISION)
-            rows = measured(name, task, engines(places, (), LIMIT_S), ROUNDS, SECONDS)
+            rows = measured(name, task, engines(places, (), LIMIT_S), ROUNDS, SECONDS, group)
         kept.add(
             {"model": one.model, "engine": one.engine, "reason": one.reason or None} | one.figures()
             for one in rows
         )
+
+
+@contextmanager
+def _quota_if_any() -> Iterator[Group | None]:
+    """The group of the report; none, and why, where this process may make none."""
+    with ExitStack() as stack:
+        group: Group | None = None
+        try:
+            group = stack.enter_context(limited(QUOTA))
+        except InputError as error:
+            print(f"note: {error}", file=sys.stderr)
+        yield group
 
 
 def section(store: Store) -> Iterator[str]:
@@ -118,7 +133,9 @@ def section(store: Store) -> Iterator[str]:
     for row in store.table(NAME, KEY):
         cells = (_cell(row, head) for head in HEADS)
         lines.append([row["model"], row["engine"], *cells])
-    yield markdown(["model", "engine", *(f"{head}, ms" for head in HEADS[:4]), *HEADS[4:]], lines)
+    yield markdown(
+        ["model", "engine", *(f"{head}, ms" for head in MS_HEADS), *HEADS[len(MS_HEADS) :]], lines
+    )
 
 
 def _cell(row: Mapping[str, Any], head: str) -> str | None:
@@ -137,6 +154,9 @@ def main(
         PEERS
     ),
     spin: Annotated[str, typer.Option(help="Turns of libgomp's waiting loop, with commas.")] = "",
+    quota: Annotated[
+        float | None, typer.Option(help="Also in a control group of so many processors.")
+    ] = None,
     threads: ThreadsOption = None,
     rounds: RoundsOption = ROUNDS,
     seconds: SecondsOption = SECONDS,
@@ -145,21 +165,24 @@ def main(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Time models with the machine to themselves, and beside a process that never sleeps."""
+    """Time models with the machine to themselves, beside a process that never sleeps, and under a
+    quota.
+    """
     if not models:
         alone(sys.modules[__name__], Scope.of(full, quick), to, again, as_json)
         return
-    with errors(debug):
+    with errors(debug), limited(quota) if quota is not None else nullcontext() as group:
         places = {**OURS, **chosen(peers, PEERS, "peer")} if peers else dict(OURS)
         turns = [turn for turn in spin.split(",") if turn]
         rows = list[Row]()
         for file in models:
             case = case_of(file, shape, None)
             task = Task(case.model, case.feeds, Executor.of(threads).threads, OUR_PRECISION)
-            rows += measured(case.name, task, engines(places, turns, limit), rounds, seconds)
+            found = engines(places, turns, limit)
+            rows += measured(case.name, task, found, rounds, seconds, group)
         if as_json:
-            found = (({"model": one.model, "engine": one.engine} | one.figures()) for one in rows)
-            print_json({"rows": list(found)})
+            lines = ({"model": one.model, "engine": one.engine} | one.figures() for one in rows)
+            print_json({"rows": list(lines)})
         else:
             Console().print(table(rows))
         for one in rows:
@@ -181,7 +204,12 @@ def engines(
 
 
 def measured(
-    model: str, task: Task, contenders: Mapping[str, Contender], rounds: int, seconds: float
+    model: str,
+    task: Task,
+    contenders: Mapping[str, Contender],
+    rounds: int,
+    seconds: float,
+    group: Group | None = None,
 ) -> list[Row]:
     """Each in its turn, under each condition.
 
@@ -190,25 +218,37 @@ def measured(
         task: what is run.
         contenders: by name; they are closed.
         rounds: how often each has its turn.
-        seconds: of runs for each in all, half of them in each condition.
+        seconds: of runs for each in all, shared out among conditions.
+        group: with a quota, for more processes of the same.
     """
     rows = {name: Row(model, name) for name in contenders}
+    kinds = dict.fromkeys(CONDITIONS, contenders)
+    if group is not None:
+        kinds[UNDER] = {name: _again(one) for name, one in contenders.items()}
     with ExitStack() as stack:
-        for one in contenders.values():
-            stack.callback(one.close)
-            one.enter(task)
+        for condition in (CONDITIONS[0], UNDER):
+            with group.inside() if group and condition == UNDER else nullcontext():
+                for one in kinds.get(condition, {}).values():
+                    stack.callback(one.close)
+                    one.enter(task)
         for _ in range(rounds):
-            for condition in CONDITIONS:
-                for name, one in contenders.items():
+            for condition, able in kinds.items():
+                for name, one in able.items():
                     if one.worker is None:
                         continue
                     with burning(condition == "busy"):
-                        answer = one.ask(seconds / rounds / len(CONDITIONS), Timed)
+                        answer = one.ask(seconds / rounds / len(kinds), Timed)
                     if answer is not None:
                         rows[name].seconds.setdefault(condition, []).extend(answer.seconds)
-    for name, one in contenders.items():
-        rows[name].reason = one.reason
+    for able in kinds.values():
+        for name, one in able.items():
+            rows[name].reason = rows[name].reason or one.reason
     return list(rows.values())
+
+
+def _again(one: Contender) -> Contender:
+    """The same engine in another process."""
+    return Contender(one.peer, one.place, one.precision, one.limit_s, environment=one.environment)
 
 
 @contextmanager

@@ -167,14 +167,16 @@ class _Walk:
         self._applied |= {*graph.applied}
         return graph
 
-    def _taken(self, strategy: Strategy, size: int) -> LoweredGraph:
-        """What was chosen for others.
+    def _taken(self, strategy: Strategy, size: int) -> tuple[LoweredGraph, Graph]:
+        """What was chosen for others, on the graph of these.
 
         Raises:
             StrategyRefused: it does not fit.
         """
-        sized = self._sized_at(size, self._applied)
-        return sized.on(strategy) if sized is not None else strategy.on(self._graph(size))
+        if (sized := self._sized_at(size, self._applied)) is not None:
+            return sized.on(strategy), sized.graph
+        graph = self._graph(size)
+        return strategy.on(graph), graph
 
     def _plan(self, size: int) -> None:
         """Take the plan over, or make one."""
@@ -182,20 +184,21 @@ class _Walk:
         behind: float | None = 0.0
         taken: LoweredGraph | None = None
         own: LoweredGraph | None = None
+        graph: Graph | None = None
         if self._strategy is not None:
             try:
-                taken = self._taken(self._strategy, size)
+                taken, graph = self._taken(self._strategy, size)
             except StrategyRefused as refused:
                 why = str(refused)
-        if taken is not None:
+        if taken is not None and graph is not None:
             behind = off = excess(taken, self._options.settings)
             if off > SLACK:
-                own = self._own(size)
+                own = self._own(graph)
                 behind, saved = self._behind(taken, own)
                 if saved > SLACK:
                     why, taken = f"a plan of its own takes {saved:.1%} less", None
         if taken is None:
-            self._begin(size, own or self._own(size), why)
+            self._begin(size, own or self._own(self._graph(size)), why)
         elif self.found[-1].error:  # the same plan goes on behind sizes that cannot be
             self.found.append(Interval(size, size, transforms=_count(taken), behind=behind))
         else:
@@ -203,9 +206,9 @@ class _Walk:
             known = last.behind is not None and behind is not None
             last.behind = max(last.behind or 0.0, behind or 0.0) if known else None
 
-    def _own(self, size: int) -> LoweredGraph:
+    def _own(self, graph: Graph) -> LoweredGraph:
         options = self._options
-        return optimise(resolved_of(self._graph(size), options), options.passes, options.settings)
+        return optimise(resolved_of(graph, options), options.passes, options.settings)
 
     def _behind(self, taken: LoweredGraph, own: LoweredGraph) -> tuple[float | None, float]:
         """What the best plan may spare, if that is known; and what one of its own spares."""

@@ -201,11 +201,10 @@ def _load(
         return None, model if model.sealed else model.seal()
     from vtensor.frontends.onnx import Model
 
-    root = external_data_root
-    given = isinstance(model, Model)
-    loaded = (
-        model if given else Model(model, reference, max_bytes=max_bytes, external_data_root=root)
-    )
+    if isinstance(model, Model):
+        loaded = model
+    else:
+        loaded = Model(model, reference, max_bytes=max_bytes, external_data_root=external_data_root)
     if loaded.stored:
         return None, loaded.stored
     with suppress(ValuesNeededError):  # then plans are made by runs, which give the values

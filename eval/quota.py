@@ -1,0 +1,103 @@
+"""A control group whose processes share a quota of processors, as a container's do."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from vtensor.errors import InputError
+from vtensor.language.wording import reason
+from vtensor.runtime.cgroups import MEMBERSHIP, MOUNT, folders
+
+#: The file of a group that says which processes are in it.
+PROCESSES = "cgroup.procs"
+
+#: Microseconds in which a quota is used up or not: the kernel's own choice.
+PERIOD = 100_000
+
+#: How often a group is tried to be removed whose processes are ending, and how long it waits.
+TRIES, WAIT_S = 50, 0.02
+
+
+@dataclass(frozen=True)
+class Group:
+    """A control group, and the one beside it that this process is in otherwise."""
+
+    folder: Path
+    outside: Path
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """While this process is in it; what is started meanwhile stays there."""
+        _write(self.folder / PROCESSES, os.getpid())
+        try:
+            yield
+        finally:
+            _write(self.outside / PROCESSES, os.getpid())
+
+
+@contextmanager
+def limited(
+    processors: float, membership: Path = MEMBERSHIP, mount: Path = MOUNT
+) -> Iterator[Group]:
+    """A group below this process's own, removed in the end.
+
+    Args:
+        processors: what its processes may use together.
+        membership, mount: where the system says what groups there are.
+
+    Raises:
+        InputError: this process may make none; says why.
+    """
+    if not processors > 0:
+        raise InputError(f"--quota {processors:g}: no process runs with that")
+    why = "there are no control groups of processors here"
+    around = [one for one in folders("cpu", membership, mount) if (one[1] / PROCESSES).exists()]
+    for version, outside in reversed(around):  # this process's own first
+        group = Group(outside / f"vtensor-quota-{os.getpid()}", outside)
+        try:
+            group.folder.mkdir()
+            _limit(group.folder, version, round(processors * PERIOD))
+            with group.inside():
+                pass
+        except OSError as error:
+            why = f"no control group with one can be made in {outside}: {reason(error)}"
+            _remove(group.folder)
+            continue
+        try:
+            yield group
+        finally:
+            _remove(group.folder)
+        return
+    raise InputError(
+        f"--quota {processors:g}: {why}\n  to fix: run it in a container that has a quota "
+        f"(--cpus {processors:g}), without --quota"
+    )
+
+
+def _limit(folder: Path, version: int, allowed: int) -> None:
+    """Source: Linux, admin-guide/cgroup-v2 (``cpu.max``), scheduler/sched-bwc."""
+    if version == 2:
+        _write(folder / "cpu.max", f"{allowed} {PERIOD}")
+    else:
+        _write(folder / "cpu.cfs_period_us", PERIOD)
+        _write(folder / "cpu.cfs_quota_us", allowed)
+
+
+def _write(file: Path, value: object) -> None:
+    with file.open("r+") as opened:  # which makes none
+        opened.write(str(value))
+
+
+def _remove(folder: Path) -> None:
+    """Once its processes have ended, which may take a moment."""
+    for _ in range(TRIES):
+        with suppress(OSError):
+            folder.rmdir()
+        if not folder.exists():
+            return
+        time.sleep(WAIT_S)
