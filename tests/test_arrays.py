@@ -10,7 +10,7 @@ import pytest
 import vtensor
 from ptensor.buffer import TensorStorage
 from ptensor.layout import Layout
-from ptensor.transform import pads_are_zero
+from ptensor.physical import pads_are_zero
 from vtensor import VTensor, from_array
 from vtensor.errors import ContractError, DimError, DTypeError, InputError, LayoutError
 

@@ -20,7 +20,8 @@ from libdesc.onednn.handlers import both
 from libdesc.onednn.layouts import canonical_order, from_desc, to_desc
 from ptensor.buffer import Buffer
 from ptensor.layout import Layout
-from ptensor.transform import pack, pads_are_zero, transform
+from ptensor.physical import pads_are_zero
+from ptensor.transform import pack, transform
 from tests.property.strategies import LAWS, bits, values
 from vtensor.errors import LayoutNotSupported
 from vtensor.language.dtype import numpy_dtype

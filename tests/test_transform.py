@@ -10,15 +10,8 @@ import numpy as np
 import pytest
 
 from ptensor.layout import Layout
-from ptensor.transform import (
-    Transform,
-    pack,
-    pads_are_zero,
-    transform,
-    transform_into,
-    unpack,
-    zero_pads,
-)
+from ptensor.physical import pads_are_zero, zero_pads
+from ptensor.transform import Transform, pack, transform, transform_into, unpack
 from vtensor.errors import DimError, DTypeError, LayoutError
 
 IMAGE = {"N": 2, "C": 3, "H": 4, "W": 5}

@@ -11,7 +11,8 @@ import pytest
 from ptensor import Layout
 from ptensor.encoding import Encoding
 from ptensor.error import storing_error
-from ptensor.transform import Transform, pads_are_zero, transform
+from ptensor.physical import pads_are_zero
+from ptensor.transform import Transform, transform
 from ptensor.winograd import FORMS, transforms
 from vtensor.errors import DimError, DTypeError, LayoutError
 

@@ -8,8 +8,8 @@ from math import lcm, prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from ptensor.layout import Layout
+from ptensor.physical import pad_slabs
 from ptensor.tensor import PTensor
-from ptensor.transform import pad_slabs
 
 if TYPE_CHECKING:
     from libdesc.eigen._eigen import Box

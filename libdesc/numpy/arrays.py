@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from ptensor.physical import zero_pads
 from ptensor.tensor import PTensor
-from ptensor.transform import zero_pads
 from vtensor.language.dtype import NARROW_FLOATS, NARROW_INTEGERS, from_numpy
 
 Array = np.ndarray[Any, Any]

@@ -13,8 +13,8 @@ from libdesc.registry import registry
 from ops import Add, Conv2D, Reshape
 from ptensor.evaluation import Call
 from ptensor.layout import Layout
+from ptensor.physical import pad_slabs
 from ptensor.tensor import PTensor
-from ptensor.transform import pad_slabs
 from tests.loopback.bench import check_case
 from tests.loopback.handlers import demanded, scrambles
 from tests.operators.cases import Case

@@ -17,7 +17,8 @@ import numpy as np
 
 from libdesc.winograd.routine import CHANNELS_LAST, Tile, tiles
 from ptensor.layout import Layout
-from ptensor.transform import pads_are_zero, transform
+from ptensor.physical import pads_are_zero
+from ptensor.transform import transform
 from tests.native.guarded import guarded
 from vtensor.runtime import _replay
 

@@ -17,7 +17,8 @@ from libdesc.preferences import Preferences
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.evaluation import Call, Evaluation, Mode, Step, Variant, installed
 from ptensor.layout import Layout
-from ptensor.transform import pads_are_zero, unpack
+from ptensor.physical import pads_are_zero
+from ptensor.transform import unpack
 from resolver.lowered import LoweredGraph, OpNode, Value
 from resolver.probe import Prober
 from vtensor.language.dtype import from_numpy

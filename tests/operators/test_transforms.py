@@ -15,7 +15,8 @@ from ptensor.buffer import TensorStorage
 from ptensor.error import storing_error
 from ptensor.evaluation import installed
 from ptensor.layout import Layout
-from ptensor.transform import pads_are_zero, transform
+from ptensor.physical import pads_are_zero
+from ptensor.transform import transform
 from tests.operators.harness import Deciding, Given, Running, check_pads, poisoned, run, storage_of
 from tests.property.strategies import values
 from vtensor.errors import NoInvokerError

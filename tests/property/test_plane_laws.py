@@ -17,7 +17,8 @@ from ptensor.encoding import Encoding
 from ptensor.error import storing_error
 from ptensor.layout import Layout
 from ptensor.parts import Part
-from ptensor.transform import Transform, pack, pads_are_zero, transform, unpack, zero_pads
+from ptensor.physical import pads_are_zero, zero_pads
+from ptensor.transform import Transform, pack, transform, unpack
 from tests.property.strategies import (
     LAWS,
     PLANES,

@@ -13,15 +13,8 @@ from hypothesis import strategies as st
 from ptensor.convert import convert, preserves
 from ptensor.encoding import Encoding
 from ptensor.layout import Layout
-from ptensor.transform import (
-    Transform,
-    pack,
-    pads_are_zero,
-    transform,
-    transform_into,
-    unpack,
-    zero_pads,
-)
+from ptensor.physical import pads_are_zero, zero_pads
+from ptensor.transform import Transform, pack, transform, transform_into, unpack
 from tests.property.checkers import (
     composes,
     moves_bits,

@@ -1,0 +1,165 @@
+"""Arrays as layouts store them: the planes that they consist of, and the pads in these.
+
+A physical array has one axis per axis of its layout, ``layout.physical_shape(extents)``; where the
+encoding has several planes, it is their bytes, one after another. Lanes past the true extents are
+pads, which hold the value 0: +0 in floats and the zero point in integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from ptensor.convert import Array
+from ptensor.encoding import Encoding
+from ptensor.layout import Layout
+from ptensor.planes import between, memory_shape, planes_of
+from vtensor.errors import DTypeError, LayoutError
+
+__all__ = [
+    "check_physical",
+    "give_zero",
+    "pad_slabs",
+    "pads_are_zero",
+    "physical_planes",
+    "zero_pads",
+]
+
+Extents = Mapping[str, int]
+
+
+def zero_pads(physical: Array, layout: Layout, extents: Extents) -> None:
+    """Give every lane past the true extents the value 0, in place, touching no other lane.
+
+    Raises:
+        DimError: extents and layout disagree on the dims.
+        LayoutError: the array has not the shape of its layout, or is read-only.
+
+    >>> array = np.ones((2, 4), "f4")
+    >>> zero_pads(array, Layout("C4c"), {"C": 5})
+    >>> array[1]
+    array([1., 0., 0., 0.], dtype=float32)
+    """
+    check_physical(physical, layout, extents, "tensor", layout.encoding, writable=True)
+    give_zero(physical, layout, extents, layout.encoding)
+
+
+def pads_are_zero(physical: Array, layout: Layout, extents: Extents) -> bool:
+    """True when every lane past the true extents has the value 0, of either sign: neither harms.
+
+    Raises:
+        DimError, LayoutError: as ``zero_pads``.
+
+    >>> pads_are_zero(np.ones((2, 4), "f4"), Layout("C4c"), {"C": 5})
+    False
+    """
+    check_physical(physical, layout, extents, "tensor", layout.encoding)
+    with np.errstate(invalid="ignore"):  # a signalling NaN is not 0 either
+        return not any(
+            (plane[slab] != zeros[slab]).any()
+            for plane, zeros in _zeros(physical, layout, extents, layout.encoding)
+            for slab in pad_slabs(layout, extents)
+        )
+
+
+def check_physical(
+    array: Array,
+    layout: Layout,
+    extents: Extents,
+    role: str,
+    stored: Encoding | None = None,
+    writable: bool = False,
+) -> None:
+    """See that an array is as its layout says.
+
+    Raises:
+        DimError: extents and layout disagree on the dims.
+        LayoutError, DTypeError: its shape, its type or its strides are others, or it is read-only.
+    """
+    shape = layout.physical_shape(extents)
+    shape = shape if stored is None else memory_shape(stored, shape)
+    if array.shape != shape:
+        sizes = " ".join(f"{dim}={size}" for dim, size in extents.items())
+        raise LayoutError(f"the {role} has shape {array.shape}, but {layout} of {sizes} is {shape}")
+    if stored is not None and array.dtype != stored.numpy:
+        have, want = array.dtype, stored.numpy
+        raise DTypeError(f"the {role} is an array of {have}, but {layout} stores {want}")
+    if stored is not None and stored.rest is not None and not array.flags.c_contiguous:
+        raise LayoutError(f"the {role} has gaps: the planes of {layout} are one run of bytes")
+    if writable and not array.flags.writeable:
+        raise LayoutError(f"the {role} is read-only")
+
+
+def physical_planes(
+    array: Array, layout: Layout, extents: Extents, stored: Encoding | None
+) -> list[Array]:
+    """The planes of a physical array, each of the layout's shape."""
+    shape = layout.physical_shape(extents)
+    return [array] if stored is None else planes_of(array, stored, shape)
+
+
+def give_zero(
+    array: Array, layout: Layout, extents: Extents, stored: Encoding | None = None
+) -> None:
+    """Give pads the value 0, and bytes between planes, too."""
+    for plane, zeros in _zeros(array, layout, extents, stored):
+        for slab in pad_slabs(layout, extents):
+            plane[slab] = zeros[slab]
+    if stored is not None and stored.rest is not None:
+        for gap in between(array, stored, layout.num_elements(extents)):
+            gap[...] = 0
+
+
+def _zeros(
+    array: Array, layout: Layout, extents: Extents, stored: Encoding | None
+) -> Iterator[tuple[Array, Array]]:
+    """Each plane, and what stands for 0 in each of its lanes, as an array of its shape."""
+    planes = [None] if stored is None else stored.planes
+    for one, plane in zip(planes, physical_planes(array, layout, extents, stored), strict=True):
+        zero = np.zeros((), plane.dtype)  # f8e8m0 has no 0: its zero bits
+        if one is not None and isinstance(one.zero, tuple):
+            zero = _by_lane(one.zero, one.axis, layout, extents).astype(plane.dtype)
+        elif one is not None and one.zero:
+            zero = np.array(one.zero, plane.dtype)
+        yield plane, np.broadcast_to(zero, plane.shape)
+
+
+def _by_lane(numbers: Sequence[int], dim: str, layout: Layout, extents: Extents) -> Array:
+    """A number for each index of a dim, in the lanes of the layout; 0 past the end of the dim."""
+    along = np.zeros(layout.padded(extents)[dim], np.int64)
+    along[: len(numbers)] = numbers
+    index = np.zeros((), np.intp)
+    shape = layout.physical_shape(extents)
+    for axis, (size, unit) in enumerate(zip(shape, layout.units, strict=True)):
+        if layout.axes[axis].dim == dim:
+            digits = np.arange(size).reshape([-1 if i == axis else 1 for i in range(len(shape))])
+            index = index + digits * unit
+    return along[index]
+
+
+def pad_slabs(layout: Layout, extents: Extents) -> Iterator[tuple[slice, ...]]:
+    """Boxes of the physical array that together are its pads; they overlap only across dims.
+
+    Per dim, counting up from the extent to the padded one: first to the next multiple of the
+    innermost block, then to that of the next one, and so on.
+    """
+    stored = layout.stored_sizes(extents)
+    for dim, end in layout.padded(extents).items():
+        here = stored[dim]
+        axes = [i for i, axis in enumerate(layout.axes) if axis.dim == dim]
+        axes.sort(key=lambda i: layout.units[i])
+        for level, axis in enumerate(axes):
+            if here == end:
+                break
+            unit, size = layout.units[axis], layout.axes[axis].block
+            digit = here // unit % size
+            if not digit:
+                continue
+            slab = [slice(None)] * len(layout.axes)
+            slab[axis] = slice(digit, None)
+            for above in axes[level + 1 :]:
+                higher = here // layout.units[above] % (layout.axes[above].block or end)
+                slab[above] = slice(higher, higher + 1)
+            yield tuple(slab)
+            here += (size - digit) * unit
