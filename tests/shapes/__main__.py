@@ -57,7 +57,7 @@ def main(
         axes = axes_of(case)
         sizes = named_sizes(case.feeds, axes)
         if not sizes:
-            print(f"{case.name}: no size is open", flush=True)
+            print(f"{case.name}: no open size has a name", flush=True)
             continue
         edges = at_borders(case, range(most + 1), borders)
         random.shuffle(edges)
