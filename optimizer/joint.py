@@ -58,7 +58,8 @@ def joint(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
     margin = 0.0 if clock.measured else MARGIN
     inexact = settings.allowed is not None
     variants = timed_variants(graph, clock, estimate, probed, settings.only, inexact)
-    problem = Problem.of(graph, variants, clock, margin, settings.allowed, settings.room)
+    allowed, room, price = settings.allowed, settings.room, settings.price
+    problem = Problem.of(graph, variants, clock, margin, allowed, room, price)
     return chosen_by(graph, problem, "time", settings)
 
 

@@ -96,6 +96,7 @@ class Problem:
         allowed: what all of them may add; None where there is no inexact variant.
         room: bytes by which packed constants may take more than in the resolver's variants; None
             is any.
+        price: nanoseconds that ``time`` charges for each Transform beside all else.
     """
 
     graph: LoweredGraph
@@ -105,6 +106,7 @@ class Problem:
     shares: Shares = field(default_factory=dict)
     allowed: Allowed | None = None
     room: int | None = None
+    price: int = 0
     _known: dict[object, dict[Layout, Layout]] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -116,14 +118,19 @@ class Problem:
         margin: float = 0.0,
         allowed: Allowed | None = None,
         room: int | None = None,
+        price: float = 0.0,
     ) -> Problem:
-        """The problem of a graph; nodes with one variant are left out."""
+        """The problem of a graph; nodes with one variant are left out.
+
+        Here the price of a Transform is a part of what all nodes take in their first variants.
+        """
+        charge = ceil(price * sum(found[0].ns or 0 for found in variants.values()))
         graph, shares = graph.bare, Shares()
         if allowed is not None:
             nodes = {node.name: node for node in graph.operators}
             variants, shares = charged(nodes, variants, allowed)
         several = {name: tuple(found) for name, found in variants.items() if len(found) > 1}
-        return cls(graph, several, clock, margin, shares, allowed, room)
+        return cls(graph, several, clock, margin, shares, allowed, room, charge)
 
     @cached_property
     def nodes(self) -> dict[str, OpNode]:
@@ -189,7 +196,7 @@ class Problem:
         """What a Transform of a value takes on this machine; ``UNTIMED_NS`` if it has no time."""
         assert self.clock is not None, "the objective time has a clock"
         found = self.clock.transform(self.graph.tensors[value], LayoutChange(source, target))
-        return UNTIMED_NS if found is None else found + self.doubt(value)
+        return UNTIMED_NS if found is None else found + self.doubt(value) + self.price
 
     def doubt(self, value: str) -> int:
         """What the objective ``time`` charges for any Transform of a value beside what it takes.

@@ -35,6 +35,7 @@ class Settings:
         only: nodes that the joint choice may have in other variants; None is all.
         allowed: the error that results may have, where ``clock`` measures; None is strict.
         room: bytes by which packed constants may take more; None is any.
+        price: what each Transform is charged beside its time, as a part of what all nodes take.
 
     Raises:
         InputError: there is no such objective, or a clock is missing, or given for another one.
@@ -49,6 +50,7 @@ class Settings:
     only: frozenset[str] | None = None
     allowed: Allowed | None = None
     room: int | None = None
+    price: float = 0.0
 
     def may_change(self, node: str) -> bool:
         """The joint choice may have a node in another variant."""

@@ -20,16 +20,19 @@ from libdesc.transforms import LayoutChange
 from ops import Add, Conv2D, MatMul, MaxPool, Relu
 from ptensor.call import forms_on
 from ptensor.layout import Layout
-from resolver.lowered import OpNode
+from resolver.lowered import LoweredGraph, OpNode
+from tests.libraries.bench import Bench
 from tests.optimizer.clocks import Drawn
+from tests.optimizer.graphs import random_graph
 from vtensor import save_onnx
 from vtensor.cli import app
-from vtensor.errors import ContractError, InputError, NativeError
+from vtensor.errors import BudgetError, ContractError, InputError, NativeError
 from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
-from vtensor.runtime import measure, planning, tuning
+from vtensor.runtime import fewer, measure, planning, tuning
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.measure import GLANCE, TUNING, WARM, least_ns, node_ns, numbered, signature
+from vtensor.runtime.plan import Plan
 from vtensor.runtime.session import Session
 
 
@@ -85,6 +88,51 @@ def test_of_two_runs_in_a_row_the_second_counts(monkeypatch: pytest.MonkeyPatch)
     found, took = measure.fastest(plans, Executor.of(1))
     assert found is plans[1]
     assert took == [pytest.approx(3e9), pytest.approx(2e9)]
+
+
+@pytest.fixture
+def compared(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """How many Transforms plans have that are compared, of toy operators in drawn times; the first
+    is taken.
+    """
+    counts = list[list[int]]()
+
+    def fastest(plans: Sequence[Plan], _: object) -> tuple[Plan, list[int]]:
+        counts.append([transforms(plan) for plan in plans])
+        return plans[0], [1] * len(plans)
+
+    monkeypatch.setattr(planning, "Tuner", lambda *_: Drawn(2))
+    monkeypatch.setattr(planning, "fastest", fastest)
+    monkeypatch.setattr(fewer, "PRICE", 1.0)
+    return counts
+
+
+def transforms(plan: Plan) -> int:
+    """How many it has."""
+    return sum(1 for _ in plan.graph.transforms())
+
+
+def test_a_plan_with_fewer_transforms_is_compared_as_a_whole(compared: list[list[int]]) -> None:
+    with Session(random_graph(10), threads=1, tune=True) as session:
+        [[few, made, _]] = compared
+        assert transforms(session.plan) == few < made
+
+
+def test_one_with_fewer_that_needs_too_much_memory_is_none(
+    compared: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked = list[LoweredGraph]()
+
+    def check(lowered: LoweredGraph, limit: int) -> None:
+        checked.append(lowered)
+        if len(checked) == 3:  # behind the tuned plan and the plain one
+            raise BudgetError("too much")
+
+    monkeypatch.setattr(planning, "check_plan", check)
+    with Session(random_graph(10), threads=1, tune=True) as session:
+        [[made, _]] = compared
+        few = sum(1 for _ in checked[2].transforms())
+        assert few < made == transforms(session.plan)
 
 
 def test_a_tuned_plan_that_is_slower_is_not_taken(

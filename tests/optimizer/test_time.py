@@ -74,6 +74,22 @@ def test_a_choice_that_is_not_the_fastest_is_seen(bench: Bench) -> None:
         check_fastest(slower, choose(replace(slower, variants=lying), "time").chosen)
 
 
+def test_transforms_that_are_charged_more_are_fewer(bench: Bench) -> None:
+    """The program is exact with a price as without, and some graph has fewer Transforms for it."""
+    saved = 0
+    for seed in range(20):
+        graph, clock = extended_of(random_graph(seed)), Drawn(seed)
+        variants = timed_variants(graph, clock)
+        free, dear = (Problem.of(graph, variants, clock, price=one) for one in (0.0, 1.0))
+        found = choose(free, "time").chosen, choose(dear, "time").chosen
+        if combinations(dear) <= MOST:
+            check_fastest(dear, found[1])
+        count, fewer = (free.shared_cost(one).transforms for one in found)
+        assert fewer <= count
+        saved += count - fewer
+    assert saved
+
+
 @pytest.mark.parametrize("first", range(0, COUNT, BATCH))
 def test_plans_are_sound_and_say_what_they_take(bench: Bench, first: int) -> None:
     able = [library.name for library in registry().libraries.values() if library.transforms]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ from resolver.check import check
 from resolver.evaluate import resolve
 from resolver.extend import extend
 from resolver.lowered import LoweredGraph
-from vtensor.errors import InputError, UnsoundPlanError, VTensorError
+from vtensor.errors import BudgetError, InputError, UnsoundPlanError, VTensorError
 from vtensor.language.graph import Graph
 from vtensor.runtime.allowance import tolerance_of
 from vtensor.runtime.budget import check_plan
@@ -31,6 +32,7 @@ from vtensor.runtime.calibration import speeds_asked_for
 from vtensor.runtime.entries import Entries
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.feeds import Array
+from vtensor.runtime.fewer import fewer
 from vtensor.runtime.library_options import preferences_of
 from vtensor.runtime.measure import BETWEEN, fastest
 from vtensor.runtime.plan import Plan
@@ -166,7 +168,8 @@ def simplified(
 
 
 def plan_of(graph: Graph, options: Options, workspace: Workspace) -> Plan:
-    """The plan of a graph whose sizes are known; where times are measured, the faster of two.
+    """The plan of a graph whose sizes are known; where times are measured, the fastest of those
+    with measured times, with fewer Transforms, and with estimates.
 
     Args:
         graph: simplified.
@@ -182,14 +185,19 @@ def plan_of(graph: Graph, options: Options, workspace: Workspace) -> Plan:
     if options.settings.clock is None:
         return made
     plain = _recorded(graph, resolved, options, Settings(speeds=options.settings.speeds), workspace)
+    choice = partial(optimise, resolved, options.passes)
+    few = list[Plan]()
+    for lowered in fewer(made.graph, options.settings, choice):
+        with suppress(BudgetError):
+            few.append(recorded(graph, resolved, lowered, options, workspace))
     try:
-        best, (tuned_ns, plain_ns) = fastest([made, plain], workspace.executor)
+        best, took = fastest([*few, made, plain], workspace.executor)
     except VTensorError as error:
         go_on()
         _log.warning("%s: plans cannot be timed, so it stays without: %s", graph.name, error)
         return plain
-    if best is not made:
-        _log.warning(KEPT, graph.name, plain_ns / 1e6, tuned_ns / 1e6)
+    if best is plain:
+        _log.warning(KEPT, graph.name, took[-1] / 1e6, min(took[:-1]) / 1e6)
     return within_tolerance(graph, best, options, workspace)
 
 
@@ -221,7 +229,7 @@ def within_tolerance(
     )
     simple = observable(graph)
     try:
-        lowered = tolerant(
+        found = tolerant(
             simple,
             resolved_of(simple, options),
             options.passes,
@@ -231,21 +239,27 @@ def within_tolerance(
             workspace,
             meter,
         )
-        if lowered is None:
+        if not found:
             return strict
-        sound(lowered, simple, options, workspace)
-        made = Plan(
-            lowered,
-            graph.constants,
-            workspace,
-            options.progress,
-            options.preferences,
-            strict.resolved,
-            strictly=None if options.finite else again,
-        )
-        best, took = fastest([made, strict], workspace.executor)
+        made = list[Plan]()
+        for lowered in found:
+            with suppress(BudgetError):
+                sound(lowered, simple, options, workspace)
+                plan = Plan(
+                    lowered,
+                    graph.constants,
+                    workspace,
+                    options.progress,
+                    options.preferences,
+                    strict.resolved,
+                    strictly=None if options.finite else again,
+                )
+                made.append(plan)
+        if not made:
+            return strict
+        best, took = fastest([*made, strict], workspace.executor)
         if best is strict:
-            _log.info(SLOWER, graph.name, *(ns / 1e6 for ns in took))
+            _log.info(SLOWER, graph.name, min(took[:-1]) / 1e6, took[-1] / 1e6)
     except UnsoundPlanError:
         raise
     except VTensorError as error:

@@ -25,6 +25,7 @@ from vtensor.language.graph import Graph
 from vtensor.runtime.budget import needed_bytes
 from vtensor.runtime.erring import Meter
 from vtensor.runtime.feeds import Array
+from vtensor.runtime.fewer import fewer
 from vtensor.runtime.workspace import Workspace
 
 #: How often the program is solved before the plan stays strict.
@@ -52,9 +53,9 @@ def tolerant(
     calibrate: Mapping[str, Array],
     workspace: Workspace,
     meter: Meter | None = None,
-) -> LoweredGraph | None:
-    """The graph in the fastest choice whose results are within the tolerance; None where that has
-    no inexact variant, or none was found.
+) -> list[LoweredGraph]:
+    """The graph in the fastest choice whose results are within the tolerance; before it, one with
+    fewer Transforms, where ``fewer`` finds one. Empty where no inexact variant is faster.
 
     Args:
         graph: simplified.
@@ -68,9 +69,28 @@ def tolerant(
     """
     names = observed(graph)
     if not names or settings.clock is None:
-        return None
+        return []
     meter = meter or Meter(graph, resolved, names, calibrate, workspace)
-    budget, room = tolerance / MARGIN, workspace.max_bytes - needed_bytes(resolved)
+    choice = partial(_choice, graph, resolved, passes, tolerance, workspace, meter)
+    found = choice(tolerance / MARGIN, settings)
+    proof = found.certificate.errors if found and found.certificate else None
+    if found is None or proof is None:
+        return []
+    return [*fewer(found, settings, partial(choice, proof.budget)), found]
+
+
+def _choice(
+    graph: Graph,
+    resolved: LoweredGraph,
+    passes: Sequence[str],
+    tolerance: float,
+    workspace: Workspace,
+    meter: Meter,
+    budget: float,
+    settings: Settings,
+) -> LoweredGraph | None:
+    """The fastest choice within the tolerance by these settings, with this budget or less."""
+    room = workspace.max_bytes - needed_bytes(resolved)
     exact = partial(optimise, resolved, passes, settings)
     for attempt in range(ROUNDS):
         allowed = Allowed(tolerance, budget, meter)
