@@ -68,13 +68,18 @@ class Layer(Model):
 
 
 def measure(scope: Scope, store: Store) -> None:
-    """Time what is missing; without the peer there is nothing to stand beside."""
+    """Time what is missing; without the peer there is nothing to stand beside.
+
+    Where an engine was skipped, its converter failed, say, the layer is timed again.
+    """
     if not scope.peers or PEER not in peers():
         return
     kept = store.table(NAME, KEY)
     for number, layer in enumerate(LAYERS):
         group = Group(name_of(layer), 1, "max", "priority", ENGINES)
-        if store.late or not store.missing(kept, group.keys(scope)):
+        keys = group.keys(scope)
+        skipped = [row for key in keys if (row := kept.one(**key)) and row["status"] == "skipped"]
+        if store.late or not (skipped or store.missing(kept, keys)):
             continue
         store.advance(f"convolution of {name_of(layer)}", number, len(LAYERS))
         with TemporaryDirectory() as folder:
@@ -88,18 +93,21 @@ def section(store: Store) -> Iterator[str]:
     kept = store.table(NAME, KEY)
     by = {(row["network"], row["engine"]): row for row in kept}
     lines, sums = list[Sequence[object]](), dict.fromkeys(ENGINES, 0.0)
+    complete = True
     for layer, count in LAYERS.items():
         rows = [by.get((name_of(layer), engine)) for engine in ENGINES]
         ours, theirs = rows
-        if not ours or not theirs or not ours["runs"] or not theirs["runs"]:
-            continue
-        for engine, row in ((TOLERANT, ours), (PEER, theirs)):
-            sums[engine] += count * row["median_s"]
-        ratio = ratio_cell(logs_of(ours, theirs))
+        ratio = None
+        if ours and theirs and ours["runs"] and theirs["runs"]:
+            for engine, row in ((TOLERANT, ours), (PEER, theirs)):
+                sums[engine] += count * row["median_s"]
+            ratio = ratio_cell(logs_of(ours, theirs))
+        complete &= ratio is not None
         lines.append([name_of(layer), count, *map(time_cell, rows), ratio])
-    if lines:
+    if sums[PEER]:
         whole = f"**{sums[TOLERANT] / sums[PEER]:.2f}**"
-        lines.append(["all", None, *map(milliseconds, sums.values()), whole])
+        name = "all" if complete else "those that both ran"
+        lines.append([name, None, *map(milliseconds, sums.values()), whole])
     heads = ["convolution", "in VGG19", *(f"{one}, ms" for one in ENGINES)]
     yield table([*heads, f"{TOLERANT} / {PEER}"], lines)
 

@@ -156,6 +156,20 @@ def test_all_of_it_quickly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "REPORT.md" in capsys.readouterr().out
 
 
+def test_a_layer_that_the_peer_skipped_is_shown_and_left_out_of_the_sum(tmp_path: Path) -> None:
+    store, about = Store(tmp_path, {"when": "now"}), {"batch": 1, "cap": "max", "mix": "priority"}
+    names, rounds = [layers.name_of(layer) for layer in layers.LAYERS], [[1.0], [1.0]]
+    row = {**about, "status": "timed", "rounds_s": rounds, **summary(rounds, 0)}
+    kept = table(store, layers.NAME)
+    kept.add({**row, "network": name, "engine": one} for name in names for one in layers.ENGINES)
+    assert "| all |  | 16000.00 | 16000.00 | **1.00** |" in "\n".join(layers.section(store))
+    lost = {**about, "status": "skipped", "runs": 0, "rounds_s": []}
+    kept.add([{**lost, "network": names[-1], "engine": layers.PEER}])
+    text = "\n".join(layers.section(store))
+    assert f"| {names[-1]} | 4 | 1000.00 | skipped |  |" in text
+    assert "| those that both ran |  | 12000.00 | 12000.00 | **1.00** |" in text
+
+
 def test_the_tables_beside_other_engines(tmp_path: Path) -> None:
     store, about = Store(tmp_path, {"when": "now"}), {"batch": 1, "cap": "max", "mix": "onednn"}
     ends = {"difference": 1e-6, "first_s": 3.0, "limits_s": {"warm": 0.8}, "reason": None}
