@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from libdesc.schema import ARGUMENTS, Description
 from ptensor.evaluation import Decline, current_call
 from vtensor.errors import DescriptionError, InvokerError, LibraryError, VTensorError
 from vtensor.language.failures import place_of, raised
+from vtensor.language.records import dataclass
 
 #: What a handler may raise that says enough as it is.
 PASSED = (VTensorError, Decline, MemoryError)

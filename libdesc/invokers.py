@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from vtensor.errors import DTypeError, LibraryError
 from vtensor.language.dtype import ITEMSIZE
 from vtensor.language.failures import place_of
 from vtensor.language.operators import OPERATORS
+from vtensor.language.records import dataclass
 from vtensor.language.table import OperatorInfo
 
 #: Returns what it would call, a Routine or several in order; None where it does all itself.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar, cast
 
 from vtensor.errors import LibraryError
 from vtensor.language.openmp import import_native
+from vtensor.language.records import dataclass
 
 #: Instruction sets, from the least; and the best of them that a cap of VTensor leaves.
 LEVELS = ("baseline", "avx2", "avx512")

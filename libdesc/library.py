@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from libdesc.handlers import Handler, find_handler
@@ -14,6 +14,7 @@ from ptensor.tensor import PTensor
 from vtensor.errors import DescriptionError, LayoutNotSupported, VTensorError
 from vtensor.language.checks import compile_text
 from vtensor.language.failures import place_of, raised
+from vtensor.language.records import dataclass
 
 if TYPE_CHECKING:
     from ptensor.call import Call, CallOperand, Step

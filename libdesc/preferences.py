@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from libdesc.registry import ready
 from vtensor.errors import InputError
 from vtensor.language.operators import info_of
+from vtensor.language.records import dataclass
 from vtensor.language.tensor import CPU
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import cast
 
@@ -35,6 +35,7 @@ from vtensor.errors import LibraryError, VTensorError, did_you_mean
 from vtensor.language.forks import process_lock
 from vtensor.language.index import Index, importing
 from vtensor.language.operators import OPERATORS
+from vtensor.language.records import dataclass
 from vtensor.language.rules import Rule
 from vtensor.language.table import OperatorInfo
 from vtensor.language.tensor import CPU

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from math import inf
 from pathlib import Path
 from typing import Any
 
 from vtensor.errors import DescriptionError
+from vtensor.language.records import dataclass
 from vtensor.language.wording import reason
 
 #: Keys of ``[library]``: the type of each, and whether it must be there.

@@ -8,7 +8,6 @@ definition: a call-back, also where NumPy itself consumes.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from libdesc.dispatcher import run_call
 from libdesc.preferences import DEFINITION, EVERY, Preferences
@@ -16,6 +15,7 @@ from libdesc.registry import ready
 from ptensor.evaluation import Call, Decline, Evaluation, Requirement, Variant, forms_on
 from ptensor.layout import Layout
 from vtensor.errors import LayoutError, NoInvokerError
+from vtensor.language.records import dataclass
 from vtensor.language.tensor import VTensor
 
 

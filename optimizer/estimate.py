@@ -10,7 +10,6 @@ Source: Williams, Waterman and Patterson, "Roofline", Comm. ACM 52(4), 2009.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 from libdesc.library import RegisteredLibrary
@@ -22,6 +21,7 @@ from optimizer.problem import Clock
 from ptensor.evaluation import Basis
 from resolver.lowered import OpNode
 from vtensor.language.operators import info_of
+from vtensor.language.records import dataclass
 from vtensor.language.tensor import VTensor
 
 #: How much slower than its other kernels a library's reference code is taken to be.

@@ -8,7 +8,7 @@ renames nor counts anew is looked through: dims go by name.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from itertools import permutations
 from typing import Any
 
@@ -18,6 +18,7 @@ from optimizer.readers import Readers
 from vtensor.language.dtype import NARROW_FLOATS
 from vtensor.language.graph import Graph, Node
 from vtensor.language.operators import info_of
+from vtensor.language.records import dataclass
 from vtensor.language.rules import Apply, Either, Hole, Named, Number, Part, Pattern
 from vtensor.language.traits import Commutes
 

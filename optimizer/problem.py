@@ -9,7 +9,7 @@ variant by open node; 0, the resolver's, where nothing is said.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -20,6 +20,7 @@ from ptensor.evaluation import Basis, Variant
 from ptensor.layout import Layout
 from resolver.errors import Share, expected
 from resolver.lowered import LoweredGraph, OpNode, Value
+from vtensor.language.records import dataclass
 
 if TYPE_CHECKING:
     from vtensor.language.tensor import VTensor

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from optimizer.solver import TIME_LIMIT
 from vtensor.errors import InputError
+from vtensor.language.records import dataclass
 
 if TYPE_CHECKING:
     from optimizer.errors import Allowed

@@ -6,11 +6,11 @@ import importlib.util
 import math
 import re
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from optimizer.apart import apart
+from vtensor.language.records import dataclass
 
 #: Seconds that a solver may take.
 TIME_LIMIT = 10.0

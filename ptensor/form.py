@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ptensor.encoding import Encoding
 from ptensor.layout import Layout
 from vtensor.errors import LayoutError
 from vtensor.language.dtype import ITEMSIZE
+from vtensor.language.records import dataclass
 from vtensor.language.tensor import CPU
 
 

@@ -7,7 +7,6 @@ where those elements lie.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from ptensor.layout import Axis, Layout
 from ptensor.transform import unpack
+from vtensor.language.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ with one another, so their squares add up.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import hypot
+
+from vtensor.language.records import dataclass
 
 
 @dataclass(frozen=True)

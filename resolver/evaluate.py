@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from itertools import takewhile
 from types import MappingProxyType
@@ -23,6 +23,7 @@ from resolver.calls import Calls
 from resolver.lowered import LoweredGraph, OpNode, Value, split
 from vtensor.errors import NoInvokerError, ResolutionError
 from vtensor.language.operators import Context, info_of
+from vtensor.language.records import dataclass
 from vtensor.language.tensor import Option, VTensor
 from vtensor.language.traits import Linear
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from libdesc.onnx_reference.node import LIBRARY as REFERENCE
@@ -13,6 +13,7 @@ from libdesc.registry import ready
 from libdesc.routine import reference_kernel
 from resolver.errors import ErrorProof, expected
 from resolver.lowered import Certificate, OpNode, Reason, TransformNode
+from vtensor.language.records import dataclass
 from vtensor.language.wording import counted
 
 if TYPE_CHECKING:

@@ -7,11 +7,12 @@ integers are s64, of which the result has the lower bits.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from ptensor.evaluation import Decline
 from vtensor.language.expression import Expression
+from vtensor.language.records import dataclass
 
 FLOAT, INTEGER = "f32", "s64"
 

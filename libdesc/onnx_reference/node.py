@@ -6,7 +6,6 @@ One operator stands in for all of them: what it does is in its parameters.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from ptensor.layout import Layout
 from ptensor.tensor import PTensor
 from vtensor.errors import NativeError
 from vtensor.language.operators import Context, operator, param
+from vtensor.language.records import dataclass
 from vtensor.language.tensor import VTensor
 from vtensor.operators import DefinedBy
 

@@ -6,9 +6,9 @@ It is asked with a Task, with a round's seconds, or None.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from vtensor.benchmark.peer import Array
+from vtensor.language.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
+
+from vtensor.language.records import dataclass
 
 Array = np.ndarray[Any, Any]
 Precision = Literal["f32", "bf16"]

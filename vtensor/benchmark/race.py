@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from vtensor.benchmark.messages import Answer, Finished, Loaded, Timed
 from vtensor.benchmark.peer import Hint, Precision, Task, peer_at
 from vtensor.benchmark.process import Gone, Worker
 from vtensor.errors import PeerError
+from vtensor.language.records import dataclass
 
 A = TypeVar("A", bound=Answer)
 Status = Literal["timed", "skipped", "failed", "disagrees"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from vtensor.benchmark.agreement import BOUNDS
 from vtensor.benchmark.peer import Array, Precision, Task
 from vtensor.benchmark.race import OURS, Advance, Contender, Settings, race
 from vtensor.benchmark.summary import Logs, Summary, log_ratios, mean_ratio
+from vtensor.language.records import dataclass
 
 Row = dict[str, Any]
 Report = dict[str, Any]

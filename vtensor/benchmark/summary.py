@@ -9,10 +9,11 @@ Source: Efron and Tibshirani, An Introduction to the Bootstrap, chapter 13 (perc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from vtensor.language.records import dataclass
 
 Rounds = Sequence[Sequence[float]]  # seconds of each run, by round
 Logs = NDArray[np.float64]

@@ -7,7 +7,7 @@ description names. What only running them would tell is said to be unknown.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import metadata
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from vtensor.commands.module_text import (
 from vtensor.errors import DescriptionError, VTensorError, did_you_mean
 from vtensor.language.dtype import ITEMSIZE
 from vtensor.language.operators import OPERATORS
+from vtensor.language.records import dataclass
 
 
 @dataclass

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 from libdesc.load import file_beside
 from vtensor.errors import DescriptionError
+from vtensor.language.records import dataclass
 from vtensor.language.tensor import CPU
 
 #: How many ``from ... import`` lines are followed to a function's definition.

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -18,6 +17,7 @@ from libdesc.onnx_reference.node import LIBRARY as REFERENCE
 from vtensor.commands.given import read_arrays
 from vtensor.errors import InputError, ValuesNeededError, VTensorError
 from vtensor.isa import CAPS, limit_isa
+from vtensor.language.records import dataclass
 from vtensor.report import Line
 from vtensor.runtime.allowance import DEFAULT_TOLERANCE
 from vtensor.runtime.library_options import preferences_of

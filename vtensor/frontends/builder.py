@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from vtensor.errors import (
@@ -25,6 +25,7 @@ from vtensor.frontends.values import deciding_inputs, foldable, shape_makers
 from vtensor.language.dtype import from_numpy
 from vtensor.language.graph import Graph
 from vtensor.language.operators import OPERATORS, info_of
+from vtensor.language.records import dataclass
 from vtensor.language.spelling import Spelling
 from vtensor.language.tensor import VTensor
 from vtensor.language.traits import VIEWS

@@ -7,7 +7,7 @@ there is another turn is asked once the values of the turn before it are known.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from vtensor.frontends.folding import Facts
 from vtensor.frontends.network import NetworkNode
 from vtensor.frontends.splicing import Splice
 from vtensor.frontends.tensors import Array, sizes_of
+from vtensor.language.records import dataclass
 
 #: Operators of control flow, and the positions of the inputs that decide what runs.
 DECIDING = {"If": (0,), "Loop": (0, 1), "Scan": ()}

@@ -7,7 +7,7 @@ ONNX's reference evaluator has them too, but is wrong about some: its GatherElem
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NoReturn
 
 from onnx import AttributeProto
@@ -22,6 +22,7 @@ from vtensor.frontends.naming import Names, local_names
 from vtensor.frontends.network import Network, NetworkNode
 from vtensor.frontends.reader import Reader
 from vtensor.frontends.tensors import Array, type_of_array
+from vtensor.language.records import dataclass
 from vtensor.language.tensor import VTensor
 
 #: Outputs are kept where inputs have no more elements than this, as in arithmetic on shapes: every

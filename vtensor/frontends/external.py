@@ -13,13 +13,14 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vtensor.errors import BudgetError, ModelError
+from vtensor.language.records import dataclass
 from vtensor.language.wording import reason
 from vtensor.runtime.budget import REMEDY
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache, lru_cache
 from math import prod
 from typing import Any
@@ -33,6 +33,7 @@ from vtensor.frontends.tensors import (
     tensor_array,
     type_of_array,
 )
+from vtensor.language.records import dataclass
 from vtensor.runtime.budget import REMEDY
 
 #: Inference is shown the values of constants up to this size: shapes, axes, pads, scales.

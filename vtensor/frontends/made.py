@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from onnx import TypeProto, helper
 
@@ -15,6 +15,7 @@ from vtensor.frontends.network import Network, NetworkNode
 from vtensor.frontends.reader import Reader
 from vtensor.frontends.tensors import Array, element_type
 from vtensor.language.dtype import numpy_dtype
+from vtensor.language.records import dataclass
 from vtensor.language.tensor import VTensor
 
 

@@ -11,8 +11,10 @@ Rename, which moves nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeVar
+
+from vtensor.language.records import dataclass
 
 Names = tuple[str, ...]
 #: A value as naming sees it: each use of a constant is a value of its own.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from vtensor.frontends.external import DataFiles, state_of
 from vtensor.frontends.inline import Parts, parts_of_bytes, parts_of_file
 from vtensor.frontends.stored import Stored, stored_text
 from vtensor.frontends.tensors import Array, check_rank, element_type, tensor_array
+from vtensor.language.records import dataclass
 from vtensor.language.wording import reason
 from vtensor.runtime.budget import max_bytes_of
 

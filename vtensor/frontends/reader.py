@@ -8,7 +8,7 @@ spelling that refuses half-way leaves nothing behind.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ from vtensor.frontends.network import NetworkNode
 from vtensor.frontends.tensors import Array, element_type, tensor_array
 from vtensor.language.dtype import from_numpy
 from vtensor.language.operators import OPERATORS, Context, run_compute
+from vtensor.language.records import dataclass
 from vtensor.language.tensor import Option, VTensor
 
 

@@ -6,7 +6,7 @@ Every name in there becomes one that nothing else has, and begins with the name 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, helper, numpy_helper
 from vtensor.frontends.network import NetworkNode, graphs_of, running_nodes
 from vtensor.frontends.tensors import Array
 from vtensor.language.operators import OPERATORS
+from vtensor.language.records import dataclass
 
 
 @dataclass(eq=False)

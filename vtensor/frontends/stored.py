@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from onnx import GraphProto, ModelProto
 
@@ -11,6 +10,7 @@ from vtensor.frontends.export import TEXT, skeleton
 from vtensor.frontends.tensors import Array
 from vtensor.frontends.writer import write
 from vtensor.language.graph import Graph, same_bytes
+from vtensor.language.records import dataclass
 
 
 @dataclass(frozen=True, eq=False)

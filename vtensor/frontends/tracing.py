@@ -6,7 +6,6 @@ Nodes are read as always; what is known before a run and depends on sizes is an 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,6 +24,7 @@ from vtensor.frontends.reader import Reader
 from vtensor.frontends.tensors import Array
 from vtensor.language.dtype import from_numpy
 from vtensor.language.graph import Graph
+from vtensor.language.records import dataclass
 from vtensor.language.spelling import Ahead
 from vtensor.language.tape import Tape, TracedSize
 from vtensor.language.tensor import Option, VTensor

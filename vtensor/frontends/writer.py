@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from math import prod
 from typing import Any
@@ -23,6 +23,7 @@ from vtensor.frontends.tensors import Array
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.graph import Graph, Node
 from vtensor.language.operators import OPERATORS, info_of
+from vtensor.language.records import dataclass
 from vtensor.language.sizes import OpenSize
 from vtensor.language.tensor import VTensor
 

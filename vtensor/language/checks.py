@@ -12,12 +12,12 @@ import dataclasses
 import linecache
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from vtensor.errors import DimError, ParameterError, describe
 from vtensor.language.dims import DimSpec, product_source
+from vtensor.language.records import dataclass
 from vtensor.language.sizes import OpenSize
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from vtensor.errors import DimError
+from vtensor.language.records import dataclass
 
 
 @dataclass(frozen=True)

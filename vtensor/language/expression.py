@@ -7,7 +7,7 @@ own functions, or part of another operator's call. Values are numbers, or truth 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from vtensor.language.records import dataclass
 
 
 @dataclass(frozen=True, eq=False)

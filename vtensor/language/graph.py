@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from vtensor.errors import DimError, GraphError
@@ -18,6 +18,7 @@ from vtensor.language.operators import (
     label_of,
     run_compute,
 )
+from vtensor.language.records import dataclass
 from vtensor.language.sizes import OpenSize, closed, open_names
 from vtensor.language.tensor import Option, VTensor
 from vtensor.language.text import graph_lines, parse_graph

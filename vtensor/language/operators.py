@@ -11,7 +11,7 @@ import dataclasses
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache, lru_cache
 from types import FrameType
 from typing import Any, Protocol, TypeVar, cast, dataclass_transform
@@ -28,6 +28,7 @@ from vtensor.language.checks import CheckSource, compile_check, input_check, par
 from vtensor.language.declaration import check_annotations, check_equal, parsed_dims
 from vtensor.language.expression import Expression
 from vtensor.language.failures import place_of, raised
+from vtensor.language.records import dataclass
 from vtensor.language.spelling import Spelling
 from vtensor.language.table import OperatorInfo, OperatorTable
 from vtensor.language.tensor import CPU, Option, VTensor
@@ -126,7 +127,7 @@ def operator(
             raise GraphError(f"operator {name}: {cls.__qualname__} has no compute(self, ctx, ...)")
         if "__dataclass_fields__" not in vars(cls):  # those of a base are not all of its own
             try:
-                cls = dataclass(frozen=True)(cls)
+                cls = dataclass(cls, frozen=True)
             except (TypeError, ValueError) as error:
                 raise GraphError(f"operator {name}: {cls.__qualname__}: {error}") from None
         parameters = _parameters(cast(Operator, cls).compute)

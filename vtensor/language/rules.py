@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, cast
 
 from vtensor.errors import GraphError
+from vtensor.language.records import dataclass
 
 if TYPE_CHECKING:
     from vtensor.language.tensor import VTensor

@@ -7,8 +7,9 @@ above the operators, implements them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from vtensor.language.records import dataclass
 
 if TYPE_CHECKING:
     from vtensor.errors import VTensorError

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import UserDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeVar, cast
 
 from vtensor.errors import GraphError
 from vtensor.language.checks import CheckSource
 from vtensor.language.dims import DimSpec
 from vtensor.language.index import Index
+from vtensor.language.records import dataclass
 from vtensor.language.spelling import Spelling, Write, read_elsewhere
 from vtensor.language.tensor import VTensor
 from vtensor.language.traits import Cost, DefinedBy, Elementwise, Pointwise, Structural, Trait

@@ -7,7 +7,7 @@ in ``ptensor/buffer.py``, so that the language knows nothing of layouts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from vtensor.errors import ContractError, DimError, DTypeError, LayoutError
 from vtensor.language.dims import dim_names
 from vtensor.language.dtype import ITEMSIZE
+from vtensor.language.records import dataclass
 from vtensor.language.sizes import OpenSize
 
 if TYPE_CHECKING:

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from vtensor.errors import GraphError
+from vtensor.language.records import dataclass
 
 if TYPE_CHECKING:
     from vtensor.language.expression import Expression

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
+
+from vtensor.language.records import dataclass
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from vtensor.language.records import dataclass
 from vtensor.pictures.scene import Scene
 
 TINTS = ("#a8d8f5", "#f7d999", "#a5dcc8", "#ecc3da", "#f6f0a6", "#d5d5d5")

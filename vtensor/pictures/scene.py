@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ptensor.encoding import Encoding
 from resolver.explain import explain_nodes
 from resolver.lowered import LoweredGraph, LoweredNode, OpNode, TransformNode, Value
+from vtensor.language.records import dataclass
 from vtensor.pictures.layered import Wire, arrange
 from vtensor.report import MEGABYTE, why
 

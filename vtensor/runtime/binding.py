@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 import numpy as np
 
 from vtensor.errors import InputError
+from vtensor.language.records import dataclass
 from vtensor.runtime.delivery import Array, Delivery, places
 from vtensor.runtime.feeds import Feed
 from vtensor.runtime.plan import Conversion, Plan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from ptensor.buffer import ArrayStorage, Buffer, TensorStorage, fresh
 from ptensor.layout import Layout
 from ptensor.parts import Part
 from resolver.lowered import Value
+from vtensor.language.records import dataclass
 from vtensor.language.tensor import Option, VTensor
 
 Array = np.ndarray[Any, Any]

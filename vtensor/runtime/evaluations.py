@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from libdesc.dispatcher import DispatchContext, dispatcher, run_call
@@ -14,6 +14,7 @@ from ptensor.evaluation import Call, Decline, Evaluation, Mode, Step, installed
 from resolver.evaluate import PartialEvaluation
 from vtensor.errors import InputError, NativeError, VTensorError
 from vtensor.language.operators import info_of
+from vtensor.language.records import dataclass
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.steps import Failure, RecordedStep

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,6 +13,7 @@ from ptensor.layout import Layout
 from ptensor.parts import Part
 from vtensor.errors import DLPackError, InputError, VTensorError
 from vtensor.language.dtype import from_numpy, numpy_dtype
+from vtensor.language.records import dataclass
 from vtensor.language.tensor import VTensor
 
 Array = np.ndarray[Any, Any]

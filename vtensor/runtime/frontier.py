@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import isfinite
 from statistics import median
@@ -22,6 +22,7 @@ from ptensor.layout import Layout
 from resolver.lowered import LoweredGraph, OpNode
 from vtensor.errors import InputError
 from vtensor.language.graph import Graph
+from vtensor.language.records import dataclass
 from vtensor.language.wording import counted
 from vtensor.runtime.allowance import tolerance_of
 from vtensor.runtime.erring import Meter, bound_memory

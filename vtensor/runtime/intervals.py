@@ -10,7 +10,7 @@ less by more than ``SLACK``. Nothing is recorded, and nothing runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 
 from optimizer.bound import excess, total_ns
@@ -21,6 +21,7 @@ from resolver.lowered import LoweredGraph, TransformNode
 from resolver.strategy import Strategy, StrategyRefused
 from vtensor.errors import InputError, VTensorError
 from vtensor.language.graph import Graph
+from vtensor.language.records import dataclass
 from vtensor.runtime.feeds import Array
 from vtensor.runtime.keys import InputKey, PlanKey
 from vtensor.runtime.lock_diff import Difference, node_differences

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 
 import numpy as np
 
 from ptensor.layout import Layout
 from vtensor.language.dtype import numpy_dtype
+from vtensor.language.records import dataclass
 from vtensor.runtime.feeds import Array
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import cycle
 from typing import TYPE_CHECKING
 
 from vtensor.errors import InputError
+from vtensor.language.records import dataclass
 from vtensor.runtime.executor import Executor, budget_of
 
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ it is: both are then one piece, from the first step of the one to the last of th
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ptensor.buffer import TensorStorage
+from vtensor.language.records import dataclass
 from vtensor.runtime.offsets import Piece
 from vtensor.runtime.steps import RecordedStep
 

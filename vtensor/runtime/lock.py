@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from resolver.errors import ErrorProof
 from resolver.lowered import Certificate
 from vtensor import __version__
 from vtensor.errors import InputError, LockError, VTensorError
+from vtensor.language.records import dataclass
 from vtensor.language.wording import counted, reason
 from vtensor.runtime.feeds import parse_layouts
 from vtensor.runtime.lock_proof import certificate_of, errors_of, errors_row, proof_row

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from resolver.choices import Choice, Choices
 from resolver.lowered import TransformNode
+from vtensor.language.records import dataclass
 from vtensor.runtime.lock import Lock
 from vtensor.runtime.lock_rows import TRANSFORM, input_rows
 

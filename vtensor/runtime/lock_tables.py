@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from vtensor.errors import LockError, did_you_mean
+from vtensor.language.records import dataclass
 
 T = TypeVar("T")
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ptensor.buffer import ALIGNMENT
+from vtensor.language.records import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,12 +7,12 @@ integers so are its elements. For other sizes the elements are computed again, b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, NoReturn
 
 import numpy as np
 
+from vtensor.language.records import dataclass
 from vtensor.language.tape import Tape, TracedSize
 from vtensor.runtime.feeds import Array
 

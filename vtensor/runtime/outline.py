@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from types import BuiltinFunctionType, FunctionType, MappingProxyType
 from typing import Any, cast
 
@@ -21,6 +21,7 @@ from resolver.fitted import Fitted
 from resolver.lowered import LoweredGraph
 from resolver.strategy import Strategy
 from vtensor.language.graph import Graph, Node
+from vtensor.language.records import dataclass
 from vtensor.language.tape import MARK, Tape, TracedSize
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.open_arrays import NotTraced, OpenArray

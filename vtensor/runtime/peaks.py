@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from time import perf_counter_ns
@@ -12,6 +11,7 @@ from time import perf_counter_ns
 from libdesc.registry import ready
 from ptensor.buffer import Buffer
 from ptensor.evaluation import Step
+from vtensor.language.records import dataclass
 from vtensor.runtime.executor import Executor
 
 #: What is copied is at least so large, in bytes, and so often the largest cache.

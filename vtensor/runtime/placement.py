@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ptensor.buffer import Buffer, TensorStorage
+from vtensor.language.records import dataclass
 from vtensor.runtime.lifetimes import lifetimes
 from vtensor.runtime.offsets import live_bytes, offsets
 from vtensor.runtime.steps import RecordedStep

@@ -6,7 +6,6 @@ copy, or to say what is wrong.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from ptensor.layout import Layout
 from vtensor.errors import InputError
 from vtensor.language.dtype import numpy_dtype
+from vtensor.language.records import dataclass
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.delivery import Array, Delivery
 from vtensor.runtime.feeds import as_array, dense_part

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -27,6 +26,7 @@ from resolver.lowered import (
 from vtensor.errors import InputError, NestedRunError
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.operators import info_of
+from vtensor.language.records import dataclass
 from vtensor.runtime.better import Better
 from vtensor.runtime.delivery import Delivery
 from vtensor.runtime.evaluations import run_native, step_error

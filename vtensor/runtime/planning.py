@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from resolver.extend import extend
 from resolver.lowered import LoweredGraph
 from vtensor.errors import BudgetError, InputError, UnsoundPlanError, VTensorError
 from vtensor.language.graph import Graph
+from vtensor.language.records import dataclass
 from vtensor.runtime.allowance import tolerance_of
 from vtensor.runtime.budget import check_plan
 from vtensor.runtime.calibration import speeds_asked_for

@@ -6,7 +6,6 @@ Times are taken where steps are run; nothing else differs from any other run.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,6 +14,7 @@ import numpy as np
 from resolver.lowered import LoweredGraph, LoweredNode, OpNode, Value
 from vtensor.errors import InputError
 from vtensor.language.operators import info_of
+from vtensor.language.records import dataclass
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.feeds import Array
 from vtensor.runtime.peaks import Peaks, peaks_of

@@ -9,12 +9,12 @@ steps and no memory: whoever follows it puts a plan's own storages in the place 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ptensor.buffer import TensorStorage
 from resolver.lowered import LoweredNode
 from vtensor.language.forks import process_lock
+from vtensor.language.records import dataclass
 from vtensor.runtime.recipe_keys import Key, Operand
 from vtensor.runtime.steps import RecordedStep
 from vtensor.runtime.uncopied import Division

@@ -10,12 +10,13 @@ Python functions, none of them an input's or an output's.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from ptensor.buffer import ALIGNMENT, count_allocations, fresh
+from vtensor.language.records import dataclass
 from vtensor.runtime.delivery import Array, Delivery, Result, deliver, places
 from vtensor.runtime.feeds import Feed
 from vtensor.runtime.keys import PlanKey

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from libdesc.routine import reference_kernel
 from ptensor.buffer import TensorStorage
 from ptensor.evaluation import Call, Step
 from vtensor.errors import describe
+from vtensor.language.records import dataclass
 
 
 @dataclass(frozen=True, eq=False, slots=True)

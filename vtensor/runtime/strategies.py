@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from math import log
@@ -20,6 +20,7 @@ from resolver.lowered import LoweredGraph, OpNode
 from resolver.strategy import Strategy, StrategyRefused
 from vtensor.errors import VTensorError
 from vtensor.language.graph import Graph
+from vtensor.language.records import dataclass
 from vtensor.runtime.better import Better, NotBetter
 from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.outline import Sized

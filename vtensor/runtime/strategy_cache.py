@@ -12,7 +12,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, cached_property, partial
 from hashlib import blake2b
 from pathlib import Path
@@ -31,6 +31,7 @@ from vtensor.isa import isa_cap
 from vtensor.language.exact import exact
 from vtensor.language.graph import Graph
 from vtensor.language.operators import info_of
+from vtensor.language.records import dataclass
 from vtensor.runtime.entries import Entries
 from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.plan import Plan

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from math import inf
 from typing import Any
 
 from vtensor.errors import InputError
+from vtensor.language.records import dataclass
 from vtensor.runtime.lock_tables import Table
 
 #: What a session has where it is not told otherwise.

@@ -9,12 +9,12 @@ their own declaration (the trait ``Structural``).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from ptensor.buffer import ALIGNMENT, TensorStorage
 from vtensor.language.operators import info_of
+from vtensor.language.records import dataclass
 
 if TYPE_CHECKING:
     from vtensor.runtime.steps import RecordedStep

@@ -6,7 +6,6 @@ What one plan of a session has packed, another takes over where it wants the sam
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -16,6 +15,7 @@ from optimizer.computed import origin
 from ptensor.buffer import ALIGNMENT, Buffer, TensorStorage
 from ptensor.transform import pack
 from resolver.lowered import LoweredGraph, OpNode, Value
+from vtensor.language.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from vtensor.errors import BudgetError
+from vtensor.language.records import dataclass
 from vtensor.runtime.budget import REMEDY
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.lanes import Lane, Lanes

@@ -1,0 +1,169 @@
+"""Dataclasses whose methods cost nothing until they are called.
+
+The standard decorator compiles about five methods for each class where its module is imported: of
+the 140 classes that a session needs, half of them only in case, that took 50 ms of each start. Here
+a class shares its methods with all others, apart from ``__init__``, which is compiled at its first
+call. To a reader, to type checkers and to ``dataclasses`` itself it is a dataclass like any other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import MISSING, FrozenInstanceError
+from operator import attrgetter
+from reprlib import recursive_repr
+from typing import TYPE_CHECKING, Any, TypeVar
+
+T = TypeVar("T")
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass as dataclass
+else:
+
+    def dataclass(cls=None, *, frozen=False, eq=True, repr=True, **others):  # noqa: A002
+        """As ``dataclasses.dataclass``, which makes what has slots or an order, or derives from
+        another dataclass.
+        """
+        if cls is None:
+            return lambda cls: dataclass(cls, frozen=frozen, eq=eq, repr=repr, **others)
+        if others or any(map(dataclasses.is_dataclass, cls.__mro__[1:])):
+            return dataclasses.dataclass(cls, frozen=frozen, eq=eq, repr=repr, **others)
+        return _with_methods(cls, frozen, eq, repr)
+
+
+def _with_methods(cls: type[T], frozen: bool, eq: bool, shown: bool) -> type[T]:
+    """The class with what the standard decorator would have given it."""
+    has_eq = "__eq__" in vars(cls)
+    own_hash = vars(cls).get("__hash__", MISSING)
+    explicit = own_hash is not MISSING and not (own_hash is None and has_eq)
+    dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]  # it is one now
+    _check_order(fields)
+    methods: dict[str, Any] = {"__init__": _Init(cls, frozen)}
+    if shown:
+        methods["__repr__"] = _repr_of([field.name for field in fields if field.repr])
+    if eq:
+        methods["__eq__"] = _eq_of(_reader([field.name for field in fields if field.compare]))
+    if frozen:
+        methods |= _refusals(cls, frozenset(field.name for field in fields))
+        if taken := methods.keys() & vars(cls).keys() & {"__setattr__", "__delattr__"}:
+            raise TypeError(f"Cannot overwrite attribute {min(taken)} in class {cls.__name__}")
+        vars(cls)["__dataclass_params__"].frozen = True  # for those that derive from it
+    for name, method in methods.items():
+        if name == "__init__" or name not in vars(cls):
+            setattr(cls, name, method)
+    if eq and not explicit:
+        told = [f.name for f in fields if (f.compare if f.hash is None else f.hash)]
+        cls.__hash__ = _hash_of(_reader(told)) if frozen else None  # type: ignore[assignment]
+    return cls
+
+
+def _check_order(fields: tuple[dataclasses.Field[Any], ...]) -> None:
+    """As in a signature: what has a default comes last."""
+    default = False
+    for field in fields:
+        if field.init and not field.kw_only:
+            if not _optional(field) and default:
+                raise TypeError(f"non-default argument {field.name!r} follows default argument")
+            default = default or _optional(field)
+
+
+def _optional(field: dataclasses.Field[Any]) -> bool:
+    return field.default is not MISSING or field.default_factory is not MISSING
+
+
+class _Init:
+    """Stands for ``__init__``, until somebody asks for it."""
+
+    def __init__(self, cls: type, frozen: bool) -> None:
+        self._cls, self._frozen = cls, frozen
+
+    def __get__(self, instance: object, owner: type | None = None) -> Callable[..., None]:
+        made = vars(self._cls)["__init__"]
+        if made is self:  # another thread may have been faster
+            made = _init_of(self._cls, self._frozen)
+            self._cls.__init__ = made  # type: ignore[misc]  # of this very class
+        bound: Callable[..., None] = made.__get__(instance, owner)
+        return bound
+
+
+def _init_of(cls: type, frozen: bool) -> Callable[..., None]:
+    """Compile it."""
+    known: dict[str, Any] = {"_set": object.__setattr__, "_MISSING": MISSING}
+    plain, named, lines = list[str](), list[str](), list[str]()
+    fields = dataclasses.fields(cls)
+    for field in fields:
+        name, value = field.name, field.name
+        if field.default is not MISSING:
+            known[f"_default_{name}"] = field.default
+        if field.default_factory is not MISSING:
+            known[f"_make_{name}"] = field.default_factory
+            value = f"_make_{name}()"
+            if field.init:
+                value += f" if {name} is _MISSING else {name}"
+        if field.init:
+            default = "" if not _optional(field) else f"=_default_{name}"
+            if field.default_factory is not MISSING:
+                default = "=_MISSING"
+            (named if field.kw_only else plain).append(name + default)
+        elif field.default_factory is MISSING:
+            continue  # the class has its default, or the class sets it itself
+        lines.append(f"_set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
+    if hasattr(cls, "__post_init__"):
+        lines.append("self.__post_init__()")
+    signature = ", ".join(["self", *plain, *(["*", *named] if named else [])])
+    body = "\n  ".join(lines or ["pass"])
+    text = f"def make({', '.join(known)}):\n def __init__({signature}):\n  {body}\n return __init__"
+    space: dict[str, Any] = {}
+    exec(text, {"__name__": cls.__module__}, space)
+    made: Callable[..., None] = space["make"](**known)
+    made.__qualname__ = f"{cls.__qualname__}.__init__"
+    made.__annotations__ = {field.name: field.type for field in fields if field.init}
+    made.__annotations__["return"] = None
+    return made
+
+
+def _reader(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """What reads these attributes as a tuple."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return (lambda one: (getattr(one, names[0]),)) if names else lambda _: ()
+
+
+def _eq_of(values: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any, object], bool]:
+    def equal(self: Any, other: object) -> bool:
+        if other.__class__ is self.__class__:
+            return values(self) == values(other)
+        return NotImplemented
+
+    return equal
+
+
+def _hash_of(values: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], int]:
+    return lambda self: hash(values(self))
+
+
+def _repr_of(names: list[str]) -> Callable[[Any], str]:
+    @recursive_repr()
+    def shown(self: Any) -> str:
+        told = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        return f"{self.__class__.__qualname__}({told})"
+
+    return shown
+
+
+def _refusals(cls: type, names: frozenset[str]) -> dict[str, Callable[..., None]]:
+    """What keeps a frozen instance as it is."""
+
+    def keep(self: Any, name: str, value: object) -> None:
+        if type(self) is cls or name in names:
+            raise FrozenInstanceError(f"cannot assign to field {name!r}")
+        super(cls, self).__setattr__(name, value)
+
+    def hold(self: Any, name: str) -> None:
+        if type(self) is cls or name in names:
+            raise FrozenInstanceError(f"cannot delete field {name!r}")
+        super(cls, self).__delattr__(name)
+
+    return {"__setattr__": keep, "__delattr__": hold}
