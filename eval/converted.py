@@ -21,8 +21,11 @@ from libdesc.registry import registry
 from optimizer.pipeline import optimise
 from optimizer.settings import Settings
 from ptensor.buffer import fresh
-from resolver import LoweredGraph, TransformNode, check, extend, resolve
+from resolver.check import check
+from resolver.evaluate import resolve
 from resolver.explain import explain_transforms
+from resolver.extend import extend
+from resolver.lowered import LoweredGraph, TransformNode
 from vtensor import limit_isa
 from vtensor.runtime.budget import max_bytes_of
 from vtensor.runtime.executor import Executor

@@ -18,7 +18,10 @@ from eval.mixes import mixes
 from eval.networks import build
 from libdesc.registry import registry
 from optimizer.pipeline import optimise
-from resolver import LoweredGraph, TransformNode, check, extend, resolve
+from resolver.check import check
+from resolver.evaluate import resolve
+from resolver.extend import extend
+from resolver.lowered import LoweredGraph, TransformNode
 from vtensor import limit_isa
 from vtensor.commands.shared import Mix
 from vtensor.language.graph import Graph

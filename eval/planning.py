@@ -17,7 +17,8 @@ from rich.table import Table
 
 from eval.networks import NAMES, build
 from optimizer.pipeline import optimise
-from resolver import extend, resolve
+from resolver.evaluate import resolve
+from resolver.extend import extend
 from vtensor.commands.shared import print_json, progress
 from vtensor.language.graph import Graph
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-#: How the names of our groups of entry points begin.
-_OURS = b"vtensor."
+#: How the headings of our groups of entry points begin; our own command is in another group.
+_OURS = b"[vtensor."
 
 
 def entry_points(group: str) -> list[EntryPoint]:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from optimizer.apart import apart
 from optimizer.problem import Edge, Problem, Use
-from optimizer.solver import TIME_LIMIT, Solved, solve
+from optimizer.settings import TIME_LIMIT
+from optimizer.solver import Solved, solve
 from optimizer.tie import Tie, ties
 from ptensor.layout import Layout
 

@@ -13,23 +13,15 @@ from functools import cache, partial
 
 from libdesc.preferences import EVERY, Preferences
 from libdesc.registry import ready, registry
-from optimizer.absorb import absorb
 from optimizer.bypass import bypass
-from optimizer.cancel import cancel
-from optimizer.ewo import reconcile
 from optimizer.fold import fold
 from optimizer.fuse import fuse
-from optimizer.joint import joint
-from optimizer.lho import hoist
 from optimizer.order import order
 from optimizer.part import part
 from optimizer.rewrite import rewrite
 from optimizer.settings import Settings
-from optimizer.share import share
-from optimizer.sink import rise, sink
 from optimizer.thin import thin
 from resolver.lowered import LoweredGraph
-from resolver.modes import aware, held
 from vtensor.errors import InputError
 from vtensor.language.graph import Graph
 
@@ -47,28 +39,40 @@ SIMPLIFICATIONS: dict[str, Callable[[Graph, Preferences], Graph]] = {
 }
 
 
-def _instead(mode: Callable[[LoweredGraph], LoweredGraph]) -> Pass:
-    """A pass that makes the graph anew, not as the resolver does."""
+def _run(name: str, graph: LoweredGraph, settings: Settings) -> LoweredGraph:
+    """Run one of ``PASSES``; a session that takes over what was chosen earlier imports none."""
+    match name:
+        case "lho":
+            from optimizer.lho import hoist as run
+        case "ewo":
+            from optimizer.ewo import reconcile as run
+        case "joint":
+            from optimizer.joint import joint as run
+        case "share":
+            from optimizer.share import share as run
+        case "sink":
+            from optimizer.sink import sink as run
+        case "rise":
+            from optimizer.sink import rise as run
+        case "cancel":
+            from optimizer.cancel import cancel as run
+        case "absorb":
+            from optimizer.absorb import absorb as run
+        case mode:  # it makes the graph anew, not as the resolver does
+            from resolver import modes
 
-    def extended(graph: LoweredGraph, settings: Settings) -> LoweredGraph:  # noqa: ARG001
-        return mode(graph)
-
-    return extended
+            return modes.aware(graph) if mode == "aware" else modes.held(graph)
+    return run(graph, settings)
 
 
 #: Every pass that there is, by name. The last two are what levels are compared with; no level has
 #: them.
 PASSES: dict[str, Pass] = {
-    "lho": hoist,
-    "ewo": reconcile,
-    "joint": joint,
-    "share": share,
-    "sink": sink,
-    "rise": rise,
-    "cancel": cancel,
-    "absorb": absorb,
-    "aware": _instead(aware),
-    "held": _instead(held),
+    name: partial(_run, name)
+    for name in (
+        *("lho", "ewo", "joint", "share", "sink", "rise", "cancel", "absorb"),
+        *("aware", "held"),
+    )
 }
 
 #: The pass that goes by time where times are measured.

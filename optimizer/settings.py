@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from optimizer.solver import TIME_LIMIT
 from vtensor.errors import InputError
 from vtensor.language.records import dataclass
 
@@ -12,6 +11,9 @@ if TYPE_CHECKING:
     from optimizer.errors import Allowed
     from optimizer.estimate import Speeds
     from optimizer.problem import Clock
+
+#: Seconds that a solver may take.
+TIME_LIMIT = 10.0
 
 #: What the integer program may minimise.
 OBJECTIVES = ("shared", "paper", "time")

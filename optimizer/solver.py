@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from optimizer.apart import apart
+from optimizer.settings import TIME_LIMIT
 from vtensor.language.records import dataclass
-
-#: Seconds that a solver may take.
-TIME_LIMIT = 10.0
 
 
 class SolverError(Exception):

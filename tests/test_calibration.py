@@ -18,7 +18,8 @@ from optimizer.estimate import calibrated
 from optimizer.pipeline import optimise, simplify
 from optimizer.settings import Settings
 from ptensor.evaluation import Step
-from resolver import extend, resolve
+from resolver.evaluate import resolve
+from resolver.extend import extend
 from vtensor import Session
 from vtensor.errors import InputError
 from vtensor.language.graph import Graph

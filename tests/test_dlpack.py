@@ -17,7 +17,8 @@ from ptensor.buffer import TensorStorage
 from ptensor.dlpack import _COPIED, _PADDED, _READ_ONLY, CPU, _Managed, array_of, export
 from ptensor.evaluation import Evaluation
 from ptensor.layout import Layout
-from resolver import extend, resolve
+from resolver.evaluate import resolve
+from resolver.extend import extend
 from tests.libraries.bench import Bench
 from tests.libraries.scratch import scratch_registry
 from tests.test_session import Dlpack

@@ -18,6 +18,8 @@ import onnx.parser
 import pytest
 
 from libdesc.registry import registry
+from ops import Relu
+from vtensor import Graph, save_onnx
 from vtensor.language.operators import OPERATORS
 
 ROOT = Path(__file__).parent.parent
@@ -76,8 +78,24 @@ def test_import_loads_nothing_heavy() -> None:
 UNNEEDED = (
     *("PIL", "highspy", "matplotlib", "ml_dtypes", "onnx", "onnxruntime", "pulp", "rich", "typer"),
     *("fractions", "sqlite3", "statistics", "vtensor.frontends.folding", "vtensor.runtime.profile"),
-    *("vtensor.runtime.timings", "ops.activations", "ops.convolution"),
+    *("vtensor.runtime.timings", "ops.activations", "ops.convolution", "importlib.metadata"),
+    *("vtensor.runtime.lock", "vtensor.runtime.tuned_later", "vtensor.runtime.tolerant"),
 )
+
+#: What nobody pays for who takes over what an earlier process chose.
+CHOOSING = (
+    *("optimizer.bound", "optimizer.joint", "optimizer.lho", "optimizer.sink", "optimizer.solver"),
+    *("resolver.extend", "resolver.modes"),
+)
+
+#: What nobody pays for who reads a model that we have written.
+READING = (
+    *("vtensor.frontends.again", "vtensor.frontends.builder", "vtensor.frontends.folding"),
+    *("vtensor.frontends.control", "vtensor.frontends.tracing", "onnx.reference"),
+)
+
+#: What ONNX's package imports, and we never ask for.
+THEIRS = ("onnx.compose", "onnx.gen_proto", "onnx.version_converter", "onnx.serialization")
 
 ONE_NODE = """
 import sys
@@ -96,20 +114,76 @@ def test_one_node_loads_what_it_needs() -> None:
     assert python(f"{ONE_NODE}\n{tell}").splitlines() == ["0.0 2.0", ""]
 
 
-def test_a_model_of_one_node_loads_what_it_needs(tmp_path: Path) -> None:
-    """ONNX's own package loads some of that."""
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_model_of_one_node_loads_what_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: bool
+) -> None:
+    """Its second start, which takes over what the first one chose. ONNX loads some of that."""
+    monkeypatch.setenv("VTENSOR_CACHE", "on")
+    monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path / "cache"))
     theirs = {"onnx", "ml_dtypes", "vtensor.frontends.folding"}
-    unneeded = tuple(name for name in UNNEEDED if name not in theirs)
-    text = '<ir_version: 8, opset_import: ["" : 17]> m (float[1,2] x) => (float[1,2] y)'
-    text += " { y = Relu(x) }"
-    onnx.save(onnx.parser.parse_model(text), tmp_path / "one.onnx")
+    unneeded = [name for name in UNNEEDED if name not in theirs] + [*CHOOSING, *THEIRS]
+    if stored:
+        graph = Graph("one")
+        graph.output(graph.add(Relu(), graph.input("x", {"N": 1, "C": 2})), "y")
+        save_onnx(graph, tmp_path / "one.onnx")
+        unneeded += READING
+    else:
+        text = '<ir_version: 8, opset_import: ["" : 17]> m (float[1,2] x) => (float[1,2] y)'
+        text += " { y = Relu(x) }"
+        onnx.save(onnx.parser.parse_model(text), tmp_path / "one.onnx")
     code = (
         "import sys\nimport numpy as np\nfrom vtensor import Session\n"
         f"session = Session({str(tmp_path / 'one.onnx')!r}, threads=1)\n"
         "print(*session.run(None, {'x': np.array([[-1, 2]], np.float32)})[0][0])\n"
-        f"print(*[name for name in {unneeded!r} if name in sys.modules])"
     )
-    assert python(code).splitlines() == ["0.0 2.0", ""]
+    assert python(code).split() == ["0.0", "2.0"]
+    tell = f"print(*[name for name in {unneeded!r} if name in sys.modules])"
+    assert python(code + tell).splitlines() == ["0.0 2.0", ""]
+
+
+def test_onnx_is_whole_for_who_asks_for_more_of_it(tmp_path: Path) -> None:
+    """Its package has not run when a model has been read, and does at the first look at it."""
+    graph = Graph("one")
+    graph.output(graph.add(Relu(), graph.input("x", {"N": 1, "C": 2})), "y")
+    file = tmp_path / "one.onnx"
+    save_onnx(graph, file)
+    code = f"""
+import sys
+from vtensor import Session
+Session({str(file)!r})
+import onnx
+before = onnx.ModelProto, onnx.helper, type(onnx).__name__
+assert not hasattr(onnx, "__wrapped__") and type(onnx).__name__ == "Deferred"
+try:
+    onnx.nonsense
+except AttributeError as error:
+    print(error)
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(4) as pool:
+    models = list(pool.map(lambda _: onnx.load({str(file)!r}), range(8)))
+from onnx import compose
+print({{type(model) for model in models}} == {{onnx.ModelProto}} == {{before[0]}})
+print(type(onnx).__name__, before[1] is onnx.helper, onnx.__version__ != "", "compose" in dir(onnx))
+onnx.checker.check_model(models[0])
+"""
+    own = "module 'onnx' has no attribute 'nonsense'"
+    assert python(code).splitlines() == [own, "True", "module True True True"]
+
+
+@pytest.mark.parametrize("look", ["onnx.load", "dir(onnx)", "onnx.__version__", "onnx.__all__"])
+def test_any_look_beyond_its_modules_runs_onnx(look: str) -> None:
+    code = "import sys\nfrom vtensor.frontends.deferred import defer\ndefer()\nimport onnx\n"
+    code += f"assert 'onnx.compose' not in sys.modules\n{look}\nfrom onnx import *\n"
+    assert python(f"{code}print(type(onnx).__name__, compose is onnx.compose)").split() == [
+        "module",
+        "True",
+    ]
+
+
+def test_onnx_stays_as_it_is_where_it_is_imported_already() -> None:
+    code = "import onnx\nfrom vtensor.frontends.deferred import defer\ndefer()\n"
+    assert python(f"{code}print(type(onnx).__name__)").split() == ["module"]
 
 
 @pytest.mark.parametrize("module", ["networkx", "PIL", "vtensor.runtime._replay"])

@@ -15,7 +15,9 @@ from optimizer.bound import total_ns
 from optimizer.pipeline import optimise, pass_names, simplify
 from optimizer.settings import Settings
 from ptensor.layout import Layout
-from resolver import LoweredGraph, extend, resolve
+from resolver.evaluate import resolve
+from resolver.extend import extend
+from resolver.lowered import LoweredGraph
 from tests.frontends.support import f32, model
 from tests.runtime.opened import NETWORKS
 from vtensor import Graph

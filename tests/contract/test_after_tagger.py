@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ptensor import Layout, PTensor, emit, lib_tagger, share
-from resolver import resolve
+from resolver.evaluate import resolve
 from tests.libraries.bench import Bench, message, where
 from tests.libraries.steps import READ, WRITE, FloatStep
 from vtensor.errors import ContractError, NativeError

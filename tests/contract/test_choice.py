@@ -10,8 +10,7 @@ import pytest
 from libdesc import Decline, register
 from libdesc.registry import registry
 from ptensor import PTensor, lib_tagger
-from resolver import resolve
-from resolver.evaluate import resolutions
+from resolver.evaluate import resolutions, resolve
 from tests.libraries.bench import HERE, SIZES, Bench, message, unused
 from vtensor.errors import InputError, NoInvokerError
 from vtensor.language.graph import Graph

@@ -9,7 +9,7 @@ import numpy as np
 from libdesc import guideline
 from ptensor import Layout, PTensor, emit, lib_tagger
 from ptensor.buffer import allocations
-from resolver import resolve
+from resolver.evaluate import resolve
 from tests.libraries.bench import Bench, message, where
 from tests.libraries.steps import READ, WRITE, FloatStep
 from tests.libraries.toy import handlers

@@ -9,7 +9,7 @@ import pytest
 
 from libdesc import Decline, guideline, register
 from ptensor import Layout, PTensor, lib_tagger
-from resolver import resolve
+from resolver.evaluate import resolve
 from tests.libraries.bench import HERE, SIZES, Bench, message, unused, where
 from tests.libraries.toy import handlers
 from vtensor.errors import ContractError, NoInvokerError

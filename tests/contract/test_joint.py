@@ -11,7 +11,8 @@ import pytest
 
 from libdesc import guideline
 from ptensor import Layout, PTensor, lib_tagger
-from resolver import LoweredGraph, resolve
+from resolver.evaluate import resolve
+from resolver.lowered import LoweredGraph
 from tests.libraries.bench import Bench, message, where
 from tests.libraries.operators import logical, write
 from tests.libraries.toy import handlers

@@ -11,7 +11,10 @@ from libdesc import register
 from libdesc.registry import registry
 from ptensor import Layout, PTensor, lib_tagger
 from ptensor.evaluation import Evaluation
-from resolver import TransformNode, check, extend, resolve
+from resolver.check import check
+from resolver.evaluate import resolve
+from resolver.extend import extend
+from resolver.lowered import TransformNode
 from tests.libraries.bench import HERE, Bench, message
 from tests.libraries.toy import handlers
 from vtensor.errors import InputError, NoInvokerError, ResolutionError

@@ -14,8 +14,9 @@ from eval.layout_aware import Conversions, Network
 from eval.mixes import mixes
 from eval.networks import NAMES, NETWORKS, build
 from optimizer.pipeline import optimise
-from resolver import extend, resolve
+from resolver.evaluate import resolve
 from resolver.explain import explain_transforms
+from resolver.extend import extend
 from vtensor import limit_isa
 from vtensor.commands.shared import Mix
 from vtensor.language.graph import Graph

@@ -13,7 +13,8 @@ import pytest
 from libdesc import invoker, register
 from ptensor.evaluation import Variant
 from ptensor.layout import Layout
-from resolver import LoweredGraph, resolve
+from resolver.evaluate import resolve
+from resolver.lowered import LoweredGraph
 from tests.libraries.operators import declare_operators
 from tests.libraries.toy import handlers
 from vtensor.errors import VTensorError

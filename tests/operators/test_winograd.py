@@ -14,7 +14,7 @@ from libdesc.winograd.routine import Tile, tiles
 from ops import Add, BiasAdd, Clip, Conv2D, Mul, Relu, Sigmoid
 from ptensor import Layout
 from ptensor.evaluation import Evaluation
-from resolver import check
+from resolver.check import check
 from tests.operators.cases import Case, bound
 from tests.operators.harness import (
     Deciding,

@@ -12,8 +12,9 @@ import numpy as np
 
 from optimizer.problem import Cost, Problem
 from ptensor.layout import Layout
-from resolver import LoweredGraph, extend, resolve
-from resolver.lowered import Value
+from resolver.evaluate import resolve
+from resolver.extend import extend
+from resolver.lowered import LoweredGraph, Value
 from vtensor.language.graph import Graph
 from vtensor.language.operators import OPERATORS
 from vtensor.language.tensor import VTensor

@@ -24,8 +24,11 @@ from optimizer.settings import Settings
 from optimizer.share import share
 from optimizer.solver import SolverError
 from ptensor import PTensor, lib_tagger
-from resolver import LoweredGraph, TransformNode, check, extend, resolve
 from resolver.change import changed
+from resolver.check import check
+from resolver.evaluate import resolve
+from resolver.extend import extend
+from resolver.lowered import LoweredGraph, TransformNode
 from tests.libraries.bench import HERE, Bench
 from tests.libraries.golden import Golden
 from tests.optimizer.graphs import (

@@ -6,7 +6,7 @@ import pytest
 
 from ops import Rename
 from optimizer.candidates import paper_variants, shared_variants
-from resolver import resolve
+from resolver.evaluate import resolve
 from tests.libraries.bench import Bench
 from tests.libraries.toy import handlers
 from tests.resolver.networks import IMAGE, mix

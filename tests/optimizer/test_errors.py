@@ -18,10 +18,10 @@ from optimizer.problem import Problem
 from optimizer.settings import Settings
 from ptensor.evaluation import Variant
 from ptensor.layout import Layout
-from resolver import LoweredGraph, check
+from resolver.check import check
 from resolver.check_errors import check_errors
 from resolver.errors import ErrorProof, Share, expected
-from resolver.lowered import OpNode
+from resolver.lowered import LoweredGraph, OpNode
 from tests.libraries.bench import Bench
 from tests.libraries.sloppy import KERNELS, Hasty, declare_sloppy
 from tests.optimizer.graphs import around, extended_of, random_graph

@@ -34,7 +34,9 @@ from ops import (
 )
 from optimizer.fuse import fuse
 from ptensor import Layout, PTensor, lib_tagger
-from resolver import check, extend, resolve
+from resolver.check import check
+from resolver.evaluate import resolve
+from resolver.extend import extend
 from resolver.lowered import LoweredGraph, OpNode
 from tests.libraries.bench import Bench
 from vtensor import Session

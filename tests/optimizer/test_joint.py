@@ -23,10 +23,12 @@ from optimizer.problem import Clock, Problem
 from optimizer.settings import Settings
 from ptensor.evaluation import Basis, Variant
 from ptensor.layout import Layout
-from resolver import LoweredGraph, check, extend, resolve
 from resolver.change import changed
+from resolver.check import check
+from resolver.evaluate import resolve
 from resolver.explain import explain_node
-from resolver.lowered import OpNode
+from resolver.extend import extend
+from resolver.lowered import LoweredGraph, OpNode
 from tests.optimizer.clocks import Drawn
 from vtensor import Session
 from vtensor.language.graph import Graph

@@ -8,7 +8,8 @@ import pytest
 
 from libdesc.registry import registry
 from optimizer.pipeline import optimise
-from resolver import LoweredGraph, check
+from resolver.check import check
+from resolver.lowered import LoweredGraph
 from tests.libraries.bench import Bench
 from tests.libraries.golden import Golden
 from tests.optimizer.graphs import extended_of, moved

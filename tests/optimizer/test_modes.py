@@ -15,7 +15,10 @@ from optimizer.pipeline import optimise
 from optimizer.problem import Problem
 from optimizer.settings import Settings
 from ptensor import Layout, lib_tagger
-from resolver import LoweredGraph, OpNode, TransformNode, check, extend, resolve
+from resolver.check import check
+from resolver.evaluate import resolve
+from resolver.extend import extend
+from resolver.lowered import LoweredGraph, OpNode, TransformNode
 from resolver.modes import channels_last
 from tests.libraries import operators
 from tests.libraries.bench import Bench

@@ -10,7 +10,7 @@ from eval.networks import NAMES, build
 from libdesc.registry import registry
 from optimizer.pipeline import optimise
 from optimizer.settings import Settings
-from resolver import check
+from resolver.check import check
 from tests.optimizer.graphs import extended_of, moved
 
 SLOW = not os.environ.get("VTENSOR_TEST_ALL")

@@ -14,7 +14,8 @@ from optimizer.ilp import choose
 from optimizer.pipeline import optimise
 from optimizer.problem import Problem
 from optimizer.settings import Settings
-from resolver import LoweredGraph, check
+from resolver.check import check
+from resolver.lowered import LoweredGraph
 from tests.libraries.bench import Bench
 from tests.optimizer.graphs import (
     MOST,

@@ -9,8 +9,8 @@ import pytest
 from libdesc.registry import registry
 from optimizer.pipeline import optimise
 from ptensor.layout import Layout
-from resolver import LoweredGraph, check
-from resolver.lowered import OpNode, TransformNode
+from resolver.check import check
+from resolver.lowered import LoweredGraph, OpNode, TransformNode
 from tests.libraries.bench import Bench
 from tests.optimizer.graphs import chained, extended_of, moved, random_graph
 from tests.resolver.networks import IMAGE, mix

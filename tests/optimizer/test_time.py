@@ -13,7 +13,7 @@ from optimizer.joint import timed_variants
 from optimizer.pipeline import optimise
 from optimizer.problem import Problem
 from optimizer.settings import Settings
-from resolver import check
+from resolver.check import check
 from tests.libraries.bench import Bench
 from tests.optimizer.clocks import Drawn
 from tests.optimizer.graphs import (

@@ -7,7 +7,8 @@ from html.parser import HTMLParser
 import numpy as np
 
 from ptensor.layout import Layout
-from resolver import extend, resolve
+from resolver.evaluate import resolve
+from resolver.extend import extend
 from resolver.lowered import LoweredGraph
 from tests.libraries.bench import Bench
 from tests.resolver.networks import IMAGE, mix

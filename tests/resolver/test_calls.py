@@ -11,7 +11,9 @@ from eval.networks import build
 from libdesc.preferences import Preferences
 from optimizer.pipeline import optimise, pass_names, simplify
 from ptensor import PTensor, lib_tagger
-from resolver import calls, extend, resolve
+from resolver import calls
+from resolver.evaluate import resolve
+from resolver.extend import extend
 from tests.libraries.bench import Bench
 from vtensor.language.graph import Graph
 from vtensor.language.operators import Context, run_compute

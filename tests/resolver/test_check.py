@@ -13,9 +13,11 @@ from libdesc.registry import registry
 from ptensor.convert import preserves
 from ptensor.encoding import Encoding
 from ptensor.layout import Layout
-from resolver import LoweredGraph, OpNode, TransformNode, check, extend, resolve
-from resolver.check import addresses
+from resolver.check import addresses, check
+from resolver.evaluate import resolve
 from resolver.exactness import holds
+from resolver.extend import extend
+from resolver.lowered import LoweredGraph, OpNode, TransformNode
 from tests.libraries.bench import Bench, message
 from tests.property.strategies import (
     ENCODINGS,

@@ -9,7 +9,10 @@ import pytest
 
 from libdesc.registry import registry
 from ptensor.layout import Layout
-from resolver import LoweredGraph, check, extend, resolve
+from resolver.check import check
+from resolver.evaluate import resolve
+from resolver.extend import extend
+from resolver.lowered import LoweredGraph
 from tests.libraries.bench import Bench, message
 from tests.libraries.golden import Golden
 from tests.resolver.networks import IMAGE, chain, declare_convolution, diamond, inception, mix

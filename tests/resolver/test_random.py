@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from libdesc.registry import registry
 from ptensor import PTensor
 from ptensor.layout import Layout
-from resolver import check, extend, resolve
+from resolver.check import check
+from resolver.evaluate import resolve
+from resolver.extend import extend
 from resolver.lowered import OpNode
 from tests.libraries.bench import Bench
 from tests.libraries.operators import mixed

@@ -13,8 +13,10 @@ import pytest
 from libdesc import register
 from libdesc.numpy import handlers as numpy_handlers
 from ptensor import Layout, PTensor, lib_tagger
-from resolver import TransformNode, extend, resolve
+from resolver.evaluate import resolve
 from resolver.explain import explain_transforms
+from resolver.extend import extend
+from resolver.lowered import TransformNode
 from tests.libraries.bench import Bench, message, where
 from vtensor.errors import NoInvokerError
 from vtensor.language.graph import Graph

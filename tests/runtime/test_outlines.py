@@ -14,7 +14,7 @@ from onnx import ModelProto
 from ops import Relu
 from optimizer.pipeline import simplify
 from ptensor.layout import Layout
-from resolver import check
+from resolver.check import check
 from resolver.strategy import Strategy, StrategyRefused
 from tests.frontends.support import f32, model
 from tests.runtime.opened import NETWORKS

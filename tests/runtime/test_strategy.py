@@ -15,8 +15,10 @@ from optimizer.pipeline import optimise, simplify
 from ptensor.evaluation import lib_tagger
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
-from resolver import LoweredGraph, check, extend, resolve
-from resolver.evaluate import resolutions
+from resolver.check import check
+from resolver.evaluate import resolutions, resolve
+from resolver.extend import extend
+from resolver.lowered import LoweredGraph
 from resolver.strategy import Strategy, StrategyRefused
 from tests.frontends.support import f32, model
 from tests.libraries.bench import Bench

@@ -7,26 +7,24 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from operator import index
-from typing import SupportsIndex
+from typing import TYPE_CHECKING, SupportsIndex
 
 from libdesc.registry import ready
 from vtensor.errors import InputError, ModelError, ValuesNeededError
-from vtensor.frontends.again import built_again
-from vtensor.frontends.builder import Builder, Named, name_values
-from vtensor.frontends.expansion import infer
 from vtensor.frontends.export import export as export
-from vtensor.frontends.folding import Facts
-from vtensor.frontends.naming import Key, Names
 from vtensor.frontends.network import Source, read_network
 from vtensor.frontends.stored import stored_graph
 from vtensor.frontends.tensors import Array, element_type, sizes_of
-from vtensor.frontends.tracing import traced_graph
 from vtensor.language.graph import Graph
 from vtensor.language.sizes import OpenSize
 from vtensor.language.tape import Tape
 from vtensor.language.tensor import MAX_BYTES
 from vtensor.runtime.budget import memory_errors
 from vtensor.runtime.feeds import Port, as_array, check_array
+
+if TYPE_CHECKING:
+    from vtensor.frontends.builder import Named
+    from vtensor.frontends.naming import Key, Names
 
 Shapes = Mapping[str, Sequence[SupportsIndex]]
 Values = Mapping[str, Array]
@@ -160,6 +158,11 @@ class Model:
         sizes = self._bind({**shapes, **{name: array.shape for name, array in checked.items()}})
         if self.stored and not values:
             return self._sized(self.stored, sizes)
+        from vtensor.frontends.again import built_again
+        from vtensor.frontends.builder import Builder, Named, name_values
+        from vtensor.frontends.expansion import infer
+        from vtensor.frontends.folding import Facts
+
         if self.static and not values:
             return Builder(self._symbolic, self._reference).build()
         # The names that ports() has promised hold for all sizes.
@@ -190,6 +193,8 @@ class Model:
         earlier = self._earlier.get(frozenset(values))
         if earlier is None or self.stored:
             return None
+        from vtensor.frontends.tracing import traced_graph
+
         checked = self._values(values)
         sizes = {name: array.shape for name, array in checked.items()} | {**shapes}
         symbols: dict[str, int] = {}
@@ -247,6 +252,9 @@ class Model:
     @cached_property
     def _symbolic(self) -> Named:
         """Names and types so far as they follow from the model alone."""
+        from vtensor.frontends.builder import name_values
+        from vtensor.frontends.expansion import infer
+
         sizes = {name: shape for name, (_, shape) in self.inputs.items()}
         return name_values(*infer(self._network, sizes))
 

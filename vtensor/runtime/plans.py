@@ -16,7 +16,6 @@ from vtensor.language.graph import Graph
 from vtensor.runtime.better import Better
 from vtensor.runtime.feeds import Feed, Port
 from vtensor.runtime.keys import InputKey, PlanKey
-from vtensor.runtime.locked import locked_plan
 from vtensor.runtime.outline import Sized
 from vtensor.runtime.outlines import Outlines
 from vtensor.runtime.plan import Plan
@@ -24,7 +23,6 @@ from vtensor.runtime.planning import Options, plan_of, simplified
 from vtensor.runtime.source import Source
 from vtensor.runtime.strategies import Strategies
 from vtensor.runtime.strategy_cache import Network, StrategyCache
-from vtensor.runtime.tuned_later import tuned_later
 from vtensor.runtime.turns import Turn
 from vtensor.runtime.workspace import Workspace
 
@@ -186,12 +184,16 @@ class PlanCache:
         """What takes the place of a plan of the outputs, where times are to be measured."""
         if self._options.later is None or key.inner:
             return None
+        from vtensor.runtime.tuned_later import tuned_later
+
         options = replace(self._options, entry=key.entry)
         return tuned_later(plan, self._making_graph(key), options, self._workspace)
 
     def _planned(self, key: PlanKey) -> Plan:
         options = replace(self._options, entry=key.entry)
         if options.lock is not None:
+            from vtensor.runtime.locked import locked_plan
+
             given = self._graph(key)
             simple = simplified(given, options)
             return locked_plan(options.lock, given, simple, options, self._workspace)

@@ -28,19 +28,17 @@ from vtensor.runtime.feeds import (
     parse_layouts,
 )
 from vtensor.runtime.lanes import executors_of
-from vtensor.runtime.lock import Lock
-from vtensor.runtime.locked import lock_of, locked_options
 from vtensor.runtime.plan import Conversion, Plan
 from vtensor.runtime.planning import Options, Progress
 from vtensor.runtime.runner import Runner
 from vtensor.runtime.source import Source
-from vtensor.runtime.told import check_alone
 from vtensor.runtime.workspace import Memory, Workspace
 
 if TYPE_CHECKING:
     import onnx
 
     from vtensor.runtime.frontier import Frontier
+    from vtensor.runtime.lock import Lock
     from vtensor.runtime.profile import Profile
 
 
@@ -177,6 +175,10 @@ class Session:
                 executor, progress=progress, deterministic=deterministic, **told, **allowed
             )
         else:
+            from vtensor.runtime.lock import Lock
+            from vtensor.runtime.locked import locked_options
+            from vtensor.runtime.told import check_alone
+
             check_alone(**told, input_layouts=input_layouts, output_layouts=output_layouts)
             options = locked_options(Lock.read(plan), executor, progress, **allowed)
         listed = options.preferences.allows(REFERENCE)
@@ -250,6 +252,8 @@ class Session:
         operator = "Relu"
         library = "numpy"
         """
+        from vtensor.runtime.locked import lock_of
+
         plan = self.plan
         return lock_of(plan, *self._runner.open().made_of(plan), self.threads)
 

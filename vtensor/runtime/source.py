@@ -199,6 +199,9 @@ def _load(
     """A model that is still to be given sizes, or a graph whose sizes are known."""
     if isinstance(model, Graph):
         return None, model if model.sealed else model.seal()
+    from vtensor.frontends.deferred import defer
+
+    defer()
     from vtensor.frontends.onnx import Model
 
     if isinstance(model, Model):

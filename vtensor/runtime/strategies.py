@@ -11,11 +11,7 @@ from math import log
 
 from libdesc.registry import ready
 from libdesc.transforms import LayoutChange
-from optimizer.bound import excess, total_ns
-from optimizer.estimate import Estimate
 from optimizer.pipeline import MEASURED, optimise
-from resolver.evaluate import resolve
-from resolver.extend import extend
 from resolver.lowered import LoweredGraph, OpNode
 from resolver.strategy import Strategy, StrategyRefused
 from vtensor.errors import VTensorError
@@ -138,6 +134,8 @@ def _kind(key: PlanKey) -> Hashable:
 
 def burden(graph: LoweredGraph, options: Options) -> float:
     """Which part of a plan's estimated time its Transforms take."""
+    from optimizer.estimate import Estimate
+
     clock, changes = Estimate(options.preferences, options.settings.speeds), 0
     for node in graph.transforms():
         source, target = graph.values[node.input], graph.values[node.output]
@@ -210,6 +208,9 @@ def _around(
     kept: Mapping[str, OpNode], graph: Graph, options: Options
 ) -> tuple[LoweredGraph, tuple[str, ...]]:
     """A graph in which nodes are as they were chosen before; the names of the others."""
+    from resolver.evaluate import resolve
+    from resolver.extend import extend
+
     resolved = extend(resolve(graph, options.entry, options.preferences, kept), options.delivery)
     anew = frozenset(node.name for node in resolved.operators if node.name not in kept)
     lowered = optimise(resolved, options.passes, replace(options.settings, only=anew))
@@ -236,9 +237,11 @@ def _plan(
     Raises:
         StrategyRefused, VTensorError: libraries do not take it so, or it would be too slow.
     """
-    more = options.deterministic and burden(lowered, options) > known.burden + SLACK
-    if more and excess(lowered, options.settings) > SLACK:
-        raise StrategyRefused("Transforms take more of the time than they did")
+    if options.deterministic and burden(lowered, options) > known.burden + SLACK:
+        from optimizer.bound import excess
+
+        if excess(lowered, options.settings) > SLACK:
+            raise StrategyRefused("Transforms take more of the time than they did")
     sound(lowered, graph, options, workspace)
     plan = Plan(
         lowered,
@@ -270,6 +273,8 @@ def _better(
     Raises:
         NotBetter: it would take about as long as the lowered graph, which has others' choices.
     """
+    from optimizer.bound import excess, total_ns
+
     off = excess(lowered, options.settings)
     if off <= SLACK:
         raise NotBetter(f"it takes at most {off:.1%} more than the best by estimate")
