@@ -13,7 +13,7 @@ from vtensor.errors import VTensorError
 from vtensor.frontends.onnx import Model
 
 #: What is inferred a second time: nodes whose outputs are known before a run.
-INFER = "vtensor.frontends.onnx.infer"
+INFER = "vtensor.frontends.expansion.infer"
 
 
 def again(proto: ModelProto, first: dict[str, tuple[int, ...]]) -> Model:

@@ -53,8 +53,8 @@ def off(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
         times = cycle([1000, round(1000 * part)])
         monkeypatch.setattr(Better, "wait", lambda *_: None)
         monkeypatch.setattr(Strategy, "_certificate", None)
-        monkeypatch.setattr("vtensor.runtime.strategies.excess", lambda *_: 0.5)
-        monkeypatch.setattr("vtensor.runtime.strategies.total_ns", lambda *_: next(times))
+        monkeypatch.setattr("optimizer.bound.excess", lambda *_: 0.5)
+        monkeypatch.setattr("optimizer.bound.total_ns", lambda *_: next(times))
 
     yield set_to
     settled()

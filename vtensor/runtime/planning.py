@@ -21,8 +21,6 @@ from optimizer.settings import Settings
 from ptensor.layout import Layout
 from ptensor.stopping import go_on
 from resolver.check import check
-from resolver.evaluate import resolve
-from resolver.extend import extend
 from resolver.lowered import LoweredGraph
 from vtensor.errors import BudgetError, InputError, UnsoundPlanError, VTensorError
 from vtensor.language.graph import Graph
@@ -298,6 +296,9 @@ def recorded(
 
 def resolved_of(graph: Graph, options: Options) -> LoweredGraph:
     """A graph with the Transforms that Algorithm 1 leaves, before any pass."""
+    from resolver.evaluate import resolve
+    from resolver.extend import extend
+
     return extend(resolve(graph, options.entry, options.preferences), options.delivery)
 
 
