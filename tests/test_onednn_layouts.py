@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libdesc.onednn import native
+from libdesc.onednn import layouts, native
 from libdesc.onednn.handlers import both
 from libdesc.onednn.layouts import canonical_order, from_desc, to_desc
 from ptensor.buffer import Buffer
@@ -383,3 +383,28 @@ def test_pads_and_parts_that_cross_are_left_to_others() -> None:
         sizes = {"N": 2, "C": size, "H": 6, "W": 3}
         with pytest.raises(LayoutNotSupported):
             both((Layout(source), Layout(target)), sizes, ["f32", "f32"])
+
+
+def test_every_tag_is_found_by_its_spelling_and_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tag that is not spelled as its pattern is found among all."""
+    monkeypatch.setattr(layouts, "_tag", layouts._tag.__wrapped__)
+    every = layouts._tags()
+    assert {pattern: layouts._tag(pattern) for pattern in every} == every
+    assert layouts._tag(((1, 0), ((3, 0),))) is None
+    monkeypatch.setattr(layouts, "_names", frozenset)
+    assert layouts._tag(((0, 1), ())) == every[((0, 1), ())]
+    monkeypatch.setattr(layouts, "_names", lambda: {("ab", 2)})
+    monkeypatch.setattr(layouts, "_pattern_of", lambda *_: ((1, 0), ()))
+    assert layouts._tag(((0, 1), ())) == every[((0, 1), ())]
+
+
+def test_a_plain_descriptor_looks_at_no_other_tags() -> None:
+    code = (
+        "from libdesc.onednn import layouts\nfrom ptensor.layout import Layout\n"
+        "sizes = dict(N=1, C=16, H=2, W=2)\n"
+        "for layout in ('NCHW', 'NHWC'):\n"
+        "    layouts.to_desc(Layout(layout), tuple('NCHW'), sizes, 'f32')\n"
+        "print(layouts._tags.cache_info().misses)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "0\n"

@@ -77,7 +77,7 @@ def _to_desc(layout: Layout, order: Order, sizes: tuple[int, ...], dtype: str) -
     extents = {dim: size for dim, size in zip(order, sizes, strict=True) if dim}
     inner = _inner_blocks(layout, order)
     for outer in _outer_orders(layout, order, sizes):
-        tag = _tags().get((outer, inner))
+        tag = _tag((outer, inner))
         if tag is not None:
             tagged: Desc = dnnl.Desc.tag(sizes, encoding.dtype, tag)
             return tagged
@@ -118,7 +118,7 @@ def from_desc(desc: Desc, order: Order, dtype: str) -> Layout:
     axes = [Axis(order[dim], 0) for dim in pattern[0] if order[dim]]
     axes += [Axis(order[dim], block) for block, dim in inner]
     layout = Layout.of_axes(axes, None if desc.dtype == dtype else desc.dtype)
-    if inner and pattern not in _tags():
+    if inner and _tag(pattern) is None:
         _given[layout, order, tuple(desc.dims), desc.dtype] = desc
     return _checked(layout, desc, order)
 
@@ -137,7 +137,7 @@ def _pattern(desc: Desc, order: Order) -> Pattern:
         strides = _strides_of(pattern, sizes)
         if 0 in sizes or [s for s, size in zip(strides, sizes, strict=True) if size > 1] == needed:
             exact = strides == list(desc.strides)
-            alike.append((not exact, bool(inner) and pattern not in _tags(), place, pattern))
+            alike.append((not exact, bool(inner) and _tag(pattern) is None, place, pattern))
     if not alike:
         raise LayoutNotSupported(f"oneDNN answers a format with gaps, no layout: {desc!r}")
     return min(alike)[-1]
@@ -155,17 +155,45 @@ def _checked(layout: Layout, desc: Desc, order: Order) -> Layout:
     return layout
 
 
+@lru_cache(maxsize=4096)
+def _tag(pattern: Pattern) -> str | None:
+    """A tag of oneDNN; None where it has none.
+
+    Most are spelled as their pattern says. Where one is not, all are looked at, which takes longer
+    than what else a small network's start needs of oneDNN.
+    """
+    outer, inner = pattern
+    letters = [chr(ord("a") + dim) for dim in range(len(outer))]
+    for _, dim in inner:
+        letters[dim] = letters[dim].upper()
+    blocks = "".join(f"{block}{chr(ord('a') + dim)}" for block, dim in inner)
+    name = "".join(letters[dim] for dim in outer) + blocks
+    if (name, len(outer)) in _names() and _pattern_of(name, len(outer)) == pattern:
+        return name
+    return _tags().get(pattern)
+
+
+@cache
+def _names() -> frozenset[tuple[str, int]]:
+    """Every tag of oneDNN, with its rank."""
+    return frozenset((name, rank) for name, rank in dnnl.tags())
+
+
 @cache
 def _tags() -> dict[Pattern, str]:
-    """Every tag of oneDNN by what its query says."""
+    """Every tag of oneDNN by its pattern."""
     table: dict[Pattern, str] = {}
-    tagged = dnnl.Desc.tag
     for name, rank in dnnl.tags():
-        blocks = tagged([1] * rank, "u8", name).padded_dims
-        desc = tagged([2 * block for block in blocks], "u8", name)
-        outer = tuple(sorted(range(rank), key=desc.strides.__getitem__, reverse=True))
-        table.setdefault((outer, tuple(desc.inner_blocks)), name)
+        table.setdefault(_pattern_of(name, rank), name)
     return table
+
+
+def _pattern_of(name: str, rank: int) -> Pattern:
+    """What a query of a tag says."""
+    blocks = dnnl.Desc.tag([1] * rank, "u8", name).padded_dims
+    desc = dnnl.Desc.tag([2 * block for block in blocks], "u8", name)
+    outer = tuple(sorted(range(rank), key=desc.strides.__getitem__, reverse=True))
+    return outer, tuple(desc.inner_blocks)
 
 
 @cache
