@@ -391,6 +391,9 @@ def test_every_tag_is_found_by_its_spelling_and_without_it(monkeypatch: pytest.M
     every = layouts._tags()
     assert {pattern: layouts._tag(pattern) for pattern in every} == every
     assert layouts._tag(((1, 0), ((3, 0),))) is None
+    for rank, inner in {(len(outer), inner) for outer, inner in every}:
+        alike = [outer for outer, blocks in every if (len(outer), blocks) == (rank, inner)]
+        assert [*layouts._orders_with(rank, inner)] == alike
     monkeypatch.setattr(layouts, "_names", frozenset)
     assert layouts._tag(((0, 1), ())) == every[((0, 1), ())]
     monkeypatch.setattr(layouts, "_names", lambda: {("ab", 2)})

@@ -166,11 +166,15 @@ def _tag(pattern: Pattern) -> str | None:
     letters = [chr(ord("a") + dim) for dim in range(len(outer))]
     for _, dim in inner:
         letters[dim] = letters[dim].upper()
-    blocks = "".join(f"{block}{chr(ord('a') + dim)}" for block, dim in inner)
-    name = "".join(letters[dim] for dim in outer) + blocks
+    name = "".join(letters[dim] for dim in outer) + _spelled(inner)
     if (name, len(outer)) in _names() and _pattern_of(name, len(outer)) == pattern:
         return name
     return _tags().get(pattern)
+
+
+def _spelled(inner: tuple[tuple[int, int], ...]) -> str:
+    """What a tag says of blocks."""
+    return "".join(f"{block}{chr(ord('a') + dim)}" for block, dim in inner)
 
 
 @cache
@@ -199,7 +203,10 @@ def _pattern_of(name: str, rank: int) -> Pattern:
 @cache
 def _orders_with(rank: int, inner: tuple[tuple[int, int], ...]) -> tuple[tuple[int, ...], ...]:
     """The orders of the tags of this rank that have these blocks."""
-    return tuple(outer for outer, blocks in _tags() if len(outer) == rank and blocks == inner)
+    spelled = _spelled(inner)
+    named = (name for name, have in dnnl.tags() if have == rank and name[rank:] == spelled)
+    patterns = (_pattern_of(name, rank) for name in named)
+    return tuple(dict.fromkeys(outer for outer, blocks in patterns if blocks == inner))
 
 
 def _inner_blocks(layout: Layout, order: Order) -> tuple[tuple[int, int], ...]:

@@ -35,6 +35,7 @@ class Deferred(ModuleType):
         if name.startswith("__") and name not in _OWN:
             raise AttributeError(f"module {PACKAGE!r} has no attribute {name!r}")
         if (found := getattr(importlib.import_module(_CLASSES), name, None)) is not None:
+            vars(self)[name] = found  # as the package's own lines do
             return found
         if name not in _OWN and find_spec(f"{PACKAGE}.{name}") is not None:
             return importlib.import_module(f"{PACKAGE}.{name}")
