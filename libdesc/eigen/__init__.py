@@ -6,8 +6,6 @@ comes with its module when it is first asked for.
 
 from typing import TYPE_CHECKING
 
-import lazy_loader
-
 # A module of each name is there as well, so these cannot come later.
 from libdesc.eigen.pointwise import (
     computed,
@@ -75,6 +73,8 @@ if TYPE_CHECKING:
         roi_align,
     )
 else:
+    import lazy_loader
+
     __getattr__, _, _ = lazy_loader.attach(
         __name__,
         submod_attrs={

@@ -6,8 +6,6 @@ each comes with its module when it is first asked for.
 
 from typing import TYPE_CHECKING
 
-import lazy_loader
-
 if TYPE_CHECKING:
     from libdesc.onednn.routines_matrix import MatMul
     from libdesc.onednn.routines_norm import BatchNormalization, LayerNormalization, Lrn, Softmax
@@ -16,6 +14,8 @@ if TYPE_CHECKING:
     from libdesc.onednn.routines_shape import Concat, Pad, Reduction, Slice
     from libdesc.onednn.routines_window import Convolution, Deconvolution, Pooling, Resampling
 else:
+    import lazy_loader
+
     __getattr__, _, _ = lazy_loader.attach(
         __name__,
         submod_attrs={

@@ -59,7 +59,8 @@ class Deferred(ModuleType):
                 self.__spec__.loader.exec_module(self)
             finally:
                 del self._running
-            self.__class__ = ModuleType
+            package: Any = self
+            package.__class__ = ModuleType
 
 
 def defer() -> None:

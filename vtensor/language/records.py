@@ -83,7 +83,7 @@ class _Init:
         made = vars(self._cls)["__init__"]
         if made is self:  # another thread may have been faster
             made = _init_of(self._cls, self._frozen)
-            self._cls.__init__ = made  # type: ignore[misc]  # of this very class
+            self._cls.__init__ = made
         bound: Callable[..., None] = made.__get__(instance, owner)
         return bound
 
@@ -131,8 +131,8 @@ def _reader(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
     return (lambda one: (getattr(one, names[0]),)) if names else lambda _: ()
 
 
-def _eq_of(values: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any, object], bool]:
-    def equal(self: Any, other: object) -> bool:
+def _eq_of(values: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any, object], Any]:
+    def equal(self: Any, other: object) -> Any:
         if other.__class__ is self.__class__:
             return values(self) == values(other)
         return NotImplemented
@@ -153,7 +153,7 @@ def _repr_of(names: list[str]) -> Callable[[Any], str]:
     return shown
 
 
-def _refusals(cls: type, names: frozenset[str]) -> dict[str, Callable[..., None]]:
+def _refusals(cls: Any, names: frozenset[str]) -> dict[str, Callable[..., None]]:
     """What keeps a frozen instance as it is."""
 
     def keep(self: Any, name: str, value: object) -> None:
