@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from importlib import import_module
 
 from libdesc.preferences import EVERY, Preferences
 from libdesc.registry import ready, registry
@@ -63,6 +64,16 @@ def _run(name: str, graph: LoweredGraph, settings: Settings) -> LoweredGraph:
 
             return modes.aware(graph) if mode == "aware" else modes.held(graph)
     return run(graph, settings)
+
+
+def import_passes() -> None:
+    """Import what chooses variants now, before a thread in the background does: a fork in the midst
+    of an import would leave it locked in the child.
+    """
+    for name in ("absorb", "bound", "cancel", "ewo", "joint", "lho", "share", "sink"):
+        import_module(f"optimizer.{name}")
+    for name in ("evaluate", "extend"):
+        import_module(f"resolver.{name}")
 
 
 #: Every pass that there is, by name. The last two are what levels are compared with; no level has

@@ -347,3 +347,14 @@ def test_a_planted_circle_is_found(copy: Path, line: str) -> None:
     source = copy / "ptensor/rows.py"
     source.write_text(f"{source.read_text(encoding='utf-8')}\n{line}\n", encoding="utf-8")
     assert circles(copy) == [["ptensor.evaluation", "ptensor.rows", "ptensor.tensor"]]
+
+
+def test_what_chooses_in_the_background_is_imported_before() -> None:
+    """So that no import is under way there when the process forks."""
+    code = (
+        "import sys\nfrom optimizer.pipeline import PASSES, import_passes\nimport_passes()\n"
+        "before = set(sys.modules)\nfor one in list(PASSES)[:-2]:\n    try:\n"
+        "        PASSES[one](None, None)\n    except AttributeError:\n        pass\n"
+        "print(sorted(set(sys.modules) - before))"
+    )
+    assert python(code) == "[]\n"

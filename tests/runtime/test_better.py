@@ -222,6 +222,7 @@ except KeyboardInterrupt:
 SCRIPT = """
 import os, signal, threading, time, warnings
 import numpy as np
+from optimizer import bound
 from ptensor.stopping import go_on
 from resolver.strategy import Strategy
 from tests.runtime.opened import NETWORKS
@@ -235,7 +236,7 @@ def never(*_):
         go_on()
         time.sleep(0.01)
 
-Strategy._certificate, strategies.excess = None, lambda *_: 0.5
+Strategy._certificate, bound.excess = None, lambda *_: 0.5
 Better.wait = lambda *_: None
 network = NETWORKS["mobile"]()
 session = Session(network.proto, threads=1)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import importlib
 import sys
-import threading
 from importlib.util import find_spec, module_from_spec
 from types import ModuleType
 from typing import Any
+
+from vtensor.language.forks import process_lock
 
 PACKAGE = "onnx"
 
@@ -28,7 +29,7 @@ class Deferred(ModuleType):
     """A package whose lines run when a name is asked for that its modules do not have."""
 
     #: One thread runs them; while it does, names that are not there yet are missing only for it.
-    _lock = threading.RLock()
+    _lock = process_lock()
     _running: bool
 
     def __getattr__(self, name: str) -> Any:

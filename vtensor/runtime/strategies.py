@@ -11,7 +11,7 @@ from math import log
 
 from libdesc.registry import ready
 from libdesc.transforms import LayoutChange
-from optimizer.pipeline import MEASURED, optimise
+from optimizer.pipeline import MEASURED, import_passes, optimise
 from resolver.lowered import LoweredGraph, OpNode
 from resolver.strategy import Strategy, StrategyRefused
 from vtensor.errors import VTensorError
@@ -256,6 +256,7 @@ def _plan(
     )
     proven = lowered.certificate is not None
     if not (proven or options.deterministic):
+        import_passes()
         make = partial(_better, lowered, known.key.shapes, graph, options, workspace)
         plan.better = Better(make, "it is not proven the best for its sizes")
     return plan

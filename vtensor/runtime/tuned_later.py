@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from optimizer.pipeline import import_passes
 from ptensor.stopping import go_on
 from vtensor.language.graph import Graph
 from vtensor.runtime.better import Better, NotBetter
@@ -36,6 +37,7 @@ def tuned_later(
         options: how it was made; ``later`` says what is other.
         workspace: what plans share.
     """
+    import_passes()
     own = plan.taken_from is None
     make = partial(_made, plan.graph.name, own, graph, options, workspace)
     return Better(make, "it was made without measured times")
