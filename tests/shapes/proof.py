@@ -24,7 +24,8 @@ from onnx import ModelProto
 
 from libdesc.registry import ready
 from optimizer.pipeline import pass_names, simplify
-from resolver import LoweredGraph, check
+from resolver.check import check
+from resolver.lowered import LoweredGraph
 from vtensor import Session
 from vtensor.benchmark.agreement import difference
 from vtensor.errors import VTensorError
