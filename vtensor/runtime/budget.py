@@ -108,8 +108,12 @@ def _pieces(graph: LoweredGraph) -> Iterator[Piece]:
         for name, output in zip(node.inputs, node.outputs, strict=False):
             if view and graph.values[name].nbytes == graph.values[output].nbytes:
                 of[output] = of[name]  # else its library has to copy
-        made |= {of[output]: index for output in node.outputs if of[output] == output}
-        last |= {of[name]: index for name in (*node.inputs, *node.outputs)}
+        for output in node.outputs:
+            if of[output] == output:
+                made[output] = index
+            last[of[output]] = index
+        for name in node.inputs:
+            last[of[name]] = index
     outside = {of[name] for name in graph.outputs.values()}
     for name, first in made.items():
         if name not in outside and not graph.values[name].constant:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,11 +44,12 @@ def live_bytes(pieces: Sequence[Piece]) -> int:
     """
     if not pieces:
         return 0
-    change = np.zeros(max(piece.last for piece in pieces) + 2, np.int64)
+    change = [0] * (max(piece.last for piece in pieces) + 2)
     for piece in pieces:
-        change[piece.first] += piece.room
-        change[piece.last + 1] -= piece.room
-    return int(change.cumsum().max())
+        room = piece.room
+        change[piece.first] += room
+        change[piece.last + 1] -= room
+    return max(accumulate(change))
 
 
 def offsets(pieces: Sequence[Piece]) -> tuple[list[int], int]:
