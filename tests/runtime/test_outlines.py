@@ -23,9 +23,12 @@ from vtensor import Graph, Session, load_onnx
 from vtensor.errors import InputError, UnsoundPlanError
 from vtensor.language.graph import same_bytes
 from vtensor.language.tape import Tape, TapeClosedError, TracedSize
+from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.open_arrays import NotTraced
 from vtensor.runtime.outline import Outline
+from vtensor.runtime.plan import Plan
 from vtensor.runtime.source import Source
+from vtensor.runtime.strategies import Known
 
 Array = np.ndarray[Any, Any]
 Shapes = Mapping[str, tuple[int, ...]]
@@ -338,3 +341,19 @@ def test_without_its_questions_the_checker_sees_a_missing_transform(
     outline.lowered(strategy, own)
     with pytest.raises(UnsoundPlanError, match="output y"):
         check(outline.lowered(strategy, other), other, ["eigen"], output_layouts=DELIVERY)
+
+
+def test_a_strategy_that_does_not_fit_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = list[Any]()
+
+    def refused(known: Known, key: PlanKey, *_: object) -> Plan:
+        tried.append((known.key, key))
+        raise StrategyRefused("it does not fit")
+
+    monkeypatch.setattr("vtensor.runtime.strategies._taken", refused)
+    proto = model("g (float[a, b] x) => (float[a, b] z) { y = Relu(x) z = Neg(y) }")
+    with Session(proto, threads=1, cache_dir=None) as session:
+        for size in (2, 3, 4, 5):
+            session.run(None, {"x": f32(size, 3)})
+    assert len(tried) > 3
+    assert len(tried) == len(set(tried))

@@ -21,7 +21,7 @@ from vtensor.runtime.outlines import Outlines
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.planning import Options, plan_of, simplified
 from vtensor.runtime.source import Source
-from vtensor.runtime.strategies import Strategies
+from vtensor.runtime.strategies import Refused, Strategies
 from vtensor.runtime.strategy_cache import Network, StrategyCache
 from vtensor.runtime.turns import Turn
 from vtensor.runtime.workspace import Workspace
@@ -200,8 +200,11 @@ class PlanCache:
         sized = self._sized(key, options)
         graph = sized.graph if sized else simplified(self._graph(key), options, self._applied)
         disk, network = StrategyCache.of(options), Network(key, graph, options, self._threads)
-        if sized is not None and (plan := self._fitting(network, sized)) is not None:
-            return plan
+        refused: Refused = {}
+        if sized is not None:  # made sooner than looked for on disk
+            plan = self._fitting(network, sized, refused, mending=False)
+            if plan is not None:
+                return plan
         if disk is not None and (found := disk.plan(network, self._workspace)) is not None:
             self._strategies.add(found.known)
             self._applied = {*(self._applied or ()), *graph.applied}
@@ -209,7 +212,7 @@ class PlanCache:
         if disk is not None and not self._strategies.knows(key):
             for other in disk.others(network):
                 self._strategies.add(other)
-        plan = self._strategies.plan(key, graph, options, self._workspace, sized)
+        plan = self._fitting(network, sized, refused)
         if plan is None and self._applied is not None:  # more rules may apply to these sizes
             graph = simplified(self._graph(key), options)
             network = replace(network, graph=graph)
@@ -219,15 +222,15 @@ class PlanCache:
             self._strategies.keep(key, plan, options)
             if disk is not None and not plan.graph.inexact:  # errors hold for one set of weights
                 disk.keep(network, plan)
-        elif plan.better is not None:
-            self._networks[key] = network
         return plan
 
-    def _fitting(self, network: Network, sized: Sized) -> Plan | None:
-        """The plan of a strategy that fits as it is: made sooner than looked for on disk."""
-        key, options = network.key, network.options
+    def _fitting(
+        self, network: Network, sized: Sized | None, refused: Refused, mending: bool = True
+    ) -> Plan | None:
+        """The plan of a strategy that fits, and is not among those that were refused."""
+        key, graph, options = network.key, network.graph, network.options
         plan = self._strategies.plan(
-            key, network.graph, options, self._workspace, sized, mending=False
+            key, graph, options, self._workspace, sized, refused, mending=mending
         )
         if plan is not None and plan.better is not None:
             self._networks[key] = network

@@ -58,6 +58,10 @@ class Known:
     burden: float
 
 
+#: Strategies that do not fit a graph, each with the nodes that do not; None is a library's error.
+Refused = dict[Known, frozenset[str] | None]
+
+
 class Strategies:
     """The strategies of a session's plans.
 
@@ -94,6 +98,7 @@ class Strategies:
         options: Options,
         workspace: Workspace,
         sized: Sized | None = None,
+        refused: Refused | None = None,
         mending: bool = True,
     ) -> Plan | None:
         """A plan from the nearest strategy that fits; else from the nearest, with other variants
@@ -104,18 +109,23 @@ class Strategies:
             graph: simplified.
             options, workspace: as for ``plan_of``.
             sized: the graph, where an outline has made it.
+            refused: strategies that were tried for this graph before; those of now are put there.
             mending: look for other variants, too.
         """
         known = sorted(self._known.get(_kind(key), ()), key=lambda one: _apart(one.key, key))
-        faults: list[tuple[Known, frozenset[str]]] = []
+        refused = {} if refused is None else refused
         for one in known[:TRIED]:
+            if one in refused:
+                continue
             try:
                 return _taken(one, key, graph, options, workspace, sized)
             except StrategyRefused as why:
                 _log.debug(REFUSED, graph.name, one.key.shapes, why)
-                faults.append((one, why.nodes))
+                refused[one] = why.nodes
             except VTensorError as why:  # of a library
                 _log.debug(REFUSED, graph.name, one.key.shapes, why)
+                refused[one] = None
+        faults = [(one, nodes) for one, nodes in refused.items() if nodes is not None]
         for one, nodes in faults[:mending]:
             try:
                 plan = _mended(one, nodes, graph, options, workspace)
