@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ptensor.layout import Layout
 from resolver.evaluate import stored
 from resolver.lowered import LoweredGraph, OpNode, TransformNode, Value
+from resolver.proof import Proof
 from resolver.strategy import Strategy, alike, sized
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ class Fitted:
         strategy: it fits.
         first: the lowered graph that it made.
         values, nodes: the names of those that may differ; all others are the same objects.
+
+    Attributes:
+        proof: what the checker has proved of the lowered graphs.
     """
 
     def __init__(
@@ -31,6 +35,7 @@ class Fitted:
         values: Collection[str],
         nodes: Collection[str],
     ) -> None:
+        self.proof = Proof()
         self._first = replace(first, constants={})
         self._sources = strategy.sources
         self._values = [

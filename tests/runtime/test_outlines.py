@@ -15,6 +15,8 @@ from ops import Relu
 from optimizer.pipeline import simplify
 from ptensor.layout import Layout
 from resolver.check import check
+from resolver.lowered import LoweredGraph
+from resolver.proof import Proof
 from resolver.strategy import Strategy, StrategyRefused
 from tests.frontends.support import f32, model
 from tests.runtime.opened import NETWORKS
@@ -338,9 +340,49 @@ def test_without_its_questions_the_checker_sees_a_missing_transform(
     assert own is not None
     assert other is not None
     strategy = Strategy.of(chosen(own, DELIVERY))
-    outline.lowered(strategy, own)
+    proof = Proof()
+    proof.check(outline.lowered(strategy, own), own, ["eigen"], delivery=DELIVERY)
     with pytest.raises(UnsoundPlanError, match="output y"):
         check(outline.lowered(strategy, other), other, ["eigen"], output_layouts=DELIVERY)
+    with pytest.raises(UnsoundPlanError, match="output y"):
+        proof.check(outline.lowered(strategy, other), other, ["eigen"], delivery=DELIVERY)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_what_is_proved_for_some_sizes_holds_for_others(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checker says the same of each plan, and is not asked; it is where a size is wrong."""
+    network = NETWORKS[name]()
+    full, spared = list[LoweredGraph](), 0
+
+    def noted(extended: LoweredGraph, *rest: Any) -> None:
+        full.append(extended)
+        check(extended, *rest)
+
+    def proved(self: Proof, extended: LoweredGraph, graph: Graph, *rest: Any) -> None:
+        nonlocal spared
+        before = len(full)
+        prove(self, extended, graph, *rest)
+        if len(full) > before:
+            return
+        check(extended, graph, *rest)
+        spared += 1
+        for value in [*extended.values.values()][::7]:
+            if not value.dims:
+                continue
+            dims = {dim: size + 1 for dim, size in value.dims.items()}
+            values = {**extended.values, value.name: replace(value, dims=dims)}
+            with pytest.raises(UnsoundPlanError):
+                prove(self, replace(extended, values=values), graph, *rest)
+
+    prove = Proof.check
+    monkeypatch.setattr("resolver.proof.check", noted)
+    monkeypatch.setattr(Proof, "check", proved)
+    with Session(network.proto, threads=1, deterministic=True, cache_dir=None) as session:
+        for sizes in network.sizes(7, 10):
+            session.run(None, network.feeds(*sizes))
+    assert spared >= 2
 
 
 def test_a_strategy_that_does_not_fit_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:

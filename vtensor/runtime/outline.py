@@ -19,6 +19,7 @@ from optimizer.computed import Computed
 from ptensor.layout import Layout
 from resolver.fitted import Fitted
 from resolver.lowered import LoweredGraph
+from resolver.proof import Proof
 from resolver.strategy import Strategy
 from vtensor.language.graph import Graph, Node
 from vtensor.language.records import dataclass
@@ -53,6 +54,10 @@ class Sized:
             StrategyRefused: as ``Strategy.on``.
         """
         return self.outline.lowered(strategy, self.graph)
+
+    def proof(self, strategy: Strategy) -> Proof:
+        """What was proved of a strategy's lowered graphs: it has been put on this graph."""
+        return self.outline.proof(strategy)
 
 
 class Outline:
@@ -139,6 +144,10 @@ class Outline:
                 self._fitted.pop(next(iter(self._fitted)))
             self._fitted[strategy] = Fitted(strategy, found, self._values, self._nodes)
         return found
+
+    def proof(self, strategy: Strategy) -> Proof:
+        """What was proved of what ``lowered`` made last of a strategy, in other sizes."""
+        return self._fitted[strategy].proof
 
 
 def _marked(texts: Sequence[str]) -> bool:

@@ -20,8 +20,8 @@ from optimizer.pipeline import MEASURED, optimise, pass_names, simplify
 from optimizer.settings import Settings
 from ptensor.layout import Layout
 from ptensor.stopping import go_on
-from resolver.check import check
 from resolver.lowered import LoweredGraph
+from resolver.proof import Proof
 from vtensor.errors import BudgetError, InputError, UnsoundPlanError, VTensorError
 from vtensor.language.graph import Graph
 from vtensor.language.records import dataclass
@@ -302,13 +302,23 @@ def resolved_of(graph: Graph, options: Options) -> LoweredGraph:
     return extend(resolve(graph, options.entry, options.preferences), options.delivery)
 
 
-def sound(lowered: LoweredGraph, graph: Graph, options: Options, workspace: Workspace) -> None:
+def sound(
+    lowered: LoweredGraph,
+    graph: Graph,
+    options: Options,
+    workspace: Workspace,
+    proof: Proof | None = None,
+) -> None:
     """Prove a lowered graph sound, and see that it fits into the budget.
+
+    Args:
+        lowered, graph, options, workspace: what is to run, of which graph, and how.
+        proof: what was proved of the same in other sizes.
 
     Raises:
         UnsoundPlanError: it is not.
         BudgetError: it needs more memory than the workspace may have.
     """
     able = [library.name for library in ready().libraries.values() if library.transforms]
-    check(lowered, graph, able, options.entry, options.delivery)
+    (proof or Proof()).check(lowered, graph, able, options.entry, options.delivery)
     check_plan(lowered, workspace.max_bytes)

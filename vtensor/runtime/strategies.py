@@ -13,6 +13,7 @@ from libdesc.registry import ready
 from libdesc.transforms import LayoutChange
 from optimizer.pipeline import MEASURED, import_passes, optimise
 from resolver.lowered import LoweredGraph, OpNode
+from resolver.proof import Proof
 from resolver.strategy import Strategy, StrategyRefused
 from vtensor.errors import VTensorError
 from vtensor.language.graph import Graph
@@ -186,7 +187,8 @@ def _taken(
     if own:
         lowered = replace(lowered, certificate=known.strategy.chosen.certificate)
     taken_from = None if own else known.key.shapes
-    return _plan(known, lowered, graph, options, workspace, taken_from)
+    proof = sized.proof(strategy) if sized is not None else None
+    return _plan(known, lowered, graph, options, workspace, taken_from, proof=proof)
 
 
 def _mended(
@@ -241,6 +243,7 @@ def _plan(
     workspace: Workspace,
     taken_from: Mapping[str, tuple[int, ...]] | None,
     anew: Sequence[str] = (),
+    proof: Proof | None = None,
 ) -> Plan:
     """The plan of a lowered graph whose variants were chosen for other sizes.
 
@@ -252,7 +255,7 @@ def _plan(
 
         if excess(lowered, options.settings) > SLACK:
             raise StrategyRefused("Transforms take more of the time than they did")
-    sound(lowered, graph, options, workspace)
+    sound(lowered, graph, options, workspace, proof)
     plan = Plan(
         lowered,
         graph.constants,
