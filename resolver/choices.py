@@ -17,7 +17,8 @@ from libdesc.registry import ready
 from libdesc.transforms import LayoutChange, run_transform
 from ptensor.evaluation import Decline, Variant
 from ptensor.layout import Layout
-from resolver.evaluate import PartialEvaluation, stored
+from resolver.constants import stored
+from resolver.evaluate import PartialEvaluation
 from resolver.lowered import LoweredGraph, LoweredNode, OpNode, TransformNode, Value
 from resolver.probe import confirmed
 from vtensor.errors import VTensorError, did_you_mean

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
-from functools import partial
 from itertools import takewhile
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from ptensor.buffer import TensorStorage
 from ptensor.evaluation import Call, Evaluation, Mode, Step, installed
 from ptensor.layout import Layout
 from resolver.calls import Calls
+from resolver.constants import stored
 from resolver.lowered import LoweredGraph, OpNode, Value, split
 from vtensor.errors import NoInvokerError, ResolutionError
 from vtensor.language.operators import Context, info_of
@@ -183,16 +183,6 @@ def _entry(
         fresh = VTensor(value.dtype, value.dims, Option(name=name))
         fresh.storage = storage
         state.values[name] = fresh
-
-
-def stored(graph: Graph, names: Iterable[str]) -> dict[str, TensorStorage]:
-    """The memory of constants by name, each looked at when it is first read."""
-    return {
-        name: TensorStorage.deferred(
-            partial(graph.constants.__getitem__, name), value, Layout.plain(value.dims)
-        )
-        for name, value in ((name, graph.values[name]) for name in names)
-    }
 
 
 def _operands(state: _Resolving, names: Sequence[str]) -> list[VTensor]:

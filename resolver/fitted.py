@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ptensor.layout import Layout
-from resolver.evaluate import stored
+from resolver.constants import stored
 from resolver.lowered import LoweredGraph, OpNode, TransformNode, Value
 from resolver.proof import Proof
 from resolver.strategy import Strategy, alike, sized

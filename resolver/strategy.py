@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from ptensor.evaluation import Variant
 from ptensor.layout import Layout
-from resolver.evaluate import stored
+from resolver.constants import stored
 from resolver.lowered import (
     Certificate,
     LoweredGraph,

@@ -13,8 +13,10 @@ from onnx import ModelProto
 
 from ops import Relu
 from optimizer.pipeline import simplify
+from ptensor.buffer import TensorStorage
 from ptensor.layout import Layout
 from resolver.check import check
+from resolver.constants import stored
 from resolver.lowered import LoweredGraph
 from resolver.proof import Proof
 from resolver.strategy import Strategy, StrategyRefused
@@ -399,3 +401,23 @@ def test_a_strategy_that_does_not_fit_is_tried_once(monkeypatch: pytest.MonkeyPa
             session.run(None, {"x": f32(size, 3)})
     assert len(tried) > 3
     assert len(tried) == len(set(tried))
+
+
+def test_memory_of_constants_is_made_for_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, deferred = list[object](), TensorStorage.deferred
+
+    def noted(*row: Any) -> TensorStorage:
+        made.append(row)
+        return deferred(*row)
+
+    monkeypatch.setattr(TensorStorage, "deferred", noted)
+    graph = load_onnx(NETWORKS["detector"]().proto, shapes={"x": (1, 3, 32, 32)})
+    found = stored(graph, graph.constants)
+    assert [*found] == [*graph.constants]
+    assert len(found) == len(graph.constants)
+    assert not made
+    name = next(iter(graph.constants))
+    assert found[name] is found[name]
+    assert found[name].nbytes == graph.constants[name].nbytes
+    assert len(made) == 1
+    assert found.get("nothing") is None
