@@ -9,12 +9,12 @@ where anything is not, the checker runs in full, and says what is wrong.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from resolver.check import addresses, check
 from resolver.lowered import LoweredGraph, OpNode, TransformNode, Value
 from vtensor.errors import UnsoundPlanError
+from vtensor.language.records import dataclass
 
 if TYPE_CHECKING:
     from ptensor.layout import Layout
