@@ -115,7 +115,7 @@ class Slice:
     steps: tuple[int, ...] = param()
 
     def compute(self, ctx: Context, x: VTensor) -> VTensor:
-        sizes = {dim: _count(cut, x.size(dim)) for dim, cut in _cuts(self, x).items()}
+        sizes = {dim: count for dim, (count, _, _) in _runs(self, x).items()}
         return one_output(ctx, self, [x], {**x.dims, **sizes})
 
 
@@ -125,11 +125,11 @@ def _cuts(op: Slice, x: VTensor | PTensor) -> dict[str, slice]:
     return {dim: slice(max(start, -x.size(dim)), end, step) for dim, start, end, step in rows}
 
 
-def _count(cut: slice, size: int) -> int:
-    """How many elements a cut takes; arithmetic alone, so that sizes may be traced.
+def _run(cut: slice, size: int) -> tuple[int, int, int]:
+    """How many elements a cut takes, the first, and the step; sizes may be traced.
 
-    >>> _count(slice(1, -1, 2), 6), _count(slice(9, -9, -3), 6)
-    (2, 2)
+    >>> _run(slice(1, -1, 2), 6), _run(slice(9, -9, -3), 6)
+    ((2, 1, 2), (2, 5, -3))
     """
     step: int = cut.step
     least, most = 0, size
@@ -139,8 +139,13 @@ def _count(cut: slice, size: int) -> int:
         min(max(at + size if at < 0 else at, least), most) for at in (cut.start, cut.stop)
     )
     taken: int = end - start + step - 1 if step > 0 else start - end - step - 1
-    steps: int = taken // abs(step)
-    return max(steps, 0)
+    count: int = taken // abs(step)
+    return (count, start, step) if count > 0 else (0, 0, step)
+
+
+def _runs(op: Slice, x: VTensor) -> dict[str, tuple[int, int, int]]:
+    """How many elements are taken along each axis, the first, and the step."""
+    return {dim: _run(cut, x.size(dim)) for dim, cut in _cuts(op, x).items()}
 
 
 def _places(op: Slice, x: VTensor) -> dict[str, range]:
@@ -154,16 +159,13 @@ def _forward(op: Slice, x: VTensor, y: VTensor) -> bool | str:
 
 @invoker("Slice", library="onednn", dtypes=["f32", "bf16", "f16"], when=_forward)
 def onednn_slice(ctx: Context, op: Slice, x: VTensor, y: VTensor) -> Routine:
-    return onednn.Slice(x, y, _places(op, x))
+    return onednn.Slice(x, y, _runs(op, x))
 
 
 @invoker("Slice", library="eigen", dtypes=eigen.MOVED)
 def eigen_slice(ctx: Context, op: Slice, x: VTensor, y: VTensor) -> Routine:
-    return eigen.picked(x, y, {dim: _run(one) for dim, one in _places(op, x).items()})
-
-
-def _run(places: range) -> list[tuple[int, int, int]]:
-    return [(len(places), places.start if places else 0, places.step if len(places) > 1 else 0)]
+    rows = _runs(op, x).items()
+    return eigen.picked(x, y, {dim: [(n, at, step if n > 1 else 0)] for dim, (n, at, step) in rows})
 
 
 @definition("Slice")

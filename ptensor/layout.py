@@ -7,11 +7,11 @@ as a mapping from dim to size. The text forms are described in ``ptensor/parse.p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from math import prod
 from operator import index as as_int
-from typing import ClassVar, NoReturn, final
+from typing import ClassVar, NoReturn, TypeVar, final
 
 from ptensor.convert import preserves
 from ptensor.encoding import Encoding, of_type
@@ -19,6 +19,9 @@ from ptensor.parse import Axis, check_axes, parse, spell
 from vtensor.errors import DimError, LayoutError
 
 __all__ = ["Axis", "Encoding", "Layout"]
+
+T = TypeVar("T")
+Sizes = tuple[tuple[str, int], ...]
 
 
 @final
@@ -383,15 +386,16 @@ class Layout:
         """The numbers of exactly the dims of this layout, checked, in the order of ``dims``."""
         self._order()
         try:
-            sizes = {dim: as_int(extents[dim]) for dim in self._dims}
+            sizes = {dim: _integer(extents[dim]) for dim in self._dims}
         except KeyError:
             self._refuse_dims(extents)
         except TypeError:
             raise DimError(f"{what} of {self} is no integer: {dict(extents)}") from None
         if len(sizes) != len(extents):
             self._refuse_dims(extents)
-        if sizes and min(sizes.values()) < 0:
-            raise DimError(f"{what} of {self} is negative: {dict(extents)}")
+        for size in sizes.values():
+            if size < 0:
+                raise DimError(f"{what} of {self} is negative: {dict(extents)}")
         return sizes
 
     def _refuse_dims(self, extents: Mapping[str, int]) -> NoReturn:
@@ -439,8 +443,25 @@ class Layout:
         return Layout, (str(self),)
 
 
+def _integer(size: int) -> int:
+    return size if isinstance(size, int) else as_int(size)  # a traced size stays one
+
+
 def _encoding(encoding: Encoding | str | None) -> Encoding | None:
     return Encoding.parse(encoding) if isinstance(encoding, str) else encoding
+
+
+def _remembered(function: Callable[[Layout, Sizes], T]) -> Callable[[Layout, Sizes], T]:
+    """A function of a layout and sizes that is computed once, but for traced sizes."""
+    cached = lru_cache(maxsize=4096)(function)
+
+    def call(layout: Layout, sizes: Sizes) -> T:
+        try:
+            return cached(layout, sizes)
+        except TypeError:  # no traced size can be kept
+            return function(layout, sizes)
+
+    return call
 
 
 @lru_cache(maxsize=4096)
@@ -453,13 +474,13 @@ def _from_text(text: str) -> Layout:
     return _build(*parse(text))
 
 
-@lru_cache(maxsize=4096)
-def _count(layout: Layout, sizes: tuple[tuple[str, int], ...]) -> int:
+@_remembered
+def _count(layout: Layout, sizes: Sizes) -> int:
     return layout.num_elements(dict(sizes))
 
 
-@lru_cache(maxsize=4096)
-def _steps(layout: Layout, sizes: tuple[tuple[str, int], ...]) -> dict[str, list[tuple[int, int]]]:
+@_remembered
+def _steps(layout: Layout, sizes: Sizes) -> dict[str, list[tuple[int, int]]]:
     return layout._steps(dict(sizes))
 
 

@@ -79,7 +79,8 @@ def _runs(layout: Layout, extents: Mapping[str, int]) -> Iterator[_Run]:
 def _marks(run: _Run, units: Mapping[str, int]) -> list[int]:
     """Where a run is cut, from its end down to its unit, so that no piece reaches over two dims."""
     end = run.unit * run.size
-    marks = sorted({run.unit, end, *(unit for unit in units.values() if run.unit < unit < end)})
+    inner = sorted(unit for unit in units.values() if run.unit < unit < end)
+    marks = [run.unit, *(unit for i, unit in enumerate(inner) if unit not in inner[:i]), end]
     if any(above % below for below, above in pairwise(marks)):
         raise LayoutError(f"of {run.dim}, {run.size} places lie across the new dims")
     return marks[::-1]

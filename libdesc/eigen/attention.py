@@ -8,6 +8,7 @@ from typing import NamedTuple
 from libdesc.eigen import native
 from libdesc.eigen.memory import Axis, nested, strides_along
 from libdesc.groups import side_by_side
+from libdesc.noted import noted
 from libdesc.routine import Routine
 from ptensor.evaluation import Call, emit
 from ptensor.layout import Layout
@@ -70,7 +71,7 @@ class Attention(Routine):
         (query, along), (over, value) = self.rows, self.columns
         whole = [*batch, *(Axis(dim, 1, self.extents[dim]) for dim in self.rows)]
         rows = [
-            _strides(tensor, batch) + _begins(tensor, [axis for axis in axes if axis.dim == dim])
+            _rows(tensor, batch, [axis for axis in axes if axis.dim == dim])
             for tensor, dim in ((q, query), (k, along), (v, along), (y, query))
         ]
         kernel = native.load().attention(
@@ -114,9 +115,14 @@ def _strides(tensor: PTensor, axes: Sequence[Axis]) -> list[int]:
     return strides_along(axes, tensor.required_layout, tensor.dims)
 
 
-def _begins(tensor: PTensor, axes: Sequence[Axis]) -> list[int]:
-    """Where each row of a batch begins, of rows that run along some axes."""
+def _rows(tensor: PTensor, batch: Sequence[Axis], axes: Sequence[Axis]) -> list[int]:
+    """The strides of a batch, then where each of its rows begins, which run along some axes."""
+    counts = [axis.size for axis in axes]
+    return noted(_joined)(_strides(tensor, batch), counts, _strides(tensor, axes))
+
+
+def _joined(strides: list[int], counts: Sequence[int], steps: Sequence[int]) -> list[int]:
     begins = [0]
-    for axis, step in zip(axes, _strides(tensor, axes), strict=True):
-        begins = [begin + place * step for begin in begins for place in range(axis.size)]
-    return begins
+    for count, step in zip(counts, steps, strict=True):
+        begins = [begin + place * step for begin in begins for place in range(count)]
+    return strides + begins

@@ -34,12 +34,17 @@ def region(tensor: PTensor, slices: Sequence[slice] = ()) -> Region:
     layout = tensor.required_layout
     strides = layout.strides(tensor.dims)
     sizes = layout.physical_shape(tensor.dims)
-    ranges = [
-        one.indices(n)[:2]
-        for one, n in zip(slices or [slice(None)] * len(sizes), sizes, strict=True)
-    ]
+    rows = zip(slices or [slice(None)] * len(sizes), sizes, strict=True)
+    ranges = [(_bound(one.start, 0, n), _bound(one.stop, n, n)) for one, n in rows]
     offset = sum(begin * stride for (begin, _), stride in zip(ranges, strides, strict=True))
     return Region([max(end - begin, 0) for begin, end in ranges], offset, strides)
+
+
+def _bound(at: int | None, missing: int, size: int) -> int:
+    """Where a slice begins or ends; arithmetic alone, so that sizes may be traced."""
+    if at is None:
+        return missing
+    return min(at, size) if at >= 0 else max(at + size, 0)
 
 
 def copied(source: int, read: Region, write: Region) -> Box:

@@ -11,6 +11,7 @@ from functools import cache, lru_cache
 from math import prod
 from typing import TYPE_CHECKING
 
+from libdesc.noted import remembered
 from libdesc.onednn.native import dnnl
 from ptensor.encoding import Encoding
 from ptensor.layout import Axis, Layout
@@ -65,7 +66,7 @@ def to_desc(layout: Layout, order: Order, extents: Mapping[str, int], dtype: str
     return _to_desc(layout, order or ("",), sizes, dtype)
 
 
-@lru_cache(maxsize=4096)
+@remembered
 def _to_desc(layout: Layout, order: Order, sizes: tuple[int, ...], dtype: str) -> Desc:
     encoding = layout.encoding or Encoding(dtype)
     if encoding.dtype not in DTYPES or not encoding.simple:
@@ -90,7 +91,7 @@ def _to_desc(layout: Layout, order: Order, sizes: tuple[int, ...], dtype: str) -
     return given
 
 
-@lru_cache(maxsize=4096)
+@remembered
 def from_desc(desc: Desc, order: Order, dtype: str) -> Layout:
     """The layout that a descriptor means.
 

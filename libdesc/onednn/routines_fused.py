@@ -128,7 +128,9 @@ class FusingRoutine(OneDnnRoutine):
         plain = self.build(own, row[:3], lambda s, w, d: make(s, w, None, d))
         if not self.follows:
             return plain
-        operands, dst = self.all(own, matrix), layouts_of(plain, own)[-1]
+        operands, dst = self.all(own, matrix), row[2]
+        if dst.is_any or len(row) < len(operands):
+            [dst] = layouts_of(plain, own[-1:])
         asked = [*row[:2], dst, *(row[3:] or self._beside(dst))]
         found = self.build(operands, asked, together)
         if found.kernel != plain.kernel:

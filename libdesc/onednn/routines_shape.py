@@ -105,19 +105,23 @@ def _zero(dst: Desc) -> Primitive:
     return dnnl.binary("lt", whole, whole, whole)
 
 
+#: Elements along a dim: how many, the first, and how far one is from the next.
+Run = tuple[int, int, int]
+
+
 class Slice(FollowingRoutine):
     """Copy a part of a tensor: along each dim a range of elements, with a step.
 
     Args:
         src, dst: the same dims.
-        places: by dim, the range of the elements of src that dst gets; steps are above 0. A dim
+        runs: by dim, which elements of src dst gets: how many, the first, and a step above 0. A dim
             that is missing is copied whole.
     """
 
-    def __init__(self, src: VTensor, dst: VTensor, places: Mapping[str, range]) -> None:
+    def __init__(self, src: VTensor, dst: VTensor, runs: Mapping[str, Run]) -> None:
         order = canonical_order(src.dims)
         super().__init__([Operand("src", src, order), Operand("dst", dst, order)])
-        self.places = [places.get(dim, range(src.dims.get(dim, 1))) for dim in order or ("",)]
+        self.runs = [runs.get(dim, (src.dims.get(dim, 1), 0, 1)) for dim in order or ("",)]
 
     def row(self, layout: Layout) -> Row:
         """Both in one layout."""
@@ -133,8 +137,8 @@ class Slice(FollowingRoutine):
 
     def _part(self, src: Desc) -> Desc:
         """The elements of src that are taken, where they lie."""
-        counts, starts = [len(part) for part in self.places], [part.start for part in self.places]
-        steps = [part.step if len(part) > 1 else 1 for part in self.places]
+        counts, starts = [count for count, _, _ in self.runs], [start for _, start, _ in self.runs]
+        steps = [step if count > 1 else 1 for count, _, step in self.runs]
         if not src.inner_blocks and not any(starts):
             strides = [stride * step for stride, step in zip(src.strides, steps, strict=True)]
             strided: Desc = dnnl.Desc.strided(counts, src.dtype, strides)

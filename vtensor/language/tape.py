@@ -14,6 +14,7 @@ import operator
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from numbers import Integral
+from types import CodeType
 from typing import TYPE_CHECKING, Any, cast
 
 from vtensor.errors import VTensorError
@@ -52,6 +53,10 @@ class Tape:
         self._lines: list[str] = []
         self._asked: set[str] = set()
         self._closed = False
+        #: What lines call by name, beside sizes.
+        self.scope: dict[str, Any] = {}
+        #: The very number of a size was needed: it says nothing of others.
+        self.pinned = False
         #: Why it says nothing, if so.
         self.failed = ""
 
@@ -103,17 +108,20 @@ class Tape:
         else:
             self._lines.append(line)
 
+    def _compiled(self, text: str) -> CodeType:
+        return compile(text, "<sizes>", "exec")
+
     @cached_property
     def _function(self) -> Callable[[Sequence[int]], list[int] | None]:
         names = [f"v{place}" for place in range(len(self._sizes))]
         unpack = f"{', '.join(names[: self._inputs])}, = given" if self._inputs else "pass"
         lines = ["def sizes(given):", unpack, *self._lines, f"return [{', '.join(names)}]"]
-        scope: dict[str, Any] = {}
-        exec(compile("\n ".join(lines), "<sizes>", "exec"), scope)
+        made: dict[str, Any] = {}
+        exec(self._compiled("\n ".join(lines)), self.scope, made)
         self._closed = True
         self._made.clear()
         self._asked.clear()
-        return cast("Callable[[Sequence[int]], list[int] | None]", scope["sizes"])
+        return cast("Callable[[Sequence[int]], list[int] | None]", made["sizes"])
 
 
 class TracedSize(_Integer):
@@ -142,6 +150,7 @@ class TracedSize(_Integer):
 
     def pinned(self) -> int:
         """The number; what is made of it holds for no other."""
+        self.tape.pinned = True
         self.tape.asked("==", self, self.value)
         return self.value
 

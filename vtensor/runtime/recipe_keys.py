@@ -87,7 +87,7 @@ class Names(dict[str, Hashable]):
         stands: Hashable = text
         if not self.literal and (parts := _made_up(text)):
             if parts == WHOLE:
-                stands = (len(self.made_up),)
+                stands = b"%d" % len(self.made_up)  # no number of the call, and no text
                 self.made_up.append(text)
             else:
                 self.literal = True

@@ -8,7 +8,8 @@ steps and no memory: whoever follows it puts a plan's own storages in the place 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import field
 from typing import NamedTuple
 
 from ptensor.buffer import TensorStorage
@@ -109,6 +110,25 @@ class Recipe:
         return Recorded(made, [*bound.values()], division and division.on(found, bound))
 
 
+#: The recipe of some sizes, and of a call's operands; None where it would be another.
+At = Callable[[Sequence[int], Sequence[Operand]], Recipe | None]
+
+
+@dataclass(eq=False, slots=True)
+class Known:
+    """What is known of calls of one key without sizes (``vtensor/runtime/sized.py``).
+
+    Attributes:
+        recipes: what gives those of other sizes.
+        tries: how often one was to be made.
+        plan: the number of the plan that asked last.
+    """
+
+    recipes: list[At] = field(default_factory=list)
+    tries: int = 0
+    plan: int = 0
+
+
 @dataclass(eq=False, slots=True)
 class Entry:
     """What is known of calls of one key.
@@ -127,7 +147,7 @@ class Row(NamedTuple):
 
     node: LoweredNode
     operands: Sequence[Operand]
-    names: tuple[str, ...]
+    key: Key
     entry: Entry
 
     def fits(self, node: LoweredNode, operands: Sequence[Operand]) -> bool:
@@ -143,6 +163,7 @@ class Recipes:
 
     def __init__(self) -> None:
         self._kept: dict[Key, Entry] = {}
+        self._sized: dict[Hashable, Known] = {}
         self._plan = 0
         self._rows: tuple[Hashable, Mapping[str, Row]] = (None, {})
 
@@ -163,7 +184,9 @@ class Recipes:
             oldest = self._plan - PLANS
             old = [key for key, entry in self._kept.items() if entry.plan <= oldest]
             dropped = [self._kept.pop(key) for key in old]
-        del dropped  # after the lock is free
+            past = [key for key, known in self._sized.items() if known.plan <= oldest]
+            without = [self._sized.pop(key) for key in past]
+        del dropped, without  # after the lock is free
         before, rows = self._rows
         return rows if before == kind else {}
 
@@ -181,6 +204,13 @@ class Recipes:
         with _keeping:
             self._kept[key] = entry
         return entry
+
+    def known(self, key: Hashable) -> Known:
+        """What is known of a key without sizes, which the plan uses that is recorded."""
+        with _keeping:
+            known = self._sized.setdefault(key, Known())
+        known.plan = self._plan
+        return known
 
     def use(self, entry: Entry) -> Recipe | None:
         """The recipe, which the plan uses that is recorded."""

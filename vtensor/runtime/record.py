@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ptensor.layout import Layout
+    from vtensor.runtime.sized import Traced
     from vtensor.runtime.workspace import Workspace
 
     Record = Callable[[RecordEvaluation, Sequence[VTensor]], Recorded]
@@ -148,7 +149,7 @@ class Recorder:
             for name, layout in zip(node.outputs, layouts[len(inputs) :], strict=True)
         ]
         try:
-            found = self._found(node, inputs, outputs, partial(_recorded, node))
+            found = self._found(node, inputs, outputs)
         except VTensorError as why:
             if not self.evaluation.confirming:
                 raise
@@ -161,7 +162,6 @@ class Recorder:
         node: LoweredNode,
         inputs: Sequence[Operand],
         outputs: Sequence[Operand],
-        record: Record,
     ) -> Recorded:
         """What a call comes to: by its recipe where it can have one, else by recording it."""
         row, operands = self._before.get(node.name), [*inputs, *outputs]
@@ -169,16 +169,35 @@ class Recorder:
             key = self._key(node, operands)
             entry = self._recipes.find(key)
             if entry is None:
-                entry = self._recipes.keep(key, self._recipe(key, inputs, outputs, record))
+                recipe = self._sized(row, key, node, operands)
+                if recipe is None:
+                    recipe = self._recipe(key, node, inputs, outputs)
+                entry = self._recipes.keep(key, recipe)
             kinds = [one._replace(storage=None) for one in operands]
-            row = Row(node, kinds, key.names, entry)
+            row = Row(node, kinds, key, entry)
         self._rows[node.name] = row
         if (recipe := self._recipes.use(row.entry)) is not None:
             storages = [one.storage for one in inputs if one.storage is not None]
-            return recipe.on(node.name, row.names, storages, outputs)
+            return recipe.on(node.name, row.key.names, storages, outputs)
         evaluation = self.evaluation.again(RecordEvaluation)
         with installed(evaluation):
-            return record(evaluation, [one.tensor(one.storage) for one in inputs if one.storage])
+            tensors = [one.tensor(one.storage) for one in inputs if one.storage]
+            return _recording(node, outputs[-1].value)(evaluation, tensors)
+
+    def _sized(
+        self, before: Row | None, key: Key, node: LoweredNode, operands: Sequence[Operand]
+    ) -> Recipe | None:
+        """The recipe of a call by one without sizes, which may be made now; None without one."""
+        if before is None or before.entry.recipe is None:
+            return None
+        from vtensor.runtime.sized import resized  # no start needs it
+
+        count = len(node.inputs)
+
+        def record(call: Traced) -> Recipe | None:
+            return self._recipe(key, call.node, call.operands[:count], call.operands[count:])
+
+        return resized(self._recipes, before, Row(node, operands, key, before.entry), record)
 
     def _key(self, node: LoweredNode, operands: Sequence[Operand]) -> Key:
         if isinstance(node, OpNode):
@@ -186,14 +205,18 @@ class Recorder:
         return self._keys.transform(node.library, *operands)
 
     def _recipe(
-        self, key: Key, inputs: Sequence[Operand], outputs: Sequence[Operand], record: Record
+        self,
+        key: Key,
+        node: LoweredNode,
+        inputs: Sequence[Operand],
+        outputs: Sequence[Operand],
     ) -> Recipe | None:
         """The recipe of a call; None where it has none."""
         own = [TensorStorage.stand_in(one.storage) for one in inputs if one.storage is not None]
         tensors = [one.tensor(storage) for one, storage in zip(inputs, own, strict=True)]
         evaluation = self.evaluation.again(RecipeEvaluation)
         with installed(evaluation):
-            recorded = record(evaluation, tensors)
+            recorded = _recording(node, outputs[-1].value)(evaluation, tensors)
         return None if evaluation.python else Recipe.of(key, own, outputs, recorded)
 
     def _take(self, names: Sequence[str], found: Recorded) -> None:
@@ -212,8 +235,7 @@ class Recorder:
     def _transform(self, node: TransformNode) -> None:
         source, target = self.graph.values[node.input], self.graph.values[node.output]
         x, y = self._operand(source, source.layout), Operand(target, target.layout)
-        record = partial(_transformed, node, target)
-        self._take([node.output], self._found(node, [x], [y], record))
+        self._take([node.output], self._found(node, [x], [y]))
 
     def _ahead(self, node: TransformNode) -> None:
         source, target = self.graph.values[node.input], self.graph.values[node.output]
@@ -229,6 +251,13 @@ class Recorder:
         storage.constant = True
         self.storages[node.output] = storage
         self.packed.keep(target, storage)
+
+
+def _recording(node: LoweredNode, made: Value) -> Record:
+    """What records a node, the last of whose outputs is this."""
+    if isinstance(node, OpNode):
+        return partial(_recorded, node)
+    return partial(_transformed, node, made)
 
 
 def _recorded(node: OpNode, evaluation: RecordEvaluation, inputs: Sequence[VTensor]) -> Recorded:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from typing import Any
 
 from libdesc.routine import reference_kernel
 from ptensor.buffer import TensorStorage
@@ -20,6 +21,8 @@ class Failure:
     node: str
     rows: Mapping[str, tuple[str, Mapping[str, int]]]
     renamed: tuple[tuple[str, str], ...] = ()
+    #: What is on the tape of its sizes, if they are on one.
+    numbers: Sequence[Any] = ()
 
     @classmethod
     def of(cls, call: Call) -> Failure:
@@ -31,10 +34,14 @@ class Failure:
         """The message."""
         names = dict(self.renamed)
         rows = {
-            role: (dtype, {names.get(dim, dim): size for dim, size in dims.items()})
+            role: (dtype, {names.get(dim, dim): self._number(n) for dim, n in dims.items()})
             for role, (dtype, dims) in self.rows.items()
         }
         return describe(f"{self.op_name} {self.node!r}: {text}", rows)
+
+    def _number(self, size: int) -> int:
+        given: Any = size
+        return size if type(size) is int else self.numbers[given.place]
 
 
 @dataclass(eq=False, slots=True)
@@ -94,7 +101,7 @@ class RecordedStep:
         replaces = {found[one]: [found[x] for x in over] for one, over in self.replaces.items()}
         told = self.told
         if isinstance(told, Failure):
-            told = Failure(told.op_name, node, told.rows, renamed)
+            told = Failure(told.op_name, node, told.rows, renamed, told.numbers)
         kernel, code = self.code.kernel, self.code
         return RecordedStep(
             node, self.library, kernel, self.native, tuple(slots), None, replaces, told, code

@@ -85,8 +85,15 @@ def _joined(op: Any, inputs: Sequence[TensorStorage]) -> Iterator[Located]:
 def _cut(op: Any, x: TensorStorage, y: TensorStorage) -> Iterator[Located]:
     """The output of a slice of neighbours, and where it begins in its input."""
     if all(step == 1 for step in op.steps):
-        rows = zip(op.axes, op.starts, op.ends, strict=True)
-        yield y, {dim: slice(start, end).indices(x.extents[dim])[0] for dim, start, end in rows}
+        rows = zip(op.axes, op.starts, strict=True)
+        yield y, {dim: _first(start, x.extents[dim]) for dim, start in rows}
+
+
+def _first(start: int | None, size: int) -> int:
+    """The index at which a slice begins."""
+    if start is None:
+        return 0
+    return min(start, size) if start >= 0 else max(start + size, 0)
 
 
 def _begin(whole: TensorStorage, part: TensorStorage, at: Mapping[str, int]) -> int | None:

@@ -1,0 +1,66 @@
+"""The way into native code: past whoever notes the calls that are made there.
+
+Whoever enters it takes the module from ``noted``. While a call is recorded on traced sizes that is
+something which notes what it is asked (``libdesc/calls.py``); else it is the module itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from functools import lru_cache, wraps
+from typing import Any, ParamSpec, Protocol, TypeVar, cast
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class Noting(Protocol):
+    """What notes native calls."""
+
+    def foreign(self, native: Any) -> Any:
+        """What notes the calls of a native thing."""
+
+    def remembered(
+        self,
+        function: Callable[..., Any],
+        aside: Callable[..., Any],
+        given: tuple[Any, ...],
+        named: Mapping[str, Any],
+    ) -> Any:
+        """What a function gives that is remembered by its arguments: ``aside`` is, off the tape."""
+
+
+#: The tape of the call that is recorded, if it is on one.
+NOTING: ContextVar[Noting | None] = ContextVar("NOTING", default=None)
+
+
+def noted(native: T) -> T:
+    """A native thing, or what notes its calls."""
+    tape = NOTING.get()
+    return native if tape is None else cast("T", tape.foreign(native))
+
+
+def remembered(function: Callable[P, T]) -> Callable[P, T]:
+    """A function that is remembered by its arguments, which makes or reads native things.
+
+    On a tape its own calls are noted where an argument depends on sizes: what is remembered must
+    hold no traced size.
+    """
+
+    @wraps(function)
+    def call(*given: P.args, **named: P.kwargs) -> T:
+        tape = NOTING.get()
+        if tape is None:
+            return cached(*given, **named)
+        return cast("T", tape.remembered(function, aside, given, named))
+
+    def aside(*given: P.args, **named: P.kwargs) -> T:
+        token = NOTING.set(None)
+        try:
+            return cached(*given, **named)
+        finally:
+            NOTING.reset(token)
+
+    cached = cast("Callable[P, T]", lru_cache(maxsize=4096)(function))
+    return call

@@ -1,0 +1,264 @@
+"""Recipes without sizes: a call recorded once on traced sizes, for all sizes of which that holds.
+
+Which sizes are open is what differs between a call and that of the same node in the plan before:
+places that had one number, and have another, are one size. All else is in the key as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from libdesc.calls import CallTape, Foreign
+from ptensor.buffer import TensorStorage
+from resolver.lowered import LoweredNode, OpNode, TransformNode, Value
+from vtensor.errors import VTensorError
+from vtensor.language.exact import exact
+from vtensor.language.graph import Node
+from vtensor.language.records import dataclass
+from vtensor.language.tape import TracedSize
+from vtensor.runtime.recipe_keys import Key, Operand
+from vtensor.runtime.recipes import Recipe, Recipes, Recorded, Row
+from vtensor.runtime.steps import Failure, RecordedStep
+
+#: How often a call is traced, whose guards keep failing or of which nothing can be noted.
+TRIES = 3
+
+#: A number before, and now.
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class _Open:
+    """The place of an open size in a key."""
+
+    place: int
+
+
+_OPEN = [_Open(place) for place in range(64)]
+
+
+class NotAlike(VTensorError):
+    """Two calls differ in more than numbers."""
+
+
+def opened(old: Key, new: Key) -> tuple[Hashable, list[Pair]] | None:
+    """What two keys have in common but for numbers, and these; None where they differ in more."""
+    pairs: dict[Pair, int] = {}
+    if not isinstance(old.parts, tuple) or not isinstance(new.parts, tuple):
+        return None
+    plan, way, kinds, *ops = new.parts
+    plan_before, way_before, kinds_before, *ops_before = old.parts
+    if (plan_before, way_before) != (plan, way) or len(kinds) != len(kinds_before):
+        return None
+    try:
+        rows = []
+        for one, before in zip(kinds, kinds_before, strict=True):
+            if one[:2] != before[:2] or one[3:] != before[3:]:
+                return None
+            rows.append((one[0], one[1], _opened(before[2], one[2], pairs), *one[3:]))
+        others = _opened(tuple(ops_before), tuple(ops), pairs)
+    except NotAlike:
+        return None
+    return ((plan, way, tuple(rows), others), [*pairs]) if len(pairs) <= len(_OPEN) else None
+
+
+def _opened(old: Hashable, new: Hashable, pairs: dict[Pair, int]) -> Hashable:
+    if type(old) is int and type(new) is int:
+        if old == new:
+            return new
+        place = pairs.setdefault((old, new), len(pairs))
+        return _OPEN[min(place, len(_OPEN) - 1)]
+    if old == new:
+        return new
+    if type(old) is tuple and type(new) is tuple and len(old) == len(new):
+        return tuple([_opened(a, b, pairs) for a, b in zip(old, new, strict=True)])
+    raise NotAlike("they differ in more than numbers")
+
+
+@dataclass(eq=False)
+class SizedRecipe:
+    """What calls of a key without sizes come to, on stand-ins whose sizes are on a tape."""
+
+    tape: CallTape
+    recipe: Recipe
+
+    def now(self, operands: Sequence[Operand]) -> Recipe:
+        """The recipe for the sizes with which it was made, asked for once."""
+        made = _at(self.recipe, self.tape.numbers, operands)
+        self.tape.forget()
+        return made
+
+    def at(self, sizes: Sequence[int], operands: Sequence[Operand]) -> Recipe | None:
+        """The recipe for other sizes; None where it would be another, or a library refuses."""
+        try:
+            numbers = self.tape.run(sizes)
+        except MemoryError:
+            raise
+        except Exception:  # whatever a library says of what is asked in vain
+            return None
+        return None if numbers is None else _at(self.recipe, numbers, operands)
+
+
+def _at(recipe: Recipe, numbers: Sequence[Any], operands: Sequence[Operand]) -> Recipe:
+    """A recipe with numbers in the place of what is on a tape."""
+
+    def number(size: int) -> int:
+        return numbers[size.place] if type(size) is TracedSize else size
+
+    made, steps, division = recipe.recorded
+    own = [TensorStorage.like(one.storage) for one in operands if one.storage is not None]
+    ends = []
+    for one, to in zip(made, operands[len(own) :], strict=True):
+        ends.append(TensorStorage.like(one, to.value.dims, to.layout))
+        ends[-1].nbytes = number(one.nbytes)
+    found = dict(zip((*recipe.inputs, *made), (*own, *ends), strict=True))
+    for one, end in zip(made, ends, strict=True):
+        if (root := one.root) is not one:
+            end.lie_in(found[root], number(one.begin))
+    told_sizes = [one if type(one) is int else 0 for one in numbers]  # natives need not stay
+    done: dict[RecordedStep, RecordedStep] = {}
+    for step in steps:
+        native, told = step.native, step.told
+        if type(native) is Foreign:
+            native = numbers[_place(native)] if native.text else native.own
+        if isinstance(told, Failure):
+            told = Failure(told.op_name, told.node, told.rows, told.renamed, told_sizes)
+        slots = tuple([found[s] if isinstance(s, TensorStorage) else number(s) for s in step.slots])
+        over = {found[one]: [found[x] for x in row] for one, row in step.replaces.items()}
+        done[step] = RecordedStep(step.node, step.library, "", native, slots, None, over, told)
+    if division is not None:
+        parts = [(part, number(begin)) for part, begin in division.parts]
+        division = replace(division, parts=parts).on(found, done)
+    return Recipe(own, Recorded(ends, [*done.values()], division), recipe.names)
+
+
+def _place(native: Foreign) -> int:
+    return int(native.text[1:])
+
+
+class Traced:
+    """A call with traced sizes in the place of those that differ from another of its node.
+
+    Args:
+        node, operands: the call.
+        before, others: the other one.
+        pairs: the numbers that differ, as ``opened`` found them.
+
+    Raises:
+        NotAlike: they differ in more.
+    """
+
+    def __init__(
+        self,
+        node: LoweredNode,
+        operands: Sequence[Operand],
+        before: LoweredNode,
+        others: Sequence[Operand],
+        pairs: Sequence[Pair],
+    ) -> None:
+        self.tape = CallTape()
+        self._sizes = {pair: self.tape.size(pair[1]) for pair in pairs}
+        self.node = self._node(before, node)
+        rows = zip(others, operands, strict=True)
+        self.operands = [self._operand(other, one) for other, one in rows]
+
+    def _operand(self, other: Operand, one: Operand) -> Operand:
+        dims = self._dims(other.value, one.value)
+        value = Value(one.value.name, one.value.dtype, dims, one.value.layout, one.value.constant)
+        storage = one.storage
+        if storage is not None:
+            storage = TensorStorage.stand_in(storage)
+            storage.extents = dict(dims)
+            storage.nbytes = storage.layout.nbytes(dims, storage.dtype)
+        return Operand(value, one.layout, one.known, storage)
+
+    def _dims(self, other: Value, one: Value) -> Mapping[str, int]:
+        rows = zip(one.dims.items(), other.dims.values(), strict=True)
+        return {dim: self._size(old, new) for (dim, new), old in rows}
+
+    def _size(self, old: int, new: int) -> int:
+        if old == new:
+            return new
+        if (old, new) not in self._sizes:
+            raise NotAlike("a number is in no key")
+        return self._sizes[old, new]
+
+    def _node(self, old: LoweredNode, new: LoweredNode) -> LoweredNode:
+        if isinstance(new, TransformNode) or not isinstance(old, OpNode):
+            return new
+        if len(old.followers) != len(new.followers):
+            raise NotAlike("other operators follow")
+        behind = [
+            Node(b.name, self._value(a.op, b.op), b.op_name, b.inputs, b.outputs)
+            for a, b in zip(old.followers, new.followers, strict=True)
+        ]
+        return replace(new, op=self._value(old.op, new.op), followers=tuple(behind))
+
+    def _value(self, old: Any, new: Any) -> Any:
+        if old is new:
+            return new
+        if type(old) is not type(new):
+            raise NotAlike("of other types")
+        if type(new) is int:
+            return self._size(old, new)
+        if type(new) is tuple and len(old) == len(new):
+            return tuple([self._value(a, b) for a, b in zip(old, new, strict=True)])
+        if is_dataclass(new) and hasattr(new, "__dict__"):
+            kind: Any = type(new)
+            made = kind.__new__(kind)
+            for one in fields(new):
+                made.__dict__[one.name] = self._value(
+                    getattr(old, one.name), getattr(new, one.name)
+                )
+            return made
+        if exact(old) != exact(new):
+            raise NotAlike("a parameter is another")
+        return new
+
+
+def resized(
+    recipes: Recipes, before: Row, now: Row, record: Callable[[Traced], Recipe | None]
+) -> Recipe | None:
+    """The recipe of a call by one without sizes; None where there is none to be had.
+
+    Args:
+        recipes: those of the session.
+        before, now: the node in the plan before, and in this.
+        record: makes a recipe of a call with traced sizes.
+    """
+    if (found := opened(before.key, now.key)) is None:
+        return None
+    key, pairs = found
+    known, sizes = recipes.known(key), [number for _, number in pairs]
+    for at in known.recipes:
+        if (recipe := at(sizes, now.operands)) is not None:
+            return recipe
+    if known.tries >= TRIES:
+        return None
+    known.tries += 1
+    if (made := _traced(before, now, pairs, record)) is None:
+        return None
+    if not made.tape.pinned:
+        known.recipes.append(made.at)
+    return made.now(now.operands)
+
+
+def _traced(
+    before: Row, now: Row, pairs: Sequence[Pair], record: Callable[[Traced], Recipe | None]
+) -> SizedRecipe | None:
+    try:
+        call = Traced(now.node, now.operands, before.node, before.operands, pairs)
+        with call.tape.noting():
+            recipe = record(call)
+    except MemoryError:
+        raise
+    except Exception:  # it is recorded on numbers then, and tells
+        return None
+    if recipe is None or call.tape.failed:
+        return None
+    natives = [step.native for step in recipe.recorded.steps]
+    if any(type(one) is not Foreign for one in natives):
+        return None
+    return SizedRecipe(call.tape, recipe)
