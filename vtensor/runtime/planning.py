@@ -20,8 +20,8 @@ from optimizer.pipeline import MEASURED, optimise, pass_names, simplify
 from optimizer.settings import Settings
 from ptensor.layout import Layout
 from ptensor.stopping import go_on
+from resolver.check import check
 from resolver.lowered import LoweredGraph
-from resolver.proof import Proof
 from vtensor.errors import BudgetError, InputError, UnsoundPlanError, VTensorError
 from vtensor.language.graph import Graph
 from vtensor.language.records import dataclass
@@ -40,6 +40,7 @@ from vtensor.runtime.tuning import Tuner
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
+    from resolver.proof import Proof
     from vtensor.runtime.erring import Meter
     from vtensor.runtime.lock import Lock
 
@@ -320,5 +321,6 @@ def sound(
         BudgetError: it needs more memory than the workspace may have.
     """
     able = [library.name for library in ready().libraries.values() if library.transforms]
-    (proof or Proof()).check(lowered, graph, able, options.entry, options.delivery)
+    proven = check if proof is None else proof.check
+    proven(lowered, graph, able, options.entry, options.delivery)
     check_plan(lowered, workspace.max_bytes)
