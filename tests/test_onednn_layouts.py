@@ -409,5 +409,6 @@ def test_a_plain_descriptor_looks_at_no_other_tags() -> None:
         "    layouts.to_desc(Layout(layout), tuple('NCHW'), sizes, 'f32')\n"
         "print(layouts._tags.cache_info().misses)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout == "0\n"
