@@ -24,7 +24,7 @@ from tests.frontends.support import f32, model
 from tests.runtime.opened import NETWORKS
 from tests.runtime.test_strategy import BORDERS, chosen
 from vtensor import Graph, Session, load_onnx
-from vtensor.errors import InputError, UnsoundPlanError
+from vtensor.errors import InputError, UnsoundPlanError, VTensorError
 from vtensor.language.graph import same_bytes
 from vtensor.language.tape import Tape, TapeClosedError, TracedSize
 from vtensor.runtime.keys import PlanKey
@@ -209,6 +209,22 @@ def test_sizes_that_are_wrong_are_said_as_at_first() -> None:
             session.run(None, {"x": f32(2, 4), "w": f32(1, 3)})
         [y] = session.run(None, {"x": f32(5, 3), "w": f32(1, 3)})
         assert y.shape == (5, 3)
+
+
+def test_after_sizes_that_are_wrong_others_have_outlines(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = list[Outline]()
+    monkeypatch.setattr("vtensor.runtime.outlines.Sized", lambda _, one: made.append(one))
+    window = "y = MaxPool<kernel_shape = [3, 3]>(x)"
+    proto = model(f"g (float[1, 2, h, w] x) => (float[1, 2, h2, w2] y) {{ {window} }}")
+    with Session(proto, threads=1, cache_dir=None) as session:
+        for h, w in ((5, 5), (2, 5), (6, 5), (7, 8)):
+            given = {"x": f32(1, 2, h, w)}
+            if h < 3:
+                with pytest.raises(VTensorError, match="does not fit"):
+                    session.run(None, given)
+            else:
+                session.run(None, given)
+    assert len(made) == 2
 
 
 def test_values_that_decide_sizes_are_part_of_what_an_outline_is_for() -> None:

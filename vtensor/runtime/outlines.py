@@ -19,6 +19,9 @@ KEPT = 4
 #: Kinds of inputs of which there are outlines.
 KINDS = 8
 
+#: How often inputs of a kind may have none, until none is looked for: sizes may be impossible.
+TRIES = 3
+
 _log = logging.getLogger(__name__)
 
 
@@ -34,7 +37,7 @@ class Outlines:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._kept: OrderedDict[Hashable, list[Outline]] = OrderedDict()
-        self._given_up: set[Hashable] = set()
+        self._failed: dict[Hashable, int] = {}
         self._applied: Collection[tuple[str, str]] = frozenset()
 
     def graph(
@@ -57,7 +60,7 @@ class Outlines:
         given = self._source.open_sizes(key.shapes, known)
         values = tuple((one.name, one.value) for one in key.inputs if one.value is not None)
         kind = (key.kind, values)
-        if not given or kind in self._given_up:
+        if not given or self._failed.get(kind, 0) >= TRIES:
             return None
         kept = self._kept.setdefault(kind, [])
         self._kept.move_to_end(kind)
@@ -71,8 +74,8 @@ class Outlines:
         made = self._traced(key, known, simplified)
         graph = made.graph(given) if made is not None else None
         if made is None or graph is None:
-            if len(self._given_up) < KINDS:
-                self._given_up.add(kind)
+            if kind in self._failed or len(self._failed) < KINDS:
+                self._failed[kind] = self._failed.get(kind, 0) + 1
             return None
         kept.insert(0, made)
         del kept[KEPT:]
