@@ -71,6 +71,32 @@ def _gather_elements(read: Read, x: Array, places: Array) -> Array:
     return taken
 
 
+def _gather_nd(read: Read, x: Array, places: Array) -> Array:
+    if read("batch_dims", 0):
+        raise TypeError("each element of a batch has places of its own")
+    taken: Array = x[tuple(np.moveaxis(places, -1, 0))]
+    return taken
+
+
+def _transpose(read: Read, x: Array) -> Array:
+    return np.transpose(x, read("perm", None))
+
+
+def _tile(_: Read, x: Array, repeats: Array) -> Array:
+    return np.tile(x, tuple(repeats.tolist()))
+
+
+def _triangle(read: Read, x: Array, *given: Array) -> Array:
+    [diagonal] = given or [np.array(0)]
+    return (np.triu if read("upper", 1) else np.tril)(x, int(diagonal.item()))
+
+
+def _sums(read: Read, x: Array, axis: Array) -> Array:
+    if read("exclusive", 0) or read("reverse", 0):
+        raise TypeError("sums are of what comes before, and of the element itself")
+    return np.cumsum(x, int(axis.item()), x.dtype)
+
+
 def _cast(read: Read, x: Array) -> Array:
     from onnx import helper  # slow to import, and here by now
 
@@ -97,6 +123,7 @@ _MOVING: Mapping[str, Computes] = {
     "Reshape": _reshape,
     "Concat": _concat,
     "Gather": _gather,
+    "Transpose": _transpose,
     "Slice": _slice,
     "Cast": _cast,
     "Add": _binary(np.add),
@@ -107,6 +134,10 @@ _MOVING: Mapping[str, Computes] = {
 _OTHERS: Mapping[str, Computes] = {
     "Expand": _expand,
     "GatherElements": _gather_elements,
+    "GatherND": _gather_nd,
+    "Tile": _tile,
+    "Trilu": _triangle,
+    "CumSum": _sums,
     "Where": _logic(np.where),
     "Max": _logic(lambda *given: reduce(np.maximum, given)),
     "Min": _logic(lambda *given: reduce(np.minimum, given)),

@@ -11,6 +11,7 @@ import numpy as np
 from libdesc import Routine, eigen, invoker
 from libdesc.numpy import definition
 from libdesc.numpy.arrays import NUMBERS, Array, wide
+from ops._elements import AHEAD
 from ops._names import axis_of, from_attributes, same_names
 from ops._normalizations import behind
 from ops._places import INDICES, by_batch, one_output
@@ -65,7 +66,7 @@ def _running(
     def native(ctx: Context, op: _Running, x: VTensor, y: VTensor) -> Routine:
         return eigen.running(x, y, op.axis, nothing == 1, op.exclusive, op.reverse)
 
-    spelling = Spelling(name, since, read, same_names, write=write)
+    spelling = Spelling(name, since, read, same_names, write=write, ahead=AHEAD.get(name))
     return operator(name, dims={"x": "*", "y": "*"}, onnx=spelling, traits=[Cost(1)])
 
 
@@ -258,7 +259,9 @@ def _write_triangle(node: NodeWriter, op: Trilu) -> None:
     "Trilu",
     dims={"x": "*", "y": "*"},
     holds=[(lambda op, _: op.rows != op.columns, "rows and columns must be two dims of x")],
-    onnx=Spelling("Trilu", 14, _read_triangle, same_names, write=_write_triangle),
+    onnx=Spelling(
+        "Trilu", 14, _read_triangle, same_names, write=_write_triangle, ahead=AHEAD["Trilu"]
+    ),
 )
 class Trilu:
     """Keep a triangle of each matrix, and put zeros elsewhere.

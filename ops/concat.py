@@ -156,7 +156,7 @@ def expand(op: Expand, x: Array) -> Array:
         once("repeats"),
         (lambda op, _: all(n >= 0 for _, n in op.repeats), "repeats must be a count from 0 on"),
     ],
-    onnx=Spelling("Tile", 6, _read_tile, same_names, write=_write_tile),
+    onnx=Spelling("Tile", 6, _read_tile, same_names, write=_write_tile, ahead=AHEAD["Tile"]),
 )
 class Tile:
     """Put a tensor beside itself, so many times along some dims.

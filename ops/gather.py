@@ -306,7 +306,7 @@ _ADDRESSES = (
     "GatherND",
     dims={"x": "*", "i": "*", "y": "*"},
     holds=[_ADDRESSES, (_one_size, "a dim of both must have one size")],
-    onnx=Spelling("GatherND", 11, _read_gather, no_names),
+    onnx=Spelling("GatherND", 11, _read_gather, no_names, ahead=AHEAD["GatherND"]),
 )
 class GatherND:
     """Pick slices of a tensor, each by a row of indices.

@@ -252,7 +252,14 @@ def _distinct(op: Rename, x: VTensor) -> bool:
     "Rename",
     dims={"x": "*", "y": "*"},
     holds=[(_distinct, "names {op.names} must be of dims of x, each once, and new ones each once")],
-    onnx=Spelling("Transpose", 1, _read_transpose, _transpose_names, write=_write_transpose),
+    onnx=Spelling(
+        "Transpose",
+        1,
+        _read_transpose,
+        _transpose_names,
+        write=_write_transpose,
+        ahead=AHEAD["Transpose"],
+    ),
     traits=[Structural("rename")],
 )
 class Rename:

@@ -59,6 +59,9 @@ ROUNDINGS: dict[str, Callable[[Array], Array]] = {
     "floor": np.floor,
     "ceil": np.ceil,
 }
+#: Scales whose numerator is smaller give, times any size, a product that a float has exactly.
+EXACT = 1 << 20
+
 #: The parameters that ONNX has otherwise; the others are attributes, with the same defaults.
 _OWN = ("axes", "sizes", "scales", "roi", "coordinates")
 
@@ -77,9 +80,9 @@ def _read(node: NodeReader) -> VTensor:
         scales = [scale] * len(dims)
         sizes = [int(scale * old + 0.5) for old in have]
     elif sizes:
-        scales = [size / old if old else 1.0 for size, old in zip(sizes, have, strict=True)]
+        scales = [1.0 if size == old else size / old for size, old in zip(sizes, have, strict=True)]
     elif scales:
-        sizes = [int(scale * old) for scale, old in zip(scales, have, strict=True)]
+        sizes = [_scaled(old, scale) for old, scale in zip(have, scales, strict=True)]
     else:
         raise node.refuse("neither scales nor sizes are given")
     corners = _row(node, 1, 2 * len(dims)) or [0.0] * len(dims) + [1.0] * len(dims)
@@ -91,6 +94,12 @@ def _read(node: NodeReader) -> VTensor:
     )
     given["coordinates"] = node.attribute("coordinate_transformation_mode", "half_pixel")
     return node.add(from_attributes(node, Resize, **given), x)
+
+
+def _scaled(old: int, scale: float) -> int:
+    """A size times a scale, rounded down; by integers where these say the same, as sizes are."""
+    above, below = scale.as_integer_ratio()
+    return above * old // below if abs(above) < EXACT else int(scale * old)
 
 
 def _write(node: NodeWriter, op: Resize) -> None:

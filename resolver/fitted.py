@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -62,12 +62,21 @@ class Fitted:
         """What was chosen, for a graph of other sizes; None where layouts are no longer equal, or
         no longer different.
         """
+        made = self.made(graph)
+        return made if self.holds(made.values) else None
+
+    def holds(self, values: Mapping[str, Value]) -> bool:
+        """Whether layouts are equal, and different, where they were."""
+        return all(
+            alike(values, name, layout) == answer for name, layout, answer in self._questions
+        )
+
+    def made(self, graph: Graph) -> LoweredGraph:
+        """What was chosen, for a graph of other sizes, in which layouts are as they were."""
         first, values = self._first, dict(self._first.values)
         for one in self._values:
             dims = graph.values[self._sources[one.name]].dims
             values[one.name] = Value(one.name, one.dtype, dims, one.layout, one.constant)
-        if any(alike(values, name, layout) != answer for name, layout, answer in self._questions):
-            return None
         nodes = [*first.nodes]
         for place, chosen in self._nodes:
             nodes[place] = sized(graph, chosen)

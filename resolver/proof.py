@@ -30,6 +30,17 @@ class Proof:
     def __init__(self) -> None:
         self._proven: Proven | None = None
 
+    @property
+    def questions(self) -> Sequence[tuple[str, str, str]]:
+        """What the first one's sizes were asked: values, and two layouts that have to lie alike.
+
+        Raises:
+            UnsoundPlanError: none was checked yet.
+        """
+        if self._proven is None:
+            raise UnsoundPlanError("nothing was checked yet")
+        return self._proven.questions
+
     def check(
         self,
         extended: LoweredGraph,

@@ -108,7 +108,8 @@ def both(
 def _parts(dim: str, extent: int, row: Sequence[Layout]) -> Iterator[tuple[str, int, int]]:
     """Dim, unit and size of the parts of a dim that are axes, or parts of axes, of each layout."""
     rows = ((axis.dim, unit) for one in row for axis, unit in zip(one.axes, one.units, strict=True))
-    marks = sorted({extent, *(unit for name, unit in rows if name == dim)})
+    units = [*{unit for name, unit in rows if name == dim}]
+    marks = sorted(units if extent in units else [extent, *units])
     if any(above % below for below, above in pairwise(marks)):
         raise LayoutNotSupported(f"the blocks of {row[0]} and {row[1]} share no parts of {dim}")
     yield from ((dim, below, above // below) for below, above in pairwise(marks))

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from libdesc.noted import remembered
+from libdesc.noted import noted, remembered
 from libdesc.onednn.native import dnnl
 from ptensor.encoding import Encoding
 from ptensor.layout import Axis, Layout
@@ -85,10 +85,15 @@ def _to_desc(layout: Layout, order: Order, sizes: tuple[int, ...], dtype: str) -
     if not inner:
         strides = _strides(layout, order, extents)
         return dnnl.Desc.strided(sizes, encoding.dtype, strides)
-    given = _given.get((layout, order, sizes, encoding.dtype))
+    given = noted(_answered)(layout, order, sizes, encoding.dtype)
     if given is None:
         raise LayoutNotSupported(f"oneDNN has no word for layout {layout} (dims {' '.join(order)})")
     return given
+
+
+def _answered(*key: Any) -> Desc | None:
+    """What a primitive has answered that has no tag."""
+    return _given.get(key)
 
 
 @remembered

@@ -123,6 +123,13 @@ COMPUTED: dict[str, str] = {
         s = Shape(x) n = Slice(s, one, two) c = Slice(table, zero1, n, one)
         m = Max(c, half) o = Min(m, two_f) z = Add(x, o) y = Relu(z)
     """,
+    "rows": """
+        s = Shape(x) n = Gather(s, one0) r = Range(zero, n, one0) p = Cast<to = 1>(r)
+        e = Unsqueeze(p, zero1) t = Concat<axis = 0>(e, e) u = Transpose(t)
+        v = Tile(u, ones) w = Transpose<perm = [1, 0]>(v) k = CumSum(w, one0)
+        i = Unsqueeze(zero1, zero1) d = GatherND(k, i) h = Trilu(k, one0) o = Trilu<upper = 0>(h)
+        g = Gather<axis = 0>(o, zero1) a = Add(d, g) z = Add(x, a) y = Relu(z)
+    """,
     "elements": """
         s = Shape(x) n = Gather(s, one0) r = Range(zero, n, one0) e = Unsqueeze(r, zero1)
         g = GatherElements<axis = 1>(table, e) z = Add(x, g) y = Relu(z)
@@ -137,6 +144,7 @@ NUMBERS: dict[str, Array] = {
     "one": np.array([1]),
     "two": np.array([2]),
     "pair": np.array([1, -1]),
+    "ones": np.array([1, 1]),
     "half": np.array(0.5, np.float32),
     "two_f": np.array(2, np.float32),
     "low": np.array(-9, np.float32),
@@ -213,7 +221,7 @@ def test_sizes_that_are_wrong_are_said_as_at_first() -> None:
 
 def test_after_sizes_that_are_wrong_others_have_outlines(monkeypatch: pytest.MonkeyPatch) -> None:
     made = list[Outline]()
-    monkeypatch.setattr("vtensor.runtime.outlines.Sized", lambda _, one: made.append(one))
+    monkeypatch.setattr("vtensor.runtime.outlines.Sized", lambda _, one, __: made.append(one))
     window = "y = MaxPool<kernel_shape = [3, 3]>(x)"
     proto = model(f"g (float[1, 2, h, w] x) => (float[1, 2, h2, w2] y) {{ {window} }}")
     with Session(proto, threads=1, cache_dir=None) as session:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from numbers import Integral
 from types import CodeType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from vtensor.errors import VTensorError
 
@@ -29,6 +29,13 @@ MARK = "\ue000"
 
 #: More notes than a function of a model has; beyond it nothing is traced.
 MOST = 200_000
+
+
+class Told(Protocol):
+    """What is at the places of a tape."""
+
+    def __getitem__(self, place: int, /) -> Any:
+        """What is there."""
 
 
 class TapeClosedError(VTensorError):
@@ -48,7 +55,7 @@ class Tape:
 
     def __init__(self) -> None:
         self._sizes: list[TracedSize] = []
-        self._inputs = 0
+        self._inputs: list[str] = []
         self._made: dict[tuple[str, str, str], TracedSize] = {}
         self._lines: list[str] = []
         self._asked: set[str] = set()
@@ -61,9 +68,10 @@ class Tape:
         self.failed = ""
 
     def size(self, value: int) -> TracedSize:
-        """A size that is given, the next in order; all are made before anything is computed."""
-        self._inputs += 1
-        return self._new(value)
+        """A size that is given, the next in order."""
+        made = self._new(value)
+        self._inputs.append(f"v{made.place}")
+        return made
 
     def run(self, given: Sequence[int]) -> list[int] | None:
         """All sizes for other given ones; None where a question has another answer then.
@@ -114,7 +122,7 @@ class Tape:
     @cached_property
     def _function(self) -> Callable[[Sequence[int]], list[int] | None]:
         names = [f"v{place}" for place in range(len(self._sizes))]
-        unpack = f"{', '.join(names[: self._inputs])}, = given" if self._inputs else "pass"
+        unpack = f"{', '.join(self._inputs)}, = given" if self._inputs else "pass"
         lines = ["def sizes(given):", unpack, *self._lines, f"return [{', '.join(names)}]"]
         made: dict[str, Any] = {}
         exec(self._compiled("\n ".join(lines)), self.scope, made)

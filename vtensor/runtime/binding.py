@@ -108,9 +108,9 @@ def bind(
     Raises:
         InputError: the value of an input decides shapes, which a plan has in itself.
     """
-    if decides := feeds.keys() - set(plan.graph.inputs):
+    if decides := feeds.keys() - {one.name for one in plan.inputs}:
         raise InputError(f"inputs {', '.join(sorted(decides))} decide shapes: they cannot be bound")
-    fed = [feeds[name].part.array for name in plan.graph.inputs]
+    fed = [feeds[one.name].part.array for one in plan.inputs]
     found = places(plan.own, deliveries := [plan.deliveries[n] for n in wanted], into, fed)
     memory = [*fed, *found.memory]
     moved = {name: feed for name, feed in feeds.items() if feed.copied}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from resolver.lowered import LoweredGraph, OpNode
+from resolver.lowered import LoweredGraph, OpNode, Value
 from vtensor.errors import BudgetError, InputError, describe
 from vtensor.language.operators import info_of
 from vtensor.language.traits import VIEWS
@@ -69,9 +69,13 @@ def ran_out(error: MemoryError) -> BudgetError:
 
 def needed_bytes(graph: LoweredGraph) -> int:
     """What a plan takes at once, as ``check_plan`` counts it."""
-    held = [graph.values[name] for name in (*graph.inputs, *graph.outputs.values())]
-    held += [value for value in graph.values.values() if value.constant]
-    return sum(value.nbytes for value in held) + live_bytes(list(_pieces(graph)))
+    return sum(value.nbytes for value in held(graph)) + live_bytes(list(pieces(graph)))
+
+
+def held(graph: LoweredGraph) -> list[Value]:
+    """What a plan has throughout: its inputs, outputs and constants."""
+    ends = [graph.values[name] for name in (*graph.inputs, *graph.outputs.values())]
+    return ends + [value for value in graph.values.values() if value.constant]
 
 
 def check_plan(graph: LoweredGraph, max_bytes: int) -> None:
@@ -97,7 +101,7 @@ def check_plan(graph: LoweredGraph, max_bytes: int) -> None:
         )
 
 
-def _pieces(graph: LoweredGraph) -> Iterator[Piece]:
+def pieces(graph: LoweredGraph) -> Iterator[Piece]:
     """The memory of what nodes make, from the node that makes it to the last that reads it; that
     of outputs is not among it.
     """

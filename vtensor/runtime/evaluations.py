@@ -110,10 +110,10 @@ class RecordEvaluation(Evaluation):
         several = [*{step.code: step for step in new}.values()]
         if threads == 1 or len(several) < FEW:
             for step in several:
-                _compile(step)
+                compile_step(step)
         else:
             with ThreadPoolExecutor(threads) as pool:
-                [*pool.map(_compile, several)]
+                [*pool.map(compile_step, several)]
         done = {step: replace(step, kernel=step.code.kernel) for step in new}
         return [done.get(step, step) for step in self.steps]
 
@@ -150,7 +150,7 @@ class RecordEvaluation(Evaluation):
         self.steps.append(RecordedStep(call.node, call.library, "python", None, slots, again))
 
 
-def _compile(step: RecordedStep) -> None:
+def compile_step(step: RecordedStep) -> None:
     """Compile a native step, unless another one of the same recipe has been."""
     from vtensor.runtime import _replay
 

@@ -11,11 +11,11 @@ import enum
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from types import BuiltinFunctionType, FunctionType, MappingProxyType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from optimizer.computed import Computed
+from optimizer.computed import Computed, origin
 from ptensor.layout import Layout
 from resolver.fitted import Fitted
 from resolver.lowered import LoweredGraph
@@ -23,9 +23,12 @@ from resolver.proof import Proof
 from resolver.strategy import Strategy
 from vtensor.language.graph import Graph, Node
 from vtensor.language.records import dataclass
-from vtensor.language.tape import MARK, Tape, TracedSize
+from vtensor.language.tape import MARK, Tape, Told, TracedSize
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.open_arrays import NotTraced, OpenArray
+
+if TYPE_CHECKING:
+    from vtensor.runtime.blueprint import Blueprint
 
 #: Strategies whose place in an outline is known.
 FITTED = 16
@@ -37,15 +40,16 @@ _FUNCTIONS = (FunctionType, BuiltinFunctionType)
 Sizes = Sequence[int]
 
 #: Makes a value anew of the sizes on a tape.
-Remake = Callable[[Sizes], Any]
+Remake = Callable[[Told], Any]
 
 
 @dataclass(frozen=True)
 class Sized:
-    """A graph that an outline has made."""
+    """A graph that an outline has made, for some open sizes."""
 
     graph: Graph
     outline: Outline
+    given: Sizes
 
     def on(self, strategy: Strategy) -> LoweredGraph:
         """What was chosen, for the graph: as ``strategy.on(graph)`` has it, at once.
@@ -57,7 +61,7 @@ class Sized:
 
     def proof(self, strategy: Strategy) -> Proof:
         """What was proved of a strategy's lowered graphs: it has been put on this graph."""
-        return self.outline.proof(strategy)
+        return self.outline.fitted(strategy).proof
 
 
 class Outline:
@@ -94,21 +98,47 @@ class Outline:
         ]
         self._arrays = _open_arrays(graph.constants)
         self._fitted: dict[Strategy, Fitted] = {}
+        #: What was drawn of strategies; None of those that cannot be.
+        self.drawn: dict[Strategy, Blueprint | None] = {}
+
+    def sizes(self, given: Sizes) -> Sizes | None:
+        """All sizes, for other open ones; None where the graph would be another.
+
+        Args:
+            given: those that were put on the tape, in the same order.
+        """
+        return self._tape.run(given)
 
     def graph(self, given: Sizes) -> Graph | None:
         """The graph for other sizes, sealed; None where it would be another.
 
         Args:
-            given: those that were put on the tape, in the same order.
+            given: as for ``sizes``.
         """
-        sizes = self._tape.run(given)
-        if sizes is None:
+        sizes = self.sizes(given)
+        constants = None if sizes is None else self.constants(sizes)
+        if sizes is None or constants is None:
             return None
+        return replace(
+            self.without_arrays(sizes),
+            constants=cast("MutableMapping[str, Any]", constants),
+        )
+
+    def constants(self, sizes: Sizes) -> Mapping[str, Any] | None:
+        """The constants for all sizes; None where one would be of another shape or type."""
         try:
             done: dict[int, Any] = {}
             arrays = {name: one.at(sizes, done) for name, one in self._arrays.items()}
         except NotTraced:
             return None
+        return _with_arrays(self._graph.constants, arrays)
+
+    def is_open(self, constant: str) -> bool:
+        """Whether the values of a constant depend on sizes."""
+        return isinstance(origin(self._graph.constants, constant)[0], OpenArray)
+
+    def without_arrays(self, sizes: Told) -> Graph:
+        """The graph for all sizes, in which constants that depend on them have no values."""
         graph = self._graph
         values = {
             name: VTensor.as_known(one.dtype, dims(sizes), one.option)
@@ -127,7 +157,6 @@ class Outline:
             values={**graph.values, **values},
             nodes={**graph.nodes, **nodes},
             offers={**graph.offers, **offers},
-            constants=cast("MutableMapping[str, Any]", _with_arrays(graph.constants, arrays)),
         )
 
     def lowered(self, strategy: Strategy, graph: Graph) -> LoweredGraph:
@@ -141,13 +170,15 @@ class Outline:
         if found is None:
             found = strategy.on(graph)
             if len(self._fitted) >= FITTED:
-                self._fitted.pop(next(iter(self._fitted)))
+                oldest = next(iter(self._fitted))
+                del self._fitted[oldest]
+                self.drawn.pop(oldest, None)
             self._fitted[strategy] = Fitted(strategy, found, self._values, self._nodes)
         return found
 
-    def proof(self, strategy: Strategy) -> Proof:
-        """What was proved of what ``lowered`` made last of a strategy, in other sizes."""
-        return self._fitted[strategy].proof
+    def fitted(self, strategy: Strategy) -> Fitted:
+        """A strategy's place here: it has been put on a graph that was made here."""
+        return self._fitted[strategy]
 
 
 def _marked(texts: Sequence[str]) -> bool:
@@ -209,7 +240,7 @@ def _remake_parameters(op: Any) -> Remake:
     fixed = {name: one for name, one in rows if _is_plain(one)}
     others = [(name, _remake(one)) for name, one in rows if name not in fixed]
 
-    def make(sizes: Sizes) -> Any:
+    def make(sizes: Told) -> Any:
         made = kind.__new__(kind)
         made.__dict__.update(fixed)
         made.__dict__.update([(name, one(sizes)) for name, one in others])

@@ -56,10 +56,7 @@ class Outlines:
         if applied != self._applied:
             self._kept.clear()
             self._applied = frozenset(applied)
-        known = {one.name: one.array() for one in key.inputs if one.value is not None}
-        given = self._source.open_sizes(key.shapes, known)
-        values = tuple((one.name, one.value) for one in key.inputs if one.value is not None)
-        kind = (key.kind, values)
+        known, given, kind = self._place(key)
         if not given or self._failed.get(kind, 0) >= TRIES:
             return None
         kept = self._kept.setdefault(kind, [])
@@ -70,7 +67,7 @@ class Outlines:
             if (graph := outline.graph(given)) is not None:
                 kept.remove(outline)
                 kept.insert(0, outline)
-                return Sized(graph, outline)
+                return Sized(graph, outline, given)
         made = self._traced(key, known, simplified)
         graph = made.graph(given) if made is not None else None
         if made is None or graph is None:
@@ -79,7 +76,18 @@ class Outlines:
             return None
         kept.insert(0, made)
         del kept[KEPT:]
-        return Sized(graph, made)
+        return Sized(graph, made, given)
+
+    def of(self, key: PlanKey) -> tuple[list[int], list[Outline]]:
+        """The open sizes of these inputs, and the outlines for such."""
+        _, given, kind = self._place(key)
+        return given, self._kept.get(kind, [])
+
+    def _place(self, key: PlanKey) -> tuple[Mapping[str, Array], list[int], Hashable]:
+        """The inputs whose values decide shapes, the open sizes, and what outlines are kept by."""
+        known = {one.name: one.array() for one in key.inputs if one.value is not None}
+        values = tuple((one.name, one.value) for one in key.inputs if one.value is not None)
+        return known, self._source.open_sizes(key.shapes, known), (key.kind, values)
 
     def _traced(
         self,

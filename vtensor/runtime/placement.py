@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ptensor.buffer import Buffer, TensorStorage
 from vtensor.language.records import dataclass
-from vtensor.runtime.lifetimes import lifetimes
+from vtensor.runtime.lifetimes import Lifetime, Lifetimes, lifetimes
 from vtensor.runtime.offsets import live_bytes, offsets
 from vtensor.runtime.steps import RecordedStep
 
@@ -111,6 +111,42 @@ def place(
         steps: in the order in which they run.
         inputs, outputs: owners of the memory that each run brings.
     """
+    found = arranged(steps, inputs, outputs)
+    begins, nbytes = offsets([lifetime.piece for lifetime in found.ours])
+    begin = dict(zip(found.ours, begins, strict=True))
+    away = found.away
+    return Placement(
+        steps,
+        [*inputs, *outputs],
+        found.hosts,
+        {storage: begin[t] for storage, t in found.lifetimes.of.items() if t not in away},
+        {key: begin[t] for key, t in found.lifetimes.scratch.items()},
+        nbytes,
+        live_bytes([lifetime.piece for lifetime in found.ours]),
+    )
+
+
+@dataclass(frozen=True)
+class Arranged:
+    """Who needs memory when, and whose that is.
+
+    Attributes:
+        lifetimes: of all that has memory in the arena, or in an output.
+        hosts: as for ``Placement``.
+        away: those that have an output's memory.
+        ours: those that have memory in the arena.
+    """
+
+    lifetimes: Lifetimes
+    hosts: Mapping[TensorStorage, TensorStorage]
+    away: Collection[Lifetime]
+    ours: Sequence[Lifetime]
+
+
+def arranged(
+    steps: Sequence[RecordedStep], inputs: Sequence[TensorStorage], outputs: Sequence[TensorStorage]
+) -> Arranged:
+    """Find out for everything that steps touch when it is needed; arguments as for ``place``."""
     constants = {
         slot.root
         for step in steps
@@ -126,15 +162,4 @@ def place(
         if storage is not output
     }
     away = {found.of[output] for output in outputs if output in found.of}
-    ours = [lifetime for lifetime in found.distinct() if lifetime not in away]
-    begins, nbytes = offsets([lifetime.piece for lifetime in ours])
-    begin = dict(zip(ours, begins, strict=True))
-    return Placement(
-        steps,
-        [*inputs, *outputs],
-        hosts,
-        {storage: begin[t] for storage, t in found.of.items() if t not in away},
-        {key: begin[t] for key, t in found.scratch.items()},
-        nbytes,
-        live_bytes([lifetime.piece for lifetime in ours]),
-    )
+    return Arranged(found, hosts, away, [one for one in found.distinct() if one not in away])

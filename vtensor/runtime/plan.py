@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from libdesc.preferences import EVERY, Preferences
 from libdesc.routine import reference_kernel
-from ptensor.buffer import Buffer
+from ptensor.buffer import Buffer, TensorStorage
 from ptensor.layout import Layout
 from ptensor.parts import Part
 from ptensor.stopping import go_on, nobody_waits
@@ -22,6 +22,7 @@ from resolver.lowered import (
     OpNode,
     Reason,
     TransformNode,
+    Value,
 )
 from vtensor.errors import InputError, NestedRunError
 from vtensor.language.dtype import numpy_dtype
@@ -33,11 +34,14 @@ from vtensor.runtime.evaluations import run_native, step_error
 from vtensor.runtime.feeds import check_fits
 from vtensor.runtime.lanes import Lane
 from vtensor.runtime.needed import needed
-from vtensor.runtime.placement import place
+from vtensor.runtime.placement import Placement, place
 from vtensor.runtime.record import Recorder
 from vtensor.runtime.steps import RecordedStep
 from vtensor.runtime.stretches import Stretches
 from vtensor.runtime.workspace import Workspace
+
+if TYPE_CHECKING:
+    from vtensor.runtime._replay import Arena, Program
 
 Array = np.ndarray[Any, Any]
 
@@ -141,6 +145,56 @@ def _finite(memory: Array, dtype: str) -> bool:
         return bool(np.isfinite(total) or np.isfinite(elements).all())
 
 
+@dataclass(frozen=True, eq=False)
+class Nodes:
+    """What a plan was made of, for those who look at its nodes.
+
+    Attributes:
+        graph: checked and optimised.
+        recorded: the steps, in the order in which they run.
+        placement: where everything lies that they touch.
+        preferences: which libraries could take what.
+        resolved: the graph before any pass, or what makes it; None where it is ``graph``.
+    """
+
+    graph: LoweredGraph
+    recorded: tuple[RecordedStep, ...]
+    placement: Placement
+    preferences: Preferences
+    resolved: LoweredGraph | Callable[[], LoweredGraph] | None
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The memory that runs bring, and what they deliver.
+
+    Attributes:
+        inputs: in order.
+        outputs: each as it is recorded.
+        own: as for ``Plan``.
+        deliveries: of the outputs, by what they are delivered under.
+    """
+
+    inputs: Sequence[TensorStorage]
+    outputs: Sequence[TensorStorage]
+    own: Sequence[TensorStorage]
+    deliveries: Mapping[str, Delivery]
+
+    @classmethod
+    def of(cls, graph: LoweredGraph, storages: Mapping[str, TensorStorage]) -> Ends:
+        """Those of a graph, in the storages of its values."""
+        inputs = [storages[name] for name in graph.inputs]
+        outputs = [storages[name] for name in graph.outputs.values()]
+        roots = dict.fromkeys(one.root for one in outputs)
+        own = [root for root in roots if not root.bound and root not in inputs]
+        bound = {storage: index for index, storage in enumerate([*inputs, *own])}
+        deliveries = {
+            alias: Delivery(alias, graph.values[name], one.root, bound.get(one.root))
+            for (alias, name), one in zip(graph.outputs.items(), outputs, strict=True)
+        }
+        return cls(inputs, outputs, own, deliveries)
+
+
 class Plan:
     """Recorded steps, where their memory lies, and the lowered graph that they come from.
 
@@ -185,48 +239,61 @@ class Plan:
     ) -> None:
         recorder = Recorder(graph, constants, workspace, confirming)
         recorder.record(progress)
-        self.graph = graph
-        self._preferences = preferences
         self.taken_from = taken_from
         everything = tuple(node.name for node in graph.operators)
         self.anew: tuple[str, ...] = everything if taken_from is None else tuple(anew)
         self.better: Better[Plan] | None = None
         self.replaces: Mapping[str, tuple[int, ...]] | None = None
-        self._resolved = resolved
         self._strictly = strictly
-        outputs = [recorder.storages[name] for name in graph.outputs.values()]
         steps = recorder.evaluation.compiled(workspace.lanes.threads)
-        self.recorded: tuple[RecordedStep, ...] = needed(steps, outputs)
+        ends = Ends.of(graph, recorder.storages)
+        recorded = needed(steps, ends.outputs)
         recorder.evaluation.steps.clear()  # steps refer to their evaluation: no circle of the two
         self.packed = recorder.packed
-        inputs = [recorder.storages[name] for name in graph.inputs]
-        roots = {alias: recorder.storages[name].root for alias, name in graph.outputs.items()}
+        #: What runs are given, in order.
+        self.inputs: Sequence[Value] = [graph.values[name] for name in graph.inputs]
         #: Owners of the outputs' memory, where it is not an input's or a constant's.
-        self.own = [
-            root for root in dict.fromkeys(roots.values()) if not root.bound and root not in inputs
-        ]
-        bound = {storage: index for index, storage in enumerate([*inputs, *self.own])}
-        self.deliveries = {
-            alias: Delivery(alias, graph.values[name], roots[alias], bound.get(roots[alias]))
-            for alias, name in graph.outputs.items()
-        }
-        self.placement = place(self.recorded, inputs, self.own)
-        workspace.grow(self.placement.nbytes, self.packed.nbytes + sum(self.own_sizes))
-        self._held = [storage.buffer.memory for storage in self.placement.constants()]
+        self.own = ends.own
+        self.deliveries = ends.deliveries
+        placement = place(recorded, ends.inputs, self.own)
+        self.nodes = Nodes(graph, recorded, placement, preferences, resolved)
+        workspace.grow(placement.nbytes, self.packed.nbytes + sum(self.own_sizes))
+        self._held: Sequence[Array] = [one.buffer.memory for one in placement.constants()]
         #: What no output may be written to.
         self.kept = Stretches(self._held)
         self._workspace = workspace
-        self._programs = {workspace.lanes.every[0]: self.placement.program(workspace.arena)}
+        self._programs = {workspace.lanes.every[0]: self._program(workspace.arena)}
         #: Python looks at memory through storages: they are bound for each run.
-        self.calls_back = any(step.callback is not None for step in self.recorded)
+        self.calls_back = any(step.callback is not None for step in recorded)
+
+    @cached_property
+    def nodes(self) -> Nodes:
+        """What it was made of."""
+        raise NotImplementedError
+
+    @property
+    def graph(self) -> LoweredGraph:
+        """The lowered graph."""
+        return self.nodes.graph
+
+    @property
+    def recorded(self) -> tuple[RecordedStep, ...]:
+        """The steps, in the order in which they run."""
+        return self.nodes.recorded
+
+    @property
+    def placement(self) -> Placement:
+        """Where everything lies that the steps touch."""
+        return self.nodes.placement
 
     @cached_property
     def resolved(self) -> LoweredGraph:
         """The graph before any pass."""
-        if not callable(self._resolved):
-            return self._resolved or self.graph
+        made = self.nodes.resolved
+        if not callable(made):
+            return made or self.graph
         with self._workspace.executor.planning():
-            return self._resolved()
+            return made()
 
     @cached_property
     def strict(self) -> Plan:
@@ -237,8 +304,7 @@ class Plan:
         """Whether inputs or outputs of a run are not finite, and the strict plan is to answer."""
         if self._strictly is None:
             return False
-        values = [self.graph.values[name] for name in self.graph.inputs]
-        dtypes = [*(value.dtype for value in values), *(root.dtype for root in self.own)]
+        dtypes = [*(value.dtype for value in self.inputs), *(root.dtype for root in self.own)]
         return not all(map(_finite, bindings, dtypes))
 
     @property
@@ -272,7 +338,7 @@ class Plan:
     def _step(self, node: LoweredNode, kernels: tuple[str, ...]) -> PlanStep:
         op = info_of(node.op).name if isinstance(node, OpNode) else ""
         library = node.variant.library if isinstance(node, OpNode) else node.library
-        unlisted = bool(kernels) and self._preferences.unlisted(node.name, op, library)
+        unlisted = bool(kernels) and self.nodes.preferences.unlisted(node.name, op, library)
         return PlanStep(node, kernels, library, unlisted)
 
     @property
@@ -301,7 +367,7 @@ class Plan:
 
     def sizes(self, output: str) -> Mapping[str, int]:
         """Sizes by dim of what is delivered under a name."""
-        return self.graph.values[self.graph.outputs[output]].dims
+        return self.deliveries[output].value.dims
 
     def check_out(self, into: Mapping[str, Array]) -> None:
         """See that outputs may be written to arrays.
@@ -346,13 +412,17 @@ class Plan:
     def _native(self, lane: Lane, bindings: Sequence[Array], times: Array | None) -> None:
         program = self._programs.get(lane)
         if program is None:  # each has addresses of its own
-            program = self._programs.setdefault(lane, self.placement.program(lane.arena))
+            program = self._programs.setdefault(lane, self._program(lane.arena))
         try:
             lane.executor.replay(program, bindings, times)
         except RuntimeError as error:
             if (typed := self._typed(error)) is None:
                 raise
             raise typed from error
+
+    def _program(self, arena: Arena) -> Program:
+        """The steps on an arena."""
+        return self.placement.program(arena)
 
     def _typed(self, error: RuntimeError) -> Exception | None:
         """The error of a step by the name of its node; None for what a call-back raised itself."""

@@ -57,7 +57,7 @@ class PlanCache:
         self._count = 0  # of plans that were made
         self._longest = 0.0  # that making a plan took, in seconds: the first is made in full
         #: What plans that may be exchanged were made of: the better one is kept on disk.
-        self._networks: dict[PlanKey, Network] = {}
+        self._networks: dict[PlanKey, Callable[[], Network]] = {}
         #: Where rules were applied to graphs of earlier sizes.
         self._applied: set[tuple[str, str]] | None = None
 
@@ -147,7 +147,7 @@ class PlanCache:
                 self._kept[key] = new
         disk = StrategyCache.of(self._options)
         if disk is not None and network is not None:
-            disk.keep(network, new)
+            disk.keep(network(), new)
 
     def _keep(self, key: PlanKey, plan: Plan) -> None:
         dropped: Plan | None = None  # freed after the lock is
@@ -197,9 +197,11 @@ class PlanCache:
             given = self._graph(key)
             simple = simplified(given, options)
             return locked_plan(options.lock, given, simple, options, self._workspace)
+        if (drawn := self._drawn(key, options)) is not None:
+            return drawn
         sized = self._sized(key, options)
         graph = sized.graph if sized else simplified(self._graph(key), options, self._applied)
-        disk, network = StrategyCache.of(options), Network(key, graph, options, self._threads)
+        disk, network = StrategyCache.of(options), self._network(key, graph, options)
         refused: Refused = {}
         if sized is not None:  # made sooner than looked for on disk
             plan = self._fitting(network, sized, refused, mending=False)
@@ -224,6 +226,16 @@ class PlanCache:
                 disk.keep(network, plan)
         return plan
 
+    def _drawn(self, key: PlanKey, options: Options) -> Plan | None:
+        """The plan of a blueprint, where there is one for these sizes."""
+        given, outlines = self._outlines.of(key)
+        plan = self._strategies.drawn(key, given, outlines, options, self._workspace)
+        if plan is not None and plan.better is not None:
+            self._networks[key] = lambda: self._network(
+                key, simplified(self._graph(key), options), options
+            )
+        return plan
+
     def _fitting(
         self, network: Network, sized: Sized | None, refused: Refused, mending: bool = True
     ) -> Plan | None:
@@ -233,7 +245,7 @@ class PlanCache:
             key, graph, options, self._workspace, sized, refused, mending=mending
         )
         if plan is not None and plan.better is not None:
-            self._networks[key] = network
+            self._networks[key] = lambda: network
         return plan
 
     def _sized(self, key: PlanKey, options: Options) -> Sized | None:
@@ -243,9 +255,8 @@ class PlanCache:
         simplify = partial(simplified, options=options, only=self._applied)
         return self._outlines.graph(key, simplify, self._applied)
 
-    @property
-    def _threads(self) -> int:
-        return self._workspace.executor.threads
+    def _network(self, key: PlanKey, graph: Graph, options: Options) -> Network:
+        return Network(key, graph, options, self._workspace.executor.threads)
 
     def _row(self, port: Port, feed: Feed, deciding: Sequence[str]) -> InputKey:
         """What is given for an input; its bytes too, if its value decides shapes."""

@@ -8,9 +8,9 @@ steps and no memory: whoever follows it puts a plan's own storages in the place 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ptensor.buffer import TensorStorage
 from resolver.lowered import LoweredNode
@@ -19,6 +19,9 @@ from vtensor.language.records import dataclass
 from vtensor.runtime.recipe_keys import Key, Operand
 from vtensor.runtime.steps import RecordedStep
 from vtensor.runtime.uncopied import Division
+
+if TYPE_CHECKING:
+    from vtensor.runtime.sized import SizedRecipe
 
 #: How many plans are made until a recipe goes that none of them used. A session keeps about as
 #: many, and they have the native steps, too.
@@ -110,10 +113,6 @@ class Recipe:
         return Recorded(made, [*bound.values()], division and division.on(found, bound))
 
 
-#: The recipe of some sizes, and of a call's operands; None where it would be another.
-At = Callable[[Sequence[int], Sequence[Operand]], Recipe | None]
-
-
 @dataclass(eq=False, slots=True)
 class Known:
     """What is known of calls of one key without sizes (``vtensor/runtime/sized.py``).
@@ -124,7 +123,7 @@ class Known:
         plan: the number of the plan that asked last.
     """
 
-    recipes: list[At] = field(default_factory=list)
+    recipes: list[SizedRecipe] = field(default_factory=list)
     tries: int = 0
     plan: int = 0
 

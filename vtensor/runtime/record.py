@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from libdesc.transforms import LayoutChange, run_transform
-from ptensor.buffer import TensorStorage
+from ptensor.buffer import Buffer, TensorStorage
 from ptensor.evaluation import Evaluation, installed
 from resolver.lowered import LoweredGraph, LoweredNode, OpNode, TransformNode, Value
 from resolver.strategy import StrategyRefused
@@ -79,7 +79,7 @@ class Recorder:
         self.refused: dict[str, str] = {}
         self._recipes = workspace.recipes
         self._keys = Keys(_replay.threads(), confirming, graph.inexact)
-        self._before = self._recipes.begin(self._keys.plan)
+        self._before: Mapping[str, Row] = {}
         self._rows: dict[str, Row] = {}
         self._divisions: list[Division] = []
         #: How often a constant is still to be read; outputs once more than that.
@@ -97,6 +97,11 @@ class Recorder:
             StrategyRefused: libraries do not confirm what was chosen for other sizes.
             VTensorError: a node cannot be recorded.
         """
+        self._before = self._recipes.begin(self._keys.plan)
+        self._walk(progress)
+        self._recipes.end(self._keys.plan, self._rows)
+
+    def _walk(self, progress: Callable[[str], None] | None = None) -> None:
         for node in self.graph.nodes:
             if progress is not None:
                 progress(node.name)
@@ -116,7 +121,6 @@ class Recorder:
         for why in self.refused.values():
             raise StrategyRefused(why, self.refused)
         kept |= {self.storages[name] for name in self.graph.inputs}
-        self._recipes.end(self._keys.plan, self._rows)
         self.evaluation.steps = uncopied(self.evaluation.steps, self._divisions, kept)
 
     def _storage(self, value: Value) -> TensorStorage:
@@ -242,15 +246,28 @@ class Recorder:
         if (packed := self.packed.find(target)) is not None:
             self.storages[node.output] = packed  # for another plan
             return
-        x = Operand(source, source.layout)
-        storage = TensorStorage(target.dtype, target.dims, target.layout)
-        storage.bind(self.packed.room(target))
-        evaluation, small = NormalEvaluation(), target.nbytes < LARGE
-        with Executor.alone() if small else nullcontext(), installed(evaluation):
-            _change(node, x.tensor(self._storage(source)), target, storage, evaluation)
-        storage.constant = True
+        storage = changed(node, source, self._storage(source), target, self.packed.room(target))
         self.storages[node.output] = storage
         self.packed.keep(target, storage)
+
+
+def changed(
+    node: TransformNode, source: Value, storage: TensorStorage, target: Value, room: Buffer
+) -> TensorStorage:
+    """A constant in another layout, transformed here and now.
+
+    Args:
+        node: the Transform.
+        source, storage: the constant, and its memory.
+        target, room: what it becomes, and the memory for that.
+    """
+    made = TensorStorage(target.dtype, target.dims, target.layout)
+    made.bind(room)
+    x, evaluation = Operand(source, source.layout).tensor(storage), NormalEvaluation()
+    with Executor.alone() if target.nbytes < LARGE else nullcontext(), installed(evaluation):
+        _change(node, x, target, made, evaluation)
+    made.constant = True
+    return made
 
 
 def _recording(node: LoweredNode, made: Value) -> Record:

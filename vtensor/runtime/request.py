@@ -74,9 +74,9 @@ class Request:
     def of(cls, plan: Plan, key: PlanKey, wanted: Sequence[str], every: bool) -> Request:
         """The request for these outputs of a plan; later runs reuse it."""
         plain = all(row.value is None for row in key.inputs)
-        inputs = tuple(PlainInput.of(plan.graph.values[name]) for name in plan.graph.inputs)
+        inputs = tuple(map(PlainInput.of, plan.inputs))
         deliveries = tuple(plan.deliveries[name] for name in wanted)
-        found = [PlainOutput.of(one, len(plan.graph.inputs)) for one in deliveries]
+        found = [PlainOutput.of(one, len(plan.inputs)) for one in deliveries]
         plain_outputs = tuple(one for one in found if one is not None)
         direct = len({one.binding for one in plain_outputs}) == len(wanted)
         first = {one.memory: one.name for one in reversed(deliveries) if one.memory in plan.own}

@@ -153,7 +153,7 @@ class Runner:
             request = Request.of(plan, key, wanted, every)
             if request.inputs is not None and not strictly:
                 self._remember(request, plans)
-            fed = [feeds[name].part.array for name in plan.graph.inputs]
+            fed = [feeds[one.name].part.array for one in plan.inputs]
             begun = perf_counter()
             ran = request.run(fed, into, times)
             if plan.better is not None:

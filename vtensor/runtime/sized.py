@@ -17,9 +17,9 @@ from vtensor.errors import VTensorError
 from vtensor.language.exact import exact
 from vtensor.language.graph import Node
 from vtensor.language.records import dataclass
-from vtensor.language.tape import TracedSize
+from vtensor.language.tape import Told, TracedSize
 from vtensor.runtime.recipe_keys import Key, Operand
-from vtensor.runtime.recipes import Recipe, Recipes, Recorded, Row
+from vtensor.runtime.recipes import Known, Recipe, Recipes, Recorded, Row
 from vtensor.runtime.steps import Failure, RecordedStep
 
 #: How often a call is traced, whose guards keep failing or of which nothing can be noted.
@@ -86,7 +86,8 @@ class SizedRecipe:
 
     def now(self, operands: Sequence[Operand]) -> Recipe:
         """The recipe for the sizes with which it was made, asked for once."""
-        made = _at(self.recipe, self.tape.numbers, operands)
+        numbers = self.tape.numbers
+        made = _at(self.recipe, numbers, _told(numbers), operands)
         self.tape.forget()
         return made
 
@@ -98,10 +99,27 @@ class SizedRecipe:
             raise
         except Exception:  # whatever a library says of what is asked in vain
             return None
-        return None if numbers is None else _at(self.recipe, numbers, operands)
+        return None if numbers is None else self.on(numbers, _told(numbers), operands)
+
+    def on(self, numbers: Told, told: Sequence[int], operands: Sequence[Operand]) -> Recipe:
+        """The recipe with what is said of the tape's places, of sizes and natives alike.
+
+        Args:
+            numbers: by place.
+            told: the sizes among them, for messages.
+            operands: the call's, of these sizes.
+        """
+        return _at(self.recipe, numbers, told, operands)
 
 
-def _at(recipe: Recipe, numbers: Sequence[Any], operands: Sequence[Operand]) -> Recipe:
+def _told(numbers: Sequence[Any]) -> list[int]:
+    """The sizes; natives need not stay."""
+    return [one if type(one) is int else 0 for one in numbers]
+
+
+def _at(
+    recipe: Recipe, numbers: Told, told_sizes: Sequence[int], operands: Sequence[Operand]
+) -> Recipe:
     """A recipe with numbers in the place of what is on a tape."""
 
     def number(size: int) -> int:
@@ -117,7 +135,6 @@ def _at(recipe: Recipe, numbers: Sequence[Any], operands: Sequence[Operand]) -> 
     for one, end in zip(made, ends, strict=True):
         if (root := one.root) is not one:
             end.lie_in(found[root], number(one.begin))
-    told_sizes = [one if type(one) is int else 0 for one in numbers]  # natives need not stay
     done: dict[RecordedStep, RecordedStep] = {}
     for step in steps:
         native, told = step.native, step.told
@@ -232,17 +249,36 @@ def resized(
         return None
     key, pairs = found
     known, sizes = recipes.known(key), [number for _, number in pairs]
-    for at in known.recipes:
-        if (recipe := at(sizes, now.operands)) is not None:
+    for one in known.recipes:
+        if (recipe := one.at(sizes, now.operands)) is not None:
             return recipe
+    made = traced(known, before, now, pairs, record)
+    return None if made is None else made.now(now.operands)
+
+
+def traced(
+    known: Known,
+    before: Row,
+    now: Row,
+    pairs: Sequence[Pair],
+    record: Callable[[Traced], Recipe | None],
+) -> SizedRecipe | None:
+    """What a call comes to in all sizes for which that holds; None where nothing can be said.
+
+    Args:
+        known: of calls of its key, where it is kept.
+        before, now: the call with other numbers, and with its own.
+        pairs: both numbers, of each place where they differ.
+        record: makes a recipe of a call with traced sizes.
+    """
     if known.tries >= TRIES:
         return None
     known.tries += 1
     if (made := _traced(before, now, pairs, record)) is None:
         return None
     if not made.tape.pinned:
-        known.recipes.append(made.at)
-    return made.now(now.operands)
+        known.recipes.append(made)
+    return made
 
 
 def _traced(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -13,17 +13,19 @@ from libdesc.registry import ready
 from libdesc.transforms import LayoutChange
 from optimizer.pipeline import MEASURED, import_passes, optimise
 from resolver.lowered import LoweredGraph, OpNode
-from resolver.proof import Proof
 from resolver.strategy import Strategy, StrategyRefused
 from vtensor.errors import VTensorError
 from vtensor.language.graph import Graph
 from vtensor.language.records import dataclass
 from vtensor.runtime.better import Better, NotBetter
 from vtensor.runtime.keys import PlanKey
-from vtensor.runtime.outline import Sized
+from vtensor.runtime.outline import Outline, Sized
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.planning import Options, recorded, resolved_of, sound
 from vtensor.runtime.workspace import Workspace
+
+#: Makes a plan node by node.
+Full = Callable[[], Plan]
 
 #: Strategies that are kept for the same inputs in other sizes: the first that were made.
 KEPT = 8
@@ -137,6 +139,68 @@ class Strategies:
                 return plan
         return None
 
+    def drawn(
+        self,
+        key: PlanKey,
+        given: Sequence[int],
+        outlines: Sequence[Outline],
+        options: Options,
+        workspace: Workspace,
+    ) -> Plan | None:
+        """The plan of a blueprint; None where there is none for these sizes.
+
+        Args:
+            key, options, workspace: as for ``plan``.
+            given, outlines: open sizes, and what may hold for them.
+        """
+        if options.deterministic:  # a plan is then compared with one of its own
+            return None
+        for known in self._known.get(_kind(key), ()):
+            for outline in outlines:
+                blueprint = outline.drawn.get(known.strategy)
+                if blueprint is None or known.key == key:
+                    continue
+                again = _Again(known, key, outline, given, options, workspace)
+                plan = blueprint.plan(given, workspace, again.plan)
+                if plan is not None:
+                    plan.taken_from = known.key.shapes
+                    make = partial(_better, again.graphs, known.key.shapes, options, workspace)
+                    _may_be_better(plan, blueprint.proven, make)
+                    return plan
+        return None
+
+
+@dataclass(frozen=True)
+class _Again:
+    """Makes a blueprint's plan node by node."""
+
+    known: Known
+    key: PlanKey
+    outline: Outline
+    given: Sequence[int]
+    options: Options
+    workspace: Workspace
+
+    def graphs(self) -> tuple[LoweredGraph, Graph]:
+        """What it is of, and the simplified graph."""
+        graph = self.outline.graph(self.given)
+        assert graph is not None, "the blueprint has asked its outline"
+        return self.outline.lowered(self.known.strategy, graph), graph
+
+    def plan(self) -> Plan:
+        """The plan."""
+        lowered, graph = self.graphs()
+        return Plan(
+            lowered,
+            graph.constants,
+            self.workspace,
+            None,
+            self.options.preferences,
+            partial(resolved_of, graph, self.options),
+            confirming=True,
+            taken_from=self.known.key.shapes,
+        )
+
 
 def _kind(key: PlanKey) -> Hashable:
     """What strategies are for: what plans have in common, and the libraries that there are."""
@@ -186,9 +250,9 @@ def _taken(
     lowered = sized.on(strategy) if sized is not None else strategy.on(graph)
     if own:
         lowered = replace(lowered, certificate=known.strategy.chosen.certificate)
+        sized = None
     taken_from = None if own else known.key.shapes
-    proof = sized.proof(strategy) if sized is not None else None
-    return _plan(known, lowered, graph, options, workspace, taken_from, proof=proof)
+    return _plan(known, lowered, graph, options, workspace, taken_from, sized=sized)
 
 
 def _mended(
@@ -243,9 +307,12 @@ def _plan(
     workspace: Workspace,
     taken_from: Mapping[str, tuple[int, ...]] | None,
     anew: Sequence[str] = (),
-    proof: Proof | None = None,
+    sized: Sized | None = None,
 ) -> Plan:
     """The plan of a lowered graph whose variants were chosen for other sizes.
+
+    Where an outline has made the graph, a blueprint of all such plans is drawn, and the plan is its
+    first.
 
     Raises:
         StrategyRefused, VTensorError: libraries do not take it so, or it would be too slow.
@@ -255,8 +322,10 @@ def _plan(
 
         if excess(lowered, options.settings) > SLACK:
             raise StrategyRefused("Transforms take more of the time than they did")
+    proof = None if sized is None else sized.proof(known.strategy)
     sound(lowered, graph, options, workspace, proof)
-    plan = Plan(
+    full = partial(
+        Plan,
         lowered,
         graph.constants,
         workspace,
@@ -267,18 +336,51 @@ def _plan(
         taken_from=taken_from,
         anew=anew,
     )
-    proven = lowered.certificate is not None
-    if not (proven or options.deterministic):
-        import_passes()
-        make = partial(_better, lowered, known.key.shapes, graph, options, workspace)
-        plan.better = Better(make, "it is not proven the best for its sizes")
+    plan = (
+        None
+        if sized is None or options.deterministic
+        else _first(known, sized, options, workspace, full)
+    )
+    if plan is None:
+        plan = full()
+    plan.taken_from = taken_from
+    if not options.deterministic:
+        make = partial(_better, lambda: (lowered, graph), known.key.shapes, options, workspace)
+        _may_be_better(plan, lowered.certificate is not None, make)
     return plan
 
 
+def _may_be_better(plan: Plan, proven: bool, make: Callable[[], Plan]) -> None:
+    """A plan whose variants were chosen for other sizes may get another one's place."""
+    if not proven:
+        import_passes()
+        plan.better = Better(make, "it is not proven the best for its sizes")
+
+
+def _first(
+    known: Known, sized: Sized, options: Options, workspace: Workspace, full: Full
+) -> Plan | None:
+    """The first plan of a new blueprint; None where none can be drawn, now or before."""
+    from vtensor.runtime.blueprint import Blueprint
+
+    drawn, strategy = sized.outline.drawn, known.strategy
+    if strategy in drawn:
+        return None
+    drawn[strategy] = None
+    try:
+        made = Blueprint(sized.outline, strategy, sized.given, workspace, options.progress)
+    except MemoryError:
+        raise
+    except Exception as why:  # of any kind: sizes are no numbers here, which few expect
+        _log.debug("%s: no blueprint: %s", sized.graph.name, why)
+        return None
+    drawn[strategy] = made
+    return made.plan(sized.given, workspace, full)
+
+
 def _better(
-    lowered: LoweredGraph,
+    given: Callable[[], tuple[LoweredGraph, Graph]],
     taken_from: Mapping[str, tuple[int, ...]],
-    graph: Graph,
     options: Options,
     workspace: Workspace,
 ) -> Plan:
@@ -289,6 +391,7 @@ def _better(
     """
     from optimizer.bound import excess, total_ns
 
+    lowered, graph = given()
     off = excess(lowered, options.settings)
     if off <= SLACK:
         raise NotBetter(f"it takes at most {off:.1%} more than the best by estimate")

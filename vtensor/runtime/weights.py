@@ -94,18 +94,20 @@ class PackedWeights:
         for node in graph.nodes:
             if isinstance(node, OpNode):
                 for value in (graph.values[name] for name in node.inputs):
-                    if not value.constant:
+                    if not value.constant or self._root(value.name) not in self._constants:
                         continue
-                    if value.name in self._sources or (
-                        value.name in self._constants and value.nbytes <= SMALL
-                    ):
+                    if value.name in self._sources or value.nbytes <= SMALL:
                         yield value
+
+    def _root(self, name: str) -> str:
+        """The constant that one is transformed from."""
+        while name in self._sources:
+            name = self._sources[name]
+        return name
 
     def _source(self, name: str) -> tuple[Array, Hashable]:
         """The array that a constant is made from, and what a pass does with it before."""
-        while name in self._sources:
-            name = self._sources[name]
-        return origin(self._constants, name)
+        return origin(self._constants, self._root(name))
 
     def _key(self, value: Value) -> Hashable:
         """Which constant, what its axes are, and how it lies."""

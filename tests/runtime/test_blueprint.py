@@ -1,0 +1,202 @@
+"""A blueprint's plan is, to the byte, the one that is made node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ops import Gather
+from tests.frontends.support import f32, model
+from tests.operators.cases import CASES
+from tests.runtime.opened import NETWORKS
+from tests.runtime.test_sized import FEW, SIZES, opened, run, unasked
+from vtensor import Graph, Session
+from vtensor.errors import BudgetError, InputError, VTensorError
+from vtensor.language.tape import Tape
+from vtensor.report import plan_dict
+from vtensor.runtime import _replay
+from vtensor.runtime.blueprint import Blueprint, DrawnPlan
+
+Array = np.ndarray[Any, Any]
+
+#: What a program is made of: its regions, and its steps with their places.
+Made = tuple[list[Any], list[Any]]
+
+#: Operators of which no plan is drawn here: they call back into Python, look at the values of
+#: constants, have sizes in parameters or dims, or their cases are of one size.
+NONE = {
+    *("Adagrad", "Adam", "DequantizeLinear", "GatherElements", "Kept", "Momentum", "Reshape"),
+    "ScatterElements",
+}
+
+
+@pytest.fixture
+def programs(monkeypatch: pytest.MonkeyPatch) -> list[Made]:
+    """Of all programs, what they are made of: sizes and bytes of regions, steps and places."""
+    made: list[Made] = []
+    program = _replay.Program
+
+    def noted(regions: Any, steps: Any, **rest: Any) -> Any:
+        told = [one.tobytes() if isinstance(one, np.ndarray) else one for one in regions[1:]]
+        rows = [
+            (None if callable(step) else str(_replay.describe(step)), list(places))
+            for step, places in steps
+        ]
+        made.append((told, rows))
+        return program(regions, steps, **rest)
+
+    monkeypatch.setattr(_replay, "Program", noted)
+    return made
+
+
+def check(session: Session, feeds: Mapping[str, Array], programs: list[Made]) -> bool:
+    """A run's plan is the one that is made node by node; returns whether it was drawn."""
+    programs.clear()
+    found = session.run(None, feeds)
+    plan = session.plan
+    if not isinstance(plan, DrawnPlan):
+        return False
+    [drawn] = programs[-1:]
+    names = [step.node for step in plan.recorded]  # made now
+    assert len(names) == len(drawn[1])
+    wanted = programs[-1]
+    assert wanted is not drawn
+    regions = ordered(drawn), ordered(wanted)
+    assert regions[0] == regions[1]
+    again = session.run(None, feeds)
+    for one, other in zip(found, again, strict=True):
+        np.testing.assert_array_equal(one, other)
+    return True
+
+
+def ordered(made: Made) -> list[Any]:
+    """A program whose constants stand at their slots: the order of regions says nothing."""
+    regions, steps = made
+    return [
+        (
+            step,
+            [
+                (r if r == 0 or type(regions[r - 1]) is int else regions[r - 1], begin)
+                for r, begin in places
+            ],
+        )
+        for step, places in steps
+    ] + [[one for one in regions if type(one) is int]]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks(name: str, programs: list[Made]) -> None:
+    network = NETWORKS[name]()
+    with Session(network.proto, threads=2, cache_dir=None) as session:
+        drawn = [check(session, network.feeds(*row), programs) for row in network.sizes(5, 12)]
+    assert (sum(drawn) >= 3) == (name != "detector")  # which has scales that are of sizes
+
+
+@pytest.mark.parametrize("name", [*CASES])
+def test_each_operator(name: str, programs: list[Made]) -> None:
+    drawn = 0
+    for case in CASES[name][:FEW]:
+        found = opened(case)
+        if found is None:
+            continue
+        graph, feeds = found
+        options: dict[str, Any] = {"threads": 1, "cache_dir": None}
+        with (
+            Session(graph, **options) as session,
+            Session(graph, deterministic=True, **options) as other,
+        ):
+            for size in SIZES:
+                fed = feeds(size)
+                wanted = run(other, fed)
+                if wanted is not None:
+                    drawn += check(session, fed, programs)
+                one = run(session, fed)
+                assert (one is None) == (wanted is None), size
+                for result, expected in zip(one or [], wanted or [], strict=True):
+                    np.testing.assert_array_equal(result, expected)
+    assert bool(drawn) == (name not in NONE)
+
+
+MASKED = """
+    s = Shape(x) n = Gather(s, one0) r = Range(zero, n, one0) f = Cast<to = 1>(r)
+    h = Mul(f, half) z = Add(x, h) y = Relu(z)
+"""
+
+
+def test_constants_that_depend_on_sizes_are_made_anew(programs: list[Made]) -> None:
+    numbers = {"one0": np.array(1), "zero": np.array(0), "half": np.array(0.5, np.float32)}
+    proto = model(f"g (float[a, b] x) => (float[a, b] y) {{ {MASKED} }}", 17, **numbers)
+    drawn = 0
+    with Session(proto, threads=1, cache_dir=None) as session:
+        for a, b in ((2, 3), (3, 4), (4, 7), (9, 33), (1, 1)):
+            x = f32(a, b)
+            drawn += check(session, {"x": x}, programs)
+            [y] = session.run(None, {"x": x})
+            np.testing.assert_array_equal(y, np.maximum(x + np.arange(b, dtype=np.float32) / 2, 0))
+    assert drawn >= 2
+
+
+def test_without_questions_it_is_found_out(
+    monkeypatch: pytest.MonkeyPatch, programs: list[Made]
+) -> None:
+    """Where tapes do not note what was asked, plans are wrong for some sizes, and these see it."""
+    monkeypatch.setattr(Tape, "asked", unasked)
+    asked = Blueprint.plan
+
+    def plan(self: Blueprint, *rest: Any) -> Any:
+        self._asked = set()
+        return asked(self, *rest)
+
+    monkeypatch.setattr(Blueprint, "plan", plan)
+    network = NETWORKS["attention"]()
+    with (
+        Session(network.proto, threads=2, cache_dir=None) as session,
+        pytest.raises((AssertionError, VTensorError, ValueError)),
+    ):
+        [check(session, network.feeds(*row), programs) for row in network.sizes(3, 12)]
+
+
+def picks() -> Graph:
+    graph = Graph("picks")
+    x = graph.input("x", {"N": None, "C": 8})
+    graph.output(graph.add(Gather("C"), x, graph.input("i", {"K": 2}, "s64")), "y")
+    graph.seal()
+    return graph
+
+
+def test_an_error_names_the_sizes_of_its_run() -> None:
+    with Session(picks(), threads=1) as session:
+        for size in (2, 3, 4):
+            session.run(None, {"x": np.ones((size, 8), np.float32), "i": np.array([0, 7])})
+        with pytest.raises(InputError, match="N=5"):
+            session.run(None, {"x": np.ones((5, 8), np.float32), "i": np.array([0, 99])})
+        assert isinstance(session.plan, DrawnPlan)
+
+
+def test_what_does_not_fit_is_refused_as_ever() -> None:
+    with Session(picks(), threads=1, max_bytes=1 << 16) as session:
+        for size in (2, 3, 4):
+            session.run(None, {"x": np.ones((size, 8), np.float32), "i": np.array([0, 7])})
+        assert isinstance(session.plan, DrawnPlan)
+        with pytest.raises(BudgetError, match="the largest value takes"):
+            session.run(None, {"x": np.ones((4096, 8), np.float32), "i": np.array([0, 7])})
+        [y] = session.run(None, {"x": np.ones((5, 8), np.float32), "i": np.array([0, 7])})
+        assert y.shape == (5, 2)
+
+
+def test_everything_is_said_of_it_that_is_of_others() -> None:
+    network = NETWORKS["mobile"]()
+    with Session(network.proto, threads=1, cache_dir=None, streams=2) as session:
+        for n in (1, 2, 3):
+            session.run(None, network.feeds(n, 16, 16))
+        plan = session.plan
+        assert isinstance(plan, DrawnPlan)
+        assert plan.taken_from == {"x": (1, 3, 16, 16)}
+        assert session.memory.planned >= session.memory.live > 0
+        assert len(plan_dict(session, "mobile")["steps"]) == len(plan.steps)
+        profile = session.profile(network.feeds(3, 16, 16), runs=1)
+        assert len(profile.calls) == len(plan.recorded)
+        assert session.plan is plan

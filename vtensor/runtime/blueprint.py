@@ -1,0 +1,411 @@
+"""Plans for other sizes from a drawing: no node of a network is looked at any more.
+
+A blueprint is a plan whose sizes are open. Three kinds of tapes say what they come to: the
+outline's (all sizes of the graph), one for each kind of call (its native steps, and how much memory
+they need), and its own (what lies where in whose memory). Where a question on one of them has
+another answer than before, or one of the checker's has, there is no plan from it; then one is made
+node by node, which says what is wrong, if anything is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ptensor.buffer import Buffer, TensorStorage
+from resolver.check import addresses
+from resolver.lowered import Value
+from vtensor.errors import UnsoundPlanError
+from vtensor.language.records import dataclass
+from vtensor.language.tape import Tape, TracedSize
+from vtensor.language.tensor import VTensor
+from vtensor.runtime.budget import held, pieces
+from vtensor.runtime.delivery import Delivery
+from vtensor.runtime.drawing import Coded, Drawing, Given, Stand, described
+from vtensor.runtime.evaluations import FEW, compile_step
+from vtensor.runtime.needed import needed
+from vtensor.runtime.offsets import Piece, live_bytes, offsets
+from vtensor.runtime.open_arrays import NotTraced
+from vtensor.runtime.placement import arranged
+from vtensor.runtime.plan import Ends, Nodes, Plan
+from vtensor.runtime.record import changed
+from vtensor.runtime.steps import RecordedStep
+from vtensor.runtime.stretches import Stretches
+
+if TYPE_CHECKING:
+    from resolver.strategy import Strategy
+    from vtensor.runtime._replay import Arena, Program
+    from vtensor.runtime.outline import Outline
+    from vtensor.runtime.weights import PackedWeights
+    from vtensor.runtime.workspace import Workspace
+
+Array = np.ndarray[Any, Any]
+
+#: Makes a plan node by node.
+Full = Callable[[], Plan]
+
+#: Steps, with where each of their slots lies: a region, and the byte at which it begins there.
+Placed = Sequence[tuple[object, Sequence[tuple[int, int]]]]
+
+
+class Numbers:
+    """What is on a blueprint's tape, and numbers that depend on no size.
+
+    Each has a place: those on the tape as there, the others behind the end, counted backwards.
+    """
+
+    def __init__(self) -> None:
+        self._fixed: dict[int, int] = {}
+
+    def place(self, number: int) -> int:
+        """The place of a number."""
+        if type(number) is TracedSize:
+            return number.place
+        return -1 - self._fixed.setdefault(number, len(self._fixed))
+
+    def places(self, numbers: Sequence[int]) -> Array:
+        """The places of several."""
+        return np.array([*map(self.place, numbers)], np.int64)
+
+    def at(self, told: Sequence[int]) -> Array:
+        """All numbers by their places, where the tape's are these."""
+        return np.array([*told, *reversed(self._fixed)], np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """Pieces of memory whose sizes are open: the places of these, and when each is needed."""
+
+    nbytes: Array
+    when: Sequence[tuple[int, int]]
+
+    @classmethod
+    def of(cls, given: Sequence[Piece], numbers: Numbers) -> Pieces:
+        """Those of traced sizes."""
+        when = [(one.first, one.last) for one in given]
+        return cls(numbers.places([one.nbytes for one in given]), when)
+
+    def at(self, numbers: Array) -> list[Piece]:
+        """The pieces for numbers."""
+        sizes = numbers[self.nbytes].tolist()
+        return [Piece(size, *when) for size, when in zip(sizes, self.when, strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class Slots:
+    """What steps are given, of open sizes.
+
+    Attributes:
+        natives: the steps.
+        counts: how many slots each has.
+        pieces: of the arena.
+        piece, region, begin: of each slot: the piece that it lies in, -1 for none; else which
+            region; and the place of the byte at which it begins.
+        constants: what lies in the regions behind those that a run brings.
+    """
+
+    natives: Sequence[Any]
+    counts: Sequence[int]
+    pieces: Pieces
+    piece: Array
+    region: Sequence[int]
+    begin: Array
+    constants: Sequence[TensorStorage]
+
+    @classmethod
+    def of(cls, steps: Sequence[RecordedStep], ends: Ends, numbers: Numbers) -> Slots:
+        """Those of traced sizes, with room for everything that they touch."""
+        found = arranged(steps, ends.inputs, ends.own)
+        of, scratch = found.lifetimes.of, found.lifetimes.scratch
+        pieces = {lifetime: place for place, lifetime in enumerate(found.ours)}
+        regions = {one: place for place, one in enumerate([*ends.inputs, *ends.own], 1)}
+        brought = len(regions)
+        piece, region, begin = list[int](), list[int](), list[int]()
+        for index, step in enumerate(steps):
+            for slot, one in enumerate(step.slots):
+                root = None if isinstance(one, int) else found.hosts.get(one.root, one.root)
+                lifetime = scratch[index, slot] if root is None else of.get(root)
+                piece.append(pieces.get(lifetime, -1) if lifetime else -1)
+                if piece[-1] >= 0 or root is None:
+                    region.append(0)
+                else:
+                    region.append(regions.setdefault(root, len(regions) + 1))
+                begin.append(numbers.place(0 if isinstance(one, int) else one.begin))
+        return cls(
+            [step.native for step in steps],
+            [len(step.slots) for step in steps],
+            Pieces.of([one.piece for one in found.ours], numbers),
+            np.array(piece, np.int64),
+            region,
+            np.array(begin, np.int64),
+            [*regions][brought:],
+        )
+
+    def placed(self, natives: Sequence[object], numbers: Array) -> tuple[Placed, int]:
+        """The steps for numbers, and the size of the arena that they need."""
+        begins, nbytes = offsets(self.pieces.at(numbers))
+        behind = np.array([*begins, 0], np.int64)[self.piece]
+        places = [*zip(self.region, (numbers[self.begin] + behind).tolist(), strict=True)]
+        steps, end = list[tuple[object, Sequence[tuple[int, int]]]](), 0
+        for native, count in zip(natives, self.counts, strict=True):
+            steps.append((native, places[end : end + count]))
+            end += count
+        return steps, nbytes
+
+
+@dataclass(frozen=True)
+class Brought:
+    """What runs of a plan bring and deliver; attributes as for ``Plan``."""
+
+    inputs: Sequence[Value]
+    own: Sequence[TensorStorage]
+    deliveries: Mapping[str, Delivery]
+
+
+class DrawnPlan(Plan):
+    """A plan of a blueprint: its nodes are there when somebody looks at them.
+
+    Args:
+        brought: what its runs bring.
+        steps, nbytes: where their slots lie, and the size of the arena.
+        constants: what lies in the regions behind those that a run brings.
+        packed: constants, which are kept as long as this.
+        workspace: what it shares with others.
+        full: makes the same plan node by node.
+    """
+
+    def __init__(
+        self,
+        brought: Brought,
+        steps: Placed,
+        nbytes: int,
+        constants: Sequence[Array],
+        packed: PackedWeights,
+        workspace: Workspace,
+        full: Full,
+    ) -> None:
+        self.inputs, self.own, self.deliveries = brought.inputs, brought.own, brought.deliveries
+        self.packed, self.calls_back = packed, False
+        self.taken_from, self.anew, self.better, self.replaces = None, (), None, None
+        self._strictly, self._workspace, self._make = None, workspace, full
+        workspace.grow(nbytes, packed.nbytes + sum(self.own_sizes))
+        self._held, self.kept = constants, Stretches(constants)
+        self._steps_placed = steps
+        self._programs = {workspace.lanes.every[0]: self._program(workspace.arena)}
+        if len(workspace.lanes.every) == 1:
+            self._steps_placed = ()  # nobody asks for another program
+
+    def _program(self, arena: Arena) -> Program:
+        from vtensor.runtime import _replay
+
+        inputs = [one.nbytes for one in self.inputs]
+        regions = [arena, *inputs, *self.own_sizes, *self._held]
+        return _replay.Program(regions, self._steps_placed, repeatable=True)
+
+    @cached_property
+    def nodes(self) -> Nodes:
+        """What the same plan has that is made node by node."""
+        with self._workspace.executor.planning():
+            return self._make().nodes
+
+
+class Blueprint:
+    """A strategy on an outline, drawn.
+
+    Args:
+        outline, strategy: the strategy has been put on graphs of the outline, and checked there.
+        given: open sizes for which there is a plan.
+        workspace: what plans share.
+        progress: called with each node's name while it is drawn.
+
+    Raises:
+        NotTraced, VTensorError: it cannot be drawn.
+    """
+
+    def __init__(
+        self,
+        outline: Outline,
+        strategy: Strategy,
+        given: Sequence[int],
+        workspace: Workspace,
+        progress: Callable[[str], None] | None = None,
+    ) -> None:
+        fitted = outline.fitted(strategy)
+        now = outline.sizes(given)
+        constants = None if now is None else outline.constants(now)
+        if now is None or constants is None:
+            raise NotTraced("the outline does not hold for these sizes")
+        self.outline, self.strategy = outline, strategy
+        tape, numbers = Tape(), Numbers()
+        self._rows: list[tuple[Given, int]] = []
+        self._sizes = Given(tape, now, self._rows)
+        graph, coded, own = (
+            fitted.made(outline.without_arrays(one)) for one in (self._sizes, Coded(), now)
+        )
+        if not fitted.holds(graph.values):
+            raise NotTraced("layouts are equal in other sizes only")
+        drawing = Drawing(graph, coded, own, self._sizes, constants, outline.is_open, workspace)
+        drawing.draw(progress)
+        self._classes, self.packed = drawing.classes, drawing.packed
+        self._opened = drawing.opened
+        self._ends = Ends.of(graph, drawing.storages)
+        if any(one.memory in self._opened for one in self._ends.deliveries.values()):
+            raise NotTraced("a constant that depends on sizes is delivered")
+        for step in drawing.evaluation.steps:
+            if step.native is not None and not _stands(step):
+                compile_step(step)
+        self._steps = needed(drawing.evaluation.steps, self._ends.outputs)
+        if any(step.callback is not None for step in self._steps):
+            raise NotTraced("steps call back")
+        self._slots = Slots.of(self._steps, self._ends, numbers)
+        self._inputs = [graph.values[name] for name in graph.inputs]
+        self._held = numbers.places([one.nbytes for one in held(graph)])
+        self._live = Pieces.of([*pieces(graph)], numbers)
+        asked = [
+            (one, other, tuple(graph.values[name].dims.items()))
+            for name, one, other in fitted.proof.questions
+        ]
+        self._asked = {
+            (one, other, tuple([(dim, numbers.place(size)) for dim, size in dims]))
+            for one, other, dims in asked
+        }
+        self._numbers, self._run = numbers, tape.run
+        #: What was chosen is proven the best for all sizes.
+        self.proven = graph.certificate is not None
+
+    def plan(self, given: Sequence[int], workspace: Workspace, full: Full) -> Plan | None:
+        """The plan for open sizes; None where it would be another, or is none.
+
+        Args:
+            given: of the outline.
+            workspace: as for the blueprint.
+            full: makes the same plan node by node, for whoever looks at its nodes.
+
+        Raises:
+            BudgetError: it needs more memory than the workspace may have.
+        """
+        sizes = self.outline.sizes(given)
+        told = None if sizes is None else self._told(sizes)
+        if sizes is None or told is None:
+            return None
+        on_tape = self._run([told[which][place] for which, place in self._rows])
+        if on_tape is None:
+            return None
+        numbers = self._numbers.at(on_tape)
+        needs = int(numbers[self._held].sum()) + live_bytes(self._live.at(numbers))
+        constants = self.outline.constants(sizes)
+        if constants is None or needs > workspace.max_bytes or not self._sound(numbers):
+            return None
+        natives = [
+            told[one.given][one.place] if type(one) is Stand else one for one in self._slots.natives
+        ]
+        if not self._alike(natives, workspace):
+            return None
+        steps, nbytes = self._slots.placed(natives, numbers)
+        at = partial(_at, numbers)
+        regions = [self._constant(one, constants, at) for one in self._slots.constants]
+        return DrawnPlan(self._brought(at), steps, nbytes, regions, self.packed, workspace, full)
+
+    def _told(self, sizes: Sequence[int]) -> dict[Given, Sequence[Any]] | None:
+        """What all tapes but the blueprint's own say."""
+        told = {self._sizes: sizes}
+        for one in self._classes:
+            try:
+                numbers = one.tape.run([sizes[place] for place in one.sizes])
+            except MemoryError:
+                raise
+            except Exception:  # whatever a library says of what is asked in vain
+                return None
+            if numbers is None:
+                return None
+            told[one.given] = numbers
+        return told
+
+    def _sound(self, numbers: Array) -> bool:
+        """What the checker asks of sizes has the same answers."""
+        try:
+            for one, other, places in self._asked:
+                dims = {dim: int(numbers[place]) for dim, place in places}
+                if addresses(one, dims) != addresses(other, dims):
+                    return False
+        except UnsoundPlanError:
+            return False
+        return True
+
+    def _alike(self, natives: Sequence[object], workspace: Workspace) -> bool:
+        """The steps can be compiled, and do with their slots what those did that were drawn."""
+        rows = {
+            id(one): (one, step)
+            for one, step in zip(natives, self._steps, strict=True)
+            if _stands(step)
+        }
+
+        def alike(row: tuple[object, RecordedStep]) -> bool:
+            native, step = row
+            return described(native)[1] == step.code.access
+
+        try:
+            if workspace.lanes.threads == 1 or len(rows) < FEW:
+                return all(map(alike, rows.values()))
+            with ThreadPoolExecutor(workspace.lanes.threads) as pool:
+                return all([*pool.map(alike, rows.values())])
+        except MemoryError:
+            raise
+        except Exception:  # of a library, or of an author's step
+            return False
+
+    def _constant(self, storage: TensorStorage, constants: Mapping[str, Array], at: At) -> Array:
+        """The memory of a constant."""
+        opened = self._opened.get(storage)
+        if opened is None:
+            return storage.buffer.memory
+        value = replace(opened.value, dims=at(opened.value.dims))
+        tensor = VTensor(value.dtype, value.dims)
+        made = TensorStorage.of_array(constants[value.name], tensor, value.layout, constant=True)
+        for node, target in opened.changes:
+            after = replace(target, dims=at(target.dims))
+            made = changed(node, value, made, after, Buffer.allocate(after.nbytes))
+            value = after
+        return made.buffer.memory
+
+    def _brought(self, at: At) -> Brought:
+        """What runs bring, and what they deliver."""
+        ends = self._ends
+        own = {
+            one: TensorStorage(one.dtype, at(one.extents), one.layout)
+            for one in (*ends.inputs, *ends.own)
+        }
+        return Brought(
+            [replace(one, dims=at(one.dims)) for one in self._inputs],
+            [own[one] for one in ends.own],
+            {
+                alias: replace(
+                    one,
+                    value=replace(one.value, dims=at(one.value.dims)),
+                    memory=own.get(one.memory, one.memory),
+                )
+                for alias, one in ends.deliveries.items()
+            },
+        )
+
+
+def _stands(step: RecordedStep) -> bool:
+    """Its native step is another one for each choice of sizes."""
+    native: object = step.native
+    return type(native) is Stand
+
+
+#: Dims by name, with numbers in the place of what is on a tape.
+At = Callable[[Mapping[str, int]], dict[str, int]]
+
+
+def _at(numbers: Array, dims: Mapping[str, int]) -> dict[str, int]:
+    return {
+        dim: int(numbers[size.place]) if type(size) is TracedSize else size
+        for dim, size in dims.items()
+    }

@@ -1,0 +1,270 @@
+"""Drawing a blueprint: a plan is recorded once on traced sizes, and its memory arranged on them.
+
+What a plan's outline says of sizes is on one tape, and what each kind of call comes to on a tape of
+its own. What is done with those numbers further, until it is known who lies in whose memory, is on
+the blueprint's tape, whose given sizes are numbers of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from libdesc.calls import CallTape
+from optimizer.computed import Computed
+from ptensor.buffer import TensorStorage
+from resolver.lowered import LoweredGraph, LoweredNode, TransformNode, Value
+from vtensor.language.records import dataclass
+from vtensor.language.tape import Tape, TracedSize
+from vtensor.language.tensor import VTensor
+from vtensor.runtime.open_arrays import NotTraced
+from vtensor.runtime.recipe_keys import Key, Operand
+from vtensor.runtime.recipes import Entry, Recipe, Recorded, Row
+from vtensor.runtime.record import Recorder
+from vtensor.runtime.sized import Traced, opened, traced
+
+if TYPE_CHECKING:
+    from vtensor.runtime.workspace import Workspace
+
+#: The number that stands for the first size on an outline's tape, in keys; others follow. No size
+#: of a network is so large.
+CODED = 1 << 48
+
+
+class Coded:
+    """The numbers that stand for the sizes on an outline's tape."""
+
+    def __getitem__(self, place: int) -> int:
+        return CODED + place
+
+
+@dataclass(eq=False)
+class Given:
+    """Numbers of one tape, of which the blueprint's takes those that it needs.
+
+    Attributes:
+        tape: the blueprint's.
+        now: the numbers, for the sizes of now.
+        rows: where the blueprint's sizes come from, in order: whose numbers, and their places.
+    """
+
+    tape: Tape
+    now: Sequence[Any]
+    rows: list[tuple[Given, int]]
+    _made: dict[int, TracedSize] = field(default_factory=dict)
+
+    def __getitem__(self, place: int) -> Any:
+        """The number at a place, on the blueprint's tape; a native thing's stand-in."""
+        if type(self.now[place]) is not int:
+            return Stand(self, place)
+        if place not in self._made:
+            self._made[place] = self.tape.size(self.now[place])
+            self.rows.append((self, place))
+        return self._made[place]
+
+
+@dataclass(frozen=True, eq=False)
+class Stand:
+    """Stands for a native step.
+
+    Attributes:
+        given, place: where it comes from.
+    """
+
+    given: Given
+    place: int
+
+
+@dataclass(eq=False)
+class Class:
+    """Calls that differ in nothing, whatever the sizes are.
+
+    Attributes:
+        recipe: what they come to, on the blueprint's tape.
+        tape: of what they come to.
+        sizes: the places of its sizes on the outline's tape.
+        given: its numbers.
+    """
+
+    recipe: Recipe
+    tape: CallTape
+    sizes: Sequence[int]
+    given: Given
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A constant that depends on sizes.
+
+    Attributes:
+        value: what it is.
+        changes: Transforms that run ahead of it, in order, and what each makes.
+    """
+
+    value: Value
+    changes: tuple[tuple[TransformNode, Value], ...] = ()
+
+
+class Drawing(Recorder):
+    """Records a lowered graph whose sizes are on the blueprint's tape.
+
+    Args:
+        graph: its sizes are traced.
+        coded: the same with numbers that stand for sizes.
+        now: the same with the sizes of now.
+        sizes: all of the outline's.
+        constants: arrays of the graph's constants by name.
+        is_open: whether a constant's values depend on sizes.
+        workspace: as for ``Recorder``.
+
+    Attributes:
+        opened: the storages of constants that depend on sizes.
+        classes: of calls.
+    """
+
+    def __init__(
+        self,
+        graph: LoweredGraph,
+        coded: LoweredGraph,
+        now: LoweredGraph,
+        sizes: Given,
+        constants: Mapping[str, Any],
+        is_open: Callable[[str], bool],
+        workspace: Workspace,
+    ) -> None:
+        without = frozenset(
+            name
+            for name, value in graph.values.items()
+            if value.constant and name in constants and is_open(name)
+        )
+        super().__init__(graph, Without(constants, without), workspace, confirming=True)
+        self.opened: dict[TensorStorage, Opened] = {}
+        self.classes: list[Class] = []
+        self._without = without
+        self._coded, self._now, self._sizes = coded, now, sizes
+        self._nodes = {
+            node.name: (one, other)
+            for node, one, other in zip(graph.nodes, coded.nodes, now.nodes, strict=True)
+        }
+        self._known: dict[Key, Class | None] = {}
+
+    def draw(self, progress: Callable[[str], None] | None = None) -> None:
+        """Record every node, whose name is told before.
+
+        Raises:
+            NotTraced, VTensorError: it cannot be, without a certain number.
+        """
+        self._walk(progress)
+
+    def _storage(self, value: Value) -> TensorStorage:
+        if value.name in self._without and value.name not in self.storages:
+            self.storages[value.name] = self._open(value, Opened(value))
+        return super()._storage(value)
+
+    def _open(self, value: Value, opened: Opened) -> TensorStorage:
+        tensor = VTensor(value.dtype, value.dims)
+        made = TensorStorage.deferred(_nobody_looks, tensor, value.layout)
+        self.opened[made] = opened
+        return made
+
+    def _ahead(self, node: TransformNode) -> None:
+        before = self.opened.get(self._storage(self.graph.values[node.input]))
+        if before is None:
+            super()._ahead(node)
+            return
+        target = self.graph.values[node.output]
+        opened = Opened(before.value, (*before.changes, (node, target)))
+        self.storages[node.output] = self._open(target, opened)
+
+    def _found(
+        self, node: LoweredNode, inputs: Sequence[Operand], outputs: Sequence[Operand]
+    ) -> Recorded:
+        coded, _ = self._nodes[node.name]
+        operands = [*inputs, *outputs]
+        key = self._key(coded, [self._as(self._coded, one) for one in operands])
+        if key.parts is None:
+            raise NotTraced(f"{node.name} has parameters that are in no key")
+        if key not in self._known:
+            self._known[key] = self._class(key, node, operands, len(inputs))
+        found = self._known[key]
+        if found is None:
+            return super()._found(node, inputs, outputs)
+        storages = [one.storage for one in inputs if one.storage is not None]
+        return found.recipe.on(node.name, key.names, storages, outputs)
+
+    @staticmethod
+    def _as(graph: LoweredGraph, operand: Operand) -> Operand:
+        """An operand of another graph of the same."""
+        return operand._replace(value=graph.values[operand.value.name], storage=None)
+
+    def _class(
+        self, key: Key, node: LoweredNode, operands: Sequence[Operand], count: int
+    ) -> Class | None:
+        """What calls of a key come to; None where they depend on no size, and have no recipe."""
+        coded, now = self._nodes[node.name]
+        others = [self._as(self._coded, one) for one in operands]
+        own = [self._stand_in(one) for one in operands]
+        own[count:] = [one._replace(storage=None) for one in own[count:]]
+        row = Row(now, own, self._key(now, own), Entry(None))
+        before = Row(coded, others, key, Entry(None))
+        found = opened(key, row.key)
+        if found is None:
+            raise NotTraced(f"{node.name} depends on sizes otherwise than by numbers")
+        opened_key, pairs = found
+        if not pairs:
+            return None
+        known = self._recipes.known(opened_key)
+        numbers = [number for _, number in pairs]
+        sized = next((one for one in known.recipes if one.tape.run(numbers) is not None), None)
+
+        def record(call: Traced) -> Recipe | None:
+            return self._recipe(key, call.node, call.operands[:count], call.operands[count:])
+
+        sized = sized or traced(known, before, row, pairs, record)
+        told = None if sized is None else sized.tape.run(numbers)
+        if sized is None or told is None:
+            raise NotTraced(f"{node.name} cannot be recorded on traced sizes")
+        sized.tape.forget()
+        given = Given(self._sizes.tape, told, self._sizes.rows)
+        recipe = sized.on(given, (), operands)
+        for step in recipe.recorded.steps:
+            native: Any = step.native
+            here = given.now[native.place] if type(native) is Stand else native
+            step.code.kernel, step.code.access = described(here)
+        made = Class(recipe, sized.tape, [code - CODED for code, _ in pairs], given)
+        self.classes.append(made)
+        return made
+
+    def _stand_in(self, operand: Operand) -> Operand:
+        """An operand with the sizes of now, whose values nobody may look at."""
+        value = self._now.values[operand.value.name]
+        if operand.known:
+            tensor = VTensor(value.dtype, value.dims)
+            storage = TensorStorage.deferred(_nobody_looks, tensor, operand.layout)
+        else:
+            storage = TensorStorage(value.dtype, value.dims, operand.layout)
+        return operand._replace(value=value, storage=storage)
+
+
+class Without(Computed):
+    """Constants without some of them."""
+
+    def __init__(self, given: Mapping[str, Any], without: frozenset[str]) -> None:
+        super().__init__(given)
+        self._without = without
+
+    def __contains__(self, name: object) -> bool:
+        return name not in self._without and super().__contains__(name)
+
+
+def _nobody_looks() -> NoReturn:
+    raise NotTraced("a constant's values are looked at")
+
+
+def described(native: Any) -> tuple[str, tuple[str, ...]]:
+    """What a native step says of itself: its kernel's name, and what it does with each slot."""
+    from vtensor.runtime import _replay
+
+    about = _replay.describe(native)
+    return str(about["kernel"]), tuple(access for _, _, access in about["slots"])
