@@ -1,5 +1,6 @@
 // native/replay/module.cpp: the step runner as Python sees it.
 #include "module.h"
+#include "offsets.h"
 #include "turn.h"
 
 #include <nanobind/stl/pair.h>
@@ -161,6 +162,24 @@ void set_threads(int threads) {
     omp_set_num_threads(threads);
 }
 
+std::pair<std::vector<std::int64_t>, std::int64_t> offsets_of(const Sizes &bytes,
+                                                              const Sizes &first,
+                                                              const Sizes &last) {
+    if (bytes.size() != first.size() || bytes.size() != last.size())
+        throw nb::value_error("each piece has a size, a first and a last step");
+    std::vector<Piece> pieces;
+    pieces.reserve(bytes.size());
+    std::int64_t total = 0;
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+        if (bytes[i] < 0 || first[i] > last[i])
+            throw nb::value_error("a piece has less than no bytes, or its last step comes first");
+        if (__builtin_add_overflow(total, bytes[i], &total))
+            throw nb::value_error("the pieces have more bytes than there are addresses");
+        pieces.push_back({bytes[i], first[i], last[i]});
+    }
+    return offsets(pieces);
+}
+
 }  // namespace
 
 }  // namespace vtensor::replay
@@ -202,6 +221,18 @@ works, or None for the CPU. Raises as ``execute``.)");
     m.def("set_threads", &set_threads, "threads"_a,
           "Set the number of OpenMP threads of the calling thread. ValueError outside 1 to 1024.");
     m.def("threads", &omp_get_max_threads, "The number of OpenMP threads of the calling thread.");
+    m.def("offsets", &offsets_of, "nbytes"_a, "first"_a, "last"_a,
+          nb::sig("def offsets(nbytes: collections.abc.Sequence[int], "
+                  "first: collections.abc.Sequence[int], last: collections.abc.Sequence[int]) "
+                  "-> tuple[list[int], int]"),
+          R"(Where pieces of memory lie in one arena: an offset for each, and the arena's size.
+
+``nbytes``: of each piece; ``first``, ``last``: the steps from which and up to which it is
+needed, both included. Those that are needed at once lie apart. The largest piece comes first,
+each into the smallest gap that it fits into.
+
+Raises:
+    ValueError: the three are not of one length, or a number is out of range.)");
     bind_program(m);
     bind_team(m);
 }

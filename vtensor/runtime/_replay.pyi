@@ -75,6 +75,20 @@ def set_threads(threads: int) -> None:
 def threads() -> int:
     """The number of OpenMP threads of the calling thread."""
 
+def offsets(
+    nbytes: Sequence[int], first: Sequence[int], last: Sequence[int]
+) -> tuple[list[int], int]:
+    """
+    Where pieces of memory lie in one arena: an offset for each, and the arena's size.
+
+    ``nbytes``: of each piece; ``first``, ``last``: the steps from which and up to which it is
+    needed, both included. Those that are needed at once lie apart. The largest piece comes first,
+    each into the smallest gap that it fits into.
+
+    Raises:
+        ValueError: the three are not of one length, or a number is out of range.
+    """
+
 class Arena:
     """
     Memory of one run at a time, which programs share.

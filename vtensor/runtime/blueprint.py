@@ -9,7 +9,7 @@ node by node, which says what is wrong, if anything is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property, partial
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ptensor.buffer import Buffer, TensorStorage
+from ptensor.buffer import ALIGNMENT, Buffer, TensorStorage
 from resolver.check import addresses
 from resolver.lowered import Value
 from vtensor.errors import UnsoundPlanError
@@ -26,16 +26,15 @@ from vtensor.language.tape import Tape, TracedSize
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.budget import held, pieces
 from vtensor.runtime.delivery import Delivery
-from vtensor.runtime.drawing import Coded, Drawing, Given, Stand, described
+from vtensor.runtime.drawing import Coded, Drawing, Given, Opened, Stand, described
 from vtensor.runtime.evaluations import FEW, compile_step
 from vtensor.runtime.needed import needed
-from vtensor.runtime.offsets import Piece, live_bytes, offsets
+from vtensor.runtime.offsets import Piece
 from vtensor.runtime.open_arrays import NotTraced
 from vtensor.runtime.placement import arranged
 from vtensor.runtime.plan import Ends, Nodes, Plan
 from vtensor.runtime.record import changed
 from vtensor.runtime.steps import RecordedStep
-from vtensor.runtime.stretches import Stretches
 
 if TYPE_CHECKING:
     from resolver.strategy import Strategy
@@ -45,6 +44,9 @@ if TYPE_CHECKING:
     from vtensor.runtime.workspace import Workspace
 
 Array = np.ndarray[Any, Any]
+
+#: Stands for memory that is not there yet.
+_NONE: Array = np.empty(0, np.uint8)
 
 #: Makes a plan node by node.
 Full = Callable[[], Plan]
@@ -82,18 +84,32 @@ class Pieces:
     """Pieces of memory whose sizes are open: the places of these, and when each is needed."""
 
     nbytes: Array
-    when: Sequence[tuple[int, int]]
+    first: Sequence[int]
+    last: Sequence[int]
 
     @classmethod
     def of(cls, given: Sequence[Piece], numbers: Numbers) -> Pieces:
         """Those of traced sizes."""
-        when = [(one.first, one.last) for one in given]
-        return cls(numbers.places([one.nbytes for one in given]), when)
+        first, last = [one.first for one in given], [one.last for one in given]
+        return cls(numbers.places([one.nbytes for one in given]), first, last)
 
-    def at(self, numbers: Array) -> list[Piece]:
-        """The pieces for numbers."""
-        sizes = numbers[self.nbytes].tolist()
-        return [Piece(size, *when) for size, when in zip(sizes, self.when, strict=True)]
+    def _rooms(self, numbers: Array) -> Array:
+        """As ``Piece.room``."""
+        rooms: Array = -(-numbers[self.nbytes] // ALIGNMENT) * ALIGNMENT
+        return rooms
+
+    def live(self, numbers: Array) -> int:
+        """As ``live_bytes``."""
+        rooms, change = self._rooms(numbers), np.zeros(max(self.last, default=0) + 2, np.int64)
+        np.add.at(change, self.first, rooms)
+        np.subtract.at(change, np.array(self.last, np.int64) + 1, rooms)
+        return int(change.cumsum().max())
+
+    def offsets(self, numbers: Array) -> tuple[list[int], int]:
+        """As ``offsets``."""
+        from vtensor.runtime import _replay
+
+        return _replay.offsets(self._rooms(numbers).tolist(), self.first, self.last)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +164,7 @@ class Slots:
 
     def placed(self, natives: Sequence[object], numbers: Array) -> tuple[Placed, int]:
         """The steps for numbers, and the size of the arena that they need."""
-        begins, nbytes = offsets(self.pieces.at(numbers))
+        begins, nbytes = self.pieces.offsets(numbers)
         behind = np.array([*begins, 0], np.int64)[self.piece]
         places = [*zip(self.region, (numbers[self.begin] + behind).tolist(), strict=True)]
         steps, end = list[tuple[object, Sequence[tuple[int, int]]]](), 0
@@ -194,7 +210,7 @@ class DrawnPlan(Plan):
         self.taken_from, self.anew, self.better, self.replaces = None, (), None, None
         self._strictly, self._workspace, self._make = None, workspace, full
         workspace.grow(nbytes, packed.nbytes + sum(self.own_sizes))
-        self._held, self.kept = constants, Stretches(constants)
+        self._held = constants
         self._steps_placed = steps
         self._programs = {workspace.lanes.every[0]: self._program(workspace.arena)}
         if len(workspace.lanes.every) == 1:
@@ -252,9 +268,8 @@ class Blueprint:
         drawing = Drawing(graph, coded, own, self._sizes, constants, outline.is_open, workspace)
         drawing.draw(progress)
         self._classes, self.packed = drawing.classes, drawing.packed
-        self._opened = drawing.opened
         self._ends = Ends.of(graph, drawing.storages)
-        if any(one.memory in self._opened for one in self._ends.deliveries.values()):
+        if any(one.memory in drawing.opened for one in self._ends.deliveries.values()):
             raise NotTraced("a constant that depends on sizes is delivered")
         for step in drawing.evaluation.steps:
             if step.native is not None and not _stands(step):
@@ -263,12 +278,17 @@ class Blueprint:
         if any(step.callback is not None for step in self._steps):
             raise NotTraced("steps call back")
         self._slots = Slots.of(self._steps, self._ends, numbers)
+        rows = [*enumerate(self._slots.constants)]
+        #: The memory of constants, and those that are made anew for sizes.
+        self._memory = [_NONE if one in drawing.opened else one.buffer.memory for _, one in rows]
+        self._anew = [(i, drawing.opened[one]) for i, one in rows if one in drawing.opened]
         self._inputs = [graph.values[name] for name in graph.inputs]
         self._held = numbers.places([one.nbytes for one in held(graph)])
         self._live = Pieces.of([*pieces(graph)], numbers)
         asked = [
             (one, other, tuple(graph.values[name].dims.items()))
             for name, one, other in fitted.proof.questions
+            if one != other
         ]
         self._asked = {
             (one, other, tuple([(dim, numbers.place(size)) for dim, size in dims]))
@@ -297,7 +317,7 @@ class Blueprint:
         if on_tape is None:
             return None
         numbers = self._numbers.at(on_tape)
-        needs = int(numbers[self._held].sum()) + live_bytes(self._live.at(numbers))
+        needs = int(numbers[self._held].sum()) + self._live.live(numbers)
         constants = self.outline.constants(sizes)
         if constants is None or needs > workspace.max_bytes or not self._sound(numbers):
             return None
@@ -308,7 +328,7 @@ class Blueprint:
             return None
         steps, nbytes = self._slots.placed(natives, numbers)
         at = partial(_at, numbers)
-        regions = [self._constant(one, constants, at) for one in self._slots.constants]
+        regions = self._constants(constants, at)
         return DrawnPlan(self._brought(at), steps, nbytes, regions, self.packed, workspace, full)
 
     def _told(self, sizes: Sequence[int]) -> dict[Given, Sequence[Any]] | None:
@@ -359,19 +379,18 @@ class Blueprint:
         except Exception:  # of a library, or of an author's step
             return False
 
-    def _constant(self, storage: TensorStorage, constants: Mapping[str, Array], at: At) -> Array:
-        """The memory of a constant."""
-        opened = self._opened.get(storage)
-        if opened is None:
-            return storage.buffer.memory
-        value = replace(opened.value, dims=at(opened.value.dims))
-        tensor = VTensor(value.dtype, value.dims)
-        made = TensorStorage.of_array(constants[value.name], tensor, value.layout, constant=True)
-        for node, target in opened.changes:
-            after = replace(target, dims=at(target.dims))
-            made = changed(node, value, made, after, Buffer.allocate(after.nbytes))
-            value = after
-        return made.buffer.memory
+    def _constants(self, constants: Mapping[str, Array], at: At) -> list[Array]:
+        """The memory of constants; layers share what they compute of sizes alike."""
+        made = dict[Hashable, Array]()
+        found = [*self._memory]
+        for place, opened in self._anew:
+            array, value = constants[opened.value.name], opened.value
+            made[id(array)] = array  # and stays, so that no other has its address
+            key = id(array), value.layout, tuple(value.dims), opened.changes
+            if key not in made:
+                made[key] = _memory(opened, array, at)
+            found[place] = made[key]
+        return found
 
     def _brought(self, at: At) -> Brought:
         """What runs bring, and what they deliver."""
@@ -392,6 +411,18 @@ class Blueprint:
                 for alias, one in ends.deliveries.items()
             },
         )
+
+
+def _memory(opened: Opened, array: Array, at: At) -> Array:
+    """The memory of a constant that depends on sizes."""
+    value = replace(opened.value, dims=at(opened.value.dims))
+    tensor = VTensor(value.dtype, value.dims)
+    made = TensorStorage.of_array(array, tensor, value.layout, constant=True)
+    for node, target in opened.changes:
+        after = replace(target, dims=at(target.dims))
+        made = changed(node, value, made, after, Buffer.allocate(after.nbytes))
+        value = after
+    return made.buffer.memory
 
 
 def _stands(step: RecordedStep) -> bool:

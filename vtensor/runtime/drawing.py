@@ -169,7 +169,10 @@ class Drawing(Recorder):
         return made
 
     def _ahead(self, node: TransformNode) -> None:
-        before = self.opened.get(self._storage(self.graph.values[node.input]))
+        source = self.storages.get(node.input)
+        if node.input in self._without:
+            source = self._storage(self.graph.values[node.input])
+        before = None if source is None else self.opened.get(source)
         if before is None:
             super()._ahead(node)
             return

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from ptensor.buffer import ALIGNMENT
 from vtensor.language.records import dataclass
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -61,23 +53,7 @@ def offsets(pieces: Sequence[Piece]) -> tuple[list[int], int]:
     >>> offsets([Piece(64, 0, 1), Piece(128, 1, 2), Piece(64, 2, 3)])
     ([128, 0, 128], 192)
     """
-    count = len(pieces)
-    first, last = (np.array([getattr(p, at) for p in pieces]) for at in ("first", "last"))
-    begin, end = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    done = np.zeros(count, np.bool_)
-    for index in sorted(range(count), key=lambda i: (-pieces[i].room, pieces[i].first)):
-        piece = pieces[index]
-        beside = done & (first <= piece.last) & (last >= piece.first)
-        begin[index] = _gap(begin[beside], end[beside], piece.room)
-        end[index] = begin[index] + piece.room
-        done[index] = True
-    return begin.tolist(), int(end.max(initial=0))
+    from vtensor.runtime import _replay
 
-
-def _gap(begin: Array, end: Array, room: int) -> int:
-    """Where the smallest gap starts that is large enough; the last one has no end."""
-    order = np.argsort(begin, kind="stable")
-    reached = np.maximum.accumulate(np.concatenate([[0], end[order]]))
-    gaps = begin[order] - reached[:-1]
-    fitting = np.flatnonzero(gaps >= room)
-    return int(reached[fitting[gaps[fitting].argmin()]] if fitting.size else reached[-1])
+    first, last = ([getattr(piece, at) for piece in pieces] for at in ("first", "last"))
+    return _replay.offsets([piece.room for piece in pieces], first, last)

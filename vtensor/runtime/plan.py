@@ -259,12 +259,15 @@ class Plan:
         self.nodes = Nodes(graph, recorded, placement, preferences, resolved)
         workspace.grow(placement.nbytes, self.packed.nbytes + sum(self.own_sizes))
         self._held: Sequence[Array] = [one.buffer.memory for one in placement.constants()]
-        #: What no output may be written to.
-        self.kept = Stretches(self._held)
         self._workspace = workspace
         self._programs = {workspace.lanes.every[0]: self._program(workspace.arena)}
         #: Python looks at memory through storages: they are bound for each run.
         self.calls_back = any(step.callback is not None for step in recorded)
+
+    @cached_property
+    def kept(self) -> Stretches:
+        """What no output may be written to."""
+        return Stretches(self._held)
 
     @cached_property
     def nodes(self) -> Nodes:
