@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from itertools import combinations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptensor.buffer import ALIGNMENT
+from vtensor.runtime import _replay
 from vtensor.runtime.offsets import Piece, live_bytes, offsets
 
 LAWS = settings(deadline=None, max_examples=150, derandomize=True, database=None)
@@ -50,3 +52,12 @@ def test_wrong_places_are_found() -> None:
     assert faults(rows, [0, 128, 0], 192) == []
     for wrong in ([0, 64, 0], [0, 100, 0], [128, 0, 0], [0, -64, 0], [0, 192, 0]):
         assert faults(rows, wrong, 192)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [([64], [0], []), ([-1], [0], [0]), ([64], [2], [1]), ([1 << 62] * 2, [0, 0], [1, 1])],
+)
+def test_wrong_pieces_are_refused(rows: tuple[list[int], list[int], list[int]]) -> None:
+    with pytest.raises(ValueError, match=r"piece"):
+        _replay.offsets(*rows)
