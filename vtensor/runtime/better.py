@@ -41,12 +41,13 @@ class Better(Generic[T]):
     Attributes:
         note: where it stands, in words.
         stays: the present plan keeps its place for good.
+        hurried: somebody waits for it, and it takes no rests.
     """
 
     def __init__(self, make: Callable[[], T], why: str) -> None:
         self._make, self._why = make, why
         self.note = f"{why}; a better one is made when it is used again"
-        self.stays = False
+        self.stays = self.hurried = False
         self._wait_s = self._ran_s = 0.0
         self._others = 0
         self._process = 0
@@ -91,7 +92,8 @@ class Better(Generic[T]):
         if self._done:  # two threads wanted it at the same time
             return
         try:
-            with stopping(lambda: self._over or not threading.main_thread().is_alive()):
+            over = lambda: self._over or not threading.main_thread().is_alive()  # noqa: E731
+            with stopping(over, lambda: self.hurried):
                 go_on()
                 made = self._make()
             self._exchange(made)

@@ -207,7 +207,8 @@ class DrawnPlan(Plan):
     ) -> None:
         self.inputs, self.own, self.deliveries = brought.inputs, brought.own, brought.deliveries
         self.packed, self.calls_back = packed, False
-        self.taken_from, self.anew, self.better, self.replaces = None, (), None, None
+        self.taken_from, self.anew, self.replaces = None, (), None
+        self.better = self.drawing = None
         self._strictly, self._workspace, self._make = None, workspace, full
         workspace.grow(nbytes, packed.nbytes + sum(self.own_sizes))
         self._held = constants
@@ -237,7 +238,6 @@ class Blueprint:
         outline, strategy: the strategy has been put on graphs of the outline, and checked there.
         given: open sizes for which there is a plan.
         workspace: what plans share.
-        progress: called with each node's name while it is drawn.
 
     Raises:
         NotTraced, VTensorError: it cannot be drawn.
@@ -249,7 +249,6 @@ class Blueprint:
         strategy: Strategy,
         given: Sequence[int],
         workspace: Workspace,
-        progress: Callable[[str], None] | None = None,
     ) -> None:
         fitted = outline.fitted(strategy)
         now = outline.sizes(given)
@@ -266,7 +265,7 @@ class Blueprint:
         if not fitted.holds(graph.values):
             raise NotTraced("layouts are equal in other sizes only")
         drawing = Drawing(graph, coded, own, self._sizes, constants, outline.is_open, workspace)
-        drawing.draw(progress)
+        drawing.draw()
         self._classes, self.packed = drawing.classes, drawing.packed
         self._ends = Ends.of(graph, drawing.storages)
         if any(one.memory in drawing.opened for one in self._ends.deliveries.values()):
@@ -386,7 +385,8 @@ class Blueprint:
         for place, opened in self._anew:
             array, value = constants[opened.value.name], opened.value
             made[id(array)] = array  # and stays, so that no other has its address
-            key = id(array), value.layout, tuple(value.dims), opened.changes
+            changes = [(node.library, after.layout) for node, after in opened.changes]
+            key = id(array), value.layout, tuple(value.dims), *changes
             if key not in made:
                 made[key] = _memory(opened, array, at)
             found[place] = made[key]

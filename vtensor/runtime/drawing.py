@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from libdesc.calls import CallTape
 from optimizer.computed import Computed
 from ptensor.buffer import TensorStorage
+from ptensor.stopping import go_on
 from resolver.lowered import LoweredGraph, LoweredNode, TransformNode, Value
 from vtensor.language.records import dataclass
 from vtensor.language.tape import Tape, TracedSize
@@ -149,13 +150,13 @@ class Drawing(Recorder):
         }
         self._known: dict[Key, Class | None] = {}
 
-    def draw(self, progress: Callable[[str], None] | None = None) -> None:
-        """Record every node, whose name is told before.
+    def draw(self) -> None:
+        """Record every node.
 
         Raises:
             NotTraced, VTensorError: it cannot be, without a certain number.
         """
-        self._walk(progress)
+        self._walk(lambda _: go_on())
 
     def _storage(self, value: Value) -> TensorStorage:
         if value.name in self._without and value.name not in self.storages:

@@ -218,6 +218,7 @@ class Plan:
         anew: names of the nodes that were chosen for its own sizes: all of them, or, where it is
             taken from others, those that did not fit there and those around them.
         better: the plan that may take its place in later runs; None where none is looked for.
+        drawing: draws the blueprint of such plans, where there is none yet.
         replaces: the shapes that the plan was taken from whose place it took in the background.
 
     Raises:
@@ -243,6 +244,7 @@ class Plan:
         everything = tuple(node.name for node in graph.operators)
         self.anew: tuple[str, ...] = everything if taken_from is None else tuple(anew)
         self.better: Better[Plan] | None = None
+        self.drawing: Callable[[], None] | None = None
         self.replaces: Mapping[str, tuple[int, ...]] | None = None
         self._strictly = strictly
         steps = recorder.evaluation.compiled(workspace.lanes.threads)

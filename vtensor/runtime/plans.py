@@ -58,6 +58,9 @@ class PlanCache:
         self._longest = 0.0  # that making a plan took, in seconds: the first is made in full
         #: What plans that may be exchanged were made of: the better one is kept on disk.
         self._networks: dict[PlanKey, Callable[[], Network]] = {}
+        #: What draws blueprints, where nobody has done so yet; and who does it when nobody waits.
+        self._drawings: list[Callable[[], None]] = []
+        self._drawer: Better[None] | None = None
         #: Where rules were applied to graphs of earlier sizes.
         self._applied: set[tuple[str, str]] | None = None
 
@@ -67,6 +70,8 @@ class PlanCache:
             plans = [*self._kept.values()]
         for plan in plans:
             _stop(plan)
+        if self._drawer is not None:
+            self._drawer.stop()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -97,11 +102,14 @@ class PlanCache:
         """The plan that is made for this."""
         if (plan := self._found(key)) is not None:
             return plan
+        if self._drawer is not None:
+            self._drawer.hurried = True
         with self._making.taken():
             if (plan := self._found(key)) is not None:  # made while we waited
                 return plan
             begun = time.perf_counter()
             with self._workspace.executor.planning():
+                self._draw()
                 plan = self._planned(key)
             self._longest = max(self._longest, time.perf_counter() - begun)
             if plan.better is not None:
@@ -109,7 +117,25 @@ class PlanCache:
             plan.better = self._later(key, plan) or plan.better
             self._count += 1
             self._keep(key, plan)
+        if plan.drawing is not None:
+            self._draw_later(plan.drawing)
+            plan.drawing = None
         return plan
+
+    def _draw_later(self, drawing: Callable[[], None]) -> None:
+        """Draw a blueprint for sizes to come: beside runs, or before the next plan is made."""
+
+        def draw() -> None:
+            with self._making.taken(), self._workspace.executor.planning():
+                self._draw()
+
+        self._drawings.append(drawing)
+        self._drawer = Better(draw, "sizes that are new")
+        self._drawer.wanted(lambda _: None)
+
+    def _draw(self) -> None:
+        while self._drawings:
+            self._drawings.pop()()
 
     def current(self, key: PlanKey, plan: Plan) -> bool:
         """Whether a plan that is used again still has its place."""

@@ -13,6 +13,7 @@ from libdesc.registry import ready
 from libdesc.transforms import LayoutChange
 from optimizer.pipeline import MEASURED, import_passes, optimise
 from resolver.lowered import LoweredGraph, OpNode
+from resolver.proof import Proof
 from resolver.strategy import Strategy, StrategyRefused
 from vtensor.errors import VTensorError
 from vtensor.language.graph import Graph
@@ -23,9 +24,6 @@ from vtensor.runtime.outline import Outline, Sized
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.planning import Options, recorded, resolved_of, sound
 from vtensor.runtime.workspace import Workspace
-
-#: Makes a plan node by node.
-Full = Callable[[], Plan]
 
 #: Strategies that are kept for the same inputs in other sizes: the first that were made.
 KEPT = 8
@@ -75,12 +73,15 @@ class Strategies:
     def __init__(self) -> None:
         self._known: dict[Hashable, list[Known]] = {}
 
-    def keep(self, key: PlanKey, plan: Plan, options: Options) -> None:
-        """Remember what was chosen for a plan, for inputs of its kind in other sizes."""
-        if not transferable(options):
-            return
-        if len(self._known.get(_kind(key), ())) < KEPT:
-            self.add(Known(Strategy.of(plan.graph), key, burden(plan.graph, options)))
+    def keep(self, key: PlanKey, plan: Plan, options: Options) -> Known | None:
+        """Remember what was chosen for a plan, for inputs of its kind in other sizes; None where
+        there are enough.
+        """
+        if not transferable(options) or len(self._known.get(_kind(key), ())) >= KEPT:
+            return None
+        known = Known(Strategy.of(plan.graph), key, burden(plan.graph, options))
+        self.add(known)
+        return known
 
     def add(self, known: Known) -> None:
         """Remember a strategy, unless there are enough for its kind of inputs."""
@@ -121,7 +122,10 @@ class Strategies:
             if one in refused:
                 continue
             try:
-                return _taken(one, key, graph, options, workspace, sized)
+                plan = _taken(one, key, graph, options, workspace, sized)
+                if sized is not None:
+                    plan.drawing = _drawing(one, sized, options, workspace)
+                return plan
             except StrategyRefused as why:
                 _log.debug(REFUSED, graph.name, one.key.shapes, why)
                 refused[one] = why.nodes
@@ -135,7 +139,9 @@ class Strategies:
             except (StrategyRefused, VTensorError) as why:
                 _log.debug(REFUSED, graph.name, one.key.shapes, why)
             else:
-                self.keep(key, plan, options)
+                kept = self.keep(key, plan, options)
+                if sized is not None and kept is not None:
+                    plan.drawing = _drawing(kept, sized, options, workspace)
                 return plan
         return None
 
@@ -250,9 +256,9 @@ def _taken(
     lowered = sized.on(strategy) if sized is not None else strategy.on(graph)
     if own:
         lowered = replace(lowered, certificate=known.strategy.chosen.certificate)
-        sized = None
     taken_from = None if own else known.key.shapes
-    return _plan(known, lowered, graph, options, workspace, taken_from, sized=sized)
+    proof = sized.proof(strategy) if sized is not None else None
+    return _plan(known, lowered, graph, options, workspace, taken_from, proof=proof)
 
 
 def _mended(
@@ -307,12 +313,9 @@ def _plan(
     workspace: Workspace,
     taken_from: Mapping[str, tuple[int, ...]] | None,
     anew: Sequence[str] = (),
-    sized: Sized | None = None,
+    proof: Proof | None = None,
 ) -> Plan:
     """The plan of a lowered graph whose variants were chosen for other sizes.
-
-    Where an outline has made the graph, a blueprint of all such plans is drawn, and the plan is its
-    first.
 
     Raises:
         StrategyRefused, VTensorError: libraries do not take it so, or it would be too slow.
@@ -322,10 +325,8 @@ def _plan(
 
         if excess(lowered, options.settings) > SLACK:
             raise StrategyRefused("Transforms take more of the time than they did")
-    proof = None if sized is None else sized.proof(known.strategy)
     sound(lowered, graph, options, workspace, proof)
-    full = partial(
-        Plan,
+    plan = Plan(
         lowered,
         graph.constants,
         workspace,
@@ -336,14 +337,6 @@ def _plan(
         taken_from=taken_from,
         anew=anew,
     )
-    plan = (
-        None
-        if sized is None or options.deterministic
-        else _first(known, sized, options, workspace, full)
-    )
-    if plan is None:
-        plan = full()
-    plan.taken_from = taken_from
     if not options.deterministic:
         make = partial(_better, lambda: (lowered, graph), known.key.shapes, options, workspace)
         _may_be_better(plan, lowered.certificate is not None, make)
@@ -357,25 +350,30 @@ def _may_be_better(plan: Plan, proven: bool, make: Callable[[], Plan]) -> None:
         plan.better = Better(make, "it is not proven the best for its sizes")
 
 
-def _first(
-    known: Known, sized: Sized, options: Options, workspace: Workspace, full: Full
-) -> Plan | None:
-    """The first plan of a new blueprint; None where none can be drawn, now or before."""
+def _drawing(
+    known: Known, sized: Sized, options: Options, workspace: Workspace
+) -> Callable[[], None] | None:
+    """What draws a strategy for the graphs of an outline; None where that was seen to already."""
+    drawn = sized.outline.drawn
+    if options.deterministic or known.strategy in drawn:
+        return None
+    drawn[known.strategy] = None
+    return partial(_draw, known.strategy, sized, options, workspace)
+
+
+def _draw(strategy: Strategy, sized: Sized, options: Options, workspace: Workspace) -> None:
     from vtensor.runtime.blueprint import Blueprint
 
-    drawn, strategy = sized.outline.drawn, known.strategy
-    if strategy in drawn:
-        return None
-    drawn[strategy] = None
     try:
-        made = Blueprint(sized.outline, strategy, sized.given, workspace, options.progress)
+        lowered = sized.on(strategy)
+        sound(lowered, sized.graph, options, workspace, sized.proof(strategy))
+        made = Blueprint(sized.outline, strategy, sized.given, workspace)
     except MemoryError:
         raise
     except Exception as why:  # of any kind: sizes are no numbers here, which few expect
         _log.debug("%s: no blueprint: %s", sized.graph.name, why)
-        return None
-    drawn[strategy] = made
-    return made.plan(sized.given, workspace, full)
+    else:
+        sized.outline.drawn[strategy] = made
 
 
 def _better(
