@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from libdesc.transforms import LayoutChange, choose_library
-from ptensor.evaluation import installed
+from ptensor.evaluation import Variant, installed
 from ptensor.layout import Layout
 from resolver.evaluate import PartialEvaluation
 from resolver.lowered import LoweredGraph, LoweredNode, OpNode, Reason, TransformNode, Value
@@ -63,6 +63,30 @@ def extend(
     )
 
 
+def with_constants(graph: LoweredGraph, variants: Mapping[str, Variant]) -> LoweredGraph:
+    """A graph with some nodes in other variants, and the Transforms of constants that they need.
+
+    Args:
+        graph: with all other Transforms.
+        variants: by node.
+
+    Raises:
+        NoInvokerError: no library can change one layout into another.
+    """
+    insert = _Inserter(graph, lambda *_: None, {})
+    with installed(insert.evaluation):
+        for node in graph.nodes:
+            if isinstance(node, OpNode) and node.name in variants:
+                insert.nodes.append(insert.repacked(node, variants[node.name]))
+            else:
+                insert.nodes.append(node)
+    read = {name for node in insert.nodes for name in node.inputs} | {*graph.outputs.values()}
+    unread = {node.output for node in graph.ahead()} - read
+    nodes = [node for node in insert.nodes if unread.isdisjoint(node.outputs)]
+    values = {name: value for name, value in insert.values.items() if name not in unread}
+    return replace(graph, values=values, nodes=nodes)
+
+
 class _Inserter:
     """Collects the nodes and values of a graph that is being extended."""
 
@@ -94,6 +118,20 @@ class _Inserter:
         if passed is not None:
             name = self._transform(name, passed, reason)
         return self._transform(name, required, reason)
+
+    def repacked(self, node: OpNode, variant: Variant) -> OpNode:
+        """A node in a variant in which it takes constants otherwise."""
+        constant = [self.values[name].constant for name in node.inputs]
+        inputs = tuple(
+            self.graph.sources[name] if fixed else name
+            for name, fixed in zip(node.inputs, constant, strict=True)
+        )
+        made = replace(node, variant=variant, inputs=inputs)
+        found = (
+            self.input(made, index) if fixed else inputs[index]
+            for index, fixed in enumerate(constant)
+        )
+        return replace(made, inputs=tuple(found))
 
     def output(self, alias: str, name: str, layout: Layout | None) -> str:
         """The value that is delivered under a name."""

@@ -77,11 +77,15 @@ class Prober:
     def _ask(
         self, node: OpNode, values: Sequence[VTensor], given: Sequence[Layout]
     ) -> Variant | None:
-        inputs = [_twin(value, layout) for value, layout in zip(values, given, strict=True)]
-        try:
-            return _decided(node, inputs, PartialEvaluation(node.variant.inexact))
-        except VTensorError:  # NoInvokerError: it takes the call, but not so
-            return None
+        return answered(node, [*map(_twin, values, given)])
+
+
+def answered(node: OpNode, inputs: Sequence[VTensor]) -> Variant | None:
+    """The variant of a node whose inputs come so; None where its library declines them."""
+    try:
+        return _decided(node, inputs, PartialEvaluation(node.variant.inexact))
+    except VTensorError:  # NoInvokerError: it takes the call, but not so
+        return None
 
 
 def _twin(value: VTensor, layout: Layout | None = None) -> VTensor:

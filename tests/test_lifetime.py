@@ -6,6 +6,7 @@ import gc
 import os
 import subprocess
 import sys
+import threading
 import weakref
 from collections.abc import Iterator
 
@@ -15,7 +16,12 @@ import pytest
 from ops import Add, Conv2D, Relu, Reshape
 from ptensor.buffer import TensorStorage
 from vtensor import Graph, Session
+from vtensor.errors import InputError
+from vtensor.runtime import collector
 from vtensor.runtime.deadlocks import Place
+from vtensor.runtime.keys import PlanKey
+from vtensor.runtime.plan import Plan
+from vtensor.runtime.plans import PlanCache
 
 #: A session ``s`` on a small network, and what it is fed.
 SETUP = """
@@ -48,6 +54,85 @@ def no_collector() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+def test_no_collection_begins_while_a_plan_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, planned = list[bool](), PlanCache._planned
+
+    def watched(self: PlanCache, key: PlanKey) -> Plan:
+        found.append(gc.isenabled())
+        return planned(self, key)
+
+    monkeypatch.setattr(PlanCache, "_planned", watched)
+    graph = Graph()
+    graph.output(graph.add(Relu(), graph.input("x", {"N": None})), "y")
+    with Session(graph) as session:
+        for size in (1, 2):
+            session.run(None, {"x": np.ones(size, np.float32)})
+            assert gc.isenabled()
+        with pytest.raises(InputError):
+            session.run(None, {"x": np.ones((1, 1), np.float32)})
+    assert found == [False, False]
+    assert gc.isenabled()
+
+
+def test_collections_go_on_when_the_last_leaves() -> None:
+    inside, leave = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with collector.later():
+            inside.set()
+            leave.wait(60)
+
+    thread = threading.Thread(target=other)
+    with collector.later(), collector.later():
+        thread.start()
+        assert inside.wait(60)
+    assert not gc.isenabled(), "the other one is in there"
+    leave.set()
+    thread.join()
+    assert gc.isenabled()
+
+
+def test_collections_that_are_off_stay_off(no_collector: None) -> None:
+    with collector.later():
+        pass
+    assert not gc.isenabled()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_waits_for_nobody_of_its_parent() -> None:
+    code = """
+import gc, os, threading, warnings
+from vtensor.runtime import collector
+warnings.simplefilter("ignore", DeprecationWarning)  # of fork beside threads
+inside, leave = threading.Event(), threading.Event()
+def other():
+    with collector.later():
+        inside.set()
+        leave.wait(60)
+thread = threading.Thread(target=other)
+thread.start()
+inside.wait(60)
+for both in (False, True):
+    if both:
+        own = collector.later()
+        own.__enter__()
+    child = os.fork()
+    if child == 0:
+        ok = gc.isenabled() != both
+        if both:
+            own.__exit__(None, None, None)
+        os._exit(0 if ok and gc.isenabled() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+own.__exit__(None, None, None)
+assert not gc.isenabled()
+leave.set()
+thread.join()
+assert gc.isenabled()
+"""
+    done = ended(code)
+    assert done.returncode == 0, done.stderr
 
 
 def storages() -> int:

@@ -218,6 +218,53 @@ def test_only_what_does_not_fit_is_chosen_anew_and_what_is_around_it(name: str) 
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
+def test_a_library_that_wants_constants_otherwise_has_them_so(bench: Bench) -> None:
+    @bench.invoker("Pair")
+    def pair(ctx: object, op: object, a: Any, b: Any, y: Any) -> None:
+        few = a.size("N") <= 4
+        asked = zip((a, b, y), ("NC", "CK" if few else "KC", "NCK"), strict=True)
+        one, other, out = (PTensor(tensor).require(text) for tensor, text in asked)
+        if not lib_tagger("toy", [one, other], [out]):
+            rows = other.data() if few else other.data().T
+            out.data()[...] = one.data()[:, :, None] + rows
+
+    g, weights = Graph("open"), f32(3, 2)
+    x, w = g.input("x", {"N": None, "C": 3}), g.constant(weights, "C K", name="w")
+    g.output(g.add(Relu(), g.add(bench.op("Pair"), g.add(Relu(), x), w, name="pair")), "y")
+    with Session(g) as session:
+        for size, anew in ((2, None), (3, ()), (5, ("pair",)), (6, ()), (4, ()), (9, ())):
+            given, count = f32(size, 3), resolutions()
+            [found] = session.run(None, {"x": given})
+            wanted = np.maximum(np.maximum(given, 0)[:, :, None] + weights, 0)
+            np.testing.assert_array_equal(found, wanted)
+            assert anew is None or (session.plan.anew, resolutions()) == (anew, count), size
+            assert ["w" in node.inputs for node in session.plan.graph.ahead()] == [True] * (
+                session.plan.graph.operators[1].variant.layouts[1] == Layout("KC")
+            )
+
+
+def heads() -> Session:
+    """Heads that are counted with the batch, and apart again: all of it lies as the input does."""
+    text = """heads (float[n, 5, 1, 3, 4] x) => (float[n, 3, 4, 5] y) {
+        apart = Transpose<perm = [2, 0, 3, 1, 4]>(x)  all = Reshape(apart, counted)
+        turned = Transpose<perm = [0, 2, 1]>(all)  back = Reshape(turned, shape)  y = Relu(back) }"""
+    shapes = {"counted": np.array([-1, 5, 4]), "shape": np.array([-1, 3, 4, 5])}
+    return Session(model(text, **shapes), threads=1)
+
+
+def test_a_dim_of_one_element_that_has_two_moves_what_stands_around_it() -> None:
+    with heads() as session:
+        for size in (1, 2, 3, 1):
+            x, count = f32(size, 5, 1, 3, 4), resolutions()
+            [found] = session.run(None, {"x": x})
+            wanted = np.maximum(x.transpose(2, 0, 3, 1, 4).reshape(-1, 3, 5, 4), 0)
+            np.testing.assert_array_equal(found, wanted.transpose(0, 1, 3, 2))
+            assert len([*session.plan.graph.transforms()]) == 1, "its output lies otherwise"
+            if session.plan.taken_from is not None:
+                assert resolutions() == count
+                assert (len(session.plan.anew) == 3) == (size == 2)
+
+
 @pytest.mark.parametrize("name", ["mobile", "transformer", "attention", "squeeze"])
 def test_another_batch_than_one_takes_all_nodes(name: str) -> None:
     network, inner = NETWORKS[name](), (9, 9) if name in ("mobile", "squeeze") else (9,)

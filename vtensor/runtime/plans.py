@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -13,6 +14,7 @@ from vtensor.errors import InputError, ValuesNeededError
 from vtensor.frontends.values import LIMIT_ELEMENTS
 from vtensor.language.forks import process_lock
 from vtensor.language.graph import Graph
+from vtensor.runtime import collector
 from vtensor.runtime.better import Better
 from vtensor.runtime.feeds import Feed, Port
 from vtensor.runtime.keys import InputKey, PlanKey
@@ -108,7 +110,8 @@ class PlanCache:
             if (plan := self._found(key)) is not None:  # made while we waited
                 return plan
             begun = time.perf_counter()
-            with self._workspace.executor.planning():
+            waiting = collector.later() if self._options.settings.clock is None else nullcontext()
+            with self._workspace.executor.planning(), waiting:
                 self._draw()
                 plan = self._planned(key)
             self._longest = max(self._longest, time.perf_counter() - begun)

@@ -134,15 +134,17 @@ class Strategies:
                 refused[one] = None
         faults = [(one, nodes) for one, nodes in refused.items() if nodes is not None]
         for one, nodes in faults[:mending]:
-            try:
-                plan = _mended(one, nodes, graph, options, workspace)
-            except (StrategyRefused, VTensorError) as why:
-                _log.debug(REFUSED, graph.name, one.key.shapes, why)
-            else:
-                kept = self.keep(key, plan, options)
-                if sized is not None and kept is not None:
-                    plan.drawing = _drawing(kept, sized, options, workspace)
-                return plan
+            refit = partial(_refitted, one, nodes, graph, options, workspace, sized)
+            for make in (refit, partial(_mended, one, nodes, graph, options, workspace)):
+                try:
+                    plan = make()
+                except (StrategyRefused, VTensorError) as why:
+                    _log.debug(REFUSED, graph.name, one.key.shapes, why)
+                else:
+                    kept = self.keep(key, plan, options)
+                    if sized is not None and kept is not None:
+                        plan.drawing = _drawing(kept, sized, options, workspace)
+                    return plan
         return None
 
     def drawn(
@@ -259,6 +261,26 @@ def _taken(
     taken_from = None if own else known.key.shapes
     proof = sized.proof(strategy) if sized is not None else None
     return _plan(known, lowered, graph, options, workspace, taken_from, proof=proof)
+
+
+def _refitted(
+    known: Known,
+    faults: frozenset[str],
+    graph: Graph,
+    options: Options,
+    workspace: Workspace,
+    sized: Sized | None,
+) -> Plan:
+    """The plan of a graph as a strategy has it but for some nodes, which libraries take otherwise.
+
+    Raises:
+        StrategyRefused, VTensorError: others than these would have to change, or Transforms.
+    """
+    from resolver.refit import refitted
+
+    strategy = known.strategy
+    lowered, anew = refitted(sized.on(strategy) if sized else strategy.on(graph), faults)
+    return _plan(known, lowered, graph, options, workspace, known.key.shapes, anew)
 
 
 def _mended(
