@@ -247,7 +247,8 @@ def heads() -> Session:
     """Heads that are counted with the batch, and apart again: all of it lies as the input does."""
     text = """heads (float[n, 5, 1, 3, 4] x) => (float[n, 3, 4, 5] y) {
         apart = Transpose<perm = [2, 0, 3, 1, 4]>(x)  all = Reshape(apart, counted)
-        turned = Transpose<perm = [0, 2, 1]>(all)  back = Reshape(turned, shape)  y = Relu(back) }"""
+        turned = Transpose<perm = [0, 2, 1]>(all)  back = Reshape(turned, shape)
+        y = Relu(back) }"""
     shapes = {"counted": np.array([-1, 5, 4]), "shape": np.array([-1, 3, 4, 5])}
     return Session(model(text, **shapes), threads=1)
 
