@@ -71,10 +71,11 @@ def _gather_elements(read: Read, x: Array, places: Array) -> Array:
     return taken
 
 
-def _gather_nd(read: Read, x: Array, places: Array) -> Array:
-    if read("batch_dims", 0):
-        raise TypeError("each element of a batch has places of its own")
-    taken: Array = x[tuple(np.moveaxis(places, -1, 0))]
+def _gather_nd(read: Read, x: Array, rows: Array) -> Array:
+    batch = read("batch_dims", 0)
+    grid: list[Any] = [*np.indices(rows.shape[:-1], sparse=True)][:batch]
+    own = tuple(one.reshape(rows.shape[:batch] + (1,) * (rows.ndim - 1 - batch)) for one in grid)
+    taken: Array = x[(*own, *np.moveaxis(rows, -1, 0))]
     return taken
 
 
@@ -101,7 +102,7 @@ def _cast(read: Read, x: Array) -> Array:
     from onnx import helper  # slow to import, and here by now
 
     wanted = np.dtype(helper.tensor_dtype_to_np_dtype(read("to", 0)))
-    if x.dtype.hasobject and wanted == np.int64:
+    if x.dtype.hasobject and wanted.kind == "i":  # whoever traces sizes looks whether they fit
         return x
     if x.dtype.kind not in "iub" or wanted.kind not in "iubf":
         raise TypeError("what is cast may round, or be beyond the type")

@@ -71,8 +71,8 @@ def _read(node: NodeReader) -> VTensor:
     axes = node.attribute("axes") or list(range(len(x.dims)))
     dims = [node.axis(int(axis), x) for axis in axes]
     have = [x.size(dim) for dim in dims]
-    scales = _row(node, 2, len(dims))
-    sizes = [int(size) for size in _row(node, 3, len(dims))]
+    scales = [*map(float, _row(node, 2, len(dims)))]
+    sizes = _row(node, 3, len(dims))
     policy = node.attribute("keep_aspect_ratio_policy", "stretch")
     if sizes and policy != "stretch":
         choose = min if policy == "not_larger" else max
@@ -80,15 +80,16 @@ def _read(node: NodeReader) -> VTensor:
         scales = [scale] * len(dims)
         sizes = [int(scale * old + 0.5) for old in have]
     elif sizes:
-        scales = [1.0 if size == old else size / old for size, old in zip(sizes, have, strict=True)]
+        rows = zip(sizes, have, strict=True)
+        scales = [1.0 if size == old or not old else float(size) / float(old) for size, old in rows]
     elif scales:
         sizes = [_scaled(old, scale) for old, scale in zip(have, scales, strict=True)]
     else:
         raise node.refuse("neither scales nor sizes are given")
-    corners = _row(node, 1, 2 * len(dims)) or [0.0] * len(dims) + [1.0] * len(dims)
+    corners = [*map(float, _row(node, 1, 2 * len(dims)))] or [0.0] * len(dims) + [1.0] * len(dims)
     boxes = zip(corners[: len(dims)], corners[len(dims) :], strict=True)
-    rows = zip(dims, sizes, scales, boxes, have, strict=True)
-    kept = [row[:4] for row in rows if row[1:4] != (row[4], 1, (0, 1))]
+    sampled = zip(dims, sizes, scales, boxes, have, strict=True)
+    kept = [row[:4] for row in sampled if row[1:4] != (row[4], 1, (0, 1))]
     given: dict[str, Any] = dict(
         zip(_OWN[:4], zip(*kept, strict=True) if kept else [()] * 4, strict=True)
     )
@@ -117,9 +118,9 @@ def _write(node: NodeWriter, op: Resize) -> None:
     node.emit("Resize", node.operand(x), "", *told, **same)
 
 
-def _row(node: NodeReader, index: int, length: int) -> list[float]:
+def _row(node: NodeReader, index: int, length: int) -> list[Any]:
     """A constant input of so many numbers; none where it is absent or empty."""
-    row = [float(value) for value in node.constant(index)] if node.has(index) else []
+    row: list[Any] = node.constant(index).tolist() if node.has(index) else []
     if row and len(row) != length:
         raise node.refuse(f"input {index} has {len(row)} numbers, not {length}")
     return row
@@ -135,7 +136,7 @@ def _read_scales(node: NodeReader) -> VTensor:
         rows = zip(x.dims.items(), scales, strict=True)
         kept = [(*dim, float(scale)) for dim, scale in rows if scale != 1 and (scale > 1) == grow]
         axes, _, factors = zip(*kept, strict=True) if kept else ((), (), ())
-        sizes = tuple(int(size * scale) for _, size, scale in kept)
+        sizes = tuple(_scaled(size, scale) for _, size, scale in kept)
         mode, nearest = node.attribute("mode", "nearest"), "floor" if grow else "ceil"
         if kept or not grow:
             x = node.add(Resize(axes, sizes, factors, mode, "asymmetric", nearest), x)

@@ -130,6 +130,14 @@ COMPUTED: dict[str, str] = {
         i = Unsqueeze(zero1, zero1) d = GatherND(k, i) h = Trilu(k, one0) o = Trilu<upper = 0>(h)
         g = Gather<axis = 0>(o, zero1) a = Add(d, g) z = Add(x, a) y = Relu(z)
     """,
+    "narrow": """
+        s = Shape(x) i = Cast<to = 6>(s) m = Gather(i, zero) n = Gather(i, one0) t = Mul(n, m)
+        e = Unsqueeze(t, zero1) l = Cast<to = 7>(e) z = Reshape(x, l) y = Relu(z)
+    """,
+    "batches": """
+        s = Shape(x) n = Gather(s, one0) r = Range(zero, n, one0) e = Unsqueeze(r, one)
+        u = Unsqueeze(e, zero1) g = GatherND<batch_dims = 1>(table, u) z = Add(x, g) y = Relu(z)
+    """,
     "elements": """
         s = Shape(x) n = Gather(s, one0) r = Range(zero, n, one0) e = Unsqueeze(r, zero1)
         g = GatherElements<axis = 1>(table, e) z = Add(x, g) y = Relu(z)
@@ -157,7 +165,7 @@ NUMBERS: dict[str, Array] = {
 def test_what_is_computed_of_sizes_is_computed_of_others(kind: str) -> None:
     words = COMPUTED[kind].replace(",", " ").replace(")", " ").replace("(", " ").split()
     numbers = {name: array for name, array in NUMBERS.items() if name in words}
-    rank = "float[p] y" if kind == "computed" else "float[p, q] y"
+    rank = "float[p] y" if kind in ("computed", "narrow") else "float[p, q] y"
     proto = model(f"g (float[a, b] x) => ({rank}) {{ {COMPUTED[kind]} }}", 17, **numbers)
     source = source_of(proto)
     source.graph({"x": (3, 4)}, {})

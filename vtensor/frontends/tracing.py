@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from vtensor.errors import ModelError
+from vtensor.errors import ModelError, VTensorError
 from vtensor.frontends.again import Again
 from vtensor.frontends.builder import Named, attributes_of
-from vtensor.frontends.defined import local_of
+from vtensor.frontends.defined import defined_outputs, local_of
 from vtensor.frontends.expansion import facts_of
-from vtensor.frontends.folding import Facts
+from vtensor.frontends.folding import Facts, infer_node
 from vtensor.frontends.functions import spellings_of
 from vtensor.frontends.naming import Names
-from vtensor.frontends.network import NetworkNode
+from vtensor.frontends.network import Network, NetworkNode
 from vtensor.frontends.reader import Reader
 from vtensor.frontends.tensors import Array
 from vtensor.language.dtype import from_numpy
@@ -93,14 +93,14 @@ class _Traced(Again):
 
     def _computed(self, node: NetworkNode, given: Sequence[Any]) -> OpenArray:
         """What a node makes of arrays of which some are open."""
+        if len(node.outputs) != 1 or "" in node.proto.input:
+            raise NotTraced(f"{node.described} leaves an input out, or has several outputs")
         ahead, read = _ahead(node), attributes_of(node, self._network)
-        if ahead is None or len(node.outputs) != 1:
-            raise NotTraced(f"{node.described} is not computed for other sizes")
-        if "" in node.proto.input:
-            raise NotTraced(f"{node.described} leaves an input out")
-        made = partial(ahead.compute, read)
+        traced, made = False, partial(_folded, self._network, node)
+        if ahead is not None:
+            traced, made = ahead.traced, partial(ahead.compute, read)
         sample = np.asarray(made(*(a.sample if isinstance(a, OpenArray) else a for a in given)))
-        elements = self._elements(made, given, sample) if ahead.traced else None
+        elements = self._elements(made, given, sample) if traced else None
         shape = sample.shape if elements is not None else self._shape(node, given, sample)
         if tuple(map(number, shape)) != sample.shape:
             raise NotTraced(f"{node.described} is of another shape than was foreseen")
@@ -120,6 +120,9 @@ class _Traced(Again):
             return None
         found = np.empty(sample.shape, object)
         found[...] = made(*rows)
+        least, most = np.iinfo(sample.dtype).min, np.iinfo(sample.dtype).max
+        if sample.dtype != np.int64 and not all(least <= one <= most for one in found.flat):
+            raise NotTraced("a size is beyond the type that it is cast to")
         return found
 
     def _shape(self, node: NetworkNode, given: Sequence[Any], sample: Array) -> tuple[int, ...]:
@@ -134,10 +137,9 @@ class _Traced(Again):
             reader = Reader(
                 node, node.opset, local, _Described(self._facts), attributes_of(node, self._network)
             )
-            value = spelling.read(reader)
-            if isinstance(value, VTensor):
-                order = reader.output_names(0)
-                return tuple(reader.ordered(value, order, order).dims.values())
+            read, order = spelling.read(reader), reader.output_names(0)
+            value = read if isinstance(read, VTensor) else read[0]
+            return tuple(reader.ordered(value, order, order).dims.values())
         raise NotTraced(f"{node.described} has no sizes")
 
     def _take(self, node: NetworkNode, array: Any) -> None:
@@ -168,6 +170,22 @@ class _Traced(Again):
 
 def _range(_: object, start: Array, limit: Array, delta: Array) -> Array:
     return np.arange(start.item(), limit.item(), delta.item()).astype(start.dtype)
+
+
+def _folded(network: Network, node: NetworkNode, *given: Array) -> Array:
+    """The only output of a node, computed in the way of any node.
+
+    Raises:
+        NotTraced: it is not known of these inputs.
+    """
+    facts = Facts()
+    for name, array in zip(node.proto.input, given, strict=True):
+        facts.know(name, array)
+    try:
+        infer_node(network, node, facts, defined_outputs)
+        return facts.arrays[node.outputs[0]]
+    except (VTensorError, KeyError) as error:
+        raise NotTraced(f"{node.described} is not computed for other sizes") from error
 
 
 def _ahead(node: NetworkNode) -> Ahead | None:
