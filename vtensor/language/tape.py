@@ -106,7 +106,7 @@ class Tape:
 
     def _new(self, value: int) -> TracedSize:
         made = TracedSize()
-        made.tape, made.place, made.value = self, len(self._sizes), value
+        made.tape, made.place, made.value, made.known = self, len(self._sizes), value, {}
         self._sizes.append(made)
         return made
 
@@ -129,6 +129,8 @@ class Tape:
         self._closed = True
         self._made.clear()
         self._asked.clear()
+        for size in self._sizes:
+            size.known.clear()
         return cast("Callable[[Sequence[int]], list[int] | None]", made["sizes"])
 
 
@@ -143,6 +145,8 @@ class TracedSize(_Integer):
     tape: Tape
     place: int
     value: int
+    #: What it was asked and what was computed with it, with the numbers that were not traced.
+    known: dict[tuple[str, int], Any]
 
     #: NumPy's numbers and arrays leave arithmetic to it.
     __array_ufunc__ = None
@@ -232,7 +236,17 @@ _SAME = {"+": (0, 0), "-": (0, None), "*": (1, 1), "//": (1, None)}
 def _computing(sign: str, turned: bool) -> Callable[[Any, Any], Any]:
     same = _SAME.get(sign, (None, None))[turned]
 
+    word = f"{turned}{sign}"
+
     def compute(self: TracedSize, other: Any) -> Any:
+        if type(other) is int:
+            found = self.known.get((word, other))
+            if found is None:
+                found = self.known[word, other] = anew(self, other)
+            return found
+        return anew(self, other)
+
+    def anew(self: TracedSize, other: Any) -> Any:
         if not _is_plain(other):
             return NotImplemented if not isinstance(other, float) else _as_float(self, other)
         if same is not None and type(other) is not TracedSize and other == same:
@@ -253,6 +267,11 @@ def _asking(sign: str) -> Callable[[Any, Any], Any]:
     on_itself = _SIGNS[sign](0, 0)
 
     def ask(self: TracedSize, other: Any) -> Any:
+        if type(other) is int:
+            answer = self.known.get((sign, other))
+            if answer is None:
+                answer = self.known[sign, other] = self.tape.asked(sign, self, other)
+            return answer
         if other is self:
             return on_itself
         if not _is_plain(other):
