@@ -155,7 +155,7 @@ def test_without_questions_it_is_found_out(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(Tape, "asked", unasked)
     network = NETWORKS["detector"]()
     with pytest.raises((AssertionError, VTensorError)):
-        check(network.proto, (network.feeds(*sizes) for sizes in network.sizes(3, 12)))
+        check(network.proto, (network.feeds(*sizes) for sizes in network.sizes(3, 40)))
 
 
 def test_an_error_names_the_sizes_of_its_run(made: list[SizedRecipe]) -> None:
