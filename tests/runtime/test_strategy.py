@@ -249,8 +249,8 @@ def heads() -> Session:
         apart = Transpose<perm = [2, 0, 3, 1, 4]>(x)  all = Reshape(apart, counted)
         turned = Transpose<perm = [0, 2, 1]>(all)  back = Reshape(turned, shape)
         y = Relu(back) }"""
-    shapes = {"counted": np.array([-1, 5, 4]), "shape": np.array([-1, 3, 4, 5])}
-    return Session(model(text, **shapes), threads=1)
+    counted, shape = np.array([-1, 5, 4]), np.array([-1, 3, 4, 5])
+    return Session(model(text, counted=counted, shape=shape), threads=1)
 
 
 def test_a_dim_of_one_element_that_has_two_moves_what_stands_around_it() -> None:

@@ -120,8 +120,9 @@ class _Traced(Again):
             return None
         found = np.empty(sample.shape, object)
         found[...] = made(*rows)
-        least, most = np.iinfo(sample.dtype).min, np.iinfo(sample.dtype).max
-        if sample.dtype != np.int64 and not all(least <= one <= most for one in found.flat):
+        kind: Any = sample.dtype
+        least, most = np.iinfo(kind).min, np.iinfo(kind).max
+        if kind != np.int64 and not all(least <= one <= most for one in found.flat):
             raise NotTraced("a size is beyond the type that it is cast to")
         return found
 
