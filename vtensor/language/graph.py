@@ -199,7 +199,9 @@ class Graph:
             GraphError: a name is taken, or given twice.
         """
         ctx = Context(self._free(name), op=info_of(op).name, names=tuple(outputs))
-        results = tuple(VTensor(v.dtype, v.dims, ctx.output(i)) for i, v in enumerate(made))
+        results = tuple(
+            VTensor.as_known(v.dtype, dict(v.dims), ctx.output(i)) for i, v in enumerate(made)
+        )
         self._added(name, op, inputs, results)
         return results
 

@@ -145,7 +145,7 @@ class TracedSize(_Integer):
     tape: Tape
     place: int
     value: int
-    #: What it was asked and what was computed with it, with the numbers that were not traced.
+    #: What was computed with it and asked about it, by the sign and the other's number or place.
     known: dict[tuple[str, int], Any]
 
     #: NumPy's numbers and arrays leave arithmetic to it.
@@ -237,14 +237,18 @@ def _computing(sign: str, turned: bool) -> Callable[[Any, Any], Any]:
     same = _SAME.get(sign, (None, None))[turned]
 
     word = f"{turned}{sign}"
+    traced = f"{word} traced"
 
     def compute(self: TracedSize, other: Any) -> Any:
         if type(other) is int:
-            found = self.known.get((word, other))
-            if found is None:
-                found = self.known[word, other] = anew(self, other)
-            return found
-        return anew(self, other)
+            key = (word, other)
+        elif type(other) is TracedSize and other.tape is self.tape:
+            key = (traced, other.place)
+        else:
+            return anew(self, other)
+        if (found := self.known.get(key)) is None:
+            found = self.known[key] = anew(self, other)
+        return found
 
     def anew(self: TracedSize, other: Any) -> Any:
         if not _is_plain(other):
@@ -266,17 +270,22 @@ def _computing(sign: str, turned: bool) -> Callable[[Any, Any], Any]:
 def _asking(sign: str) -> Callable[[Any, Any], Any]:
     on_itself = _SIGNS[sign](0, 0)
 
+    traced = f"{sign} traced"
+
     def ask(self: TracedSize, other: Any) -> Any:
         if type(other) is int:
-            answer = self.known.get((sign, other))
-            if answer is None:
-                answer = self.known[sign, other] = self.tape.asked(sign, self, other)
-            return answer
-        if other is self:
+            key = (sign, other)
+        elif other is self:
             return on_itself
-        if not _is_plain(other):
+        elif type(other) is TracedSize and other.tape is self.tape:
+            key = (traced, other.place)
+        elif not _is_plain(other):
             return NotImplemented if not isinstance(other, float) else compare(self, other)
-        return self.tape.asked(sign, self, other)
+        else:
+            return self.tape.asked(sign, self, other)
+        if (answer := self.known.get(key)) is None:
+            answer = self.known[key] = self.tape.asked(sign, self, other)
+        return answer
 
     def compare(self: TracedSize, other: float) -> Any:
         return _SIGNS[sign](self.pinned(), other)
