@@ -79,7 +79,8 @@ class Strategies:
         """
         if not transferable(options) or len(self._known.get(_kind(key), ())) >= KEPT:
             return None
-        known = Known(Strategy.of(plan.graph), key, burden(plan.graph, options))
+        part = burden(plan.graph, options) if options.deterministic else 0.0  # asked of no other
+        known = Known(Strategy.of(plan.graph), key, part)
         self.add(known)
         return known
 
