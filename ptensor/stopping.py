@@ -17,19 +17,18 @@ class _Work:
 
     Args:
         over: whether it is not wanted any more.
-        hurried: whether somebody waits for it now.
+        rests: it leaves room to runs.
     """
 
-    def __init__(self, over: Callable[[], bool], hurried: Callable[[], bool]) -> None:
-        self.over, self._hurried = over, hurried
+    def __init__(self, over: Callable[[], bool], rests: bool) -> None:
+        self.over, self._rests = over, rests
         self._since = thread_time()
 
     def leave_room(self) -> None:
         """Rest, where there was enough work since the last rest."""
         worked = thread_time() - self._since
-        if worked >= WORKS_S:
-            if not self._hurried():
-                sleep(min(RESTS * worked, LONGEST_S))
+        if worked >= WORKS_S and self._rests:
+            sleep(min(RESTS * worked, LONGEST_S))
             self._since = thread_time()
 
 
@@ -41,13 +40,9 @@ class Stopped(BaseException):  # past whoever goes on where a library refuses a 
 
 
 @contextmanager
-def stopping(
-    over: Callable[[], bool], hurried: Callable[[], bool] = lambda: False
-) -> Iterator[None]:
-    """Inside the block, work ends as soon as a function says that it is over, and rests often,
-    unless another function says that somebody waits.
-    """
-    token = _work.set(_Work(over, hurried))
+def stopping(over: Callable[[], bool], rests: bool = True) -> Iterator[None]:
+    """Inside the block, work ends as soon as a function says that it is over, and rests often."""
+    token = _work.set(_Work(over, rests))
     try:
         yield
     finally:

@@ -37,17 +37,17 @@ class Better(Generic[T]):
     Args:
         make: makes it; raises NotBetter where there is none.
         why: what the present plan lacks.
+        rests: it leaves room to runs; what takes a few runs' time need not.
 
     Attributes:
         note: where it stands, in words.
         stays: the present plan keeps its place for good.
-        hurried: somebody waits for it, and it takes no rests.
     """
 
-    def __init__(self, make: Callable[[], T], why: str) -> None:
-        self._make, self._why = make, why
+    def __init__(self, make: Callable[[], T], why: str, rests: bool = True) -> None:
+        self._make, self._why, self._rests = make, why, rests
         self.note = f"{why}; a better one is made when it is used again"
-        self.stays = self.hurried = False
+        self.stays = False
         self._wait_s = self._ran_s = 0.0
         self._others = 0
         self._process = 0
@@ -92,8 +92,7 @@ class Better(Generic[T]):
         if self._done:  # two threads wanted it at the same time
             return
         try:
-            over = lambda: self._over or not threading.main_thread().is_alive()  # noqa: E731
-            with stopping(over, lambda: self.hurried):
+            with stopping(self._is_over, self._rests):
                 go_on()
                 made = self._make()
             self._exchange(made)
@@ -106,6 +105,9 @@ class Better(Generic[T]):
         finally:
             self._over = self._done = True
             self._make, self._exchange = _nothing, _ignored
+
+    def _is_over(self) -> bool:
+        return self._over or not threading.main_thread().is_alive()
 
     def _stay(self, why: str) -> None:
         self.note, self.stays = f"{self._why}; {why}", True

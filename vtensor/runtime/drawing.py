@@ -212,20 +212,20 @@ class Drawing(Recorder):
         own[count:] = [one._replace(storage=None) for one in own[count:]]
         row = Row(now, own, self._key(now, own), Entry(None))
         before = Row(coded, others, key, Entry(None))
-        found = opened(key, row.key)
-        if found is None:
+        apart = opened(key, row.key)
+        if apart is None:
             raise NotTraced(f"{node.name} depends on sizes otherwise than by numbers")
-        opened_key, pairs = found
+        opened_key, pairs = apart
         if not pairs:
             return None
         known = self._recipes.known(opened_key)
         numbers = [number for _, number in pairs]
-        sized = next((one for one in known.recipes if one.tape.run(numbers) is not None), None)
+        found = next((one for one in known.recipes if one.tape.run(numbers) is not None), None)
 
         def record(call: Traced) -> Recipe | None:
             return self._recipe(key, call.node, call.operands[:count], call.operands[count:])
 
-        sized = sized or traced(known, before, row, pairs, record)
+        sized = found or traced(known, before, row, pairs, record)
         told = None if sized is None else sized.tape.run(numbers)
         if sized is None or told is None:
             raise NotTraced(f"{node.name} cannot be recorded on traced sizes")

@@ -11,7 +11,7 @@ import enum
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from types import BuiltinFunctionType, FunctionType, MappingProxyType
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -26,9 +26,6 @@ from vtensor.language.records import dataclass
 from vtensor.language.tape import MARK, Tape, Told, TracedSize
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.open_arrays import NotTraced, OpenArray
-
-if TYPE_CHECKING:
-    from vtensor.runtime.blueprint import Blueprint
 
 #: Strategies whose place in an outline is known.
 FITTED = 16
@@ -98,8 +95,8 @@ class Outline:
         ]
         self._arrays = _open_arrays(graph.constants)
         self._fitted: dict[Strategy, Fitted] = {}
-        #: What was drawn of strategies; None of those that cannot be.
-        self.drawn: dict[Strategy, Blueprint | None] = {}
+        #: What was drawn of strategies (``Blueprint``); None of those that cannot be.
+        self.drawn: dict[Strategy, Any] = {}
 
     def sizes(self, given: Sizes) -> Sizes | None:
         """All sizes, for other open ones; None where the graph would be another.

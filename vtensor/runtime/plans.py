@@ -104,8 +104,6 @@ class PlanCache:
         """The plan that is made for this."""
         if (plan := self._found(key)) is not None:
             return plan
-        if self._drawer is not None:
-            self._drawer.hurried = True
         with self._making.taken():
             if (plan := self._found(key)) is not None:  # made while we waited
                 return plan
@@ -133,7 +131,7 @@ class PlanCache:
                 self._draw()
 
         self._drawings.append(drawing)
-        self._drawer = Better(draw, "sizes that are new")
+        self._drawer = Better(draw, "it is made node by node", rests=False)
         self._drawer.wanted(lambda _: None)
 
     def _draw(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ptensor.buffer import TensorStorage
 from resolver.lowered import LoweredNode
@@ -21,7 +21,8 @@ from vtensor.runtime.steps import RecordedStep
 from vtensor.runtime.uncopied import Division
 
 if TYPE_CHECKING:
-    from vtensor.runtime.sized import SizedRecipe
+    from libdesc.calls import CallTape
+    from vtensor.language.tape import Told
 
 #: How many plans are made until a recipe goes that none of them used. A session keeps about as
 #: many, and they have the native steps, too.
@@ -113,6 +114,18 @@ class Recipe:
         return Recorded(made, [*bound.values()], division and division.on(found, bound))
 
 
+class Sized(Protocol):
+    """What calls of a key without sizes come to (``SizedRecipe``)."""
+
+    tape: CallTape
+
+    def at(self, sizes: Sequence[int], operands: Sequence[Operand]) -> Recipe | None:
+        """The recipe for sizes; None where it would be another."""
+
+    def on(self, numbers: Told, told: Sequence[int], operands: Sequence[Operand]) -> Recipe:
+        """The recipe with what is said of the tape's places."""
+
+
 @dataclass(eq=False, slots=True)
 class Known:
     """What is known of calls of one key without sizes (``vtensor/runtime/sized.py``).
@@ -123,7 +136,7 @@ class Known:
         plan: the number of the plan that asked last.
     """
 
-    recipes: list[SizedRecipe] = field(default_factory=list)
+    recipes: list[Sized] = field(default_factory=list)
     tries: int = 0
     plan: int = 0
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from math import log
+from typing import TYPE_CHECKING
 
 from libdesc.registry import ready
 from libdesc.transforms import LayoutChange
@@ -24,6 +25,9 @@ from vtensor.runtime.outline import Outline, Sized
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.planning import Options, recorded, resolved_of, sound
 from vtensor.runtime.workspace import Workspace
+
+if TYPE_CHECKING:
+    from vtensor.runtime.blueprint import Blueprint
 
 #: Strategies that are kept for the same inputs in other sizes: the first that were made.
 KEPT = 8
@@ -166,7 +170,7 @@ class Strategies:
             return None
         for known in self._known.get(_kind(key), ()):
             for outline in outlines:
-                blueprint = outline.drawn.get(known.strategy)
+                blueprint: Blueprint | None = outline.drawn.get(known.strategy)
                 if blueprint is None or known.key == key:
                     continue
                 again = _Again(known, key, outline, given, options, workspace)
