@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 
 from libdesc.transforms import LayoutChange, choose_library
@@ -63,28 +64,38 @@ def extend(
     )
 
 
-def with_constants(graph: LoweredGraph, variants: Mapping[str, Variant]) -> LoweredGraph:
-    """A graph with some nodes in other variants, and the Transforms of constants that they need.
+def extended_again(
+    graph: LoweredGraph, variants: Mapping[str, Variant], layouts: Mapping[str, Layout]
+) -> LoweredGraph:
+    """A graph with some nodes in other variants, and the Transforms that are needed then.
 
     Args:
-        graph: with all other Transforms.
+        graph: with its Transforms.
         variants: by node.
+        layouts: of the values that lie otherwise then.
 
     Raises:
         NoInvokerError: no library can change one layout into another.
     """
-    insert = _Inserter(graph, lambda *_: None, {})
+    own = graph.values
+    moved = {name: replace(own[name], layout=layout) for name, layout in layouts.items()}
+    insert = _Inserter(replace(graph, values={**own, **moved}), lambda *_: None, {})
     with installed(insert.evaluation):
         for node in graph.nodes:
-            if isinstance(node, OpNode) and node.name in variants:
-                insert.nodes.append(insert.repacked(node, variants[node.name]))
+            if isinstance(node, TransformNode):
+                insert.changed(node, node.input in layouts)
             else:
-                insert.nodes.append(node)
-    read = {name for node in insert.nodes for name in node.inputs} | {*graph.outputs.values()}
-    unread = {node.output for node in graph.ahead()} - read
+                insert.nodes.append(insert.again(node, variants.get(node.name)))
+        outputs = {
+            alias: insert.output(alias, insert.instead.get(name, name), graph.delivery.get(alias))
+            for alias, name in graph.outputs.items()
+        }
+    read = {name for node in insert.nodes for name in node.inputs} | {*outputs.values()}
+    unread = {node.output for node in insert.nodes if isinstance(node, TransformNode)} - read
     nodes = [node for node in insert.nodes if unread.isdisjoint(node.outputs)]
-    values = {name: value for name, value in insert.values.items() if name not in unread}
-    return replace(graph, values=values, nodes=nodes)
+    gone = unread | insert.instead.keys()
+    values = {name: value for name, value in insert.values.items() if name not in gone}
+    return replace(graph, values=values, nodes=nodes, outputs=outputs)
 
 
 class _Inserter:
@@ -100,6 +111,10 @@ class _Inserter:
         self.taken = {*graph.values, *(node.name for node in graph.nodes)}
         self.evaluation = PartialEvaluation()
         self.counts: Counter[str] = Counter()
+        #: Of a value that needs no Transform any more, what is read instead.
+        self.instead: dict[str, str] = {}
+        #: Values in layouts that new Transforms have made.
+        self.found: dict[tuple[str, Layout], str] = {}
 
     def input(self, node: OpNode, index: int) -> str:
         """The value that a node's input reads: the producer's, or a Transform's of it."""
@@ -119,19 +134,37 @@ class _Inserter:
             name = self._transform(name, passed, reason)
         return self._transform(name, required, reason)
 
-    def repacked(self, node: OpNode, variant: Variant) -> OpNode:
-        """A node in a variant in which it takes constants otherwise."""
-        constant = [self.values[name].constant for name in node.inputs]
-        inputs = tuple(
-            self.graph.sources[name] if fixed else name
-            for name, fixed in zip(node.inputs, constant, strict=True)
-        )
-        made = replace(node, variant=variant, inputs=inputs)
-        found = (
-            self.input(made, index) if fixed else inputs[index]
-            for index, fixed in enumerate(constant)
-        )
-        return replace(made, inputs=tuple(found))
+    def changed(self, node: TransformNode, moved: bool) -> None:
+        """Keep a Transform, if it is needed; those who read its value have what it reads, else."""
+        source, target = self.values[node.input], self.values[node.output]
+        if not source.constant and source.layout.same(target.layout, source.dims):
+            self.instead[target.name] = self.instead.get(source.name, source.name)
+            return
+        if moved:
+            change = LayoutChange(source.layout, target.layout)
+            node = replace(node, library=self._library(change, node.reason))
+        self.nodes.append(node)
+
+    def again(self, node: OpNode, variant: Variant | None) -> OpNode:
+        """A node, perhaps in another variant, that reads values as it takes them."""
+        inputs = tuple(self.instead.get(name, name) for name in node.inputs)
+        if variant is None:
+            return node if inputs == node.inputs else replace(node, inputs=inputs)
+        made = replace(node, inputs=inputs, variant=variant)
+        return replace(made, inputs=tuple(map(partial(self._taken, made), range(len(inputs)))))
+
+    def _taken(self, node: OpNode, index: int) -> str:
+        """An input as a node takes it: as it is there already, or of a new Transform."""
+        name, required = node.inputs[index], node.variant.layouts[index]
+        value, source = self.values[name], self.graph.sources[name]
+        required = required.normalized(value.dtype)
+        if value.layout.same(required, value.dims):
+            return name
+        found = self.found.get((source, required))
+        if found is None:
+            own = replace(node, inputs=(*node.inputs[:index], source, *node.inputs[index + 1 :]))
+            found = self.found[source, required] = self.input(own, index)
+        return found
 
     def output(self, alias: str, name: str, layout: Layout | None) -> str:
         """The value that is delivered under a name."""

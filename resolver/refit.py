@@ -3,7 +3,8 @@
 A library blocks weights by what it has to do, and dims of one element may stand anywhere but are in
 the way with two. What such a node reads lies as it did; where it makes something otherwise now, the
 nodes that read that are asked, too, until values lie again as they did. All others stay as they
-are, and so do all Transforms of what is computed.
+are. Where a node takes what it reads in another layout alone, a Transform stands before it: whoever
+asks for this decides what that may cost.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from dataclasses import replace
 
 from ptensor.evaluation import Variant
 from ptensor.layout import Layout
-from resolver.extend import with_constants
+from resolver.extend import extended_again
 from resolver.lowered import LoweredGraph, OpNode
 from resolver.probe import answered
-from resolver.strategy import MOVED, StrategyRefused
+from resolver.strategy import StrategyRefused
 
 
 def refitted(graph: LoweredGraph, names: Collection[str]) -> tuple[LoweredGraph, tuple[str, ...]]:
@@ -27,22 +28,17 @@ def refitted(graph: LoweredGraph, names: Collection[str]) -> tuple[LoweredGraph,
         names: nodes whose libraries do not take them as they are.
 
     Raises:
-        StrategyRefused: some cannot be without Transforms elsewhere, or have reference code alone.
-        NoInvokerError: no library changes a constant into what is wanted.
+        StrategyRefused: a library declines one of them, or has reference code alone.
+        NoInvokerError: no library changes one layout into another.
     """
-    fitter, faults = _Fitter(graph), dict[str, str]()
-    for node in graph.nodes:
+    fitter, faults = _Fitter(graph), set[str]()
+    for node in graph.operators:
         moved = not fitter.layouts.keys().isdisjoint(node.inputs)
-        if not isinstance(node, OpNode):
-            if moved:
-                faults[node.reason.consumer] = MOVED
-        elif (moved or node.name in names) and (why := fitter.fit(node)):
-            faults[node.name] = why
-    for name in graph.outputs.values():
-        if name in fitter.layouts:
-            faults |= {node.name: MOVED for node in graph.operators if name in node.outputs}
-    for who, why in faults.items():
-        raise StrategyRefused(f"{who}: {why}", {*names, *faults})
+        if (moved or node.name in names) and not fitter.fits(node):
+            faults.add(node.name)
+    for who in faults:
+        text = f"{who}: its library has nothing as good for what it reads"
+        raise StrategyRefused(text, {*names, *faults})
     return fitter.graph(), tuple(fitter.variants)
 
 
@@ -59,26 +55,20 @@ class _Fitter:
         self.variants: dict[str, Variant] = {}
         self.layouts: dict[str, Layout] = {}
 
-    def fit(self, node: OpNode) -> str:
-        """Ask a node's library for what it reads as it lies now; why not, if it does not do it."""
+    def fits(self, node: OpNode) -> bool:
+        """Ask a node's library for what it reads as it lies now; whether it has something good."""
         graph, values = self._graph, self._graph.values
         names = [graph.sources[x] if values[x].constant else x for x in node.inputs]
         inputs = [replace(values[x], layout=self.layouts.get(x, values[x].layout)) for x in names]
         made = answered(node, [one.tensor(graph.constants.get(one.name)) for one in inputs])
         if made is None or made.inexact or made.reference > node.variant.reference:
-            return "its library has nothing as good for it"
-        count = len(inputs)
-        for one, layout in zip(inputs, made.layouts[:count], strict=True):
-            if not (one.constant or layout.same(one.layout, one.dims)):
-                return MOVED
-        for name, layout in zip(node.outputs, made.layouts[count:], strict=True):
+            return False
+        for name, layout in zip(node.outputs, made.layouts[len(inputs) :], strict=True):
             if not layout.same(values[name].layout, values[name].dims):
                 self.layouts[name] = layout
         self.variants[node.name] = replace(made, refused=node.variant.refused)
-        return ""
+        return True
 
     def graph(self) -> LoweredGraph:
         """The graph as it is now."""
-        own = self._graph.values
-        values = {name: replace(own[name], layout=one) for name, one in self.layouts.items()}
-        return with_constants(replace(self._graph, values={**own, **values}), self.variants)
+        return extended_again(self._graph, self.variants, self.layouts)

@@ -79,6 +79,25 @@ class Strategy:
                 may be fused than was, or a Transform is needed where none was, or none where one
                 was.
         """
+        made, faults = self._put(graph)
+        for who, why in faults.items():
+            raise StrategyRefused(f"{who}: {why}", faults)
+        return made
+
+    def roughly(self, graph: Graph) -> LoweredGraph:
+        """The same, also where Transforms are needed elsewhere than before.
+
+        Raises:
+            StrategyRefused: as ``on``, for other reasons.
+        """
+        made, faults = self._put(graph)
+        for who, why in faults.items():
+            if why != MOVED:
+                raise StrategyRefused(f"{who}: {why}", faults)
+        return made
+
+    def _put(self, graph: Graph) -> tuple[LoweredGraph, Mapping[str, str]]:
+        """What was chosen, for a graph of other sizes, and what is wrong with nodes."""
         chosen, values = self.chosen, dict(self._values(graph))
         if tuple(graph.inputs) != chosen.inputs or graph.outputs.keys() != chosen.outputs.keys():
             raise StrategyRefused("it has other inputs or outputs")
@@ -103,9 +122,7 @@ class Strategy:
             wanted = chosen.delivery.get(alias, Layout.plain(values[name].dims))
             if not (wanted.is_any or alike(values, name, wanted)):
                 faults[self._makers.get(self.sources[name], "")] = MOVED
-        for who, why in faults.items():
-            raise StrategyRefused(f"{who}: {why}", faults)
-        return replace(
+        made = replace(
             chosen,
             values=values,
             nodes=nodes,
@@ -114,6 +131,7 @@ class Strategy:
             constants=stored(graph, [name for name in values if name in graph.constants]),
             rewritten=graph.rewritten,
         )
+        return made, faults
 
     def kept(self, graph: Graph, without: Collection[str]) -> dict[str, OpNode]:
         """The nodes that a graph of other sizes has as this one has them, as they were chosen.

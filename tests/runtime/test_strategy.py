@@ -19,6 +19,7 @@ from resolver.check import check
 from resolver.evaluate import resolutions, resolve
 from resolver.extend import extend
 from resolver.lowered import LoweredGraph
+from resolver.refit import refitted
 from resolver.strategy import Strategy, StrategyRefused
 from tests.frontends.support import f32, model
 from tests.libraries.bench import Bench
@@ -44,7 +45,7 @@ BORDERS = [(1, 1), (7, 1), (8, 1), (9, 1), (1, 2), (7, 2), (8, 2), (9, 2)]
 
 
 @pytest.mark.parametrize("before", BORDERS)
-def test_at_the_border_of_a_block_transforms_stay_or_all_is_chosen_anew(
+def test_at_the_border_of_a_block_transforms_stay_or_come_and_go(
     before: tuple[int, int],
 ) -> None:
     graph, delivery = delivered(*before)
@@ -57,8 +58,11 @@ def test_at_the_border_of_a_block_transforms_stay_or_all_is_chosen_anew(
             assert str(made) == str(own)
             check(made, other, ["eigen", "onednn", "numpy"], output_layouts=delivery)
         else:
-            with pytest.raises(StrategyRefused, match="Transforms"):
+            with pytest.raises(StrategyRefused, match="Transforms") as why:
                 strategy.on(other)
+            made, _ = refitted(strategy.roughly(other), why.value.nodes)
+            assert _changes(made) == _changes(own)
+            check(made, other, ["eigen", "onednn", "numpy"], output_layouts=delivery)
 
 
 def _changes(graph: LoweredGraph) -> list[str]:
@@ -264,6 +268,16 @@ def test_a_dim_of_one_element_that_has_two_moves_what_stands_around_it() -> None
             if session.plan.taken_from is not None:
                 assert resolutions() == count
                 assert (len(session.plan.anew) == 3) == (size == 2)
+
+
+def test_where_transforms_would_take_long_more_is_chosen_anew() -> None:
+    text = "g (float[a, b] x) => (float[b, a] y) { r = Relu(x) y = Transpose<perm = [1, 0]>(r) }"
+    with Session(model(text), threads=1) as session:
+        for rows in (1, 64):
+            x, count = f32(rows, 64), resolutions()
+            [found] = session.run(None, {"x": x})
+            np.testing.assert_array_equal(found, np.maximum(x, 0).T)
+        assert resolutions() > count
 
 
 @pytest.mark.parametrize("name", ["mobile", "transformer", "attention", "squeeze"])

@@ -43,7 +43,7 @@ KINDS = 32
 
 #: How much of a plan's time a better one has to spare by estimate. Where no plan is exchanged, it
 #: is how much larger a part of a plan's time Transforms may take than in the sizes that they were
-#: chosen for.
+#: chosen for; and where nodes are asked anew one by one, than before.
 SLACK = 0.02
 
 #: Seconds that a solver has in the background.
@@ -139,7 +139,7 @@ class Strategies:
                 refused[one] = None
         faults = [(one, nodes) for one, nodes in refused.items() if nodes is not None]
         for one, nodes in faults[:mending]:
-            refit = partial(_refitted, one, nodes, graph, options, workspace, sized)
+            refit = partial(_refitted, one, nodes, graph, options, workspace)
             for make in (refit, partial(_mended, one, nodes, graph, options, workspace)):
                 try:
                     plan = make()
@@ -274,17 +274,21 @@ def _refitted(
     graph: Graph,
     options: Options,
     workspace: Workspace,
-    sized: Sized | None,
 ) -> Plan:
     """The plan of a graph as a strategy has it but for some nodes, which libraries take otherwise.
 
     Raises:
-        StrategyRefused, VTensorError: others than these would have to change, or Transforms.
+        StrategyRefused, VTensorError: libraries do not, or with Transforms that take long.
     """
     from resolver.refit import refitted
 
-    strategy = known.strategy
-    lowered, anew = refitted(sized.on(strategy) if sized else strategy.on(graph), faults)
+    before = known.strategy.roughly(graph)
+    lowered, anew = refitted(before, faults)
+    if [*lowered.transforms()] != [*before.transforms()]:
+        more = burden(lowered, options) - burden(before, options)
+        if more > SLACK:
+            raise StrategyRefused(f"Transforms would take {more:.1%} more of the time", faults)
+        lowered = replace(lowered, certificate=None)  # it says nothing of these
     return _plan(known, lowered, graph, options, workspace, known.key.shapes, anew)
 
 
