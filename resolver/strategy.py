@@ -122,7 +122,7 @@ class Strategy:
             wanted = chosen.delivery.get(alias, Layout.plain(values[name].dims))
             if not (wanted.is_any or alike(values, name, wanted)):
                 faults[self._makers.get(self.sources[name], "")] = MOVED
-        made = replace(
+        lowered = replace(
             chosen,
             values=values,
             nodes=nodes,
@@ -131,7 +131,7 @@ class Strategy:
             constants=stored(graph, [name for name in values if name in graph.constants]),
             rewritten=graph.rewritten,
         )
-        return made, faults
+        return lowered, faults
 
     def kept(self, graph: Graph, without: Collection[str]) -> dict[str, OpNode]:
         """The nodes that a graph of other sizes has as this one has them, as they were chosen.
