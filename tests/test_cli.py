@@ -81,9 +81,10 @@ def test_the_same_picture_as_npy_gives_the_same_answer(squeezenet: Path, tmp_pat
 
 
 def test_plan_has_a_line_a_step_and_says_why(squeezenet: Path) -> None:
-    ran = vtensor("plan", squeezenet)
+    converted = ("--libraries", "onednn,eigen,numpy")  # no other spares it the Transform
+    ran = vtensor("plan", squeezenet, *converted)
     assert ran.exit_code == 0, ran.output
-    data = json.loads(vtensor("plan", squeezenet, "--json").stdout)
+    data = json.loads(vtensor("plan", squeezenet, *converted, "--json").stdout)
     assert data["summary"]["steps"] == len(data["steps"])
     for number, step in enumerate(data["steps"]):
         [line] = [
@@ -91,7 +92,7 @@ def test_plan_has_a_line_a_step_and_says_why(squeezenet: Path) -> None:
         ]
         assert step["operator"] in line
         assert all(kernel in line for kernel in step["kernels"])
-    assert data["conversions"], "the first convolution at least does not want what comes in"
+    assert data["conversions"]
     reasons = [reason for row in data["conversions"] for reason in row["reasons"]]
     assert ran.stdout.count("why: ") == 2 * len(reasons)  # in place, and summed up
     for row in data["conversions"]:

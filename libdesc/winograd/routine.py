@@ -1,7 +1,8 @@
 """The routine: a convolution in one of the forms that its filter has.
 
 A form F(m, r) along each dim gives tiles of m results. Its weights are transformed ahead: they lie
-in an encoding of their own, so that the transform is a Transform of a constant, made once.
+in an encoding of their own, so that the transform is a Transform of a constant, made once. A filter
+of one element has the form F(1, 1), in which nothing is transformed: pixels times weights.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Tile(NamedTuple):
         pairs = zip("hw", self.results, self.taps, strict=True)
         tile = tuple((dim, count) for dim, count, taps in pairs if taps > 1)
         axes = [("h", 0), ("w", 0), ("O", 0), ("I", 0), ("O", PANEL)]
-        return Layout.of_axes(axes, Encoding("f32", tile=tile))
+        return Layout.of_axes(axes, Encoding("f32", tile=tile) if tile else None)
 
     def share(self, dst: Sequence[int]) -> float:
         """The products for an image of so many results, as a part of those of the filter itself."""
@@ -57,13 +58,15 @@ class Tile(NamedTuple):
 
 
 def tiles(taps: tuple[int, int]) -> list[Tile]:
-    """The forms for a filter of 3x3, or of one along one dim.
+    """The forms for a filter of 3x3, of one along one dim, or of one element.
 
     >>> [str(tile) for tile in tiles((3, 3))], [str(tile) for tile in tiles((1, 7))]
     (['F(2x2,3x3)', 'F(4x4,3x3)', 'F(6x6,3x3)'], ['F(1x2,1x7)', 'F(1x4,1x7)'])
     """
     if taps == (3, 3):
         return [Tile((count, count), taps) for count, length in FORMS if length == 3]
+    if taps == (1, 1):
+        return [Tile((1, 1), taps)]
     if taps.count(1) != 1:
         return []
     counts = [count for count, length in FORMS if length == max(taps)]
@@ -105,7 +108,11 @@ class Convolution(Routine):
             raise Decline("an operand has no elements")
         taps = (weights.size("h"), weights.size("w"))
         size = [dst.size("H"), dst.size("W")]
-        self.tiles = [tile for tile in tiles(taps) if tile.share(size) <= WORTH]
+        self.inexact = taps != (1, 1)
+        if not self.inexact and any(pads):
+            raise Decline("takes no pads around an image whose pixels it multiplies")
+        found = tiles(taps)
+        self.tiles = [one for one in found if not self.inexact or one.share(size) <= WORTH]
         if not self.tiles:
             raise Decline(f"no form saves products for {taps[0]}x{taps[1]} on {size[0]}x{size[1]}")
         self.begin = list(pads[:2])
@@ -161,7 +168,7 @@ class Convolution(Routine):
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
         """None where the layouts are of one form, and the plan may have its error."""
-        if not call.evaluation.tolerance:
+        if self.inexact and not call.evaluation.tolerance:
             return "its results are inexact; the plan's tolerance is 0"
         try:
             own = [from_base(row[call.index(tensor)], tensor) for tensor in self.tensors]
@@ -209,4 +216,5 @@ class Convolution(Routine):
             self.low,
             self.high,
         )
-        emit(kernel, [*tensors, kernel.scratch_bytes])
+        scratch = [kernel.scratch_bytes] if kernel.scratch_bytes else []
+        emit(kernel, [*tensors, *scratch])

@@ -2,7 +2,8 @@
 //
 // A block of tiles at a time: their input is transformed, each of a tile's products is a product of
 // matrices over all tiles of the block, and the sums are transformed back. The block is as large as
-// the caches hold it; the team shares each of the three stages.
+// caches hold it. Each thread does all three for tiles of its own, for what another core has just
+// written takes long to fetch; where tiles are few, threads share those, and all three stages.
 #include "convolution.h"
 
 #include <omp.h>
@@ -12,6 +13,10 @@
 #include <tuple>
 
 #include "eigen/check.h"
+#include "ending.h"
+#include "grid.h"
+#include "image.h"
+#include "pointwise.h"
 #include "product.h"
 #include "transform.h"
 
@@ -24,34 +29,8 @@ using eigen::plus;
 using eigen::times;
 
 constexpr Index kLine = 64 / sizeof(float);
-// What a block's products may take, input and sums together: they stay in the caches of two cores.
-constexpr Index kBlockFloats = (3 << 19) / sizeof(float);
-
-Index up(Index size, Index unit) { return plus(size, unit - 1) / unit * unit; }
-
-// Where the pixels of an image lie, in floats.
-struct Image {
-    Image(Index images, Index channels_, const Ints &size, Index block_)
-        : channels(channels_), height(size[0]), width(size[1]), block(block_) {
-        const Index lanes = block == 0 ? channels : block;
-        const Index blocks = block == 0 ? 1 : up(channels, block) / block;
-        column = lanes;
-        row = times(width, column);
-        part = times(height, row);
-        image = times(blocks, part);
-        elements = times(images, image);
-    }
-
-    Index at(Index number, Index channel) const {
-        const Index base = number * image;
-        return block == 0 ? base + channel : base + channel / block * part + channel % block;
-    }
-    // How many of a vector's channels are there, and how many lanes are stored for them.
-    Index there(Index channel) const { return std::min<Index>(kLanes, channels - channel); }
-    Index stored(Index channel) const { return block == 0 ? there(channel) : Index{kLanes}; }
-
-    Index channels, height, width, block, column, row, part, image, elements;
-};
+// What a block's products may take, input and sums together: they stay in the cache of a core.
+constexpr Index kBlockFloats = (3 << 18) / sizeof(float);
 
 void validate(const Convolution &call) {
     for (const Ints *pair : {&call.src, &call.dst, &call.begin, &call.taps, &call.results})
@@ -67,6 +46,18 @@ void validate(const Convolution &call) {
     demand(call.low <= call.high, "bounds that hold nothing");
 }
 
+// Sums as they are, in rows so many floats apart.
+struct Rows {
+    float *to;
+    Index step;
+
+    Rows column(Index row, Index column) const { return {to + row * step + column, step}; }
+
+    [[gnu::always_inline]] void operator()(int row, const Vector &sum) const {
+        store(to + row * step, sum);
+    }
+};
+
 template <class Down, class Across>
 class Tiled final : public Step {
 public:
@@ -75,39 +66,37 @@ public:
     explicit Tiled(const Convolution &call)
         : Step(name()),
           call_(call),
+          ending_{call.low, call.high},
           src_(call.images, call.channels, call.src, call.src_block),
           dst_(call.images, call.outputs, call.dst, call.dst_block),
           down_(up(call.dst[0], Down::kResults) / Down::kResults),
           across_(up(call.dst[1], Across::kResults) / Across::kResults),
           tiles_(times(call.images, times(down_, across_))),
           panels_(up(call.outputs, kPanel) / kPanel),
+          grid_(Grid::of(omp_get_max_threads(), tiles_)),
           // a line more than all channels: tiles do not meet in the same lines of a cache
           left_(up(call.channels, kLine) + kLine),
           sums_(panels_ * kPanel + kLine) {
-        const Index most = kBlockFloats / times(kProducts, plus(left_, sums_));
-        block_ = std::min(tiles_, std::max<Index>(most, 2 * kMostRows));
+        const Index most = grid_.across * kBlockFloats / times(kProducts, plus(left_, sums_));
+        const Index mine = up(tiles_, grid_.down) / grid_.down;
+        const Index blocks = up(mine, std::max<Index>(most, 1)) / std::max<Index>(most, 1);
+        block_ = std::max(up(mine, blocks) / blocks, std::min<Index>(mine, 2 * kMostRows));
         left_step_ = plus(times(block_, left_), kLine);
         sums_step_ = plus(times(block_, sums_), kLine);
+        part_ = times(kProducts, plus(left_step_, sums_step_));
         add_slot("src", VTENSOR_READ, src_.elements);
         add_slot("weights", VTENSOR_READ,
                  times(kProducts, times(panels_ * kPanel, call.channels)));
         if (call.bias) add_slot("bias", VTENSOR_READ, call.outputs);
         if (call.other) add_slot("other", VTENSOR_READ, dst_.elements);
         add_slot("dst", VTENSOR_WRITE, dst_.elements);
-        add_scratch(times(kProducts, plus(left_step_, sums_step_)));
+        add_scratch(times(grid_.down, part_));
     }
 
 private:
     struct Memory {
         const float *src, *weights, *bias, *other;
         float *dst, *left, *sums;
-    };
-    // A part of the block's tiles' work, counted in pieces.
-    struct Share {
-        Index mine, all;
-        std::pair<Index, Index> of(Index pieces) const {
-            return {pieces * mine / all, pieces * (mine + 1) / all};
-        }
     };
     struct Place {
         Index image, row, column;
@@ -132,18 +121,29 @@ private:
         at.bias = input(call_.bias);
         at.other = input(call_.other);
         at.dst = static_cast<float *>(slots[next]);
-        at.left = static_cast<float *>(slots[next + 1]);
-        at.sums = at.left + kProducts * left_step_;
+        auto *scratch = static_cast<float *>(slots[next + 1]);
 #pragma omp parallel
         {
-            const Share share{omp_get_thread_num(), omp_get_num_threads()};
-            for (Index first = 0; first < tiles_; first += block_) {
-                const Index count = std::min(block_, tiles_ - first);
-                transform(at, first, count, share);
+            const Index team = omp_get_num_threads(), mine = omp_get_thread_num();
+            const Grid grid = team == grid_.threads() ? grid_ : Grid{1, team};
+            const Range tiles = grid.rows(mine, tiles_);
+            const Share share = grid.share(mine);
+            Memory own = at;
+            own.left = scratch + grid.range(mine) * part_;
+            own.sums = own.left + kProducts * left_step_;
+            const Index most = up(tiles_, grid.down) / grid.down;
+            for (Index done = 0; done < most; done += block_) {  // as often for all: they meet
+                const Index first = tiles.begin + done;
+                const Index count = std::clamp<Index>(tiles.end - first, 0, block_);
+                transform(own, first, count, share);
+                if (grid.across > 1) {
 #pragma omp barrier
-                multiply(at, count, share);
+                }
+                multiply(own, count, share);
+                if (grid.across > 1) {
 #pragma omp barrier
-                finish(at, first, count, share);
+                }
+                finish(own, first, count, share);
             }
         }
     }
@@ -192,14 +192,14 @@ private:
         const auto [begin, end] = share.of(kProducts * panels_);
         for (Index piece = begin; piece < end; ++piece) {
             const Index number = piece / panels_, panel = piece % panels_;
-            by_panel(at.left + number * left_step_, left_,
+            by_panel({at.left + number * left_step_, left_, call_.channels, 0},
                      at.weights + piece * call_.channels * kPanel, count, call_.channels,
-                     at.sums + number * sums_step_ + panel * kPanel, sums_);
+                     Rows{at.sums + number * sums_step_ + panel * kPanel, sums_});
         }
     }
 
     void finish(const Memory &at, Index first, Index count, const Share &share) const {
-        const Index chunks = up(dst_.channels, kLanes) / kLanes;
+        const Index chunks = dst_.lanes() / kLanes;
         const auto [begin, end] = share.of(count * chunks);
         for (Index piece = begin; piece < end; ++piece) {
             const Index tile = piece / chunks, channel = piece % chunks * kLanes;
@@ -216,45 +216,22 @@ private:
             for (Index i = 0; i < rows; ++i) {
                 for (Index j = 0; j < columns; ++j) {
                     const Index pixel = target + i * dst_.row + j * dst_.column;
-                    Vector value = results[i * Across::kResults + j] + bias;
-                    if (at.other != nullptr) value += some(at.other + pixel, stored);
-                    value = bounded(value);
-                    if (there == kLanes) {
-                        store(at.dst + pixel, value);
-                    } else {
-                        put(at.dst + pixel, value, there, stored);
-                    }
+                    ending_(results[i * Across::kResults + j] + bias,
+                            at.other == nullptr ? nullptr : at.other + pixel, at.dst + pixel,
+                            there, stored);
                 }
             }
         }
     }
 
-    // NaN stays.
-    Vector bounded(Vector value) const {
-        value = value < call_.low ? all(call_.low) : value;
-        return value > call_.high ? all(call_.high) : value;
-    }
-
-    // The first lanes from memory, the others 0.
-    static Vector some(const float *from, Index lanes) {
-        if (lanes == kLanes) return load(from);
-        Vector value{};
-        std::memcpy(&value, from, static_cast<std::size_t>(lanes) * sizeof(float));
-        return value;
-    }
-
-    // `stored` lanes, those from `there` on 0.
-    static void put(float *to, const Vector &value, Index there, Index stored) {
-        Vector whole{};
-        std::memcpy(&whole, &value, static_cast<std::size_t>(there) * sizeof(float));
-        std::memcpy(to, &whole, static_cast<std::size_t>(stored) * sizeof(float));
-    }
-
     Convolution call_;
+    Ending ending_;
     Image src_, dst_;
     Index down_, across_, tiles_, panels_;
+    Grid grid_;
     Index left_, sums_;            // floats from one tile to the next
     Index left_step_, sums_step_;  // from one of a tile's products to the next
+    Index part_;                   // from one range of tiles' products to the next
     Index block_;
 };
 
@@ -293,6 +270,7 @@ constexpr Row kRows[] = {
 
 Step *convolution(const Convolution &call) {
     validate(call);
+    if (call.taps == Ints{1, 1} && call.results == Ints{1, 1}) return pointwise(call);
     for (const Row &row : kRows) {
         if (std::equal(row.results, row.results + 2, call.results.begin()) &&
             std::equal(row.taps, row.taps + 2, call.taps.begin()))

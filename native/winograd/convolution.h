@@ -24,8 +24,9 @@ struct Convolution {
     float low, high;   // then bounds
 };
 
-// Slots: src, weights, bias and other if there are any, dst, scratch. The weights lie in products
-// down, products across, outputs, channels, 32 outputs, padded with zeros.
+// Slots: src, weights, bias and other if there are any, dst, and scratch if it needs some. The
+// weights lie in products down, products across, outputs, channels, 32 outputs, padded with zeros.
+// A filter of one element has tiles of one result, and weights that are not transformed.
 Step *convolution(const Convolution &call);
 
 }  // namespace vtensor::winograd

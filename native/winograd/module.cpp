@@ -41,6 +41,7 @@ void bind(nb::module_ &m) {
 
 Sizes are of two spatial dims. Blocks are of channels behind the spatial dims; 0: channels last.
 Weights are transformed, and lie in products down, products across, outputs, channels, 32 outputs.
+A filter of one element has tiles of one result; its weights are not transformed.
 To each result bias and other are added, then it is brought between low and high.)");
 }
 

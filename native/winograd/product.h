@@ -12,51 +12,72 @@ constexpr int kPanel = 32;
 constexpr int kColumns = 2 * kLanes;
 constexpr Index kPanelBytes = kPanel * sizeof(float);
 
-// kRows rows of `left`, `left_step` floats apart, times a panel of `depth` rows: as many columns of
-// it as two vectors hold. The sums go to rows `to_step` floats apart.
-template <int kRows>
-void rows_by_panel(const float *left, Index left_step, const float *panel, Index depth, float *to,
-                   Index to_step) {
+// Memory that is fetched while a product is computed, so many bytes for each row of its panel.
+struct Ahead {
+    const char *from;
+    Index step;
+};
+
+// The left factor: rows so many floats apart, whose elements lie in parts of so many, these so many
+// floats apart.
+struct Left {
+    const float *from;
+    Index row, part, jump;
+};
+
+// kRows rows of `left` times a panel of `depth` rows: as many columns of it as two vectors hold.
+// take.column(row, column) says what becomes of the sums from there on, both numbered as in the
+// whole: it is called with the number of rows further down, and a vector.
+template <int kRows, class Take>
+void rows_by_panel(Left left, const float *panel, Index depth, Ahead ahead, Index first_row,
+                   Index first_column, const Take &take) {
     Vector sums[kRows][2] = {};
-    for (Index k = 0; k < depth; ++k, panel += kPanel) {
-        // The weights of a layer are read once a block, from far away: the next panel is on its way
-        // while this one is used. It may lie behind the last; nothing is read there.
-        if constexpr (kRows > 1) {
-            const auto *next = reinterpret_cast<const char *>(panel) + depth * kPanelBytes;
-            __builtin_prefetch(next, 0, 2);
-            __builtin_prefetch(next + kPanelBytes / 2, 0, 2);
-        }
-        const Vector first = load(panel), second = load(panel + kLanes);
+    for (; depth > 0; depth -= left.part, left.from += left.jump) {
+        const Index count = std::min(depth, left.part);
+        for (Index k = 0; k < count; ++k, panel += kPanel, ahead.from += ahead.step) {
+            __builtin_prefetch(ahead.from, 0, 2);
+            __builtin_prefetch(ahead.from + ahead.step / 2, 0, 2);
+            const Vector first = load(panel), second = load(panel + kLanes);
 #pragma GCC unroll 16
-        for (int row = 0; row < kRows; ++row) {
-            const Vector factor = all(left[row * left_step + k]);
-            sums[row][0] += factor * first;
-            sums[row][1] += factor * second;
+            for (int row = 0; row < kRows; ++row) {
+                const Vector factor = all(left.from[row * left.row + k]);
+                sums[row][0] += factor * first;
+                sums[row][1] += factor * second;
+            }
         }
     }
+    const auto one = take.column(first_row, first_column);
+    const auto other = take.column(first_row, first_column + kLanes);
 #pragma GCC unroll 16
     for (int row = 0; row < kRows; ++row) {
-        store(to + row * to_step, sums[row][0]);
-        store(to + row * to_step + kLanes, sums[row][1]);
+        one(row, sums[row][0]);
+        other(row, sums[row][1]);
     }
 }
 
-// Any number of rows times a panel.
-inline void by_panel(const float *left, Index left_step, const float *panel, Index rows,
-                     Index depth, float *to, Index to_step) {
-    using Kernel = void (*)(const float *, Index, const float *, Index, float *, Index);
+// Any number of rows times a panel; take gets all sums.
+//
+// The weights of a layer are read once a block, from far away: the next panel is on its way while
+// this one is used, a little in each pass, so that memory is asked evenly. It may lie behind the
+// last; nothing is read there.
+template <class Take>
+void by_panel(const Left &left, const float *panel, Index rows, Index depth, const Take &take) {
+    using Kernel = void (*)(Left, const float *, Index, Ahead, Index, Index, const Take &);
     static constexpr auto kernels = []<int... kRows>(std::integer_sequence<int, kRows...>) {
         struct Kernels {
             Kernel of[sizeof...(kRows)];
         };
-        return Kernels{{&rows_by_panel<kRows + 1>...}};
+        return Kernels{{&rows_by_panel<kRows + 1, Take>...}};
     }(std::make_integer_sequence<int, kMostRows>{});
     const Index groups = (rows + kMostRows - 1) / kMostRows;  // all of nearly the same number
-    for (Index group = 0; group < groups; ++group) {
-        const Index begin = rows * group / groups, end = rows * (group + 1) / groups;
-        for (int column = 0; column < kPanel; column += kColumns)
-            kernels.of[end - begin - 1](left + begin * left_step, left_step, panel + column, depth,
-                                        to + begin * to_step + column, to_step);
+    const Index passes = groups * (kPanel / kColumns), bytes = depth * kPanelBytes;
+    Ahead ahead{reinterpret_cast<const char *>(panel) + bytes, kPanelBytes / passes};
+    for (Index group = 0, begin = 0, end = 0; group < groups; ++group, begin = end) {
+        end = rows * (group + 1) / groups;
+        for (int column = 0; column < kPanel; column += kColumns, ahead.from += bytes / passes)
+            kernels.of[end - begin - 1](
+                {left.from + begin * left.row, left.row, left.part, left.jump}, panel + column,
+                depth, ahead, begin, column, take);
     }
 }
 

@@ -30,7 +30,12 @@ using Loose = float
 [[gnu::always_inline]] inline void store(float *to, Vector value) {
     *reinterpret_cast<Loose *>(to) = value;
 }
-[[gnu::always_inline]] inline Vector all(float value) { return Vector{} + value; }
+// Each lane is named: 0 + value would be computed, for it is not value where that is -0.
+[[gnu::always_inline]] inline Vector all(float value) {
+    return [value]<int... kLane>(std::integer_sequence<int, kLane...>)
+        __attribute__((always_inline)) { return Vector{(static_cast<void>(kLane), value)...}; }
+    (std::make_integer_sequence<int, kLanes>{});
+}
 
 // Calls body(0), ..., body(kCount - 1), each number a constant.
 template <int kCount, class Body>

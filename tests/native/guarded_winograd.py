@@ -29,6 +29,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 #: By form, the largest error as a part of the largest result, of noise; measured and doubled.
 BOUNDS = {
+    "F(1x1,1x1)": 6e-7,
     "F(2x2,3x3)": 6e-7,
     "F(4x4,3x3)": 3e-6,
     "F(6x6,3x3)": 1.5e-5,
@@ -60,7 +61,22 @@ WAYS = [
     (1, 1, True, False, (0.0, 0.5)),
     (0, 1, False, True, (-inf, inf)),
     (1, 0, True, True, (-inf, 0.25)),
+    (2, 2, True, True, (0.125, inf)),
 ]
+#: A filter of one element: images of fewer and of more pixels than a core takes at once, and
+#: weights that a core's cache does not hold.
+POINTS = [
+    Shape(1, 16, 32, (12, 12), (0, 0, 0, 0)),
+    Shape(2, 19, 37, (13, 9), (0, 0, 0, 0)),
+    Shape(1, 5, 3, (1, 2), (0, 0, 0, 0)),
+    Shape(1, 310, 330, (5, 7), (0, 0, 0, 0)),
+]
+
+
+def calls() -> list[tuple[Tile, Shape, Any]]:
+    """What is compared."""
+    forms = [tile for taps in TAPS for tile in tiles(taps)]
+    return [*product(forms, SHAPES, WAYS), *product(tiles((1, 1)), POINTS, WAYS)]
 
 
 def direct(x: Array, w: Array, pads: tuple[int, int, int, int]) -> Array:
@@ -107,10 +123,13 @@ def fault(kernels: Kernels, tile: Tile, shape: Shape, way: Any, behind: bool) ->
         low=low,
         high=high,
     )
-    scratch = np.full(-(-kernel.scratch_bytes // 64) * 64, 255, np.uint8)
-    memory = [guarded(one.ravel().view(np.uint8), behind) for one in (*slots, scratch)]
+    memory = [guarded(one.ravel().view(np.uint8), behind) for one in slots]
+    made = memory[-1]
+    if kernel.scratch_bytes:
+        scratch = np.full(-(-kernel.scratch_bytes // 64) * 64, 255, np.uint8)
+        memory.append(guarded(scratch, behind))
     _replay.execute(kernel, memory, 2)
-    made = memory[-2].view(np.float32).reshape(slots[-1].shape)
+    made = made.view(np.float32).reshape(slots[-1].shape)
     found = transform(made, dst, declared, sizes)
     error = float(np.abs(found - np.clip(wanted, low, high)).max() / np.abs(sums).max())
     mirrored = f"F({tile.results[1]}x1,{tile.taps[1]}x1)"
@@ -122,8 +141,7 @@ def fault(kernels: Kernels, tile: Tile, shape: Shape, way: Any, behind: bool) ->
 def faults(level: str) -> Iterator[str]:
     """One line for each convolution, empty where it is right."""
     kernels = cast("Kernels", importlib.import_module(f"libdesc.winograd._winograd_{level}"))
-    forms = [tile for taps in TAPS for tile in tiles(taps)]
-    for count, (tile, shape, way) in enumerate(product(forms, SHAPES, WAYS)):
+    for count, (tile, shape, way) in enumerate(calls()):
         yield fault(kernels, tile, shape, way, bool(count % 2))
 
 

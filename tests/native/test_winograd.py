@@ -11,8 +11,7 @@ import pytest
 import libdesc.winograd
 from libdesc.levels import LEVELS
 from libdesc.winograd import native
-from libdesc.winograd.routine import tiles
-from tests.native.guarded_winograd import SHAPES, TAPS, WAYS
+from tests.native.guarded_winograd import calls
 from tests.native.test_eigen_interface import said
 from tests.native.test_memory_bounds import ROOT, python
 from tests.native.test_stubs import generated
@@ -26,7 +25,7 @@ def test_every_form_between_guards(level: str) -> None:
     assert done.returncode == 0, done.stderr
     *faults, count = done.stdout.splitlines()
     assert faults == []
-    assert int(count) == sum(len(tiles(taps)) for taps in TAPS) * len(SHAPES) * len(WAYS)
+    assert int(count) == len(calls())
 
 
 @pytest.mark.parametrize("level", LEVELS_HERE)
@@ -45,6 +44,7 @@ GOOD: dict[str, Any] = {
     "taps": [3, 3], "results": [4, 4], "src_block": 0, "dst_block": 0, "bias": False,
     "other": False, "low": 0.0, "high": 1.0,
 }  # fmt: skip
+POINT: dict[str, Any] = {"taps": [1, 1], "results": [1, 1], "begin": [0, 0]}
 
 
 @pytest.mark.parametrize(
@@ -62,10 +62,14 @@ GOOD: dict[str, Any] = {
         ({"src": [1 << 31, 1 << 31], "channels": 1 << 31}, "overflow"),
         ({"outputs": 1 << 62}, "overflow"),
         ({"begin": [(1 << 63) - 1, 0]}, "overflow"),
+        (POINT | {"begin": [0, 1]}, "changes its size"),
+        (POINT | {"dst": [8, 7]}, "changes its size"),
+        (POINT | {"channels": 1 << 60}, "overflow"),
     ],
 )
 def test_what_is_wrong_is_refused(wrong: dict[str, Any], reason: str) -> None:
     native.load().convolution(**GOOD)
+    native.load().convolution(**GOOD | POINT)
     with pytest.raises(ValueError, match=reason):
         native.load().convolution(**GOOD | wrong)
 

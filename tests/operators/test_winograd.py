@@ -32,6 +32,9 @@ from vtensor.runtime import planning
 SAME = Case(Conv2D(pads=(1, 1, 1, 1)), ("N=1 C=32 H=14 W=13", "!O=40 I=32 h=3 w=3"))
 ROW = Case(Conv2D(pads=(0, 3, 0, 3)), ("N=1 C=32 H=5 W=17", "!O=48 I=32 h=1 w=7"))
 
+POINTS = Case(Conv2D(), ("N=1 C=64 H=14 W=14", "!O=96 I=64 h=1 w=1"))
+ODD = Case(Conv2D(), ("N=2 C=19 H=5 W=7", "!O=37 I=19 h=1 w=1"))
+
 
 @pytest.fixture(autouse=True)
 def inexact(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,6 +106,41 @@ def test_what_it_does_not_take_behind_it(behind: Any) -> None:
     more = [OTHER] * sum(count for _, count in behind)
     with pytest.raises(NoInvokerError, match="behind it so"):
         decide("winograd", SAME.op, [*SAME.given(), *more], behind)
+
+
+@pytest.mark.parametrize("behind", [[], [(BiasAdd(), 1), (Add(), 1), (Relu(), 0)]])
+@pytest.mark.parametrize("case", [POINTS, ODD], ids=["whole", "odd"])
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW16c"])
+def test_a_filter_of_one_element_is_exact(
+    layout: str, case: Case, behind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Deciding, "tolerance", 0.0)
+    given = case.given(layout)
+    [value] = definition(case.op, given)
+    largest = float(np.abs(value).max())
+    count = value.shape[1]
+    bias = Given(np.linspace(-3, 3, count, dtype=np.float32), ("C",), Layout("C"), True)
+    more = [bias, whole(value.shape)] if behind else []
+    made = run("winograd", case.op, [*given, *more], behind)
+    assert made.kernels == [f"winograd:{native.load().level}:F(1,1)x(1,1)"]
+    assert [str(layout) for layout in made.variant.layouts[:2]] == [layout, "hwOI32o"]
+    rest = iter(more)
+    for op, operands in behind:
+        [value] = definition(op, [whole_of(value), *islice(rest, operands)])
+    check_outcome(made, [value], bound("Conv2D", "f32"), largest)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(Conv2D(pads=(0, 0, 1, 0)), ("N=1 C=16 H=5 W=4", "!O=16 I=16 h=1 w=1")),
+        Case(Conv2D((2, 2)), ("N=1 C=16 H=5 W=4", "!O=16 I=16 h=1 w=1")),
+    ],
+    ids=["pads", "strides"],
+)
+def test_a_filter_of_one_element_keeps_the_image(case: Case) -> None:
+    with pytest.raises(NoInvokerError, match=r"takes no pads|steps are 1"):
+        decide("winograd", case.op, case.given())
 
 
 def test_at_tolerance_0_it_declines(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,39 @@
+// native/winograd/ending.h: what is done to results before they are stored.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+
+#include "vector.h"
+
+namespace vtensor::winograd {
+
+// The first lanes from memory, the others 0.
+[[gnu::always_inline]] inline Vector some(const float *from, Index lanes) {
+    if (lanes == kLanes) return load(from);
+    Vector value{};
+    std::memcpy(&value, from, static_cast<std::size_t>(lanes) * sizeof(float));
+    return value;
+}
+
+// `stored` lanes, those from `there` on 0.
+[[gnu::always_inline]] inline void put(float *to, const Vector &value, Index there, Index stored) {
+    if (there == kLanes) return store(to, value);
+    Vector whole{};
+    std::memcpy(&whole, &value, static_cast<std::size_t>(there) * sizeof(float));
+    std::memcpy(to, &whole, static_cast<std::size_t>(stored) * sizeof(float));
+}
+
+// A number of a result's own is added, if there is one; then bounds. NaN stays.
+struct Ending {
+    float low, high;
+
+    [[gnu::always_inline]] void operator()(Vector value, const float *other, float *to, Index there,
+                                           Index stored) const {
+        if (other != nullptr) value += some(other, stored);
+        value = value < low ? all(low) : value;
+        put(to, value > high ? all(high) : value, there, stored);
+    }
+};
+
+}  // namespace vtensor::winograd

@@ -1,0 +1,171 @@
+// native/winograd/pointwise.cpp: a filter of one element: pixels times weights, one product.
+#include "pointwise.h"
+
+#include <omp.h>
+
+#include <vector>
+
+#include "eigen/check.h"
+#include "eigen/parallel.h"
+#include "ending.h"
+#include "grid.h"
+#include "image.h"
+#include "product.h"
+
+namespace vtensor::winograd {
+
+namespace {
+
+using eigen::demand;
+using eigen::times;
+
+// Weights up to this size stay in a core's cache while all pixels pass; from larger ones a panel is
+// taken at a time, and the pixels pass again for each.
+constexpr Index kKeptBytes = Index{3} << 17;
+
+// Where a vector of outputs lies in a pixel, and how many of its lanes are there, and are stored.
+// Known ahead: to divide by a block's size takes long beside few channels.
+struct Lanes {
+    Index at, there, stored;
+};
+
+// Such a vector of pixels `step` floats apart. It is whole if it has an output in each lane.
+template <bool kWhole>
+struct Column {
+    const float *bias, *other;  // null where there is none
+    float *dst;
+    Index step, there, stored;
+    Ending ending;
+
+    [[gnu::always_inline]] void operator()(int row, Vector sum) const {
+        const Index own = kWhole ? kLanes : there, lanes = kWhole ? kLanes : stored;
+        if (lanes <= 0) return;
+        if (bias != nullptr) sum += some(bias, own);
+        const Index at = row * step;
+        ending(sum, other == nullptr ? nullptr : other + at, dst + at, own, lanes);
+    }
+};
+
+// Sums of a panel become results.
+template <bool kWhole>
+struct Results {
+    const Lanes *lanes;         // of the panel
+    Index step;                 // floats from one pixel to the next
+    const float *bias, *other;  // of the panel, and of the first pixel; null where there is none
+    float *dst;
+    Ending ending;
+
+    Column<kWhole> column(Index row, Index number) const {
+        const Lanes &own = lanes[number / kLanes];
+        const Index at = row * step + own.at;
+        return {bias == nullptr ? nullptr : bias + number,
+                other == nullptr ? nullptr : other + at,
+                dst + at,
+                step,
+                own.there,
+                own.stored,
+                ending};
+    }
+};
+
+class Pointwise final : public Step {
+public:
+    explicit Pointwise(const Convolution &call)
+        : Step("F(1,1)x(1,1)"),
+          src_(call.images, call.channels, call.src, call.src_block),
+          dst_(call.images, call.outputs, call.dst, call.dst_block),
+          panels_(up(call.outputs, kPanel) / kPanel),
+          images_(call.images),
+          pixels_(src_.height * src_.width),
+          bias_(call.bias),
+          other_(call.other),
+          ending_{call.low, call.high} {
+        demand(call.src == call.dst && call.begin == eigen::Ints{0, 0},
+               "the image of a filter of one element changes its size");
+        if (call.src_block == 0 && call.dst_block == 0) {  // one image after another is one
+            pixels_ = times(pixels_, images_);
+            images_ = 1;
+        }
+        add_slot("src", VTENSOR_READ, src_.elements);
+        add_slot("weights", VTENSOR_READ, times(times(panels_, kPanel), call.channels));
+        if (bias_) add_slot("bias", VTENSOR_READ, call.outputs);
+        if (other_) add_slot("other", VTENSOR_READ, dst_.elements);
+        add_slot("dst", VTENSOR_WRITE, dst_.elements);
+        lanes_.reserve(static_cast<std::size_t>(panels_) * (kPanel / kLanes));
+        for (Index channel = 0; channel < panels_ * kPanel; channel += kLanes)
+            lanes_.push_back({dst_.of(channel), dst_.there(channel), dst_.stored(channel)});
+    }
+
+private:
+    struct Memory {
+        const float *src, *weights, *bias, *other;
+        float *dst;
+    };
+
+    void run(void *const *slots) const override {
+        std::size_t next = 0;
+        const auto input = [&](bool there) {
+            return there ? static_cast<const float *>(slots[next++]) : nullptr;
+        };
+        Memory at{};
+        at.src = input(true);
+        at.weights = input(true);
+        at.bias = input(bias_);
+        at.other = input(other_);
+        at.dst = static_cast<float *>(slots[next]);
+        const bool worth = pixels_ * dst_.channels >= eigen::kWorthATeam / src_.channels;
+#pragma omp parallel if (worth)
+        for (Index image = 0; image < images_; ++image) {
+            Memory own = at;
+            own.src += image * src_.image;
+            own.dst += image * dst_.image;
+            if (own.other != nullptr) own.other += image * dst_.image;
+            multiply_image(own);
+        }
+    }
+
+    void multiply_image(const Memory &at) const {
+        const Grid grid = Grid::of(omp_get_num_threads(), pixels_);
+        const Range rows = grid.rows(omp_get_thread_num(), pixels_);
+        const Range panels = grid.share(omp_get_thread_num()).of(panels_);
+        const bool kept = panels_ * src_.channels <= kKeptBytes / kPanelBytes;
+        const Index step = kept ? kMostRows : std::max<Index>(rows.end - rows.begin, 1);
+        for (Index row = rows.begin; row < rows.end; row += step) {
+            for (Index panel = panels.begin; panel < panels.end; ++panel) {
+                const bool whole = dst_.channels - panel * kPanel >= kPanel;
+                const Index count = std::min(step, rows.end - row);
+                if (whole) {
+                    multiply<true>(at, row, count, panel);
+                } else {
+                    multiply<false>(at, row, count, panel);
+                }
+            }
+        }
+    }
+
+    template <bool kWhole>
+    void multiply(const Memory &at, Index first, Index rows, Index panel) const {
+        const Index begin = first * dst_.column;
+        const Results<kWhole> results{lanes_.data() + panel * (kPanel / kLanes),
+                                      dst_.column,
+                                      at.bias == nullptr ? nullptr : at.bias + panel * kPanel,
+                                      at.other == nullptr ? nullptr : at.other + begin,
+                                      at.dst + begin,
+                                      ending_};
+        const Index part = src_.block == 0 ? src_.channels : src_.block;
+        by_panel({at.src + first * src_.column, src_.column, part, src_.part},
+                 at.weights + panel * kPanel * src_.channels, rows, src_.channels, results);
+    }
+
+    Image src_, dst_;
+    Index panels_, images_, pixels_;
+    bool bias_, other_;
+    Ending ending_;
+    std::vector<Lanes> lanes_;
+};
+
+}  // namespace
+
+Step *pointwise(const Convolution &call) { return new Pointwise(call); }
+
+}  // namespace vtensor::winograd
