@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from time import monotonic, sleep
 from typing import Any
 
@@ -242,3 +244,26 @@ def test_everything_is_said_of_it_that_is_of_others() -> None:
         profile = session.profile(network.feeds(3, 16, 16), runs=1)
         assert len(profile.calls) == len(plan.recorded)
         assert session.plan is plan
+
+
+def test_threads_with_shapes_of_their_own() -> None:
+    """Blueprints are drawn and followed while others run, and while a session is closed."""
+    network = NETWORKS["mobile"]()
+    given = [network.feeds(n, 16, 8 * h) for n in (1, 2, 3, 5) for h in (1, 2, 3)]
+    with Session(network.proto, threads=1, deterministic=True, cache_dir=None) as alone:
+        wanted = [alone.run(None, feeds) for feeds in given]
+    for _ in range(3):
+        with Session(network.proto, threads=1, cache_dir=None) as session:
+            session.run(None, given[0])
+            meet = threading.Barrier(4)
+
+            def runs(begin: int, session: Session = session, meet: Any = meet) -> None:
+                meet.wait(60)
+                for place in (*range(begin, len(given), 4), *range(begin)):
+                    for one, other in zip(
+                        session.run(None, given[place]), wanted[place], strict=True
+                    ):
+                        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+            with ThreadPoolExecutor(4) as pool:
+                list(pool.map(runs, range(4)))
