@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from optimizer.originals import Original, Originals
+
 Array = np.ndarray[Any, Any]
 
 
@@ -65,7 +67,7 @@ class Computed(MutableMapping[str, Array]):
         made._made, made._sources = self._made, self._sources
         return made
 
-    def origin(self, name: str) -> tuple[Array, Hashable]:
+    def origin(self, name: str) -> tuple[Array | Original, Hashable]:
         """As the function ``origin``."""
         if name in self._more:
             return self._more[name], None
@@ -98,9 +100,14 @@ class Computed(MutableMapping[str, Array]):
         return sum(1 for _ in self)
 
 
-def origin(constants: Mapping[str, Array], name: str) -> tuple[Array, Hashable]:
-    """The array that a constant is made of, and what is done with it; None is nothing.
+def origin(constants: Mapping[str, Array], name: str) -> tuple[Array | Original, Hashable]:
+    """The array that a constant is made of, or what holds it, and what is done with it; None is
+    nothing.
 
     Two of the same array, with which the same is done, are the same.
     """
-    return constants.origin(name) if isinstance(constants, Computed) else (constants[name], None)
+    if isinstance(constants, Computed):
+        return constants.origin(name)
+    if isinstance(constants, Originals):
+        return constants.origin(name), None
+    return constants[name], None

@@ -18,6 +18,7 @@ import numpy as np
 from libdesc.preferences import EVERY, Preferences
 from libdesc.registry import ready
 from optimizer.match import Matcher, Met
+from optimizer.originals import copied
 from optimizer.readers import Readers
 from vtensor.errors import VTensorError
 from vtensor.language.dtype import numpy_dtype
@@ -64,7 +65,7 @@ def rewrite(
     made = replace(
         graph,
         values=dict(graph.values),
-        constants=dict(graph.constants),
+        constants=copied(graph.constants),
         nodes=dict(graph.nodes),
         merged=dict(graph.merged),
     )

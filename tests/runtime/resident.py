@@ -10,6 +10,7 @@ import gc
 import json
 import mmap
 import sys
+from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 
@@ -95,8 +96,24 @@ def shapes() -> dict[str, int]:
         }
 
 
-CASES = {"runs": runs, "shapes": shapes}
+def loading(path: str) -> dict[str, int]:
+    """A file from before its session to after a run, and the most between them."""
+    with Session(tiny(), threads=1):
+        before = resident()
+    Path("/proc/self/clear_refs").write_text("5")  # the most begins anew
+    with Session(path, threads=1) as session:
+        session.run(None, {port.name: np.ones(port.shape, "f4") for port in session.inputs})
+        status = Path("/proc/self/status").read_text().splitlines()
+        [most] = [int(line.split()[1]) for line in status if line.startswith("VmHWM")]
+        return {"grown": resident() - before, "peak": most * 1024 - before}
+
+
+CASES: dict[str, Callable[..., dict[str, int]]] = {
+    "runs": runs,
+    "shapes": shapes,
+    "loading": loading,
+}
 
 if __name__ == "__main__":
-    case = sys.argv[1]
-    print(json.dumps(CASES[case]() if case in CASES else network(case)))
+    case, *more = sys.argv[1:]
+    print(json.dumps(CASES[case](*more) if case in CASES else network(case)))

@@ -23,9 +23,9 @@ LARGEST_BLOCK = 64
 linux = pytest.mark.skipif(sys.platform != "linux", reason="pages are counted in /proc")
 
 
-def measured(case: str) -> dict[str, int]:
+def measured(case: str, *more: str) -> dict[str, int]:
     """What ``tests.runtime.resident`` says of a case."""
-    command = [sys.executable, "-m", "tests.runtime.resident", case]
+    command = [sys.executable, "-m", "tests.runtime.resident", case, *more]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
     found: dict[str, int] = json.loads(done.stdout)
     return found

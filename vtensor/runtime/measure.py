@@ -159,7 +159,10 @@ def alone(
             value = values[source]
             own_values[name] = Value(name, value.dtype, value.dims, layout, value.constant)
             if value.storage is not None and value.constant:
+                untouched = value.storage.untouched
                 constants[name] = value.storage.logical(value)
+                if untouched:  # nobody else needs it as it was read
+                    value.storage.root.release()
         own_nodes.append(replace(node, inputs=inputs))
         names += [name for name in inputs if name not in constants]
     outputs = {name: name for node in own_nodes for name in node.outputs}

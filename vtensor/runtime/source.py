@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from optimizer.originals import Originals
 from vtensor.errors import InputError, ValuesNeededError
 from vtensor.language.graph import Graph
 from vtensor.language.sizes import OpenSize, open_names
@@ -208,8 +210,12 @@ def _load(
         loaded = model
     else:
         loaded = Model(model, reference, max_bytes=max_bytes, external_data_root=external_data_root)
-    if loaded.stored:
-        return None, loaded.stored
+    graph = loaded.stored
     with suppress(ValuesNeededError):  # then plans are made by runs, which give the values
-        return (None, loaded.graph({})) if loaded.static else (loaded, None)
+        if graph is None and loaded.static:
+            graph = loaded.graph({})
+    if graph is not None:
+        if loaded is not model and not graph.open_sizes:  # nobody else has its arrays
+            graph = replace(graph, constants=Originals(graph.constants))
+        return None, graph
     return loaded, None

@@ -12,8 +12,10 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from optimizer.computed import origin
+from optimizer.originals import Original, place
 from ptensor.buffer import ALIGNMENT, Buffer, TensorStorage
-from ptensor.transform import pack
+from ptensor.encoding import of_type
+from ptensor.transform import pack, unpack
 from resolver.lowered import LoweredGraph, OpNode, Value
 from vtensor.language.records import dataclass
 
@@ -32,12 +34,12 @@ class Packed:
 
     Attributes:
         storage: its memory.
-        source: what it was made from; while this lives, no other array has its address.
+        source: what it was made from; while this lives, nothing else has its address.
         memory: what it lies in, beside others.
     """
 
     storage: TensorStorage
-    source: Array
+    source: Array | Original
     memory: Array
 
 
@@ -75,6 +77,7 @@ class PackedWeights:
     ) -> None:
         self._constants = constants
         self._packed = packed
+        self._values = graph.values
         self._sources = {node.output: node.input for node in graph.ahead()}
         self._have: dict[str, Packed] = {}
         self._offsets: dict[str, int] = {}
@@ -105,15 +108,15 @@ class PackedWeights:
             name = self._sources[name]
         return name
 
-    def _source(self, name: str) -> tuple[Array, Hashable]:
+    def _source(self, name: str) -> tuple[Array | Original, Hashable]:
         """The array that a constant is made from, and what a pass does with it before."""
         return origin(self._constants, self._root(name))
 
     def _key(self, value: Value) -> Hashable:
         """Which constant, what its axes are, and how it lies."""
-        array, change = self._source(value.name)
-        place = array.__array_interface__["data"][0], array.shape, array.strides, array.dtype.str
-        return place, tuple(value.dims), change, value.layout
+        source, change = self._source(value.name)
+        which = id(source) if isinstance(source, Original) else place(source)
+        return which, tuple(value.dims), change, value.layout
 
     def find(self, value: Value) -> TensorStorage | None:
         """A constant that is packed; None where it is still to be packed, or not to be."""
@@ -137,5 +140,29 @@ class PackedWeights:
     def keep(self, value: Value, storage: TensorStorage) -> None:
         """Let other plans have what is packed here."""
         if value.name in self._offsets:
-            packed = Packed(storage, self._source(value.name)[0], self._memory)
+            source, change = self._source(value.name)
+            packed = Packed(storage, source, self._memory)
             self._have[value.name] = self._packed[self._key(value)] = packed
+            if isinstance(source, Original) and change is None:
+                self._let_go(source, value, storage)
+
+    def _let_go(self, source: Original, value: Value, storage: TensorStorage) -> None:
+        """Keep a file's array only as it is packed, if that has all of its elements as they are."""
+        given = self._values.get(self._sources.get(value.name, ""))
+        if given is None or given.name in self._sources or value.nbytes <= SMALL:
+            return
+        array, own, dims = source.array, of_type(given.dtype), list(given.dims)
+        moved = all(one.layout.stored(one.dtype) == own for one in (given, value))
+        if not moved or array.shape != tuple(given.dims.values()) or not array.flags.c_contiguous:
+            return
+        layout, sizes, dtype = value.layout, dict(given.dims), array.dtype
+        if own.numpy != dtype:
+            return
+
+        def recovered() -> Array:
+            found = np.ascontiguousarray(unpack(storage.data(), layout, dims, sizes))
+            found = found.view()  # the library's own memory stays as it is
+            found.flags.writeable = False
+            return found
+
+        source.let_go(recovered)
