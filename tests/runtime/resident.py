@@ -102,7 +102,13 @@ def loading(path: str) -> dict[str, int]:
         before = resident()
     Path("/proc/self/clear_refs").write_text("5")  # the most begins anew
     with Session(path, threads=1) as session:
-        session.run(None, {port.name: np.ones(port.shape, "f4") for port in session.inputs})
+        session.run(
+            None,
+            {
+                port.name: np.ones([size or 1 for size in port.shape], "f4")
+                for port in session.inputs
+            },
+        )
         status = Path("/proc/self/status").read_text().splitlines()
         [most] = [int(line.split()[1]) for line in status if line.startswith("VmHWM")]
         return {"grown": resident() - before, "peak": most * 1024 - before}

@@ -35,7 +35,7 @@ def convolutions(folder: Path, odd: bool = False) -> tuple[Path, dict[str, np.nd
     if odd:
         for array in weights.values():
             array.reshape(-1)[7 :: array.size // 4] = BITS.view(np.float32)
-    onnx.save(model(CONVOLUTIONS, **weights), folder / "net.onnx")
+    onnx.save(model(CONVOLUTIONS, 17, **weights), folder / "net.onnx")
     return folder / "net.onnx", weights
 
 
@@ -141,7 +141,7 @@ def test_a_file_without_factors_is_loaded_with_its_weights_once(tmp_path: Path) 
     names, size = [f"w{place}" for place in range(24)], 1280
     nodes = " ".join(f"x{i + 1} = MatMul(x{i}, {name})" for i, name in enumerate(names))
     text = f"g (float[4, {size}] x0) => (float[4, {size}] x{len(names)}) {{ {nodes} }}"
-    proto = model(text, **{name: f32(size, size) for name in names})
+    proto = model(text, 17, **{name: f32(size, size) for name in names})
     onnx.save(proto, tmp_path / "net.onnx")
     found, weights = measured("loading", str(tmp_path / "net.onnx")), 4 * size * size * len(names)
     assert weights < found["grown"] <= weights + 24 * MIB

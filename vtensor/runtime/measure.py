@@ -22,14 +22,14 @@ import numpy as np
 
 from libdesc.preferences import Preferences
 from libdesc.transforms import LayoutChange, choose_library
-from ptensor.buffer import fresh
+from ptensor.buffer import TensorStorage, fresh
 from ptensor.stopping import go_on, nobody_waits
 from resolver.evaluate import PartialEvaluation
 from resolver.lowered import LoweredGraph, OpNode, Reason, TransformNode, Value
 from resolver.strategy import StrategyRefused
 from vtensor.errors import ContractError
 from vtensor.language.dtype import numpy_dtype
-from vtensor.language.tensor import VTensor
+from vtensor.language.tensor import Storage, VTensor
 from vtensor.runtime.budget import max_bytes_of
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.feeds import Array
@@ -159,14 +159,20 @@ def alone(
             value = values[source]
             own_values[name] = Value(name, value.dtype, value.dims, layout, value.constant)
             if value.storage is not None and value.constant:
-                untouched = value.storage.untouched
-                constants[name] = value.storage.logical(value)
-                if untouched:  # nobody else needs it as it was read
-                    value.storage.root.release()
+                constants[name] = _read(value.storage, value)
         own_nodes.append(replace(node, inputs=inputs))
         names += [name for name in inputs if name not in constants]
     outputs = {name: name for node in own_nodes for name in node.outputs}
     return LoweredGraph("alone", own_values, own_nodes, tuple(names), outputs), constants
+
+
+def _read(storage: Storage, value: VTensor) -> Array:
+    """A constant's values, which do not stay in memory for what is only measured."""
+    if isinstance(storage, TensorStorage) and storage.untouched:
+        array = storage.logical(value)
+        storage.root.release()
+        return array
+    return storage.logical(value)
 
 
 def run_ns(
