@@ -9,6 +9,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +17,8 @@ import pytest
 from ops import Add, Conv2D, Relu, Reshape
 from ptensor.buffer import TensorStorage
 from vtensor import Graph, Session
-from vtensor.errors import InputError
-from vtensor.runtime import collector
+from vtensor.errors import InputError, ModelError
+from vtensor.runtime import collector, source
 from vtensor.runtime.deadlocks import Place
 from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.plan import Plan
@@ -73,6 +74,20 @@ def test_no_collection_begins_while_a_plan_is_made(monkeypatch: pytest.MonkeyPat
         with pytest.raises(InputError):
             session.run(None, {"x": np.ones((1, 1), np.float32)})
     assert found == [False, False]
+    assert gc.isenabled()
+
+
+def test_no_collection_begins_while_a_model_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, load = list[bool](), source._load
+
+    def watched(*given: Any) -> Any:
+        found.append(gc.isenabled())
+        return load(*given)
+
+    monkeypatch.setattr(source, "_load", watched)
+    with pytest.raises(ModelError):
+        Session(b"no model")
+    assert found == [False]
     assert gc.isenabled()
 
 

@@ -1,9 +1,9 @@
-"""Python's garbage collector waits while a plan is made.
+"""Python's garbage collector waits while a model is read and while a plan is made.
 
-A plan is many small objects that stay, and hardly a cycle among them. The collector counts what is
-made, not what is garbage, and goes through all objects of the process again and again meanwhile:
-beside a large network one such round takes longer than a plan for other sizes. What it misses it
-finds later.
+A graph or a plan is many small objects that stay, and hardly a cycle among them. The collector
+counts what is made, not what is garbage, and goes through all objects of the process again and
+again meanwhile: beside a large network one such round takes longer than a plan for other sizes.
+What it misses it finds later.
 """
 
 from __future__ import annotations

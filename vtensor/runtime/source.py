@@ -13,6 +13,7 @@ from vtensor.errors import InputError, ValuesNeededError
 from vtensor.language.graph import Graph
 from vtensor.language.sizes import OpenSize, open_names
 from vtensor.language.tape import Tape
+from vtensor.runtime import collector
 from vtensor.runtime.feeds import Array, Port
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ class Source:
         max_bytes: int | None,
         external_data_root: str | os.PathLike[str] | None,
     ) -> None:
-        self._model, self._graph = _load(model, reference, max_bytes, external_data_root)
+        with collector.later():  # reading, too, makes many objects that stay
+            self._model, self._graph = _load(model, reference, max_bytes, external_data_root)
         self.inputs, self.outputs = self._ports()
         self.values: tuple[str, ...] = tuple(self._graph.values) if self._graph else ()
 
