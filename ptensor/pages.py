@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from contextlib import suppress
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,9 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+#: The bytes of a large page.
+LARGE = 1 << 21
+
 
 def passing(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """An array for values that are soon let go, on pages of its own.
@@ -18,5 +22,35 @@ def passing(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     The allocator's memory would stay with the process, as holes between what is kept.
     """
     count = prod(shape)
-    pages = mmap.mmap(-1, max(count * dtype.itemsize, 1))
-    return np.frombuffer(pages, dtype, count).reshape(shape)
+    nbytes = max(count * dtype.itemsize, 1)
+    large = -(-nbytes // LARGE) * LARGE if 2 * nbytes >= LARGE else 0
+    return np.frombuffer(_mapped(max(nbytes, large), large), dtype, count).reshape(shape)
+
+
+def lasting(nbytes: int) -> NDArray[np.uint8]:
+    """Bytes for values that stay, on pages as the system has them.
+
+    NumPy would ask for large ones. They are sooner there where much memory is free in one piece;
+    where another process has just let go of small ones, it may take several times as long.
+    """
+    if nbytes < LARGE:
+        return np.empty(nbytes, np.uint8)
+    return np.frombuffer(_mapped(nbytes), np.uint8)
+
+
+def _mapped(nbytes: int, large: int = 0) -> mmap.mmap:
+    """Pages, the first so many bytes of them large: a whole number, or they would begin anywhere.
+
+    They are private: those of shared memory, which is the default, are small.
+
+    Raises:
+        MemoryError: there are not as many.
+    """
+    try:
+        pages = mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"there is no room for {nbytes} bytes") from error
+    if large:
+        with suppress(OSError):  # a system without large pages
+            pages.madvise(mmap.MADV_HUGEPAGE, 0, large)
+    return pages

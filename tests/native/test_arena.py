@@ -1,14 +1,19 @@
-"""Arena: pages that begin at 2 MiB, make way for more of them, and live with their views."""
+"""Arena: pages that begin at 2 MiB, make way for more of them, and live with their views.
+
+And pages that Python has.
+"""
 
 from __future__ import annotations
 
 import gc
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from ptensor.pages import lasting, passing
 from vtensor.runtime._replay import Arena
 
 HUGE = 2 << 20
@@ -71,3 +76,41 @@ def test_more_than_there_is_is_an_error_that_changes_nothing() -> None:
     assert arena.nbytes == 8
     with pytest.raises(TypeError):
         arena.grow(-1)
+
+
+def flags(array: np.ndarray[Any, Any]) -> set[str]:
+    """What the system says of the pages on which an array begins."""
+    place, inside = array.ctypes.data, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in (head := line.split(maxsplit=1)[0]):
+            begin, end = (int(one, 16) for one in head.split("-"))
+            inside = begin <= place < end
+        elif inside and head == "VmFlags:":
+            return {*line.split()[1:]}
+    raise AssertionError("it is on no page")
+
+
+@pytest.mark.skipif(
+    not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="no large pages here"
+)
+@pytest.mark.parametrize("nbytes", [HUGE, HUGE + 4, 3 * HUGE - 4])
+def test_much_memory_of_python_is_private_and_on_such_pages_as_it_wants(nbytes: int) -> None:
+    for array, large in ((passing((nbytes // 4,), np.dtype("f4")), True), (lasting(nbytes), False)):
+        assert array.nbytes == nbytes
+        assert ("hg" in flags(array)) is large
+        assert "sh" not in flags(array)
+        array[-1] = 1
+
+
+@pytest.mark.parametrize("shape", [(), (0, 3), (2, 5), (HUGE // 8 + 1,)])
+def test_passing_memory_has_any_shape(shape: tuple[int, ...]) -> None:
+    array = passing(shape, np.dtype("f4"))
+    assert array.shape == shape
+    assert array.dtype == np.float32
+    assert not array.any()
+    array[...] = 1
+
+
+def test_memory_that_there_is_not() -> None:
+    with pytest.raises(MemoryError, match="no room for"):
+        lasting(1 << 60)

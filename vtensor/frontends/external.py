@@ -14,11 +14,13 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ptensor.pages import lasting
 from vtensor.errors import BudgetError, ModelError
 from vtensor.language.records import dataclass
 from vtensor.language.wording import reason
@@ -44,6 +46,8 @@ class DataFiles:
     folder: Path
     root: Path | None = None
     max_bytes: int | None = None
+    #: By location, as a model's tensors name few files many times.
+    _paths: dict[str, Path] = field(default_factory=dict, init=False, repr=False)
     #: By path without links, the state in which a file was first met: all data is of one state.
     _states: dict[Path, tuple[int, ...]] = field(default_factory=dict, init=False, repr=False)
     #: By path, offset and length: tensors that lie in one place share their memory.
@@ -58,18 +62,12 @@ class DataFiles:
                 not as it was when the model was loaded.
             BudgetError: all data that was read would take more than ``max_bytes``.
         """
-        top = (self.root or self.folder).resolve()
-        path = (self.folder / location).resolve() if location and "\0" not in location else top
-        if Path(location).is_absolute() or not path.is_relative_to(top) or path == top:
-            where = f"inside {str(self.root)!r}" if self.root else "inside the model's folder"
-            raise ModelError(
-                f"external data {location!r} is not {where}; if it may be read, give a folder that "
-                "holds it as external_data_root= (--external-data-root on the command line)"
-            )
+        if (path := self._paths.get(location)) is None:
+            path = self._paths[location] = self._path(location)
         place = path, offset, nbytes
         try:
             if place not in self._parts:
-                with _opened(top, path.relative_to(top).parts) as descriptor:
+                with _opened(self._top, path.relative_to(self._top).parts) as descriptor:
                     self._parts[place] = self._read(descriptor, location, *place)
             return self._parts[place]
         except FileNotFoundError:
@@ -78,6 +76,23 @@ class DataFiles:
             raise ModelError(
                 f"external data file {location!r} cannot be read: {reason(error)}"
             ) from error
+
+    @cached_property
+    def _top(self) -> Path:
+        """What files must lie in, without links."""
+        return (self.root or self.folder).resolve()
+
+    def _path(self, location: str) -> Path:
+        """A file's path without links, of which opening it follows none that came there since."""
+        top = self._top
+        path = (self.folder / location).resolve() if location and "\0" not in location else top
+        if Path(location).is_absolute() or not path.is_relative_to(top) or path == top:
+            where = f"inside {str(self.root)!r}" if self.root else "inside the model's folder"
+            raise ModelError(
+                f"external data {location!r} is not {where}; if it may be read, give a folder that "
+                "holds it as external_data_root= (--external-data-root on the command line)"
+            )
+        return path
 
     def _read(self, descriptor: int, location: str, path: Path, offset: int, nbytes: int) -> Bytes:
         self._check(facts := os.fstat(descriptor), location)
@@ -93,7 +108,7 @@ class DataFiles:
                 f"{nbytes} bytes of external data {location!r} beside {self._taken} that are "
                 f"taken: the budget is {self.max_bytes}\n  to fix: {REMEDY}"
             )
-        data = np.empty(nbytes, np.uint8)
+        data = lasting(nbytes)
         view, done = data.data, 0
         while done < nbytes and (more := os.preadv(descriptor, [view[done:]], offset + done)):
             done += more

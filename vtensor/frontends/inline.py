@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ptensor.pages import lasting
 from vtensor.language.records import dataclass
 
 Bytes = NDArray[np.uint8]
@@ -211,7 +212,7 @@ class _Model:
 
     def array(self, begin: int, end: int) -> Bytes:
         """Some bytes, in memory of their own."""
-        made = np.empty(end - begin, np.uint8)
+        made = lasting(end - begin)
         if not self.fill(begin, made):
             raise _Odd
         made.flags.writeable = False
