@@ -1,13 +1,14 @@
 """Shapes that a session has not seen before, beside the peers.
 
 ``python -m eval.shapes``: all models of today whose sizes are open; ``make eval`` takes some. Each
-engine is a process of its own, in turns with the others; when it has run a model once, it is given
-other sizes. *new* is the first run of a shape, *again* the runs that follow, *back* a run of a
-shape that was seen before, after others. OpenVINO's model is compiled once for all sizes.
-*growing*: the length of the past grows by one with every run, as with every word that a language
-model writes; *new* is then the time of a word. *ratio* is our *new* by the peer's, the median over
-shapes and rounds. Sizes that an engine refuses (not every height makes a line of text) are left out
-for it.
+engine is a process of its own, in turns with the others; when it has run a model for a second, it
+is given other sizes. *new* is the first run of a shape, *again* the runs that follow, *back* a run
+of a shape that was seen before, after others. *at once* is our first run of a shape where the model
+had run but twice: what we do beside runs to be ready for other sizes has hardly begun then.
+OpenVINO's model is compiled once for all sizes. *growing*: the length of the past grows by one with
+every run, as with every word that a language model writes; *new* is then the time of a word.
+*ratio* is our *new* by the peer's, the median over shapes and rounds. Sizes that an engine refuses
+(not every height makes a line of text) are left out for it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from eval.experiment import Scope, Store, command
 from eval.markdown import told
 from eval.models_today import FAMILIES, models_of
 from eval.models_today.__main__ import made
-from eval.start import US, beside, here
+from eval.start import US, beside, here, mean_of
 from eval.store import Row
 from vtensor.benchmark.agreement import BOUNDS, difference
 from vtensor.benchmark.peer import Array
@@ -47,6 +48,8 @@ GROWN, CHANGED = 24, 4
 #: Sizes of pictures go by steps, of which networks of all kinds can halve one five times.
 STEP = 32
 ROUNDS, LIMIT_S = 2, 300.0
+#: Seconds for which a model is in use before it is given other sizes.
+USED_S = 1.0
 
 Axes = Mapping[str, Mapping[str, str]]
 Sizes = Mapping[str, int]
@@ -106,7 +109,8 @@ def compared(case: Case, axes: Axes, engines: Sequence[str], threads: int) -> li
     Raises:
         SystemExit: we fail, or give other values than the first peer; says how.
     """
-    asked = {"axes": axes, "sizes": sizes_of(case.feeds, axes)}
+    sizes = sizes_of(case.feeds, axes)
+    asked = {"axes": axes, "sizes": sizes, "used_s": USED_S}
     found: dict[str, list[Row]] = {engine: [] for engine in engines}
     with TemporaryDirectory() as folder:
         feeds, answers = Path(folder) / "feeds.npz", dict[str, dict[str, Array]]()
@@ -122,14 +126,17 @@ def compared(case: Case, axes: Axes, engines: Sequence[str], threads: int) -> li
                 found[engine].append(row)
                 with np.load(to) as kept:
                     answers[engine] = {name: kept[name] for name in kept.files}
+        at_once = json.dumps({**asked, "used_s": 0.0})
+        soon = _once(US, case, feeds, threads, at_once, Path(folder) / "soon.npz")
     for engine in list(found):
         if engine != US and (fault := _apart(answers[US], answers[engine])):
             print(f"note: {engine} on {case.name}: {fault}", file=sys.stderr)
             del found[engine]
     growing = any(GROWING in row.values() for row in axes.values())
-    about = {"model": case.name, "growing": growing, "shapes": len(asked["sizes"])}
+    about = {"model": case.name, "growing": growing, "shapes": len(sizes)}
     return [
-        {**about, "engine": engine, **_summary(rows, found[US])} for engine, rows in found.items()
+        {**about, "engine": engine, **_summary(rows, found[US], soon)}
+        for engine, rows in found.items()
     ]
 
 
@@ -164,24 +171,35 @@ def _apart(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> str:
     return "" if off <= BOUNDS["f32"] else f"its answers differ by {off:.1e}"
 
 
-def _summary(rows: Sequence[Row], ours: Sequence[Row]) -> Row:
-    """Medians over rounds and shapes; our first runs by its, shape by shape."""
-    pairs = [
-        (mine, its)
-        for us, it in zip(ours, rows, strict=True)
-        for mine, its in zip(us["new_s"], it["new_s"], strict=True)
-        if mine is not None and its is not None
-    ]
+def _summary(rows: Sequence[Row], ours: Sequence[Row], soon: Row | None) -> Row:
+    """Medians over rounds and shapes; our first runs by its, shape by shape, and those at once."""
     known = {
-        what: [one for row in rows for one in row[what] if one is not None]
-        for what in ("new_s", "again_s", "back_s")
+        what: [one for row in rows for one in row[what]] for what in ("new_s", "again_s", "back_s")
     }
     return {
         "rounds": len(rows),
         "refused": sum(one is None for one in rows[0]["new_s"]),
-        **{what: median(seconds) if seconds else None for what, seconds in known.items()},
-        "ratio": round(median(mine / its for mine, its in pairs), 3) if pairs else None,
+        **{what: _middle(seconds) for what, seconds in known.items()},
+        "ratio": _ratio(ours, rows),
+        "at_once": _ratio([soon] * len(rows), rows) if soon else None,
     }
+
+
+def _ratio(ours: Sequence[Row], rows: Sequence[Row]) -> float | None:
+    """Our first runs by others', the median over shapes and rounds."""
+    pairs = [
+        mine / its
+        for us, it in zip(ours, rows, strict=True)
+        for mine, its in zip(us["new_s"], it["new_s"], strict=True)
+        if mine is not None and its is not None
+    ]
+    return round(median(pairs), 3) if pairs else None
+
+
+def _middle(seconds: Sequence[float | None]) -> float | None:
+    """The median of those that there are."""
+    there = [one for one in seconds if one is not None]
+    return median(there) if there else None
 
 
 def section(store: Store) -> Iterator[str]:
@@ -192,6 +210,9 @@ def section(store: Store) -> Iterator[str]:
         for row in store.table(NAME, KEY)
     ]
     yield from beside(rows, "ms: new / again / back", _times)
+    for peer in dict.fromkeys(row["engine"] for row in rows if row["engine"] != US):
+        mean = mean_of(row.get("at_once") for row in rows if row["engine"] == peer)
+        yield f"At once, geometric mean of the ratio to {peer}: {mean}."
 
 
 def _times(row: Row) -> str | None:

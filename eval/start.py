@@ -169,7 +169,7 @@ def beside(rows: Sequence[Row], what: str, cell: Callable[[Row], str | None]) ->
         lines.append([model, *cells, *(by[p]["ratio"] if p in by else None for p in peers)])
     yield table(heads, lines)
     for peer in peers:
-        mean = _mean(row for row in rows if row["engine"] == peer)
+        mean = mean_of(row["ratio"] for row in rows if row["engine"] == peer)
         yield f"Geometric mean of the ratio to {peer}: {mean}."
 
 
@@ -177,8 +177,9 @@ def _times(row: Row) -> str:
     return f"{row['cpu_s']:.2f} ({row['wall_s']:.2f})"
 
 
-def _mean(rows: Iterable[Row]) -> str:
-    logs = [math.log(row["ratio"]) for row in rows if row["ratio"]]
+def mean_of(ratios: Iterable[float | None]) -> str:
+    """The geometric mean of those that there are, in words."""
+    logs = [math.log(one) for one in ratios if one]
     if not logs:
         return "not known"
     return f"{math.exp(math.fsum(logs) / len(logs)):.2f} over {len(logs)} models"

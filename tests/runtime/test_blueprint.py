@@ -80,7 +80,7 @@ def settle(session: Session) -> None:
     """Wait until what is drawn in the background is there."""
     plans = session._runner.plans
     until = monotonic() + 60
-    while plans is not None and plans._drawer is not None and not plans._drawer._done:
+    while plans is not None and not all(one.done for one in plans._works):
         assert monotonic() < until
         sleep(0.001)
 

@@ -42,6 +42,7 @@ class Better(Generic[T]):
     Attributes:
         note: where it stands, in words.
         stays: the present plan keeps its place for good.
+        done: nothing more comes of it.
     """
 
     def __init__(self, make: Callable[[], T], why: str, rests: bool = True) -> None:
@@ -51,7 +52,7 @@ class Better(Generic[T]):
         self._wait_s = self._ran_s = 0.0
         self._others = 0
         self._process = 0
-        self._over = self._done = False
+        self._over = self.done = False
         self._exchange: Callable[[T], None] = _ignored
 
     def wait(self, seconds: float) -> None:
@@ -89,7 +90,7 @@ class Better(Generic[T]):
 
     def work(self) -> None:
         """Make it and hand it over, once; whatever goes wrong is noted."""
-        if self._done:  # two threads wanted it at the same time
+        if self.done:  # two threads wanted it at the same time
             return
         try:
             with stopping(self._is_over, self._rests):
@@ -103,7 +104,7 @@ class Better(Generic[T]):
         except Exception as error:  # of whatever a library raises: the plan that is there is right
             self._stay(f"it stays: {type(error).__name__}: {error}")
         finally:
-            self._over = self._done = True
+            self._over = self.done = True
             self._make, self._exchange = _nothing, _ignored
 
     def _is_over(self) -> bool:

@@ -205,7 +205,12 @@ class Drawing(Recorder):
     def _class(
         self, key: Key, node: LoweredNode, operands: Sequence[Operand], count: int
     ) -> Class | None:
-        """What calls of a key come to; None where they depend on no size, and have no recipe."""
+        """What calls of a key come to; None where they depend on no size, and have no recipe.
+
+        Raises:
+            VTensorError: the library does not take the call in the sizes of now.
+            NotTraced: it cannot be traced.
+        """
         coded, now = self._nodes[node.name]
         others = [self._as(self._coded, one) for one in operands]
         own = [self._stand_in(one) for one in operands]
@@ -228,6 +233,7 @@ class Drawing(Recorder):
         sized = found or traced(known, before, row, pairs, record)
         told = None if sized is None else sized.tape.run(numbers)
         if sized is None or told is None:
+            self._recipe(row.key, now, own[:count], own[count:])  # says so, if its library declines
             raise NotTraced(f"{node.name} cannot be recorded on traced sizes")
         sized.tape.forget()
         given = Given(self._sizes.tape, told, self._sizes.rows)

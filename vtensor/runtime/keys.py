@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -48,6 +49,11 @@ class PlanKey:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of all inputs."""
         return {one.name: one.shape for one in self.inputs}
+
+    def sized(self, shapes: Mapping[str, tuple[int, ...]]) -> PlanKey:
+        """The key for other shapes of the same inputs."""
+        rows = (replace(one, shape=shapes[one.name]) for one in self.inputs)
+        return PlanKey(tuple(rows), self.inner)
 
     @property
     def kind(self) -> Hashable:

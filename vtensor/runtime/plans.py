@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -23,10 +24,12 @@ from vtensor.runtime.outlines import Outlines
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.planning import Options, plan_of, simplified
 from vtensor.runtime.source import Source
-from vtensor.runtime.strategies import Refused, Strategies
+from vtensor.runtime.strategies import Refused, Strategies, transferable
 from vtensor.runtime.strategy_cache import Network, StrategyCache
 from vtensor.runtime.turns import Turn
 from vtensor.runtime.workspace import Workspace
+
+_log = logging.getLogger(__name__)
 
 #: Guards what sessions keep, for moments; whoever has it takes no other lock.
 _keeping = process_lock(2)
@@ -60,9 +63,11 @@ class PlanCache:
         self._longest = 0.0  # that making a plan took, in seconds: the first is made in full
         #: What plans that may be exchanged were made of: the better one is kept on disk.
         self._networks: dict[PlanKey, Callable[[], Network]] = {}
-        #: What draws blueprints, where nobody has done so yet; and who does it when nobody waits.
+        #: What draws blueprints, where nobody has done so yet; and what is done beside runs.
         self._drawings: list[Callable[[], None]] = []
-        self._drawer: Better[None] | None = None
+        self._works: list[Better[None]] = []
+        #: It is ready for other sizes, as far as it can be.
+        self.foreseen = False
         #: Where rules were applied to graphs of earlier sizes.
         self._applied: set[tuple[str, str]] | None = None
 
@@ -72,8 +77,8 @@ class PlanCache:
             plans = [*self._kept.values()]
         for plan in plans:
             _stop(plan)
-        if self._drawer is not None:
-            self._drawer.stop()
+        for work in self._works:
+            work.stop()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -131,12 +136,40 @@ class PlanCache:
                 self._draw()
 
         self._drawings.append(drawing)
-        self._drawer = Better(draw, "it is made node by node", rests=False)
-        self._drawer.wanted(lambda _: None)
+        self._beside(draw)
 
     def _draw(self) -> None:
         while self._drawings:
-            self._drawings.pop()()
+            _try(self._drawings.pop())
+
+    def foresee(self, key: PlanKey) -> None:
+        """A plan is used again: once, be ready for other sizes, where there may be such."""
+        self.foreseen = True
+        options = self._options
+        if options.deterministic or options.later or options.lock or not transferable(options):
+            return
+        known = {one.name for one in key.inputs if one.value is not None}
+        keys = [key.sized(shapes) for shapes in self.source.foreseen(key.shapes, known)]
+
+        def draw() -> None:
+            for one in keys:  # who wants a plan meanwhile waits for one of them
+                with self._making.taken(), self._workspace.executor.planning():
+                    _try(partial(self._foresee, one))
+
+        if keys:
+            self._beside(draw)
+
+    def _foresee(self, key: PlanKey) -> None:
+        options = replace(self._options, entry=key.entry)
+        sized = self._sized(key, options)
+        if sized is not None:
+            self._strategies.foresee(key, sized, options, self._workspace)
+
+    def _beside(self, work: Callable[[], None]) -> None:
+        """Do it beside runs."""
+        self._works = [one for one in self._works if not one.done]
+        self._works.append(Better(work, "plans are made node by node", rests=False))
+        self._works[-1].wanted(lambda _: None)
 
     def current(self, key: PlanKey, plan: Plan) -> bool:
         """Whether a plan that is used again still has its place."""
@@ -167,7 +200,7 @@ class PlanCache:
         """Later runs have another plan; those that are under way end on theirs."""
         if self._options.later is None:  # what was measured holds for its own sizes and weights
             with self._making.taken():
-                self._strategies.keep(key, new, self._options)
+                self._strategies.keep(key, new.graph, self._options)
         with _keeping:
             network = self._networks.pop(key, None)
             if self._kept.get(key) is old:
@@ -248,7 +281,7 @@ class PlanCache:
         self._applied = {*(self._applied or ()), *graph.applied}
         if plan is None:
             plan = plan_of(graph, options, self._workspace)
-            self._strategies.keep(key, plan, options)
+            self._strategies.keep(key, plan.graph, options)
             if disk is not None and not plan.graph.inexact:  # errors hold for one set of weights
                 disk.keep(network, plan)
         return plan
@@ -303,6 +336,16 @@ class PlanCache:
 
     def _expected(self, port: Port) -> Layout:
         return self._options.entry.get(port.name, Layout.plain(port.dims))
+
+
+def _try(draw: Callable[[], None]) -> None:
+    """Draw a blueprint, if it can be."""
+    try:
+        draw()
+    except MemoryError:
+        raise
+    except Exception as why:  # of any kind: sizes are no numbers here, which few expect
+        _log.debug("no blueprint: %s", why)
 
 
 def _stop(plan: Plan) -> None:

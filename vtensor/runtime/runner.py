@@ -116,6 +116,8 @@ class Runner:
             if better:
                 better.ran(perf_counter() - begun)
             self._has_run(request.plan, {})
+            if not plans.foreseen:
+                plans.foresee(request.key)
             return request, ran
         return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -92,7 +92,7 @@ class Source:
         return graph.delivering(names) if names else graph
 
     def open_sizes(
-        self, shapes: Mapping[str, tuple[int, ...]], known: Mapping[str, Array]
+        self, shapes: Mapping[str, tuple[int, ...]], known: Collection[str]
     ) -> list[int]:
         """Those of the shapes that are open, in order; of inputs whose values are known, none."""
         return [
@@ -102,6 +102,26 @@ class Source:
             for declared, size in zip(port.shape, shapes[port.name], strict=True)
             if declared is None
         ]
+
+    def foreseen(
+        self, shapes: Mapping[str, tuple[int, ...]], known: Collection[str]
+    ) -> list[dict[str, tuple[int, ...]]]:
+        """Shapes of which what is made of them is likely to serve others, too.
+
+        They are these themselves, and with two in the place of each open size that is one, since of
+        dims of one element much holds that does not of others.
+
+        Args:
+            shapes: of a run.
+            known: inputs whose values decide shapes.
+        """
+        again = dict(shapes)
+        for port in self.inputs:
+            if port.name not in known:
+                rows = zip(port.shape, shapes[port.name], strict=True)
+                again[port.name] = tuple(2 if d is None and s == 1 else s for d, s in rows)
+        apart = [one for one in self.open_sizes(shapes, known) if one != 1]
+        return [{**shapes}] * bool(apart) + [again] * (again != shapes)
 
     def traced(
         self,

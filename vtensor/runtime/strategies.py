@@ -56,11 +56,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Known:
-    """A strategy, what it was made for, and what Transforms took there (``burden``)."""
+    """A strategy, what it was made for, and what Transforms took there (``burden``).
+
+    Attributes:
+        foreseen: there was no plan of it, but only what one would be of.
+    """
 
     strategy: Strategy
     key: PlanKey
     burden: float
+    foreseen: bool = False
 
 
 #: Strategies that do not fit a graph, each with the nodes that do not; None is a library's error.
@@ -77,14 +82,14 @@ class Strategies:
     def __init__(self) -> None:
         self._known: dict[Hashable, list[Known]] = {}
 
-    def keep(self, key: PlanKey, plan: Plan, options: Options) -> Known | None:
+    def keep(self, key: PlanKey, chosen: LoweredGraph, options: Options) -> Known | None:
         """Remember what was chosen for a plan, for inputs of its kind in other sizes; None where
         there are enough.
         """
         if not transferable(options) or len(self._known.get(_kind(key), ())) >= KEPT:
             return None
-        part = burden(plan.graph, options) if options.deterministic else 0.0  # asked of no other
-        known = Known(Strategy.of(plan.graph), key, part)
+        part = burden(chosen, options) if options.deterministic else 0.0  # asked of no other
+        known = Known(Strategy.of(chosen), key, part)
         self.add(known)
         return known
 
@@ -121,22 +126,18 @@ class Strategies:
             refused: strategies that were tried for this graph before; those of now are put there.
             mending: look for other variants, too.
         """
-        known = sorted(self._known.get(_kind(key), ()), key=lambda one: _apart(one.key, key))
         refused = {} if refused is None else refused
-        for one in known[:TRIED]:
+        for one in self._nearest(key):
             if one in refused:
                 continue
             try:
                 plan = _taken(one, key, graph, options, workspace, sized)
                 if sized is not None:
-                    plan.drawing = _drawing(one, sized, options, workspace)
+                    plan.drawing = _drawing(one.strategy, sized, options, workspace)
                 return plan
-            except StrategyRefused as why:
+            except (StrategyRefused, VTensorError) as why:
                 _log.debug(REFUSED, graph.name, one.key.shapes, why)
-                refused[one] = why.nodes
-            except VTensorError as why:  # of a library
-                _log.debug(REFUSED, graph.name, one.key.shapes, why)
-                refused[one] = None
+                refused[one] = why.nodes if isinstance(why, StrategyRefused) else None
         faults = [(one, nodes) for one, nodes in refused.items() if nodes is not None]
         for one, nodes in faults[:mending]:
             refit = partial(_refitted, one, nodes, graph, options, workspace)
@@ -146,11 +147,38 @@ class Strategies:
                 except (StrategyRefused, VTensorError) as why:
                     _log.debug(REFUSED, graph.name, one.key.shapes, why)
                 else:
-                    kept = self.keep(key, plan, options)
+                    kept = self.keep(key, plan.graph, options)
                     if sized is not None and kept is not None:
-                        plan.drawing = _drawing(kept, sized, options, workspace)
+                        plan.drawing = _drawing(kept.strategy, sized, options, workspace)
                     return plan
         return None
+
+    def foresee(self, key: PlanKey, sized: Sized, options: Options, workspace: Workspace) -> None:
+        """Draw what a plan would be of, as ``plan`` finds it; where that fails, nothing is there.
+
+        Args:
+            key, options, workspace: as for ``plan``.
+            sized: the graph, of an outline.
+        """
+        faults = list[tuple[Known, frozenset[str]]]()
+        for one in self._nearest(key):
+            try:
+                if one.strategy not in sized.outline.drawn:
+                    _draw(one.strategy, sized, options, workspace)
+                return
+            except StrategyRefused as why:
+                _log.debug(REFUSED, sized.graph.name, one.key.shapes, why)
+                faults.append((one, why.nodes))
+        for one, nodes in faults[:1]:
+            lowered, _ = _refit(one, nodes, sized.graph, options)
+            strategy = Strategy.of(lowered)
+            _draw(strategy, sized, options, workspace)
+            self.add(Known(strategy, key, 0.0, foreseen=True))
+
+    def _nearest(self, key: PlanKey) -> list[Known]:
+        """What is tried for inputs, in order."""
+        known = self._known.get(_kind(key), ())
+        return sorted(known, key=lambda one: _apart(one.key, key))[:TRIED]
 
     def drawn(
         self,
@@ -171,7 +199,7 @@ class Strategies:
         for known in self._known.get(_kind(key), ()):
             for outline in outlines:
                 blueprint: Blueprint | None = outline.drawn.get(known.strategy)
-                if blueprint is None or known.key == key:
+                if blueprint is None or (known.key == key and not known.foreseen):
                     continue
                 again = _Again(known, key, outline, given, options, workspace)
                 plan = blueprint.plan(given, workspace, again.plan)
@@ -280,6 +308,18 @@ def _refitted(
     Raises:
         StrategyRefused, VTensorError: libraries do not, or with Transforms that take long.
     """
+    lowered, anew = _refit(known, faults, graph, options)
+    return _plan(known, lowered, graph, options, workspace, known.key.shapes, anew)
+
+
+def _refit(
+    known: Known, faults: frozenset[str], graph: Graph, options: Options
+) -> tuple[LoweredGraph, tuple[str, ...]]:
+    """What was chosen but for some nodes; the names of those that are otherwise.
+
+    Raises:
+        StrategyRefused, VTensorError: as for ``_refitted``.
+    """
     from resolver.refit import refitted
 
     before = known.strategy.roughly(graph)
@@ -289,7 +329,7 @@ def _refitted(
         if more > SLACK:
             raise StrategyRefused(f"Transforms would take {more:.1%} more of the time", faults)
         lowered = replace(lowered, certificate=None)  # it says nothing of these
-    return _plan(known, lowered, graph, options, workspace, known.key.shapes, anew)
+    return lowered, anew
 
 
 def _mended(
@@ -382,29 +422,26 @@ def _may_be_better(plan: Plan, proven: bool, make: Callable[[], Plan]) -> None:
 
 
 def _drawing(
-    known: Known, sized: Sized, options: Options, workspace: Workspace
+    strategy: Strategy, sized: Sized, options: Options, workspace: Workspace
 ) -> Callable[[], None] | None:
     """What draws a strategy for the graphs of an outline; None where that was seen to already."""
-    drawn = sized.outline.drawn
-    if options.deterministic or known.strategy in drawn:
+    if options.deterministic or strategy in sized.outline.drawn:
         return None
-    drawn[known.strategy] = None
-    return partial(_draw, known.strategy, sized, options, workspace)
+    sized.outline.drawn[strategy] = None
+    return partial(_draw, strategy, sized, options, workspace)
 
 
 def _draw(strategy: Strategy, sized: Sized, options: Options, workspace: Workspace) -> None:
+    """Draw a strategy on an outline.
+
+    Raises:
+        Exception: of any kind; a ``StrategyRefused`` where the strategy does not fit the sizes.
+    """
     from vtensor.runtime.blueprint import Blueprint
 
-    try:
-        lowered = sized.on(strategy)
-        sound(lowered, sized.graph, options, workspace, sized.proof(strategy))
-        made = Blueprint(sized.outline, strategy, sized.given, workspace)
-    except MemoryError:
-        raise
-    except Exception as why:  # of any kind: sizes are no numbers here, which few expect
-        _log.debug("%s: no blueprint: %s", sized.graph.name, why)
-    else:
-        sized.outline.drawn[strategy] = made
+    lowered = sized.on(strategy)
+    sound(lowered, sized.graph, options, workspace, sized.proof(strategy))
+    sized.outline.drawn[strategy] = Blueprint(sized.outline, strategy, sized.given, workspace)
 
 
 def _better(

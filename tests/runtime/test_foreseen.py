@@ -1,0 +1,111 @@
+"""A session whose model is used again is ready for sizes that it has not seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.frontends.support import f32, model
+from tests.runtime.opened import NETWORKS
+from tests.runtime.test_blueprint import Made, check, programs, settle
+from vtensor import Session
+from vtensor.runtime.blueprint import DrawnPlan
+from vtensor.runtime.feeds import Port
+from vtensor.runtime.source import Source
+
+__all__ = ["programs"]  # a fixture
+
+#: Of these no blueprint can be: ``test_blueprint`` says why.
+NONE = {"detector"}
+
+
+def used(session: Session, feeds: dict[str, Any]) -> None:
+    """Run twice, and wait for what that begins."""
+    for _ in range(2):
+        session.run(None, feeds)
+    settle(session)
+
+
+def strategies(session: Session) -> int:
+    plans = session._runner.plans
+    assert plans is not None
+    return sum(len(known) for known in plans._strategies._known.values())
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_first_other_size_has_a_blueprint(name: str, programs: list[Made]) -> None:
+    network = NETWORKS[name]()
+    drawn = []
+    for first, other in zip(network.sizes(3, 8), network.sizes(4, 8), strict=True):
+        with Session(network.proto, threads=1, cache_dir=None) as session:
+            used(session, network.feeds(*first))
+            if first != other:
+                drawn.append(check(session, network.feeds(*other), programs))
+    assert any(drawn) == (name not in NONE)
+
+
+def test_of_one_there_are_two(programs: list[Made]) -> None:
+    """A batch of one is unlike all others, and what is made for it serves none of them."""
+    network = NETWORKS["attention"]()
+    base = network.feeds(1, 6)
+    with Session(network.proto, threads=1, cache_dir=None) as session:
+        used(session, base)
+        for n in (2, 3, 7):
+            assert check(session, network.feeds(n, 6), programs), n
+
+
+def test_shapes_that_stand_for_others() -> None:
+    source = Source.__new__(Source)
+    source.inputs = [
+        Port("x", "f32", (None, 3, None), ("N", "C", "W")),
+        Port("n", "s64", (None,), ("N",)),
+    ]
+    fixed = {"n": (1,)}
+    assert source.foreseen({"x": (1, 3, 1), **fixed}, {"n"}) == [{"x": (2, 3, 2), **fixed}]
+    both = [{"x": (1, 3, 8), **fixed}, {"x": (2, 3, 8), "n": (2,)}]
+    assert source.foreseen({"x": (1, 3, 8), **fixed}, ()) == both
+    assert source.foreseen({"x": (4, 3, 8), **fixed}, {"n"}) == [{"x": (4, 3, 8), **fixed}]
+
+
+@pytest.mark.parametrize("options", [{"deterministic": True}, {"optimize": "none"}])
+def test_where_a_plan_is_one_of_its_own_nothing_is_foreseen(options: dict[str, Any]) -> None:
+    network = NETWORKS["mobile"]()
+    with Session(network.proto, threads=1, cache_dir=None, **options) as session:
+        used(session, network.feeds(1, 16, 16))
+        session.run(None, network.feeds(2, 16, 16))
+        assert not isinstance(session.plan, DrawnPlan)
+
+
+def test_one_run_foresees_nothing() -> None:
+    network = NETWORKS["mobile"]()
+    with Session(network.proto, threads=1, cache_dir=None) as session:
+        session.run(None, network.feeds(1, 16, 16))
+        plans = session._runner.plans
+        assert plans is not None
+        assert not plans.foreseen
+        assert not plans._works
+
+
+def test_sizes_that_cannot_be_are_nobodys_concern() -> None:
+    """The batch has to be one: whoever looks further finds that out, and all is as before."""
+    body = "s = Reshape(x, eight) t = Transpose<perm = [1, 0]>(s) y = Add(x, s)"
+    proto = model(
+        f"g (float[n, 8] x) => (float[n, 8] y) {{ {body} }}", 17, eight=np.array([1, 8])
+    )
+    with Session(proto, threads=1, cache_dir=None) as session:
+        used(session, {"x": f32(1, 8)})
+        [y] = session.run(None, {"x": f32(1, 8)})
+        np.testing.assert_array_equal(y, 2 * f32(1, 8))
+        assert strategies(session) == 1
+
+
+def test_closed_meanwhile() -> None:
+    network = NETWORKS["attention"]()
+    for _ in range(5):
+        session = Session(network.proto, threads=1, cache_dir=None)
+        for _ in range(2):
+            session.run(None, network.feeds(1, 6))
+        session.close()
+        settle(session)
