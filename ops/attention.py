@@ -14,6 +14,7 @@ from libdesc.routine import Routine
 from ops._places import one_output
 from ptensor import PTensor
 from vtensor.language.dims import broadcast
+from vtensor.language.open_arrays import spread
 from vtensor.operators import Context, Cost, Match, operator, param
 from vtensor.tensor import VTensor
 
@@ -222,7 +223,7 @@ def _merged(
         own = array.shape[first : first + len(parts)]
         merged.append(size if max(own, default=1) > 1 else 1)
         whole += parts if merged[-1] > 1 else [1] * len(parts)
-    return None if rest else np.broadcast_to(array, whole).reshape(merged)
+    return None if rest else spread(array, whole, merged)
 
 
 def _split(match: Match) -> dict[str, object] | None:

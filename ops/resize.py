@@ -59,6 +59,12 @@ ROUNDINGS: dict[str, Callable[[Array], Array]] = {
     "floor": np.floor,
     "ceil": np.ceil,
 }
+#: With these, scales that are whole numbers repeat elements: coordinates, and what is nearest.
+REPEATING = {
+    "asymmetric": ("floor",),
+    "half_pixel": ("round_prefer_floor", "round_prefer_ceil"),
+    "pytorch_half_pixel": ("round_prefer_floor", "round_prefer_ceil"),
+}
 #: Scales whose numerator is smaller give, times any size, a product that a float has exactly.
 EXACT = 1 << 20
 
@@ -283,6 +289,18 @@ def resize(ctx: Context, op: Resize, x: PTensor, y: PTensor) -> None:
     y.data()[...] = np.where(outside, op.extrapolation_value, value) if outside.any() else value
 
 
+def _repeats(op: Resize, index: int, length: int) -> bool:
+    """Along a dim, y has each element of x as often as any other, in order, however many there are.
+
+    It has the element before (y + 1/2) / scale, which is never a whole number, or before y / scale.
+    """
+    scale = op.scales[index]
+    if op.mode != "nearest" or not float(scale).is_integer():
+        return False
+    ways = REPEATING.get(op.coordinates, ())
+    return op.nearest_mode in ways and op.sizes[index] == int(scale) * length
+
+
 def _samples_evenly(op: Resize, x: VTensor, y: VTensor) -> bool | str:
     """oneDNN takes every element at (y + 1/2) * length / size - 1/2, rounded half up.
 
@@ -290,11 +308,14 @@ def _samples_evenly(op: Resize, x: VTensor, y: VTensor) -> bool | str:
     """
     if op.mode == "cubic":
         return "resamples to the nearest, or linearly"
-    scales = tuple(size / x.size(dim) for dim, size in zip(op.axes, op.sizes, strict=True))
-    even = Resize(op.axes, op.sizes, scales, op.mode, "half_pixel", "round_prefer_ceil")
     around = _nearest if op.mode == "nearest" else _neighbours
-    for index, dim in enumerate(op.axes):
-        found, wanted = (np.asarray(around(one, index, x.size(dim))) for one in (even, op))
+    for index, (dim, size) in enumerate(zip(op.axes, op.sizes, strict=True)):
+        if _repeats(op, index, x.size(dim)):
+            continue
+        scale = size / x.size(dim)
+        even = Resize((dim,), (size,), (scale,), op.mode, "half_pixel", "round_prefer_ceil")
+        found = np.asarray(around(even, 0, x.size(dim)))
+        wanted = np.asarray(around(op, index, x.size(dim)))
         if found.shape != wanted.shape or not np.allclose(found, wanted):
             return f"places elements along {dim} otherwise"
         if op.mode == "linear" and not wanted[1].all():

@@ -23,6 +23,7 @@ from optimizer.readers import Readers
 from vtensor.errors import VTensorError
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.graph import Graph, Node
+from vtensor.language.open_arrays import OpenArray
 from vtensor.language.operators import OPERATORS, Context, info_of, label_of, run_compute
 from vtensor.language.records import dataclass
 from vtensor.language.rules import Apply, Hole, Match, Named, Number, Pattern, Rule
@@ -232,7 +233,9 @@ class _Making:
 
     def _constant(self, values: Any, dims: Sequence[str]) -> VTensor:
         name, dtype = self._free(f"{self.root.name}:constant"), self.match.output.dtype
-        array = self.constants[name] = np.asarray(values, numpy_dtype(dtype))
+        kind = numpy_dtype(dtype)
+        known = isinstance(values, OpenArray) and values.dtype == kind
+        array = self.constants[name] = values if known else np.asarray(values, kind)
         sizes = dict(zip(dims, array.shape, strict=True))
         self.values[name] = VTensor(dtype, sizes, Option(name=name))
         return self.values[name]

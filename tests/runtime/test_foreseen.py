@@ -91,9 +91,7 @@ def test_one_run_foresees_nothing() -> None:
 def test_sizes_that_cannot_be_are_nobodys_concern() -> None:
     """The batch has to be one: whoever looks further finds that out, and all is as before."""
     body = "s = Reshape(x, eight) t = Transpose<perm = [1, 0]>(s) y = Add(x, s)"
-    proto = model(
-        f"g (float[n, 8] x) => (float[n, 8] y) {{ {body} }}", 17, eight=np.array([1, 8])
-    )
+    proto = model(f"g (float[n, 8] x) => (float[n, 8] y) {{ {body} }}", 17, eight=np.array([1, 8]))
     with Session(proto, threads=1, cache_dir=None) as session:
         used(session, {"x": f32(1, 8)})
         [y] = session.run(None, {"x": f32(1, 8)})

@@ -26,9 +26,9 @@ from tests.runtime.test_strategy import BORDERS, chosen
 from vtensor import Graph, Session, load_onnx
 from vtensor.errors import InputError, UnsoundPlanError, VTensorError
 from vtensor.language.graph import same_bytes
+from vtensor.language.open_arrays import NotTraced
 from vtensor.language.tape import Tape, TapeClosedError, TracedSize
 from vtensor.runtime.keys import PlanKey
-from vtensor.runtime.open_arrays import NotTraced
 from vtensor.runtime.outline import Outline
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.source import Source

@@ -24,11 +24,11 @@ from vtensor.frontends.reader import Reader
 from vtensor.frontends.tensors import Array
 from vtensor.language.dtype import from_numpy
 from vtensor.language.graph import Graph
+from vtensor.language.open_arrays import NotTraced, OpenArray, as_it_is, number
 from vtensor.language.records import dataclass
 from vtensor.language.spelling import Ahead
 from vtensor.language.tape import Tape, TracedSize
 from vtensor.language.tensor import Option, VTensor
-from vtensor.runtime.open_arrays import NotTraced, OpenArray, as_it_is, number
 
 #: Elements are traced of an array that has at most so many.
 FEW = 16

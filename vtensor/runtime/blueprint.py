@@ -21,6 +21,7 @@ from ptensor.buffer import ALIGNMENT, Buffer, TensorStorage
 from resolver.check import addresses
 from resolver.lowered import Value
 from vtensor.errors import UnsoundPlanError
+from vtensor.language.open_arrays import NotTraced
 from vtensor.language.records import dataclass
 from vtensor.language.tape import Tape, TracedSize
 from vtensor.language.tensor import VTensor
@@ -30,7 +31,6 @@ from vtensor.runtime.drawing import Coded, Drawing, Given, Opened, Stand, descri
 from vtensor.runtime.evaluations import FEW, compile_step
 from vtensor.runtime.needed import needed
 from vtensor.runtime.offsets import Piece
-from vtensor.runtime.open_arrays import NotTraced
 from vtensor.runtime.placement import arranged
 from vtensor.runtime.plan import Ends, Nodes, Plan
 from vtensor.runtime.record import changed

@@ -16,10 +16,10 @@ from optimizer.computed import Computed
 from ptensor.buffer import TensorStorage
 from ptensor.stopping import go_on
 from resolver.lowered import LoweredGraph, LoweredNode, TransformNode, Value
+from vtensor.language.open_arrays import NotTraced
 from vtensor.language.records import dataclass
 from vtensor.language.tape import Tape, TracedSize
 from vtensor.language.tensor import VTensor
-from vtensor.runtime.open_arrays import NotTraced
 from vtensor.runtime.recipe_keys import Key, Operand
 from vtensor.runtime.recipes import Entry, Recipe, Recorded, Row
 from vtensor.runtime.record import Recorder

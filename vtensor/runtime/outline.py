@@ -22,10 +22,10 @@ from resolver.lowered import LoweredGraph
 from resolver.proof import Proof
 from resolver.strategy import Strategy
 from vtensor.language.graph import Graph, Node
+from vtensor.language.open_arrays import NotTraced, OpenArray
 from vtensor.language.records import dataclass
 from vtensor.language.tape import MARK, Tape, Told, TracedSize
 from vtensor.language.tensor import VTensor
-from vtensor.runtime.open_arrays import NotTraced, OpenArray
 
 #: Strategies whose place in an outline is known.
 FITTED = 16

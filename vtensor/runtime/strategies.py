@@ -170,7 +170,7 @@ class Strategies:
                 _log.debug(REFUSED, sized.graph.name, one.key.shapes, why)
                 faults.append((one, why.nodes))
         for one, nodes in faults[:1]:
-            lowered, _ = _refit(one, nodes, sized.graph, options)
+            lowered = _refit_or_anew(one, nodes, sized.graph, options)
             strategy = Strategy.of(lowered)
             _draw(strategy, sized, options, workspace)
             self.add(Known(strategy, key, 0.0, foreseen=True))
@@ -330,6 +330,22 @@ def _refit(
             raise StrategyRefused(f"Transforms would take {more:.1%} more of the time", faults)
         lowered = replace(lowered, certificate=None)  # it says nothing of these
     return lowered, anew
+
+
+def _refit_or_anew(
+    known: Known, faults: frozenset[str], graph: Graph, options: Options
+) -> LoweredGraph:
+    """What is chosen for a graph which a strategy does not fit.
+
+    Raises:
+        VTensorError: nothing can be.
+    """
+    try:
+        return _refit(known, faults, graph, options)[0]
+    except (StrategyRefused, VTensorError) as why:
+        _log.debug(REFUSED, graph.name, known.key.shapes, why)
+    settings = replace(options.settings, time_limit=TIME_LIMIT)
+    return optimise(resolved_of(graph, options), options.passes, settings)
 
 
 def _mended(

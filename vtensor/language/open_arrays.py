@@ -14,7 +14,8 @@ import numpy as np
 
 from vtensor.language.records import dataclass
 from vtensor.language.tape import Tape, TracedSize
-from vtensor.runtime.feeds import Array
+
+Array = np.ndarray[Any, Any]
 
 
 class NotTraced(Exception):
@@ -125,6 +126,24 @@ class OpenArray:
             raise NotTraced(f"an array of shape {array.shape} is made, not {shape}")
         done[id(self)] = array
         return array
+
+
+def spread(array: Array, sizes: Sequence[int], under: Sequence[int]) -> Any:
+    """A constant broadcast to sizes, then under others; open where one of them is traced."""
+    rows = [[*map(number, sizes)], [*map(number, under)]]
+    sample = np.broadcast_to(array, rows[0]).reshape(rows[1])
+    tape = next((one.tape for one in (*sizes, *under) if type(one) is TracedSize), None)
+    if tape is None:
+        return sample
+    told = [
+        OpenArray(tape, (len(row),), np.array(row), as_it_is, (), np.array(own, object))
+        for row, own in zip(rows, (sizes, under), strict=True)
+    ]
+    return OpenArray(tape, tuple(under), sample, _spread, (array, *told))
+
+
+def _spread(array: Array, sizes: Array, under: Array) -> Array:
+    return np.broadcast_to(array, sizes.tolist()).reshape(under.tolist())
 
 
 def as_it_is(array: Array) -> Array:
