@@ -149,7 +149,11 @@ class _Traced(Again):
         self._facts.nbytes += array.nbytes
         if self._facts.nbytes > self._network.max_bytes:
             raise ModelError(f"{name} is beyond the budget")
-        self._facts.arrays[name] = array
+        if not isinstance(array, OpenArray):
+            self._facts.know(name, array)
+            return
+        arrays: dict[str, Any] = self._facts.arrays
+        arrays[name] = array
         self._facts.static.add(name)
 
     def _constant(self, name: str, array: Any, dims: Names) -> VTensor:
