@@ -9,7 +9,8 @@ node by node, which says what is wrong, if anything is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property, partial
@@ -47,6 +48,12 @@ Array = np.ndarray[Any, Any]
 
 #: Stands for memory that is not there yet.
 _NONE: Array = np.empty(0, np.uint8)
+
+#: The name of a dim in a layout.
+_NAME = re.compile(r"[A-Za-z_]\w*")
+
+#: What the checker asked: whether two layouts are one of dims whose sizes are at these places.
+Asked = tuple[str, str, tuple[tuple[str, int], ...]]
 
 #: Makes a plan node by node.
 Full = Callable[[], Plan]
@@ -284,15 +291,16 @@ class Blueprint:
         self._inputs = [graph.values[name] for name in graph.inputs]
         self._held = numbers.places([one.nbytes for one in held(graph)])
         self._live = Pieces.of([*pieces(graph)], numbers)
-        asked = [
-            (one, other, tuple(graph.values[name].dims.items()))
-            for name, one, other in fitted.proof.questions
-            if one != other
-        ]
-        self._asked = {
-            (one, other, tuple([(dim, numbers.place(size)) for dim, size in dims]))
-            for one, other, dims in asked
-        }
+        self._asked = set[Asked]()
+        for name, *layouts in fitted.proof.questions:
+            dims = graph.values[name].dims
+            made = [unnamed(text, dims) for text in layouts]
+            if made[0][1] != made[1][1]:  # in one of them, dims have their names
+                made = [(text, tuple(dims)) for text in layouts]
+            [one, names], [other, _] = made
+            if one != other:
+                places = map(numbers.place, dims.values())
+                self._asked.add((one, other, tuple(zip(names, places, strict=True))))
         self._numbers, self._run = numbers, tape.run
         #: What was chosen is proven the best for all sizes.
         self.proven = graph.certificate is not None
@@ -385,8 +393,11 @@ class Blueprint:
         for place, opened in self._anew:
             array, value = constants[opened.value.name], opened.value
             made[id(array)] = array  # and stays, so that no other has its address
-            changes = [(node.library, after.layout) for node, after in opened.changes]
-            key = id(array), value.layout, tuple(value.dims), *changes
+            changes = [
+                (node.library, *unnamed(str(after.layout), after.dims))
+                for node, after in opened.changes
+            ]
+            key = id(array), *unnamed(str(value.layout), value.dims), *changes
             if key not in made:
                 made[key] = _memory(opened, array, at)
             found[place] = made[key]
@@ -411,6 +422,21 @@ class Blueprint:
                 for alias, one in ends.deliveries.items()
             },
         )
+
+
+def unnamed(layout: str, dims: Iterable[str]) -> tuple[str, tuple[str, ...]]:
+    """A layout, and the names of dims in it, which are their places where it has each by itself:
+    memory lies alike where these are equal.
+
+    >>> unnamed("B D21 D6", ["D6", "B", "D21"]), unnamed("NHWC", "NCHW")
+    (('d1 d2 d0', ('d0', 'd1', 'd2')), ('NHWC', ('N', 'C', 'H', 'W')))
+    """
+    names = {name: f"d{place}" for place, name in enumerate(dims)}
+    if " " not in layout:
+        return layout, tuple(names)
+    order, *encoding = layout.partition(":")
+    told = _NAME.sub(lambda found: names.get(found[0], found[0]), order)
+    return "".join((told, *encoding)), tuple(names.values())
 
 
 def _memory(opened: Opened, array: Array, at: At) -> Array:
