@@ -76,7 +76,7 @@ def _reads(op_type: str, pool: Callable[[], Any], **own: Any) -> list[Spelling]:
     def read_whole(node: NodeReader) -> VTensor:
         x = read_image(node)
         whole = tuple(x.size(dim) for dim in spatial(x.dims))
-        if min(whole) < 1:
+        if any(size < 1 for size in whole):  # asked of each by itself
             raise node.refuse("the image has no elements")
         return node.add(made(node, whole), x)
 
