@@ -47,6 +47,7 @@ def test_a_run_with_plain_arrays_enters_few_functions() -> None:
         binding = session.bind({"x": image()})
         assert len(entered(lambda: session.run(None, {"x": image()}))) > MOST  # the long way
         feeds = {"x": image()}
+        session.run(None, feeds)  # which begins what is done for other sizes
         short = entered(lambda: session.run(None, feeds))
         assert "Request.run" in short
         assert len(short) <= MOST

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from libdesc.calls import CallTape
 from ptensor.buffer import ALIGNMENT, Buffer, TensorStorage
 from resolver.check import addresses
 from resolver.lowered import Value
@@ -54,6 +55,9 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 
 #: What the checker asked: whether two layouts are one of dims whose sizes are at these places.
 Asked = tuple[str, str, tuple[tuple[str, int], ...]]
+
+#: What tapes have said of sizes.
+Known = dict[tuple[CallTape, tuple[int, ...]], Sequence[Any] | None]
 
 #: Makes a plan node by node.
 Full = Callable[[], Plan]
@@ -305,19 +309,22 @@ class Blueprint:
         #: What was chosen is proven the best for all sizes.
         self.proven = graph.certificate is not None
 
-    def plan(self, given: Sequence[int], workspace: Workspace, full: Full) -> Plan | None:
+    def plan(
+        self, given: Sequence[int], workspace: Workspace, full: Full, known: Known
+    ) -> Plan | None:
         """The plan for open sizes; None where it would be another, or is none.
 
         Args:
             given: of the outline.
             workspace: as for the blueprint.
             full: makes the same plan node by node, for whoever looks at its nodes.
+            known: what tapes of calls have said, also to other blueprints for the same sizes.
 
         Raises:
             BudgetError: it needs more memory than the workspace may have.
         """
         sizes = self.outline.sizes(given)
-        told = None if sizes is None else self._told(sizes)
+        told = None if sizes is None else self._told(sizes, known)
         if sizes is None or told is None:
             return None
         on_tape = self._run([told[which][place] for which, place in self._rows])
@@ -338,16 +345,14 @@ class Blueprint:
         regions = self._constants(constants, at)
         return DrawnPlan(self._brought(at), steps, nbytes, regions, self.packed, workspace, full)
 
-    def _told(self, sizes: Sequence[int]) -> dict[Given, Sequence[Any]] | None:
+    def _told(self, sizes: Sequence[int], known: Known) -> dict[Given, Sequence[Any]] | None:
         """What all tapes but the blueprint's own say."""
         told = {self._sizes: sizes}
         for one in self._classes:
-            try:
-                numbers = one.tape.run([sizes[place] for place in one.sizes])
-            except MemoryError:
-                raise
-            except Exception:  # whatever a library says of what is asked in vain
-                return None
+            key = one.tape, tuple([sizes[place] for place in one.sizes])
+            if key not in known:
+                known[key] = _asked(*key)
+            numbers = known[key]
             if numbers is None:
                 return None
             told[one.given] = numbers
@@ -437,6 +442,16 @@ def unnamed(layout: str, dims: Iterable[str]) -> tuple[str, tuple[str, ...]]:
     order, *encoding = layout.partition(":")
     told = _NAME.sub(lambda found: names.get(found[0], found[0]), order)
     return "".join((told, *encoding)), tuple(names.values())
+
+
+def _asked(tape: CallTape, sizes: Sequence[int]) -> Sequence[Any] | None:
+    """What a call comes to; None where that is not known."""
+    try:
+        return tape.run(sizes)
+    except MemoryError:
+        raise
+    except Exception:  # whatever a library says of what is asked in vain
+        return None
 
 
 def _memory(opened: Opened, array: Array, at: At) -> Array:

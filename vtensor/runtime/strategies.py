@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from math import log
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from libdesc.registry import ready
 from libdesc.transforms import LayoutChange
@@ -196,13 +196,14 @@ class Strategies:
         """
         if options.deterministic:  # a plan is then compared with one of its own
             return None
+        told: dict[Any, Any] = {}
         for known in self._known.get(_kind(key), ()):
             for outline in outlines:
                 blueprint: Blueprint | None = outline.drawn.get(known.strategy)
                 if blueprint is None or (known.key == key and not known.foreseen):
                     continue
                 again = _Again(known, key, outline, given, options, workspace)
-                plan = blueprint.plan(given, workspace, again.plan)
+                plan = blueprint.plan(given, workspace, again.plan, told)
                 if plan is not None:
                     plan.taken_from = known.key.shapes
                     make = partial(_better, again.graphs, known.key.shapes, options, workspace)
