@@ -102,6 +102,7 @@ class Proof:
             tally.refused += 1
             self._refused(shapes, feeds, error)
             return
+        self._session.run(None, feeds)  # the first that runs again looks ahead to other sizes
         plan = self._session.plan
         tally.taken += plan.taken_from is not None
         tally.anew += plan.taken_from is not None and bool(plan.anew)
