@@ -20,6 +20,7 @@ from libdesc.registry import ready
 from optimizer.match import Matcher, Met
 from optimizer.originals import copied
 from optimizer.readers import Readers
+from ptensor.stopping import go_on
 from vtensor.errors import VTensorError
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.graph import Graph, Node
@@ -73,6 +74,7 @@ def rewrite(
     work = _Work(made, Readers(made), preferences, native)
     roots = graph.nodes if only is None else {root for _, root in only}
     for name in (name for name in graph.nodes if name in roots):
+        go_on()
         applied = True
         while applied and (root := made.nodes.get(name)) is not None:
             fitting = [

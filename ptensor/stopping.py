@@ -9,7 +9,10 @@ from time import sleep, thread_time
 
 #: Behind so many seconds of a processor's time work rests for so many times as long, though not for
 #: longer than some: next to runs one after another it takes a fifth of one processor.
-WORKS_S, RESTS, LONGEST_S = 0.005, 4, 0.1
+WORKS_S, RESTS, LONGEST_S = 0.005, 4.0, 0.1
+
+#: Seconds until work that somebody may come to wait for looks whether somebody does.
+LOOKS_S = 0.005
 
 
 class _Work:
@@ -17,19 +20,29 @@ class _Work:
 
     Args:
         over: whether it is not wanted any more.
-        rests: it leaves room to runs.
+        rests: for how many times as long as it worked.
+        hurries: whether somebody waits for it by now, if anybody ever does.
     """
 
-    def __init__(self, over: Callable[[], bool], rests: bool) -> None:
-        self.over, self._rests = over, rests
+    def __init__(
+        self, over: Callable[[], bool], rests: float, hurries: Callable[[], bool] | None
+    ) -> None:
+        self.over, self._rests, self._hurries = over, rests, hurries
         self._since = thread_time()
 
     def leave_room(self) -> None:
         """Rest, where there was enough work since the last rest."""
         worked = thread_time() - self._since
-        if worked >= WORKS_S and self._rests:
-            sleep(min(RESTS * worked, LONGEST_S))
-            self._since = thread_time()
+        if worked < WORKS_S:
+            return
+        left = min(self._rests * worked, LONGEST_S)
+        if self._hurries is None:
+            sleep(left)
+        else:
+            while left > 0 and not self._hurries():
+                sleep(min(left, LOOKS_S))
+                left -= LOOKS_S
+        self._since = thread_time()
 
 
 _work: ContextVar[_Work | None] = ContextVar("vtensor_work", default=None)
@@ -40,9 +53,19 @@ class Stopped(BaseException):  # past whoever goes on where a library refuses a 
 
 
 @contextmanager
-def stopping(over: Callable[[], bool], rests: bool = True) -> Iterator[None]:
-    """Inside the block, work ends as soon as a function says that it is over, and rests often."""
-    token = _work.set(_Work(over, rests))
+def stopping(
+    over: Callable[[], bool],
+    rests: float = RESTS,
+    hurries: Callable[[], bool] | None = None,
+) -> Iterator[None]:
+    """Inside the block, work ends as soon as a function says that it is over, and rests often.
+
+    Args:
+        over: whether it is not wanted any more.
+        rests: for how many times as long as it worked.
+        hurries: whether somebody waits for it by now: it does not rest then.
+    """
+    token = _work.set(_Work(over, rests, hurries))
     try:
         yield
     finally:

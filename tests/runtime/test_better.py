@@ -354,6 +354,28 @@ def test_work_that_nobody_waits_for_rests_often(monkeypatch: pytest.MonkeyPatch)
     assert rests == [pytest.approx(0.024), 0.1]
 
 
+def test_work_that_somebody_waits_for_hurries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It rests twice as long as it worked, and stops resting when somebody comes."""
+    clock, rests, waits = [0.0], list[float](), list[int]()
+    monkeypatch.setattr("ptensor.stopping.thread_time", lambda: clock[0])
+
+    def sleep(seconds: float) -> None:
+        rests.append(seconds)
+        if len(rests) == 4:
+            waits.append(1)
+
+    monkeypatch.setattr("ptensor.stopping.sleep", sleep)
+    with stopping(lambda: False, rests=2.0, hurries=lambda: bool(waits)):
+        clock[0] += 0.006
+        go_on()
+        assert rests == [0.005, 0.005, pytest.approx(0.002)]
+        clock[0] += 9.0
+        go_on()
+        clock[0] += 9.0
+        go_on()
+    assert rests[3:] == [0.005]
+
+
 def test_two_threads_that_want_it_at_once_get_it_once() -> None:
     made: list[int] = []
     better = Better(lambda: 7, "it may be off")

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from onnx import TypeProto, helper
 
+from ptensor.stopping import go_on
 from vtensor.errors import ModelError
 from vtensor.frontends.builder import Builder, Named
 from vtensor.frontends.defined import defined_outputs
@@ -57,6 +58,7 @@ class Again(Builder):
 
     def _nodes(self) -> None:
         for node in self._network.nodes:
+            go_on()
             if any(name in self._facts.arrays for name in node.outputs):
                 continue  # folded for earlier sizes, from initializers alone
             if (naming := self._namings.get(node.name)) is None:

@@ -39,6 +39,10 @@ _keeping = process_lock(2)
 PLANS_KEPT = 32
 
 
+#: How long blueprints leave room to runs, by how long their drawing works.
+BESIDE = 2.0
+
+
 class PlanCache:
     """Makes plans when they are first asked for, and keeps the last used ones.
 
@@ -168,7 +172,8 @@ class PlanCache:
     def _beside(self, work: Callable[[], None]) -> None:
         """Do it beside runs."""
         self._works = [one for one in self._works if not one.done]
-        self._works.append(Better(work, "plans are made node by node", rests=False))
+        waits = partial(bool, self._making.waiting)
+        self._works.append(Better(work, "plans are made node by node", BESIDE, waits))
         self._works[-1].wanted(lambda _: None)
 
     def current(self, key: PlanKey, plan: Plan) -> bool:

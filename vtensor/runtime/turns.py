@@ -25,10 +25,12 @@ class Turn:
 
     Attributes:
         place: the thread that has it.
+        waiting: those that want it.
     """
 
     def __init__(self) -> None:
         self.place = Place()
+        self.waiting: list[int] = []
         self._lock = OwnLock()
 
     @contextmanager
@@ -39,12 +41,16 @@ class Turn:
             NestedRunError: the thread that has it is this one, or waits for it.
         """
         server, lock = self, self._lock.here  # a name that deadlocks.py looks for
-        held, circles = lock.acquire(blocking=False), 0
-        while not held:
-            circles = circles + 1 if server.place.waits_for_caller() else 0
-            if self.place.ident == threading.get_ident() or circles == LOOKS:
-                raise NestedRunError(NESTED)
-            held = lock.acquire(timeout=PATIENCE)
+        own, circles = threading.get_ident(), 0
+        if not lock.acquire(blocking=False):
+            self.waiting.append(own)
+            try:
+                while not lock.acquire(timeout=PATIENCE):
+                    circles = circles + 1 if server.place.waits_for_caller() else 0
+                    if self.place.ident == own or circles == LOOKS:
+                        raise NestedRunError(NESTED)
+            finally:
+                self.waiting.remove(own)
         try:
             self.place.ident = threading.get_ident()
             yield
