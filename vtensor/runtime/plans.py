@@ -164,6 +164,8 @@ class PlanCache:
             self._beside(draw)
 
     def _foresee(self, key: PlanKey) -> None:
+        if self._workspace.full:  # weights in further forms would take the place of plans
+            return
         options = replace(self._options, entry=key.entry)
         sized = self._sized(key, options)
         if sized is not None:

@@ -205,7 +205,7 @@ class Strategies:
                 again = _Again(known, key, outline, given, options, workspace)
                 plan = blueprint.plan(given, workspace, again.plan, told)
                 if plan is not None:
-                    plan.taken_from = known.key.shapes
+                    plan.taken_from = None if known.key == key else known.key.shapes
                     make = partial(_better, again.graphs, known.key.shapes, options, workspace)
                     _may_be_better(plan, blueprint.proven, make)
                     return plan
