@@ -1,7 +1,7 @@
 """Shapes that a session has not seen before, beside the peers.
 
 ``python -m eval.shapes``: all models of today whose sizes are open; ``make eval`` takes some. Each
-engine is a process of its own, in turns with the others; when it has run a model for two seconds,
+engine is a process of its own, in turns with the others; when it has run a model for three seconds,
 it is given other sizes. *new* is the first run of a shape, *again* the runs that follow, *back* a
 run of a shape that was seen before, after others. *at once* is our first run of a shape where the
 model had run but twice: what we do beside runs to be ready for other sizes has hardly begun then.
@@ -49,7 +49,7 @@ GROWN, CHANGED = 24, 4
 STEP = 32
 ROUNDS, LIMIT_S = 2, 300.0
 #: Seconds for which a model is in use before it is given other sizes.
-USED_S = 2.0
+USED_S = 3.0
 
 Axes = Mapping[str, Mapping[str, str]]
 Sizes = Mapping[str, int]

@@ -9,10 +9,10 @@ from time import sleep, thread_time
 
 #: Behind so many seconds of a processor's time work rests for so many times as long, though not for
 #: longer than some: next to runs one after another it takes a fifth of one processor.
-WORKS_S, RESTS, LONGEST_S = 0.005, 4.0, 0.1
+WORKS_S, RESTS, LONGEST_S = 0.005, 4, 0.1
 
-#: Seconds until work that somebody may come to wait for looks whether somebody does.
-LOOKS_S = 0.005
+#: Seconds until work that may be in a hurry looks whether it is.
+LOOKS_S = 0.002
 
 
 class _Work:
@@ -20,14 +20,11 @@ class _Work:
 
     Args:
         over: whether it is not wanted any more.
-        rests: for how many times as long as it worked.
-        hurries: whether somebody waits for it by now, if anybody ever does.
+        hurries: whether it need not rest just now, if that is ever so.
     """
 
-    def __init__(
-        self, over: Callable[[], bool], rests: float, hurries: Callable[[], bool] | None
-    ) -> None:
-        self.over, self._rests, self._hurries = over, rests, hurries
+    def __init__(self, over: Callable[[], bool], hurries: Callable[[], bool] | None) -> None:
+        self.over, self._hurries = over, hurries
         self._since = thread_time()
 
     def leave_room(self) -> None:
@@ -35,7 +32,7 @@ class _Work:
         worked = thread_time() - self._since
         if worked < WORKS_S:
             return
-        left = min(self._rests * worked, LONGEST_S)
+        left = min(RESTS * worked, LONGEST_S)
         if self._hurries is None:
             sleep(left)
         else:
@@ -53,19 +50,14 @@ class Stopped(BaseException):  # past whoever goes on where a library refuses a 
 
 
 @contextmanager
-def stopping(
-    over: Callable[[], bool],
-    rests: float = RESTS,
-    hurries: Callable[[], bool] | None = None,
-) -> Iterator[None]:
+def stopping(over: Callable[[], bool], hurries: Callable[[], bool] | None = None) -> Iterator[None]:
     """Inside the block, work ends as soon as a function says that it is over, and rests often.
 
     Args:
         over: whether it is not wanted any more.
-        rests: for how many times as long as it worked.
-        hurries: whether somebody waits for it by now: it does not rest then.
+        hurries: whether it need not rest just now: nobody is in its way, or somebody waits for it.
     """
-    token = _work.set(_Work(over, rests, hurries))
+    token = _work.set(_Work(over, hurries))
     try:
         yield
     finally:

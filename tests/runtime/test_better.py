@@ -354,26 +354,26 @@ def test_work_that_nobody_waits_for_rests_often(monkeypatch: pytest.MonkeyPatch)
     assert rests == [pytest.approx(0.024), 0.1]
 
 
-def test_work_that_somebody_waits_for_hurries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It rests twice as long as it worked, and stops resting when somebody comes."""
-    clock, rests, waits = [0.0], list[float](), list[int]()
+def test_work_that_is_in_a_hurry_does_not_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks every other thousandth of a second whether it is."""
+    clock, rests, hurries = [0.0], list[float](), [False]
     monkeypatch.setattr("ptensor.stopping.thread_time", lambda: clock[0])
 
     def sleep(seconds: float) -> None:
         rests.append(seconds)
-        if len(rests) == 4:
-            waits.append(1)
+        hurries[0] = len(rests) == 15
 
     monkeypatch.setattr("ptensor.stopping.sleep", sleep)
-    with stopping(lambda: False, rests=2.0, hurries=lambda: bool(waits)):
+    with stopping(lambda: False, lambda: hurries[0]):
         clock[0] += 0.006
         go_on()
-        assert rests == [0.005, 0.005, pytest.approx(0.002)]
+        assert rests[:12] == [pytest.approx(0.002)] * 12
+        del rests[12:]  # what arithmetic leaves
         clock[0] += 9.0
         go_on()
         clock[0] += 9.0
         go_on()
-    assert rests[3:] == [0.005]
+    assert rests[12:] == [0.002] * 3
 
 
 def test_two_threads_that_want_it_at_once_get_it_once() -> None:

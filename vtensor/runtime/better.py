@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Generic, NoReturn, TypeVar
 
-from ptensor.stopping import RESTS, Stopped, go_on, stopping
+from ptensor.stopping import Stopped, go_on, stopping
 from vtensor.language.forks import process_lock
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ class Better(Generic[T]):
     Args:
         make: makes it; raises NotBetter where there is none.
         why: what the present plan lacks.
-        rests, hurries: as for ``stopping``.
+        hurries: as for ``stopping``.
 
     Attributes:
         note: where it stands, in words.
@@ -49,10 +49,9 @@ class Better(Generic[T]):
         self,
         make: Callable[[], T],
         why: str,
-        rests: float = RESTS,
         hurries: Callable[[], bool] | None = None,
     ) -> None:
-        self._make, self._why, self._rests, self._hurries = make, why, rests, hurries
+        self._make, self._why, self._hurries = make, why, hurries
         self.note = f"{why}; a better one is made when it is used again"
         self.stays = False
         self._wait_s = self._ran_s = 0.0
@@ -99,7 +98,7 @@ class Better(Generic[T]):
         if self.done:  # two threads wanted it at the same time
             return
         try:
-            with stopping(self._is_over, self._rests, self._hurries):
+            with stopping(self._is_over, self._hurries):
                 go_on()
                 made = self._make()
             self._exchange(made)

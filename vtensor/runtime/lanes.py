@@ -71,6 +71,11 @@ class Lanes:
         """Of all together."""
         return sum(lane.executor.threads for lane in self.every)
 
+    @property
+    def busy(self) -> bool:
+        """A run is under way."""
+        return len(self._idle) < len(self.every)
+
     @contextmanager
     def taken(self) -> Iterator[Lane]:
         """A lane that is idle; where none is, the next one, whose runs queue."""

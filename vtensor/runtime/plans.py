@@ -39,10 +39,6 @@ _keeping = process_lock(2)
 PLANS_KEPT = 32
 
 
-#: How long blueprints leave room to runs, by how long their drawing works.
-BESIDE = 2.0
-
-
 class PlanCache:
     """Makes plans when they are first asked for, and keeps the last used ones.
 
@@ -172,11 +168,14 @@ class PlanCache:
             self._strategies.foresee(key, sized, options, self._workspace)
 
     def _beside(self, work: Callable[[], None]) -> None:
-        """Do it beside runs."""
+        """Do it between runs, and a little beside them."""
         self._works = [one for one in self._works if not one.done]
-        waits = partial(bool, self._making.waiting)
-        self._works.append(Better(work, "plans are made node by node", BESIDE, waits))
+        self._works.append(Better(work, "plans are made node by node", self._hurries))
         self._works[-1].wanted(lambda _: None)
+
+    def _hurries(self) -> bool:
+        """Nothing runs that would be in the way, or somebody waits for a plan."""
+        return not self._workspace.lanes.busy or bool(self._making.waiting)
 
     def current(self, key: PlanKey, plan: Plan) -> bool:
         """Whether a plan that is used again still has its place."""
