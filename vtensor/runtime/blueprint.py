@@ -20,6 +20,7 @@ import numpy as np
 
 from libdesc.calls import CallTape
 from ptensor.buffer import ALIGNMENT, Buffer, TensorStorage
+from ptensor.stopping import go_on
 from resolver.check import addresses
 from resolver.lowered import Value
 from vtensor.errors import UnsoundPlanError
@@ -29,7 +30,7 @@ from vtensor.language.tape import Tape, TracedSize
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.budget import held, pieces
 from vtensor.runtime.delivery import Delivery
-from vtensor.runtime.drawing import Coded, Drawing, Given, Opened, Stand, described
+from vtensor.runtime.drawing import Drawing, Given, Opened, Stand, described
 from vtensor.runtime.evaluations import FEW, compile_step
 from vtensor.runtime.needed import needed
 from vtensor.runtime.offsets import Piece
@@ -41,7 +42,7 @@ from vtensor.runtime.steps import RecordedStep
 if TYPE_CHECKING:
     from resolver.strategy import Strategy
     from vtensor.runtime._replay import Arena, Program
-    from vtensor.runtime.outline import Outline
+    from vtensor.runtime.outline import Sized
     from vtensor.runtime.weights import PackedWeights
     from vtensor.runtime.workspace import Workspace
 
@@ -246,8 +247,7 @@ class Blueprint:
     """A strategy on an outline, drawn.
 
     Args:
-        outline, strategy: the strategy has been put on graphs of the outline, and checked there.
-        given: open sizes for which there is a plan.
+        sized, strategy: the strategy has been put on this graph, and checked there.
         workspace: what plans share.
 
     Raises:
@@ -256,25 +256,26 @@ class Blueprint:
 
     def __init__(
         self,
-        outline: Outline,
+        sized: Sized,
         strategy: Strategy,
-        given: Sequence[int],
         workspace: Workspace,
     ) -> None:
-        fitted = outline.fitted(strategy)
-        now = outline.sizes(given)
-        constants = None if now is None else outline.constants(now)
-        if now is None or constants is None:
+        outline = sized.outline
+        fitted, now = outline.fitted(strategy), outline.sizes(sized.given)
+        if now is None:
             raise NotTraced("the outline does not hold for these sizes")
         self.outline, self.strategy = outline, strategy
         tape, numbers = Tape(), Numbers()
         self._rows: list[tuple[Given, int]] = []
         self._sizes = Given(tape, now, self._rows)
         graph, coded, own = (
-            fitted.made(outline.without_arrays(one)) for one in (self._sizes, Coded(), now)
+            fitted.made(one)
+            for one in (outline.without_arrays(self._sizes), outline.coded, sized.graph)
         )
+        go_on()
         if not fitted.holds(graph.values):
             raise NotTraced("layouts are equal in other sizes only")
+        constants = sized.graph.constants
         drawing = Drawing(graph, coded, own, self._sizes, constants, outline.is_open, workspace)
         drawing.draw()
         self._classes, self.packed = drawing.classes, drawing.packed

@@ -20,6 +20,7 @@ from vtensor.language.open_arrays import NotTraced
 from vtensor.language.records import dataclass
 from vtensor.language.tape import Tape, TracedSize
 from vtensor.language.tensor import VTensor
+from vtensor.runtime.outline import CODED
 from vtensor.runtime.recipe_keys import Key, Operand
 from vtensor.runtime.recipes import Entry, Recipe, Recorded, Row
 from vtensor.runtime.record import Recorder
@@ -27,17 +28,6 @@ from vtensor.runtime.sized import Traced, opened, traced
 
 if TYPE_CHECKING:
     from vtensor.runtime.workspace import Workspace
-
-#: The number that stands for the first size on an outline's tape, in keys; others follow. No size
-#: of a network is so large.
-CODED = 1 << 48
-
-
-class Coded:
-    """The numbers that stand for the sizes on an outline's tape."""
-
-    def __getitem__(self, place: int) -> int:
-        return CODED + place
 
 
 @dataclass(eq=False)

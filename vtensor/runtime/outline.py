@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import fields, is_dataclass, replace
+from functools import cached_property
 from types import BuiltinFunctionType, FunctionType, MappingProxyType
 from typing import Any, cast
 
@@ -33,6 +34,18 @@ FITTED = 16
 #: What no size can be hidden in.
 _PLAIN = (bool, float, complex, bytes, type, enum.Enum, Layout, np.dtype, np.generic)
 _FUNCTIONS = (FunctionType, BuiltinFunctionType)
+
+#: The number that stands for the first size on an outline's tape, in keys; others follow. No size
+#: of a network is so large.
+CODED = 1 << 48
+
+
+class Coded:
+    """The numbers that stand for the sizes on an outline's tape."""
+
+    def __getitem__(self, place: int) -> int:
+        return CODED + place
+
 
 Sizes = Sequence[int]
 
@@ -155,6 +168,11 @@ class Outline:
             nodes={**graph.nodes, **nodes},
             offers={**graph.offers, **offers},
         )
+
+    @cached_property
+    def coded(self) -> Graph:
+        """The graph with numbers that stand for sizes."""
+        return self.without_arrays(Coded())
 
     def lowered(self, strategy: Strategy, graph: Graph) -> LoweredGraph:
         """What was chosen, for a graph that was made here.

@@ -6,6 +6,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Mapping
 
+from ptensor.stopping import go_on
 from vtensor.language.graph import Graph
 from vtensor.language.tape import Tape
 from vtensor.runtime.feeds import Array
@@ -69,6 +70,7 @@ class Outlines:
                 kept.insert(0, outline)
                 return Sized(graph, outline, given)
         made = self._traced(key, known, simplified)
+        go_on()
         graph = made.graph(given) if made is not None else None
         if made is None or graph is None:
             if kind in self._failed or len(self._failed) < KINDS:

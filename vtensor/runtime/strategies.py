@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from libdesc.registry import ready
 from libdesc.transforms import LayoutChange
 from optimizer.pipeline import MEASURED, import_passes, optimise
+from ptensor.stopping import go_on
 from resolver.lowered import LoweredGraph, OpNode
 from resolver.proof import Proof
 from resolver.strategy import Strategy, StrategyRefused
@@ -457,8 +458,10 @@ def _draw(strategy: Strategy, sized: Sized, options: Options, workspace: Workspa
     from vtensor.runtime.blueprint import Blueprint
 
     lowered = sized.on(strategy)
+    go_on()
     sound(lowered, sized.graph, options, workspace, sized.proof(strategy))
-    sized.outline.drawn[strategy] = Blueprint(sized.outline, strategy, sized.given, workspace)
+    go_on()
+    sized.outline.drawn[strategy] = Blueprint(sized, strategy, workspace)
 
 
 def _better(
