@@ -48,7 +48,7 @@ GROWN, CHANGED = 24, 4
 #: Sizes of pictures go by steps, of which networks of all kinds can halve one five times.
 STEP = 32
 ROUNDS, LIMIT_S = 2, 300.0
-#: Seconds for which a model is in use before it is given other sizes.
+#: Seconds for which we run a model before it is given other sizes: the peers do nothing beside runs.
 USED_S = 3.0
 
 Axes = Mapping[str, Mapping[str, str]]
@@ -110,7 +110,7 @@ def compared(case: Case, axes: Axes, engines: Sequence[str], threads: int) -> li
         SystemExit: we fail, or give other values than the first peer; says how.
     """
     sizes = sizes_of(case.feeds, axes)
-    asked = {"axes": axes, "sizes": sizes, "used_s": USED_S}
+    asked = {"axes": axes, "sizes": sizes, "used_s": 0.0}
     found: dict[str, list[Row]] = {engine: [] for engine in engines}
     with TemporaryDirectory() as folder:
         feeds, answers = Path(folder) / "feeds.npz", dict[str, dict[str, Array]]()
@@ -119,15 +119,15 @@ def compared(case: Case, axes: Axes, engines: Sequence[str], threads: int) -> li
             able = list(found)
             for engine in (*able[turn:], *able[:turn]):
                 to = Path(folder) / f"{engine}.npz"
-                row = _once(engine, case, feeds, threads, json.dumps(asked), to)
+                used = json.dumps({**asked, "used_s": USED_S if engine == US else 0.0})
+                row = _once(engine, case, feeds, threads, used, to)
                 if row is None:
                     del found[engine]
                     continue
                 found[engine].append(row)
                 with np.load(to) as kept:
                     answers[engine] = {name: kept[name] for name in kept.files}
-        at_once = json.dumps({**asked, "used_s": 0.0})
-        soon = _once(US, case, feeds, threads, at_once, Path(folder) / "soon.npz")
+        soon = _once(US, case, feeds, threads, json.dumps(asked), Path(folder) / "soon.npz")
     for engine in list(found):
         if engine != US and (fault := _apart(answers[US], answers[engine])):
             print(f"note: {engine} on {case.name}: {fault}", file=sys.stderr)
