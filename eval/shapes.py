@@ -1,10 +1,11 @@
 """Shapes that a session has not seen before, beside the peers.
 
 ``python -m eval.shapes``: all models of today whose sizes are open; ``make eval`` takes some. Each
-engine is a process of its own, in turns with the others; when it has run a model for three seconds,
-it is given other sizes. *new* is the first run of a shape, *again* the runs that follow, *back* a
-run of a shape that was seen before, after others. *at once* is our first run of a shape where the
-model had run but twice: what we do beside runs to be ready for other sizes has hardly begun then.
+engine is a process of its own, in turns with the others; when it has run a model, the peers twice
+and we for three seconds, it is given other sizes. *new* is the first run of a shape, *again* the
+runs that follow, *back* a run of a shape that was seen before, after others. *at once* is our first
+run of a shape where the model had run but twice here, too: what we do beside runs to be ready for
+other sizes has hardly begun then.
 OpenVINO's model is compiled once for all sizes. *growing*: the length of the past grows by one with
 every run, as with every word that a language model writes; *new* is then the time of a word.
 *ratio* is our *new* by the peer's, the median over shapes and rounds. Sizes that an engine refuses
@@ -48,7 +49,7 @@ GROWN, CHANGED = 24, 4
 #: Sizes of pictures go by steps, of which networks of all kinds can halve one five times.
 STEP = 32
 ROUNDS, LIMIT_S = 2, 300.0
-#: Seconds for which we run a model before it is given other sizes: the peers do nothing beside runs.
+#: Seconds for which we run a model before it is given other sizes; peers do nothing beside runs.
 USED_S = 3.0
 
 Axes = Mapping[str, Mapping[str, str]]
