@@ -88,8 +88,9 @@ CHOOSING = (
     *("resolver.extend", "resolver.modes"),
 )
 
-#: What nobody pays for who reads a model that we have written.
+#: What nobody pays for who reads a model that we have written, and that an earlier process read.
 READING = (
+    *("google.protobuf", "ml_dtypes", "onnx", "vtensor.frontends.network"),
     *("vtensor.frontends.again", "vtensor.frontends.builder", "vtensor.frontends.folding"),
     *("vtensor.frontends.control", "vtensor.frontends.tracing", "onnx.reference"),
 )

@@ -13,7 +13,7 @@ from onnx import ModelProto, TensorProto, numpy_helper
 
 from vtensor import Session
 from vtensor.errors import ModelError
-from vtensor.frontends import inline, network
+from vtensor.frontends import inline, network, opened
 from vtensor.frontends.inline import Parts, parts_of_bytes, parts_of_file
 
 #: The place of an initializer's raw data among a tensor's fields, and of a graph in a model.
@@ -196,7 +196,7 @@ def test_a_file_that_changes_while_it_is_read(
         os.truncate(path, size // 2)
         return parts_of_file(descriptor, size)
 
-    monkeypatch.setattr(network, "parts_of_file", changed)
+    monkeypatch.setattr(opened, "parts_of_file", changed)
     with pytest.raises(ModelError, match="was changed while it was read"):
         Session(path)
 

@@ -117,7 +117,9 @@ OTHERS: dict[str, Callable[[pytest.MonkeyPatch], tuple[Graph, Data]]] = {
     "a library's version": lambda patch: _patched(
         patch, "libdesc.library.RegisteredLibrary.version", lambda _: "4.0"
     ),
-    "code": lambda patch: _patched(patch, "vtensor.runtime.strategy_cache._code", lambda: (1, 1)),
+    "code": lambda patch: _patched(
+        patch, "vtensor.runtime.strategy_cache.code_state", lambda: (1, 1)
+    ),
     "format": lambda patch: _patched(patch, "vtensor.runtime.entries.FORMAT", b"vtensor 2"),
 }
 
@@ -481,9 +483,9 @@ def test_the_digest_of_the_code_changes_with_it(
         (tmp_path / name / "inside").mkdir(parents=True)
         (tmp_path / name / "inside" / "code.py").touch()
     monkeypatch.setattr(strategy_cache, "__file__", str(tmp_path / "vtensor" / "x" / "y.py"))
-    strategy_cache._code.cache_clear()
-    before = strategy_cache._code()
-    strategy_cache._code.cache_clear()
+    strategy_cache.code_state.cache_clear()
+    before = strategy_cache.code_state()
+    strategy_cache.code_state.cache_clear()
     os.utime(tmp_path / "ops" / "inside" / "code.py", (2**33, 2**33))
-    assert strategy_cache._code() != before
-    strategy_cache._code.cache_clear()
+    assert strategy_cache.code_state() != before
+    strategy_cache.code_state.cache_clear()

@@ -6,15 +6,12 @@ Whatever the bytes are, the answer is a ``Network`` or a ``ModelError``.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import (
     AttributeProto,
     FunctionProto,
@@ -27,15 +24,15 @@ from onnx import (
 
 from vtensor.errors import BudgetError, InputError, ModelError
 from vtensor.frontends.calls import FunctionKey, check_functions, domain_of
-from vtensor.frontends.external import DataFiles, state_of
-from vtensor.frontends.inline import Parts, parts_of_bytes, parts_of_file
+from vtensor.frontends.external import DataFiles
+from vtensor.frontends.inline import Parts
+from vtensor.frontends.opened import Opened, opened
 from vtensor.frontends.stored import Stored, stored_text
 from vtensor.frontends.tensors import Array, check_rank, element_type, tensor_array
 from vtensor.language.records import dataclass
-from vtensor.language.wording import reason
 from vtensor.runtime.budget import max_bytes_of
 
-Source = str | os.PathLike[str] | bytes | ModelProto
+Source = str | os.PathLike[str] | bytes | Opened | ModelProto
 
 #: ONNX's own domain has two names.
 ONNX_DOMAINS = ("", "ai.onnx")
@@ -186,19 +183,19 @@ def read_network(
     """Read a model and check its structure.
 
     Args:
-        model: path of a file, its bytes, or a ModelProto.
+        model: path of a file, its bytes, what was read of these, or a ModelProto.
         max_bytes: what may be taken for constants that are computed; None is as for a Session.
         external_data_root: where external data may be; None is the model's folder.
 
     Raises:
         ModelError: it is missing, no ONNX, cut short, or its graph does not hang together.
     """
-    proto, label, folder, data = _proto(model)
+    proto, label, folder, parts = _proto(model)
     root = None if external_data_root is None else _path(external_data_root)
     budget = max_bytes_of(max_bytes)
     files = None if folder is None else DataFiles(folder, root, budget)
     try:
-        return _network(proto, data, label, files, budget)
+        return _network(proto, parts, label, files, budget)
     except MemoryError:
         raise
     except BudgetError as error:
@@ -215,60 +212,22 @@ def _path(given: str | os.PathLike[str]) -> Path:
     return Path(given)
 
 
-#: Data of initializers that is beside the protocol buffer, by their place.
-Beside = Mapping[int, NDArray[np.uint8]]
-
-
-def _proto(model: Source) -> tuple[ModelProto, str, Path | None, Beside]:
-    """A model as ONNX parses it, what errors call it, its folder, and data that is beside it."""
+def _proto(model: Source) -> tuple[ModelProto, str, Path | None, Parts]:
+    """A model as ONNX parses it, what errors call it, its folder, and its bytes."""
     if isinstance(model, ModelProto):
-        return model, f"model {model.graph.name or 'from memory'!r}", None, {}
-    label, folder = "model from memory", None
-    if isinstance(model, bytes):
-        parts = parts_of_bytes(model)
-    elif not isinstance(model, (str, os.PathLike)):
-        raise ModelError(
-            f"{type(model).__name__} is no model: give a path, bytes, a ModelProto or a Graph"
-        )
-    else:
-        path = Path(model)
-        label, folder = f"model {str(path)!r}", path.parent
-        if path.is_dir():
-            raise ModelError(f"{label} is a folder, not an ONNX file")
-        try:
-            parts = _read(path, label)
-        except FileNotFoundError:
-            raise ModelError(f"{label} does not exist") from None
-        except (OSError, ValueError) as error:
-            raise ModelError(f"{label} cannot be read: {reason(error)}") from error
-    if not parts.size:
-        raise ModelError(f"{label} is empty")
+        return model, f"model {model.graph.name or 'from memory'!r}", None, Parts(b"", {}, 0)
+    file = model if isinstance(model, Opened) else opened(model)
+    parts, label = file.parts, file.label
     try:
-        return ModelProto.FromString(parts.rest), label, folder, parts.data
+        return ModelProto.FromString(parts.rest), label, file.folder, parts
     except Exception as error:  # protobuf's DecodeError and what else its versions raise
         raise ModelError(
             f"{label} is no ONNX model, or is cut short ({parts.size} bytes): {error}"
         ) from error
 
 
-def _read(path: Path, label: str) -> Parts:
-    """A file in its parts.
-
-    Raises:
-        ModelError: it was changed meanwhile.
-    """
-    with path.open("rb", buffering=0) as file:
-        facts = os.fstat(file.fileno())
-        if not stat.S_ISREG(facts.st_mode):  # it says no size, and can be read but once
-            return parts_of_bytes(file.readall())
-        parts = parts_of_file(file.fileno(), facts.st_size)
-        if state_of(os.fstat(file.fileno())) != state_of(facts):
-            raise ModelError(f"{label} was changed while it was read; load it again")
-        return parts or parts_of_bytes(file.readall())
-
-
 def _network(
-    proto: ModelProto, data: Beside, label: str, files: DataFiles | None, max_bytes: int
+    proto: ModelProto, parts: Parts, label: str, files: DataFiles | None, max_bytes: int
 ) -> Network:
     if not proto.HasField("graph"):
         raise ModelError("it has no graph; it is no ONNX model, or it is cut short")
@@ -284,7 +243,7 @@ def _network(
     for place, tensor in enumerate(graph.initializer):
         if tensor.name in arrays:
             raise ModelError(f"two initializers are called {tensor.name!r}")
-        arrays[tensor.name] = tensor_array(tensor, files, data.get(place))
+        arrays[tensor.name] = tensor_array(tensor, files, parts.data.get(place))
     inputs = _inputs(graph, arrays)
     outputs = [value.name for value in graph.output]
     if not outputs:
@@ -310,7 +269,7 @@ def _network(
         declared,
         frozenset(used),
         {(domain_of(f), f.name, f.overload): f for f in proto.functions},
-        stored_text(proto, opsets.get("", 0), arrays),
+        stored_text(proto, opsets.get("", 0), arrays, parts),
     )
 
 

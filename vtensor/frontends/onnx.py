@@ -87,7 +87,8 @@ class Model:
     """An ONNX model, read and checked once; a graph is made of it for each choice of sizes.
 
     Args:
-        model: path of a file, its bytes, or a ModelProto, which must not change afterwards.
+        model: path of a file, its bytes, what was read of these, or a ModelProto, which must not
+            change afterwards.
         reference, max_bytes, external_data_root: as for ``load_onnx``.
 
     Raises:
@@ -110,7 +111,8 @@ class Model:
         self._earlier: dict[frozenset[str], Named] = {}  # by the inputs whose values were given
         ready()  # the operators' spellings
         stored = self._network.stored
-        #: The graph that was written as this model, where the model carries its text.
+        #: The text that the model carries, and the graph that was written as this model.
+        self.text = stored
         self.stored = stored_graph(stored) if stored else None
 
     @property

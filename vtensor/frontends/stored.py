@@ -4,33 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from onnx import GraphProto, ModelProto
+from onnx import GraphProto, ModelProto, TensorProto
 
 from vtensor.frontends.export import TEXT, skeleton
+from vtensor.frontends.inline import Parts
 from vtensor.frontends.tensors import Array
 from vtensor.frontends.writer import write
 from vtensor.language.graph import Graph, same_bytes
 from vtensor.language.records import dataclass
 
+#: Where an array's bytes are: at an offset in the model's bytes; in data beside them, by the place
+#: of its initializer; or in a file: its location, offset and size.
+Place = tuple[int] | tuple[str, int] | tuple[str, int, int]
+
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """The text in a model's metadata, and the part of the model that it must agree with."""
+    """The text in a model's metadata, and the part of the model that it must agree with.
+
+    Attributes:
+        places: where the arrays' bytes are, of those that have them in one piece.
+    """
 
     text: str
     skeleton: GraphProto
     opset: int
     arrays: Mapping[str, Array]
+    places: Mapping[str, Place]
 
 
-def stored_text(model: ModelProto, opset: int, arrays: Mapping[str, Array]) -> Stored | None:
+def stored_text(
+    model: ModelProto, opset: int, arrays: Mapping[str, Array], parts: Parts
+) -> Stored | None:
     """What a model carries; None where it carries no text. Keeps nothing of the model alive."""
     texts = [entry.value for entry in model.metadata_props if entry.key == TEXT]
     if not texts:
         return None
     graph = model.graph
     part = GraphProto(name=graph.name, node=graph.node, input=graph.input, output=graph.output)
-    return Stored(texts[0], GraphProto.FromString(part.SerializeToString()), opset, arrays)
+    places = {
+        tensor.name: place
+        for number, tensor in enumerate(graph.initializer)
+        if (place := _place(number, tensor, arrays[tensor.name], parts))
+    }
+    return Stored(texts[0], GraphProto.FromString(part.SerializeToString()), opset, arrays, places)
+
+
+def _place(number: int, tensor: TensorProto, array: Array, parts: Parts) -> Place | None:
+    """Where the bytes of an initializer are; None where they are not as NumPy has them."""
+    if number in parts.data:
+        return "", number
+    if tensor.external_data:
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        return entries["location"], int(entries.get("offset", 0)), array.nbytes
+    offset = parts.rest.find(array.tobytes())  # equal bytes elsewhere are as good
+    return (offset,) if offset >= 0 else None
 
 
 def stored_graph(stored: Stored) -> Graph | None:

@@ -182,7 +182,8 @@ class Session:
             check_alone(**told, input_layouts=input_layouts, output_layouts=output_layouts)
             options = locked_options(Lock.read(plan), executor, progress, **allowed)
         listed = options.preferences.allows(REFERENCE)
-        source = Source(model, listed, workspace.max_bytes, external_data_root)
+        entries = entries_of(cache_dir)
+        source = Source(model, listed, workspace.max_bytes, external_data_root, entries)
         if options.lock is None:
             entry = parse_layouts(input_layouts, source.inputs, "input_layouts")
             delivery = parse_layouts(output_layouts, source.outputs, "output_layouts", any_too=True)
@@ -192,7 +193,7 @@ class Session:
             options,
             entry=entry,
             delivery=delivery,
-            entries=entries_of(cache_dir),
+            entries=entries,
             calibrate=calibration(calibrate, source.inputs),
         )
         self._runner = Runner(source, options, workspace)

@@ -14,12 +14,14 @@ from vtensor.language.graph import Graph
 from vtensor.language.sizes import OpenSize, open_names
 from vtensor.language.tape import Tape
 from vtensor.runtime import collector
+from vtensor.runtime.budget import max_bytes_of
 from vtensor.runtime.feeds import Array, Port
 
 if TYPE_CHECKING:
     import onnx
 
     from vtensor.frontends.onnx import Model
+    from vtensor.runtime.entries import Entries
 
     Given = str | os.PathLike[str] | bytes | onnx.ModelProto | Graph | Model
 
@@ -32,6 +34,7 @@ class Source:
         reference: nodes may run on ONNX's reference evaluator.
         max_bytes: the most that constants computed at load may take.
         external_data_root: where files of external data may lie.
+        entries: the cache, where there is one.
 
     Attributes:
         inputs, outputs: what a run is given and returns.
@@ -47,9 +50,12 @@ class Source:
         reference: bool,
         max_bytes: int | None,
         external_data_root: str | os.PathLike[str] | None,
+        entries: Entries | None = None,
     ) -> None:
         with collector.later():  # reading, too, makes many objects that stay
-            self._model, self._graph = _load(model, reference, max_bytes, external_data_root)
+            self._model, self._graph = _load(
+                model, reference, max_bytes, external_data_root, entries
+            )
         self.inputs, self.outputs = self._ports()
         self.values: tuple[str, ...] = tuple(self._graph.values) if self._graph else ()
 
@@ -219,25 +225,40 @@ def _load(
     reference: bool,
     max_bytes: int | None,
     external_data_root: str | os.PathLike[str] | None,
+    entries: Entries | None,
 ) -> tuple[Model | None, Graph | None]:
     """A model that is still to be given sizes, or a graph whose sizes are known."""
     if isinstance(model, Graph):
         return None, model if model.sealed else model.seal()
+    from vtensor.frontends.opened import opened
+
+    file = opened(model) if isinstance(model, str | os.PathLike | bytes) else None
+    if file is not None and entries is not None:
+        from vtensor.frontends.known import keep_known, read_known
+
+        graph = read_known(file, entries, max_bytes_of(max_bytes), external_data_root)
+        if graph is not None:
+            return None, _original(graph)
     from vtensor.frontends.deferred import defer
 
     defer()
     from vtensor.frontends.onnx import Model
 
-    if isinstance(model, Model):
-        loaded = model
-    else:
-        loaded = Model(model, reference, max_bytes=max_bytes, external_data_root=external_data_root)
+    limits: Any = {"max_bytes": max_bytes, "external_data_root": external_data_root}
+    loaded = model if isinstance(model, Model) else Model(file or model, reference, **limits)
     graph = loaded.stored
+    if graph is not None and loaded.text is not None and file is not None and entries is not None:
+        keep_known(file, loaded.text, graph, entries)
     with suppress(ValuesNeededError):  # then plans are made by runs, which give the values
         if graph is None and loaded.static:
             graph = loaded.graph({})
     if graph is not None:
-        if loaded is not model and not graph.open_sizes:  # nobody else has its arrays
-            graph = replace(graph, constants=Originals(graph.constants))
-        return None, graph
+        return None, graph if loaded is model else _original(graph)
     return loaded, None
+
+
+def _original(graph: Graph) -> Graph:
+    """A graph whose constants can be let go of: of known sizes, and nobody else has its arrays."""
+    if graph.open_sizes:
+        return graph
+    return replace(graph, constants=Originals(graph.constants))

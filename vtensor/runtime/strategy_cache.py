@@ -70,7 +70,7 @@ class Network:
         """A digest of what it has in common with itself in other sizes."""
         settings, graph = self.options.settings, self.graph
         told = (
-            *(_code(), __version__, processor(), isa_cap(), self.threads),
+            *(code_state(), __version__, processor(), isa_cap(), self.threads),
             sorted(one.name for one in ready().libraries.values() if not one.absent),
             *(self.options.passes, self.options.preferences),
             *(settings.objective, settings.solver, settings.clock is None, settings.speeds is None),
@@ -252,7 +252,7 @@ def _digest(told: object) -> str:
 
 
 @cache
-def _code() -> tuple[int, int]:
+def code_state() -> tuple[int, int]:
     """How many files of code there are, and when the last one was changed.
 
     A version says enough of what is installed for good; not of a checkout that is worked on.

@@ -1,0 +1,182 @@
+"""Models that an earlier session has read: what the cache says of them, and when nobody asks it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from ops import Conv2D, Mul, Relu
+from vtensor import Graph, Session, save_onnx
+from vtensor.errors import BudgetError, ModelError
+from vtensor.frontends import export, known
+from vtensor.frontends.known import keep_known, read_known
+from vtensor.frontends.onnx import Model
+from vtensor.frontends.opened import opened
+from vtensor.runtime.entries import FOLDER, Entries
+
+Array = np.ndarray[Any, Any]
+
+
+def network(large: float = 0.5, batch: int | None = 1) -> Graph:
+    """A large weight, small ones of several types, and one number."""
+    g = Graph("net")
+    x = g.input("x", {"N": batch, "C": 16, "H": 6, "W": 6})
+    w = g.constant(np.full((16, 16, 3, 3), large, np.float32), "O I h w", "large")
+    y = g.add(Conv2D(pads=(1, 1, 1, 1)), x, w, name="y")
+    scale = g.constant(np.arange(16, dtype=np.float32) - 8, "C", "scale")
+    z = g.add(Mul(), g.add(Mul(), y, scale), g.constant(np.array(0.25, np.float32), "", "one"))
+    g.output(g.add(Relu(), z), "z")
+    return g
+
+
+@pytest.fixture(params=["inside", "beside"])
+def file(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model's file, with its weights in it or in another one."""
+    if request.param == "beside":
+        monkeypatch.setattr(export, "BESIDE_BYTES", 0)
+    path = tmp_path / "net.onnx"
+    save_onnx(network(), path)
+    assert (tmp_path / "net.onnx.data").exists() == (request.param == "beside")
+    return path
+
+
+def entry(folder: Path) -> Path:
+    """That of the only model in a cache."""
+    [found] = (folder / FOLDER).glob("model-*")
+    return found
+
+
+def read(path: Path | bytes, folder: Path) -> Graph | None:
+    """The graph of a model that is known."""
+    return read_known(opened(path), Entries(folder), 1 << 30, None)
+
+
+def answer(model: Path | bytes, folder: Path | None) -> Array:
+    """What a session with a cache says."""
+    with Session(model, threads=1, cache_dir=folder) as session:
+        x = np.arange(16 * 36, dtype=np.float32).reshape(1, 16, 6, 6)
+        [found] = session.run(None, {"x": x})
+    return np.asarray(found)
+
+
+def test_the_graph_is_the_one_that_was_read(file: Path, tmp_path: Path) -> None:
+    assert read(file, tmp_path) is None
+    wanted = answer(file, tmp_path)
+    again = read(file, tmp_path)
+    assert again == Model(file).stored == network().seal()
+    np.testing.assert_array_equal(answer(file, tmp_path), wanted)
+
+
+@pytest.mark.parametrize("batch", [1, None])
+def test_bytes_are_known_as_well(tmp_path: Path, batch: int | None) -> None:
+    data = export.export(network(batch=batch)).SerializeToString()
+    wanted = answer(data, tmp_path)
+    assert read(data, tmp_path) == network(batch=batch).seal()
+    np.testing.assert_array_equal(answer(data, tmp_path), wanted)
+
+
+def test_large_weights_are_not_what_a_model_is_known_by(file: Path, tmp_path: Path) -> None:
+    before = answer(file, tmp_path)
+    kept = entry(tmp_path)
+    save_onnx(network(0.75), file)
+    assert read(file, tmp_path) == network(0.75).seal()
+    after = answer(file, tmp_path)
+    assert entry(tmp_path) == kept
+    np.testing.assert_allclose(after, before * 1.5, rtol=1e-5)
+
+
+EDITS: Mapping[str, Callable[[onnx.ModelProto], None]] = {
+    "a node": lambda model: setattr(model.graph.node[-1], "op_type", "Neg"),
+    "a small weight": lambda model: setattr(
+        next(t for t in model.graph.initializer if t.name == "scale"),
+        "raw_data",
+        np.ones(16, np.float32).tobytes(),
+    ),
+    "the text": lambda model: setattr(
+        model.metadata_props[0], "value", model.metadata_props[0].value.replace("Relu", "Neg")
+    ),
+}
+
+
+@pytest.mark.parametrize("what", EDITS)
+def test_an_edited_model_is_another_one(what: str, tmp_path: Path) -> None:
+    """Its nodes decide, whatever its text says; what disagrees is never kept."""
+    model = export.export(network())
+    answer(model.SerializeToString(), tmp_path)
+    kept = set((tmp_path / FOLDER).glob("model-*"))
+    EDITS[what](model)
+    data = model.SerializeToString()
+    assert read(data, tmp_path) is None
+    wanted = answer(data, None)
+    for _ in range(2):
+        np.testing.assert_array_equal(answer(data, tmp_path), wanted)
+    new = set((tmp_path / FOLDER).glob("model-*")) - kept
+    assert len(new) == (what == "a small weight")
+
+
+def test_values_that_were_compared_are_known_by_their_bytes(tmp_path: Path) -> None:
+    """A large array that the graph does not hold was compared with another one."""
+    data = export.export(network()).SerializeToString()
+    file, loaded = opened(data), Model(data)
+    assert loaded.text is not None
+    assert loaded.text.places["large"] == ("", 0)
+    entries = Entries(tmp_path)
+    without = Graph("net")
+    without.output(without.add(Relu(), without.input("x", {"N": 1})), "z")
+    keep_known(file, loaded.text, without.seal(), entries)
+    assert read_known(file, entries, 1 << 30, None) is None
+    assert loaded.stored is not None
+    keep_known(file, loaded.text, loaded.stored, entries)
+    assert read_known(file, entries, 1 << 30, None) == loaded.stored
+
+
+def test_a_damaged_entry_is_none(file: Path, tmp_path: Path) -> None:
+    wanted = answer(file, tmp_path)
+    path = entry(tmp_path)
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 7):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert read(file, tmp_path) is None
+        path.write_bytes(whole[:place])
+        assert read(file, tmp_path) is None
+    np.testing.assert_array_equal(answer(file, tmp_path), wanted)
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        *("null", "[]", "3", '["graph g"]', "[" * 10_000),
+        '["graph g\\nconstant large : f32 C=4", ["large", "<f4", [4], -1]]',
+        '["graph g\\nconstant large : f32 C=4", ["large", "<f4", [4], 99999999]]',
+        '["graph g\\nconstant large : f32 C=4", ["large", "|O", [4], 0]]',
+        '["graph g\\nconstant large : f32 C=4", ["large", "<f4", [4], "", 77]]',
+        '["graph g\\nconstant large : f32 C=4", ["large", "<f4", [4], "../../x", 0, 16]]',
+        '["graph g\\nconstant large : f32 C=4", ["large", "<f4", [4], "net.onnx", 0, 1e99]]',
+    ],
+)
+def test_an_entry_that_says_something_else_is_none(
+    file: Path, tmp_path: Path, payload: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(known, "_name", lambda _: "model-odd")
+    Entries(tmp_path).write("model-odd", payload.encode())
+    assert read(file, tmp_path) is None
+
+
+def test_what_is_wrong_now_is_said_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "BESIDE_BYTES", 0)
+    file = tmp_path / "net.onnx"
+    save_onnx(network(), file)
+    answer(file, tmp_path)
+    with pytest.raises(BudgetError, match="the budget is 999"):
+        Session(file, threads=1, cache_dir=tmp_path, max_bytes=999)
+    (tmp_path / "net.onnx.data").unlink()
+    with pytest.raises(ModelError, match=r"external data file 'net.onnx.data' is missing"):
+        answer(file, tmp_path)

@@ -1,0 +1,102 @@
+"""Models whose text an earlier process has compared with their nodes: they are read without ONNX.
+
+To see that a model is what its text says (``stored.py``) takes ONNX's classes and schemas, which is
+half of a small model's start. It depends on the model's bytes alone, without the data of large
+weights; so under their digest the cache keeps the text, and where the bytes of each array are.
+Anything odd, an entry or a weight that is not there, is left to the long way, which says it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from hashlib import blake2b
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from libdesc.registry import ready
+from vtensor import __version__
+from vtensor.frontends.external import DataFiles
+from vtensor.language.graph import Graph
+from vtensor.runtime.strategy_cache import code_state
+
+if TYPE_CHECKING:
+    from vtensor.frontends.opened import Opened
+    from vtensor.frontends.stored import Stored
+    from vtensor.runtime.entries import Entries
+
+Array = np.ndarray[Any, Any]
+
+#: Element types whose bytes in a model are those that NumPy has in memory.
+_PLAIN = frozenset(np.dtype(kind).str for kind in "?bBhHiIqQefd")
+
+
+def read_known(
+    file: Opened,
+    entries: Entries,
+    max_bytes: int,
+    external_data_root: str | os.PathLike[str] | None,
+) -> Graph | None:
+    """The graph of a model that is known; None where it is not, or something is odd about it."""
+    if (payload := entries.read(_name(file))) is None:
+        return None
+    try:
+        root = None if external_data_root is None else Path(external_data_root)
+        files = None if file.folder is None else DataFiles(file.folder, root, max_bytes)
+        text, *rows = json.loads(payload)
+        ready()  # the operators
+        arrays = {name: _array(file, files, *row) for name, *row in rows}
+        return Graph.parse(text, arrays).seal()
+    except Exception:  # whatever it is, the long way says it better
+        return None
+
+
+def keep_known(file: Opened, stored: Stored, graph: Graph, entries: Entries) -> None:
+    """Keep what a model was read as, where this follows from its bytes without large weights."""
+    rows = []
+    for name, array in stored.arrays.items():
+        place = stored.places.get(name)
+        if place is None or array.dtype.str not in _PLAIN:
+            return
+        constant = graph.constants.get(name)
+        if len(place) > 1 and (constant is None or not np.may_share_memory(constant, array)):
+            return  # its values were compared with others
+        if constant is not None:
+            rows.append((name, array.dtype.str, array.shape, *place))
+    text = json.dumps([stored.text, *rows], separators=(",", ":"))
+    entries.write(_name(file), text.encode())
+
+
+def _array(
+    file: Opened, files: DataFiles | None, kind: str, shape: list[int], *place: Any
+) -> Array:
+    """An array as an entry says where it is.
+
+    Raises:
+        ValueError: there is none of such a kind and shape; other errors where the entry is odd.
+    """
+    if kind not in _PLAIN or sys.byteorder != "little":
+        raise ValueError(f"{kind} has no place")
+    dtype = np.dtype(kind)
+    if len(place) == 1:
+        array = np.frombuffer(file.parts.rest, dtype, prod(shape), *place).copy()
+        array.flags.writeable = False
+    elif len(place) == 2:
+        array = file.parts.data[place[1]].view(dtype)
+    elif files is None:
+        raise ValueError("a model from memory has no files")
+    else:
+        array = files.read(*place).view(dtype)
+    return np.require(array.reshape(shape), requirements="A")
+
+
+def _name(file: Opened) -> str:
+    """The name of a model's entry: a digest of its bytes without large data, and of our code."""
+    told = repr((__version__, code_state(), file.parts.size, sorted(file.parts.data)))
+    digest = blake2b(told.encode(), digest_size=16)
+    digest.update(file.parts.rest)
+    return f"model-{digest.hexdigest()}"

@@ -1,0 +1,73 @@
+"""A model's file or bytes before anybody parses them, with the data of large weights apart."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from vtensor.errors import ModelError
+from vtensor.frontends.external import state_of
+from vtensor.frontends.inline import Parts, parts_of_bytes, parts_of_file
+from vtensor.language.records import dataclass
+from vtensor.language.wording import reason
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A model as it was read.
+
+    Attributes:
+        parts: its bytes.
+        label: what errors call it.
+        folder: in which its files of external data are; None of a model from memory.
+    """
+
+    parts: Parts
+    label: str
+    folder: Path | None
+
+
+def opened(model: object) -> Opened:
+    """Read a file, or take bytes.
+
+    Raises:
+        ModelError: there is no such file, it is empty, or it was changed meanwhile.
+    """
+    label, folder = "model from memory", None
+    if isinstance(model, bytes):
+        parts = parts_of_bytes(model)
+    elif not isinstance(model, (str, os.PathLike)):
+        raise ModelError(
+            f"{type(model).__name__} is no model: give a path, bytes, a ModelProto or a Graph"
+        )
+    else:
+        path = Path(model)
+        label, folder = f"model {str(path)!r}", path.parent
+        if path.is_dir():
+            raise ModelError(f"{label} is a folder, not an ONNX file")
+        try:
+            parts = _read(path, label)
+        except FileNotFoundError:
+            raise ModelError(f"{label} does not exist") from None
+        except (OSError, ValueError) as error:
+            raise ModelError(f"{label} cannot be read: {reason(error)}") from error
+    if not parts.size:
+        raise ModelError(f"{label} is empty")
+    return Opened(parts, label, folder)
+
+
+def _read(path: Path, label: str) -> Parts:
+    """A file in its parts.
+
+    Raises:
+        ModelError: it was changed meanwhile.
+    """
+    with path.open("rb", buffering=0) as file:
+        facts = os.fstat(file.fileno())
+        if not stat.S_ISREG(facts.st_mode):  # it says no size, and can be read but once
+            return parts_of_bytes(file.readall())
+        parts = parts_of_file(file.fileno(), facts.st_size)
+        if state_of(os.fstat(file.fileno())) != state_of(facts):
+            raise ModelError(f"{label} was changed while it was read; load it again")
+        return parts or parts_of_bytes(file.readall())
