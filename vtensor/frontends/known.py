@@ -22,7 +22,7 @@ from libdesc.registry import ready
 from vtensor import __version__
 from vtensor.frontends.external import DataFiles
 from vtensor.language.graph import Graph
-from vtensor.runtime.strategy_cache import code_state
+from vtensor.runtime.entries import code_state
 
 if TYPE_CHECKING:
     from vtensor.frontends.opened import Opened

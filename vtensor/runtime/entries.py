@@ -36,6 +36,9 @@ MOST_BYTES, MOST_IN_ALL = 1 << 23, 1 << 26
 #: Nobody else may write to entries, or to their folder.
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
+#: The packages whose code makes entries.
+_PACKAGES = ("vtensor", "ptensor", "libdesc", "resolver", "optimizer", "ops")
+
 _log = logging.getLogger(__name__)
 
 
@@ -177,3 +180,17 @@ def _foreign(status: os.stat_result) -> bool:
 def _say(folder: str, why: str) -> None:
     """Say once a process that there is no cache."""
     _log.warning("%s: %s; plans are made without a cache on disk", folder, why)
+
+
+@cache
+def code_state() -> tuple[int, int]:
+    """How many files of code there are, and when the last one was changed.
+
+    A version says enough of what is installed for good; not of a checkout that is worked on.
+    """
+    times = list[int]()
+    for package in _PACKAGES:
+        for folder, _, names in os.walk(Path(__file__).parents[2] / package):
+            code = [name for name in names if name.endswith((".py", ".toml", ".so"))]
+            times += [os.stat(f"{folder}/{name}").st_mtime_ns for name in code]  # noqa: PTH116
+    return len(times), max(times)

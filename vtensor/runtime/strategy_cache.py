@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +30,7 @@ from vtensor.language.exact import exact
 from vtensor.language.graph import Graph
 from vtensor.language.operators import info_of
 from vtensor.language.records import dataclass
-from vtensor.runtime.entries import Entries
+from vtensor.runtime.entries import Entries, code_state
 from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.planning import Options, resolved_of, sound
@@ -42,9 +40,6 @@ from vtensor.runtime.workspace import Workspace
 
 #: Constants of up to so many elements may decide something: an invoker may look at them.
 SMALL = 64
-
-#: The packages whose code chooses.
-_PACKAGES = ("vtensor", "ptensor", "libdesc", "resolver", "optimizer", "ops")
 
 _log = logging.getLogger(__name__)
 
@@ -249,17 +244,3 @@ def _key(rows: list[Any], like: PlanKey) -> PlanKey:
 
 def _digest(told: object) -> str:
     return blake2b(repr(told).encode(), digest_size=16).hexdigest()
-
-
-@cache
-def code_state() -> tuple[int, int]:
-    """How many files of code there are, and when the last one was changed.
-
-    A version says enough of what is installed for good; not of a checkout that is worked on.
-    """
-    times = list[int]()
-    for package in _PACKAGES:
-        for folder, _, names in os.walk(Path(__file__).parents[2] / package):
-            code = [name for name in names if name.endswith((".py", ".toml", ".so"))]
-            times += [os.stat(f"{folder}/{name}").st_mtime_ns for name in code]  # noqa: PTH116
-    return len(times), max(times)
