@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 _OURS = b"[vtensor."
 
 
-def entry_points(group: str) -> list[EntryPoint]:
-    """The entry points of one of our groups, of all distributions that Python finds."""
+def entry_points(*groups: str) -> dict[str, list[EntryPoint]]:
+    """The entry points of each of these groups of ours, of all distributions that Python finds."""
     if "importlib.metadata" not in sys.modules and not _offered():
-        return []
+        return {group: [] for group in groups}
     from importlib import metadata
 
-    return list(metadata.entry_points(group=group))
+    return {group: list(metadata.entry_points(group=group)) for group in groups}
 
 
 def _offered() -> bool:

@@ -12,12 +12,11 @@ import importlib.util
 import os
 import pkgutil
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from libdesc.installed import entry_points
 from vtensor.errors import DescriptionError
 from vtensor.language.index import Index, row_of
 
@@ -90,9 +89,11 @@ def own_descriptions() -> list[Path]:
     return sorted(Path(__file__).parent.glob("*/*.toml"))
 
 
-def foreign_descriptions() -> Iterator[tuple[str, Callable[[], Path]]]:
+def foreign_descriptions(
+    offered: Iterable[EntryPoint],
+) -> Iterator[tuple[str, Callable[[], Path]]]:
     """Where others' descriptions come from, and how to get each one's path (which may fail)."""
-    for entry in entry_points("vtensor.libraries"):
+    for entry in offered:
 
         def locate(entry: EntryPoint = entry) -> Path:
             found = entry.load()

@@ -8,7 +8,6 @@ themselves, is imported when one of them is asked for; ``registry()`` asks for a
 from __future__ import annotations
 
 import itertools
-import logging
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -33,6 +32,7 @@ from libdesc.unused import why_unused
 from ptensor.libraries import LIBRARIES, Library
 from vtensor.errors import LibraryError, VTensorError, did_you_mean
 from vtensor.language.forks import process_lock
+from vtensor.language.imported import logger
 from vtensor.language.index import Index, importing
 from vtensor.language.operators import OPERATORS
 from vtensor.language.records import dataclass
@@ -40,7 +40,7 @@ from vtensor.language.rules import Rule
 from vtensor.language.table import OperatorInfo
 from vtensor.language.tensor import CPU
 
-_log = logging.getLogger("vtensor.libraries")
+_log = logger("vtensor.libraries")
 
 #: A compiled dispatcher.
 Dispatcher = Callable[..., None]
@@ -210,12 +210,13 @@ class Registry:
         for file in own_descriptions():
             if file.parent.name not in self.libraries:
                 self.add(Description.read(file), "VTensor's own")
-        for origin, locate in foreign_descriptions():
+        offered = entry_points("vtensor.libraries", "vtensor.operators")
+        for origin, locate in foreign_descriptions(offered["vtensor.libraries"]):
             try:
                 self.add(Description.read(description_file(locate())), origin)
             except (Exception, SystemExit) as error:  # whatever a stranger's module raises
                 self.report(origin, error)
-        for entry in entry_points("vtensor.operators"):
+        for entry in offered["vtensor.operators"]:
             try:
                 entry.load()
             except (Exception, SystemExit) as error:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from hashlib import blake2b
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from libdesc.registry import ready
 from vtensor import __version__
 from vtensor.frontends.external import DataFiles
 from vtensor.language.graph import Graph
+from vtensor.language.imported import blake2b
 from vtensor.runtime.entries import code_state
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ between libraries on the same threads, so that the number of threads cancels.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -19,6 +18,7 @@ from libdesc.schema import Rates
 from optimizer.estimate import Speeds
 from ptensor.evaluation import Step
 from vtensor.errors import InputError
+from vtensor.language.imported import logger
 from vtensor.language.wording import reason
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.peaks import times_of
@@ -42,7 +42,7 @@ COUNT, LEAST_NS, MOST_NS = 10**9, 10**3, 10**12
 
 _known: dict[tuple[str, str], Rates | None] = {}
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 def speeds_asked_for() -> Speeds | None:

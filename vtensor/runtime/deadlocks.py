@@ -9,12 +9,22 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, thread
-from types import FrameType
-from typing import Any
+from functools import cache
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING, Any
 
-_JOIN, _RESULT = threading.Thread.join.__code__, Future.result.__code__
-_WORK = thread._WorkItem.run.__code__
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+_JOIN = threading.Thread.join.__code__
+
+
+@cache
+def _futures() -> tuple[CodeType, CodeType]:
+    """The code that waits for a future, and the code that works for one."""
+    from concurrent.futures import Future, thread  # with the first thread that has to wait
+
+    return Future.result.__code__, thread._WorkItem.run.__code__
 
 
 class Place:
@@ -29,6 +39,7 @@ class Place:
 
     def waits_for_caller(self) -> bool:
         """The thread waits, without a limit, for the calling one, or for one that waits for it."""
+        _futures()  # no import may wait for a thread whose frame is looked at
         frames, caller, here = sys._current_frames(), threading.get_ident(), self.ident
         seen = {0}
         try:
@@ -44,8 +55,9 @@ class Place:
 
 def _awaited(frame: FrameType, frames: dict[int, FrameType]) -> int:
     """The number of the thread that a frame's thread waits for; 0 if it waits for none."""
+    result, _ = _futures()
     for one in _outwards(frame):
-        if one.f_code in (_JOIN, _RESULT):
+        if one.f_code in (_JOIN, result):
             given = one.f_locals
             if given["timeout"] is not None:
                 return 0
@@ -60,9 +72,10 @@ def _awaited(frame: FrameType, frames: dict[int, FrameType]) -> int:
 
 def _worker(future: Future[Any], frames: dict[int, FrameType]) -> int:
     """The number of the thread of a pool that works for a future."""
+    _, work = _futures()
     for ident, frame in frames.items():
         for one in _outwards(frame):
-            if one.f_code is _WORK and getattr(one.f_locals["self"], "future", None) is future:
+            if one.f_code is work and getattr(one.f_locals["self"], "future", None) is future:
                 return ident
     return 0
 

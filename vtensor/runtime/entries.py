@@ -7,17 +7,16 @@ Where nothing can be written there is no cache; that is said once a process.
 
 from __future__ import annotations
 
-import logging
 import os
 import stat
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
-from hashlib import blake2b
 from pathlib import Path
 
 from vtensor.errors import InputError
+from vtensor.language.imported import blake2b, logger
 from vtensor.language.wording import reason
 from vtensor.runtime.folders import cache_folder
 
@@ -39,7 +38,7 @@ _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 #: The packages whose code makes entries.
 _PACKAGES = ("vtensor", "ptensor", "libdesc", "resolver", "optimizer", "ops")
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 class Entries:

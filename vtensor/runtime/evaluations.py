@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -112,6 +111,8 @@ class RecordEvaluation(Evaluation):
             for step in several:
                 compile_step(step)
         else:
+            from concurrent.futures import ThreadPoolExecutor
+
             with ThreadPoolExecutor(threads) as pool:
                 [*pool.map(compile_step, several)]
         done = {step: replace(step, kernel=step.code.kernel) for step in new}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Mapping
 
 from ptensor.stopping import go_on
 from vtensor.language.graph import Graph
+from vtensor.language.imported import logger
 from vtensor.language.tape import Tape
 from vtensor.runtime.feeds import Array
 from vtensor.runtime.keys import PlanKey
@@ -23,7 +23,7 @@ KINDS = 8
 #: How often inputs of a kind may have none, until none is looked for: sizes may be impossible.
 TRIES = 3
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 class Outlines:

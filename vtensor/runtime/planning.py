@@ -6,7 +6,6 @@ changes nothing. What a plan shares with others (memory, packed weights) is the 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
@@ -24,6 +23,7 @@ from resolver.check import check
 from resolver.lowered import LoweredGraph
 from vtensor.errors import BudgetError, InputError, UnsoundPlanError, VTensorError
 from vtensor.language.graph import Graph
+from vtensor.language.imported import logger
 from vtensor.language.records import dataclass
 from vtensor.runtime.allowance import tolerance_of
 from vtensor.runtime.budget import check_plan
@@ -53,7 +53,7 @@ KEPT = "%s: without measured times the plan takes %.2f ms, with them %.2f ms: it
 #: The log message where the plan within the tolerance is not faster.
 SLOWER = "%s: within the tolerance the plan takes %.2f ms, strictly %.2f ms: it stays strict"
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 Progress = Callable[[str], None]
 

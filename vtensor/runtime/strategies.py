@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,6 +18,7 @@ from resolver.proof import Proof
 from resolver.strategy import Strategy, StrategyRefused
 from vtensor.errors import VTensorError
 from vtensor.language.graph import Graph
+from vtensor.language.imported import logger
 from vtensor.language.records import dataclass
 from vtensor.runtime.better import Better, NotBetter
 from vtensor.runtime.keys import PlanKey
@@ -52,7 +52,7 @@ TIME_LIMIT = 2.0
 
 REFUSED = "%s: no plan from that of %s: %s"
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,9 @@ never trusted: libraries are asked whether they take it, and the checker looks a
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property, partial
-from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +26,7 @@ from vtensor.errors import VTensorError
 from vtensor.isa import isa_cap
 from vtensor.language.exact import exact
 from vtensor.language.graph import Graph
+from vtensor.language.imported import blake2b, logger
 from vtensor.language.operators import info_of
 from vtensor.language.records import dataclass
 from vtensor.runtime.entries import Entries, code_state
@@ -41,7 +40,7 @@ from vtensor.runtime.workspace import Workspace
 #: Constants of up to so many elements may decide something: an invoker may look at them.
 SMALL = 64
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 @dataclass(frozen=True)

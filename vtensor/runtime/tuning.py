@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from ptensor.stopping import go_on
 from resolver.lowered import OpNode
 from vtensor import __version__
 from vtensor.errors import VTensorError
+from vtensor.language.imported import logger
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.measure import TUNING, Effort, node_ns, signature, transform_ns
@@ -24,7 +24,7 @@ from vtensor.runtime.measure import TUNING, Effort, node_ns, signature, transfor
 #: Seconds that a call's variants may run; then no further one is measured.
 CALL_SECONDS = 1.0
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 class Tuner(Clock):
