@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from dataclasses import field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ptensor.pages import lasting
 from vtensor.errors import BudgetError, ModelError
@@ -26,7 +26,7 @@ from vtensor.language.records import dataclass
 from vtensor.language.wording import reason
 from vtensor.runtime.budget import REMEDY
 
-Bytes = NDArray[np.uint8]
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 #: Neither a link instead of what was checked, nor a wait for the other end of a pipe.
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -12,15 +12,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ptensor.pages import lasting
 from vtensor.language.records import dataclass
 
-Bytes = NDArray[np.uint8]
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 #: Puts the bytes from an offset on into an array; False where there are fewer.
 Fill = Callable[[int, Bytes], bool]

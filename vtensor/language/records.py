@@ -2,8 +2,9 @@
 
 The standard decorator compiles about five methods for each class where its module is imported: of
 the 140 classes that a session needs, half of them only in case, that took 50 ms of each start. Here
-a class shares its methods with all others, apart from ``__init__``, which is compiled at its first
-call. To a reader, to type checkers and to ``dataclasses`` itself it is a dataclass like any other.
+a class shares its methods with all others, apart from ``__init__``, which is compiled once several
+instances were made. To a reader, to type checkers and to ``dataclasses`` itself it is a dataclass
+like any other.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import MISSING, FrozenInstanceError
+from functools import partial
 from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,22 +24,26 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(cls=None, *, frozen=False, eq=True, repr=True, **others):  # noqa: A002
-        """As ``dataclasses.dataclass``, which makes what has slots or an order, or derives from
-        another dataclass.
+        """As ``dataclasses.dataclass``, which makes what has an order, or derives from another
+        dataclass.
         """
         if cls is None:
             return lambda cls: dataclass(cls, frozen=frozen, eq=eq, repr=repr, **others)
-        if others or any(map(dataclasses.is_dataclass, cls.__mro__[1:])):
+        if others.keys() - {"slots"} or any(map(dataclasses.is_dataclass, cls.__mro__[1:])):
             return dataclasses.dataclass(cls, frozen=frozen, eq=eq, repr=repr, **others)
-        return _with_methods(cls, frozen, eq, repr)
+        return _with_methods(cls, frozen, eq, repr, others.get("slots", False))
 
 
-def _with_methods(cls: type[T], frozen: bool, eq: bool, shown: bool) -> type[T]:
+#: So many instances are made before ``__init__`` is compiled, which takes as long.
+FEW = 16
+
+
+def _with_methods(cls: type[T], frozen: bool, eq: bool, shown: bool, slots: bool) -> type[T]:
     """The class with what the standard decorator would have given it."""
     has_eq = "__eq__" in vars(cls)
     own_hash = vars(cls).get("__hash__", MISSING)
     explicit = own_hash is not MISSING and not (own_hash is None and has_eq)
-    dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
+    cls = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots)(cls)
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]  # it is one now
     _check_order(fields)
     methods: dict[str, Any] = {"__init__": _Init(cls, frozen)}
@@ -47,6 +53,8 @@ def _with_methods(cls: type[T], frozen: bool, eq: bool, shown: bool) -> type[T]:
         methods["__eq__"] = _eq_of(_reader([field.name for field in fields if field.compare]))
     if frozen:
         methods |= _refusals(cls, frozenset(field.name for field in fields))
+        if slots:
+            methods |= _states(tuple(field.name for field in fields))
         if taken := methods.keys() & vars(cls).keys() & {"__setattr__", "__delattr__"}:
             raise TypeError(f"Cannot overwrite attribute {min(taken)} in class {cls.__name__}")
         vars(cls)["__dataclass_params__"].frozen = True  # for those that derive from it
@@ -73,19 +81,56 @@ def _optional(field: dataclasses.Field[Any]) -> bool:
     return field.default is not MISSING or field.default_factory is not MISSING
 
 
+def _slotted(cls: type) -> bool:
+    """The class itself cannot have what fields are by default."""
+    return "__slots__" in vars(cls)
+
+
 class _Init:
-    """Stands for ``__init__``, until somebody asks for it."""
+    """Stands for ``__init__``, until somebody looks at it or many instances were made."""
 
     def __init__(self, cls: type, frozen: bool) -> None:
-        self._cls, self._frozen = cls, frozen
+        self._cls, self._frozen, self._left = cls, frozen, FEW
+        self._set = object.__setattr__ if frozen else setattr
 
     def __get__(self, instance: object, owner: type | None = None) -> Callable[..., None]:
+        if instance is not None and self._left > 0:
+            self._left -= 1
+            return partial(self._first, instance)
+        return self._compiled(instance, owner)
+
+    def _compiled(self, instance: object, owner: type | None = None) -> Callable[..., None]:
         made = vars(self._cls)["__init__"]
         if made is self:  # another thread may have been faster
             made = _init_of(self._cls, self._frozen)
             self._cls.__init__ = made
         bound: Callable[..., None] = made.__get__(instance, owner)
         return bound
+
+    def _first(self, one: object, /, *args: Any, **given: Any) -> None:
+        """What is compiled does the same; it is asked where arguments are wrong."""
+        fields = dataclasses.fields(one)  # type: ignore[arg-type]  # it is one
+        own = [field for field in fields if field.init]
+        plain = [field.name for field in own if not field.kw_only]
+        values = dict(zip(plain, args, strict=False))
+        known = values | given
+        needed = {field.name for field in own if not _optional(field)}
+        if (
+            len(args) > len(plain)
+            or len(known) < len(values) + len(given)
+            or not needed <= known.keys() <= {field.name for field in own}
+        ):
+            return self._compiled(one)(*args, **given)
+        for field in fields:
+            if field.init and field.name in known:
+                self._set(one, field.name, known[field.name])
+            elif field.default_factory is not MISSING:
+                self._set(one, field.name, field.default_factory())
+            elif field.init or (field.default is not MISSING and _slotted(self._cls)):
+                self._set(one, field.name, field.default)
+        if (after := getattr(one, "__post_init__", None)) is not None:
+            after()
+        return None
 
 
 def _init_of(cls: type, frozen: bool) -> Callable[..., None]:
@@ -107,6 +152,8 @@ def _init_of(cls: type, frozen: bool) -> Callable[..., None]:
             if field.default_factory is not MISSING:
                 default = "=_MISSING"
             (named if field.kw_only else plain).append(name + default)
+        elif field.default is not MISSING and _slotted(cls):
+            value = f"_default_{name}"
         elif field.default_factory is MISSING:
             continue  # the class has its default, or the class sets it itself
         lines.append(f"_set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
@@ -167,3 +214,16 @@ def _refusals(cls: Any, names: frozenset[str]) -> dict[str, Callable[..., None]]
         super(cls, self).__delattr__(name)
 
     return {"__setattr__": keep, "__delattr__": hold}
+
+
+def _states(names: tuple[str, ...]) -> dict[str, Callable[..., Any]]:
+    """What copies and pickles a frozen instance with slots, which cannot be set otherwise."""
+
+    def state(self: Any) -> list[Any]:
+        return [getattr(self, name) for name in names]
+
+    def restore(self: Any, state: list[Any]) -> None:
+        for name, value in zip(names, state, strict=True):
+            object.__setattr__(self, name, value)
+
+    return {"__getstate__": state, "__setstate__": restore}

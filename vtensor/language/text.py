@@ -24,6 +24,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from vtensor.errors import GraphError, VTensorError
@@ -239,11 +240,16 @@ def _operator(name: str, parameters: str) -> object:
             f"no operator {name!r} is registered; operators are when they are imported, as by "
             "'from ops import ...', and those that were made for one model's node cannot be read"
         )
+    return OPERATORS[name].cls(**_given(parameters))
+
+
+@lru_cache(maxsize=256)
+def _given(parameters: str) -> Mapping[str, Any]:
+    """The parameters of a call, which a network's operators have in common again and again."""
     call = ast.parse(f"f{parameters}", mode="eval").body
     if not isinstance(call, ast.Call) or call.args:
         raise GraphError(f"{parameters} are no parameters by name")
-    given = {str(keyword.arg): _evaluated(keyword.value) for keyword in call.keywords}
-    return OPERATORS[name].cls(**given)
+    return {str(keyword.arg): _evaluated(keyword.value) for keyword in call.keywords}
 
 
 def _closing(line: str, start: int) -> int:
@@ -298,7 +304,13 @@ def _type(text: str) -> tuple[str, dict[str, int]]:
     rows = [dim.split("=") for dim in dims]
     if len({dim for dim, _ in rows}) < len(rows):
         raise GraphError(f"a dim is there twice: {text}")
-    return dtype, {dim: _evaluate(size) for dim, size in rows}
+    return dtype, {dim: _size(size) for dim, size in rows}
+
+
+def _size(text: str) -> Any:
+    """A size; the usual ones, which are numbers, without Python's parser."""
+    plain = text.isascii() and text.isdecimal() and len(text) < 20
+    return int(text) if plain and (text[0] != "0" or text == "0") else _evaluate(text)
 
 
 def _value(graph: Written, name: str) -> Any:

@@ -187,9 +187,13 @@ def code_state() -> tuple[int, int]:
 
     A version says enough of what is installed for good; not of a checkout that is worked on.
     """
-    times = list[int]()
-    for package in _PACKAGES:
-        for folder, _, names in os.walk(Path(__file__).parents[2] / package):
-            code = [name for name in names if name.endswith((".py", ".toml", ".so"))]
-            times += [os.stat(f"{folder}/{name}").st_mtime_ns for name in code]  # noqa: PTH116
+    root, times = Path(__file__).parents[2], list[int]()
+    folders = [str(root / package) for package in _PACKAGES]
+    while folders:
+        with os.scandir(folders.pop()) as found:
+            for one in found:
+                if one.name.endswith((".py", ".toml", ".so")):
+                    times.append(one.stat().st_mtime_ns)
+                elif one.name != "__pycache__" and one.is_dir(follow_symlinks=False):
+                    folders.append(one.path)
     return len(times), max(times)
