@@ -51,5 +51,5 @@ def _entry_point_files(folder: str) -> Iterator[bytes]:
     except OSError:  # it is not there, as some of Python's own are not
         return
     for one in found:
-        with suppress(OSError):  # it has none
-            yield Path(one, "entry_points.txt").read_bytes()
+        with suppress(OSError), open(f"{one}/entry_points.txt", "rb") as file:  # noqa: PTH123
+            yield file.read()  # it may have none

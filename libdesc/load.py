@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
-import pkgutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
@@ -131,5 +130,5 @@ def import_own_operators() -> None:
 
 
 def _own_modules() -> list[str]:
-    ops = importlib.import_module("ops")
-    return [module.name for module in pkgutil.iter_modules(ops.__path__, "ops.")]
+    names = sorted(os.listdir(importlib.import_module("ops").__path__[0]))  # noqa: PTH208
+    return [f"ops.{name[:-3]}" for name in names if name.endswith(".py") and name != "__init__.py"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from ops import Conv2D, Mul, Relu
 from vtensor import Graph, Session, save_onnx
 from vtensor.errors import BudgetError, ModelError
-from vtensor.frontends import export, known
+from vtensor.frontends import export
 from vtensor.frontends.known import keep_known, read_known
 from vtensor.frontends.onnx import Model
 from vtensor.frontends.opened import opened
@@ -148,23 +149,39 @@ def test_a_damaged_entry_is_none(file: Path, tmp_path: Path) -> None:
     assert path.read_bytes() == whole
 
 
-@pytest.mark.parametrize(
-    "payload",
-    [
-        *("null", "[]", "3", '["graph g"]', "[" * 10_000),
-        '["graph g\\nconstant large : f32 C=4", ["large", "<f4", [4], -1]]',
-        '["graph g\\nconstant large : f32 C=4", ["large", "<f4", [4], 99999999]]',
-        '["graph g\\nconstant large : f32 C=4", ["large", "|O", [4], 0]]',
-        '["graph g\\nconstant large : f32 C=4", ["large", "<f4", [4], "", 77]]',
-        '["graph g\\nconstant large : f32 C=4", ["large", "<f4", [4], "../../x", 0, 16]]',
-        '["graph g\\nconstant large : f32 C=4", ["large", "<f4", [4], "net.onnx", 0, 1e99]]',
-    ],
-)
-def test_an_entry_that_says_something_else_is_none(
-    file: Path, tmp_path: Path, payload: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(known, "_name", lambda _: "model-odd")
-    Entries(tmp_path).write("model-odd", payload.encode())
+#: What an entry may say beside the truth: of the text's place, or of the large weight.
+ODD: Mapping[str, Callable[[list[Any]], object]] = {
+    "nothing": lambda rows: rows.clear(),
+    "half a place": lambda rows: rows[0].pop(),
+    "another text": lambda rows: rows.__setitem__(0, [0, rows[0][1]]),
+    "an empty text": lambda rows: rows.__setitem__(0, [5, 5]),
+    "a weight less": lambda rows: rows.pop(1),
+    "a place before the bytes": lambda rows: rows[1].__setitem__(slice(3, None), [-1]),
+    "a place behind them": lambda rows: rows[1].__setitem__(slice(3, None), [99_999_999]),
+    "data of no initializer": lambda rows: rows[1].__setitem__(slice(3, None), ["", 77]),
+    "a folder outside": lambda rows: rows[1].__setitem__(slice(3, None), ["../../x", 0, 9216]),
+    "no number of bytes": lambda rows: rows[1].__setitem__(slice(3, None), ["net.onnx", 0, 1e99]),
+    "objects": lambda rows: rows[1].__setitem__(1, "|O"),
+    "another type": lambda rows: rows[1].__setitem__(1, "<f8"),
+    "another shape": lambda rows: rows[1].__setitem__(2, [16, 16, 3]),
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_an_entry_that_says_something_else_is_none(file: Path, tmp_path: Path, what: str) -> None:
+    answer(file, tmp_path)
+    entries, name = Entries(tmp_path), entry(tmp_path).name
+    rows = json.loads(entries.read(name) or b"")
+    assert rows[1][0] == "large"
+    ODD[what](rows)
+    entries.write(name, json.dumps(rows).encode())
+    assert read(file, tmp_path) is None
+
+
+@pytest.mark.parametrize("payload", ["null", "3", "{}", "[" * 10_000, "[[0, 9], 3]", "no JSON"])
+def test_an_entry_that_is_none_of_ours(file: Path, tmp_path: Path, payload: str) -> None:
+    answer(file, tmp_path)
+    Entries(tmp_path).write(entry(tmp_path).name, payload.encode())
     assert read(file, tmp_path) is None
 
 

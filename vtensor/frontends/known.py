@@ -2,7 +2,7 @@
 
 To see that a model is what its text says (``stored.py``) takes ONNX's classes and schemas, which is
 half of a small model's start. It depends on the model's bytes alone, without the data of large
-weights; so under their digest the cache keeps the text, and where the bytes of each array are.
+weights; so under their digest the cache keeps where the text and the bytes of each array are.
 Anything odd, an entry or a weight that is not there, is left to the long way, which says it.
 """
 
@@ -47,7 +47,8 @@ def read_known(
     try:
         root = None if external_data_root is None else Path(external_data_root)
         files = None if file.folder is None else DataFiles(file.folder, root, max_bytes)
-        text, *rows = json.loads(payload)
+        (begin, end), *rows = json.loads(payload)
+        text = file.parts.rest[begin:end].decode()
         ready()  # the operators
         arrays = {name: _array(file, files, *row) for name, *row in rows}
         return Graph.parse(text, arrays).seal()
@@ -57,7 +58,10 @@ def read_known(
 
 def keep_known(file: Opened, stored: Stored, graph: Graph, entries: Entries) -> None:
     """Keep what a model was read as, where this follows from its bytes without large weights."""
-    rows = []
+    text = stored.text.encode()
+    if (begin := file.parts.rest.find(text)) < 0:
+        return
+    rows: list[Any] = [(begin, begin + len(text))]
     for name, array in stored.arrays.items():
         place = stored.places.get(name)
         if place is None or array.dtype.str not in _PLAIN:
@@ -67,8 +71,7 @@ def keep_known(file: Opened, stored: Stored, graph: Graph, entries: Entries) -> 
             return  # its values were compared with others
         if constant is not None:
             rows.append((name, array.dtype.str, array.shape, *place))
-    text = json.dumps([stored.text, *rows], separators=(",", ":"))
-    entries.write(_name(file), text.encode())
+    entries.write(_name(file), json.dumps(rows, separators=(",", ":")).encode())
 
 
 def _array(
