@@ -182,6 +182,23 @@ def test_a_dataclass_may_derive_from_one_of_ours(made: Callable[..., Any]) -> No
         made(type("Loose", (Base,), {}))
 
 
+def test_what_derives_may_make_its_base_first() -> None:
+    @records.dataclass
+    class Base:
+        a: int
+        b: int = 2
+
+    @dataclasses.dataclass(init=False)
+    class More(Base):
+        c: int = 3
+
+        def __init__(self, a: int) -> None:
+            super().__init__(a)
+
+    for number in range(2 * records.FEW):  # compiled meanwhile
+        assert vars(More(number)) == {"a": number, "b": 2}
+
+
 def test_a_class_that_only_derives_keeps_the_methods_and_may_have_more() -> None:
     @records.dataclass(frozen=True)
     class Base:

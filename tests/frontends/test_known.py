@@ -136,6 +136,23 @@ def test_values_that_were_compared_are_known_by_their_bytes(tmp_path: Path) -> N
     assert read_known(file, entries, 1 << 30, None) == loaded.stored
 
 
+def test_what_is_in_a_file_counts_whatever_is_beside_it(tmp_path: Path) -> None:
+    """A tensor with a place in a file, and with raw data, which nobody reads."""
+    model = export.export(network())
+    tensor = next(t for t in model.graph.initializer if t.name == "large")
+    (tmp_path / "data").write_bytes(tensor.raw_data)
+    tensor.raw_data = bytes(len(tensor.raw_data))
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="data")
+    path = tmp_path / "net.onnx"
+    path.write_bytes(model.SerializeToString())
+    wanted = answer(path, None)
+    assert wanted.any()
+    for _ in range(2):
+        np.testing.assert_array_equal(answer(path, tmp_path), wanted)
+    assert read(path, tmp_path) == network().seal()
+
+
 def test_a_damaged_entry_is_none(file: Path, tmp_path: Path) -> None:
     wanted = answer(file, tmp_path)
     path = entry(tmp_path)

@@ -52,11 +52,11 @@ def stored_text(
 
 def _place(number: int, tensor: TensorProto, array: Array, parts: Parts) -> Place | None:
     """Where the bytes of an initializer are; None where they are not as NumPy has them."""
-    if number in parts.data:
-        return "", number
-    if tensor.external_data:
+    if tensor.data_location == TensorProto.EXTERNAL:  # whatever else it has
         entries = {entry.key: entry.value for entry in tensor.external_data}
         return entries["location"], int(entries.get("offset", 0)), array.nbytes
+    if number in parts.data:
+        return "", number
     offset = parts.rest.find(array.tobytes())  # equal bytes elsewhere are as good
     return (offset,) if offset >= 0 else None
 

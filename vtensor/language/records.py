@@ -109,7 +109,7 @@ class _Init:
 
     def _first(self, one: object, /, *args: Any, **given: Any) -> None:
         """What is compiled does the same; it is asked where arguments are wrong."""
-        fields = dataclasses.fields(one)  # type: ignore[arg-type]  # it is one
+        fields = dataclasses.fields(self._cls)  # what derives from it may have more
         own = [field for field in fields if field.init]
         plain = [field.name for field in own if not field.kw_only]
         values = dict(zip(plain, args, strict=False))
