@@ -130,5 +130,7 @@ def import_own_operators() -> None:
 
 
 def _own_modules() -> list[str]:
-    names = sorted(os.listdir(importlib.import_module("ops").__path__[0]))  # noqa: PTH208
-    return [f"ops.{name[:-3]}" for name in names if name.endswith(".py") and name != "__init__.py"]
+    folders = importlib.import_module("ops").__path__  # where somebody tries one, it is in another
+    names = [name for folder in folders for name in sorted(os.listdir(folder))]  # noqa: PTH208
+    files = dict.fromkeys(name for name in names if name.endswith(".py") and name != "__init__.py")
+    return [f"ops.{name[:-3]}" for name in files]

@@ -14,10 +14,12 @@ import pytest
 from ops import Conv2D, Mul, Relu
 from vtensor import Graph, Session, save_onnx
 from vtensor.errors import BudgetError, ModelError
-from vtensor.frontends import export
+from vtensor.frontends import export, known
+from vtensor.frontends.inline import Parts
 from vtensor.frontends.known import keep_known, read_known
 from vtensor.frontends.onnx import Model
 from vtensor.frontends.opened import opened
+from vtensor.frontends.stored import _places
 from vtensor.runtime.entries import FOLDER, Entries
 
 Array = np.ndarray[Any, Any]
@@ -151,6 +153,35 @@ def test_what_is_in_a_file_counts_whatever_is_beside_it(tmp_path: Path) -> None:
     for _ in range(2):
         np.testing.assert_array_equal(answer(path, tmp_path), wanted)
     assert read(path, tmp_path) == network().seal()
+
+
+@pytest.mark.parametrize("limit", [True, False])
+def test_of_much_beside_large_weights_nothing_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: bool
+) -> None:
+    data = export.export(network()).SerializeToString()
+    most = len(opened(data).parts.rest) - limit
+    monkeypatch.setattr(known, "MOST_BYTES", most)
+    answer(data, tmp_path)
+    assert (read(data, tmp_path) is None) is limit
+    monkeypatch.setattr(known, "MOST_BYTES", most - 1)
+    assert read(data, tmp_path) is None
+
+
+def test_floats_in_a_typed_field_lie_as_numpy_has_them_and_integers_do_not(tmp_path: Path) -> None:
+    model = export.export(network())
+    tensor = next(t for t in model.graph.initializer if t.name == "scale")
+    tensor.float_data.extend(np.frombuffer(tensor.raw_data, np.float32))
+    tensor.ClearField("raw_data")
+    data = model.SerializeToString()
+    wanted = answer(data, None)
+    for _ in range(2):
+        np.testing.assert_array_equal(answer(data, tmp_path), wanted)
+    assert read(data, tmp_path) == network().seal()
+    rows = [1, 2, 300]
+    typed = onnx.helper.make_tensor("w", onnx.TensorProto.INT64, [3], rows)
+    bytes_ = typed.SerializeToString()
+    assert _places([typed], {"w": np.array(rows)}, Parts(bytes_, {}, len(bytes_))) == {}
 
 
 def test_a_damaged_entry_is_none(file: Path, tmp_path: Path) -> None:

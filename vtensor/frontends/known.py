@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
+#: Of a model with more bytes beside the data of large weights nothing is kept: to have their digest
+#: would take longer than to read them.
+MOST_BYTES = 1 << 26
+
 #: Element types whose bytes in a model are those that NumPy has in memory.
 _PLAIN = frozenset(np.dtype(kind).str for kind in "?bBhHiIqQefd")
 
@@ -42,7 +46,7 @@ def read_known(
     external_data_root: str | os.PathLike[str] | None,
 ) -> Graph | None:
     """The graph of a model that is known; None where it is not, or something is odd about it."""
-    if (payload := entries.read(_name(file))) is None:
+    if len(file.parts.rest) > MOST_BYTES or (payload := entries.read(_name(file))) is None:
         return None
     try:
         root = None if external_data_root is None else Path(external_data_root)
@@ -59,7 +63,7 @@ def read_known(
 def keep_known(file: Opened, stored: Stored, graph: Graph, entries: Entries) -> None:
     """Keep what a model was read as, where this follows from its bytes without large weights."""
     text = stored.text.encode()
-    if (begin := file.parts.rest.find(text)) < 0:
+    if len(file.parts.rest) > MOST_BYTES or (begin := file.parts.rest.find(text)) < 0:
         return
     rows: list[Any] = [(begin, begin + len(text))]
     for name, array in stored.arrays.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from onnx import GraphProto, ModelProto, TensorProto
 
@@ -23,7 +23,7 @@ class Stored:
     """The text in a model's metadata, and the part of the model that it must agree with.
 
     Attributes:
-        places: where the arrays' bytes are, of those that have them in one piece.
+        places: where the arrays' bytes are, as far as that is known.
     """
 
     text: str
@@ -42,23 +42,29 @@ def stored_text(
         return None
     graph = model.graph
     part = GraphProto(name=graph.name, node=graph.node, input=graph.input, output=graph.output)
-    places = {
-        tensor.name: place
-        for number, tensor in enumerate(graph.initializer)
-        if (place := _place(number, tensor, arrays[tensor.name], parts))
-    }
+    places = _places(graph.initializer, arrays, parts)
     return Stored(texts[0], GraphProto.FromString(part.SerializeToString()), opset, arrays, places)
 
 
-def _place(number: int, tensor: TensorProto, array: Array, parts: Parts) -> Place | None:
-    """Where the bytes of an initializer are; None where they are not as NumPy has them."""
-    if tensor.data_location == TensorProto.EXTERNAL:  # whatever else it has
-        entries = {entry.key: entry.value for entry in tensor.external_data}
-        return entries["location"], int(entries.get("offset", 0)), array.nbytes
-    if number in parts.data:
-        return "", number
-    offset = parts.rest.find(array.tobytes())  # equal bytes elsewhere are as good
-    return (offset,) if offset >= 0 else None
+def _places(
+    tensors: Iterable[TensorProto], arrays: Mapping[str, Array], parts: Parts
+) -> dict[str, Place]:
+    """Where the bytes of initializers are, up to the first one that has not NumPy's."""
+    found, at = dict[str, Place](), 0
+    for number, tensor in enumerate(tensors):
+        array = arrays[tensor.name]
+        if tensor.data_location == TensorProto.EXTERNAL:  # whatever else it has
+            entries = {entry.key: entry.value for entry in tensor.external_data}
+            place = entries["location"], int(entries.get("offset", 0)), array.nbytes
+            found[tensor.name] = place
+        elif number in parts.data:
+            found[tensor.name] = "", number
+        else:  # equal bytes before its own are as good
+            at = parts.rest.find(array.tobytes(), at)
+            if at < 0:
+                break
+            found[tensor.name] = (at,)
+    return found
 
 
 def stored_graph(stored: Stored) -> Graph | None:
