@@ -4,7 +4,8 @@ A model names its files, so it must not reach files that its sender could not re
 inside a root, links followed, and is opened such that nothing that changes meanwhile leads outside.
 
 Data is read into memory of our own, not mapped: what is written to a mapped file later changes the
-weights of a session that is in use, and a file that is cut short ends the process (SIGBUS).
+weights of a session that is in use, and a file that is cut short ends the process (SIGBUS). What is
+read again comes from the file that was open, and is refused where somebody wrote to it.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
+from weakref import WeakValueDictionary
 
 from ptensor.pages import lasting
 from vtensor.errors import BudgetError, ModelError
+from vtensor.frontends.opened import Bytes, Data, OpenFile, state_of
 from vtensor.language.records import dataclass
 from vtensor.language.wording import reason
 from vtensor.runtime.budget import REMEDY
 
-Bytes = NDArray[np.uint8]
+#: Files of a model that stay open at most: a process may open some hundred.
+MOST_OPEN = 8
 
 #: Neither a link instead of what was checked, nor a wait for the other end of a pipe.
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -51,7 +52,11 @@ class DataFiles:
     #: By path without links, the state in which a file was first met: all data is of one state.
     _states: dict[Path, tuple[int, ...]] = field(default_factory=dict, init=False, repr=False)
     #: By path, offset and length: tensors that lie in one place share their memory.
-    _parts: dict[tuple[Path, int, int], Bytes] = field(default_factory=dict, init=False, repr=False)
+    _parts: WeakValueDictionary[tuple[Path, int, int], Bytes] = field(
+        default_factory=WeakValueDictionary, init=False, repr=False
+    )
+    #: By path, files that stay open.
+    _files: dict[Path, OpenFile] = field(default_factory=dict, init=False, repr=False)
     _taken: int = field(default=0, init=False)
 
     def read(self, location: str, offset: int, nbytes: int) -> Bytes:
@@ -66,10 +71,10 @@ class DataFiles:
             path = self._paths[location] = self._path(location)
         place = path, offset, nbytes
         try:
-            if place not in self._parts:
+            if (part := self._parts.get(place)) is None:
                 with _opened(self._top, path.relative_to(self._top).parts) as descriptor:
-                    self._parts[place] = self._read(descriptor, location, *place)
-            return self._parts[place]
+                    part = self._parts[place] = self._read(descriptor, location, *place)
+            return part
         except FileNotFoundError:
             raise ModelError(f"external data file {location!r} is missing") from None
         except OSError as error:
@@ -109,14 +114,22 @@ class DataFiles:
                 f"taken: the budget is {self.max_bytes}\n  to fix: {REMEDY}"
             )
         data = lasting(nbytes)
-        view, done = data.data, 0
-        while done < nbytes and (more := os.preadv(descriptor, [view[done:]], offset + done)):
-            done += more
-        if done < nbytes or state_of(os.fstat(descriptor)) != state:
+        file = OpenFile(descriptor, facts, f"external data file {location!r}")
+        if not file.fill(offset, data) or state_of(os.fstat(descriptor)) != state:
             raise _changed(location)
         self._taken += nbytes
         data.flags.writeable = False
+        if len(self._files) < MOST_OPEN:
+            self._files.setdefault(path, file)
         return data
+
+    def data(self, location: str, offset: int, nbytes: int) -> Data | None:
+        """What somebody has of what was read, and what reads it again; None where nobody does."""
+        path = self._paths.get(location, self.folder)
+        file, part = self._files.get(path), self._parts.get((path, offset, nbytes))
+        if file is None or part is None:
+            return None
+        return Data(part, partial(file.read, offset, nbytes))
 
     def _check(self, facts: os.stat_result, location: str) -> None:
         if not stat.S_ISREG(facts.st_mode):
@@ -126,11 +139,6 @@ class DataFiles:
                 f"external data file {location!r} has {facts.st_nlink} names (hard links); copy "
                 "it, or give external_data_root= (--external-data-root on the command line)"
             )
-
-
-def state_of(facts: os.stat_result) -> tuple[int, ...]:
-    """What differs once a file was written to, or is another."""
-    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 
 def _changed(location: str) -> ModelError:

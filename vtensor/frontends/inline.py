@@ -9,21 +9,22 @@ Source: protobuf.dev/programming-guides/encoding; onnx.proto for the numbers of 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ptensor.pages import lasting
+from vtensor.frontends.opened import Bytes, Data, OpenFile
 from vtensor.language.records import dataclass
-
-Bytes = NDArray[np.uint8]
 
 #: Puts the bytes from an offset on into an array; False where there are fewer.
 Fill = Callable[[int, Bytes], bool]
+
+#: Reads so many bytes from an offset on.
+Again = Callable[[int, int], Bytes]
 
 #: Data of fewer bytes stays where it is.
 LEAST = 1 << 12
@@ -54,7 +55,7 @@ class Parts(NamedTuple):
     """
 
     rest: bytes
-    data: dict[int, Bytes]
+    data: dict[int, Data]
     size: int
 
 
@@ -72,19 +73,9 @@ class _Field(NamedTuple):
     end: int
 
 
-def parts_of_file(descriptor: int, size: int) -> Parts | None:
+def parts_of_file(file: OpenFile) -> Parts | None:
     """A file in two parts; None where it is for ONNX's parser as a whole."""
-
-    def fill(offset: int, into: Bytes) -> bool:
-        view, done = into.data, 0
-        while done < len(view):
-            more = os.preadv(descriptor, [view[done:]], offset + done)
-            if not more:
-                return False
-            done += more
-        return True
-
-    return parts(fill, size)
+    return parts(file.fill, file.size, file.read)
 
 
 def parts_of_bytes(data: bytes) -> Parts:
@@ -98,14 +89,15 @@ def parts_of_bytes(data: bytes) -> Parts:
     return parts(fill, len(data)) or Parts(data, {}, len(data))
 
 
-def parts(fill: Fill, size: int) -> Parts | None:
+def parts(fill: Fill, size: int, again: Again | None = None) -> Parts | None:
     """A model in two parts; None where it is for ONNX's parser as a whole, as is one without data.
 
     Args:
         fill: reads it.
         size: its bytes.
+        again: reads bytes of it at any later time; None where that cannot be.
     """
-    model = _Model(fill, size)
+    model = _Model(fill, size, again)
     try:
         rest = model.without_data()
     except _Odd:
@@ -124,7 +116,8 @@ class _Model:
 
     fill: Fill
     size: int
-    data: dict[int, Bytes] = field(default_factory=dict)
+    again: Again | None
+    data: dict[int, Data] = field(default_factory=dict)
     chunk: bytes = b""
     at: int = 0
     seen: int = 0
@@ -149,7 +142,7 @@ class _Model:
             if (one.number, one.kind) != (_INITIALIZER, _LENGTH):
                 continue
             if one.end - one.content >= LEAST and (raw := self.raw_data(one)) is not None:
-                self.data[count] = self.array(raw.content, raw.end)
+                self.data[count] = self.kept(raw.content, raw.end)
                 yield self.read(begin, one.begin)
                 around = (self.read(one.content, raw.begin), self.read(raw.end, one.end))
                 yield from self.message(one, around)
@@ -209,6 +202,11 @@ class _Model:
             self.at = begin
             self.chunk = self.array(begin, min(max(end, begin + _CHUNK), self.size)).tobytes()
         return self.chunk[begin - self.at : end - self.at]
+
+    def kept(self, begin: int, end: int) -> Data:
+        """Some bytes that stay, and what reads them again."""
+        read = None if self.again is None else partial(self.again, begin, end - begin)
+        return Data(self.array(begin, end), read)
 
     def array(self, begin: int, end: int) -> Bytes:
         """Some bytes, in memory of their own."""

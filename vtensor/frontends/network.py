@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -25,12 +25,20 @@ from onnx import (
     TypeProto,
 )
 
+from optimizer.originals import Original, Originals
 from vtensor.errors import BudgetError, InputError, ModelError
 from vtensor.frontends.calls import FunctionKey, check_functions, domain_of
-from vtensor.frontends.external import DataFiles, state_of
+from vtensor.frontends.external import DataFiles
 from vtensor.frontends.inline import Parts, parts_of_bytes, parts_of_file
+from vtensor.frontends.opened import Data, OpenFile
 from vtensor.frontends.stored import Stored, stored_text
-from vtensor.frontends.tensors import Array, check_rank, element_type, tensor_array
+from vtensor.frontends.tensors import (
+    Array,
+    check_rank,
+    element_type,
+    external_data,
+    tensor_array,
+)
 from vtensor.language.records import dataclass
 from vtensor.language.wording import reason
 from vtensor.runtime.budget import max_bytes_of
@@ -155,7 +163,7 @@ class Network:
     opsets: Mapping[str, int]
     inputs: Mapping[str, InputType]
     outputs: Sequence[str]
-    arrays: dict[str, Array]
+    arrays: Originals
     nodes: Sequence[NetworkNode]
     declared: Mapping[str, TypeProto]
     used: frozenset[str]
@@ -216,7 +224,7 @@ def _path(given: str | os.PathLike[str]) -> Path:
 
 
 #: Data of initializers that is beside the protocol buffer, by their place.
-Beside = Mapping[int, NDArray[np.uint8]]
+Beside = Mapping[int, Data]
 
 
 def _proto(model: Source) -> tuple[ModelProto, str, Path | None, Beside]:
@@ -261,9 +269,9 @@ def _read(path: Path, label: str) -> Parts:
         facts = os.fstat(file.fileno())
         if not stat.S_ISREG(facts.st_mode):  # it says no size, and can be read but once
             return parts_of_bytes(file.readall())
-        parts = parts_of_file(file.fileno(), facts.st_size)
-        if state_of(os.fstat(file.fileno())) != state_of(facts):
-            raise ModelError(f"{label} was changed while it was read; load it again")
+        opened = OpenFile(file.fileno(), facts, label)
+        parts = parts_of_file(opened)
+        opened.check()
         return parts or parts_of_bytes(file.readall())
 
 
@@ -281,16 +289,24 @@ def _network(
     if graph.sparse_initializer:
         raise ModelError("sparse initializers are not supported")
     arrays: dict[str, Array] = {}
+    known: list[Original] = []
     for place, tensor in enumerate(graph.initializer):
         if tensor.name in arrays:
             raise ModelError(f"two initializers are called {tensor.name!r}")
-        arrays[tensor.name] = tensor_array(tensor, files, data.get(place))
+        beside = data.get(place)
+        array = tensor_array(tensor, files, beside.bytes if beside else None)
+        arrays[tensor.name] = array
+        beside = beside or external_data(tensor, array, files)
+        if beside and beside.read and np.may_share_memory(array, beside.bytes):
+            again = partial(_again, beside.read, array.dtype, array.shape)
+            known.append(Original(array, again))
     inputs = _inputs(graph, arrays)
     outputs = [value.name for value in graph.output]
     if not outputs:
         raise ModelError("its graph delivers no output")
     if len(set(outputs)) != len(outputs):
         raise ModelError(f"an output is delivered twice: {', '.join(outputs)}")
+    origins = Originals.of(arrays, known)
     nodes, used = running_nodes(graph.node, {*inputs, *arrays}, outputs, opsets)
     declared = {}
     for value in (*graph.value_info, *graph.output):
@@ -305,13 +321,20 @@ def _network(
         opsets,
         inputs,
         outputs,
-        {name: array for name, array in arrays.items() if name in used},
+        Originals({name: origin for name, origin in origins.origins().items() if name in used}),
         nodes,
         declared,
         frozenset(used),
         {(domain_of(f), f.name, f.overload): f for f in proto.functions},
-        stored_text(proto, opsets.get("", 0), arrays),
+        stored_text(proto, opsets.get("", 0), origins),
     )
+
+
+def _again(
+    read: Callable[[], NDArray[np.uint8]], dtype: np.dtype[np.generic], shape: tuple[int, ...]
+) -> Array:
+    """An array that is read again."""
+    return read().view(dtype).reshape(shape)
 
 
 def versions(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from onnx import GraphProto, ModelProto
 
+from optimizer.originals import Original, Originals
 from vtensor.frontends.export import TEXT, skeleton
 from vtensor.frontends.tensors import Array
 from vtensor.frontends.writer import write
@@ -20,10 +22,10 @@ class Stored:
     text: str
     skeleton: GraphProto
     opset: int
-    arrays: Mapping[str, Array]
+    arrays: Originals
 
 
-def stored_text(model: ModelProto, opset: int, arrays: Mapping[str, Array]) -> Stored | None:
+def stored_text(model: ModelProto, opset: int, arrays: Originals) -> Stored | None:
     """What a model carries; None where it carries no text. Keeps nothing of the model alive."""
     texts = [entry.value for entry in model.metadata_props if entry.key == TEXT]
     if not texts:
@@ -40,12 +42,16 @@ def stored_graph(stored: Stored) -> Graph | None:
     edited after it was written is read from its nodes.
     """
     try:
-        graph = Graph.parse(stored.text, stored.arrays).seal()
+        arrays = {**stored.arrays}
+        graph = Graph.parse(stored.text, arrays).seal()
         written = write(graph, stored.opset)
-        same = skeleton(graph, written) == stored.skeleton and _same(written.arrays, stored.arrays)
+        same = skeleton(graph, written) == stored.skeleton and _same(written.arrays, arrays)
     except Exception:  # foreign bytes: whatever the text or a parameter in it leads to
         return None
-    return graph if same else None
+    if not same:
+        return None
+    known = [one for one in stored.arrays.origins().values() if isinstance(one, Original)]
+    return replace(graph, constants=Originals.of(graph.constants, known))
 
 
 def _same(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> bool:

@@ -12,9 +12,11 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from optimizer.originals import Original
 from vtensor.errors import BudgetError, DTypeError, ModelError
 from vtensor.frontends.arrays import from_array
 from vtensor.frontends.external import DataFiles
+from vtensor.frontends.opened import Data
 from vtensor.language.dtype import bits, from_numpy, numpy_dtype
 from vtensor.language.tensor import VTensor
 
@@ -94,6 +96,14 @@ def _external(tensor: TensorProto, shape: tuple[int, ...], files: DataFiles | No
     return np.require(data.view(dtype).reshape(shape), requirements="A")
 
 
+def external_data(tensor: TensorProto, array: Array, files: DataFiles | None) -> Data | None:
+    """The data that a tensor's array was made of, where that lies in a file of its own."""
+    if files is None or tensor.data_location != TensorProto.EXTERNAL:
+        return None
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    return files.data(entries.get("location", ""), int(entries.get("offset", 0)), array.nbytes)
+
+
 def element_type(elem_type: int, what: str) -> str:
     """Our name of an ONNX element type.
 
@@ -108,7 +118,7 @@ def element_type(elem_type: int, what: str) -> str:
         raise ModelError(f"{what}: element type {kind} is not supported") from None
 
 
-def type_of_array(array: Array) -> onnx.TypeProto:
+def type_of_array(array: Array | Original) -> onnx.TypeProto:
     """The ONNX type of an array."""
     kind = helper.np_dtype_to_tensor_dtype(array.dtype)
     return helper.make_tensor_type_proto(kind, array.shape)

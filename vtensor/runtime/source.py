@@ -217,7 +217,5 @@ def _load(
         if graph is None and loaded.static:
             graph = loaded.graph({})
     if graph is not None:
-        if loaded is not model and not graph.open_sizes:  # nobody else has its arrays
-            graph = replace(graph, constants=Originals(graph.constants))
-        return None, graph
+        return None, replace(graph, constants=Originals.of(graph.constants))
     return loaded, None
