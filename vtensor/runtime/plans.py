@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from ptensor.layout import Layout
+from ptensor.pages import give_back
 from vtensor.errors import InputError, ValuesNeededError
 from vtensor.frontends.values import LIMIT_ELEMENTS
 from vtensor.language.forks import process_lock
@@ -248,6 +249,7 @@ class PlanCache:
         self._applied = {*(self._applied or ()), *graph.applied}
         if plan is None:
             plan = plan_of(graph, options, self._workspace)
+            give_back()  # what was resolved, solved and measured is gone
             self._strategies.keep(key, plan, options)
             if disk is not None and not plan.graph.inexact:  # errors hold for one set of weights
                 disk.keep(network, plan)
