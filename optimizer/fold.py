@@ -59,7 +59,7 @@ def fold(graph: Graph, preferences: Preferences = EVERY) -> Graph:
     )
     for chain in _chains(graph, preferences):
         key = tuple(chain.parts[chain.dim]), chain.factor.tobytes()
-        if (chain.factor != 1).any():
+        if chain.scales:
             constants.change(chain.weights.name, Made(chain.scaled, key))
         _replace(made, chain)
     return made
@@ -98,9 +98,14 @@ class Chain:
         return next(iter(self.dims or self.parts))
 
     @property
+    def scales(self) -> bool:
+        """The linear node's constant becomes another one."""
+        return bool((self.factor != 1).any())
+
+    @property
     def worth_it(self) -> bool:
         """A node less runs, or one that adds what a library takes as a bias."""
-        several = len(self.behind) > 1 or bool((self.factor != 1).any())
+        several = len(self.behind) > 1 or self.scales
         return several or any(info_of(node.op).structural != "bias" for node in self.behind)
 
     def scaled(self, weights: Array) -> Array:
@@ -140,6 +145,8 @@ def _finite(chain: Chain, constants: Mapping[str, Array]) -> bool:
     name, bias = chain.weights.name, chain.bias()
     if not np.isfinite([bias.min(), bias.max()]).all():
         return False
+    if not chain.scales:
+        return True
     source, change = origin(constants, name)
     most = largest(constants[name] if change else source) * np.abs(chain.factor).max()
     if most <= np.finfo(numpy_dtype(chain.weights.dtype)).max:

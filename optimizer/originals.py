@@ -1,4 +1,4 @@
-"""The constants of a file: each in memory as it was read until it is packed, then as it is packed.
+"""The constants of a file: each in memory once, as it is packed or as somebody has it.
 
 A library's blocked layout has the same elements in another order, so the array that was read need
 not be kept beside it: who asks for it again gets it back bit for bit. Where a plan computes what it
@@ -44,6 +44,16 @@ class Original:
         self._lent = _lend(array)
         self._views: dict[tuple[int, ...], Original] = {}
 
+    @classmethod
+    def unread(
+        cls, shape: tuple[int, ...], dtype: np.dtype[Any], recover: Callable[[], Array]
+    ) -> Original:
+        """Of an array that nobody has read so far."""
+        made = cls.__new__(cls)
+        made.shape, made.dtype = shape, dtype
+        made._array, made._recover, made._lent, made._views = None, recover, _nobody, {}
+        return made
+
     @property
     def ndim(self) -> int:
         """The number of axes."""
@@ -84,6 +94,10 @@ class Original:
         """Keep only what makes the array anew, where something does."""
         if self._recover is not None:
             self._array = None
+
+    def hold(self) -> None:
+        """Have the array in memory until it is let go of."""
+        self._array = self.array
 
     def reshape(self, shape: tuple[int, ...]) -> Original:
         """The same elements under other sizes: one for each shape, which is let go of with this."""
@@ -130,10 +144,12 @@ class Originals(MutableMapping[str, Array]):
         self._kept = dict(given or {})
 
     @classmethod
-    def of(cls, given: Mapping[str, Array], known: Iterable[Original] = ()) -> Originals:
+    def of(cls, given: Mapping[str, Array | Original], known: Iterable[Original] = ()) -> Originals:
         """Each array with an original, a known one or its own; names of one memory share it."""
         places: dict[Hashable, Original] = {place(one.array): one for one in known}
-        kept = given._kept if isinstance(given, Originals) else given
+        kept: Mapping[str, Array | Original] = given
+        if isinstance(given, Originals):
+            kept = given.origins()
         made = cls()
         for name, one in kept.items():
             if not isinstance(one, Original):
@@ -195,6 +211,10 @@ def array_of(one: Array | Original) -> Array:
 def place(array: Array) -> Hashable:
     """Where an array lies, and how: as long as both live, two of the same place are the same."""
     return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype.str
+
+
+def _nobody() -> None:
+    """There is no array."""
 
 
 def _lend(array: Array) -> Callable[[], Array | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import pickle
 import sys
@@ -148,6 +149,25 @@ def test_what_somebody_wrote_to_is_not_read_again(
             array_of(one)
         [again] = session.run(None, {"x": x})
         assert again.tobytes() == wanted.tobytes()
+
+
+def test_a_file_that_is_another_before_the_first_run(tmp_path: Path) -> None:
+    """What was opened is what runs; where its bytes were exchanged, nothing does."""
+    path, x = tmp_path / "net.onnx", f32(1, 64, 9, 9)
+    onnx.save(scaled()[0], path)
+    content = path.read_bytes()
+    [wanted] = Session(path, threads=1).run(None, {"x": x})
+    with Session(path, threads=1) as session:
+        assert not in_memory(open_originals(session).origin("w"))
+        path.unlink()
+        path.write_bytes(content[::-1])
+        [found] = session.run(None, {"x": x})
+        assert found.tobytes() == wanted.tobytes()
+    path.write_bytes(content)
+    with Session(path, threads=1) as session:
+        path.write_bytes(content.replace(b"Conv", b"Relu")[:-7])
+        with pytest.raises(ModelError, match="was changed since it was opened"):
+            session.run(None, {"x": x})
 
 
 @pytest.mark.parametrize("given", [onnx.ModelProto.SerializeToString, onnx.ModelProto])
@@ -299,3 +319,35 @@ def test_a_file_without_factors_is_loaded_with_its_weights_once(tmp_path: Path) 
     found, weights = measured("loading", str(tmp_path / "net.onnx")), 4 * size * size * len(names)
     assert weights < found["grown"] <= weights + 24 * MIB
     assert weights < found["peak"] <= 1.35 * weights
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="open files are counted in /proc")
+def test_a_file_is_open_as_long_as_somebody_may_read_it(tmp_path: Path) -> None:
+    path, _ = open_model(tmp_path)
+
+    def opened() -> int:
+        gc.collect()
+        links = (Path(one) for one in Path("/proc/self/fd").iterdir())
+        return sum(one.is_symlink() and one.readlink() == path for one in links)
+
+    session = Session(path, threads=1)
+    session.run(None, {"x": f32(1, 64, 9, 14)})
+    assert opened() == 1
+    session.close()
+    del session
+    assert opened() == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no processes that fork")
+def test_a_child_reads_the_file_of_its_parent(tmp_path: Path) -> None:
+    """Each from where it wants: they share one place in the file otherwise."""
+    proto, w = scaled()
+    onnx.save(proto, tmp_path / "net.onnx")
+    with Session(tmp_path / "net.onnx", threads=1) as session:
+        session.run(None, {"x": f32(1, 64, 9, 9)})
+        one = open_originals(session).origin("w")
+        child = os.fork()
+        if not child:
+            os._exit(array_of(one).tobytes() != w.tobytes())
+        assert array_of(one).tobytes() == w.tobytes()
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -129,7 +129,7 @@ class DataFiles:
         file, part = self._files.get(path), self._parts.get((path, offset, nbytes))
         if file is None or part is None:
             return None
-        return Data(part, partial(file.read, offset, nbytes))
+        return Data(part, nbytes, partial(file.read, offset, nbytes))
 
     def _check(self, facts: os.stat_result, location: str) -> None:
         if not stat.S_ISREG(facts.st_mode):

@@ -1,4 +1,4 @@
-"""Weights inside a model's file: each is read once, into the array that it becomes.
+"""Weights inside a model's file: each is read by itself, a large one when somebody asks for it.
 
 The file's bytes are walked as protocol buffers encode them, as far as the raw data of initializers;
 what is left, which is small, is for ONNX's parser. Wherever something is odd, that parser gets the
@@ -28,6 +28,9 @@ Again = Callable[[int, int], Bytes]
 
 #: Data of fewer bytes stays where it is.
 LEAST = 1 << 12
+
+#: Data of so many bytes of a file is read when somebody asks for it.
+LATER = 1 << 16
 
 #: How much is read to look at.
 _CHUNK = 1 << 16
@@ -204,9 +207,11 @@ class _Model:
         return self.chunk[begin - self.at : end - self.at]
 
     def kept(self, begin: int, end: int) -> Data:
-        """Some bytes that stay, and what reads them again."""
-        read = None if self.again is None else partial(self.again, begin, end - begin)
-        return Data(self.array(begin, end), read)
+        """Some bytes that stay, and what reads them; where that can be later, it is."""
+        nbytes = end - begin
+        read = None if self.again is None else partial(self.again, begin, nbytes)
+        later = read is not None and nbytes >= LATER
+        return Data(None if later else self.array(begin, end), nbytes, read)
 
     def array(self, begin: int, end: int) -> Bytes:
         """Some bytes, in memory of their own."""

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 
-import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import (
     AttributeProto,
     FunctionProto,
@@ -36,8 +34,9 @@ from vtensor.frontends.tensors import (
     Array,
     check_rank,
     element_type,
-    external_data,
+    external_again,
     tensor_array,
+    unread,
 )
 from vtensor.language.records import dataclass
 from vtensor.language.wording import reason
@@ -288,17 +287,19 @@ def _network(
         _check_text(named.name)
     if graph.sparse_initializer:
         raise ModelError("sparse initializers are not supported")
-    arrays: dict[str, Array] = {}
+    arrays: dict[str, Array | Original] = {}
     known: list[Original] = []
     for place, tensor in enumerate(graph.initializer):
         if tensor.name in arrays:
             raise ModelError(f"two initializers are called {tensor.name!r}")
         beside = data.get(place)
-        array = tensor_array(tensor, files, beside.bytes if beside else None)
+        late = unread(tensor, beside)
+        if late is not None:
+            arrays[tensor.name] = late
+            continue
+        array = tensor_array(tensor, files, beside.now() if beside else None)
         arrays[tensor.name] = array
-        beside = beside or external_data(tensor, array, files)
-        if beside and beside.read and np.may_share_memory(array, beside.bytes):
-            again = partial(_again, beside.read, array.dtype, array.shape)
+        if (again := external_again(tensor, array, files)) is not None:
             known.append(Original(array, again))
     inputs = _inputs(graph, arrays)
     outputs = [value.name for value in graph.output]
@@ -328,13 +329,6 @@ def _network(
         {(domain_of(f), f.name, f.overload): f for f in proto.functions},
         stored_text(proto, opsets.get("", 0), origins),
     )
-
-
-def _again(
-    read: Callable[[], NDArray[np.uint8]], dtype: np.dtype[np.generic], shape: tuple[int, ...]
-) -> Array:
-    """An array that is read again."""
-    return read().view(dtype).reshape(shape)
 
 
 def versions(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
@@ -370,7 +364,7 @@ def _opsets(proto: ModelProto) -> dict[str, int]:
     return opsets
 
 
-def _inputs(graph: GraphProto, arrays: Mapping[str, Array]) -> dict[str, InputType]:
+def _inputs(graph: GraphProto, arrays: Collection[str]) -> dict[str, InputType]:
     """What a run is given: the inputs that no initializer holds a value for."""
     inputs: dict[str, InputType] = {}
     for value in graph.input:

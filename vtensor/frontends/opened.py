@@ -10,7 +10,6 @@ from weakref import finalize
 import numpy as np
 from numpy.typing import NDArray
 
-from ptensor.pages import lasting
 from vtensor.errors import ModelError
 from vtensor.language.wording import reason
 
@@ -26,12 +25,21 @@ class Data(NamedTuple):
     """Raw data of a tensor.
 
     Attributes:
-        bytes: the data.
-        read: reads it again; None where that cannot be.
+        bytes: the data; None where it is still to be read.
+        nbytes: how much it is.
+        read: reads it, as often as it is asked for; None where that cannot be.
     """
 
-    bytes: Bytes
+    bytes: Bytes | None
+    nbytes: int
     read: Callable[[], Bytes] | None = None
+
+    def now(self) -> Bytes:
+        """The data, read where it is not yet."""
+        if self.bytes is not None:
+            return self.bytes
+        assert self.read is not None, "what is to be read later can be read"
+        return self.read()
 
 
 class OpenFile:
@@ -69,12 +77,12 @@ class OpenFile:
             raise ModelError(f"{self._label} was changed since it was opened; load it again")
 
     def read(self, offset: int, nbytes: int) -> Bytes:
-        """Some bytes, in memory of their own.
+        """Some bytes, in memory of their own, which the next ones get when it is let go of.
 
         Raises:
             ModelError: the file was changed, or cannot be read.
         """
-        made = lasting(nbytes)
+        made = np.empty(nbytes, np.uint8)
         try:
             whole = self.fill(offset, made)
         except OSError as error:

@@ -41,7 +41,10 @@ def stored_graph(stored: Stored) -> Graph | None:
     So the text adds names to what the nodes compute, and can change none of it: a model that was
     edited after it was written is read from its nodes.
     """
+    known = [one for one in stored.arrays.origins().values() if isinstance(one, Original)]
     try:
+        for one in known:
+            one.hold()
         arrays = {**stored.arrays}
         graph = Graph.parse(stored.text, arrays).seal()
         written = write(graph, stored.opset)
@@ -50,7 +53,6 @@ def stored_graph(stored: Stored) -> Graph | None:
         return None
     if not same:
         return None
-    known = [one for one in stored.arrays.origins().values() if isinstance(one, Original)]
     return replace(graph, constants=Originals.of(graph.constants, known))
 
 

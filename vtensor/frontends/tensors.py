@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from pathlib import Path
 
@@ -65,14 +66,37 @@ def tensor_array(
 
 def _raw(tensor: TensorProto, shape: tuple[int, ...], data: NDArray[np.uint8]) -> Array:
     """Raw data in its own memory; what is packed, or of another size than it says, is ONNX's."""
-    dtype = _PLAIN.get(tensor.data_type)
-    plain = sys.byteorder == "little" and not tensor.HasField("segment")
-    if plain and dtype is not None and prod(shape) * dtype.itemsize == data.nbytes:
-        return data.view(dtype).reshape(shape)
+    if (dtype := _plain(tensor, shape, data.nbytes)) is not None:
+        return _viewed(lambda: data, dtype, shape)
     whole = TensorProto()
     whole.CopyFrom(tensor)
     whole.raw_data = data.tobytes()
     return numpy_helper.to_array(whole)
+
+
+def unread(tensor: TensorProto, data: Data | None) -> Original | None:
+    """The values of a tensor, read when somebody asks for them; None where that is now."""
+    shape = tuple(tensor.dims)
+    if data is None or data.bytes is not None or min(shape, default=0) < 0:
+        return None
+    dtype = _plain(tensor, shape, data.nbytes)
+    if dtype is None or tensor.data_location == TensorProto.EXTERNAL:
+        return None
+    return Original.unread(shape, dtype, partial(_viewed, data.now, dtype, shape))
+
+
+def _plain(tensor: TensorProto, shape: tuple[int, ...], nbytes: int) -> np.dtype[np.generic] | None:
+    """The element type of an array whose memory is the raw data of a tensor."""
+    dtype = _PLAIN.get(tensor.data_type)
+    plain = sys.byteorder == "little" and not tensor.HasField("segment")
+    fits = plain and dtype is not None and prod(shape) * dtype.itemsize == nbytes
+    return dtype if fits else None
+
+
+def _viewed(
+    data: Callable[[], NDArray[np.uint8]], dtype: np.dtype[np.generic], shape: tuple[int, ...]
+) -> Array:
+    return data().view(dtype).reshape(shape)
 
 
 def _external(tensor: TensorProto, shape: tuple[int, ...], files: DataFiles | None) -> Array:
@@ -96,12 +120,19 @@ def _external(tensor: TensorProto, shape: tuple[int, ...], files: DataFiles | No
     return np.require(data.view(dtype).reshape(shape), requirements="A")
 
 
-def external_data(tensor: TensorProto, array: Array, files: DataFiles | None) -> Data | None:
-    """The data that a tensor's array was made of, where that lies in a file of its own."""
+def external_again(
+    tensor: TensorProto, array: Array, files: DataFiles | None
+) -> Callable[[], Array] | None:
+    """What reads a tensor's array again from a file of its own; None where nothing does."""
     if files is None or tensor.data_location != TensorProto.EXTERNAL:
         return None
     entries = {entry.key: entry.value for entry in tensor.external_data}
-    return files.data(entries.get("location", ""), int(entries.get("offset", 0)), array.nbytes)
+    offset = int(entries.get("offset", 0))
+    data = files.data(entries.get("location", ""), offset, array.nbytes)
+    if data is None or not np.may_share_memory(array, data.now()):
+        return None
+    assert data.read is not None, "a file that is open is read again"
+    return partial(_viewed, data.read, array.dtype, array.shape)
 
 
 def element_type(elem_type: int, what: str) -> str:

@@ -113,6 +113,8 @@ class PlanCache:
             with self._workspace.executor.planning(), waiting:
                 self._draw()
                 plan = self._planned(key)
+            if plan.packed.nbytes:
+                give_back()  # what was packed, resolved, solved and measured is gone
             self._longest = max(self._longest, time.perf_counter() - begun)
             if plan.better is not None:
                 plan.better.wait(self._longest)
@@ -249,7 +251,6 @@ class PlanCache:
         self._applied = {*(self._applied or ()), *graph.applied}
         if plan is None:
             plan = plan_of(graph, options, self._workspace)
-            give_back()  # what was resolved, solved and measured is gone
             self._strategies.keep(key, plan, options)
             if disk is not None and not plan.graph.inexact:  # errors hold for one set of weights
                 disk.keep(network, plan)
