@@ -151,21 +151,23 @@ def test_what_somebody_wrote_to_is_not_read_again(
         assert again.tobytes() == wanted.tobytes()
 
 
-def test_a_file_that_is_another_before_the_first_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_file_that_is_another_before_the_first_run(tmp_path: Path, beside: bool) -> None:
     """What was opened is what runs; where its bytes were exchanged, nothing does."""
-    path, x = tmp_path / "net.onnx", f32(1, 64, 9, 9)
-    onnx.save(scaled()[0], path)
-    content = path.read_bytes()
+    proto, x = scaled()[0], f32(1, 64, 9, 9)
+    path, data = tmp_path / "net.onnx", tmp_path / ("net.data" if beside else "net.onnx")
+    onnx.save(proto, path, save_as_external_data=beside, location="net.data", size_threshold=0)
+    content = data.read_bytes()
     [wanted] = Session(path, threads=1).run(None, {"x": x})
     with Session(path, threads=1) as session:
         assert not in_memory(open_originals(session).origin("w"))
-        path.unlink()
-        path.write_bytes(content[::-1])
+        data.unlink()
+        data.write_bytes(content[::-1])
         [found] = session.run(None, {"x": x})
         assert found.tobytes() == wanted.tobytes()
-    path.write_bytes(content)
+    data.write_bytes(content)
     with Session(path, threads=1) as session:
-        path.write_bytes(content.replace(b"Conv", b"Relu")[:-7])
+        data.write_bytes(content[::-1][:-7])
         with pytest.raises(ModelError, match="was changed since it was opened"):
             session.run(None, {"x": x})
 
@@ -319,6 +321,23 @@ def test_a_file_without_factors_is_loaded_with_its_weights_once(tmp_path: Path) 
     found, weights = measured("loading", str(tmp_path / "net.onnx")), 4 * size * size * len(names)
     assert weights < found["grown"] <= weights + 24 * MIB
     assert weights < found["peak"] <= 1.35 * weights
+
+
+def test_tensors_of_one_place_are_one(tmp_path: Path) -> None:
+    text = "g (float[n, 256] x) => (float[n, 256] z) { y = MatMul(x, v) z = MatMul(y, w) }"
+    w = f32(256, 256)
+    proto = model(text, 17, v=w, w=w)
+    path = tmp_path / "net.onnx"
+    onnx.save(proto, path, save_as_external_data=True, location="net.data", size_threshold=0)
+    for tensor in proto.graph.initializer:
+        for entry in tensor.external_data:
+            entry.value = "0" if entry.key == "offset" else entry.value
+    path.write_bytes(proto.SerializeToString())
+    with Session(path, threads=1) as session:
+        constants, x = open_originals(session), f32(3, 256)
+        assert constants.origin("v") is constants.origin("w")
+        [found] = session.run(None, {"x": x})
+        np.testing.assert_allclose(found, x @ w @ w, rtol=1e-3, atol=1e-2)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="open files are counted in /proc")

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import field
 from functools import cached_property, partial
 from pathlib import Path
 from weakref import WeakValueDictionary
 
+from optimizer.originals import Original
 from ptensor.pages import lasting
 from vtensor.errors import BudgetError, ModelError
 from vtensor.frontends.opened import Bytes, Data, OpenFile, state_of
@@ -55,6 +56,8 @@ class DataFiles:
     _parts: WeakValueDictionary[tuple[Path, int, int], Bytes] = field(
         default_factory=WeakValueDictionary, init=False, repr=False
     )
+    #: What is read later, by place, type and shape: tensors that lie in one place share it.
+    shared: dict[Hashable, Original] = field(default_factory=dict, init=False, repr=False)
     #: By path, files that stay open.
     _files: dict[Path, OpenFile] = field(default_factory=dict, init=False, repr=False)
     _taken: int = field(default=0, init=False)
@@ -67,14 +70,44 @@ class DataFiles:
                 not as it was when the model was loaded.
             BudgetError: all data that was read would take more than ``max_bytes``.
         """
+        place = self._located(location), offset, nbytes
+        part = self._parts.get(place)
+        if part is None:
+            with self._at(location, *place) as file:
+                part = lasting(nbytes)
+                whole = file.fill(offset, part)
+                if not whole or file.changed:
+                    raise _changed(location)
+            self._taken += nbytes
+            part.flags.writeable = False
+            self._parts[place] = part
+        return part
+
+    def later(self, location: str, offset: int, nbytes: int) -> Data | None:
+        """As ``read``, but when somebody asks; None where too many files are open.
+
+        Raises:
+            ModelError, BudgetError: as for ``read``.
+        """
+        path = self._located(location)
+        with self._at(location, path, offset, nbytes):
+            file = self._files.get(path)
+        if file is None:
+            return None
+        self._taken += nbytes
+        return Data(None, nbytes, partial(file.read, offset, nbytes))
+
+    def _located(self, location: str) -> Path:
         if (path := self._paths.get(location)) is None:
             path = self._paths[location] = self._path(location)
-        place = path, offset, nbytes
+        return path
+
+    @contextmanager
+    def _at(self, location: str, path: Path, offset: int, nbytes: int) -> Iterator[OpenFile]:
+        """A file that has these bytes, and for which there is room; it may stay open."""
         try:
-            if (part := self._parts.get(place)) is None:
-                with _opened(self._top, path.relative_to(self._top).parts) as descriptor:
-                    part = self._parts[place] = self._read(descriptor, location, *place)
-            return part
+            with _opened(self._top, path.relative_to(self._top).parts) as descriptor:
+                yield self._checked(descriptor, location, path, offset, nbytes)
         except FileNotFoundError:
             raise ModelError(f"external data file {location!r} is missing") from None
         except OSError as error:
@@ -99,9 +132,12 @@ class DataFiles:
             )
         return path
 
-    def _read(self, descriptor: int, location: str, path: Path, offset: int, nbytes: int) -> Bytes:
+    def _checked(
+        self, descriptor: int, location: str, path: Path, offset: int, nbytes: int
+    ) -> OpenFile:
         self._check(facts := os.fstat(descriptor), location)
-        if (state := state_of(facts)) != self._states.setdefault(path, state):
+        state = state_of(facts)
+        if state != self._states.setdefault(path, state):
             raise _changed(location)
         if offset < 0 or facts.st_size - offset < nbytes:
             available = max(facts.st_size - offset, 0)
@@ -113,23 +149,10 @@ class DataFiles:
                 f"{nbytes} bytes of external data {location!r} beside {self._taken} that are "
                 f"taken: the budget is {self.max_bytes}\n  to fix: {REMEDY}"
             )
-        data = lasting(nbytes)
         file = OpenFile(descriptor, facts, f"external data file {location!r}")
-        if not file.fill(offset, data) or state_of(os.fstat(descriptor)) != state:
-            raise _changed(location)
-        self._taken += nbytes
-        data.flags.writeable = False
         if len(self._files) < MOST_OPEN:
             self._files.setdefault(path, file)
-        return data
-
-    def data(self, location: str, offset: int, nbytes: int) -> Data | None:
-        """What somebody has of what was read, and what reads it again; None where nobody does."""
-        path = self._paths.get(location, self.folder)
-        file, part = self._files.get(path), self._parts.get((path, offset, nbytes))
-        if file is None or part is None:
-            return None
-        return Data(part, nbytes, partial(file.read, offset, nbytes))
+        return file
 
     def _check(self, facts: os.stat_result, location: str) -> None:
         if not stat.S_ISREG(facts.st_mode):

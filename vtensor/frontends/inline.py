@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ptensor.pages import lasting
-from vtensor.frontends.opened import Bytes, Data, OpenFile
+from vtensor.frontends.opened import LATER, Bytes, Data, OpenFile
 from vtensor.language.records import dataclass
 
 #: Puts the bytes from an offset on into an array; False where there are fewer.
@@ -28,9 +28,6 @@ Again = Callable[[int, int], Bytes]
 
 #: Data of fewer bytes stays where it is.
 LEAST = 1 << 12
-
-#: Data of so many bytes of a file is read when somebody asks for it.
-LATER = 1 << 16
 
 #: How much is read to look at.
 _CHUNK = 1 << 16

@@ -34,7 +34,6 @@ from vtensor.frontends.tensors import (
     Array,
     check_rank,
     element_type,
-    external_again,
     tensor_array,
     unread,
 )
@@ -288,26 +287,20 @@ def _network(
     if graph.sparse_initializer:
         raise ModelError("sparse initializers are not supported")
     arrays: dict[str, Array | Original] = {}
-    known: list[Original] = []
     for place, tensor in enumerate(graph.initializer):
         if tensor.name in arrays:
             raise ModelError(f"two initializers are called {tensor.name!r}")
         beside = data.get(place)
-        late = unread(tensor, beside)
-        if late is not None:
-            arrays[tensor.name] = late
-            continue
-        array = tensor_array(tensor, files, beside.now() if beside else None)
-        arrays[tensor.name] = array
-        if (again := external_again(tensor, array, files)) is not None:
-            known.append(Original(array, again))
+        arrays[tensor.name] = unread(tensor, files, beside) or tensor_array(
+            tensor, files, beside.now() if beside else None
+        )
     inputs = _inputs(graph, arrays)
     outputs = [value.name for value in graph.output]
     if not outputs:
         raise ModelError("its graph delivers no output")
     if len(set(outputs)) != len(outputs):
         raise ModelError(f"an output is delivered twice: {', '.join(outputs)}")
-    origins = Originals.of(arrays, known)
+    origins = Originals.of(arrays)
     nodes, used = running_nodes(graph.node, {*inputs, *arrays}, outputs, opsets)
     declared = {}
     for value in (*graph.value_info, *graph.output):

@@ -15,6 +15,9 @@ from vtensor.language.wording import reason
 
 Bytes = NDArray[np.uint8]
 
+#: Data of so many bytes of a file is read when somebody asks for it.
+LATER = 1 << 16
+
 
 def state_of(facts: os.stat_result) -> tuple[int, ...]:
     """What differs once a file was written to, or is another."""
@@ -67,13 +70,18 @@ class OpenFile:
             done += more
         return True
 
+    @property
+    def changed(self) -> bool:
+        """Somebody wrote to it since it was opened."""
+        return state_of(os.fstat(self._descriptor)) != self._state
+
     def check(self) -> None:
         """See that nobody wrote to it since it was opened.
 
         Raises:
             ModelError: somebody did.
         """
-        if state_of(os.fstat(self._descriptor)) != self._state:
+        if self.changed:
             raise ModelError(f"{self._label} was changed since it was opened; load it again")
 
     def read(self, offset: int, nbytes: int) -> Bytes:

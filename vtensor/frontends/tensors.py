@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -17,7 +18,7 @@ from optimizer.originals import Original
 from vtensor.errors import BudgetError, DTypeError, ModelError
 from vtensor.frontends.arrays import from_array
 from vtensor.frontends.external import DataFiles
-from vtensor.frontends.opened import Data
+from vtensor.frontends.opened import LATER, Data
 from vtensor.language.dtype import bits, from_numpy, numpy_dtype
 from vtensor.language.tensor import VTensor
 
@@ -74,15 +75,44 @@ def _raw(tensor: TensorProto, shape: tuple[int, ...], data: NDArray[np.uint8]) -
     return numpy_helper.to_array(whole)
 
 
-def unread(tensor: TensorProto, data: Data | None) -> Original | None:
-    """The values of a tensor, read when somebody asks for them; None where that is now."""
+def unread(tensor: TensorProto, files: DataFiles | None, data: Data | None) -> Original | None:
+    """The values of a tensor, read when somebody asks for them; None where that is now.
+
+    Args:
+        tensor, files: as for ``tensor_array``, which says what is wrong where something is.
+        data: its raw data, where the tensor is without.
+    """
     shape = tuple(tensor.dims)
-    if data is None or data.bytes is not None or min(shape, default=0) < 0:
+    if min(shape, default=0) < 0:
+        return None
+    if tensor.data_location == TensorProto.EXTERNAL:
+        with suppress(Exception):
+            return None if files is None else _external_later(tensor, shape, files)
+        return None
+    if data is None or data.bytes is not None:
         return None
     dtype = _plain(tensor, shape, data.nbytes)
-    if dtype is None or tensor.data_location == TensorProto.EXTERNAL:
+    return dtype and Original.unread(shape, dtype, partial(_viewed, data.now, dtype, shape))
+
+
+def _external_later(
+    tensor: TensorProto, shape: tuple[int, ...], files: DataFiles
+) -> Original | None:
+    dtype = _PLAIN.get(tensor.data_type)
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    if dtype is None:
         return None
-    return Original.unread(shape, dtype, partial(_viewed, data.now, dtype, shape))
+    location, offset = entries.get("location", ""), int(entries.get("offset", 0))
+    nbytes = prod(shape) * dtype.itemsize
+    if nbytes < LATER or int(entries.get("length", nbytes)) != nbytes:
+        return None
+    place = location, offset, dtype, shape
+    if place not in files.shared:
+        if (data := files.later(location, offset, nbytes)) is None:
+            return None
+        made = Original.unread(shape, dtype, partial(_viewed, data.now, dtype, shape))
+        files.shared[place] = made
+    return files.shared[place]
 
 
 def _plain(tensor: TensorProto, shape: tuple[int, ...], nbytes: int) -> np.dtype[np.generic] | None:
@@ -118,21 +148,6 @@ def _external(tensor: TensorProto, shape: tuple[int, ...], files: DataFiles | No
         packed = TensorProto(dims=shape, data_type=tensor.data_type, raw_data=data.tobytes())
         return numpy_helper.to_array(packed)
     return np.require(data.view(dtype).reshape(shape), requirements="A")
-
-
-def external_again(
-    tensor: TensorProto, array: Array, files: DataFiles | None
-) -> Callable[[], Array] | None:
-    """What reads a tensor's array again from a file of its own; None where nothing does."""
-    if files is None or tensor.data_location != TensorProto.EXTERNAL:
-        return None
-    entries = {entry.key: entry.value for entry in tensor.external_data}
-    offset = int(entries.get("offset", 0))
-    data = files.data(entries.get("location", ""), offset, array.nbytes)
-    if data is None or not np.may_share_memory(array, data.now()):
-        return None
-    assert data.read is not None, "a file that is open is read again"
-    return partial(_viewed, data.read, array.dtype, array.shape)
 
 
 def element_type(elem_type: int, what: str) -> str:
