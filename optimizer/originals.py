@@ -14,6 +14,8 @@ from weakref import ref
 
 import numpy as np
 
+from ptensor.pages import lasting
+
 Array = np.ndarray[Any, Any]
 
 
@@ -96,8 +98,12 @@ class Original:
             self._array = None
 
     def hold(self) -> None:
-        """Have the array in memory until it is let go of."""
-        self._array = self.array
+        """Have the array in memory until it is let go of, on pages that then go back."""
+        if self._array is None:
+            array = lasting(self.nbytes).view(self.dtype).reshape(self.shape)
+            array[...] = self.array
+            array.flags.writeable = False
+            self._array, self._lent = array, _lend(array)
 
     def reshape(self, shape: tuple[int, ...]) -> Original:
         """The same elements under other sizes: one for each shape, which is let go of with this."""
