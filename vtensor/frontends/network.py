@@ -30,13 +30,7 @@ from vtensor.frontends.external import DataFiles
 from vtensor.frontends.inline import Parts, parts_of_bytes, parts_of_file
 from vtensor.frontends.opened import Data, OpenFile
 from vtensor.frontends.stored import Stored, stored_text
-from vtensor.frontends.tensors import (
-    Array,
-    check_rank,
-    element_type,
-    tensor_array,
-    unread,
-)
+from vtensor.frontends.tensors import Array, check_rank, element_type, tensor_origin
 from vtensor.language.records import dataclass
 from vtensor.language.wording import reason
 from vtensor.runtime.budget import max_bytes_of
@@ -290,10 +284,7 @@ def _network(
     for place, tensor in enumerate(graph.initializer):
         if tensor.name in arrays:
             raise ModelError(f"two initializers are called {tensor.name!r}")
-        beside = data.get(place)
-        arrays[tensor.name] = unread(tensor, files, beside) or tensor_array(
-            tensor, files, beside.now() if beside else None
-        )
+        arrays[tensor.name] = tensor_origin(tensor, files, data.get(place))
     inputs = _inputs(graph, arrays)
     outputs = [value.name for value in graph.output]
     if not outputs:

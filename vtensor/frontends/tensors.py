@@ -75,13 +75,21 @@ def _raw(tensor: TensorProto, shape: tuple[int, ...], data: NDArray[np.uint8]) -
     return numpy_helper.to_array(whole)
 
 
-def unread(tensor: TensorProto, files: DataFiles | None, data: Data | None) -> Original | None:
-    """The values of a tensor, read when somebody asks for them; None where that is now.
+def tensor_origin(
+    tensor: TensorProto, files: DataFiles | None, data: Data | None
+) -> Array | Original:
+    """As ``tensor_array``, or what reads the values when somebody asks for them.
 
     Args:
-        tensor, files: as for ``tensor_array``, which says what is wrong where something is.
+        tensor, files: as for ``tensor_array``.
         data: its raw data, where the tensor is without.
     """
+    late = _unread(tensor, files, data)
+    return late or tensor_array(tensor, files, data.now() if data else None)
+
+
+def _unread(tensor: TensorProto, files: DataFiles | None, data: Data | None) -> Original | None:
+    """What reads the values later; None where nothing can, or ``tensor_array`` says why not."""
     shape = tuple(tensor.dims)
     if min(shape, default=0) < 0:
         return None
