@@ -108,6 +108,4 @@ def origin(constants: Mapping[str, Array], name: str) -> tuple[Array | Original,
     """
     if isinstance(constants, Computed):
         return constants.origin(name)
-    if isinstance(constants, Originals):
-        return constants.origin(name), None
-    return constants[name], None
+    return (constants.origin(name) if isinstance(constants, Originals) else constants[name]), None

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from libdesc.preferences import EVERY, Preferences
-from optimizer.computed import Computed, Made
+from optimizer.computed import Computed, Made, origin
 from optimizer.magnitude import largest
 from optimizer.readers import Readers
 from ptensor.pages import passing
@@ -59,7 +59,8 @@ def fold(graph: Graph, preferences: Preferences = EVERY) -> Graph:
     )
     for chain in _chains(graph, preferences):
         key = tuple(chain.parts[chain.dim]), chain.factor.tobytes()
-        constants.change(chain.weights.name, Made(chain.scaled, key))
+        if chain.scales:
+            constants.change(chain.weights.name, Made(chain.scaled, key))
         _replace(made, chain)
     return made
 
@@ -97,9 +98,14 @@ class Chain:
         return next(iter(self.dims or self.parts))
 
     @property
+    def scales(self) -> bool:
+        """The linear node's constant becomes another one."""
+        return bool((self.factor != 1).any())
+
+    @property
     def worth_it(self) -> bool:
         """A node less runs, or one that adds what a library takes as a bias."""
-        several = len(self.behind) > 1 or bool((self.factor != 1).any())
+        several = len(self.behind) > 1 or self.scales
         return several or any(info_of(node.op).structural != "bias" for node in self.behind)
 
     def scaled(self, weights: Array) -> Array:
@@ -136,13 +142,16 @@ def _chains(graph: Graph, preferences: Preferences) -> Iterator[Chain]:
 
 def _finite(chain: Chain, constants: Mapping[str, Array]) -> bool:
     """No number of a chain's new constants is infinite, or none at all."""
-    weights, bias = constants[chain.weights.name], chain.bias()
+    name, bias = chain.weights.name, chain.bias()
     if not np.isfinite([bias.min(), bias.max()]).all():
         return False
-    most = largest(weights) * np.abs(chain.factor).max()
-    if most <= np.finfo(weights.dtype).max:
+    if not chain.scales:
         return True
-    made = chain.scaled(weights)
+    source, change = origin(constants, name)
+    most = largest(constants[name] if change else source) * np.abs(chain.factor).max()
+    if most <= np.finfo(numpy_dtype(chain.weights.dtype)).max:
+        return True
+    made = chain.scaled(constants[name])
     return bool(np.isfinite([made.min(), made.max()]).all())
 
 

@@ -7,24 +7,27 @@ from weakref import ref
 
 import numpy as np
 
+from optimizer.originals import Original, array_of
+
 Array = np.ndarray[Any, Any]
 
-#: By an array's id, the array itself and its largest element; it goes with the array.
-_known: dict[int, tuple[ref[Array], float]] = {}
+#: By an array's id, or that of what holds it, this itself and the largest element; it goes with it.
+_known: dict[int, tuple[ref[Array | Original], float]] = {}
 
 
-def largest(array: Array) -> float:
+def largest(given: Array | Original) -> float:
     """The largest absolute value of an array that does not change; NaN if it holds one.
 
     >>> largest(np.array([1.0, -3.0]))
     3.0
     """
-    have = _known.get(id(array))
-    if have is not None and have[0]() is array:
+    have = _known.get(id(given))
+    if have is not None and have[0]() is given:
         return have[1]
+    array = array_of(given)
     found = float(max(array.max(), -array.min(), key=_or_nan))
-    key = id(array)
-    _known[key] = ref(array, lambda _: _known.pop(key, None)), found
+    key = id(given)
+    _known[key] = ref(given, lambda _: _known.pop(key, None)), found
     return found
 
 

@@ -100,13 +100,14 @@ class Matcher:
         yield from self._all(pattern.operands, node.inputs, met)
 
     def _hole(self, hole: Hole, value: str, met: Met) -> Iterator[Met]:
-        array = self.graph.constants.get(value) if hole.kind else None
-        if hole.kind and (array is None or (hole.kind == "scalar" and array.size != 1)):
+        constant = bool(hole.kind) and value in self.graph.constants
+        several = self.graph.values[value].num_elements != 1
+        if hole.kind and (not constant or (hole.kind == "scalar" and several)):
             return
         have = met.values.get(hole.name)
         if have is None:
             yield replace(met, values={**met.values, hole.name: value})
-        elif have == value or (array is not None and self._same(have, value)):
+        elif have == value or (constant and self._same(have, value)):
             yield met
 
     def _same(self, one: str, other: str) -> bool:

@@ -1,16 +1,20 @@
-"""The constants of a file: each in memory as it was read until it is packed, then as it is packed.
+"""The constants of a file: each in memory once, as it is packed or as somebody has it.
 
 A library's blocked layout has the same elements in another order, so the array that was read need
-not be kept beside it: who asks for it again gets it back bit for bit.
+not be kept beside it: who asks for it again gets it back bit for bit. Where a plan computes what it
+packs, that does not give the array back, but the file it came from does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, MutableMapping
+from math import prod
 from typing import Any
 from weakref import ref
 
 import numpy as np
+
+from ptensor.pages import lasting
 
 Array = np.ndarray[Any, Any]
 
@@ -18,19 +22,54 @@ Array = np.ndarray[Any, Any]
 class Original:
     """An array that can be let go of; several names may have it.
 
+    Args:
+        array: the array.
+        recover: makes it anew, bit for bit; None where nothing does so far.
+
+    Attributes:
+        shape, dtype: the array's.
+
     >>> one = Original(np.arange(3))
-    >>> one.let_go(lambda: np.arange(3))
-    >>> one.array
-    array([0, 1, 2])
+    >>> one.recovered_by(lambda: np.arange(3))
+    >>> one.let_go()
+    >>> one.shape, one.array
+    ((3,), array([0, 1, 2]))
     """
 
-    __slots__ = ("__weakref__", "_array", "_lent", "_recover")
+    __slots__ = ("__weakref__", "_array", "_lent", "_recover", "_views", "dtype", "shape")
 
-    def __init__(self, array: Array) -> None:
+    def __init__(self, array: Array, recover: Callable[[], Array] | None = None) -> None:
+        self.shape: tuple[int, ...] = array.shape
+        self.dtype: np.dtype[Any] = array.dtype
         self._array: Array | None = array
-        self._recover: Callable[[], Array] | None = None
-        #: The array as long as somebody still has it.
-        self._lent = ref(array)
+        self._recover = recover
+        self._lent = _lend(array)
+        self._views: dict[tuple[int, ...], Original] = {}
+
+    @classmethod
+    def unread(
+        cls, shape: tuple[int, ...], dtype: np.dtype[Any], recover: Callable[[], Array]
+    ) -> Original:
+        """Of an array that nobody has read so far."""
+        made = cls.__new__(cls)
+        made.shape, made.dtype = shape, dtype
+        made._array, made._recover, made._lent, made._views = None, recover, _nobody, {}
+        return made
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return self.size * self.dtype.itemsize
 
     @property
     def array(self) -> Array:
@@ -41,42 +80,115 @@ class Original:
         if array is None:
             assert self._recover is not None, "nothing is let go of that cannot be recovered"
             array = self._recover()
-            self._lent = ref(array)
+            self._lent = _lend(array)
         return array
 
-    def let_go(self, recover: Callable[[], Array]) -> None:
-        """Keep only what makes the array anew, bit for bit."""
+    @property
+    def held(self) -> bool:
+        """Whether the array is in memory, here or since somebody has it."""
+        return self._array is not None or self._lent() is not None
+
+    def recovered_by(self, recover: Callable[[], Array]) -> None:
+        """This makes the array anew, bit for bit."""
         self._recover = recover
-        self._array = None
+
+    def let_go(self) -> None:
+        """Keep only what makes the array anew, where something does."""
+        if self._recover is not None:
+            self._array = None
+
+    def hold(self) -> None:
+        """Have the array in memory until it is let go of, on pages that then go back."""
+        if self._array is None:
+            array = lasting(self.nbytes).view(self.dtype).reshape(self.shape)
+            array[...] = self.array
+            array.flags.writeable = False
+            self._array, self._lent = array, _lend(array)
+
+    def reshape(self, shape: tuple[int, ...]) -> Original:
+        """The same elements under other sizes: one for each shape, which is let go of with this."""
+        if shape == self.shape:
+            return self
+        return self._views.setdefault(shape, _View(self, shape))
+
+
+class _View(Original):
+    """Another shape of an original."""
+
+    __slots__ = ("_whole",)
+
+    def __init__(self, whole: Original, shape: tuple[int, ...]) -> None:
+        self._whole, self.shape, self.dtype = whole, shape, whole.dtype
+
+    @property
+    def array(self) -> Array:
+        return self._whole.array.reshape(self.shape)
+
+    @property
+    def held(self) -> bool:
+        return self._whole.held
+
+    def recovered_by(self, recover: Callable[[], Array]) -> None:
+        shape = self._whole.shape
+        self._whole.recovered_by(lambda: recover().reshape(shape))
+
+    def let_go(self) -> None:
+        self._whole.let_go()
+
+    def reshape(self, shape: tuple[int, ...]) -> Original:
+        return self._whole.reshape(shape)
 
 
 class Originals(MutableMapping[str, Array]):
-    """The constants of a graph that nobody but the graph has; names of one memory share it."""
+    """The constants of a graph that nobody but the graph has.
 
-    def __init__(self, given: Mapping[str, Array]) -> None:
-        places: dict[Hashable, Original] = {}
-        self._kept = {
-            name: places.setdefault(place(array), Original(array)) for name, array in given.items()
-        }
+    Args:
+        given: arrays, and originals, which are let go of for all who have them.
+    """
+
+    def __init__(self, given: Mapping[str, Array | Original] | None = None) -> None:
+        self._kept = dict(given or {})
+
+    @classmethod
+    def of(cls, given: Mapping[str, Array | Original], known: Iterable[Original] = ()) -> Originals:
+        """Each array with an original, a known one or its own; names of one memory share it."""
+        places: dict[Hashable, Original] = {place(one.array): one for one in known}
+        kept: Mapping[str, Array | Original] = given
+        if isinstance(given, Originals):
+            kept = given.origins()
+        made = cls()
+        for name, one in kept.items():
+            if not isinstance(one, Original):
+                one = places.setdefault(place(one), Original(one))
+            made.put(name, one)
+        return made
 
     def copy(self) -> Originals:
         """As of a dictionary: what is let go of here is let go of there."""
-        made = Originals({})
-        made._kept = dict(self._kept)
-        return made
+        return Originals(self._kept)
 
-    def origin(self, name: str) -> Original:
-        """What holds the array of a name."""
+    __copy__ = copy
+
+    def origin(self, name: str) -> Array | Original:
+        """An array, or what holds it."""
         return self._kept[name]
 
+    def origins(self) -> Mapping[str, Array | Original]:
+        """Arrays, and what holds them, by name."""
+        return self._kept
+
+    def put(self, name: str, origin: Array | Original) -> None:
+        """Give a name to an array, or to what holds one."""
+        self._kept[name] = origin
+
     def __getitem__(self, name: str) -> Array:
-        return self._kept[name].array
+        return array_of(self._kept[name])
 
     def __contains__(self, name: object) -> bool:
         return name in self._kept
 
     def __setitem__(self, name: str, array: Array) -> None:
-        self._kept[name] = Original(array)
+        self._kept[name] = array
 
     def __delitem__(self, name: str) -> None:
         del self._kept[name]
@@ -97,6 +209,37 @@ def copied(constants: Mapping[str, Array]) -> MutableMapping[str, Array]:
     return constants.copy() if isinstance(constants, Originals) else dict(constants)
 
 
+def array_of(one: Array | Original) -> Array:
+    """An array, or what somebody holds."""
+    return one.array if isinstance(one, Original) else one
+
+
 def place(array: Array) -> Hashable:
     """Where an array lies, and how: as long as both live, two of the same place are the same."""
     return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype.str
+
+
+def _nobody() -> None:
+    """There is no array."""
+
+
+def _lend(array: Array) -> Callable[[], Array | None]:
+    """What has an array as long as somebody has its memory."""
+    root = array
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    if root is array or not root.flags.c_contiguous:
+        return ref(array)
+    alive, writeable = ref(root), array.flags.writeable
+    offset = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
+    like = array.shape, array.dtype, offset, array.strides
+
+    def lent() -> Array | None:
+        if (memory := alive()) is None:
+            return None
+        shape, dtype, begin, strides = like
+        found = np.ndarray(shape, dtype, memory, begin, strides)
+        found.flags.writeable = writeable
+        return found
+
+    return lent

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
+import sys
 from contextlib import suppress
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -14,6 +16,9 @@ if TYPE_CHECKING:
 
 #: The bytes of a large page.
 LARGE = 1 << 21
+
+#: So many bytes get pages of their own: the allocator keeps what is let go of between others.
+LEAST = 1 << 16
 
 
 def passing(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -33,9 +38,28 @@ def lasting(nbytes: int) -> NDArray[np.uint8]:
     NumPy would ask for large ones. They are sooner there where much memory is free in one piece;
     where another process has just let go of small ones, it may take several times as long.
     """
-    if nbytes < LARGE:
+    if nbytes < LEAST:
         return np.empty(nbytes, np.uint8)
     return np.frombuffer(_mapped(nbytes), np.uint8)
+
+
+def contiguous(array: NDArray[Any]) -> NDArray[Any]:
+    """An array whose elements lie in the order of its axes: the same one, or a copy."""
+    if array.flags.c_contiguous or array.nbytes < LEAST:
+        return np.asarray(array, order="C")
+    made = lasting(array.nbytes).view(array.dtype).reshape(array.shape)
+    made[...] = array
+    return made
+
+
+def give_back() -> None:
+    """Let the system have the memory that the allocator keeps for later, between what is in use.
+
+    It is done where much was just let go of: it takes a millisecond or two.
+    """
+    if sys.platform == "linux":
+        with suppress(AttributeError):  # an allocator other than glibc's
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def _mapped(nbytes: int, large: int = 0) -> mmap.mmap:

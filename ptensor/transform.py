@@ -17,6 +17,7 @@ import numpy as np
 
 from ptensor.convert import Array, convert, lossless, preserves
 from ptensor.layout import Layout
+from ptensor.pages import contiguous
 from ptensor.physical import check_physical, give_zero, physical_planes
 from ptensor.planes import memory_shape, recode
 from ptensor.winograd import transforms
@@ -276,7 +277,7 @@ def pack(logical: Array, dims: Sequence[str], layout: Layout) -> Array:
     if not want.uniform:
         return transform(logical, Layout.plain(dims), layout, extents, dtype)
     view = logical.transpose([dims.index(dim) for dim in layout.dims])
-    return np.asarray(convert(view, have, want), order="C")
+    return contiguous(convert(view, have, want))
 
 
 def unpack(

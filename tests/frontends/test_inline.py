@@ -15,6 +15,7 @@ from vtensor import Session
 from vtensor.errors import ModelError
 from vtensor.frontends import inline, network, opened
 from vtensor.frontends.inline import Parts, parts_of_bytes, parts_of_file
+from vtensor.frontends.open_file import OpenFile
 
 #: The place of an initializer's raw data among a tensor's fields, and of a graph in a model.
 RAW, GRAPH = b"\x4a", b"\x3a"
@@ -46,9 +47,9 @@ def proto() -> ModelProto:
 def whole(parts: Parts) -> ModelProto:
     """A model with its data put back."""
     made: ModelProto = ModelProto.FromString(parts.rest)
-    for place, array in parts.data.items():
+    for place, data in parts.data.items():
         assert not made.graph.initializer[place].HasField("raw_data")
-        made.graph.initializer[place].raw_data = array.tobytes()
+        made.graph.initializer[place].raw_data = data.now().tobytes()
     return made
 
 
@@ -80,10 +81,16 @@ def test_data_is_taken_out_and_all_else_stays(tmp_path: Path) -> None:
     path = tmp_path / "tiny.onnx"
     path.write_bytes(data)
     with path.open("rb") as file:
-        found = parts_of_file(file.fileno(), len(data))
+        found = parts_of_file(OpenFile(file.fileno(), os.fstat(file.fileno()), "tiny"))
     assert found is not None
     assert found.rest == parts.rest
-    assert all(np.array_equal(found.data[place], parts.data[place]) for place in parts.data)
+    assert found.data.keys() == parts.data.keys()
+    path.unlink()
+    for place, one in parts.data.items():
+        other = found.data[place]
+        assert other.read is not None is one.read
+        assert np.array_equal(one.now(), other.now())
+        assert np.array_equal(one.now(), other.read())
 
 
 def test_a_file_and_its_bytes_and_its_buffer_answer_alike(tmp_path: Path) -> None:
@@ -192,12 +199,12 @@ def test_a_file_that_changes_while_it_is_read(
     path = tmp_path / "tiny.onnx"
     path.write_bytes(proto().SerializeToString())
 
-    def changed(descriptor: int, size: int) -> Parts | None:
-        os.truncate(path, size // 2)
-        return parts_of_file(descriptor, size)
+    def changed(file: OpenFile) -> Parts | None:
+        os.truncate(path, file.size // 2)
+        return parts_of_file(file)
 
     monkeypatch.setattr(opened, "parts_of_file", changed)
-    with pytest.raises(ModelError, match="was changed while it was read"):
+    with pytest.raises(ModelError, match="was changed since it was opened"):
         Session(path)
 
 

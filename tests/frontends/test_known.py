@@ -12,6 +12,7 @@ import onnx
 import pytest
 
 from ops import Conv2D, Mul, Relu
+from optimizer.originals import Originals
 from vtensor import Graph, Session, save_onnx
 from vtensor.errors import BudgetError, ModelError
 from vtensor.frontends import export, known
@@ -181,7 +182,8 @@ def test_floats_in_a_typed_field_lie_as_numpy_has_them_and_integers_do_not(tmp_p
     rows = [1, 2, 300]
     typed = onnx.helper.make_tensor("w", onnx.TensorProto.INT64, [3], rows)
     bytes_ = typed.SerializeToString()
-    assert _places([typed], {"w": np.array(rows)}, Parts(bytes_, {}, len(bytes_))) == {}
+    arrays = Originals({"w": np.array(rows)})
+    assert _places([typed], arrays, Parts(bytes_, {}, len(bytes_))) == {}
 
 
 def test_a_damaged_entry_is_none(file: Path, tmp_path: Path) -> None:

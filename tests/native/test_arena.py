@@ -6,6 +6,7 @@ And pages that Python has.
 from __future__ import annotations
 
 import gc
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ptensor.pages import lasting, passing
+from ptensor.pages import contiguous, lasting, passing
 from vtensor.runtime._replay import Arena
 
 HUGE = 2 << 20
@@ -109,6 +110,37 @@ def test_passing_memory_has_any_shape(shape: tuple[int, ...]) -> None:
     assert array.dtype == np.float32
     assert not array.any()
     array[...] = 1
+
+
+@pytest.mark.parametrize("size", [10, 400])
+def test_elements_in_the_order_of_axes(size: int) -> None:
+    """Copied only where they do not lie so; much of it has pages of its own."""
+    array = np.arange(size * size, dtype="f4").reshape(size, size)
+    assert contiguous(array) is array
+    made = contiguous(array.T)
+    assert made.flags.c_contiguous
+    np.testing.assert_array_equal(made, array.T)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pages are counted in /proc")
+def test_memory_between_what_is_in_use_goes_back() -> None:
+    """In a process of its own, where nobody else has memory of the allocator."""
+    code = """
+import numpy as np
+from pathlib import Path
+from ptensor.pages import give_back
+def pages(): return int(Path("/proc/self/statm").read_text().split()[1])
+empty = pages()
+kept = [np.ones(1 << 12) for _ in range(1000)]
+full = pages()
+del kept[:-1]
+held = pages()
+give_back()
+print(full - empty, held - empty, pages() - empty)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    full, held, left = map(int, ran.stdout.split())
+    assert left < full / 4 <= held
 
 
 def test_memory_that_there_is_not() -> None:

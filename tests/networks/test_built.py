@@ -256,7 +256,6 @@ def test_a_graph_is_loaded_with_its_weights_twice() -> None:
 
 
 @ALL
-@pytest.mark.xfail(reason="what is packed has a factor in it: it does not give the weights back")
 def test_a_file_is_loaded_with_its_weights_once(tmp_path: Path) -> None:
     file = tmp_path / "nasnet.onnx"
     source = f"graph = save_onnx(graph, {str(file)!r}) or {str(file)!r}"

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import copy
+import gc
+import os
 import pickle
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
-from optimizer.originals import Original, Originals
+from optimizer.originals import Original, Originals, array_of
 from tests.frontends.support import f32, model
 from tests.runtime.test_memory import measured
 from vtensor import Session, load_onnx
+from vtensor.errors import ModelError
+from vtensor.frontends.onnx import Model
 
 MIB = 1 << 20
 CONVOLUTIONS = """g (float[1, 64, 14, 14] x) => (float[1, 192, 14, 14] y) {
@@ -48,8 +54,8 @@ def originals(session: Session) -> Originals:
     return constants
 
 
-def in_memory(original: Original) -> bool:
-    return original._lent() is not None
+def in_memory(origin: np.ndarray | Original) -> bool:
+    return not isinstance(origin, Original) or origin.held
 
 
 def test_what_is_packed_gives_back_every_bit(tmp_path: Path) -> None:
@@ -61,7 +67,7 @@ def test_what_is_packed_gives_back_every_bit(tmp_path: Path) -> None:
             again = constants[name]
             assert (again.dtype, again.shape, again.flags.writeable) == ("f4", array.shape, False)
             assert again.tobytes() == array.tobytes()
-            assert constants[name] is again  # while somebody has it
+            assert np.shares_memory(constants[name], again)  # while somebody has it
             del again
             assert not in_memory(constants.origin(name))
 
@@ -93,15 +99,181 @@ def test_a_weight_in_two_forms(tmp_path: Path, optimize: str) -> None:
         assert originals(session)["w"].tobytes() == w.tobytes()
 
 
-def test_what_has_a_factor_in_it_is_kept_as_it_was_read(tmp_path: Path) -> None:
-    text = """g (float[1, 64, 9, 9] x) => (float[1, 96, 7, 7] y) {
-        a = Conv(x, w) b = Mul(a, s) y = Add(b, s)
-    }"""
+SCALED = """g (float[n, 64, 9, 9] x) => (float[n, 96, 7, 7] y) {
+    a = Conv(x, w) b = Mul(a, s) y = Add(b, s)
+}"""
+
+
+def scaled() -> tuple[onnx.ModelProto, np.ndarray]:
+    """A model whose weight gets a factor, and that weight."""
     w, s = f32(96, 64, 3, 3), f32(96, 1, 1, seed=1)
-    onnx.save(model(text, w=w, s=s), tmp_path / "net.onnx")
+    return model(SCALED, 17, w=w, s=s), w
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_what_has_a_factor_in_it_is_read_again(tmp_path: Path, beside: bool) -> None:
+    """From the file that was opened: whatever has its name meanwhile."""
+    proto, w = scaled()
+    path, data = tmp_path / "net.onnx", tmp_path / ("net.data" if beside else "net.onnx")
+    onnx.save(proto, path, save_as_external_data=beside, location="net.data", size_threshold=0)
+    with Session(path, threads=1) as session:
+        session.run(None, {"x": f32(1, 64, 9, 9)})
+        one = open_originals(session).origin("w")
+        assert not in_memory(one)
+        assert array_of(one).tobytes() == w.tobytes()
+        content = data.read_bytes()
+        (tmp_path / "other").write_bytes(content[::-1])
+        (tmp_path / "other").rename(data)
+        assert not in_memory(one)
+        assert array_of(one).tobytes() == w.tobytes()
+        data.unlink()
+        assert array_of(one).tobytes() == w.tobytes()
+
+
+@pytest.mark.parametrize("length", [None, 100])
+@pytest.mark.parametrize("beside", [False, True])
+def test_what_somebody_wrote_to_is_not_read_again(
+    tmp_path: Path, beside: bool, length: int | None
+) -> None:
+    """Neither other bytes, nor bytes that are not there any more."""
+    proto, _ = scaled()
+    path, data = tmp_path / "net.onnx", tmp_path / ("net.data" if beside else "net.onnx")
+    onnx.save(proto, path, save_as_external_data=beside, location="net.data", size_threshold=0)
+    x = f32(1, 64, 9, 9)
+    with Session(path, threads=1) as session:
+        [wanted] = session.run(None, {"x": x})
+        os.utime(data, ns=(1, 1))  # whatever the clock's grain is
+        data.write_bytes(data.read_bytes()[::-1][:length])
+        one = open_originals(session).origin("w")
+        with pytest.raises(ModelError, match="was changed since it was opened"):
+            array_of(one)
+        [again] = session.run(None, {"x": x})
+        assert again.tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_file_that_is_another_before_the_first_run(tmp_path: Path, beside: bool) -> None:
+    """What was opened is what runs; where its bytes were exchanged, nothing does."""
+    proto, x = scaled()[0], f32(1, 64, 9, 9)
+    path, data = tmp_path / "net.onnx", tmp_path / ("net.data" if beside else "net.onnx")
+    onnx.save(proto, path, save_as_external_data=beside, location="net.data", size_threshold=0)
+    content = data.read_bytes()
+    [wanted] = Session(path, threads=1).run(None, {"x": x})
+    with Session(path, threads=1) as session:
+        assert not in_memory(open_originals(session).origin("w"))
+        data.unlink()
+        data.write_bytes(content[::-1])
+        [found] = session.run(None, {"x": x})
+        assert found.tobytes() == wanted.tobytes()
+    data.write_bytes(content)
+    with Session(path, threads=1) as session:
+        data.write_bytes(content[::-1][:-7])
+        with pytest.raises(ModelError, match="was changed since it was opened"):
+            session.run(None, {"x": x})
+
+
+@pytest.mark.parametrize("given", [onnx.ModelProto.SerializeToString, onnx.ModelProto])
+def test_what_has_a_factor_in_it_and_no_file_is_kept(given: Any) -> None:
+    proto, w = scaled()
+    whole = onnx.ModelProto()
+    whole.CopyFrom(proto)
+    with Session(whole if given is onnx.ModelProto else given(proto), threads=1) as session:
+        session.run(None, {"x": f32(1, 64, 9, 9)})
+        one = open_originals(session).origin("w")
+        assert in_memory(one)
+        assert array_of(one).tobytes() == w.tobytes()
+
+
+OPEN = """g (float[n, 64, h, 14] x) => (float[n, 192, h, 14] y) {
+    a = Conv<pads = [1, 1, 1, 1]>(x, v)
+    b = Mul(a, s)
+    c = Relu(b)
+    y = Conv<pads = [1, 1, 1, 1]>(c, w)
+}"""
+
+
+def open_model(folder: Path) -> tuple[Path, int]:
+    """A model of open sizes with a weight that packing moves and one with a factor; their bytes."""
+    weights = {"v": f32(128, 64, 3, 3), "w": f32(192, 128, 3, 3, seed=1)}
+    onnx.save(model(OPEN, 17, **weights, s=f32(128, 1, 1, seed=2)), folder / "net.onnx")
+    return folder / "net.onnx", sum(array.nbytes for array in weights.values())
+
+
+def open_originals(session: Session) -> Originals:
+    """The constants of the model that a session makes graphs of."""
+    loaded = session._runner.open().source._model
+    assert loaded is not None
+    return loaded._network.arrays
+
+
+def held(constants: Originals) -> int:
+    """The bytes of arrays that are in memory."""
+    return sum(one.nbytes for one in constants.origins().values() if in_memory(one))
+
+
+#: Batches and heights: the second makes an outline, the third may be of a blueprint.
+SHAPES = [(1, 14), (2, 14), (3, 9), (1, 30), (4, 5), (1, 14)]
+
+
+@pytest.mark.parametrize("optimize", ["none", "all"])
+@pytest.mark.parametrize("kind", ["file", "bytes", "proto"])
+def test_open_sizes_answer_alike_whatever_was_let_go_of(
+    tmp_path: Path, kind: str, optimize: str
+) -> None:
+    path, nbytes = open_model(tmp_path)
+    sources: dict[str, Any] = {"file": path, "bytes": path.read_bytes(), "proto": onnx.load(path)}
+    feeds = [{"x": f32(n, 64, h, 14, seed=n + h)} for n, h in SHAPES]
+    options: dict[str, Any] = {"threads": 1, "optimize": optimize, "deterministic": True}
+    with (
+        Session(holding(path), **options) as keeping,
+        Session(sources[kind], **options) as session,
+    ):
+        if kind == "file":
+            path.unlink()
+        for one in feeds:
+            [wanted], [found] = keeping.run(None, one), session.run(None, one)
+            assert found.tobytes() == wanted.tobytes()
+        left = held(open_originals(session))
+        factors = 0 if optimize == "none" or kind == "file" else 4 * 128 * 64 * 9
+        assert factors <= left <= factors + 4 * 128  # and the factor itself
+        assert left < nbytes < held(open_originals(keeping))
+
+
+def holding(path: Path) -> Any:
+    """A model that holds on to its weights."""
+    loaded = Model(path)
+    arrays = loaded._network.arrays
+    for name in arrays:
+        arrays[name] = np.array(arrays[name])
+    return loaded
+
+
+def test_many_threads_with_sizes_of_their_own(tmp_path: Path) -> None:
+    path, _ = open_model(tmp_path)
+    feeds = [{"x": f32(n, 64, h, 14, seed=n)} for n in (1, 2) for h in (4, 5, 6, 7)]
+    with Session(holding(path), threads=1) as keeping:
+        wanted = [keeping.run(None, one)[0] for one in feeds]
+    with Session(path, threads=1) as session, ThreadPoolExecutor(8) as pool:
+        found = [one for [one] in pool.map(lambda one: session.run(None, one), feeds)]
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-4)
+
+
+def test_a_table_that_is_read_as_it_lies_stays_once(tmp_path: Path) -> None:
+    """Also where it is packed beside that, and plans for other sizes read it."""
+    text = "g (int64[n] x) => (float[n, 512] y) { a = Gather(w, x) y = Gemm<transB = 1>(a, w) }"
+    w = f32(512, 256)
+    onnx.save(model(text, 17, w=w), tmp_path / "net.onnx")
     with Session(tmp_path / "net.onnx", threads=1) as session:
-        assert in_memory(originals(session).origin("w"))
-        assert originals(session)["w"].tobytes() == w.tobytes()
+        one = open_originals(session).origin("w")
+        places = set()
+        for count in (3, 4, 5, 6):
+            x = np.arange(count)
+            [found] = session.run(None, {"x": x})
+            np.testing.assert_allclose(found, w[x] @ w.T, rtol=1e-3, atol=1e-3)
+            places.add(array_of(one).__array_interface__["data"])
+        assert in_memory(one)
+        assert len(places) == 1
 
 
 def test_two_sessions_of_a_graph_leave_it_its_weights(tmp_path: Path) -> None:
@@ -126,9 +298,12 @@ def test_the_packed_ones_stay_as_long_as_they_are_needed(tmp_path: Path) -> None
 
 def test_names_of_one_memory_are_let_go_of_together() -> None:
     array = f32(8)
-    constants = Originals({"a": array, "b": array[:], "c": array[::-1]})
-    assert constants.origin("a") is constants.origin("b") is not constants.origin("c")
-    constants.origin("a").let_go(lambda: np.zeros(8, np.float32))
+    constants = Originals.of({"a": array, "b": array[:], "c": array[::-1]})
+    one = constants.origin("a")
+    assert isinstance(one, Original)
+    assert one is constants.origin("b") is not constants.origin("c")
+    one.recovered_by(lambda: np.zeros(8, np.float32))
+    one.let_go()
     constants["d"] = array.copy()
     del constants["c"], array
     assert not constants["b"].any()
@@ -146,3 +321,52 @@ def test_a_file_without_factors_is_loaded_with_its_weights_once(tmp_path: Path) 
     found, weights = measured("loading", str(tmp_path / "net.onnx")), 4 * size * size * len(names)
     assert weights < found["grown"] <= weights + 24 * MIB
     assert weights < found["peak"] <= 1.35 * weights
+
+
+def test_tensors_of_one_place_are_one(tmp_path: Path) -> None:
+    text = "g (float[n, 256] x) => (float[n, 256] z) { y = MatMul(x, v) z = MatMul(y, w) }"
+    w = f32(256, 256)
+    proto = model(text, 17, v=w, w=w)
+    path = tmp_path / "net.onnx"
+    onnx.save(proto, path, save_as_external_data=True, location="net.data", size_threshold=0)
+    for tensor in proto.graph.initializer:
+        for entry in tensor.external_data:
+            entry.value = "0" if entry.key == "offset" else entry.value
+    path.write_bytes(proto.SerializeToString())
+    with Session(path, threads=1) as session:
+        constants, x = open_originals(session), f32(3, 256)
+        assert constants.origin("v") is constants.origin("w")
+        [found] = session.run(None, {"x": x})
+        np.testing.assert_allclose(found, x @ w @ w, rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="open files are counted in /proc")
+def test_a_file_is_open_as_long_as_somebody_may_read_it(tmp_path: Path) -> None:
+    path, _ = open_model(tmp_path)
+
+    def opened() -> int:
+        gc.collect()
+        links = (Path(one) for one in Path("/proc/self/fd").iterdir())
+        return sum(one.is_symlink() and one.readlink() == path for one in links)
+
+    session = Session(path, threads=1)
+    session.run(None, {"x": f32(1, 64, 9, 14)})
+    assert opened() == 1
+    session.close()
+    del session
+    assert opened() == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no processes that fork")
+def test_a_child_reads_the_file_of_its_parent(tmp_path: Path) -> None:
+    """Each from where it wants: they share one place in the file otherwise."""
+    proto, w = scaled()
+    onnx.save(proto, tmp_path / "net.onnx")
+    with Session(tmp_path / "net.onnx", threads=1) as session:
+        session.run(None, {"x": f32(1, 64, 9, 9)})
+        one = open_originals(session).origin("w")
+        child = os.fork()
+        if not child:
+            os._exit(array_of(one).tobytes() != w.tobytes())
+        assert array_of(one).tobytes() == w.tobytes()
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

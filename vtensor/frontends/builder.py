@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import field
 from typing import Any
 
+from optimizer.originals import Original, Originals
 from vtensor.errors import (
     ModelError,
     UnsupportedOperatorError,
@@ -27,7 +28,7 @@ from vtensor.language.graph import Graph
 from vtensor.language.operators import OPERATORS, info_of
 from vtensor.language.records import dataclass
 from vtensor.language.spelling import Spelling
-from vtensor.language.tensor import VTensor
+from vtensor.language.tensor import Option, VTensor
 from vtensor.language.traits import VIEWS
 
 
@@ -162,7 +163,8 @@ class Builder:
         self._network = named.network
         self._facts = named.facts
         self._reference = reference
-        self._graph = Graph(named.network.name)
+        self._origins = Originals()
+        self._graph = Graph(named.network.name, constants=self._origins)
         self._data: dict[str, VTensor] = {}
         self._constants: dict[tuple[str, Names, tuple[int, ...]], VTensor] = {}
         self._renames: dict[tuple[str, Names], VTensor] = {}
@@ -200,9 +202,9 @@ class Builder:
         for node, naming in self._named.nodes:
             self._node(node, naming)
 
-    def array(self, name: str) -> Array | None:
-        """The values of a constant; None when a value is computed from data."""
-        return self._facts.arrays.get(name)
+    def origin(self, name: str) -> Array | Original | None:
+        """The array of a constant, or what holds it; None when a value is computed from data."""
+        return self._facts.arrays.origins().get(name)
 
     def data(self, name: str) -> VTensor:
         """A value computed from data.
@@ -253,13 +255,24 @@ class Builder:
             )
         return {dim: size or 0 for dim, size in zip(names, sizes, strict=True)}
 
-    def _constant(self, name: str, array: Array, dims: Names) -> VTensor:
+    def _constant(self, name: str, origin: Array | Original, dims: Names) -> VTensor:
         """A constant of the graph under these dim names; uses with the same names share it."""
-        key = (name, dims, array.shape)
+        key = (name, dims, origin.shape)
         if key not in self._constants:
             free = name if name not in self._graph.values else self._free(name)
-            self._constants[key] = self._graph.constant(array, dims, free)
+            self._constants[key] = self._known(origin, dims, free)
         return self._constants[key]
+
+    def _known(self, origin: Array | Original, dims: Names, name: str) -> VTensor:
+        """A new constant; where its array is let go of, the graph does not hold it either."""
+        if not isinstance(origin, Original):
+            return self._graph.constant(origin, dims, name)
+        sizes = dict(zip(dims, origin.shape, strict=True))
+        value = self._graph.values[name] = VTensor(
+            from_numpy(origin.dtype), sizes, Option(name=name)
+        )
+        self._origins.put(name, origin)
+        return value
 
     def _node(self, node: NetworkNode, naming: NodeNaming) -> None:
         candidates = spellings_of(node)
@@ -364,7 +377,7 @@ class Builder:
         names = {id(value): name for name, value in reversed(list(results.items()))}
         stems = self._node_names(reader.node, kept)
         real = {
-            key: self._constant(c.name, c.array, tuple(c.value.dims))
+            key: self._constant(c.name, c.origin, tuple(c.value.dims))
             for key, c in reader.constants.items()
             if key in needed
         }
@@ -417,15 +430,16 @@ class Builder:
             raise ModelError(f"{what} is declared {declared}, and what is computed is {dtype}")
 
     def _output(self, name: str, names: Names) -> None:
-        array = self.array(name)
-        rank = self.data(name).ndimensions() if array is None else array.ndim
+        origin = self.origin(name)
+        rank = self.data(name).ndimensions() if origin is None else origin.ndim
         if names and len(names) != rank:
             text = f"output {name!r} is declared with {len(names)} dims, and has {rank}"
             raise ModelError(f"{self._network.label}: {text} for these inputs")
-        self._check_type(name, self.data(name).dtype if array is None else from_numpy(array.dtype))
-        if array is not None:
+        dtype = self.data(name).dtype if origin is None else from_numpy(origin.dtype)
+        self._check_type(name, dtype)
+        if origin is not None:
             dims = names or tuple(f"D{axis}" for axis in range(rank))
-            self._graph.output(self._constant(name, array, dims), name)
+            self._graph.output(self._constant(name, origin, dims), name)
             return
         value = self.data(name)
         if names and tuple(value.dims) != names:

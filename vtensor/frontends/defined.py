@@ -13,6 +13,7 @@ from typing import NoReturn
 from onnx import AttributeProto
 
 from libdesc.registry import ready
+from optimizer.originals import Original
 from vtensor.errors import ModelError
 from vtensor.frontends.builder import attributes_of, name_values
 from vtensor.frontends.computing import run_definition
@@ -147,9 +148,9 @@ class _Known:
 
     facts: Facts
 
-    def array(self, name: str) -> Array | None:
-        """The values of a constant."""
-        return self.facts.arrays.get(name)
+    def origin(self, name: str) -> Array | Original | None:
+        """The array of a constant, or what holds it."""
+        return self.facts.arrays.origins().get(name)
 
     def data(self, name: str) -> NoReturn:
         """Nothing is computed from data here."""

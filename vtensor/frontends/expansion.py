@@ -84,9 +84,9 @@ def facts_of(
     Raises:
         BudgetError: an input takes more than the network may.
     """
-    facts = Facts(nbytes=sum(network.arrays[name].nbytes for name in network.folded))
-    for name, array in network.arrays.items():
-        facts.know(name, array)
+    facts = Facts(nbytes=sum(network.arrays.origin(name).nbytes for name in network.folded))
+    for name, origin in network.arrays.origins().items():
+        facts.know(name, origin)
     for name, declared in network.inputs.items():
         facts.types[name] = helper.make_tensor_type_proto(declared.elem_type, sizes[name])
         check_budget(network, "input", name, facts)

@@ -4,29 +4,31 @@ A model names its files, so it must not reach files that its sender could not re
 inside a root, links followed, and is opened such that nothing that changes meanwhile leads outside.
 
 Data is read into memory of our own, not mapped: what is written to a mapped file later changes the
-weights of a session that is in use, and a file that is cut short ends the process (SIGBUS).
+weights of a session that is in use, and a file that is cut short ends the process (SIGBUS). What is
+read again comes from the file that was open, and is refused where somebody wrote to it.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from weakref import WeakValueDictionary
 
-import numpy as np
-
+from optimizer.originals import Original
 from ptensor.pages import lasting
 from vtensor.errors import BudgetError, ModelError
+from vtensor.frontends.open_file import Bytes, Data, OpenFile, state_of
 from vtensor.language.records import dataclass
 from vtensor.language.wording import reason
 from vtensor.runtime.budget import REMEDY
 
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+#: Files of a model that stay open at most: a process may open some hundred.
+MOST_OPEN = 8
 
 #: Neither a link instead of what was checked, nor a wait for the other end of a pipe.
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -51,7 +53,13 @@ class DataFiles:
     #: By path without links, the state in which a file was first met: all data is of one state.
     _states: dict[Path, tuple[int, ...]] = field(default_factory=dict, init=False, repr=False)
     #: By path, offset and length: tensors that lie in one place share their memory.
-    _parts: dict[tuple[Path, int, int], Bytes] = field(default_factory=dict, init=False, repr=False)
+    _parts: WeakValueDictionary[tuple[Path, int, int], Bytes] = field(
+        default_factory=WeakValueDictionary, init=False, repr=False
+    )
+    #: What is read later, by place, type and shape: tensors that lie in one place share it.
+    shared: dict[Hashable, Original] = field(default_factory=dict, init=False, repr=False)
+    #: By path, files that stay open.
+    _files: dict[Path, OpenFile] = field(default_factory=dict, init=False, repr=False)
     _taken: int = field(default=0, init=False)
 
     def read(self, location: str, offset: int, nbytes: int) -> Bytes:
@@ -62,14 +70,44 @@ class DataFiles:
                 not as it was when the model was loaded.
             BudgetError: all data that was read would take more than ``max_bytes``.
         """
+        place = self._located(location), offset, nbytes
+        part = self._parts.get(place)
+        if part is None:
+            with self._at(location, *place) as file:
+                part = lasting(nbytes)
+                whole = file.fill(offset, part)
+                if not whole or file.changed:
+                    raise _changed(location)
+            self._taken += nbytes
+            part.flags.writeable = False
+            self._parts[place] = part
+        return part
+
+    def later(self, location: str, offset: int, nbytes: int) -> Data | None:
+        """As ``read``, but when somebody asks; None where too many files are open.
+
+        Raises:
+            ModelError, BudgetError: as for ``read``.
+        """
+        path = self._located(location)
+        with self._at(location, path, offset, nbytes):
+            file = self._files.get(path)
+        if file is None:
+            return None
+        self._taken += nbytes
+        return Data(None, nbytes, partial(file.read, offset, nbytes))
+
+    def _located(self, location: str) -> Path:
         if (path := self._paths.get(location)) is None:
             path = self._paths[location] = self._path(location)
-        place = path, offset, nbytes
+        return path
+
+    @contextmanager
+    def _at(self, location: str, path: Path, offset: int, nbytes: int) -> Iterator[OpenFile]:
+        """A file that has these bytes, and for which there is room; it may stay open."""
         try:
-            if place not in self._parts:
-                with _opened(self._top, path.relative_to(self._top).parts) as descriptor:
-                    self._parts[place] = self._read(descriptor, location, *place)
-            return self._parts[place]
+            with _opened(self._top, path.relative_to(self._top).parts) as descriptor:
+                yield self._checked(descriptor, location, path, offset, nbytes)
         except FileNotFoundError:
             raise ModelError(f"external data file {location!r} is missing") from None
         except OSError as error:
@@ -94,9 +132,12 @@ class DataFiles:
             )
         return path
 
-    def _read(self, descriptor: int, location: str, path: Path, offset: int, nbytes: int) -> Bytes:
+    def _checked(
+        self, descriptor: int, location: str, path: Path, offset: int, nbytes: int
+    ) -> OpenFile:
         self._check(facts := os.fstat(descriptor), location)
-        if (state := state_of(facts)) != self._states.setdefault(path, state):
+        state = state_of(facts)
+        if state != self._states.setdefault(path, state):
             raise _changed(location)
         if offset < 0 or facts.st_size - offset < nbytes:
             available = max(facts.st_size - offset, 0)
@@ -108,15 +149,10 @@ class DataFiles:
                 f"{nbytes} bytes of external data {location!r} beside {self._taken} that are "
                 f"taken: the budget is {self.max_bytes}\n  to fix: {REMEDY}"
             )
-        data = lasting(nbytes)
-        view, done = data.data, 0
-        while done < nbytes and (more := os.preadv(descriptor, [view[done:]], offset + done)):
-            done += more
-        if done < nbytes or state_of(os.fstat(descriptor)) != state:
-            raise _changed(location)
-        self._taken += nbytes
-        data.flags.writeable = False
-        return data
+        file = OpenFile(descriptor, facts, f"external data file {location!r}")
+        if len(self._files) < MOST_OPEN:
+            self._files.setdefault(path, file)
+        return file
 
     def _check(self, facts: os.stat_result, location: str) -> None:
         if not stat.S_ISREG(facts.st_mode):
@@ -126,11 +162,6 @@ class DataFiles:
                 f"external data file {location!r} has {facts.st_nlink} names (hard links); copy "
                 "it, or give external_data_root= (--external-data-root on the command line)"
             )
-
-
-def state_of(facts: os.stat_result) -> tuple[int, ...]:
-    """What differs once a file was written to, or is another."""
-    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 
 def _changed(location: str) -> ModelError:

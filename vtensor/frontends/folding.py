@@ -22,6 +22,7 @@ import onnx.shape_inference
 from onnx import AttributeProto, TypeProto, helper, numpy_helper
 
 from libdesc.onnx_reference.node import OneNode
+from optimizer.originals import Original, Originals
 from vtensor.errors import BudgetError, ModelError
 from vtensor.frontends.guards import attribute_fault, bounded, unbounded
 from vtensor.frontends.network import Network, NetworkNode
@@ -67,7 +68,7 @@ class Facts:
     """
 
     types: dict[str, TypeProto] = field(default_factory=dict)
-    arrays: dict[str, Array] = field(default_factory=dict)
+    arrays: Originals = field(default_factory=Originals)
     static: set[str] = field(default_factory=set)
     nbytes: int = 0
     leaves: dict[str, Leaves] = field(default_factory=dict)
@@ -77,7 +78,7 @@ class Facts:
     def sizes(self, name: str) -> Sizes | None:
         """A value's sizes, None where unknown."""
         if name in self.arrays:
-            return tuple(self.arrays[name].shape)
+            return tuple(self.arrays.origin(name).shape)
         if name in self.made:
             return self.made[name]
         kind = self.types.get(name)
@@ -93,9 +94,9 @@ class Facts:
             if kind.tensor_type.HasField("shape") or self.sizes(name) is None:
                 self.types[name] = kind
 
-    def know(self, name: str, array: Array) -> None:
+    def know(self, name: str, array: Array | Original) -> None:
         """A value is a constant."""
-        self.arrays[name] = array
+        self.arrays.put(name, array)
         self.types[name] = type_of_array(array)
         self.static.add(name)
 
@@ -199,7 +200,7 @@ def _types(
     shown = {
         name: numpy_helper.from_array(facts.arrays[name])
         for name in node.inputs
-        if name in facts.arrays and facts.arrays[name].size <= _SHOWN_ELEMENTS
+        if name in facts.arrays and facts.arrays.origin(name).size <= _SHOWN_ELEMENTS
     }
     tries = [(one, shown) for one in _inferring(schema)]
     if static:  # ONNX's own functions hand on one element where its inference wants scalars
@@ -315,7 +316,7 @@ def _fold(network: Network, node: NetworkNode, facts: Facts, define: Define) -> 
         own = not _is_view(array, node, facts)
         facts.nbytes += array.nbytes * own
         if pure:
-            network.arrays[name] = array
+            network.arrays.put(name, Original(array))
             network.folded.update([name] * own)
 
 

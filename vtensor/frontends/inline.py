@@ -1,4 +1,4 @@
-"""Weights inside a model's file: each is read once, into the array that it becomes.
+"""Weights inside a model's file: each is read by itself, a large one when somebody asks for it.
 
 The file's bytes are walked as protocol buffers encode them, as far as the raw data of initializers;
 what is left, which is small, is for ONNX's parser. Wherever something is odd, that parser gets the
@@ -9,20 +9,22 @@ Source: protobuf.dev/programming-guides/encoding; onnx.proto for the numbers of 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import field
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from ptensor.pages import lasting
+from vtensor.frontends.open_file import LATER, Bytes, Data, OpenFile
 from vtensor.language.records import dataclass
-
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 #: Puts the bytes from an offset on into an array; False where there are fewer.
 Fill = Callable[[int, Bytes], bool]
+
+#: Reads so many bytes from an offset on.
+Again = Callable[[int, int], Bytes]
 
 #: Data of fewer bytes stays where it is.
 LEAST = 1 << 12
@@ -53,7 +55,7 @@ class Parts(NamedTuple):
     """
 
     rest: bytes
-    data: dict[int, Bytes]
+    data: dict[int, Data]
     size: int
 
 
@@ -71,19 +73,9 @@ class _Field(NamedTuple):
     end: int
 
 
-def parts_of_file(descriptor: int, size: int) -> Parts | None:
+def parts_of_file(file: OpenFile) -> Parts | None:
     """A file in two parts; None where it is for ONNX's parser as a whole."""
-
-    def fill(offset: int, into: Bytes) -> bool:
-        view, done = into.data, 0
-        while done < len(view):
-            more = os.preadv(descriptor, [view[done:]], offset + done)
-            if not more:
-                return False
-            done += more
-        return True
-
-    return parts(fill, size)
+    return parts(file.fill, file.size, file.read)
 
 
 def parts_of_bytes(data: bytes) -> Parts:
@@ -97,14 +89,15 @@ def parts_of_bytes(data: bytes) -> Parts:
     return parts(fill, len(data)) or Parts(data, {}, len(data))
 
 
-def parts(fill: Fill, size: int) -> Parts | None:
+def parts(fill: Fill, size: int, again: Again | None = None) -> Parts | None:
     """A model in two parts; None where it is for ONNX's parser as a whole, as is one without data.
 
     Args:
         fill: reads it.
         size: its bytes.
+        again: reads bytes of it at any later time; None where that cannot be.
     """
-    model = _Model(fill, size)
+    model = _Model(fill, size, again)
     try:
         rest = model.without_data()
     except _Odd:
@@ -123,7 +116,8 @@ class _Model:
 
     fill: Fill
     size: int
-    data: dict[int, Bytes] = field(default_factory=dict)
+    again: Again | None
+    data: dict[int, Data] = field(default_factory=dict)
     chunk: bytes = b""
     at: int = 0
     seen: int = 0
@@ -148,7 +142,7 @@ class _Model:
             if (one.number, one.kind) != (_INITIALIZER, _LENGTH):
                 continue
             if one.end - one.content >= LEAST and (raw := self.raw_data(one)) is not None:
-                self.data[count] = self.array(raw.content, raw.end)
+                self.data[count] = self.kept(raw.content, raw.end)
                 yield self.read(begin, one.begin)
                 around = (self.read(one.content, raw.begin), self.read(raw.end, one.end))
                 yield from self.message(one, around)
@@ -208,6 +202,13 @@ class _Model:
             self.at = begin
             self.chunk = self.array(begin, min(max(end, begin + _CHUNK), self.size)).tobytes()
         return self.chunk[begin - self.at : end - self.at]
+
+    def kept(self, begin: int, end: int) -> Data:
+        """Some bytes that stay, and what reads them; where that can be later, it is."""
+        nbytes = end - begin
+        read = None if self.again is None else partial(self.again, begin, nbytes)
+        later = read is not None and nbytes >= LATER
+        return Data(None if later else self.array(begin, end), nbytes, read)
 
     def array(self, begin: int, end: int) -> Bytes:
         """Some bytes, in memory of their own."""

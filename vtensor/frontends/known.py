@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from libdesc.registry import ready
+from optimizer.originals import Original, Originals, array_of
 from vtensor import __version__
 from vtensor.frontends.external import DataFiles
+from vtensor.frontends.open_file import LATER, Data
 from vtensor.language.graph import Graph
 from vtensor.language.imported import blake2b
 from vtensor.runtime.entries import code_state
@@ -54,8 +57,12 @@ def read_known(
         (begin, end), *rows = json.loads(payload)
         text = file.parts.rest[begin:end].decode()
         ready()  # the operators
-        arrays = {name: _array(file, files, *row) for name, *row in rows}
-        return Graph.parse(text, arrays).seal()
+        found = {name: _array(file, files, *row) for name, *row in rows}
+        known = [one for one in found.values() if isinstance(one, Original)]
+        for one in known:
+            one.hold()
+        graph = Graph.parse(text, {name: array_of(one) for name, one in found.items()}).seal()
+        return replace(graph, constants=Originals.of(graph.constants, known))
     except Exception:  # whatever it is, the long way says it better
         return None
 
@@ -79,26 +86,32 @@ def keep_known(file: Opened, stored: Stored, graph: Graph, entries: Entries) -> 
 
 
 def _array(
-    file: Opened, files: DataFiles | None, kind: str, shape: list[int], *place: Any
-) -> Array:
-    """An array as an entry says where it is.
+    file: Opened, files: DataFiles | None, kind: str, sizes: list[int], *place: Any
+) -> Array | Original:
+    """An array as an entry says where it is, or what reads it.
 
     Raises:
         ValueError: there is none of such a kind and shape; other errors where the entry is odd.
     """
     if kind not in _PLAIN or sys.byteorder != "little":
         raise ValueError(f"{kind} has no place")
-    dtype = np.dtype(kind)
+    dtype, shape = np.dtype(kind), tuple(sizes)
     if len(place) == 1:
         array = np.frombuffer(file.parts.rest, dtype, prod(shape), *place).copy()
         array.flags.writeable = False
-    elif len(place) == 2:
-        array = file.parts.data[place[1]].view(dtype)
+        return array.reshape(shape)
+    if len(place) == 2:
+        data = file.parts.data[place[1]]
     elif files is None:
         raise ValueError("a model from memory has no files")
     else:
-        array = files.read(*place).view(dtype)
-    return np.require(array.reshape(shape), requirements="A")
+        late = files.later(*place) if place[2] >= LATER else None
+        data = late or Data(files.read(*place), place[2])
+    if data.nbytes != prod(shape) * dtype.itemsize:
+        raise ValueError("an array is of another size than its data")
+    if data.bytes is None:
+        return Original.unread(shape, dtype, lambda: data.now().view(dtype).reshape(shape))
+    return np.require(data.bytes.view(dtype).reshape(shape), requirements="A")
 
 
 def _name(file: Opened) -> str:

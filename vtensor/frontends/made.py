@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from onnx import TypeProto, helper
 
+from optimizer.originals import Original
 from vtensor.frontends.builder import name_values
 from vtensor.frontends.folding import Facts
 from vtensor.frontends.functions import spellings_of
@@ -57,9 +58,9 @@ class _Inputs:
     facts: Facts
     local: Mapping[str, Names]
 
-    def array(self, name: str) -> Array | None:
-        """The values of a constant."""
-        return self.facts.arrays.get(name)
+    def origin(self, name: str) -> Array | Original | None:
+        """The array of a constant, or what holds it."""
+        return self.facts.arrays.origins().get(name)
 
     def data(self, name: str) -> VTensor:
         """An input that is not known before a run."""

@@ -6,7 +6,7 @@ Whatever the bytes are, the answer is a ``Network`` or a ``ModelError``.
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from pathlib import Path
@@ -22,13 +22,14 @@ from onnx import (
     TypeProto,
 )
 
+from optimizer.originals import Original, Originals
 from vtensor.errors import BudgetError, InputError, ModelError
 from vtensor.frontends.calls import FunctionKey, check_functions, domain_of
 from vtensor.frontends.external import DataFiles
 from vtensor.frontends.inline import Parts
 from vtensor.frontends.opened import Opened, opened
 from vtensor.frontends.stored import Stored, stored_text
-from vtensor.frontends.tensors import Array, check_rank, element_type, tensor_array
+from vtensor.frontends.tensors import Array, check_rank, element_type, tensor_origin
 from vtensor.language.records import dataclass
 from vtensor.runtime.budget import max_bytes_of
 
@@ -152,7 +153,7 @@ class Network:
     opsets: Mapping[str, int]
     inputs: Mapping[str, InputType]
     outputs: Sequence[str]
-    arrays: dict[str, Array]
+    arrays: Originals
     nodes: Sequence[NetworkNode]
     declared: Mapping[str, TypeProto]
     used: frozenset[str]
@@ -239,17 +240,18 @@ def _network(
         _check_text(named.name)
     if graph.sparse_initializer:
         raise ModelError("sparse initializers are not supported")
-    arrays: dict[str, Array] = {}
+    arrays: dict[str, Array | Original] = {}
     for place, tensor in enumerate(graph.initializer):
         if tensor.name in arrays:
             raise ModelError(f"two initializers are called {tensor.name!r}")
-        arrays[tensor.name] = tensor_array(tensor, files, parts.data.get(place))
+        arrays[tensor.name] = tensor_origin(tensor, files, parts.data.get(place))
     inputs = _inputs(graph, arrays)
     outputs = [value.name for value in graph.output]
     if not outputs:
         raise ModelError("its graph delivers no output")
     if len(set(outputs)) != len(outputs):
         raise ModelError(f"an output is delivered twice: {', '.join(outputs)}")
+    origins = Originals.of(arrays)
     nodes, used = running_nodes(graph.node, {*inputs, *arrays}, outputs, opsets)
     declared = {}
     for value in (*graph.value_info, *graph.output):
@@ -264,12 +266,12 @@ def _network(
         opsets,
         inputs,
         outputs,
-        {name: array for name, array in arrays.items() if name in used},
+        Originals({name: origin for name, origin in origins.origins().items() if name in used}),
         nodes,
         declared,
         frozenset(used),
         {(domain_of(f), f.name, f.overload): f for f in proto.functions},
-        stored_text(proto, opsets.get("", 0), arrays, parts),
+        stored_text(proto, opsets.get("", 0), origins, parts),
     )
 
 
@@ -306,7 +308,7 @@ def _opsets(proto: ModelProto) -> dict[str, int]:
     return opsets
 
 
-def _inputs(graph: GraphProto, arrays: Mapping[str, Array]) -> dict[str, InputType]:
+def _inputs(graph: GraphProto, arrays: Collection[str]) -> dict[str, InputType]:
     """What a run is given: the inputs that no initializer holds a value for."""
     inputs: dict[str, InputType] = {}
     for value in graph.input:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from operator import index
 from typing import TYPE_CHECKING, SupportsIndex
@@ -79,8 +80,10 @@ def load_onnx(
     """
     loaded = Model(model, reference, max_bytes=max_bytes, external_data_root=external_data_root)
     if loaded.stored and not shapes and not values:
-        return loaded.stored  # its sizes may be open
-    return loaded.graph(shapes or {}, values)
+        graph = loaded.stored  # its sizes may be open
+    else:
+        graph = loaded.graph(shapes or {}, values)
+    return replace(graph, constants={**graph.constants})  # nobody lets go of the caller's
 
 
 class Model:

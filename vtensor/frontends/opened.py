@@ -7,8 +7,8 @@ import stat
 from pathlib import Path
 
 from vtensor.errors import ModelError
-from vtensor.frontends.external import state_of
 from vtensor.frontends.inline import Parts, parts_of_bytes, parts_of_file
+from vtensor.frontends.open_file import OpenFile
 from vtensor.language.records import dataclass
 from vtensor.language.wording import reason
 
@@ -67,7 +67,7 @@ def _read(path: Path, label: str) -> Parts:
         facts = os.fstat(file.fileno())
         if not stat.S_ISREG(facts.st_mode):  # it says no size, and can be read but once
             return parts_of_bytes(file.readall())
-        parts = parts_of_file(file.fileno(), facts.st_size)
-        if state_of(os.fstat(file.fileno())) != state_of(facts):
-            raise ModelError(f"{label} was changed while it was read; load it again")
+        lasting = OpenFile(file.fileno(), facts, label)
+        parts = parts_of_file(lasting)
+        lasting.check()
         return parts or parts_of_bytes(file.readall())

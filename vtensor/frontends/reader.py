@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from onnx import AttributeProto, helper
 
+from optimizer.originals import Original, array_of
 from vtensor.errors import DimError, GraphError, ModelError, UnsupportedOperatorError
 from vtensor.frontends.computing import run_definition
 from vtensor.frontends.external import DataFiles
@@ -33,8 +34,8 @@ class Refusal(UnsupportedOperatorError):
 class Values(Protocol):
     """What a reader asks its builder for."""
 
-    def array(self, name: str) -> Array | None:
-        """The values of a constant; None when a value is computed from data."""
+    def origin(self, name: str) -> Array | Original | None:
+        """The array of a constant, or what holds it; None when a value is computed from data."""
 
     def data(self, name: str) -> VTensor:
         """A value computed from data."""
@@ -51,8 +52,13 @@ class Constant:
     """A constant that a spelling has asked for, under dim names of its own."""
 
     name: str
-    array: Array
+    origin: Array | Original
     value: VTensor
+
+    @property
+    def array(self) -> Array:
+        """Its elements."""
+        return array_of(self.origin)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,14 +128,14 @@ class Reader:
     def input(self, index: int, names: str = "") -> VTensor:
         """Input ``index``; with ``names``, one a position, under these dim names."""
         name = self._input_name(index)
-        array = self.values.array(name)
+        origin = self.values.origin(name)
         wanted = tuple(names.split()) or self.local[f"x{index}"]
-        rank = self.values.data(name).ndimensions() if array is None else array.ndim
+        rank = self.values.data(name).ndimensions() if origin is None else origin.ndim
         if len(wanted) != rank:
             raise self.refuse(f"input {index} has rank {rank}, not {len(wanted)} ({names})")
-        if array is None:
+        if origin is None:
             return self._under(self.values.data(name), wanted)
-        return self._constant(name, array, wanted)
+        return self._constant(name, origin, wanted)
 
     @property
     def inputs(self) -> list[VTensor]:
@@ -139,13 +145,13 @@ class Reader:
     def constant(self, index: int) -> Any:
         """Input ``index`` as a NumPy array; refuses the node when it is computed from data."""
         name = self._input_name(index)
-        array = self.values.array(name)
-        if array is None:
+        origin = self.values.origin(name)
+        if origin is None:
             self.values.need(name)
             raise self.refuse(
                 f"input {index} ({name!r}) must be known before a run, and is computed from data"
             )
-        return array
+        return array_of(origin)
 
     def axis(self, index: int, of: VTensor) -> str:
         """The dim at a position (negative counts from the end) of a value."""
@@ -187,8 +193,8 @@ class Reader:
         if prod(dims.values()) != x.num_elements:
             raise DimError(f"{self.name}: {x.summary()} cannot be reshaped to {dict(dims)}")
         if (constant := self.constants.get(id(x))) is not None:
-            array = constant.array.reshape(tuple(dims.values()))
-            return self._constant(constant.name, array, tuple(dims))
+            origin = constant.origin.reshape(tuple(dims.values()))
+            return self._constant(constant.name, origin, tuple(dims))
         if list(x.dims.values()) == list(dims.values()):
             return self._under(x, tuple(dims))
         info = OPERATORS.structural("reshape")
@@ -213,18 +219,18 @@ class Reader:
         if have == names:
             return value
         if (constant := self.constants.get(id(value))) is not None:
-            return self._constant(constant.name, constant.array, names)
+            return self._constant(constant.name, constant.origin, names)
         if len(set(names)) != len(names):
             raise GraphError(f"{self.name}: a value cannot have the names {' '.join(names)}")
         pairs = zip(have, names, strict=True)
         return self._rename(value, tuple(p for p in pairs if p[0] != p[1]), names)
 
-    def _constant(self, name: str, array: Array, names: Names) -> VTensor:
-        sizes = dict(zip(names, array.shape, strict=True))
-        if len(sizes) != array.ndim:
+    def _constant(self, name: str, origin: Array | Original, names: Names) -> VTensor:
+        sizes = dict(zip(names, origin.shape, strict=True))
+        if len(sizes) != origin.ndim:
             raise GraphError(f"{self.name}: {name!r} cannot have the names {' '.join(names)}")
-        value = VTensor(from_numpy(array.dtype), sizes, Option(name=name))
-        self.constants[id(value)] = Constant(name, array, value)
+        value = VTensor(from_numpy(origin.dtype), sizes, Option(name=name))
+        self.constants[id(value)] = Constant(name, origin, value)
         return value
 
     def _rename(self, value: VTensor, pairs: tuple[tuple[str, str], ...], names: Names) -> VTensor:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from onnx import GraphProto, ModelProto, TensorProto
 
+from optimizer.originals import Original, Originals, array_of
 from vtensor.frontends.export import TEXT, skeleton
 from vtensor.frontends.inline import Parts
 from vtensor.frontends.tensors import Array
@@ -29,13 +31,11 @@ class Stored:
     text: str
     skeleton: GraphProto
     opset: int
-    arrays: Mapping[str, Array]
+    arrays: Originals
     places: Mapping[str, Place]
 
 
-def stored_text(
-    model: ModelProto, opset: int, arrays: Mapping[str, Array], parts: Parts
-) -> Stored | None:
+def stored_text(model: ModelProto, opset: int, arrays: Originals, parts: Parts) -> Stored | None:
     """What a model carries; None where it carries no text. Keeps nothing of the model alive."""
     texts = [entry.value for entry in model.metadata_props if entry.key == TEXT]
     if not texts:
@@ -46,21 +46,19 @@ def stored_text(
     return Stored(texts[0], GraphProto.FromString(part.SerializeToString()), opset, arrays, places)
 
 
-def _places(
-    tensors: Iterable[TensorProto], arrays: Mapping[str, Array], parts: Parts
-) -> dict[str, Place]:
+def _places(tensors: Iterable[TensorProto], arrays: Originals, parts: Parts) -> dict[str, Place]:
     """Where the bytes of initializers are, up to the first one that has not NumPy's."""
     found, at = dict[str, Place](), 0
     for number, tensor in enumerate(tensors):
-        array = arrays[tensor.name]
+        origin = arrays.origin(tensor.name)
         if tensor.data_location == TensorProto.EXTERNAL:  # whatever else it has
             entries = {entry.key: entry.value for entry in tensor.external_data}
-            place = entries["location"], int(entries.get("offset", 0)), array.nbytes
+            place = entries["location"], int(entries.get("offset", 0)), origin.nbytes
             found[tensor.name] = place
         elif number in parts.data:
             found[tensor.name] = "", number
         else:  # equal bytes before its own are as good
-            at = parts.rest.find(array.tobytes(), at)
+            at = parts.rest.find(array_of(origin).tobytes(), at)
             if at < 0:
                 break
             found[tensor.name] = (at,)
@@ -73,13 +71,19 @@ def stored_graph(stored: Stored) -> Graph | None:
     So the text adds names to what the nodes compute, and can change none of it: a model that was
     edited after it was written is read from its nodes.
     """
+    known = [one for one in stored.arrays.origins().values() if isinstance(one, Original)]
     try:
-        graph = Graph.parse(stored.text, stored.arrays).seal()
+        for one in known:
+            one.hold()
+        arrays = {**stored.arrays}
+        graph = Graph.parse(stored.text, arrays).seal()
         written = write(graph, stored.opset)
-        same = skeleton(graph, written) == stored.skeleton and _same(written.arrays, stored.arrays)
+        same = skeleton(graph, written) == stored.skeleton and _same(written.arrays, arrays)
     except Exception:  # foreign bytes: whatever the text or a parameter in it leads to
         return None
-    return graph if same else None
+    if not same:
+        return None
+    return replace(graph, constants=Originals.of(graph.constants, known))
 
 
 def _same(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> bool:

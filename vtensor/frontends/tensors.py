@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from math import prod
 from pathlib import Path
 
@@ -12,9 +14,11 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from optimizer.originals import Original
 from vtensor.errors import BudgetError, DTypeError, ModelError
 from vtensor.frontends.arrays import from_array
 from vtensor.frontends.external import DataFiles
+from vtensor.frontends.open_file import LATER, Data
 from vtensor.language.dtype import bits, from_numpy, numpy_dtype
 from vtensor.language.tensor import VTensor
 
@@ -63,14 +67,74 @@ def tensor_array(
 
 def _raw(tensor: TensorProto, shape: tuple[int, ...], data: NDArray[np.uint8]) -> Array:
     """Raw data in its own memory; what is packed, or of another size than it says, is ONNX's."""
-    dtype = _PLAIN.get(tensor.data_type)
-    plain = sys.byteorder == "little" and not tensor.HasField("segment")
-    if plain and dtype is not None and prod(shape) * dtype.itemsize == data.nbytes:
-        return data.view(dtype).reshape(shape)
+    if (dtype := _plain(tensor, shape, data.nbytes)) is not None:
+        return _viewed(lambda: data, dtype, shape)
     whole = TensorProto()
     whole.CopyFrom(tensor)
     whole.raw_data = data.tobytes()
     return numpy_helper.to_array(whole)
+
+
+def tensor_origin(
+    tensor: TensorProto, files: DataFiles | None, data: Data | None
+) -> Array | Original:
+    """As ``tensor_array``, or what reads the values when somebody asks for them.
+
+    Args:
+        tensor, files: as for ``tensor_array``.
+        data: its raw data, where the tensor is without.
+    """
+    late = _unread(tensor, files, data)
+    return late or tensor_array(tensor, files, data.now() if data else None)
+
+
+def _unread(tensor: TensorProto, files: DataFiles | None, data: Data | None) -> Original | None:
+    """What reads the values later; None where nothing can, or ``tensor_array`` says why not."""
+    shape = tuple(tensor.dims)
+    if min(shape, default=0) < 0:
+        return None
+    if tensor.data_location == TensorProto.EXTERNAL:
+        with suppress(Exception):
+            return None if files is None else _external_later(tensor, shape, files)
+        return None
+    if data is None or data.bytes is not None:
+        return None
+    dtype = _plain(tensor, shape, data.nbytes)
+    return dtype and Original.unread(shape, dtype, partial(_viewed, data.now, dtype, shape))
+
+
+def _external_later(
+    tensor: TensorProto, shape: tuple[int, ...], files: DataFiles
+) -> Original | None:
+    dtype = _PLAIN.get(tensor.data_type)
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    if dtype is None:
+        return None
+    location, offset = entries.get("location", ""), int(entries.get("offset", 0))
+    nbytes = prod(shape) * dtype.itemsize
+    if nbytes < LATER or int(entries.get("length", nbytes)) != nbytes:
+        return None
+    place = location, offset, dtype, shape
+    if place not in files.shared:
+        if (data := files.later(location, offset, nbytes)) is None:
+            return None
+        made = Original.unread(shape, dtype, partial(_viewed, data.now, dtype, shape))
+        files.shared[place] = made
+    return files.shared[place]
+
+
+def _plain(tensor: TensorProto, shape: tuple[int, ...], nbytes: int) -> np.dtype[np.generic] | None:
+    """The element type of an array whose memory is the raw data of a tensor."""
+    dtype = _PLAIN.get(tensor.data_type)
+    plain = sys.byteorder == "little" and not tensor.HasField("segment")
+    fits = plain and dtype is not None and prod(shape) * dtype.itemsize == nbytes
+    return dtype if fits else None
+
+
+def _viewed(
+    data: Callable[[], NDArray[np.uint8]], dtype: np.dtype[np.generic], shape: tuple[int, ...]
+) -> Array:
+    return data().view(dtype).reshape(shape)
 
 
 def _external(tensor: TensorProto, shape: tuple[int, ...], files: DataFiles | None) -> Array:
@@ -108,7 +172,7 @@ def element_type(elem_type: int, what: str) -> str:
         raise ModelError(f"{what}: element type {kind} is not supported") from None
 
 
-def type_of_array(array: Array) -> onnx.TypeProto:
+def type_of_array(array: Array | Original) -> onnx.TypeProto:
     """The ONNX type of an array."""
     kind = helper.np_dtype_to_tensor_dtype(array.dtype)
     return helper.make_tensor_type_proto(kind, array.shape)

@@ -152,7 +152,7 @@ class _Traced(Again):
         if not isinstance(array, OpenArray):
             self._facts.know(name, array)
             return
-        arrays: dict[str, Any] = self._facts.arrays
+        arrays: Any = self._facts.arrays
         arrays[name] = array
         self._facts.static.add(name)
 
@@ -206,15 +206,15 @@ class _Described:
 
     facts: Facts
 
-    def array(self, name: str) -> Any:
+    def origin(self, name: str) -> Any:
         """A constant, where its elements are known or traced."""
-        array: Any = self.facts.arrays.get(name)
-        late = isinstance(array, OpenArray) and array.elements is None
-        return None if late else array
+        origin: Any = self.facts.arrays.origins().get(name)
+        late = isinstance(origin, OpenArray) and origin.elements is None
+        return None if late else origin
 
     def data(self, name: str) -> VTensor:
         """What has sizes alone."""
-        array = self.facts.arrays[name]
+        array = self.facts.arrays.origin(name)
         dims = {f"D{axis}": size for axis, size in enumerate(array.shape)}
         return VTensor(from_numpy(array.dtype), dims, Option(name=name))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
@@ -267,8 +268,8 @@ class Graph:
             value = self.values[name]
             dims = {dim: closed(size, sizes) for dim, size in value.dims.items()}
             made.input(name, dims, value.dtype)
-        for name, array in self.constants.items():
-            made.constant(array, list(self.values[name].dims), name)
+        made.constants = copy(self.constants)
+        made.values.update((name, self.values[name]) for name in self.constants)
         for node in self.nodes.values():
             inputs = [made.values[name] for name in node.inputs]
             made.add(closed(node.op, sizes), *inputs, name=node.name, outputs=node.outputs)

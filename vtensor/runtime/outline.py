@@ -17,6 +17,7 @@ from typing import Any, cast
 import numpy as np
 
 from optimizer.computed import Computed, origin
+from optimizer.originals import Originals, copied
 from ptensor.layout import Layout
 from resolver.fitted import Fitted
 from resolver.lowered import LoweredGraph
@@ -278,7 +279,11 @@ def _open_arrays(constants: Mapping[str, Any]) -> dict[str, OpenArray]:
     else:
         given = constants
     found = {} if given is constants else _open_arrays(given)
-    rows = constants.more if isinstance(constants, Computed) else constants
+    rows: Mapping[str, Any] = constants
+    if isinstance(constants, Computed):
+        rows = constants.more
+    elif isinstance(constants, Originals):
+        rows = constants.origins()
     return found | {name: one for name, one in rows.items() if isinstance(one, OpenArray)}
 
 
@@ -288,4 +293,6 @@ def _with_arrays(constants: Mapping[str, Any], arrays: Mapping[str, Any]) -> Map
         return constants
     if isinstance(constants, Computed):
         return constants.over(_with_arrays(constants.given, arrays), arrays)
-    return {**constants, **{name: one for name, one in arrays.items() if name in constants}}
+    found = copied(constants)
+    found.update((name, one) for name, one in arrays.items() if name in constants)
+    return found

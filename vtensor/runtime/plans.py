@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from ptensor.layout import Layout
+from ptensor.pages import give_back
 from vtensor.errors import InputError, ValuesNeededError
 from vtensor.frontends.values import LIMIT_ELEMENTS
 from vtensor.language.forks import process_lock
@@ -117,6 +118,8 @@ class PlanCache:
             with self._workspace.executor.planning(), waiting:
                 self._draw()
                 plan = self._planned(key)
+            if plan.packed.nbytes:
+                give_back()  # what was packed, resolved, solved and measured is gone
             self._longest = max(self._longest, time.perf_counter() - begun)
             if plan.better is not None:
                 plan.better.wait(self._longest)

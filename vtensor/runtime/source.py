@@ -253,12 +253,10 @@ def _load(
         if graph is None and loaded.static:
             graph = loaded.graph({})
     if graph is not None:
-        return None, graph if loaded is model else _original(graph)
+        return None, _original(graph)
     return loaded, None
 
 
 def _original(graph: Graph) -> Graph:
-    """A graph whose constants can be let go of: of known sizes, and nobody else has its arrays."""
-    if graph.open_sizes:
-        return graph
-    return replace(graph, constants=Originals(graph.constants))
+    """A graph whose constants can be let go of."""
+    return replace(graph, constants=Originals.of(graph.constants))

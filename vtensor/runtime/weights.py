@@ -5,6 +5,7 @@ What one plan of a session has packed, another takes over where it wants the sam
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -82,11 +83,14 @@ class PackedWeights:
         self._have: dict[str, Packed] = {}
         self._offsets: dict[str, int] = {}
         self.nbytes = 0
+        #: How many are still to be packed of what holds an array, by its id.
+        self._left: Counter[int] = Counter()
         for value in self._read(graph):
             if (found := packed.get(self._key(value))) is not None:
                 self._have[value.name] = found
             elif value.name not in self._offsets:
                 self._offsets[value.name] = self.nbytes
+                self._left[id(self._source(value.name)[0])] += 1
                 self.nbytes += -(-value.nbytes // ALIGNMENT) * ALIGNMENT
         from vtensor.runtime import _replay
 
@@ -143,21 +147,24 @@ class PackedWeights:
             source, change = self._source(value.name)
             packed = Packed(storage, source, self._memory)
             self._have[value.name] = self._packed[self._key(value)] = packed
-            if isinstance(source, Original) and change is None:
-                self._let_go(source, value, storage)
+            self._left[id(source)] -= 1
+            if not isinstance(source, Original) or source.nbytes <= SMALL:
+                return
+            if change is None:
+                self._recovered(source, value, storage)
+            if not self._left[id(source)]:
+                source.let_go()
 
-    def _let_go(self, source: Original, value: Value, storage: TensorStorage) -> None:
-        """Keep a file's array only as it is packed, if that has all of its elements as they are."""
+    def _recovered(self, source: Original, value: Value, storage: TensorStorage) -> None:
+        """A file's array is recovered from what is packed, if that has its elements as they are."""
         given = self._values.get(self._sources.get(value.name, ""))
-        if given is None or given.name in self._sources or value.nbytes <= SMALL:
+        if given is None or given.name in self._sources:
             return
-        array, own, dims = source.array, of_type(given.dtype), list(given.dims)
+        own, dims = of_type(given.dtype), list(given.dims)
         moved = all(one.layout.stored(one.dtype) == own for one in (given, value))
-        if not moved or array.shape != tuple(given.dims.values()) or not array.flags.c_contiguous:
+        if not moved or source.shape != tuple(given.dims.values()) or own.numpy != source.dtype:
             return
-        layout, sizes, dtype = value.layout, dict(given.dims), array.dtype
-        if own.numpy != dtype:
-            return
+        layout, sizes = value.layout, dict(given.dims)
 
         def recovered() -> Array:
             found = np.ascontiguousarray(unpack(storage.data(), layout, dims, sizes))
@@ -165,4 +172,4 @@ class PackedWeights:
             found.flags.writeable = False
             return found
 
-        source.let_go(recovered)
+        source.recovered_by(recovered)
