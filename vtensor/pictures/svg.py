@@ -138,7 +138,9 @@ def _draw_box(group: Element, box: Box, legend: Legend) -> None:
         band = numbers(x=1, y=8, width=BAND, height=HEIGHT - 16)
         SubElement(group, "rect", {"class": "band", "fill": legend.forms[box.form], **band})
         draw_text(group, "form", WIDTH - inset, 15, form)
-    draw_text(group, "name", inset, 15, _cut(box.title, 22 - len(form)))
+    room = 22 - len(form)
+    title = _begin(box.title, room) if box.kind == "operator" else _cut(box.title, room)
+    draw_text(group, "name", inset, 15, title)
     draw_text(group, "note", inset, 29, _cut(box.note, 28 - len(library)))
     draw_text(group, "library", WIDTH - inset, 29, library)
 
@@ -157,3 +159,8 @@ def numbers(**values: float) -> dict[str, str]:
 def _cut(text: str, length: int) -> str:
     """The last characters, which tell long names apart."""
     return text if len(text) <= length else "…" + text[1 - length :]
+
+
+def _begin(text: str, length: int) -> str:
+    """The first characters: of operators that run as one, the first does the most."""
+    return text if len(text) <= length else text[: length - 1] + "…"
