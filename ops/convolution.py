@@ -241,6 +241,13 @@ def winograd_conv2d(ctx: Context, op: Conv2D, x: VTensor, w: VTensor, y: VTensor
     return winograd.Convolution(x, w, y, op.strides, op.pads, op.dilations, follow=ctx.followers)
 
 
+@invoker("DepthwiseConv2D", library="winograd", dtypes=["f32"])
+def winograd_depthwise(
+    ctx: Context, op: Convolution, x: VTensor, w: VTensor, y: VTensor
+) -> Routine:
+    return winograd.Depthwise(x, w, y, op.strides, op.pads, op.dilations, follow=ctx.followers)
+
+
 @invoker("DepthwiseConv2D", library="eigen", dtypes=eigen.MULTIPLIED)
 def eigen_depthwise(ctx: Context, op: Convolution, x: VTensor, w: VTensor, y: VTensor) -> Routine:
     return eigen.depthwise(x, w, y, op.slide(w))

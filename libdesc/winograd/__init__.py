@@ -3,6 +3,7 @@
 The routine here is what invokers return. Importing it loads nothing native.
 """
 
+from libdesc.winograd.depthwise import Depthwise
 from libdesc.winograd.routine import Convolution
 
-__all__ = ["Convolution"]
+__all__ = ["Convolution", "Depthwise"]

@@ -62,3 +62,25 @@ class Kernels(Protocol):
         transformed. To each result bias and other are added, then it is brought between low and
         high.
         """
+
+    def depthwise(
+        self,
+        images: int,
+        channels: int,
+        src: Sizes,
+        dst: Sizes,
+        begin: Sizes,
+        taps: Sizes,
+        strides: Sizes,
+        src_block: int,
+        dst_block: int,
+        bias: bool,
+        other: bool,
+        low: float,
+        high: float,
+    ) -> Kernel:
+        """
+        A convolution of f32 of each channel by itself; arguments as of a convolution.
+
+        Weights lie in vectors of channels, taps down, taps across, channels of a vector.
+        """

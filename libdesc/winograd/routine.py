@@ -73,49 +73,26 @@ def tiles(taps: tuple[int, int]) -> list[Tile]:
     return [Tile((count, 1) if taps[1] == 1 else (1, count), taps) for count in counts]
 
 
-class Convolution(Routine):
-    """A convolution of f32 over two dims, in tiles, with what is fused behind it.
+class OfImages(Routine):
+    """What takes an image and makes one, with what is fused behind it.
+
+    Behind it may be a bias along C and an operand that lies as dst does, each added at most once;
+    then at most one function that bounds.
 
     Args:
-        src: N C H W.
-        weights: O I h w.
-        dst: N C H W.
-        strides, dilations: one number a spatial dim, all 1.
-        pads: all beginnings, then all ends.
-        follow: a bias along C, an operand that lies as dst does, each added at most once; then at
-            most one function that bounds.
+        src, dst: N C H W.
+        weights: of a filter.
+        follow: what is fused behind it.
 
     Raises:
-        Decline: it is another convolution, or there is no form that saves products.
+        Decline: something else is.
     """
 
     heavy = True
-    inexact = True
 
     def __init__(
-        self,
-        src: VTensor,
-        weights: VTensor,
-        dst: VTensor,
-        strides: Sequence[int],
-        pads: Sequence[int],
-        dilations: Sequence[int],
-        follow: Sequence[Follower] = (),
+        self, src: VTensor, weights: VTensor, dst: VTensor, follow: Sequence[Follower]
     ) -> None:
-        if "G" in weights.dims or {*strides, *dilations} != {1}:
-            raise Decline("takes one group, and windows whose steps are 1")
-        if not all(tensor.num_elements for tensor in (src, weights, dst)):
-            raise Decline("an operand has no elements")
-        taps = (weights.size("h"), weights.size("w"))
-        size = [dst.size("H"), dst.size("W")]
-        self.inexact = taps != (1, 1)
-        if not self.inexact and any(pads):
-            raise Decline("takes no pads around an image whose pixels it multiplies")
-        found = tiles(taps)
-        self.tiles = [one for one in found if not self.inexact or one.share(size) <= WORTH]
-        if not self.tiles:
-            raise Decline(f"no form saves products for {taps[0]}x{taps[1]} on {size[0]}x{size[1]}")
-        self.begin = list(pads[:2])
         self.added: dict[str, VTensor] = {}
         self.low, self.high = -inf, inf
         for follower in follow:
@@ -145,11 +122,66 @@ class Convolution(Routine):
         known = [CHANNELS_LAST, *(one for one in BLOCKED if one.block("C") % lanes == 0)]
         return sorted(known, key=lambda layout: layout != produced(self.tensors[0]))
 
+    def around(self, src: Layout, weights: Layout, dst: Layout) -> list[Layout]:
+        """The layouts of ``tensors``, where these are those of the first two and the last."""
+        behind = [Layout("C")] if "bias" in self.added else []
+        behind += [dst] if "other" in self.added else []
+        return [src, weights, *behind, dst]
+
+    def named(self, call: Call, row: Sequence[Layout]) -> list[Layout]:
+        """Layouts of ``tensors`` as those of the call's operands."""
+        found = [Layout.ANY] * len(call.operands)
+        for tensor, layout in zip(self.tensors, row, strict=True):
+            found[call.index(tensor)] = to_base(layout, tensor)
+        return found
+
+
+class Convolution(OfImages):
+    """A convolution of f32 over two dims, in tiles.
+
+    Args:
+        src: N C H W.
+        weights: O I h w.
+        dst: N C H W.
+        strides, dilations: one number a spatial dim, all 1.
+        pads: all beginnings, then all ends.
+        follow: what is fused behind it.
+
+    Raises:
+        Decline: it is another convolution, or there is no form that saves products.
+    """
+
+    inexact = True
+
+    def __init__(
+        self,
+        src: VTensor,
+        weights: VTensor,
+        dst: VTensor,
+        strides: Sequence[int],
+        pads: Sequence[int],
+        dilations: Sequence[int],
+        follow: Sequence[Follower] = (),
+    ) -> None:
+        if "G" in weights.dims or {*strides, *dilations} != {1}:
+            raise Decline("takes one group, and windows whose steps are 1")
+        if not all(tensor.num_elements for tensor in (src, weights, dst)):
+            raise Decline("an operand has no elements")
+        taps = (weights.size("h"), weights.size("w"))
+        size = [dst.size("H"), dst.size("W")]
+        self.inexact = taps != (1, 1)
+        if not self.inexact and any(pads):
+            raise Decline("takes no pads around an image whose pixels it multiplies")
+        found = tiles(taps)
+        self.tiles = [one for one in found if not self.inexact or one.share(size) <= WORTH]
+        if not self.tiles:
+            raise Decline(f"no form saves products for {taps[0]}x{taps[1]} on {size[0]}x{size[1]}")
+        self.begin = list(pads[:2])
+        super().__init__(src, weights, dst, follow)
+
     def row(self, image: Layout, tile: Tile) -> list[Layout]:
         """The layouts of ``tensors``."""
-        behind = [Layout("C")] if "bias" in self.added else []
-        behind += [image] if "other" in self.added else []
-        return [image, tile.weights, *behind, image]
+        return self.around(image, tile.weights, image)
 
     def preferred(self, call: Call) -> Mapping[int, Layout]:
         """The largest tile but one: that has most of what is to be had at little error.
@@ -189,10 +221,7 @@ class Convolution(Routine):
         """Each form, in each layout of images."""
         for image in self.images():
             for tile in self.tiles:
-                row = [Layout.ANY] * len(call.operands)
-                for tensor, layout in zip(self.tensors, self.row(image, tile), strict=True):
-                    row[call.index(tensor)] = to_base(layout, tensor)
-                forms = forms_on(call.device, row)
+                forms = forms_on(call.device, self.named(call, self.row(image, tile)))
                 yield Variant(call.library, forms, kernel=str(tile))
 
     def __call__(self, *tensors: PTensor) -> None:

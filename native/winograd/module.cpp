@@ -4,6 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "convolution.h"
+#include "depthwise.h"
 #include "eigen/module.h"
 #include "vector.h"
 
@@ -43,6 +44,19 @@ Sizes are of two spatial dims. Blocks are of channels behind the spatial dims; 0
 Weights are transformed, and lie in products down, products across, outputs, channels, 32 outputs.
 A filter of one element has tiles of one result; its weights are not transformed.
 To each result bias and other are added, then it is brought between low and high.)");
+    m.def(
+        "depthwise",
+        [](Index images, Index channels, const Ints &src, const Ints &dst, const Ints &begin,
+           const Ints &taps, const Ints &strides, Index src_block, Index dst_block, bool bias,
+           bool other, float low, float high) {
+            return Kernel(depthwise({images, channels, src, dst, begin, taps, strides, src_block,
+                                     dst_block, bias, other, low, high}));
+        },
+        "images"_a, "channels"_a, "src"_a, "dst"_a, "begin"_a, "taps"_a, "strides"_a,
+        "src_block"_a, "dst_block"_a, "bias"_a, "other"_a, "low"_a, "high"_a,
+        R"(A convolution of f32 of each channel by itself; arguments as of a convolution.
+
+Weights lie in vectors of channels, taps down, taps across, channels of a vector.)");
 }
 
 }  // namespace

@@ -11,6 +11,7 @@ import pytest
 import libdesc.winograd
 from libdesc.levels import LEVELS
 from libdesc.winograd import native
+from tests.native.guarded_depthwise import SHAPES, WAYS
 from tests.native.guarded_winograd import calls
 from tests.native.test_eigen_interface import said
 from tests.native.test_memory_bounds import ROOT, python
@@ -26,6 +27,15 @@ def test_every_form_between_guards(level: str) -> None:
     *faults, count = done.stdout.splitlines()
     assert faults == []
     assert int(count) == len(calls())
+
+
+@pytest.mark.parametrize("level", LEVELS_HERE)
+def test_every_channel_by_itself_between_guards(level: str) -> None:
+    done = python("-m", "tests.native.guarded_depthwise", level)
+    assert done.returncode == 0, done.stderr
+    *faults, count = done.stdout.splitlines()
+    assert faults == []
+    assert int(count) == 2 * len(SHAPES) * len(WAYS)
 
 
 @pytest.mark.parametrize("level", LEVELS_HERE)
@@ -72,6 +82,38 @@ def test_what_is_wrong_is_refused(wrong: dict[str, Any], reason: str) -> None:
     native.load().convolution(**GOOD | POINT)
     with pytest.raises(ValueError, match=reason):
         native.load().convolution(**GOOD | wrong)
+
+
+ALONE: dict[str, Any] = {
+    "images": 1, "channels": 16, "src": [8, 8], "dst": [4, 4], "begin": [1, 1], "taps": [3, 3],
+    "strides": [2, 2], "src_block": 0, "dst_block": 0, "bias": False, "other": False, "low": 0.0,
+    "high": 1.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"channels": 0}, "not above 0"),
+        ({"strides": [0, 1]}, "not above 0"),
+        ({"taps": [-1, 3]}, "not above 0"),
+        ({"taps": [3]}, "two spatial dims"),
+        ({"begin": [-1, 0]}, "negative"),
+        ({"begin": [3, 0]}, "as large as the filter"),
+        ({"taps": [3, 4]}, "3, 5 or 7 taps"),
+        ({"strides": [2, 3], "dst": [4, 3]}, "1 or 2"),
+        ({"dst": [4, 6]}, "sees nothing"),
+        ({"dst_block": 3}, "whole vectors"),
+        ({"low": float("nan")}, "hold nothing"),
+        ({"src": [1 << 31, 1 << 31], "channels": 1 << 31}, "overflow"),
+        ({"taps": [1 << 60, 3]}, "overflow"),
+        ({"dst": [1 << 62, 4], "strides": [1 << 62, 2]}, "overflow"),
+    ],
+)
+def test_what_is_wrong_with_a_depthwise_one_is_refused(wrong: dict[str, Any], reason: str) -> None:
+    native.load().depthwise(**ALONE)
+    with pytest.raises(ValueError, match=reason):
+        native.load().depthwise(**ALONE | wrong)
 
 
 def test_importing_the_routine_loads_nothing() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from libdesc.winograd import native
 from libdesc.winograd.routine import Tile, tiles
-from ops import Add, BiasAdd, Clip, Conv2D, Mul, Relu, Sigmoid
+from ops import Add, BiasAdd, Clip, Conv2D, DepthwiseConv2D, Mul, Relu, Sigmoid
 from ptensor import Layout
 from ptensor.evaluation import Evaluation
 from resolver.check import check
@@ -141,6 +141,52 @@ def test_a_filter_of_one_element_is_exact(
 def test_a_filter_of_one_element_keeps_the_image(case: Case) -> None:
     with pytest.raises(NoInvokerError, match=r"takes no pads|steps are 1"):
         decide("winograd", case.op, case.given())
+
+
+DEEP = Case(DepthwiseConv2D((2, 2), (1, 0, 1, 2)), ("N=2 C=40 H=13 W=31", "!G=40 O=1 I=1 h=3 w=5"))
+
+
+@pytest.mark.parametrize("behind", [[], [(BiasAdd(), 1), (Add(), 1), (Clip(-0.5, 2.0), 0)]])
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW16c"])
+def test_each_channel_by_itself_is_exact(
+    layout: str, behind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Deciding, "tolerance", 0.0)
+    given = DEEP.given(layout)
+    [value] = definition(DEEP.op, given)
+    more = [BIAS, whole(value.shape)] if behind else []
+    made = run("winograd", DEEP.op, [*given, *more], behind)
+    assert made.kernels == [f"winograd:{native.load().level}:depthwise 3x5"]
+    lanes = native.load().lanes
+    assert [str(one) for one in made.variant.layouts[:2]] == [layout, f"GOIhw{lanes}g"]
+    rest = iter(more)
+    for op, operands in behind:
+        [value] = definition(op, [whole_of(value), *islice(rest, operands)])
+    check_outcome(made, [value], bound("DepthwiseConv2D", "f32"))
+
+
+def test_each_channel_by_itself_in_every_layout() -> None:
+    asking, node = prober("winograd", DEEP.op, DEEP.given())
+    found = asking.variants(node)
+    rows = [(str(one.layouts[0]), str(one.layouts[-1])) for one in found]
+    assert {("NHWC", "NHWC"), ("NCHW16c", "NCHW16c")} <= {*rows}
+    assert all(src == dst for src, dst in rows)
+    assert {one.kernel for one in found} == {"depthwise 3x5"}
+
+
+@pytest.mark.parametrize(
+    ("op", "weights", "reason"),
+    [
+        (DepthwiseConv2D(), "!G=16 O=2 I=1 h=3 w=3", "one filter a channel"),
+        (DepthwiseConv2D(dilations=(2, 1)), "!G=16 O=1 I=1 h=3 w=3", "neighbours"),
+        (DepthwiseConv2D(), "!G=16 O=1 I=1 h=3 w=4", "elements across"),
+        (DepthwiseConv2D((1, 3)), "!G=16 O=1 I=1 h=3 w=3", "steps of"),
+        (DepthwiseConv2D(pads=(0, 0, 0, 3)), "!G=16 O=1 I=1 h=3 w=3", "each see something"),
+    ],
+)
+def test_what_it_does_not_take_of_each_channel(op: Any, weights: str, reason: str) -> None:
+    with pytest.raises(NoInvokerError, match=reason):
+        decide("winograd", op, Case(op, ("N=1 C=16 H=9 W=9", weights)).given())
 
 
 def test_at_tolerance_0_it_declines(monkeypatch: pytest.MonkeyPatch) -> None:
