@@ -60,6 +60,7 @@ WAYS = [
     (1, 0, True, True, (-inf, 0.25)),
     (2, 2, True, True, (0.125, inf)),
     (2, 1, True, False, (-inf, inf)),
+    (2, 0, True, False, (-inf, inf)),
 ]
 
 
