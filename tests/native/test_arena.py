@@ -138,7 +138,9 @@ held = pages()
 give_back()
 print(full - empty, held - empty, pages() - empty)
 """
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
     full, held, left = map(int, ran.stdout.split())
     assert left < full / 4 <= held
 

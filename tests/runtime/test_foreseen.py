@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,8 @@ from vtensor.runtime.feeds import Port
 from vtensor.runtime.source import Source
 
 __all__ = ["programs"]  # a fixture
+
+ROOT = Path(__file__).parents[2]
 
 #: Of these no blueprint can be: ``test_blueprint`` says why.
 NONE = {"detector"}
@@ -97,6 +102,42 @@ def test_sizes_that_cannot_be_are_nobodys_concern() -> None:
         [y] = session.run(None, {"x": f32(1, 8)})
         np.testing.assert_array_equal(y, 2 * f32(1, 8))
         assert strategies(session) == 1
+
+
+IMPORTS = """
+import sys, threading, time
+from tests.runtime.opened import NETWORKS
+from vtensor import Session
+
+class Watch:
+    found = []
+    def find_spec(self, name, path=None, target=None):
+        if threading.current_thread() is not threading.main_thread():
+            self.found.append(name)
+
+network = NETWORKS[sys.argv[1]]()
+with Session(network.proto, threads=2, cache_dir=None) as session:
+    session.run(None, network.feeds(*map(int, sys.argv[2:])))
+    sys.meta_path.insert(0, Watch())
+    session.run(None, network.feeds(*map(int, sys.argv[2:])))
+    while not all(one.done for one in session._runner.plans._works):
+        time.sleep(0.001)
+    print(len(session._runner.plans._works), Watch.found)
+"""
+
+
+@pytest.mark.parametrize("sizes", [("attention", "1", "6"), ("mobile", "1", "16", "16")])
+def test_nothing_is_imported_beside_runs(sizes: tuple[str, ...]) -> None:
+    """A process that forks in the midst of an import leaves it locked in the child."""
+    ran = subprocess.run(
+        [sys.executable, "-c", IMPORTS, *sizes],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        cwd=ROOT,
+    )
+    assert ran.stdout.split(maxsplit=1) == ["1", "[]\n"]
 
 
 def test_closed_meanwhile() -> None:

@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 
+from optimizer.pipeline import import_passes
 from ptensor.layout import Layout
 from ptensor.pages import give_back
 from vtensor.errors import InputError, ValuesNeededError
@@ -38,6 +40,18 @@ _keeping = process_lock(2)
 #: Plans that a session keeps, the last used ones. They share packed weights and one arena; what a
 #: plan holds by itself, steps and descriptions, is about 2 MB of a network of some hundred nodes.
 PLANS_KEPT = 32
+
+
+#: What draws blueprints: of models that are read from nodes, and of all.
+DRAWING = (
+    "vtensor.frontends.tracing",
+    "concurrent.futures.thread",
+    "libdesc.calls",
+    "resolver.refit",
+    "vtensor.runtime.blueprint",
+    "vtensor.runtime.drawing",
+    "vtensor.runtime.sized",
+)
 
 
 class PlanCache:
@@ -171,7 +185,14 @@ class PlanCache:
             self._strategies.foresee(key, sized, options, self._workspace)
 
     def _beside(self, work: Callable[[], None]) -> None:
-        """Do it between runs, and a little beside them."""
+        """Do it between runs, and a little beside them.
+
+        What it imports is imported here: a fork in the midst of that would leave it locked in the
+        child.
+        """
+        import_passes()
+        for name in DRAWING[not self.source.reads_nodes :]:
+            import_module(name)
         self._works = [one for one in self._works if not one.done]
         self._works.append(Better(work, "plans are made node by node", self._hurries))
         self._works[-1].wanted(lambda _: None)

@@ -65,6 +65,11 @@ class Source:
         return self._graph is not None and not self._graph.open_sizes
 
     @property
+    def reads_nodes(self) -> bool:
+        """Graphs are made of a model's nodes."""
+        return self._graph is None
+
+    @property
     def deciding(self) -> tuple[str, ...]:
         """Inputs whose values decide shapes, as far as it is known."""
         return self._model.deciding if self._model is not None else ()
