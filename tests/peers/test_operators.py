@@ -19,10 +19,17 @@ from vtensor import Graph
 from vtensor.language.operators import info_of
 
 #: How many cases there are no words for: windows over other dims than H and W, dilations of pools,
-#: an even number of channels, pads that are no constant, several dims at once.
+#: an even number of channels, pads that are no constant, several dims at once, strides that differ.
 REFUSED = {
     "pytorch": {"AvgPool": 4, "LRN": 1, "MaxPool": 3, "Pad": 3, "Softmax": 1},
-    "tensorflow": {"AvgPool": 4, "LRN": 4, "MaxPool": 4, "Pad": 3, "Softmax": 1},
+    "tensorflow": {
+        "AvgPool": 4,
+        "DepthwiseConv2D": 1,
+        "LRN": 4,
+        "MaxPool": 4,
+        "Pad": 3,
+        "Softmax": 1,
+    },
 }
 #: Pads that differ before and behind, with which TensorFlow's SAME is of no use.
 LOPSIDED = [
