@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +17,7 @@ from vtensor.errors import InputError, ValuesNeededError
 from vtensor.frontends.values import LIMIT_ELEMENTS
 from vtensor.language.forks import process_lock
 from vtensor.language.graph import Graph
+from vtensor.language.imported import logger
 from vtensor.runtime import collector
 from vtensor.runtime.better import Better
 from vtensor.runtime.feeds import Feed, Port
@@ -32,7 +32,7 @@ from vtensor.runtime.strategy_cache import Network, StrategyCache
 from vtensor.runtime.turns import Turn
 from vtensor.runtime.workspace import Workspace
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 #: Guards what sessions keep, for moments; whoever has it takes no other lock.
 _keeping = process_lock(2)
@@ -40,7 +40,6 @@ _keeping = process_lock(2)
 #: Plans that a session keeps, the last used ones. They share packed weights and one arena; what a
 #: plan holds by itself, steps and descriptions, is about 2 MB of a network of some hundred nodes.
 PLANS_KEPT = 32
-
 
 #: What draws blueprints: of models that are read from nodes, and of all.
 DRAWING = (
@@ -131,8 +130,9 @@ class PlanCache:
             waiting = collector.later() if self._options.settings.clock is None else nullcontext()
             with self._workspace.executor.planning(), waiting:
                 self._draw()
+                before = self._workspace.weights.nbytes
                 plan = self._planned(key)
-            if plan.packed.nbytes:
+            if self._workspace.weights.nbytes > before:
                 give_back()  # what was packed, resolved, solved and measured is gone
             self._longest = max(self._longest, time.perf_counter() - begun)
             if plan.better is not None:
