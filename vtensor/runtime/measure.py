@@ -49,8 +49,13 @@ LARGE = 1 << 19
 #: Bytes that are read so that nothing else is left in the caches.
 SWEPT = 1 << 26
 
-#: How often whole plans are run that are compared; the first does not count.
-TURNS = 10
+#: How often whole plans are run that are compared, the first not counting: so often at least, and
+#: at most; and for how many seconds, once it was the least. What else runs on the machine takes its
+#: time from one of them.
+TURNS, MOST_TURNS, TURN_SECONDS = 10, 30, 2.0
+
+#: Plans that differ by less than this part of a run count as alike.
+ALIKE = 0.02
 
 
 class Effort(NamedTuple):
@@ -219,25 +224,28 @@ def _sweep(memory: Sequence[Array]) -> Callable[[], None]:
 def fastest(plans: Sequence[Plan], executor: Executor) -> tuple[Plan, list[int]]:
     """The plan whose runs take the least, with all of them in turns; and what a run of each takes.
 
-    Of plans that are alike within a hundredth it is the first: a step alone has a warm cache, which
-    a run has not, so that steps that were chosen alone may not add up to the best plan.
+    Of plans that are alike it is the first: a step alone has a warm cache, which a run has not, so
+    that steps that were chosen alone may not add up to the best plan.
     """
-    found = in_turns([partial(plan.replay, _memory(plan)) for plan in plans], executor, TURNS)
+    runs = [partial(plan.replay, _memory(plan)) for plan in plans]
+    found = in_turns(runs, executor, TURNS, TURN_SECONDS)
     took = [min(times[1:]) for times in found]  # as of steps: the rest is other processes' time
     least = min(took)
-    return next(plan for plan, ns in zip(plans, took, strict=True) if ns * 0.99 <= least), took
+    alike = least * (1 + ALIKE)
+    return next(plan for plan, ns in zip(plans, took, strict=True) if ns <= alike), took
 
 
 def in_turns(
-    runs: Sequence[Callable[[], object]], executor: Executor, turns: int
+    runs: Sequence[Callable[[], object]], executor: Executor, turns: int, seconds: float = 0.0
 ) -> list[list[int]]:
-    """Nanoseconds of each of several runs, in so many turns.
+    """Nanoseconds of each of several runs, in so many turns, and for so many seconds.
 
     In a turn each runs twice, and the second time counts: the first one finds the weights of
     another in the caches.
     """
     found: list[list[int]] = [[] for _ in runs]
-    for _ in range(turns):
+    end = time.monotonic() + seconds
+    while len(found[0]) < turns or (len(found[0]) < MOST_TURNS and time.monotonic() < end):
         go_on()
         for run, times in zip(runs, found, strict=True):
             executor.run(partial(_run_ns, run))
