@@ -41,6 +41,7 @@ class Kernels(Protocol):
         images: int,
         channels: int,
         outputs: int,
+        groups: int,
         src: Sizes,
         dst: Sizes,
         begin: Sizes,
@@ -58,9 +59,10 @@ class Kernels(Protocol):
 
         Sizes are of two spatial dims. Blocks are of channels behind the spatial dims; 0: channels
         last. Weights are transformed, and lie in products down, products across, outputs, channels,
-        32 outputs. A filter of one element has tiles of one result; its weights are not
-        transformed. To each result bias and other are added, then it is brought between low and
-        high.
+        32 outputs; with groups in products down, products across, vectors of outputs, the channels
+        that each of their lanes sees, lanes. A filter of one element has tiles of one result; its
+        weights are not transformed. To each result bias and other are added, then it is brought
+        between low and high.
         """
 
     def depthwise(

@@ -42,9 +42,18 @@ class Tile(NamedTuple):
     @property
     def weights(self) -> Layout:
         """How transformed weights lie."""
+        return self._lying([("O", 0), ("I", 0), ("O", PANEL)])
+
+    def of_groups(self, width: int, lanes: int) -> Layout:
+        """The same where channels fall into groups of so many: by vectors of outputs."""
+        if width < lanes:
+            return self._lying([("G", 0), ("I", 0), ("G", lanes // width), ("O", 0)])
+        return self._lying([("G", 0), ("O", 0), ("I", 0), ("O", lanes)])
+
+    def _lying(self, channels: Sequence[tuple[str, int]]) -> Layout:
         pairs = zip("hw", self.results, self.taps, strict=True)
         tile = tuple((dim, count) for dim, count, taps in pairs if taps > 1)
-        axes = [("h", 0), ("w", 0), ("O", 0), ("I", 0), ("O", PANEL)]
+        axes = [("h", 0), ("w", 0), *channels]
         return Layout.of_axes(axes, Encoding("f32", tile=tile) if tile else None)
 
     def share(self, dst: Sequence[int]) -> float:
@@ -141,7 +150,7 @@ class Convolution(OfImages):
 
     Args:
         src: N C H W.
-        weights: O I h w.
+        weights: O I h w; G O I h w, where groups fill vectors, several one or one several.
         dst: N C H W.
         strides, dilations: one number a spatial dim, all 1.
         pads: all beginnings, then all ends.
@@ -163,8 +172,8 @@ class Convolution(OfImages):
         dilations: Sequence[int],
         follow: Sequence[Follower] = (),
     ) -> None:
-        if "G" in weights.dims or {*strides, *dilations} != {1}:
-            raise Decline("takes one group, and windows whose steps are 1")
+        if {*strides, *dilations} != {1}:
+            raise Decline("takes windows whose steps are 1")
         if not all(tensor.num_elements for tensor in (src, weights, dst)):
             raise Decline("an operand has no elements")
         taps = (weights.size("h"), weights.size("w"))
@@ -177,11 +186,33 @@ class Convolution(OfImages):
         if not self.tiles:
             raise Decline(f"no form saves products for {taps[0]}x{taps[1]} on {size[0]}x{size[1]}")
         self.begin = list(pads[:2])
+        self.groups = weights.dims.get("G", 1)
+        if "G" in weights.dims:
+            self._check_groups(weights)
         super().__init__(src, weights, dst, follow)
+
+    def _check_groups(self, weights: VTensor) -> None:
+        """Groups have as many outputs as channels, which fill vectors.
+
+        Raises:
+            Decline: they do not.
+        """
+        width, lanes = weights.size("I"), native.load().lanes
+        fit = lanes % width == 0 or width % lanes == 0
+        if self.groups < 2 or weights.size("O") != width or not fit or self.groups * width % lanes:
+            raise Decline(f"takes groups of as many outputs as channels, in vectors of {lanes}")
+        if self.tiles[0].taps != (3, 3):
+            raise Decline("takes groups where filters are 3x3")
+
+    def laid(self, tile: Tile) -> Layout:
+        """How the weights lie in a form."""
+        if self.groups == 1:
+            return tile.weights
+        return tile.of_groups(self.tensors[1].size("I"), native.load().lanes)
 
     def row(self, image: Layout, tile: Tile) -> list[Layout]:
         """The layouts of ``tensors``."""
-        return self.around(image, tile.weights, image)
+        return self.around(image, self.laid(tile), image)
 
     def preferred(self, call: Call) -> Mapping[int, Layout]:
         """The largest tile but one: that has most of what is to be had at little error.
@@ -209,9 +240,9 @@ class Convolution(OfImages):
         src, weights, *behind, dst = own
         if not {src, dst} <= {*self.images()}:
             return f"images lie in {' or '.join(map(str, self.images()))}, not {src} {dst}"
-        tile = next((one for one in self.tiles if one.weights == weights), None)
+        tile = next((one for one in self.tiles if self.laid(one) == weights), None)
         if tile is None:
-            return f"weights lie in {self.tiles[0].weights}, or larger tiles, not {weights}"
+            return f"weights lie in {self.laid(self.tiles[0])}, or larger tiles, not {weights}"
         expected = self.row(dst, tile)[2:-1]
         if behind != expected:
             return f"{' '.join(map(str, behind))} behind it lie in {' '.join(map(str, expected))}"
@@ -227,12 +258,13 @@ class Convolution(OfImages):
     def __call__(self, *tensors: PTensor) -> None:
         """Make the call: one step."""
         src, weights, *_, dst = tensors
-        tile = next(one for one in self.tiles if one.weights == weights.required_layout)
+        tile = next(one for one in self.tiles if self.laid(one) == weights.required_layout)
         src_block, dst_block = (sum(t.required_layout.blocks("C")) for t in (src, dst))
         kernel = native.load().convolution(
             src.size("N"),
             src.size("C"),
             dst.size("C"),
+            self.groups,
             [src.size("H"), src.size("W")],
             [dst.size("H"), dst.size("W")],
             self.begin,

@@ -15,6 +15,7 @@
 #include "eigen/check.h"
 #include "ending.h"
 #include "grid.h"
+#include "grouped.h"
 #include "image.h"
 #include "pointwise.h"
 #include "product.h"
@@ -270,6 +271,7 @@ constexpr Row kRows[] = {
 
 Step *convolution(const Convolution &call) {
     validate(call);
+    if (call.groups != 1) return grouped(call);
     if (call.taps == Ints{1, 1} && call.results == Ints{1, 1}) return pointwise(call);
     for (const Row &row : kRows) {
         if (std::equal(row.results, row.results + 2, call.results.begin()) &&

@@ -14,7 +14,7 @@ using eigen::Step;
 // Sizes are of two spatial dims, down and across. A block of 0: channels last; else channels lie in
 // blocks of so many behind the spatial dims, and lanes past the last one are 0.
 struct Convolution {
-    Index images, channels, outputs;
+    Index images, channels, outputs, groups;
     Ints src, dst;
     Ints begin;    // zeros before the image
     Ints taps;     // the filter

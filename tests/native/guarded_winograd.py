@@ -40,13 +40,14 @@ TAPS = [(3, 3), (1, 3), (3, 1), (1, 7), (7, 1)]
 
 
 class Shape(NamedTuple):
-    """Images, channels, outputs, height and width; pads at both begins and both ends."""
+    """Images, channels, outputs, height and width; pads at both begins and both ends; groups."""
 
     images: int
     channels: int
     outputs: int
     size: tuple[int, int]
     pads: tuple[int, int, int, int]
+    groups: int = 1
 
 
 SHAPES = [
@@ -71,20 +72,30 @@ POINTS = [
     Shape(1, 5, 3, (1, 2), (0, 0, 0, 0)),
     Shape(1, 310, 330, (5, 7), (0, 0, 0, 0)),
 ]
+#: Groups of parts of a vector, of one, and of several; few tiles and many.
+GROUPS = [
+    Shape(1, 32, 32, (12, 12), (1, 1, 1, 1), 8),
+    Shape(2, 48, 48, (13, 9), (1, 0, 2, 1), 3),
+    Shape(1, 64, 64, (29, 31), (0, 1, 0, 1), 2),
+    Shape(1, 16, 16, (5, 4), (1, 1, 1, 1), 16),
+]
 
 
 def calls() -> list[tuple[Tile, Shape, Any]]:
     """What is compared."""
     forms = [tile for taps in TAPS for tile in tiles(taps)]
-    return [*product(forms, SHAPES, WAYS), *product(tiles((1, 1)), POINTS, WAYS)]
+    found = [*product(forms, SHAPES, WAYS), *product(tiles((1, 1)), POINTS, WAYS)]
+    return [*found, *product(tiles((3, 3)), GROUPS, WAYS)]
 
 
 def direct(x: Array, w: Array, pads: tuple[int, int, int, int]) -> Array:
-    """The sums in f64."""
+    """The sums in f64; of weights G O I h w."""
     top, left, bottom, right = pads
     x = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (top, bottom), (left, right)))
-    windows = np.lib.stride_tricks.sliding_window_view(x, w.shape[2:], (2, 3))
-    return cast(Array, np.einsum("nchwij,ocij->nohw", windows, w.astype(np.float64)))
+    x = x.reshape(len(x), w.shape[0], w.shape[2], *x.shape[2:])
+    windows = np.lib.stride_tricks.sliding_window_view(x, w.shape[3:], (3, 4))
+    sums = np.einsum("ngchwij,gocij->ngohw", windows, w.astype(np.float64))
+    return cast(Array, sums.reshape(len(x), -1, *sums.shape[3:]))
 
 
 def fault(kernels: Kernels, tile: Tile, shape: Shape, way: Any, behind: bool) -> str:
@@ -92,17 +103,22 @@ def fault(kernels: Kernels, tile: Tile, shape: Shape, way: Any, behind: bool) ->
     src_block, dst_block, bias, other, (low, high) = way
     blocks = [block * kernels.lanes for block in (src_block, dst_block)]
     random = np.random.default_rng(1)
-    n, c, o, size, pads = shape
-    x, w = (random.normal(size=s).astype(np.float32) for s in ((n, c, *size), (o, c, *tile.taps)))
+    n, c, o, size, pads, groups = shape
+    filters = (groups, o // groups, c // groups, *tile.taps)
+    x, w = (random.normal(size=s).astype(np.float32) for s in ((n, c, *size), filters))
     sums = direct(x, w, pads)
     added: list[Array] = [random.normal(size=s).astype(np.float32) for s in ((o,), sums.shape)]
     wanted = sums + (added[0][:, None, None] if bias else 0) + (added[1] if other else 0)
     src, dst = (Layout(f"NCHW{block}c") if block else CHANNELS_LAST for block in blocks)
     declared, sizes = Layout("NCHW"), dict(zip("NCHW", sums.shape, strict=True))
-    weights = dict(zip("OIhw", w.shape, strict=True))
+    weights, own = dict(zip("GOIhw", w.shape, strict=True)), tile.weights
+    if groups == 1:
+        w, weights = w[0], {dim: size for dim, size in weights.items() if dim != "G"}
+    else:
+        own = tile.of_groups(c // groups, kernels.lanes)
     slots = [
         transform(x, declared, src, dict(zip("NCHW", x.shape, strict=True))),
-        transform(w, Layout("OIhw"), tile.weights, weights),
+        transform(w, Layout.plain(weights), own, weights),
         *([added[0]] if bias else []),
         *([transform(added[1], declared, dst, sizes)] if other else []),
         np.full(dst.physical_shape(sizes), np.nan, np.float32),
@@ -111,6 +127,7 @@ def fault(kernels: Kernels, tile: Tile, shape: Shape, way: Any, behind: bool) ->
         images=n,
         channels=c,
         outputs=o,
+        groups=groups,
         src=size,
         dst=sums.shape[2:],
         begin=pads[:2],

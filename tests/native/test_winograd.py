@@ -50,9 +50,9 @@ def test_interface_is_the_modules(level: str) -> None:
 
 
 GOOD: dict[str, Any] = {
-    "images": 1, "channels": 16, "outputs": 16, "src": [8, 8], "dst": [8, 8], "begin": [1, 1],
-    "taps": [3, 3], "results": [4, 4], "src_block": 0, "dst_block": 0, "bias": False,
-    "other": False, "low": 0.0, "high": 1.0,
+    "images": 1, "channels": 16, "outputs": 16, "groups": 1, "src": [8, 8], "dst": [8, 8],
+    "begin": [1, 1], "taps": [3, 3], "results": [4, 4], "src_block": 0, "dst_block": 0,
+    "bias": False, "other": False, "low": 0.0, "high": 1.0,
 }  # fmt: skip
 POINT: dict[str, Any] = {"taps": [1, 1], "results": [1, 1], "begin": [0, 0]}
 
@@ -71,6 +71,12 @@ POINT: dict[str, Any] = {"taps": [1, 1], "results": [1, 1], "begin": [0, 0]}
         ({"low": float("nan")}, "hold nothing"),
         ({"src": [1 << 31, 1 << 31], "channels": 1 << 31}, "overflow"),
         ({"outputs": 1 << 62}, "overflow"),
+        ({"groups": 0}, "as many outputs"),
+        ({"groups": 3}, "as many outputs"),
+        ({"groups": 2, "outputs": 32}, "as many outputs"),
+        ({"groups": 2, "channels": 6, "outputs": 6}, "whole vectors"),
+        ({"groups": 2, "channels": 1 << 62, "outputs": 1 << 62}, "overflow"),
+        ({"groups": 2, "taps": [1, 3], "results": [1, 4]}, "no such form of groups"),
         ({"begin": [(1 << 63) - 1, 0]}, "overflow"),
         (POINT | {"begin": [0, 1]}, "changes its size"),
         (POINT | {"dst": [8, 7]}, "changes its size"),

@@ -30,6 +30,7 @@ from vtensor.errors import NoInvokerError
 from vtensor.runtime import planning
 
 SAME = Case(Conv2D(pads=(1, 1, 1, 1)), ("N=1 C=32 H=14 W=13", "!O=40 I=32 h=3 w=3"))
+PARTS = Case(Conv2D(pads=(1, 1, 1, 1), group=8), ("N=1 C=32 H=14 W=13", "!G=8 O=4 I=4 h=3 w=3"))
 ROW = Case(Conv2D(pads=(0, 3, 0, 3)), ("N=1 C=32 H=5 W=17", "!O=48 I=32 h=1 w=7"))
 
 POINTS = Case(Conv2D(), ("N=1 C=64 H=14 W=14", "!O=96 I=64 h=1 w=1"))
@@ -42,7 +43,7 @@ def inexact(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Evaluation, "tolerance", 1e-3)
 
 
-@pytest.mark.parametrize("case", [SAME, ROW], ids=["3x3", "1x7"])
+@pytest.mark.parametrize("case", [SAME, PARTS, ROW], ids=["3x3", "groups", "1x7"])
 def test_every_form_in_every_layout(case: Case) -> None:
     given = case.given()
     asking, node = prober("winograd", case.op, given)
@@ -55,7 +56,8 @@ def test_every_form_in_every_layout(case: Case) -> None:
     for variant in found:
         made = run("winograd", case.op, given, variant=variant)
         down, across = (int(n) for n in variant.kernel[2 : variant.kernel.index(",")].split("x"))
-        assert made.kernels == [f"winograd:{native.load().level}:{word(down, across, taps)}"]
+        parts = f"{groups} of " if (groups := given[1].extents.get("G", 1)) > 1 else ""
+        assert made.kernels == [f"winograd:{native.load().level}:{parts}{word(down, across, taps)}"]
         check_outcome(made, definition(case.op, given), bound("Conv2D", "f32", "winograd"))
 
 

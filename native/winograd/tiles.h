@@ -1,0 +1,106 @@
+// native/winograd/tiles.h: the tiles of an image, and what each of them reads and makes.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+
+#include "convolution.h"
+#include "ending.h"
+#include "image.h"
+#include "transform.h"
+
+namespace vtensor::winograd {
+
+// What results are made of, beside sums; null where there is none.
+struct Results {
+    const float *bias, *other;
+    float *dst;
+};
+
+template <class Down, class Across>
+class Tiles {
+public:
+    static constexpr int kProducts = Down::kProducts * Across::kProducts;
+
+    explicit Tiles(const Convolution &call)
+        : src(call.images, call.channels, call.src, call.src_block),
+          dst(call.images, call.outputs, call.dst, call.dst_block),
+          down_(up(call.dst[0], Down::kResults) / Down::kResults),
+          across_(up(call.dst[1], Across::kResults) / Across::kResults),
+          begin_{call.begin[0], call.begin[1]},
+          ending_{call.low, call.high} {
+        count = eigen::times(call.images, eigen::times(down_, across_));
+    }
+
+    // A vector of channels becomes products, `step` floats apart.
+    void read(const float *from, Index tile, Index channel, float *to, Index step) const {
+        const Place where = place(tile);
+        const Index row = where.row - begin_[0], column = where.column - begin_[1];
+        from += src.at(where.image, channel);
+        const bool inside = row >= 0 && column >= 0 && row + Down::kProducts <= src.height &&
+                            column + Across::kProducts <= src.width;
+        if (inside && src.stored(channel) == kLanes) {
+            source_tile<Down, Across>(from + row * src.row + column * src.column, src.row,
+                                      src.column, to, step);
+        } else {
+            read_edge(from, row, column, src.stored(channel), to, step);
+        }
+    }
+
+    // Sums `step` floats apart become results.
+    void write(const float *sums, Index step, Index tile, Index channel, const Results &to) const {
+        const Place where = place(tile);
+        Vector results[Down::kResults * Across::kResults];
+        result_tile<Down, Across>(sums, step, results);
+        const Index target =
+            dst.at(where.image, channel) + where.row * dst.row + where.column * dst.column;
+        const Index rows = std::min<Index>(Down::kResults, dst.height - where.row);
+        const Index columns = std::min<Index>(Across::kResults, dst.width - where.column);
+        const Index there = dst.there(channel), stored = dst.stored(channel);
+        Vector bias{};
+        if (to.bias != nullptr) bias = some(to.bias + channel, there);
+        for (Index i = 0; i < rows; ++i) {
+            for (Index j = 0; j < columns; ++j) {
+                const Index pixel = target + i * dst.row + j * dst.column;
+                ending_(results[i * Across::kResults + j] + bias,
+                        to.other == nullptr ? nullptr : to.other + pixel, to.dst + pixel, there,
+                        stored);
+            }
+        }
+    }
+
+    Image src, dst;
+    Index count;
+
+private:
+    struct Place {
+        Index image, row, column;
+    };
+
+    Place place(Index tile) const {
+        const Index line = tile / across_;
+        return {line / down_, line % down_ * Down::kResults, tile % across_ * Across::kResults};
+    }
+
+    // A tile that lacks pixels, or channels: it is copied among zeros.
+    void read_edge(const float *from, Index row, Index column, Index lanes, float *to,
+                   Index step) const {
+        alignas(64) float pixels[kProducts * kLanes] = {};
+        for (Index i = std::max<Index>(-row, 0);
+             i < std::min<Index>(Down::kProducts, src.height - row); ++i) {
+            for (Index j = std::max<Index>(-column, 0);
+                 j < std::min<Index>(Across::kProducts, src.width - column); ++j) {
+                const Index pixel = (row + i) * src.row + (column + j) * src.column;
+                std::memcpy(pixels + (i * Across::kProducts + j) * kLanes, from + pixel,
+                            static_cast<std::size_t>(lanes) * sizeof(float));
+            }
+        }
+        source_tile<Down, Across>(pixels, Across::kProducts * kLanes, kLanes, to, step);
+    }
+
+    Index down_, across_;
+    Index begin_[2];
+    Ending ending_;
+};
+
+}  // namespace vtensor::winograd
