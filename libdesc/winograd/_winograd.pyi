@@ -46,6 +46,7 @@ class Kernels(Protocol):
         begin: Sizes,
         taps: Sizes,
         results: Sizes,
+        step: int,
         src_block: int,
         dst_block: int,
         bias: bool,
@@ -59,7 +60,9 @@ class Kernels(Protocol):
         Sizes are of two spatial dims. Blocks are of channels behind the spatial dims; 0: channels
         last. Weights are transformed, and lie in products down, products across, outputs, channels,
         32 outputs. A filter of one element has tiles of one result; its weights are not
-        transformed. To each result bias and other are added, then it is brought between low and
+        transformed. One that steps by 2 is four filters of half the taps: weights of channels are
+        of each by each phase down, and across; src may have a block of 1, which is one channel
+        after another. To each result bias and other are added, then it is brought between low and
         high.
         """
 

@@ -11,11 +11,13 @@
 #include <algorithm>
 #include <cstring>
 #include <tuple>
+#include <vector>
 
 #include "eigen/check.h"
 #include "ending.h"
 #include "grid.h"
 #include "image.h"
+#include "phases.h"
 #include "pointwise.h"
 #include "product.h"
 #include "transform.h"
@@ -29,6 +31,8 @@ using eigen::plus;
 using eigen::times;
 
 constexpr Index kLine = 64 / sizeof(float);
+// Weights up to this size are read again for each few rows.
+constexpr Index kNearBytes = 1 << 18;
 // What a block's products may take, input and sums together: they stay in the cache of a core.
 constexpr Index kBlockFloats = (3 << 18) / sizeof(float);
 
@@ -41,7 +45,11 @@ void validate(const Convolution &call) {
         demand(call.begin[i] >= 0, "a pad is negative");
         plus(plus(call.dst[i], call.begin[i]), plus(call.src[i], 1 << 10));
     }
-    for (const Index block : {call.src_block, call.dst_block})
+    demand(call.step == 1 || call.step == 2, "steps are 1 or 2");
+    for (const int i : {0, 1}) times(plus(call.dst[i], 1 << 10), call.step);
+    // one channel after another is a block of one, of which phases are gathered
+    const Index own = call.src_block == 1 && call.step > 1 ? 0 : call.src_block;
+    for (const Index block : {own, call.dst_block})
         demand(block == 0 || (block > 0 && block % kLanes == 0), "a block is no whole vectors");
     demand(call.low <= call.high, "bounds that hold nothing");
 }
@@ -58,10 +66,13 @@ struct Rows {
     }
 };
 
-template <class Down, class Across>
+// A filter that steps by kStep is kStep * kStep filters that step by 1, each on a phase of the image:
+// pixels so many rows and columns apart. Their products are one, as deep as channels times phases.
+template <class Down, class Across, int kStep>
 class Tiled final : public Step {
 public:
     static constexpr int kProducts = Down::kProducts * Across::kProducts;
+    static constexpr int kPhases = kStep * kStep;
 
     explicit Tiled(const Convolution &call)
         : Step(name()),
@@ -69,13 +80,15 @@ public:
           ending_{call.low, call.high},
           src_(call.images, call.channels, call.src, call.src_block),
           dst_(call.images, call.outputs, call.dst, call.dst_block),
+          lanes_(dst_.vectors(dst_.lanes())),
           down_(up(call.dst[0], Down::kResults) / Down::kResults),
           across_(up(call.dst[1], Across::kResults) / Across::kResults),
           tiles_(times(call.images, times(down_, across_))),
           panels_(up(call.outputs, kPanel) / kPanel),
           grid_(Grid::of(omp_get_max_threads(), tiles_)),
+          depth_(times(call.channels, kPhases)),
           // a line more than all channels: tiles do not meet in the same lines of a cache
-          left_(up(call.channels, kLine) + kLine),
+          left_(up(depth_, kLine) + kLine),
           sums_(panels_ * kPanel + kLine) {
         const Index most = grid_.across * kBlockFloats / times(kProducts, plus(left_, sums_));
         const Index mine = up(tiles_, grid_.down) / grid_.down;
@@ -86,7 +99,7 @@ public:
         part_ = times(kProducts, plus(left_step_, sums_step_));
         add_slot("src", VTENSOR_READ, src_.elements);
         add_slot("weights", VTENSOR_READ,
-                 times(kProducts, times(panels_ * kPanel, call.channels)));
+                 times(kProducts, times(panels_ * kPanel, depth_)));
         if (call.bias) add_slot("bias", VTENSOR_READ, call.outputs);
         if (call.other) add_slot("other", VTENSOR_READ, dst_.elements);
         add_slot("dst", VTENSOR_WRITE, dst_.elements);
@@ -107,7 +120,8 @@ private:
             return std::to_string(results) + "," + std::to_string(taps);
         };
         return "F(" + along(Down::kResults, Down::kTaps) + ")x(" +
-               along(Across::kResults, Across::kTaps) + ")";
+               along(Across::kResults, Across::kTaps) + ")" +
+               (kStep == 1 ? "" : "/" + std::to_string(kStep));
     }
 
     void run(void *const *slots) const override {
@@ -135,7 +149,11 @@ private:
             for (Index done = 0; done < most; done += block_) {  // as often for all: they meet
                 const Index first = tiles.begin + done;
                 const Index count = std::clamp<Index>(tiles.end - first, 0, block_);
-                transform(own, first, count, share);
+                if constexpr (kStep == 1) {
+                    transform(own, first, count, share);
+                } else {
+                    transform_phases(own, first, count, share);
+                }
                 if (grid.across > 1) {
 #pragma omp barrier
                 }
@@ -173,6 +191,31 @@ private:
         }
     }
 
+    // Neighbouring tiles at a time, and as many channels as a vector holds all phases of.
+    void transform_phases(const Memory &at, Index first, Index count, const Share &share) const {
+        constexpr Index most = 8, channels = kLanes / kPhases;
+        constexpr Index row = ((most - 1) * Across::kResults + Across::kProducts) * kLanes;
+        alignas(64) float pixels[Down::kProducts * row] = {};
+        const auto [begin, end] = share.of(count);
+        for (Index tile = begin, next = 0; tile < end; tile = next) {
+            next = std::min({end, tile + most, tile + across_ - (first + tile) % across_});
+            const Place where = place(first + tile);
+            const Phases<kStep> phases{src_, where.row * kStep - call_.begin[0],
+                                       where.column * kStep - call_.begin[1], Down::kProducts,
+                                       (next - tile - 1) * Across::kResults + Across::kProducts};
+            for (Index channel = 0; channel < src_.channels; channel += channels) {
+                const Index there = std::min(channels, src_.channels - channel);
+                for (Index one = 0; one < there; ++one)
+                    phases.gather(at.src + src_.at(where.image, channel + one),
+                                  pixels + one * kPhases, row);
+                for (Index one = tile; one < next; ++one)
+                    source_tile<Down, Across>(
+                        pixels + (one - tile) * Across::kResults * kLanes, row, kLanes,
+                        at.left + one * left_ + channel * kPhases, left_step_);
+            }
+        }
+    }
+
     // A tile that lacks pixels, or channels: it is copied among zeros.
     void transform_edge(const float *from, Index row, Index column, Index lanes, float *to) const {
         alignas(64) float pixels[kProducts * kLanes] = {};
@@ -189,46 +232,73 @@ private:
     }
 
     void multiply(const Memory &at, Index count, const Share &share) const {
-        const auto [begin, end] = share.of(kProducts * panels_);
+        const Index pieces = kProducts * panels_, bytes = depth_ * kPanelBytes;
+        const auto [begin, end] = share.of(pieces);
+        if (pieces <= kNearBytes / bytes) {
+            by_near_panels({at.left, left_, left_step_, at.weights, depth_, panels_, at.sums, sums_,
+                            sums_step_},
+                           count, begin, end);
+            return;
+        }
         for (Index piece = begin; piece < end; ++piece) {
             const Index number = piece / panels_, panel = piece % panels_;
-            by_panel({at.left + number * left_step_, left_, call_.channels, 0},
-                     at.weights + piece * call_.channels * kPanel, count, call_.channels,
+            by_panel({at.left + number * left_step_, left_, depth_, 0},
+                     at.weights + piece * depth_ * kPanel, count, depth_,
                      Rows{at.sums + number * sums_step_ + panel * kPanel, sums_});
         }
     }
 
     void finish(const Memory &at, Index first, Index count, const Share &share) const {
-        const Index chunks = dst_.lanes() / kLanes;
+        const Index chunks = static_cast<Index>(lanes_.size());
         const auto [begin, end] = share.of(count * chunks);
+        if (begin == end) return;
+        Index tile = begin / chunks, chunk = begin % chunks;
+        Place where = place(first + tile);
         for (Index piece = begin; piece < end; ++piece) {
-            const Index tile = piece / chunks, channel = piece % chunks * kLanes;
-            const Place where = place(first + tile);
-            Vector results[Down::kResults * Across::kResults];
-            result_tile<Down, Across>(at.sums + tile * sums_ + channel, sums_step_, results);
-            const Index target = dst_.at(where.image, channel) + where.row * dst_.row +
-                                 where.column * dst_.column;
-            const Index rows = std::min<Index>(Down::kResults, dst_.height - where.row);
-            const Index columns = std::min<Index>(Across::kResults, dst_.width - where.column);
-            const Index there = dst_.there(channel), stored = dst_.stored(channel);
-            Vector bias{};
-            if (at.bias != nullptr) bias = some(at.bias + channel, there);
-            for (Index i = 0; i < rows; ++i) {
-                for (Index j = 0; j < columns; ++j) {
-                    const Index pixel = target + i * dst_.row + j * dst_.column;
-                    ending_(results[i * Across::kResults + j] + bias,
-                            at.other == nullptr ? nullptr : at.other + pixel, at.dst + pixel,
-                            there, stored);
-                }
+            finish_tile(at, at.sums + tile * sums_ + chunk * kLanes, where, chunk);
+            if (++chunk == chunks) {
+                chunk = 0;
+                where = place(first + ++tile);
             }
+        }
+    }
+
+    void finish_tile(const Memory &at, const float *sums, const Place &where, Index chunk) const {
+        Vector results[Down::kResults * Across::kResults];
+        result_tile<Down, Across>(sums, sums_step_, results);
+        const Lanes &lanes = lanes_[static_cast<std::size_t>(chunk)];
+        const Index target =
+            where.image * dst_.image + lanes.at + where.row * dst_.row + where.column * dst_.column;
+        const Index rows = dst_.height - where.row, columns = dst_.width - where.column;
+        Vector bias{};
+        if (at.bias != nullptr) bias = some(at.bias + chunk * kLanes, lanes.there);
+        const auto end = [&](Index i, Index j, const Vector &sum, Index there, Index stored)
+                             __attribute__((always_inline)) {
+            const Index pixel = target + i * dst_.row + j * dst_.column;
+            ending_(sum + bias, at.other == nullptr ? nullptr : at.other + pixel, at.dst + pixel,
+                    there, stored);
+        };
+        if (rows >= Down::kResults && columns >= Across::kResults && lanes.there == kLanes) {
+            each<Down::kResults>([&](auto i) __attribute__((always_inline)) {
+                each<Across::kResults>([&](auto j) __attribute__((always_inline)) {
+                    end(i, j, results[i * Across::kResults + j], kLanes, kLanes);
+                });
+            });
+            return;
+        }
+        for (Index i = 0; i < std::min<Index>(Down::kResults, rows); ++i) {
+            for (Index j = 0; j < std::min<Index>(Across::kResults, columns); ++j)
+                end(i, j, results[i * Across::kResults + j], lanes.there, lanes.stored);
         }
     }
 
     Convolution call_;
     Ending ending_;
     Image src_, dst_;
+    std::vector<Lanes> lanes_;  // of dst
     Index down_, across_, tiles_, panels_;
     Grid grid_;
+    Index depth_;                  // of the products
     Index left_, sums_;            // floats from one tile to the next
     Index left_step_, sums_step_;  // from one of a tile's products to the next
     Index part_;                   // from one range of tiles' products to the next
@@ -237,19 +307,19 @@ private:
 
 using Maker = Step *(*)(const Convolution &);
 
-template <class Down, class Across>
+template <class Down, class Across, int kStep>
 Step *made(const Convolution &call) {
-    return new Tiled<Down, Across>(call);
+    return new Tiled<Down, Across, kStep>(call);
 }
 
 struct Row {
-    Index results[2], taps[2];
+    Index results[2], taps[2], step;
     Maker make;
 };
 
-template <class Down, class Across>
-constexpr Row kRow = {{Down::kResults, Across::kResults}, {Down::kTaps, Across::kTaps},
-                      &made<Down, Across>};
+template <class Down, class Across, int kStep = 1>
+constexpr Row kRow = {{Down::kResults, Across::kResults}, {Down::kTaps, Across::kTaps}, kStep,
+                      &made<Down, Across, kStep>};
 
 using One = Form<1, 1>;
 
@@ -257,23 +327,27 @@ template <class F>
 constexpr Row kDown = kRow<F, One>;
 template <class F>
 constexpr Row kAcross = kRow<One, F>;
+template <class F>
+constexpr Row kByTwo = kRow<F, F, 2>;
 
 constexpr Row kRows[] = {
     kRow<Form<2, 3>, Form<2, 3>>, kRow<Form<4, 3>, Form<4, 3>>, kRow<Form<6, 3>, Form<6, 3>>,
     kDown<Form<2, 3>>,            kDown<Form<4, 3>>,            kDown<Form<6, 3>>,
     kDown<Form<2, 7>>,            kDown<Form<4, 7>>,            kAcross<Form<2, 3>>,
     kAcross<Form<4, 3>>,          kAcross<Form<6, 3>>,          kAcross<Form<2, 7>>,
-    kAcross<Form<4, 7>>,
+    kAcross<Form<4, 7>>,          kByTwo<Form<2, 3>>,           kByTwo<Form<4, 3>>,
+    kByTwo<Form<6, 3>>,           kByTwo<Form<3, 4>>,           kByTwo<Form<5, 4>>,
 };
 
 }  // namespace
 
 Step *convolution(const Convolution &call) {
     validate(call);
-    if (call.taps == Ints{1, 1} && call.results == Ints{1, 1}) return pointwise(call);
+    if (call.taps == Ints{1, 1} && call.results == Ints{1, 1} && call.step == 1)
+        return pointwise(call);
     for (const Row &row : kRows) {
         if (std::equal(row.results, row.results + 2, call.results.begin()) &&
-            std::equal(row.taps, row.taps + 2, call.taps.begin()))
+            std::equal(row.taps, row.taps + 2, call.taps.begin()) && row.step == call.step)
             return row.make(call);
     }
     eigen::refuse("no such form");
