@@ -6,7 +6,7 @@ resolved like the order of the dims. ``ptensor/convert.py`` changes one into ano
 
     encoding = plane { "+" plane }
     plane    = element type [ "(" item { "," item } ")" ]
-    item     = "scale=" numbers | "zero=" numbers | "tile=" number "@" dim
+    item     = "scale=" numbers | "zero=" numbers | "tile=" number "@" dim | "step=" number
     numbers  = number | "[" number { "," number } "]@" dim
 """
 
@@ -33,7 +33,7 @@ ALIGNMENT = 64
 
 _PLANE = re.compile(r"(?a:\s*(\w+)\s*(?:\(([^()]*)\))?\s*(\+|$))")
 _ITEM = re.compile(
-    r"(?a:\s*(scale|zero|tile)\s*=\s*"
+    r"(?a:\s*(scale|zero|tile|step)\s*=\s*"
     r"(?:\[([^\[\]]*)\]\s*@\s*(\w+)|([^\s,@\[\]]+)(?:\s*@\s*(\w+))?)\s*(,|$))"
 )
 _FORM = "'bf16', 's8(scale=0.5,zero=3)', 's8(scale=[0.5,2.0]@C)' or 'bf16+bf16'"
@@ -51,7 +51,8 @@ class Encoding:
 
     ``tile`` is the domain of Winograd's algorithm: along each of its dims, the ``size`` elements of
     a filter are stored as the ``size + count - 1`` values that ``ptensor/winograd.py`` makes of
-    them. Such an encoding rounds.
+    them. Such an encoding rounds. A filter that slides in steps is ``step`` filters, of each
+    ``step``-th element: the p-th value of the k-th of them is stored as number ``p * step + k``.
 
     Args:
         dtype: the stored element type, ``"bf16"``, ``"s8"``, ...
@@ -61,6 +62,7 @@ class Encoding:
         axis: the dim along which scale or zero is a tuple.
         rest: how the difference of value and plane is stored; None where there is one plane.
         tile: of f32 alone: dims, each with the number of results that a tile has along it.
+        step: of a tile's filter, along each of its dims.
 
     Raises:
         DTypeError: unknown element type, or a scale or zero point that it cannot have.
@@ -73,6 +75,8 @@ class Encoding:
     84
     >>> Encoding("f32", tile=(("h", 4), ("w", 4))).stored_sizes({"O": 8, "h": 3, "w": 3})
     {'O': 8, 'h': 6, 'w': 6}
+    >>> Encoding("f32", tile=(("h", 3),), step=2).stored_sizes({"O": 8, "h": 7})
+    {'O': 8, 'h': 12}
     """
 
     dtype: str
@@ -81,6 +85,7 @@ class Encoding:
     axis: str = ""
     rest: Encoding | None = None
     tile: tuple[tuple[str, int], ...] = ()
+    step: int = 1
 
     def __post_init__(self) -> None:
         if self.dtype not in ITEMSIZE:
@@ -102,6 +107,8 @@ class Encoding:
             raise DTypeError(f"{self.dtype} takes no tile: only f32 in one plane does")
         if len(dict(self.tile)) < len(self.tile) or any(count < 1 for _, count in self.tile):
             raise DTypeError(f"tile={self.tile}: each dim once, with at least 1 result")
+        if self.step < 1 or (self.step > 1 and not self.tile):
+            raise DTypeError(f"step={self.step}: at least 1, and of a tile")
         object.__setattr__(self, "scale", scale)
         object.__setattr__(self, "zero", zero)
 
@@ -147,6 +154,7 @@ class Encoding:
             if value != usual
         ]
         items += [f"tile={count}@{dim}" for dim, count in self.tile]
+        items += [f"step={self.step}"] if self.step > 1 else []
         plane = f"{self.dtype}({','.join(items)})" if items else self.dtype
         return plane if self.rest is None else f"{plane}+{self.rest}"
 
@@ -167,8 +175,11 @@ class Encoding:
 
     def stored_sizes(self, extents: Mapping[str, int]) -> dict[str, int]:
         """How many values are stored along each dim of a tensor of these sizes."""
-        more = dict(self.tile)
-        return {dim: size + more.get(dim, 1) - 1 for dim, size in extents.items()}
+        found = dict(extents)
+        for dim, count in self.tile:
+            if dim in found:
+                found[dim] = (-(-found[dim] // self.step) + count - 1) * self.step
+        return found
 
     @property
     def axes(self) -> dict[str, int]:
@@ -233,7 +244,7 @@ class Encoding:
             DimError: it does not.
         """
         for dim, _ in self.tile:
-            if extents[dim] < 2:
+            if extents[dim] <= self.step:
                 raise DimError(f"{self} is for filters along {dim}, which has {extents[dim]}")
         for dim, count in self.axes.items():
             if extents[dim] != count:
@@ -300,7 +311,8 @@ def _items(text: str) -> dict[str, Any]:
         if match is None or match[1] in found:
             raise ValueError(f"({text}) is not of the form {_FORM}")
         number = float if match[1] == "scale" else int
-        if (match[1] == "tile") != (match[5] is not None):
+        whole = match[1] != "step" or match[4] is not None
+        if (match[1] == "tile") != (match[5] is not None) or not whole:
             raise ValueError(f"({text}) is not of the form {_FORM}")
         if match[1] == "tile":
             tile.append((match[5], int(match[4])))

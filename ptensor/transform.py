@@ -210,13 +210,17 @@ def _tiled(src: Array, dst: Array, source: Layout, target: Layout, extents: Exte
 
     Who leaves it gets the filter that fits best, and its own values where nothing was rounded.
     """
-    have, want = (dict(layout.stored("f32").tile) for layout in (source, target))
+    have, want = (
+        {dim: (count, one.step) for dim, count in one.tile}
+        for one in (layout.stored("f32") for layout in (source, target))
+    )
     # the dims of tiles first: then each sum is of long rows
     dims = sorted(source.dims, key=lambda dim: dim not in {**have, **want})
     plain = Layout.plain(dims, "f64")
     before, after = (layout.stored_sizes(extents) for layout in (source, target))
     source, target = (
-        layout.with_encoding(replace(layout.stored("f32"), tile=())) for layout in (source, target)
+        layout.with_encoding(replace(layout.stored("f32"), tile=(), step=1))
+        for layout in (source, target)
     )
     if have == want:
         transform_into(src, dst, source, target, before)
@@ -226,15 +230,16 @@ def _tiled(src: Array, dst: Array, source: Layout, target: Layout, extents: Exte
         if have.get(dim) == want.get(dim):
             continue
         if dim in have:
-            values = _along(values, axis, np.linalg.pinv(_filter(have[dim], extents[dim])))
+            values = _along(values, axis, np.linalg.pinv(_filter(*have[dim], extents[dim])))
         if dim in want:
-            values = _along(values, axis, _filter(want[dim], extents[dim]))
+            values = _along(values, axis, _filter(*want[dim], extents[dim]))
     transform_into(np.ascontiguousarray(values), dst, plain, target, after)
 
 
-def _filter(results: int, taps: int) -> Array:
-    """What transforms filters: a row for each product."""
-    return np.array(transforms(results, taps).filter, np.float64)
+def _filter(results: int, step: int, taps: int) -> Array:
+    """What transforms filters: a row for each product of each of the filters that steps make."""
+    matrix = np.array(transforms(results, -(-taps // step)).filter, np.float64)
+    return np.kron(matrix, np.eye(step))[:, :taps]
 
 
 def _along(values: Array, axis: int, matrix: Array) -> Array:

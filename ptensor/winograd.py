@@ -40,7 +40,7 @@ POINTS: dict[int, tuple[tuple[int, int], ...]] = {
 }
 
 #: What is built: results of a tile, elements of the filter.
-FORMS = ((2, 3), (4, 3), (6, 3), (2, 7), (4, 7))
+FORMS = ((2, 3), (4, 3), (6, 3), (3, 4), (5, 4), (2, 7), (4, 7))
 
 
 class Transforms(NamedTuple):

@@ -59,6 +59,28 @@ def test_there_and_back() -> None:
     assert Transform(TILED, DECLARED).rounding
 
 
+def test_a_filter_in_steps_is_stored_as_several() -> None:
+    """The first is of even elements, the second of odd ones; they may lie behind another dim."""
+    values = np.random.default_rng(0).normal(size=(40, 5, 7, 5)).astype(np.float32)
+    sizes = SIZES | {"h": 7, "w": 5}
+    stepped = Layout("hwOI2h2w32o:f32(tile=3@h,tile=4@w,step=2)")
+    assert Layout(str(stepped)) == stepped
+    stored = transform(values, DECLARED, stepped, sizes)
+    assert stored.shape == stepped.physical_shape(sizes) == (6, 6, 2, 5, 2, 2, 32)
+    assert pads_are_zero(stored, stepped, sizes)
+    down, across = (np.array(transforms(m, r).filter, np.float64) for m, r in ((3, 4), (4, 3)))
+    for i, j in product(range(2), range(2)):
+        phase = np.zeros((4, 3))
+        part = values[33, 2, i::2, j::2]
+        phase[: part.shape[0], : part.shape[1]] = part
+        expected = (down @ phase @ across.T).astype(np.float32)
+        np.testing.assert_allclose(stored[:, :, 1, 2, i, j, 1], expected, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(transform(stored, stepped, DECLARED, sizes), values, atol=1e-6)
+    assert Transform(DECLARED, stepped).rounding
+    with pytest.raises(DimError, match="along h, which has 2"):
+        stepped.physical_shape(sizes | {"h": 2})
+
+
 def test_a_tile_has_a_text() -> None:
     assert Layout(str(TILED)) == TILED
     assert TILED.rounds("f32")
@@ -69,7 +91,17 @@ def test_a_tile_has_a_text() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["f32(tile=0@h)", "bf16(tile=4@h)", "f32(tile=4)", "f32(tile=4@h,tile=2@h)", "f32(scale=4@h)"],
+    [
+        "f32(tile=0@h)",
+        "bf16(tile=4@h)",
+        "f32(tile=4)",
+        "f32(tile=4@h,tile=2@h)",
+        "f32(scale=4@h)",
+        "f32(step=2)",
+        "f32(tile=4@h,step=0)",
+        "f32(tile=4@h,step=2@h)",
+        "f32(tile=4@h,step=[2]@h)",
+    ],
 )
 def test_what_is_no_tile(text: str) -> None:
     with pytest.raises(LayoutError, match="encoding"):

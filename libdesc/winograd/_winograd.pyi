@@ -47,6 +47,7 @@ class Kernels(Protocol):
         begin: Sizes,
         taps: Sizes,
         results: Sizes,
+        step: int,
         src_block: int,
         dst_block: int,
         bias: bool,
@@ -61,7 +62,9 @@ class Kernels(Protocol):
         last. Weights are transformed, and lie in products down, products across, outputs, channels,
         32 outputs; with groups in products down, products across, vectors of outputs, the channels
         that each of their lanes sees, lanes. A filter of one element has tiles of one result; its
-        weights are not transformed. To each result bias and other are added, then it is brought
+        weights are not transformed. One that steps by 2 is four filters of half the taps: weights
+        of channels are of each by each phase down, and across; src may have a block of 1, which is
+        one channel after another. To each result bias and other are added, then it is brought
         between low and high.
         """
 

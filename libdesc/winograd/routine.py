@@ -3,6 +3,10 @@
 A form F(m, r) along each dim gives tiles of m results. Its weights are transformed ahead: they lie
 in an encoding of their own, so that the transform is a Transform of a constant, made once. A filter
 of one element has the form F(1, 1), in which nothing is transformed: pixels times weights.
+
+A filter that steps by 2 is four filters of half the size that step by 1, on the image's even and
+odd rows and columns. They are added up before they are transformed back: their products are one,
+four times as deep.
 """
 
 from __future__ import annotations
@@ -29,15 +33,28 @@ PANEL = 32
 #: A form must save so much of the products, tiles that reach over the edge included.
 WORTH = 0.8
 
-CHANNELS_LAST = Layout("NHWC")
+#: Elements of filters with forms: along one dim, and of a square one's half where it steps by 2.
+LINES, HALVES = (3, 7), (3, 4)
+
+CHANNELS_LAST, CHANNELS_APART = Layout("NHWC"), Layout("NCHW")
 BLOCKED = (Layout("NCHW8c"), Layout("NCHW16c"))
 
 
 class Tile(NamedTuple):
-    """A form in two dims: results of a tile, elements of the filter, each down and across."""
+    """A form in two dims: results of a tile, elements of the filter, each down and across.
+
+    The filter's step is of both dims.
+    """
 
     results: tuple[int, int]
     taps: tuple[int, int]
+    step: int = 1
+
+    @property
+    def phase(self) -> tuple[int, int]:
+        """Elements of each of the filters that its step makes of it."""
+        down, across = (ceil(taps / self.step) for taps in self.taps)
+        return down, across
 
     @property
     def weights(self) -> Layout:
@@ -53,30 +70,37 @@ class Tile(NamedTuple):
     def _lying(self, channels: Sequence[tuple[str, int]]) -> Layout:
         pairs = zip("hw", self.results, self.taps, strict=True)
         tile = tuple((dim, count) for dim, count, taps in pairs if taps > 1)
-        axes = [("h", 0), ("w", 0), *channels]
-        return Layout.of_axes(axes, Encoding("f32", tile=tile) if tile else None)
+        phases = [("h", self.step), ("w", self.step)] if self.step > 1 else []
+        axes = [("h", 0), ("w", 0), *channels[:-1], *phases, channels[-1]]
+        return Layout.of_axes(axes, Encoding("f32", tile=tile, step=self.step) if tile else None)
 
     def share(self, dst: Sequence[int]) -> float:
         """The products for an image of so many results, as a part of those of the filter itself."""
-        pairs = zip(self.results, self.taps, dst, strict=True)
-        return prod(ceil(n / m) * (m + r - 1) / (n * r) for m, r, n in pairs)
+        dims = zip(self.results, self.phase, self.taps, dst, strict=True)
+        return prod(ceil(n / m) * (m + r - 1) * self.step / (n * taps) for m, r, taps, n in dims)
 
     def __str__(self) -> str:
-        (down, across), (high, wide) = self
-        return f"F({down}x{across},{high}x{wide})"
+        (down, across), (high, wide), step = self
+        return f"F({down}x{across},{high}x{wide}{f'/{step}' if step > 1 else ''})"
 
 
-def tiles(taps: tuple[int, int]) -> list[Tile]:
-    """The forms for a filter of 3x3, of one along one dim, or of one element.
+def tiles(taps: tuple[int, int], step: int = 1) -> list[Tile]:
+    """The forms for a filter of 3x3, of one along one dim, of one element, or that steps by 2.
 
     >>> [str(tile) for tile in tiles((3, 3))], [str(tile) for tile in tiles((1, 7))]
     (['F(2x2,3x3)', 'F(4x4,3x3)', 'F(6x6,3x3)'], ['F(1x2,1x7)', 'F(1x4,1x7)'])
+    >>> [str(tile) for tile in tiles((7, 7), 2)]
+    ['F(3x3,7x7/2)', 'F(5x5,7x7/2)']
     """
+    if step == 2:
+        half = ceil(taps[0] / step) if taps[0] == taps[1] else 0
+        counts = [count for count, length in FORMS if length == half and half in HALVES]
+        return [Tile((count, count), taps, step) for count in counts]
     if taps == (3, 3):
         return [Tile((count, count), taps) for count, length in FORMS if length == 3]
     if taps == (1, 1):
         return [Tile((1, 1), taps)]
-    if taps.count(1) != 1:
+    if taps.count(1) != 1 or max(taps) not in LINES:
         return []
     counts = [count for count, length in FORMS if length == max(taps)]
     return [Tile((count, 1) if taps[1] == 1 else (1, count), taps) for count in counts]
@@ -152,7 +176,7 @@ class Convolution(OfImages):
         src: N C H W.
         weights: O I h w; G O I h w, where groups fill vectors, several one or one several.
         dst: N C H W.
-        strides, dilations: one number a spatial dim, all 1.
+        strides, dilations: one number a spatial dim, all 1; strides may both be 2.
         pads: all beginnings, then all ends.
         follow: what is fused behind it.
 
@@ -172,20 +196,21 @@ class Convolution(OfImages):
         dilations: Sequence[int],
         follow: Sequence[Follower] = (),
     ) -> None:
-        if {*strides, *dilations} != {1}:
-            raise Decline("takes windows whose steps are 1")
+        taps, step = (weights.size("h"), weights.size("w")), strides[0]
+        alike = {*dilations} == {1} and {*strides} == {step}
+        if not alike or step > (1 if taps == (1, 1) else 2):
+            raise Decline("takes windows whose steps are 1, or 2 of larger ones")
         if not all(tensor.num_elements for tensor in (src, weights, dst)):
             raise Decline("an operand has no elements")
-        taps = (weights.size("h"), weights.size("w"))
         size = [dst.size("H"), dst.size("W")]
         self.inexact = taps != (1, 1)
         if not self.inexact and any(pads):
             raise Decline("takes no pads around an image whose pixels it multiplies")
-        found = tiles(taps)
+        found = tiles(taps, step)
         self.tiles = [one for one in found if not self.inexact or one.share(size) <= WORTH]
         if not self.tiles:
             raise Decline(f"no form saves products for {taps[0]}x{taps[1]} on {size[0]}x{size[1]}")
-        self.begin = list(pads[:2])
+        self.begin, self.step = list(pads[:2]), step
         self.groups = weights.dims.get("G", 1)
         if "G" in weights.dims:
             self._check_groups(weights)
@@ -201,8 +226,8 @@ class Convolution(OfImages):
         fit = lanes % width == 0 or width % lanes == 0
         if self.groups < 2 or weights.size("O") != width or not fit or self.groups * width % lanes:
             raise Decline(f"takes groups of as many outputs as channels, in vectors of {lanes}")
-        if self.tiles[0].taps != (3, 3):
-            raise Decline("takes groups where filters are 3x3")
+        if self.step > 1 or self.tiles[0].taps != (3, 3):
+            raise Decline("takes groups where filters are 3x3 and their steps 1")
 
     def laid(self, tile: Tile) -> Layout:
         """How the weights lie in a form."""
@@ -210,9 +235,18 @@ class Convolution(OfImages):
             return tile.weights
         return tile.of_groups(self.tensors[1].size("I"), native.load().lanes)
 
-    def row(self, image: Layout, tile: Tile) -> list[Layout]:
-        """The layouts of ``tensors``."""
-        return self.around(image, self.laid(tile), image)
+    def sources(self) -> list[Layout]:
+        """The layouts of src, the best first. Phases are gathered from where channels are few."""
+        if self.step == 1:
+            return self.images()
+        known = [CHANNELS_APART, CHANNELS_LAST]
+        return sorted(known, key=lambda layout: layout != produced(self.tensors[0]))
+
+    def pairs(self) -> list[tuple[Layout, Layout]]:
+        """The layouts of src and dst that are offered, the best first."""
+        if self.step == 1:
+            return [(image, image) for image in self.images()]
+        return [(src, dst) for src in self.sources() for dst in self.images()]
 
     def preferred(self, call: Call) -> Mapping[int, Layout]:
         """The largest tile but one: that has most of what is to be had at little error.
@@ -223,7 +257,8 @@ class Convolution(OfImages):
         weights = self.tensors[1]
         if not (weights.base or weights).constant:
             raise Decline("takes weights that are constant")
-        row = self.row(self.images()[0], self.tiles[max(len(self.tiles) - 2, 0)])
+        src, dst = self.pairs()[0]
+        row = self.around(src, self.laid(self.tiles[max(len(self.tiles) - 2, 0)]), dst)
         return {
             call.index(tensor): to_base(layout, tensor)
             for tensor, layout in zip(self.tensors, row, strict=True)
@@ -238,21 +273,23 @@ class Convolution(OfImages):
         except LayoutError as why:
             return str(why)
         src, weights, *behind, dst = own
-        if not {src, dst} <= {*self.images()}:
-            return f"images lie in {' or '.join(map(str, self.images()))}, not {src} {dst}"
+        for image, known in ((src, self.sources()), (dst, self.images())):
+            if image not in known:
+                return f"images lie in {' or '.join(map(str, known))}, not {image}"
         tile = next((one for one in self.tiles if self.laid(one) == weights), None)
         if tile is None:
             return f"weights lie in {self.laid(self.tiles[0])}, or larger tiles, not {weights}"
-        expected = self.row(dst, tile)[2:-1]
+        expected = self.around(src, weights, dst)[2:-1]
         if behind != expected:
             return f"{' '.join(map(str, behind))} behind it lie in {' '.join(map(str, expected))}"
         return None
 
     def variants(self, call: Call) -> Iterator[Variant]:
         """Each form, in each layout of images."""
-        for image in self.images():
+        for src, dst in self.pairs():
             for tile in self.tiles:
-                forms = forms_on(call.device, self.named(call, self.row(image, tile)))
+                row = self.around(src, self.laid(tile), dst)
+                forms = forms_on(call.device, self.named(call, row))
                 yield Variant(call.library, forms, kernel=str(tile))
 
     def __call__(self, *tensors: PTensor) -> None:
@@ -260,6 +297,8 @@ class Convolution(OfImages):
         src, weights, *_, dst = tensors
         tile = next(one for one in self.tiles if self.laid(one) == weights.required_layout)
         src_block, dst_block = (sum(t.required_layout.blocks("C")) for t in (src, dst))
+        if src.required_layout == CHANNELS_APART:
+            src_block = 1
         kernel = native.load().convolution(
             src.size("N"),
             src.size("C"),
@@ -268,8 +307,9 @@ class Convolution(OfImages):
             [src.size("H"), src.size("W")],
             [dst.size("H"), dst.size("W")],
             self.begin,
-            tile.taps,
+            tile.phase,
             tile.results,
+            tile.step,
             src_block,
             dst_block,
             "bias" in self.added,

@@ -9,17 +9,15 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <cstring>
 #include <tuple>
 
 #include "eigen/check.h"
-#include "ending.h"
 #include "grid.h"
 #include "grouped.h"
-#include "image.h"
+#include "phases.h"
 #include "pointwise.h"
 #include "product.h"
-#include "transform.h"
+#include "tiles.h"
 
 namespace vtensor::winograd {
 
@@ -30,6 +28,8 @@ using eigen::plus;
 using eigen::times;
 
 constexpr Index kLine = 64 / sizeof(float);
+// Weights up to this size are read again for each few rows.
+constexpr Index kNearBytes = 1 << 18;
 // What a block's products may take, input and sums together: they stay in the cache of a core.
 constexpr Index kBlockFloats = (3 << 18) / sizeof(float);
 
@@ -42,7 +42,11 @@ void validate(const Convolution &call) {
         demand(call.begin[i] >= 0, "a pad is negative");
         plus(plus(call.dst[i], call.begin[i]), plus(call.src[i], 1 << 10));
     }
-    for (const Index block : {call.src_block, call.dst_block})
+    demand(call.step == 1 || call.step == 2, "steps are 1 or 2");
+    for (const int i : {0, 1}) times(plus(call.dst[i], 1 << 10), call.step);
+    // one channel after another is a block of one, of which phases are gathered
+    const Index own = call.src_block == 1 && call.step > 1 ? 0 : call.src_block;
+    for (const Index block : {own, call.dst_block})
         demand(block == 0 || (block > 0 && block % kLanes == 0), "a block is no whole vectors");
     demand(call.low <= call.high, "bounds that hold nothing");
 }
@@ -59,48 +63,45 @@ struct Rows {
     }
 };
 
-template <class Down, class Across>
+// A filter that steps by kStep is kStep * kStep filters that step by 1, each on a phase of the image:
+// pixels so many rows and columns apart. Their products are one, as deep as channels times phases.
+template <class Down, class Across, int kStep>
 class Tiled final : public Step {
 public:
     static constexpr int kProducts = Down::kProducts * Across::kProducts;
+    static constexpr int kPhases = kStep * kStep;
 
     explicit Tiled(const Convolution &call)
         : Step(name()),
           call_(call),
-          ending_{call.low, call.high},
-          src_(call.images, call.channels, call.src, call.src_block),
-          dst_(call.images, call.outputs, call.dst, call.dst_block),
-          down_(up(call.dst[0], Down::kResults) / Down::kResults),
-          across_(up(call.dst[1], Across::kResults) / Across::kResults),
-          tiles_(times(call.images, times(down_, across_))),
+          tiles_(call),
           panels_(up(call.outputs, kPanel) / kPanel),
-          grid_(Grid::of(omp_get_max_threads(), tiles_)),
+          grid_(Grid::of(omp_get_max_threads(), tiles_.count)),
+          depth_(times(call.channels, kPhases)),
           // a line more than all channels: tiles do not meet in the same lines of a cache
-          left_(up(call.channels, kLine) + kLine),
+          left_(up(depth_, kLine) + kLine),
           sums_(panels_ * kPanel + kLine) {
         const Index most = grid_.across * kBlockFloats / times(kProducts, plus(left_, sums_));
-        const Index mine = up(tiles_, grid_.down) / grid_.down;
+        const Index mine = up(tiles_.count, grid_.down) / grid_.down;
         const Index blocks = up(mine, std::max<Index>(most, 1)) / std::max<Index>(most, 1);
         block_ = std::max(up(mine, blocks) / blocks, std::min<Index>(mine, 2 * kMostRows));
         left_step_ = plus(times(block_, left_), kLine);
         sums_step_ = plus(times(block_, sums_), kLine);
         part_ = times(kProducts, plus(left_step_, sums_step_));
-        add_slot("src", VTENSOR_READ, src_.elements);
+        add_slot("src", VTENSOR_READ, tiles_.src.elements);
         add_slot("weights", VTENSOR_READ,
-                 times(kProducts, times(panels_ * kPanel, call.channels)));
+                 times(kProducts, times(panels_ * kPanel, depth_)));
         if (call.bias) add_slot("bias", VTENSOR_READ, call.outputs);
-        if (call.other) add_slot("other", VTENSOR_READ, dst_.elements);
-        add_slot("dst", VTENSOR_WRITE, dst_.elements);
+        if (call.other) add_slot("other", VTENSOR_READ, tiles_.dst.elements);
+        add_slot("dst", VTENSOR_WRITE, tiles_.dst.elements);
         add_scratch(times(grid_.down, part_));
     }
 
 private:
     struct Memory {
-        const float *src, *weights, *bias, *other;
-        float *dst, *left, *sums;
-    };
-    struct Place {
-        Index image, row, column;
+        const float *src, *weights;
+        Results to;
+        float *left, *sums;
     };
 
     static std::string name() {
@@ -108,7 +109,8 @@ private:
             return std::to_string(results) + "," + std::to_string(taps);
         };
         return "F(" + along(Down::kResults, Down::kTaps) + ")x(" +
-               along(Across::kResults, Across::kTaps) + ")";
+               along(Across::kResults, Across::kTaps) + ")" +
+               (kStep == 1 ? "" : "/" + std::to_string(kStep));
     }
 
     void run(void *const *slots) const override {
@@ -119,24 +121,28 @@ private:
         Memory at{};
         at.src = input(true);
         at.weights = input(true);
-        at.bias = input(call_.bias);
-        at.other = input(call_.other);
-        at.dst = static_cast<float *>(slots[next]);
+        at.to.bias = input(call_.bias);
+        at.to.other = input(call_.other);
+        at.to.dst = static_cast<float *>(slots[next]);
         auto *scratch = static_cast<float *>(slots[next + 1]);
 #pragma omp parallel
         {
             const Index team = omp_get_num_threads(), mine = omp_get_thread_num();
             const Grid grid = team == grid_.threads() ? grid_ : Grid{1, team};
-            const Range tiles = grid.rows(mine, tiles_);
+            const Range tiles = grid.rows(mine, tiles_.count);
             const Share share = grid.share(mine);
             Memory own = at;
             own.left = scratch + grid.range(mine) * part_;
             own.sums = own.left + kProducts * left_step_;
-            const Index most = up(tiles_, grid.down) / grid.down;
+            const Index most = up(tiles_.count, grid.down) / grid.down;
             for (Index done = 0; done < most; done += block_) {  // as often for all: they meet
                 const Index first = tiles.begin + done;
                 const Index count = std::clamp<Index>(tiles.end - first, 0, block_);
-                transform(own, first, count, share);
+                if constexpr (kStep == 1) {
+                    transform(own, first, count, share);
+                } else {
+                    transform_phases(own, first, count, share);
+                }
                 if (grid.across > 1) {
 #pragma omp barrier
                 }
@@ -149,87 +155,78 @@ private:
         }
     }
 
-    Place place(Index tile) const {
-        const Index line = tile / across_;
-        return {line / down_, line % down_ * Down::kResults, tile % across_ * Across::kResults};
-    }
-
     void transform(const Memory &at, Index first, Index count, const Share &share) const {
-        const Index chunks = up(src_.channels, kLanes) / kLanes;
+        const Index chunks = up(call_.channels, kLanes) / kLanes;
         const auto [begin, end] = share.of(count * chunks);
         for (Index piece = begin; piece < end; ++piece) {
             const Index tile = piece / chunks, channel = piece % chunks * kLanes;
-            const Place where = place(first + tile);
-            const Index row = where.row - call_.begin[0], column = where.column - call_.begin[1];
-            const float *from = at.src + src_.at(where.image, channel);
-            float *to = at.left + tile * left_ + channel;
-            const bool inside = row >= 0 && column >= 0 && row + Down::kProducts <= src_.height &&
-                                column + Across::kProducts <= src_.width;
-            if (inside && src_.stored(channel) == kLanes) {
-                source_tile<Down, Across>(from + row * src_.row + column * src_.column, src_.row,
-                                          src_.column, to, left_step_);
-            } else {
-                transform_edge(from, row, column, src_.stored(channel), to);
-            }
+            tiles_.read(at.src, tiles_.place(first + tile), channel,
+                        at.left + tile * left_ + channel, left_step_);
         }
     }
 
-    // A tile that lacks pixels, or channels: it is copied among zeros.
-    void transform_edge(const float *from, Index row, Index column, Index lanes, float *to) const {
-        alignas(64) float pixels[kProducts * kLanes] = {};
-        for (Index i = std::max<Index>(-row, 0);
-             i < std::min<Index>(Down::kProducts, src_.height - row); ++i) {
-            for (Index j = std::max<Index>(-column, 0);
-                 j < std::min<Index>(Across::kProducts, src_.width - column); ++j) {
-                const Index pixel = (row + i) * src_.row + (column + j) * src_.column;
-                std::memcpy(pixels + (i * Across::kProducts + j) * kLanes, from + pixel,
-                            static_cast<std::size_t>(lanes) * sizeof(float));
+    // Neighbouring tiles at a time, and as many channels as a vector holds all phases of.
+    void transform_phases(const Memory &at, Index first, Index count, const Share &share) const {
+        constexpr Index most = 8, channels = kLanes / kPhases;
+        constexpr Index row = ((most - 1) * Across::kResults + Across::kProducts) * kLanes;
+        alignas(64) float pixels[Down::kProducts * row] = {};
+        const auto [begin, end] = share.of(count);
+        for (Index tile = begin, next = 0; tile < end; tile = next) {
+            next = std::min({end, tile + most, tile + tiles_.across - (first + tile) % tiles_.across});
+            const auto where = tiles_.place(first + tile);
+            const Phases<kStep> phases{tiles_.src, where.row * kStep - call_.begin[0],
+                                       where.column * kStep - call_.begin[1], Down::kProducts,
+                                       (next - tile - 1) * Across::kResults + Across::kProducts};
+            for (Index channel = 0; channel < call_.channels; channel += channels) {
+                const Index there = std::min(channels, call_.channels - channel);
+                for (Index one = 0; one < there; ++one)
+                    phases.gather(at.src + tiles_.src.at(where.image, channel + one),
+                                  pixels + one * kPhases, row);
+                for (Index one = tile; one < next; ++one)
+                    source_tile<Down, Across>(
+                        pixels + (one - tile) * Across::kResults * kLanes, row, kLanes,
+                        at.left + one * left_ + channel * kPhases, left_step_);
             }
         }
-        source_tile<Down, Across>(pixels, Across::kProducts * kLanes, kLanes, to, left_step_);
     }
 
     void multiply(const Memory &at, Index count, const Share &share) const {
-        const auto [begin, end] = share.of(kProducts * panels_);
+        const Index pieces = kProducts * panels_, bytes = depth_ * kPanelBytes;
+        const auto [begin, end] = share.of(pieces);
+        if (pieces <= kNearBytes / bytes) {
+            by_near_panels({at.left, left_, left_step_, at.weights, depth_, panels_, at.sums, sums_,
+                            sums_step_},
+                           count, begin, end);
+            return;
+        }
         for (Index piece = begin; piece < end; ++piece) {
             const Index number = piece / panels_, panel = piece % panels_;
-            by_panel({at.left + number * left_step_, left_, call_.channels, 0},
-                     at.weights + piece * call_.channels * kPanel, count, call_.channels,
+            by_panel({at.left + number * left_step_, left_, depth_, 0},
+                     at.weights + piece * depth_ * kPanel, count, depth_,
                      Rows{at.sums + number * sums_step_ + panel * kPanel, sums_});
         }
     }
 
     void finish(const Memory &at, Index first, Index count, const Share &share) const {
-        const Index chunks = dst_.lanes() / kLanes;
+        const Index chunks = static_cast<Index>(tiles_.lanes.size());
         const auto [begin, end] = share.of(count * chunks);
+        if (begin == end) return;
+        Index tile = begin / chunks, chunk = begin % chunks;
+        auto where = tiles_.place(first + tile);
         for (Index piece = begin; piece < end; ++piece) {
-            const Index tile = piece / chunks, channel = piece % chunks * kLanes;
-            const Place where = place(first + tile);
-            Vector results[Down::kResults * Across::kResults];
-            result_tile<Down, Across>(at.sums + tile * sums_ + channel, sums_step_, results);
-            const Index target = dst_.at(where.image, channel) + where.row * dst_.row +
-                                 where.column * dst_.column;
-            const Index rows = std::min<Index>(Down::kResults, dst_.height - where.row);
-            const Index columns = std::min<Index>(Across::kResults, dst_.width - where.column);
-            const Index there = dst_.there(channel), stored = dst_.stored(channel);
-            Vector bias{};
-            if (at.bias != nullptr) bias = some(at.bias + channel, there);
-            for (Index i = 0; i < rows; ++i) {
-                for (Index j = 0; j < columns; ++j) {
-                    const Index pixel = target + i * dst_.row + j * dst_.column;
-                    ending_(results[i * Across::kResults + j] + bias,
-                            at.other == nullptr ? nullptr : at.other + pixel, at.dst + pixel,
-                            there, stored);
-                }
+            tiles_.write(at.sums + tile * sums_ + chunk * kLanes, sums_step_, where, chunk, at.to);
+            if (++chunk == chunks) {
+                chunk = 0;
+                where = tiles_.place(first + ++tile);
             }
         }
     }
 
     Convolution call_;
-    Ending ending_;
-    Image src_, dst_;
-    Index down_, across_, tiles_, panels_;
+    Tiles<Down, Across> tiles_;
+    Index panels_;
     Grid grid_;
+    Index depth_;                  // of the products
     Index left_, sums_;            // floats from one tile to the next
     Index left_step_, sums_step_;  // from one of a tile's products to the next
     Index part_;                   // from one range of tiles' products to the next
@@ -238,19 +235,19 @@ private:
 
 using Maker = Step *(*)(const Convolution &);
 
-template <class Down, class Across>
+template <class Down, class Across, int kStep>
 Step *made(const Convolution &call) {
-    return new Tiled<Down, Across>(call);
+    return new Tiled<Down, Across, kStep>(call);
 }
 
 struct Row {
-    Index results[2], taps[2];
+    Index results[2], taps[2], step;
     Maker make;
 };
 
-template <class Down, class Across>
-constexpr Row kRow = {{Down::kResults, Across::kResults}, {Down::kTaps, Across::kTaps},
-                      &made<Down, Across>};
+template <class Down, class Across, int kStep = 1>
+constexpr Row kRow = {{Down::kResults, Across::kResults}, {Down::kTaps, Across::kTaps}, kStep,
+                      &made<Down, Across, kStep>};
 
 using One = Form<1, 1>;
 
@@ -258,13 +255,16 @@ template <class F>
 constexpr Row kDown = kRow<F, One>;
 template <class F>
 constexpr Row kAcross = kRow<One, F>;
+template <class F>
+constexpr Row kByTwo = kRow<F, F, 2>;
 
 constexpr Row kRows[] = {
     kRow<Form<2, 3>, Form<2, 3>>, kRow<Form<4, 3>, Form<4, 3>>, kRow<Form<6, 3>, Form<6, 3>>,
     kDown<Form<2, 3>>,            kDown<Form<4, 3>>,            kDown<Form<6, 3>>,
     kDown<Form<2, 7>>,            kDown<Form<4, 7>>,            kAcross<Form<2, 3>>,
     kAcross<Form<4, 3>>,          kAcross<Form<6, 3>>,          kAcross<Form<2, 7>>,
-    kAcross<Form<4, 7>>,
+    kAcross<Form<4, 7>>,          kByTwo<Form<2, 3>>,           kByTwo<Form<4, 3>>,
+    kByTwo<Form<6, 3>>,           kByTwo<Form<3, 4>>,           kByTwo<Form<5, 4>>,
 };
 
 }  // namespace
@@ -272,10 +272,11 @@ constexpr Row kRows[] = {
 Step *convolution(const Convolution &call) {
     validate(call);
     if (call.groups != 1) return grouped(call);
-    if (call.taps == Ints{1, 1} && call.results == Ints{1, 1}) return pointwise(call);
+    if (call.taps == Ints{1, 1} && call.results == Ints{1, 1} && call.step == 1)
+        return pointwise(call);
     for (const Row &row : kRows) {
         if (std::equal(row.results, row.results + 2, call.results.begin()) &&
-            std::equal(row.taps, row.taps + 2, call.taps.begin()))
+            std::equal(row.taps, row.taps + 2, call.taps.begin()) && row.step == call.step)
             return row.make(call);
     }
     eigen::refuse("no such form");

@@ -128,9 +128,11 @@ private:
         const Index count = tiles_.count * (block + 1) / blocks_ - first;
         const Index step = block_ * unit_;  // from one product to the next
         float *sums = left + kProducts * step;
-        for (Index tile = 0; tile < count; ++tile)
+        for (Index tile = 0; tile < count; ++tile) {
+            const auto where = tiles_.place(first + tile);
             for (Index more = 0; more < unit_; more += kLanes)
-                tiles_.read(src, first + tile, channel + more, left + tile * unit_ + more, step);
+                tiles_.read(src, where, channel + more, left + tile * unit_ + more, step);
+        }
         for (Index number = 0; number < kProducts; ++number)
             for (Index more = 0; more < unit_; more += kLanes)
                 multiply(left + number * step,
@@ -139,10 +141,12 @@ private:
         // Behind the last channel lanes may pad a block.
         const bool last = channel + unit_ == call_.channels;
         const Index end = last ? tiles_.dst.lanes() - channel : unit_;
-        for (Index tile = 0; tile < count; ++tile)
+        for (Index tile = 0; tile < count; ++tile) {
+            const auto where = tiles_.place(first + tile);
             for (Index more = 0; more < end; more += kLanes)
-                tiles_.write(sums + tile * unit_ + (more < unit_ ? more : 0), step, first + tile,
-                             channel + more, to);
+                tiles_.write(sums + tile * unit_ + (more < unit_ ? more : 0), step, where,
+                             (channel + more) / kLanes, to);
+        }
     }
 
     void multiply(const float *left, const float *weights, Index count, float *to) const {
@@ -175,7 +179,7 @@ Step *grouped(const Convolution &call) {
     demand(width > 0 && call.channels % kLanes == 0 &&
                (kLanes % width == 0 || width % kLanes == 0),
            "groups are no whole vectors, and no whole parts of one");
-    if (call.taps == Ints{3, 3}) {
+    if (call.taps == Ints{3, 3} && call.step == 1) {
         if (call.results == Ints{2, 2}) return new Grouped<Three2, Three2>(call);
         if (call.results == Ints{4, 4}) return new Grouped<Three4, Three4>(call);
         if (call.results == Ints{6, 6}) return new Grouped<Three6, Three6>(call);

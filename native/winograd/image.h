@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <vector>
 
 #include "eigen/check.h"
 #include "vector.h"
@@ -10,7 +11,13 @@ namespace vtensor::winograd {
 
 inline Index up(Index size, Index unit) { return eigen::plus(size, unit - 1) / unit * unit; }
 
-// In floats. A block of 0: channels last.
+// Where a vector of channels lies in a pixel, and how many of its lanes are there, and are stored.
+// Known ahead: to divide by a block's size takes long beside few channels.
+struct Lanes {
+    Index at, there, stored;
+};
+
+// In floats. A block of 0: channels last; of 1: one channel after another.
 struct Image {
     Image(Index images, Index channels_, const eigen::Ints &size, Index block_)
         : channels(channels_), height(size[0]), width(size[1]), block(block_) {
@@ -34,6 +41,13 @@ struct Image {
     }
     // The lanes of all channels, those included that pad a block; in whole vectors.
     Index lanes() const { return up(channels, std::max<Index>(block, kLanes)); }
+    // The vectors of so many channels.
+    std::vector<Lanes> vectors(Index count) const {
+        std::vector<Lanes> found;
+        for (Index channel = 0; channel < count; channel += kLanes)
+            found.push_back({of(channel), there(channel), stored(channel)});
+        return found;
+    }
 
     Index channels, height, width, block, column, row, part, image, elements;
 };

@@ -31,13 +31,15 @@ void bind(nb::module_ &m) {
     m.def(
         "convolution",
         [](Index images, Index channels, Index outputs, Index groups, const Ints &src,
-           const Ints &dst, const Ints &begin, const Ints &taps, const Ints &results,
+           const Ints &dst, const Ints &begin, const Ints &taps, const Ints &results, Index step,
            Index src_block, Index dst_block, bool bias, bool other, float low, float high) {
             return Kernel(convolution({images, channels, outputs, groups, src, dst, begin, taps,
-                                       results, src_block, dst_block, bias, other, low, high}));
+                                       results, step, src_block, dst_block, bias, other, low,
+                                       high}));
         },
         "images"_a, "channels"_a, "outputs"_a, "groups"_a, "src"_a, "dst"_a, "begin"_a, "taps"_a,
-        "results"_a, "src_block"_a, "dst_block"_a, "bias"_a, "other"_a, "low"_a, "high"_a,
+        "results"_a, "step"_a, "src_block"_a, "dst_block"_a, "bias"_a, "other"_a, "low"_a,
+        "high"_a,
         R"(A convolution of f32 in tiles; arguments src, weights, bias and other if any, dst.
 
 Sizes are of two spatial dims. Blocks are of channels behind the spatial dims; 0: channels last.
@@ -45,6 +47,8 @@ Weights are transformed, and lie in products down, products across, outputs, cha
 with groups in products down, products across, vectors of outputs, the channels that each of their
 lanes sees, lanes.
 A filter of one element has tiles of one result; its weights are not transformed.
+One that steps by 2 is four filters of half the taps: weights of channels are of each by each phase
+down, and across; src may have a block of 1, which is one channel after another.
 To each result bias and other are added, then it is brought between low and high.)");
     m.def(
         "depthwise",

@@ -23,12 +23,6 @@ using eigen::times;
 // taken at a time, and the pixels pass again for each.
 constexpr Index kKeptBytes = Index{3} << 17;
 
-// Where a vector of outputs lies in a pixel, and how many of its lanes are there, and are stored.
-// Known ahead: to divide by a block's size takes long beside few channels.
-struct Lanes {
-    Index at, there, stored;
-};
-
 // Such a vector of pixels `step` floats apart. It is whole if it has an output in each lane.
 template <bool kWhole>
 struct Column {
@@ -75,6 +69,7 @@ public:
           src_(call.images, call.channels, call.src, call.src_block),
           dst_(call.images, call.outputs, call.dst, call.dst_block),
           panels_(up(call.outputs, kPanel) / kPanel),
+          lanes_(dst_.vectors(panels_ * kPanel)),
           images_(call.images),
           pixels_(src_.height * src_.width),
           bias_(call.bias),
@@ -91,9 +86,6 @@ public:
         if (bias_) add_slot("bias", VTENSOR_READ, call.outputs);
         if (other_) add_slot("other", VTENSOR_READ, dst_.elements);
         add_slot("dst", VTENSOR_WRITE, dst_.elements);
-        lanes_.reserve(static_cast<std::size_t>(panels_) * (kPanel / kLanes));
-        for (Index channel = 0; channel < panels_ * kPanel; channel += kLanes)
-            lanes_.push_back({dst_.of(channel), dst_.there(channel), dst_.stored(channel)});
     }
 
 private:
@@ -158,10 +150,11 @@ private:
     }
 
     Image src_, dst_;
-    Index panels_, images_, pixels_;
+    Index panels_;
+    std::vector<Lanes> lanes_;
+    Index images_, pixels_;
     bool bias_, other_;
     Ending ending_;
-    std::vector<Lanes> lanes_;
 };
 
 }  // namespace

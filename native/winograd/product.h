@@ -81,4 +81,68 @@ void by_panel(const Left &left, const float *panel, Index rows, Index depth, con
     }
 }
 
+// Panels that lie near, one product after another, each with a left factor and sums of its own:
+// nothing is fetched ahead, and all of them pass for a few rows, which saves most of what a call
+// takes beside shallow products.
+struct Near {
+    const float *left;
+    Index left_row, left_step;  // floats from one row to the next, and from one factor
+    const float *weights;
+    Index depth, panels;  // of a panel, and panels of a product
+    float *sums;
+    Index sums_row, sums_step;
+};
+
+template <int kRows>
+void rows_by_near_panels(const Near &near, Index first_row, Index begin, Index end) {
+    const Index row = near.left_row, sums_row = near.sums_row, depth = near.depth;
+    const float *weights = near.weights + begin * depth * kPanel;
+    Index panel = begin % near.panels;
+    const float *left = near.left + begin / near.panels * near.left_step + first_row * row;
+    float *to = near.sums + begin / near.panels * near.sums_step + first_row * sums_row;
+    for (Index piece = begin; piece < end; ++piece) {
+        for (int column = 0; column < kPanel; column += kColumns) {
+            Vector sums[kRows][2] = {};
+            const float *own = weights + column;
+            for (Index k = 0; k < depth; ++k, own += kPanel) {
+                const Vector first = load(own), second = load(own + kLanes);
+#pragma GCC unroll 16
+                for (int i = 0; i < kRows; ++i) {
+                    const Vector factor = all(left[i * row + k]);
+                    sums[i][0] += factor * first;
+                    sums[i][1] += factor * second;
+                }
+            }
+            float *put = to + panel * kPanel + column;
+#pragma GCC unroll 16
+            for (int i = 0; i < kRows; ++i) {
+                store(put + i * sums_row, sums[i][0]);
+                store(put + i * sums_row + kLanes, sums[i][1]);
+            }
+        }
+        weights += depth * kPanel;
+        if (++panel == near.panels) {
+            panel = 0;
+            left += near.left_step;
+            to += near.sums_step;
+        }
+    }
+}
+
+// So many rows times those panels from begin up to, without, end.
+inline void by_near_panels(const Near &near, Index rows, Index begin, Index end) {
+    using Kernel = void (*)(const Near &, Index, Index, Index);
+    static constexpr auto kernels = []<int... kRows>(std::integer_sequence<int, kRows...>) {
+        struct Kernels {
+            Kernel of[sizeof...(kRows)];
+        };
+        return Kernels{{&rows_by_near_panels<kRows + 1>...}};
+    }(std::make_integer_sequence<int, kMostRows>{});
+    const Index groups = (rows + kMostRows - 1) / kMostRows;
+    for (Index group = 0, first = 0, next = 0; group < groups; ++group, first = next) {
+        next = rows * (group + 1) / groups;
+        kernels.of[next - first - 1](near, first, begin, end);
+    }
+}
+
 }  // namespace vtensor::winograd

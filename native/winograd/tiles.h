@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "convolution.h"
 #include "ending.h"
@@ -22,19 +23,29 @@ class Tiles {
 public:
     static constexpr int kProducts = Down::kProducts * Across::kProducts;
 
+    struct Place {
+        Index image, row, column;
+    };
+
     explicit Tiles(const Convolution &call)
         : src(call.images, call.channels, call.src, call.src_block),
           dst(call.images, call.outputs, call.dst, call.dst_block),
+          lanes(dst.vectors(dst.lanes())),
+          across(up(call.dst[1], Across::kResults) / Across::kResults),
           down_(up(call.dst[0], Down::kResults) / Down::kResults),
-          across_(up(call.dst[1], Across::kResults) / Across::kResults),
           begin_{call.begin[0], call.begin[1]},
           ending_{call.low, call.high} {
-        count = eigen::times(call.images, eigen::times(down_, across_));
+        count = eigen::times(call.images, eigen::times(down_, across));
+    }
+
+    // The first of a tile's results.
+    Place place(Index tile) const {
+        const Index line = tile / across;
+        return {line / down_, line % down_ * Down::kResults, tile % across * Across::kResults};
     }
 
     // A vector of channels becomes products, `step` floats apart.
-    void read(const float *from, Index tile, Index channel, float *to, Index step) const {
-        const Place where = place(tile);
+    void read(const float *from, const Place &where, Index channel, float *to, Index step) const {
         const Index row = where.row - begin_[0], column = where.column - begin_[1];
         from += src.at(where.image, channel);
         const bool inside = row >= 0 && column >= 0 && row + Down::kProducts <= src.height &&
@@ -47,41 +58,43 @@ public:
         }
     }
 
-    // Sums `step` floats apart become results.
-    void write(const float *sums, Index step, Index tile, Index channel, const Results &to) const {
-        const Place where = place(tile);
+    // Sums `step` floats apart become a vector of results, the chunk-th.
+    void write(const float *sums, Index step, const Place &where, Index chunk,
+               const Results &to) const {
         Vector results[Down::kResults * Across::kResults];
         result_tile<Down, Across>(sums, step, results);
+        const Lanes &own = lanes[static_cast<std::size_t>(chunk)];
         const Index target =
-            dst.at(where.image, channel) + where.row * dst.row + where.column * dst.column;
-        const Index rows = std::min<Index>(Down::kResults, dst.height - where.row);
-        const Index columns = std::min<Index>(Across::kResults, dst.width - where.column);
-        const Index there = dst.there(channel), stored = dst.stored(channel);
+            where.image * dst.image + own.at + where.row * dst.row + where.column * dst.column;
+        const Index rows = dst.height - where.row, columns = dst.width - where.column;
         Vector bias{};
-        if (to.bias != nullptr) bias = some(to.bias + channel, there);
-        for (Index i = 0; i < rows; ++i) {
-            for (Index j = 0; j < columns; ++j) {
-                const Index pixel = target + i * dst.row + j * dst.column;
-                ending_(results[i * Across::kResults + j] + bias,
-                        to.other == nullptr ? nullptr : to.other + pixel, to.dst + pixel, there,
-                        stored);
-            }
+        if (to.bias != nullptr) bias = some(to.bias + chunk * kLanes, own.there);
+        const auto end = [&](Index i, Index j, const Vector &sum, Index there, Index stored)
+                             __attribute__((always_inline)) {
+            const Index pixel = target + i * dst.row + j * dst.column;
+            ending_(sum + bias, to.other == nullptr ? nullptr : to.other + pixel, to.dst + pixel,
+                    there, stored);
+        };
+        if (rows >= Down::kResults && columns >= Across::kResults && own.there == kLanes) {
+            each<Down::kResults>([&](auto i) __attribute__((always_inline)) {
+                each<Across::kResults>([&](auto j) __attribute__((always_inline)) {
+                    end(i, j, results[i * Across::kResults + j], kLanes, kLanes);
+                });
+            });
+            return;
+        }
+        for (Index i = 0; i < std::min<Index>(Down::kResults, rows); ++i) {
+            for (Index j = 0; j < std::min<Index>(Across::kResults, columns); ++j)
+                end(i, j, results[i * Across::kResults + j], own.there, own.stored);
         }
     }
 
     Image src, dst;
+    std::vector<Lanes> lanes;  // of dst
+    Index across;              // tiles side by side
     Index count;
 
 private:
-    struct Place {
-        Index image, row, column;
-    };
-
-    Place place(Index tile) const {
-        const Index line = tile / across_;
-        return {line / down_, line % down_ * Down::kResults, tile % across_ * Across::kResults};
-    }
-
     // A tile that lacks pixels, or channels: it is copied among zeros.
     void read_edge(const float *from, Index row, Index column, Index lanes, float *to,
                    Index step) const {
@@ -98,7 +111,7 @@ private:
         source_tile<Down, Across>(pixels, Across::kProducts * kLanes, kLanes, to, step);
     }
 
-    Index down_, across_;
+    Index down_;
     Index begin_[2];
     Ending ending_;
 };

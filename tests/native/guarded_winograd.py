@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from libdesc.winograd.routine import CHANNELS_LAST, Tile, tiles
+from libdesc.winograd.routine import CHANNELS_APART, CHANNELS_LAST, Tile, tiles
 from ptensor.layout import Layout
 from ptensor.physical import pads_are_zero
 from ptensor.transform import transform
@@ -35,8 +35,11 @@ BOUNDS = {
     "F(6x6,3x3)": 1.5e-5,
     **{f"F({m}x1,3x1)": 4e-6 for m in (2, 4, 6)},
     **{f"F({m}x1,7x1)": 8e-6 for m in (2, 4)},
+    **{f"F({m}x{m},{r}x{r}/2)": 3e-6 for m, r in ((2, 5), (4, 5), (3, 7), (3, 8))},
+    **{f"F({m}x{m},{r}x{r}/2)": 1.5e-5 for m, r in ((6, 5), (5, 7), (5, 8))},
 }
 TAPS = [(3, 3), (1, 3), (3, 1), (1, 7), (7, 1)]
+STEPPING = [(5, 5), (7, 7), (8, 8)]
 
 
 class Shape(NamedTuple):
@@ -55,7 +58,8 @@ SHAPES = [
     Shape(2, 19, 37, (13, 9), (1, 0, 2, 1)),
     Shape(1, 5, 3, (8, 23), (3, 3, 3, 3)),
 ]
-#: Blocks of src and dst in vectors, 0 for channels last; whether there are bias and other; bounds.
+#: Blocks of src and dst in vectors, 0 for channels last, -1 for one after another; whether there
+#: are bias and other; bounds.
 WAYS = [
     (0, 0, False, False, (-inf, inf)),
     (0, 0, True, True, (0.0, inf)),
@@ -64,6 +68,14 @@ WAYS = [
     (1, 0, True, True, (-inf, 0.25)),
     (2, 2, True, True, (0.125, inf)),
 ]
+#: Of a filter that steps: also few channels, in images that lie one channel after another.
+STEPS = [
+    Shape(1, 16, 32, (24, 24), (2, 2, 3, 3)),
+    Shape(2, 19, 37, (25, 18), (3, 0, 2, 1)),
+    Shape(1, 3, 3, (9, 131), (0, 5, 0, 8)),
+    Shape(1, 5, 20, (8, 8), (7, 7, 0, 0)),
+]
+APART = [(-1, *way[1:]) for way in WAYS]
 #: A filter of one element: images of fewer and of more pixels than a core takes at once, and
 #: weights that a core's cache does not hold.
 POINTS = [
@@ -84,16 +96,22 @@ GROUPS = [
 def calls() -> list[tuple[Tile, Shape, Any]]:
     """What is compared."""
     forms = [tile for taps in TAPS for tile in tiles(taps)]
-    found = [*product(forms, SHAPES, WAYS), *product(tiles((1, 1)), POINTS, WAYS)]
-    return [*found, *product(tiles((3, 3)), GROUPS, WAYS)]
+    stepping = [tile for taps in STEPPING for tile in tiles(taps, 2)]
+    return [
+        *product(forms, SHAPES, WAYS),
+        *product(tiles((1, 1)), POINTS, WAYS),
+        *product(tiles((3, 3)), GROUPS, WAYS),
+        *product(stepping, STEPS, [*WAYS, *APART]),
+    ]
 
 
-def direct(x: Array, w: Array, pads: tuple[int, int, int, int]) -> Array:
+def direct(x: Array, w: Array, pads: tuple[int, int, int, int], step: int) -> Array:
     """The sums in f64; of weights G O I h w."""
     top, left, bottom, right = pads
     x = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (top, bottom), (left, right)))
     x = x.reshape(len(x), w.shape[0], w.shape[2], *x.shape[2:])
     windows = np.lib.stride_tricks.sliding_window_view(x, w.shape[3:], (3, 4))
+    windows = windows[:, :, :, ::step, ::step]
     sums = np.einsum("ngchwij,gocij->ngohw", windows, w.astype(np.float64))
     return cast(Array, sums.reshape(len(x), -1, *sums.shape[3:]))
 
@@ -101,15 +119,16 @@ def direct(x: Array, w: Array, pads: tuple[int, int, int, int]) -> Array:
 def fault(kernels: Kernels, tile: Tile, shape: Shape, way: Any, behind: bool) -> str:
     """What is wrong with one convolution, or nothing."""
     src_block, dst_block, bias, other, (low, high) = way
-    blocks = [block * kernels.lanes for block in (src_block, dst_block)]
+    blocks = [max(block * kernels.lanes, -block) for block in (src_block, dst_block)]
     random = np.random.default_rng(1)
     n, c, o, size, pads, groups = shape
     filters = (groups, o // groups, c // groups, *tile.taps)
     x, w = (random.normal(size=s).astype(np.float32) for s in ((n, c, *size), filters))
-    sums = direct(x, w, pads)
+    sums = direct(x, w, pads, tile.step)
     added: list[Array] = [random.normal(size=s).astype(np.float32) for s in ((o,), sums.shape)]
     wanted = sums + (added[0][:, None, None] if bias else 0) + (added[1] if other else 0)
-    src, dst = (Layout(f"NCHW{block}c") if block else CHANNELS_LAST for block in blocks)
+    plain = {0: CHANNELS_LAST, 1: CHANNELS_APART}
+    src, dst = (plain.get(block) or Layout(f"NCHW{block}c") for block in blocks)
     declared, sizes = Layout("NCHW"), dict(zip("NCHW", sums.shape, strict=True))
     weights, own = dict(zip("GOIhw", w.shape, strict=True)), tile.weights
     if groups == 1:
@@ -131,8 +150,9 @@ def fault(kernels: Kernels, tile: Tile, shape: Shape, way: Any, behind: bool) ->
         src=size,
         dst=sums.shape[2:],
         begin=pads[:2],
-        taps=tile.taps,
+        taps=tile.phase,
         results=tile.results,
+        step=tile.step,
         src_block=blocks[0],
         dst_block=blocks[1],
         bias=bias,

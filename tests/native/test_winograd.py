@@ -51,7 +51,7 @@ def test_interface_is_the_modules(level: str) -> None:
 
 GOOD: dict[str, Any] = {
     "images": 1, "channels": 16, "outputs": 16, "groups": 1, "src": [8, 8], "dst": [8, 8],
-    "begin": [1, 1], "taps": [3, 3], "results": [4, 4], "src_block": 0, "dst_block": 0,
+    "begin": [1, 1], "taps": [3, 3], "results": [4, 4], "step": 1, "src_block": 0, "dst_block": 0,
     "bias": False, "other": False, "low": 0.0, "high": 1.0,
 }  # fmt: skip
 POINT: dict[str, Any] = {"taps": [1, 1], "results": [1, 1], "begin": [0, 0]}
@@ -66,6 +66,11 @@ POINT: dict[str, Any] = {"taps": [1, 1], "results": [1, 1], "begin": [0, 0]}
         ({"begin": [-1, 0]}, "negative"),
         ({"taps": [5, 5]}, "no such form"),
         ({"results": [4, 6]}, "no such form"),
+        ({"step": 3}, "steps are 1 or 2"),
+        ({"step": 2, "taps": [1, 3], "results": [1, 4]}, "no such form"),
+        ({"src_block": 1}, "whole vectors"),
+        ({"step": 2, "dst_block": 1}, "whole vectors"),
+        ({"step": 2, "dst": [1 << 62, 8]}, "overflow"),
         ({"src_block": 3}, "whole vectors"),
         ({"low": 2.0}, "hold nothing"),
         ({"low": float("nan")}, "hold nothing"),
@@ -86,6 +91,7 @@ POINT: dict[str, Any] = {"taps": [1, 1], "results": [1, 1], "begin": [0, 0]}
 def test_what_is_wrong_is_refused(wrong: dict[str, Any], reason: str) -> None:
     native.load().convolution(**GOOD)
     native.load().convolution(**GOOD | POINT)
+    native.load().convolution(**GOOD | {"step": 2, "src_block": 1})
     with pytest.raises(ValueError, match=reason):
         native.load().convolution(**GOOD | wrong)
 

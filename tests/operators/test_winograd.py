@@ -33,6 +33,9 @@ SAME = Case(Conv2D(pads=(1, 1, 1, 1)), ("N=1 C=32 H=14 W=13", "!O=40 I=32 h=3 w=
 PARTS = Case(Conv2D(pads=(1, 1, 1, 1), group=8), ("N=1 C=32 H=14 W=13", "!G=8 O=4 I=4 h=3 w=3"))
 ROW = Case(Conv2D(pads=(0, 3, 0, 3)), ("N=1 C=32 H=5 W=17", "!O=48 I=32 h=1 w=7"))
 
+STEM = Case(Conv2D((2, 2), (2, 2, 3, 3)), ("N=1 C=3 H=37 W=30", "!O=40 I=3 h=7 w=7"))
+STEP = Case(Conv2D((2, 2), (1, 2, 2, 1)), ("N=2 C=9 H=22 W=17", "!O=24 I=9 h=5 w=5"))
+
 POINTS = Case(Conv2D(), ("N=1 C=64 H=14 W=14", "!O=96 I=64 h=1 w=1"))
 ODD = Case(Conv2D(), ("N=2 C=19 H=5 W=7", "!O=37 I=19 h=1 w=1"))
 
@@ -59,6 +62,52 @@ def test_every_form_in_every_layout(case: Case) -> None:
         parts = f"{groups} of " if (groups := given[1].extents.get("G", 1)) > 1 else ""
         assert made.kernels == [f"winograd:{native.load().level}:{parts}{word(down, across, taps)}"]
         check_outcome(made, definition(case.op, given), bound("Conv2D", "f32", "winograd"))
+
+
+@pytest.mark.parametrize("case", [STEM, STEP], ids=["7x7", "5x5"])
+def test_every_form_of_a_filter_that_steps_by_two(case: Case) -> None:
+    given = case.given()
+    asking, node = prober("winograd", case.op, given)
+    found = asking.variants(node)
+    taps = (given[1].extents["h"], given[1].extents["w"])
+    images = {(str(one.layouts[0]), str(one.layouts[-1])) for one in found}
+    assert {one.kernel for one in found} == {str(tile) for tile in tiles(taps, 2)}
+    assert {("NCHW", "NHWC"), ("NCHW", "NCHW16c"), ("NHWC", "NHWC")} <= images
+    for variant in found:
+        made = run("winograd", case.op, given, variant=variant)
+        count, half = variant.kernel[2], (taps[0] + 1) // 2
+        form = f"F({count},{half})x({count},{half})/2"
+        assert made.kernels == [f"winograd:{native.load().level}:{form}"]
+        check_outcome(made, definition(case.op, given), bound("Conv2D", "f32", "winograd"))
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_what_is_fused_behind_a_filter_that_steps_by_two(layout: str) -> None:
+    given = STEM.given(layout)
+    [value] = definition(STEM.op, given)
+    largest, other = float(np.abs(value).max()), whole(value.shape)
+    behind: Any = [(Add(), 1), (BiasAdd(), 1), (Clip(-0.5, 2.0), 0)]
+    made = run("winograd", STEM.op, [*given, other, BIAS], behind)
+    rest = iter([other, BIAS])
+    for op, count in behind:
+        [value] = definition(op, [whole_of(value), *islice(rest, count)])
+    check_outcome(made, [value], bound("Conv2D", "f32", "winograd"), largest)
+    assert str(made.variant.layouts[0]) == layout
+
+
+@pytest.mark.parametrize(
+    ("op", "weights", "reason"),
+    [
+        (Conv2D((2, 2)), "!O=16 I=16 h=3 w=3", "no form saves products for 3x3"),
+        (Conv2D((2, 2)), "!O=16 I=16 h=5 w=7", "no form saves products for 5x7"),
+        (Conv2D((2, 1)), "!O=16 I=16 h=7 w=7", "steps are 1, or 2"),
+        (Conv2D((3, 3)), "!O=16 I=16 h=7 w=7", "steps are 1, or 2"),
+        (Conv2D((2, 2), dilations=(2, 2)), "!O=16 I=16 h=7 w=7", "steps are 1, or 2"),
+    ],
+)
+def test_what_it_does_not_take_in_steps(op: Conv2D, weights: str, reason: str) -> None:
+    with pytest.raises(NoInvokerError, match=reason):
+        decide("winograd", op, Case(op, ("N=1 C=16 H=29 W=29", weights)).given())
 
 
 def word(down: int, across: int, taps: tuple[int, int]) -> str:
