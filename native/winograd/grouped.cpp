@@ -71,8 +71,7 @@ constexpr Kernels kKernels = []<int... kTiles>(std::integer_sequence<int, kTiles
 template <class Down, class Across>
 class Grouped final : public Step {
 public:
-    using All = Tiles<Down, Across>;
-    static constexpr int kProducts = All::kProducts;
+    static constexpr int kProducts = Tiles<Down, Across>::kProducts;
 
     explicit Grouped(const Convolution &call)
         : Step(std::to_string(call.groups) + " of F(" + std::to_string(Down::kResults) + "," +
