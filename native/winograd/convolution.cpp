@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <sstream>
 #include <tuple>
 #include <vector>
 
@@ -31,7 +32,9 @@ using eigen::plus;
 using eigen::times;
 
 constexpr Index kLine = 64 / sizeof(float);
-// Weights up to this size are read again for each few rows.
+// Products of so few channels take less than to begin and end them does, and weights up to this size
+// are near: they are read again for each few tiles, whose sums are near as well.
+constexpr Index kShallow = 16;
 constexpr Index kNearBytes = 1 << 18;
 // What a block's products may take, input and sums together: they stay in the cache of a core.
 constexpr Index kBlockFloats = (3 << 18) / sizeof(float);
@@ -80,7 +83,8 @@ public:
           ending_{call.low, call.high},
           src_(call.images, call.channels, call.src, call.src_block),
           dst_(call.images, call.outputs, call.dst, call.dst_block),
-          lanes_(dst_.vectors(dst_.lanes())),
+          src_lanes_(src_.vectors(src_.channels)),
+          dst_lanes_(dst_.vectors(dst_.lanes())),
           down_(up(call.dst[0], Down::kResults) / Down::kResults),
           across_(up(call.dst[1], Across::kResults) / Across::kResults),
           tiles_(times(call.images, times(down_, across_))),
@@ -89,11 +93,14 @@ public:
           depth_(times(call.channels, kPhases)),
           // a line more than all channels: tiles do not meet in the same lines of a cache
           left_(up(depth_, kLine) + kLine),
-          sums_(panels_ * kPanel + kLine) {
+          sums_(panels_ * kPanel + kLine),
+          near_(depth_ <= kShallow &&
+                times(kProducts, panels_) <= kNearBytes / (depth_ * kPanelBytes)) {
         const Index most = grid_.across * kBlockFloats / times(kProducts, plus(left_, sums_));
         const Index mine = up(tiles_, grid_.down) / grid_.down;
         const Index blocks = up(mine, std::max<Index>(most, 1)) / std::max<Index>(most, 1);
         block_ = std::max(up(mine, blocks) / blocks, std::min<Index>(mine, 2 * kMostRows));
+        if (near_) block_ = std::min<Index>(mine, kMostRows);
         left_step_ = plus(times(block_, left_), kLine);
         sums_step_ = plus(times(block_, sums_), kLine);
         part_ = times(kProducts, plus(left_step_, sums_step_));
@@ -116,12 +123,11 @@ private:
     };
 
     static std::string name() {
-        const auto along = [](int results, int taps) {
-            return std::to_string(results) + "," + std::to_string(taps);
-        };
-        return "F(" + along(Down::kResults, Down::kTaps) + ")x(" +
-               along(Across::kResults, Across::kTaps) + ")" +
-               (kStep == 1 ? "" : "/" + std::to_string(kStep));
+        std::ostringstream text;
+        text << "F(" << Down::kResults << "," << Down::kTaps << ")x(" << Across::kResults << ","
+             << Across::kTaps << ")";
+        if (kStep > 1) text << "/" << kStep;
+        return text.str();
     }
 
     void run(void *const *slots) const override {
@@ -171,23 +177,41 @@ private:
         return {line / down_, line % down_ * Down::kResults, tile % across_ * Across::kResults};
     }
 
-    void transform(const Memory &at, Index first, Index count, const Share &share) const {
-        const Index chunks = up(src_.channels, kLanes) / kLanes;
+    // Calls body(tile, its place, vector of channels, its lanes) for what is this thread's.
+    template <class Body>
+    void each_vector(Index first, Index count, const Share &share, const std::vector<Lanes> &lanes,
+                     const Body &body) const {
+        const Index chunks = static_cast<Index>(lanes.size());
         const auto [begin, end] = share.of(count * chunks);
+        if (begin == end) return;
+        Index tile = begin / chunks, chunk = begin % chunks;
+        Place where = place(first + tile);
         for (Index piece = begin; piece < end; ++piece) {
-            const Index tile = piece / chunks, channel = piece % chunks * kLanes;
-            const Place where = place(first + tile);
-            const Index row = where.row - call_.begin[0], column = where.column - call_.begin[1];
-            const float *from = at.src + src_.at(where.image, channel);
-            float *to = at.left + tile * left_ + channel;
-            const bool inside = row >= 0 && column >= 0 && row + Down::kProducts <= src_.height &&
-                                column + Across::kProducts <= src_.width;
-            if (inside && src_.stored(channel) == kLanes) {
-                source_tile<Down, Across>(from + row * src_.row + column * src_.column, src_.row,
-                                          src_.column, to, left_step_);
-            } else {
-                transform_edge(from, row, column, src_.stored(channel), to);
+            body(tile, where, chunk, lanes[static_cast<std::size_t>(chunk)]);
+            if (++chunk == chunks) {
+                chunk = 0;
+                where = place(first + ++tile);
             }
+        }
+    }
+
+    void transform(const Memory &at, Index first, Index count, const Share &share) const {
+        each_vector(first, count, share, src_lanes_,
+                    [&](Index tile, const Place &where, Index chunk, const Lanes &lanes) {
+                        transform_tile(at.src + where.image * src_.image + lanes.at, where,
+                                       lanes.stored, at.left + tile * left_ + chunk * kLanes);
+                    });
+    }
+
+    void transform_tile(const float *from, const Place &where, Index lanes, float *to) const {
+        const Index row = where.row - call_.begin[0], column = where.column - call_.begin[1];
+        const bool inside = row >= 0 && column >= 0 && row + Down::kProducts <= src_.height &&
+                            column + Across::kProducts <= src_.width;
+        if (inside && lanes == kLanes) {
+            source_tile<Down, Across>(from + row * src_.row + column * src_.column, src_.row,
+                                      src_.column, to, left_step_);
+        } else {
+            transform_edge(from, row, column, lanes, to);
         }
     }
 
@@ -232,9 +256,8 @@ private:
     }
 
     void multiply(const Memory &at, Index count, const Share &share) const {
-        const Index pieces = kProducts * panels_, bytes = depth_ * kPanelBytes;
-        const auto [begin, end] = share.of(pieces);
-        if (pieces <= kNearBytes / bytes) {
+        const auto [begin, end] = share.of(kProducts * panels_);
+        if (near_) {
             by_near_panels({at.left, left_, left_step_, at.weights, depth_, panels_, at.sums, sums_,
                             sums_step_},
                            count, begin, end);
@@ -249,29 +272,22 @@ private:
     }
 
     void finish(const Memory &at, Index first, Index count, const Share &share) const {
-        const Index chunks = static_cast<Index>(lanes_.size());
-        const auto [begin, end] = share.of(count * chunks);
-        if (begin == end) return;
-        Index tile = begin / chunks, chunk = begin % chunks;
-        Place where = place(first + tile);
-        for (Index piece = begin; piece < end; ++piece) {
-            finish_tile(at, at.sums + tile * sums_ + chunk * kLanes, where, chunk);
-            if (++chunk == chunks) {
-                chunk = 0;
-                where = place(first + ++tile);
-            }
-        }
+        each_vector(first, count, share, dst_lanes_,
+                    [&](Index tile, const Place &where, Index chunk, const Lanes &lanes) {
+                        finish_tile(at, at.sums + tile * sums_ + chunk * kLanes, where,
+                                    chunk * kLanes, lanes);
+                    });
     }
 
-    void finish_tile(const Memory &at, const float *sums, const Place &where, Index chunk) const {
+    void finish_tile(const Memory &at, const float *sums, const Place &where, Index channel,
+                     const Lanes &lanes) const {
         Vector results[Down::kResults * Across::kResults];
         result_tile<Down, Across>(sums, sums_step_, results);
-        const Lanes &lanes = lanes_[static_cast<std::size_t>(chunk)];
         const Index target =
             where.image * dst_.image + lanes.at + where.row * dst_.row + where.column * dst_.column;
         const Index rows = dst_.height - where.row, columns = dst_.width - where.column;
         Vector bias{};
-        if (at.bias != nullptr) bias = some(at.bias + chunk * kLanes, lanes.there);
+        if (at.bias != nullptr) bias = some(at.bias + channel, lanes.there);
         const auto end = [&](Index i, Index j, const Vector &sum, Index there, Index stored)
                              __attribute__((always_inline)) {
             const Index pixel = target + i * dst_.row + j * dst_.column;
@@ -295,13 +311,14 @@ private:
     Convolution call_;
     Ending ending_;
     Image src_, dst_;
-    std::vector<Lanes> lanes_;  // of dst
+    std::vector<Lanes> src_lanes_, dst_lanes_;
     Index down_, across_, tiles_, panels_;
     Grid grid_;
     Index depth_;                  // of the products
     Index left_, sums_;            // floats from one tile to the next
     Index left_step_, sums_step_;  // from one of a tile's products to the next
     Index part_;                   // from one range of tiles' products to the next
+    bool near_;
     Index block_;
 };
 
