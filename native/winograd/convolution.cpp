@@ -32,8 +32,8 @@ using eigen::plus;
 using eigen::times;
 
 constexpr Index kLine = 64 / sizeof(float);
-// Products of so few channels take less than to begin and end them does, and weights up to this size
-// are near: they are read again for each few tiles, whose sums are near as well.
+// To begin and end products that are no deeper takes as long as they do. Weights of them up to this
+// size are near: they are read again for each few tiles, whose sums are near as well.
 constexpr Index kShallow = 16;
 constexpr Index kNearBytes = 1 << 18;
 // What a block's products may take, input and sums together: they stay in the cache of a core.
@@ -69,8 +69,9 @@ struct Rows {
     }
 };
 
-// A filter that steps by kStep is kStep * kStep filters that step by 1, each on a phase of the image:
-// pixels so many rows and columns apart. Their products are one, as deep as channels times phases.
+// A filter that steps by kStep is kStep * kStep filters that step by 1, each on a phase of the
+// image: pixels so many rows and columns apart. Their products are one, as deep as channels times
+// phases.
 template <class Down, class Across, int kStep>
 class Tiled final : public Step {
 public:
