@@ -9,6 +9,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <sstream>
 #include <tuple>
 
 #include "eigen/check.h"
@@ -28,7 +29,9 @@ using eigen::plus;
 using eigen::times;
 
 constexpr Index kLine = 64 / sizeof(float);
-// Weights up to this size are read again for each few rows.
+// To begin and end products that are no deeper takes as long as they do. Weights of them up to this
+// size are near: they are read again for each few tiles, whose sums are near as well.
+constexpr Index kShallow = 16;
 constexpr Index kNearBytes = 1 << 18;
 // What a block's products may take, input and sums together: they stay in the cache of a core.
 constexpr Index kBlockFloats = (3 << 18) / sizeof(float);
@@ -63,8 +66,9 @@ struct Rows {
     }
 };
 
-// A filter that steps by kStep is kStep * kStep filters that step by 1, each on a phase of the image:
-// pixels so many rows and columns apart. Their products are one, as deep as channels times phases.
+// A filter that steps by kStep is kStep * kStep filters that step by 1, each on a phase of the
+// image: pixels so many rows and columns apart. Their products are one, as deep as channels times
+// phases.
 template <class Down, class Across, int kStep>
 class Tiled final : public Step {
 public:
@@ -80,11 +84,14 @@ public:
           depth_(times(call.channels, kPhases)),
           // a line more than all channels: tiles do not meet in the same lines of a cache
           left_(up(depth_, kLine) + kLine),
-          sums_(panels_ * kPanel + kLine) {
+          sums_(panels_ * kPanel + kLine),
+          near_(depth_ <= kShallow &&
+                times(kProducts, panels_) <= kNearBytes / (depth_ * kPanelBytes)) {
         const Index most = grid_.across * kBlockFloats / times(kProducts, plus(left_, sums_));
         const Index mine = up(tiles_.count, grid_.down) / grid_.down;
         const Index blocks = up(mine, std::max<Index>(most, 1)) / std::max<Index>(most, 1);
         block_ = std::max(up(mine, blocks) / blocks, std::min<Index>(mine, 2 * kMostRows));
+        if (near_) block_ = std::min<Index>(mine, kMostRows);
         left_step_ = plus(times(block_, left_), kLine);
         sums_step_ = plus(times(block_, sums_), kLine);
         part_ = times(kProducts, plus(left_step_, sums_step_));
@@ -105,12 +112,11 @@ private:
     };
 
     static std::string name() {
-        const auto along = [](int results, int taps) {
-            return std::to_string(results) + "," + std::to_string(taps);
-        };
-        return "F(" + along(Down::kResults, Down::kTaps) + ")x(" +
-               along(Across::kResults, Across::kTaps) + ")" +
-               (kStep == 1 ? "" : "/" + std::to_string(kStep));
+        std::ostringstream text;
+        text << "F(" << Down::kResults << "," << Down::kTaps << ")x(" << Across::kResults << ","
+             << Across::kTaps << ")";
+        if (kStep > 1) text << "/" << kStep;
+        return text.str();
     }
 
     void run(void *const *slots) const override {
@@ -155,14 +161,30 @@ private:
         }
     }
 
-    void transform(const Memory &at, Index first, Index count, const Share &share) const {
-        const Index chunks = up(call_.channels, kLanes) / kLanes;
+    // Calls body(tile, its place, vector of channels) for what is this thread's.
+    template <class Body>
+    void each_vector(Index first, Index count, const Share &share, std::size_t vectors,
+                     const Body &body) const {
+        const Index chunks = static_cast<Index>(vectors);
         const auto [begin, end] = share.of(count * chunks);
+        if (begin == end) return;
+        Index tile = begin / chunks, chunk = begin % chunks;
+        auto where = tiles_.place(first + tile);
         for (Index piece = begin; piece < end; ++piece) {
-            const Index tile = piece / chunks, channel = piece % chunks * kLanes;
-            tiles_.read(at.src, tiles_.place(first + tile), channel,
-                        at.left + tile * left_ + channel, left_step_);
+            body(tile, where, chunk);
+            if (++chunk == chunks) {
+                chunk = 0;
+                where = tiles_.place(first + ++tile);
+            }
         }
+    }
+
+    void transform(const Memory &at, Index first, Index count, const Share &share) const {
+        each_vector(first, count, share, tiles_.src_lanes.size(),
+                    [&](Index tile, const auto &where, Index chunk) {
+                        tiles_.read(at.src, where, chunk, at.left + tile * left_ + chunk * kLanes,
+                                    left_step_);
+                    });
     }
 
     // Neighbouring tiles at a time, and as many channels as a vector holds all phases of.
@@ -191,9 +213,8 @@ private:
     }
 
     void multiply(const Memory &at, Index count, const Share &share) const {
-        const Index pieces = kProducts * panels_, bytes = depth_ * kPanelBytes;
-        const auto [begin, end] = share.of(pieces);
-        if (pieces <= kNearBytes / bytes) {
+        const auto [begin, end] = share.of(kProducts * panels_);
+        if (near_) {
             by_near_panels({at.left, left_, left_step_, at.weights, depth_, panels_, at.sums, sums_,
                             sums_step_},
                            count, begin, end);
@@ -208,18 +229,11 @@ private:
     }
 
     void finish(const Memory &at, Index first, Index count, const Share &share) const {
-        const Index chunks = static_cast<Index>(tiles_.lanes.size());
-        const auto [begin, end] = share.of(count * chunks);
-        if (begin == end) return;
-        Index tile = begin / chunks, chunk = begin % chunks;
-        auto where = tiles_.place(first + tile);
-        for (Index piece = begin; piece < end; ++piece) {
-            tiles_.write(at.sums + tile * sums_ + chunk * kLanes, sums_step_, where, chunk, at.to);
-            if (++chunk == chunks) {
-                chunk = 0;
-                where = tiles_.place(first + ++tile);
-            }
-        }
+        each_vector(first, count, share, tiles_.dst_lanes.size(),
+                    [&](Index tile, const auto &where, Index chunk) {
+                        tiles_.write(at.sums + tile * sums_ + chunk * kLanes, sums_step_, where,
+                                     chunk, at.to);
+                    });
     }
 
     Convolution call_;
@@ -230,6 +244,7 @@ private:
     Index left_, sums_;            // floats from one tile to the next
     Index left_step_, sums_step_;  // from one of a tile's products to the next
     Index part_;                   // from one range of tiles' products to the next
+    bool near_;
     Index block_;
 };
 

@@ -12,8 +12,8 @@ using eigen::Ints;
 using eigen::Step;
 
 // Sizes are of two spatial dims, down and across. A block of 0: channels last; else channels lie in
-// blocks of so many behind the spatial dims, and lanes past the last one are 0. Where a filter steps,
-// src may have blocks of 1.
+// blocks of so many behind the spatial dims, and lanes past the last one are 0. Where a filter
+// steps, src may have blocks of 1.
 struct Convolution {
     Index images, channels, outputs, groups;
     Ints src, dst;

@@ -130,7 +130,8 @@ private:
         for (Index tile = 0; tile < count; ++tile) {
             const auto where = tiles_.place(first + tile);
             for (Index more = 0; more < unit_; more += kLanes)
-                tiles_.read(src, where, channel + more, left + tile * unit_ + more, step);
+                tiles_.read(src, where, (channel + more) / kLanes, left + tile * unit_ + more,
+                            step);
         }
         for (Index number = 0; number < kProducts; ++number)
             for (Index more = 0; more < unit_; more += kLanes)

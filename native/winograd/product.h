@@ -81,9 +81,9 @@ void by_panel(const Left &left, const float *panel, Index rows, Index depth, con
     }
 }
 
-// Panels that lie near, one product after another, each with a left factor and sums of its own:
-// nothing is fetched ahead, and all of them pass for a few rows, which saves most of what a call
-// takes beside shallow products.
+// Panels that lie near, one product after another, each with a left factor and sums of its own.
+// They all pass for a few rows at a time, and nothing is fetched ahead: a call for each would take
+// nearly half of the time of shallow products.
 struct Near {
     const float *left;
     Index left_row, left_step;  // floats from one row to the next, and from one factor

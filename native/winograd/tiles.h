@@ -30,7 +30,8 @@ public:
     explicit Tiles(const Convolution &call)
         : src(call.images, call.channels, call.src, call.src_block),
           dst(call.images, call.outputs, call.dst, call.dst_block),
-          lanes(dst.vectors(dst.lanes())),
+          src_lanes(src.vectors(src.channels)),
+          dst_lanes(dst.vectors(dst.lanes())),
           across(up(call.dst[1], Across::kResults) / Across::kResults),
           down_(up(call.dst[0], Down::kResults) / Down::kResults),
           begin_{call.begin[0], call.begin[1]},
@@ -44,17 +45,18 @@ public:
         return {line / down_, line % down_ * Down::kResults, tile % across * Across::kResults};
     }
 
-    // A vector of channels becomes products, `step` floats apart.
-    void read(const float *from, const Place &where, Index channel, float *to, Index step) const {
+    // A vector of channels, the chunk-th, becomes products `step` floats apart.
+    void read(const float *from, const Place &where, Index chunk, float *to, Index step) const {
+        const Lanes &own = src_lanes[static_cast<std::size_t>(chunk)];
         const Index row = where.row - begin_[0], column = where.column - begin_[1];
-        from += src.at(where.image, channel);
+        from += where.image * src.image + own.at;
         const bool inside = row >= 0 && column >= 0 && row + Down::kProducts <= src.height &&
                             column + Across::kProducts <= src.width;
-        if (inside && src.stored(channel) == kLanes) {
+        if (inside && own.stored == kLanes) {
             source_tile<Down, Across>(from + row * src.row + column * src.column, src.row,
                                       src.column, to, step);
         } else {
-            read_edge(from, row, column, src.stored(channel), to, step);
+            read_edge(from, row, column, own.stored, to, step);
         }
     }
 
@@ -63,7 +65,7 @@ public:
                const Results &to) const {
         Vector results[Down::kResults * Across::kResults];
         result_tile<Down, Across>(sums, step, results);
-        const Lanes &own = lanes[static_cast<std::size_t>(chunk)];
+        const Lanes &own = dst_lanes[static_cast<std::size_t>(chunk)];
         const Index target =
             where.image * dst.image + own.at + where.row * dst.row + where.column * dst.column;
         const Index rows = dst.height - where.row, columns = dst.width - where.column;
@@ -90,8 +92,8 @@ public:
     }
 
     Image src, dst;
-    std::vector<Lanes> lanes;  // of dst
-    Index across;              // tiles side by side
+    std::vector<Lanes> src_lanes, dst_lanes;
+    Index across;  // tiles side by side
     Index count;
 
 private:

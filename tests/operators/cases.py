@@ -124,6 +124,7 @@ def _convolutions() -> Iterator[Case]:
     yield Case(Conv2D(pads=(1, 0, 0, 0)), (small, "!O=32 I=16 h=1 w=1"), no)
     yield Case(Conv2D(pads=(1, 1, 1, 1)), (small, "!O=16 I=16 h=3 w=3"))
     yield Case(Conv2D((2, 2), (3, 3, 3, 3)), ("N=1 C=3 H=20 W=22", "!O=64 I=3 h=7 w=7"))
+    yield Case(Conv2D((2, 2), (1, 1, 1, 1)), (small, "!O=16 I=16 h=3 w=3"), no)
     odd = ("N=1 C=17 H=11 W=9", "!O=5 I=17 h=3 w=2")
     yield Case(Conv2D((1, 2), (0, 1, 2, 0), (2, 1)), odd, no)
     yield Case(Conv2D(group=2), ("N=1 C=32 H=6 W=7", "!G=2 O=16 I=16 h=3 w=3"))
