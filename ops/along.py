@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -18,6 +17,7 @@ from ops._places import INDICES, by_batch, one_output
 from ptensor import Layout, PTensor
 from vtensor.errors import InputError
 from vtensor.language.operators import named
+from vtensor.language.records import dataclass
 from vtensor.language.traits import Cost
 from vtensor.operators import Context, Naming, NodeReader, NodeWriter, Spelling, operator, param
 from vtensor.tensor import VTensor

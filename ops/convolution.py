@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from libdesc import eigen, invoker, onednn, winograd
 from libdesc.numpy.arrays import NUMBERS, convolution
@@ -13,6 +13,7 @@ from ops._places import one_output
 from ops._sliding import counts, spatial
 from ops._windows import image_order, in_order, takes_pads
 from ptensor import PTensor, lib_tagger
+from vtensor.language.records import dataclass
 from vtensor.operators import Context, Pads, Pair, Picks, Thins, operator, param, written
 from vtensor.tensor import VTensor
 

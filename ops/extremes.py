@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from ops._places import one_output
 from ops._writing import parameters
 from ptensor import PTensor
 from vtensor.errors import DimError
+from vtensor.language.records import dataclass
 from vtensor.language.spelling import Naming, NodeReader, NodeWriter, Spelling
 from vtensor.operators import Context, Cost, named, operator, param
 from vtensor.tensor import VTensor

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -26,6 +25,7 @@ from ops._windows import (
 )
 from ptensor import PTensor
 from vtensor.errors import DimError
+from vtensor.language.records import dataclass
 from vtensor.operators import Context, Cost, Naming, NodeReader, Spelling, operator, param, written
 from vtensor.tensor import VTensor
 

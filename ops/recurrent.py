@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -13,6 +12,7 @@ from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, Array, wide
 from libdesc.routine import Routine
 from ptensor import PTensor
+from vtensor.language.records import dataclass
 from vtensor.operators import Context, Cost, Naming, NodeReader, Spelling, named, operator, param
 from vtensor.tensor import VTensor
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,6 +16,7 @@ from ops._normalizations import positions, without
 from ops._places import one_output
 from ops._writing import write_reduction
 from ptensor import PTensor
+from vtensor.language.records import dataclass
 from vtensor.operators import Context, Cost, Naming, NodeReader, Spelling, operator, param
 from vtensor.tensor import VTensor
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 
@@ -20,6 +19,7 @@ from ptensor.evaluation import Call
 from ptensor.recount import recounted
 from vtensor.errors import LayoutError
 from vtensor.language.operators import named
+from vtensor.language.records import dataclass
 from vtensor.language.spelling import Write
 from vtensor.language.traits import Structural
 from vtensor.operators import (

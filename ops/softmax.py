@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 from typing import TypeVar
 
@@ -18,6 +17,7 @@ from ops._names import same_names
 from ops._normalizations import behind, dims_from, positions
 from ops._writing import write_along
 from ptensor import Layout, PTensor
+from vtensor.language.records import dataclass
 from vtensor.language.traits import Trait
 from vtensor.operators import (
     Context,

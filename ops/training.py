@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import inf, log
 from typing import Any, TypeVar, dataclass_transform
@@ -15,6 +14,7 @@ from libdesc.numpy import definition
 from libdesc.numpy.arrays import FLOATS, Array, wide
 from ops._names import from_attributes, same_names
 from ptensor import Layout, PTensor
+from vtensor.language.records import dataclass
 from vtensor.operators import (
     Context,
     Expression,

@@ -8,15 +8,19 @@ packs, that does not give the array back, but the file it came from does.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, MutableMapping
+from functools import partial
 from math import prod
 from typing import Any
 from weakref import ref
 
 import numpy as np
 
-from ptensor.pages import lasting
+from ptensor.pages import lasting, reused
 
 Array = np.ndarray[Any, Any]
+
+#: Reads bytes into memory, which a function of their number makes.
+Read = Callable[[Callable[[int], "np.ndarray[Any, Any]"]], Array]
 
 
 class Original:
@@ -36,24 +40,24 @@ class Original:
     ((3,), array([0, 1, 2]))
     """
 
-    __slots__ = ("__weakref__", "_array", "_lent", "_recover", "_views", "dtype", "shape")
+    __slots__ = ("__weakref__", "_array", "_lent", "_read", "_recover", "_views", "dtype", "shape")
 
     def __init__(self, array: Array, recover: Callable[[], Array] | None = None) -> None:
         self.shape: tuple[int, ...] = array.shape
         self.dtype: np.dtype[Any] = array.dtype
         self._array: Array | None = array
         self._recover = recover
+        self._read: Read | None = None
         self._lent = _lend(array)
         self._views: dict[tuple[int, ...], Original] = {}
 
     @classmethod
-    def unread(
-        cls, shape: tuple[int, ...], dtype: np.dtype[Any], recover: Callable[[], Array]
-    ) -> Original:
-        """Of an array that nobody has read so far."""
+    def unread(cls, shape: tuple[int, ...], dtype: np.dtype[Any], read: Read) -> Original:
+        """Of an array that nobody has read so far; ``read`` reads the bytes of its elements."""
         made = cls.__new__(cls)
-        made.shape, made.dtype = shape, dtype
-        made._array, made._recover, made._lent, made._views = None, recover, _nobody, {}
+        made.shape, made.dtype, made._read = shape, dtype, read
+        made._recover = partial(_viewed, read, reused, dtype, shape)
+        made._array, made._lent, made._views = None, _nobody, {}
         return made
 
     @property
@@ -98,12 +102,10 @@ class Original:
             self._array = None
 
     def hold(self) -> None:
-        """Have the array in memory until it is let go of, on pages that then go back."""
-        if self._array is None:
-            array = lasting(self.nbytes).view(self.dtype).reshape(self.shape)
-            array[...] = self.array
-            array.flags.writeable = False
-            self._array, self._lent = array, _lend(array)
+        """Have what nobody has read in memory until it is let go of, on pages that then go back."""
+        if self._array is None and self._read is not None:
+            self._array = _viewed(self._read, lasting, self.dtype, self.shape)
+            self._lent = _lend(self._array)
 
     def reshape(self, shape: tuple[int, ...]) -> Original:
         """The same elements under other sizes: one for each shape, which is let go of with this."""
@@ -217,6 +219,12 @@ def array_of(one: Array | Original) -> Array:
 def place(array: Array) -> Hashable:
     """Where an array lies, and how: as long as both live, two of the same place are the same."""
     return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype.str
+
+
+def _viewed(
+    read: Read, room: Callable[[int], Array], dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> Array:
+    return read(room).view(dtype).reshape(shape)
 
 
 def _nobody() -> None:

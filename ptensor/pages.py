@@ -20,6 +20,9 @@ LARGE = 1 << 21
 #: So many bytes get pages of their own: the allocator keeps what is let go of between others.
 LEAST = 1 << 16
 
+#: So many bytes the allocator gives back to the system at once.
+MOST = 1 << 25
+
 
 def passing(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """An array for values that are soon let go, on pages of its own.
@@ -41,6 +44,11 @@ def lasting(nbytes: int) -> NDArray[np.uint8]:
     if nbytes < LEAST:
         return np.empty(nbytes, np.uint8)
     return np.frombuffer(_mapped(nbytes), np.uint8)
+
+
+def reused(nbytes: int) -> NDArray[np.uint8]:
+    """Bytes for values after which others get the same memory: NumPy's, as far as that is so."""
+    return np.empty(nbytes, np.uint8) if nbytes < MOST else lasting(nbytes)
 
 
 def contiguous(array: NDArray[Any]) -> NDArray[Any]:

@@ -238,3 +238,50 @@ def test_a_method_is_compiled_for_who_makes_many() -> None:
     assert inspect.isfunction(vars(few)["__init__"])
     assert str(inspect.signature(told)) == str(inspect.signature(one))
     assert inspect.isfunction(vars(told)["__init__"])
+
+
+def test_what_derives_compiles_as_late() -> None:
+    @records.dataclass(frozen=True)
+    class Base:
+        a: int
+
+    @records.dataclass(frozen=True)
+    class More(Base):
+        b: int = 2
+
+    for number in range(records.FEW):
+        assert (More(number), hash(More(number))) == (More(number, 2), hash(More(number, b=2)))
+        if number < records.FEW // 4:
+            assert not inspect.isfunction(vars(More)["__init__"])
+    assert inspect.isfunction(vars(More)["__init__"])
+
+
+def test_every_instance_is_looked_at() -> None:
+    @records.dataclass(frozen=True)
+    class One:
+        a: int
+
+        def __post_init__(self) -> None:
+            seen.append(-self.a)
+
+    @dataclasses.dataclass
+    class Theirs:
+        a: int
+
+    seen = list[int]()
+    assert records.checked(One, lambda one: seen.append(one.a))
+    for number in range(2 * records.FEW):
+        One(number)
+    assert seen == [sign * number for number in range(2 * records.FEW) for sign in (-1, 1)]
+    assert not records.checked(Theirs, print)
+
+
+@pytest.mark.parametrize("made", [records.dataclass, dataclasses.dataclass])
+def test_a_class_keeps_its_own_way_to_be_made(made: Callable[..., Any]) -> None:
+    class One:
+        a: int
+
+        def __init__(self) -> None:
+            self.a = 7
+
+    assert made(One)().a == 7

@@ -19,6 +19,7 @@ from vtensor.frontends import export, known
 from vtensor.frontends.inline import Parts
 from vtensor.frontends.known import keep_known, read_known
 from vtensor.frontends.onnx import Model
+from vtensor.frontends.open_file import Bytes, OpenFile, Room
 from vtensor.frontends.opened import opened
 from vtensor.frontends.stored import _places
 from vtensor.runtime.entries import FOLDER, Entries
@@ -92,6 +93,33 @@ def test_large_weights_are_not_what_a_model_is_known_by(file: Path, tmp_path: Pa
     after = answer(file, tmp_path)
     assert entry(tmp_path) == kept
     np.testing.assert_allclose(after, before * 1.5, rtol=1e-5)
+
+
+def test_large_weights_are_read_when_they_are_packed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    g, path, places = Graph("net"), tmp_path / "net.onnx", list[int]()
+    x = g.input("x", {"N": 1, "C": 64, "H": 6, "W": 6})
+    w = g.constant(np.ones((64, 64, 3, 3), np.float32), "O I h w", "large")
+    g.output(g.add(Conv2D(pads=(1, 1, 1, 1)), x, w), "y")
+    save_onnx(g, path)
+    with Session(path, threads=1, cache_dir=tmp_path):
+        pass
+    whole = OpenFile.read
+
+    def noted(file: OpenFile, offset: int, nbytes: int, room: Room) -> Bytes:
+        places.append(offset)
+        return whole(file, offset, nbytes, room)
+
+    monkeypatch.setattr(OpenFile, "read", noted)
+    graph = read(path, tmp_path)
+    assert graph is not None
+    assert not places
+    assert graph == g
+    assert places
+    places.clear()
+    with Session(path, threads=1, cache_dir=tmp_path):
+        assert len(places) == 1
 
 
 EDITS: Mapping[str, Callable[[onnx.ModelProto], None]] = {

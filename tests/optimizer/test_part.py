@@ -66,6 +66,14 @@ def test_queries_keys_and_values_are_products_of_their_own(parts: int, behind: l
     check_values(graph, optimize=["part"])
 
 
+def test_what_is_merged_has_an_order_in_every_process() -> None:
+    """Entries of the cache go by it."""
+    graph = heads(8)
+    merged = [*simplify(graph, ["part"]).merged]
+    assert len(merged) > 6
+    assert merged == [name for name in graph.nodes if name in merged]
+
+
 @pytest.mark.parametrize(
     "cuts", [[(0, 64), (64, 192)], [(64, 128), (128, 192)], [(-64, 999), (0, 70)]]
 )

@@ -17,14 +17,14 @@ from typing import NamedTuple
 import numpy as np
 
 from ptensor.pages import lasting
-from vtensor.frontends.open_file import LATER, Bytes, Data, OpenFile
+from vtensor.frontends.open_file import LATER, Bytes, Data, OpenFile, Room
 from vtensor.language.records import dataclass
 
 #: Puts the bytes from an offset on into an array; False where there are fewer.
 Fill = Callable[[int, Bytes], bool]
 
-#: Reads so many bytes from an offset on.
-Again = Callable[[int, int], Bytes]
+#: Reads so many bytes from an offset on into room that is made for them.
+Again = Callable[[int, int, Room], Bytes]
 
 #: Data of fewer bytes stays where it is.
 LEAST = 1 << 12

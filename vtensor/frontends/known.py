@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from libdesc.registry import ready
-from optimizer.originals import Original, Originals, array_of
+from optimizer.originals import Original, Originals
 from vtensor import __version__
 from vtensor.frontends.external import DataFiles
 from vtensor.frontends.open_file import LATER, Data
@@ -58,11 +58,12 @@ def read_known(
         text = file.parts.rest[begin:end].decode()
         ready()  # the operators
         found = {name: _array(file, files, *row) for name, *row in rows}
-        known = [one for one in found.values() if isinstance(one, Original)]
-        for one in known:
-            one.hold()
-        graph = Graph.parse(text, {name: array_of(one) for name, one in found.items()}).seal()
-        return replace(graph, constants=Originals.of(graph.constants, known))
+        graph = Graph.parse(text, {name: _stand_in(one) for name, one in found.items()}).seal()
+        kept: dict[str, Array | Original] = dict(graph.constants)
+        for name in kept.keys() & found.keys():
+            if isinstance(one := found[name], Original):
+                kept[name] = one.reshape(graph.constants[name].shape)
+        return replace(graph, constants=Originals.of(kept))
     except Exception:  # whatever it is, the long way says it better
         return None
 
@@ -110,8 +111,18 @@ def _array(
     if data.nbytes != prod(shape) * dtype.itemsize:
         raise ValueError("an array is of another size than its data")
     if data.bytes is None:
-        return Original.unread(shape, dtype, lambda: data.now().view(dtype).reshape(shape))
+        return Original.unread(shape, dtype, data.now)
     return np.require(data.bytes.view(dtype).reshape(shape), requirements="A")
+
+
+def _stand_in(one: Array | Original) -> Array:
+    """An array, or one of the same kind and sizes for what is still to be read.
+
+    A text is read by kinds and sizes alone.
+    """
+    if isinstance(one, Original):
+        return np.broadcast_to(np.zeros((), one.dtype), one.shape)
+    return one
 
 
 def _name(file: Opened) -> str:

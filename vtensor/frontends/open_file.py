@@ -10,10 +10,14 @@ from weakref import finalize
 import numpy as np
 from numpy.typing import NDArray
 
+from ptensor.pages import reused
 from vtensor.errors import ModelError
 from vtensor.language.wording import reason
 
 Bytes = NDArray[np.uint8]
+
+#: Makes room for so many bytes.
+Room = Callable[[int], Bytes]
 
 #: Data of so many bytes of a file is read when somebody asks for it.
 LATER = 1 << 16
@@ -35,14 +39,14 @@ class Data(NamedTuple):
 
     bytes: Bytes | None
     nbytes: int
-    read: Callable[[], Bytes] | None = None
+    read: Callable[[Room], Bytes] | None = None
 
-    def now(self) -> Bytes:
-        """The data, read where it is not yet."""
+    def now(self, room: Room = reused) -> Bytes:
+        """The data, read where it is not yet, into room that is made for it."""
         if self.bytes is not None:
             return self.bytes
         assert self.read is not None, "what is to be read later can be read"
-        return self.read()
+        return self.read(room)
 
 
 class OpenFile:
@@ -84,13 +88,13 @@ class OpenFile:
         if self.changed:
             raise ModelError(f"{self._label} was changed since it was opened; load it again")
 
-    def read(self, offset: int, nbytes: int) -> Bytes:
-        """Some bytes, in memory of their own, which the next ones get when it is let go of.
+    def read(self, offset: int, nbytes: int, room: Room) -> Bytes:
+        """Some bytes, in room that is made for them.
 
         Raises:
             ModelError: the file was changed, or cannot be read.
         """
-        made = np.empty(nbytes, np.uint8)
+        made = room(nbytes)
         try:
             whole = self.fill(offset, made)
         except OSError as error:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from math import prod
 from pathlib import Path
 
@@ -68,7 +67,7 @@ def tensor_array(
 def _raw(tensor: TensorProto, shape: tuple[int, ...], data: NDArray[np.uint8]) -> Array:
     """Raw data in its own memory; what is packed, or of another size than it says, is ONNX's."""
     if (dtype := _plain(tensor, shape, data.nbytes)) is not None:
-        return _viewed(lambda: data, dtype, shape)
+        return data.view(dtype).reshape(shape)
     whole = TensorProto()
     whole.CopyFrom(tensor)
     whole.raw_data = data.tobytes()
@@ -100,7 +99,7 @@ def _unread(tensor: TensorProto, files: DataFiles | None, data: Data | None) -> 
     if data is None or data.bytes is not None:
         return None
     dtype = _plain(tensor, shape, data.nbytes)
-    return dtype and Original.unread(shape, dtype, partial(_viewed, data.now, dtype, shape))
+    return dtype and Original.unread(shape, dtype, data.now)
 
 
 def _external_later(
@@ -118,7 +117,7 @@ def _external_later(
     if place not in files.shared:
         if (data := files.later(location, offset, nbytes)) is None:
             return None
-        made = Original.unread(shape, dtype, partial(_viewed, data.now, dtype, shape))
+        made = Original.unread(shape, dtype, data.now)
         files.shared[place] = made
     return files.shared[place]
 
@@ -129,12 +128,6 @@ def _plain(tensor: TensorProto, shape: tuple[int, ...], nbytes: int) -> np.dtype
     plain = sys.byteorder == "little" and not tensor.HasField("segment")
     fits = plain and dtype is not None and prod(shape) * dtype.itemsize == nbytes
     return dtype if fits else None
-
-
-def _viewed(
-    data: Callable[[], NDArray[np.uint8]], dtype: np.dtype[np.generic], shape: tuple[int, ...]
-) -> Array:
-    return data().view(dtype).reshape(shape)
 
 
 def _external(tensor: TensorProto, shape: tuple[int, ...], files: DataFiles | None) -> Array:

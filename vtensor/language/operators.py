@@ -28,7 +28,7 @@ from vtensor.language.checks import CheckSource, compile_check, input_check, par
 from vtensor.language.declaration import check_annotations, check_equal, parsed_dims
 from vtensor.language.expression import Expression
 from vtensor.language.failures import place_of, raised
-from vtensor.language.records import dataclass
+from vtensor.language.records import checked, dataclass
 from vtensor.language.spelling import Spelling
 from vtensor.language.table import OperatorInfo, OperatorTable
 from vtensor.language.tensor import CPU, Option, VTensor
@@ -200,8 +200,10 @@ def _place(cls: type) -> tuple[str, int]:
 
 def _check_on_construction(cls: type, name: str) -> None:
     """Parameters are wrong from the moment they are given: say so then, not during a run."""
-    construct = cls.__init__  # type: ignore[misc]  # this very class is meant
     check = cache(lambda: parameter_check(name, cls))  # compiled for the first one that is made
+    if checked(cls, lambda one: check()(one)):
+        return
+    construct = cls.__init__  # type: ignore[misc]  # this very class is meant
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         construct(self, *args, **kwargs)

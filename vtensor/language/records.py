@@ -25,25 +25,38 @@ else:
 
     def dataclass(cls=None, *, frozen=False, eq=True, repr=True, **others):  # noqa: A002
         """As ``dataclasses.dataclass``, which makes what has an order, or derives from another
-        dataclass.
+        dataclass and has slots.
         """
         if cls is None:
             return lambda cls: dataclass(cls, frozen=frozen, eq=eq, repr=repr, **others)
-        if others.keys() - {"slots"} or any(map(dataclasses.is_dataclass, cls.__mro__[1:])):
+        slots = others.get("slots", False)
+        derives = any(map(dataclasses.is_dataclass, cls.__mro__[1:]))
+        if others.keys() - {"slots"} or (slots and derives):
             return dataclasses.dataclass(cls, frozen=frozen, eq=eq, repr=repr, **others)
-        return _with_methods(cls, frozen, eq, repr, others.get("slots", False))
+        return _with_methods(cls, frozen, eq, repr, slots, derives)
 
 
 #: So many instances are made before ``__init__`` is compiled, which takes as long.
 FEW = 16
 
 
-def _with_methods(cls: type[T], frozen: bool, eq: bool, shown: bool, slots: bool) -> type[T]:
+def checked(cls: type[T], check: Callable[[T], None]) -> bool:
+    """Have this called with each new instance; False where that must be seen to elsewhere."""
+    init = vars(cls).get("__init__")
+    if isinstance(init, _Init):
+        init.check = check
+    return isinstance(init, _Init)
+
+
+def _with_methods(
+    cls: type[T], frozen: bool, eq: bool, shown: bool, slots: bool, derives: bool
+) -> type[T]:
     """The class with what the standard decorator would have given it."""
     has_eq = "__eq__" in vars(cls)
     own_hash = vars(cls).get("__hash__", MISSING)
     explicit = own_hash is not MISSING and not (own_hash is None and has_eq)
-    cls = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots)(cls)
+    refuses = frozen and derives  # the standard one then says whether it may be
+    cls = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, frozen=refuses)(cls)
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]  # it is one now
     _check_order(fields)
     methods: dict[str, Any] = {"__init__": _Init(cls, frozen)}
@@ -51,7 +64,7 @@ def _with_methods(cls: type[T], frozen: bool, eq: bool, shown: bool, slots: bool
         methods["__repr__"] = _repr_of([field.name for field in fields if field.repr])
     if eq:
         methods["__eq__"] = _eq_of(_reader([field.name for field in fields if field.compare]))
-    if frozen:
+    if frozen and not refuses:
         methods |= _refusals(cls, frozenset(field.name for field in fields))
         if slots:
             methods |= _states(tuple(field.name for field in fields))
@@ -59,7 +72,7 @@ def _with_methods(cls: type[T], frozen: bool, eq: bool, shown: bool, slots: bool
             raise TypeError(f"Cannot overwrite attribute {min(taken)} in class {cls.__name__}")
         vars(cls)["__dataclass_params__"].frozen = True  # for those that derive from it
     for name, method in methods.items():
-        if name == "__init__" or name not in vars(cls):
+        if name not in vars(cls):
             setattr(cls, name, method)
     if eq and not explicit:
         told = [f.name for f in fields if (f.compare if f.hash is None else f.hash)]
@@ -91,6 +104,7 @@ class _Init:
 
     def __init__(self, cls: type, frozen: bool) -> None:
         self._cls, self._frozen, self._left = cls, frozen, FEW
+        self.check: Callable[[Any], None] | None = None
         self._set = object.__setattr__ if frozen else setattr
 
     def __get__(self, instance: object, owner: type | None = None) -> Callable[..., None]:
@@ -102,7 +116,7 @@ class _Init:
     def _compiled(self, instance: object, owner: type | None = None) -> Callable[..., None]:
         made = vars(self._cls)["__init__"]
         if made is self:  # another thread may have been faster
-            made = _init_of(self._cls, self._frozen)
+            made = _init_of(self._cls, self._frozen, self.check)
             self._cls.__init__ = made
         bound: Callable[..., None] = made.__get__(instance, owner)
         return bound
@@ -130,12 +144,14 @@ class _Init:
                 self._set(one, field.name, field.default)
         if (after := getattr(one, "__post_init__", None)) is not None:
             after()
+        if self.check is not None:
+            self.check(one)
         return None
 
 
-def _init_of(cls: type, frozen: bool) -> Callable[..., None]:
+def _init_of(cls: type, frozen: bool, check: Callable[[Any], None] | None) -> Callable[..., None]:
     """Compile it."""
-    known: dict[str, Any] = {"_set": object.__setattr__, "_MISSING": MISSING}
+    known: dict[str, Any] = {"_set": object.__setattr__, "_MISSING": MISSING, "_check": check}
     plain, named, lines = list[str](), list[str](), list[str]()
     fields = dataclasses.fields(cls)
     for field in fields:
@@ -159,6 +175,8 @@ def _init_of(cls: type, frozen: bool) -> Callable[..., None]:
         lines.append(f"_set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
     if hasattr(cls, "__post_init__"):
         lines.append("self.__post_init__()")
+    if check is not None:
+        lines.append("_check(self)")
     signature = ", ".join(["self", *plain, *(["*", *named] if named else [])])
     body = "\n  ".join(lines or ["pass"])
     text = f"def make({', '.join(known)}):\n def __init__({signature}):\n  {body}\n return __init__"

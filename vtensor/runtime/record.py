@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     Record = Callable[[RecordEvaluation, Sequence[VTensor]], Recorded]
 
 #: Constants of so many bytes are worth all threads when they are packed.
-LARGE = 1 << 20
+LARGE = 1 << 24
 
 
 class Recorder:
