@@ -259,7 +259,7 @@ class _Parts:
     def replace(self) -> None:
         """Put the parts in the chain's place."""
         graph, lead = self.graph, self.chain.lead
-        gone = {node.name for node in self.chain.nodes}
+        gone = dict.fromkeys(node.name for node in self.chain.nodes)
         order = dict[str, Node]()
         for name, node in graph.nodes.items():
             if name == lead.name:

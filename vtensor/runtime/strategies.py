@@ -10,7 +10,6 @@ from math import log
 from typing import TYPE_CHECKING, Any
 
 from libdesc.registry import ready
-from libdesc.transforms import LayoutChange
 from optimizer.pipeline import MEASURED, import_passes, optimise
 from ptensor.stopping import go_on
 from resolver.lowered import LoweredGraph, OpNode
@@ -21,6 +20,7 @@ from vtensor.language.graph import Graph
 from vtensor.language.imported import logger
 from vtensor.language.records import dataclass
 from vtensor.runtime.better import Better, NotBetter
+from vtensor.runtime.burden import burden
 from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.outline import Outline, Sized
 from vtensor.runtime.plan import Plan
@@ -154,19 +154,33 @@ class Strategies:
                     return plan
         return None
 
-    def foresee(self, key: PlanKey, sized: Sized, options: Options, workspace: Workspace) -> None:
+    def foresee(
+        self,
+        key: PlanKey,
+        sized: Sized,
+        options: Options,
+        workspace: Workspace,
+        told: Callable[[], Known | None],
+    ) -> LoweredGraph | None:
         """Draw what a plan would be of, as ``plan`` finds it; where that fails, nothing is there.
 
         Args:
             key, options, workspace: as for ``plan``.
             sized: the graph, of an outline.
+            told: what another process has chosen for it.
+
+        Returns:
+            What was chosen; None where a strategy fits that was known.
         """
-        faults = list[tuple[Known, frozenset[str]]]()
-        for one in self._nearest(key):
+        faults, nearest = list[tuple[Known, frozenset[str]]](), self._nearest(key)
+        found = told() if all(one.key != key for one in nearest) else None
+        for one in [found, *nearest] if found is not None else nearest:
             try:
                 if one.strategy not in sized.outline.drawn:
                     _draw(one.strategy, sized, options, workspace)
-                return
+                if one is found:
+                    self.add(one)
+                return None
             except StrategyRefused as why:
                 _log.debug(REFUSED, sized.graph.name, one.key.shapes, why)
                 faults.append((one, why.nodes))
@@ -175,6 +189,8 @@ class Strategies:
             strategy = Strategy.of(lowered)
             _draw(strategy, sized, options, workspace)
             self.add(Known(strategy, key, 0.0, foreseen=True))
+            return lowered
+        return None
 
     def _nearest(self, key: PlanKey) -> list[Known]:
         """What is tried for inputs, in order."""
@@ -248,19 +264,6 @@ class _Again:
 def _kind(key: PlanKey) -> Hashable:
     """What strategies are for: what plans have in common, and the libraries that there are."""
     return key.kind, ready().version
-
-
-def burden(graph: LoweredGraph, options: Options) -> float:
-    """Which part of a plan's estimated time its Transforms take."""
-    from optimizer.estimate import Estimate
-
-    clock, changes = Estimate(options.preferences, options.settings.speeds), 0
-    for node in graph.transforms():
-        source, target = graph.values[node.input], graph.values[node.output]
-        changes += clock.transform(source.tensor(), LayoutChange(source.layout, target.layout))
-    if not changes:
-        return 0.0
-    return changes / (changes + sum(clock.node(node, graph.tensors) for node in graph.operators))
 
 
 def transferable(options: Options) -> bool:
