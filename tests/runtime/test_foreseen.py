@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ptensor.layout import Layout
 from resolver.evaluate import resolutions
+from resolver.strategy import Strategy
 from tests.frontends.support import f32, model
 from tests.runtime.opened import NETWORKS, Network
 from tests.runtime.test_blueprint import Made, check, programs, settle
@@ -21,6 +23,7 @@ from vtensor.runtime import strategies as strategies_module
 from vtensor.runtime.blueprint import DrawnPlan
 from vtensor.runtime.entries import FOLDER, Entries
 from vtensor.runtime.feeds import Port
+from vtensor.runtime.keys import InputKey, PlanKey
 from vtensor.runtime.source import Source
 
 __all__ = ["programs"]  # a fixture
@@ -179,6 +182,23 @@ def test_no_garbage_is_collected_meanwhile(monkeypatch: pytest.MonkeyPatch) -> N
     assert enabled
     assert not any(enabled)
     assert gc.isenabled()
+
+
+def test_what_is_for_other_ones_is_tried_alone_or_not_at_all() -> None:
+    def key(n: int, w: int) -> PlanKey:
+        return PlanKey((InputKey("x", (n, w), "f32", Layout("N/1 W/1")),))
+
+    def tried(n: int, w: int, *known: PlanKey) -> list[PlanKey]:
+        strategies = strategies_module.Strategies()
+        for one in known:
+            strategies.add(strategies_module.Known(Strategy.__new__(Strategy), one, 0.0))
+        return [one.key for one in strategies._nearest(key(n, w))]
+
+    one, two, three = key(1, 8), key(2, 8), key(3, 64)
+    assert tried(1, 9, two, one) == [one]
+    assert tried(2, 9, one, two, three) == [two]
+    assert tried(2, 9, two, three) == [two, three]
+    assert tried(2, 9, one) == [one]
 
 
 IMPORTS = """

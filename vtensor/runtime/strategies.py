@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
-from math import log
 from typing import TYPE_CHECKING, Any
 
 from libdesc.registry import ready
@@ -193,9 +191,12 @@ class Strategies:
         return None
 
     def _nearest(self, key: PlanKey) -> list[Known]:
-        """What is tried for inputs, in order."""
+        """What is tried for inputs, in order; what is for more dims of one element, or for fewer,
+        only where nothing is nearer.
+        """
         known = self._known.get(_kind(key), ())
-        return sorted(known, key=lambda one: _apart(one.key, key))[:TRIED]
+        found = sorted(known, key=lambda one: one.key.apart(key))[:TRIED]
+        return found[:1] + [one for one in found[1:] if one.key.ones == key.ones]
 
     def drawn(
         self,
@@ -271,12 +272,6 @@ def transferable(options: Options) -> bool:
     settings = options.settings
     timed = settings.objective in ("", "time") and settings.clock is None
     return timed and MEASURED in options.passes
-
-
-def _apart(one: PlanKey, other: PlanKey) -> float:
-    """How far the sizes of two plans of one kind are from each other: by which factors."""
-    sizes = zip(chain(*one.shapes.values()), chain(*other.shapes.values()), strict=True)
-    return sum(abs(log((a + 1) / (b + 1))) for a, b in sizes)
 
 
 def _taken(
