@@ -13,6 +13,7 @@ from importlib import import_module
 from optimizer.pipeline import import_passes
 from ptensor.layout import Layout
 from ptensor.pages import give_back
+from ptensor.stopping import go_on
 from vtensor.errors import InputError, ValuesNeededError
 from vtensor.frontends.values import LIMIT_ELEMENTS
 from vtensor.language.forks import process_lock
@@ -184,6 +185,7 @@ class PlanCache:
         sized, disk = self._sized(key, options), StrategyCache.of(options)
         if sized is None:
             return
+        go_on()
         network = self._network(key, sized.graph, options)
         told = partial(disk.foreseen, network) if disk is not None else lambda: None
         chosen = self._strategies.foresee(key, sized, options, self._workspace, told)
