@@ -141,6 +141,22 @@ def test_another_process_need_not_choose_again(tmp_path: Path, programs: list[Ma
         assert check(session, network.feeds(2, 31, 2), programs)
 
 
+def test_sizes_that_come_sooner_take_it_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, chosen = NETWORKS["mobile"](), list[object]()
+    assert chosen_anew(network, tmp_path)
+    for name in ("_refitted", "_mended"):
+        monkeypatch.setattr(strategies_module, name, lambda *given: chosen.append(given))
+    with Session(network.proto, threads=1, cache_dir=tmp_path) as session:
+        session.run(None, network.feeds(*ALIKE))
+        [found] = session.run(None, network.feeds(2, 31, 2))
+    with Session(network.proto, threads=1, cache_dir=None) as session:
+        [wanted] = session.run(None, network.feeds(2, 31, 2))
+    assert not chosen
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("damage", ["inputs", "chosen"])
 def test_an_entry_that_says_something_else_is_not_taken(tmp_path: Path, damage: str) -> None:
     network = NETWORKS["mobile"]()

@@ -309,6 +309,8 @@ class PlanCache:
             self._strategies.add(found.known)
             self._applied = {*(self._applied or ()), *graph.applied}
             return found.plan
+        if disk is not None and sized is not None and (ahead := disk.foreseen(network)) is not None:
+            self._strategies.add(ahead)
         if disk is not None and not self._strategies.knows(key):
             for other in disk.others(network):
                 self._strategies.add(other)
