@@ -22,6 +22,7 @@ from optimizer.part import part
 from optimizer.rewrite import rewrite
 from optimizer.settings import Settings
 from optimizer.thin import thin
+from ptensor.stopping import go_on
 from resolver.lowered import LoweredGraph
 from vtensor.errors import InputError
 from vtensor.language.graph import Graph
@@ -170,6 +171,7 @@ def simplify(
     off = [name.removeprefix(WITHOUT + RULE) for name in names if name.startswith(WITHOUT)]
     for name, run in (SIMPLIFICATIONS | {"rewrite": partial(rewrite, off=off, only=only)}).items():
         if name in names:
+            go_on()
             graph = replace(run(graph, preferences), passes=(*graph.passes, name))
     return graph
 
@@ -189,6 +191,7 @@ def optimise(
         settings = replace(settings, speeds=cache(settings.speeds))
     for name in pass_names(optimize):
         if name in PASSES:
+            go_on()
             graph = PASSES[name](graph, settings)
             graph = replace(graph, passes=(*graph.passes, name))
     return graph

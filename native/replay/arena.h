@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 
@@ -34,6 +35,11 @@ struct Lease {
     Turn turn;
 };
 
+// How many runs are made without doubts, and how many after the next doubt that was justified.
+struct Caution {
+    std::uint32_t runs = 0, penalty = 1;
+};
+
 // Pages that make way for more of them; the old ones live as long as somebody holds them.
 class Arena {
 public:
@@ -47,11 +53,14 @@ public:
     Lease lease();
     // No run has one any more, but the run that has one already.
     void close() { closed_ = true; }
+    // Of all programs that share it: those of one network are in doubt alike. For whoever has it.
+    Caution &caution() { return caution_; }
 
 private:
     mutable std::mutex guard_;
     std::shared_ptr<const Pages> pages_;
     Holder leased_ = 0;
+    Caution caution_;
     std::atomic<bool> closed_ = false;
 };
 

@@ -41,6 +41,8 @@ Program::Program(std::vector<Source> sources, std::vector<RecordedStep> steps,
     : steps_(std::move(steps)), sizes_(size_count), repeatable_(repeatable) {
     for (Source &source : sources) {
         if (std::holds_alternative<std::size_t>(source)) bound_.push_back(regions_.size());
+        const auto *arena = std::get_if<std::shared_ptr<Arena>>(&source);
+        if (arena != nullptr && arena_ == nullptr) arena_ = arena->get();
         const std::size_t bytes = size_of(source);
         regions_.push_back({.source = std::move(source), .bytes = bytes, .needed = bytes});
     }
@@ -207,16 +209,17 @@ void Program::check_bases() const {
 }
 
 void Program::run_steps(void *queue, Stop &stop, std::int64_t *times) {
-    if (repeatable_ && careful_ == 0) {
+    Caution &caution = arena_ != nullptr ? arena_->caution() : caution_;
+    if (repeatable_ && caution.runs == 0) {
         std::uint32_t doubt = 0;
         team_takes(kEveryDoubt);
         Runner runner(queue, &doubt);
         run_once(runner, stop, times);
         if (doubt == 0 || !team_takes(doubt)) return;
-        careful_ = penalty_;
-        penalty_ = std::min(2 * penalty_, kMostCareful);
-    } else if (careful_ > 0) {
-        --careful_;
+        caution.runs = caution.penalty;
+        caution.penalty = std::min(2 * caution.penalty, kMostCareful);
+    } else if (caution.runs > 0) {
+        --caution.runs;
     }
     Runner runner(queue);
     run_once(runner, stop, times);

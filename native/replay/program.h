@@ -88,8 +88,8 @@ private:
     bool resized_ = false;
     const vtensor_step *queued_ = nullptr;  // one of those for a device, if there are any
     Holder running_ = 0;
-    // How many runs are made without doubts, and how many after the next doubt that was justified.
-    std::uint32_t careful_ = 0, penalty_ = 1;
+    Arena *arena_ = nullptr;  // the first, if there is one
+    Caution caution_;         // without an arena
     bool repeatable_;
 };
 

@@ -378,6 +378,22 @@ def test_a_run_whose_doubt_was_justified_is_made_again(c_steps: Path, team: Team
     assert steps[4:] == [optimistic, again, careful, careful, optimistic]
 
 
+def test_programs_of_one_arena_are_in_doubt_together(c_steps: Path, team: Team) -> None:
+    """Plans of a network for other sizes have one: the first run of each need not be made twice."""
+    root, arena = held(step_of(c_steps, "root")), Arena(64)
+    first, other = (
+        Program([arena, 16, 16], [(root, [(1, 0), (0, 0)]), (root, [(1, 0), (2, 0)])], 0, {}, True)
+        for _ in range(2)
+    )
+    bad, y = floats(1, -4, 9, 16), floats(*[0] * 4)
+    team.run(first, [bad, y])
+    before = times_run(c_steps)
+    team.run(other, [bad, y])
+    np.testing.assert_array_equal(y, [1, 0, 3, 4])
+    after = times_run(c_steps)
+    assert (after[0] - before[0], after[1] - before[1]) == (0, 2)
+
+
 def test_what_may_not_run_twice_checks_by_itself(c_steps: Path, team: Team) -> None:
     root, y, called = held(step_of(c_steps, "root")), floats(*[0] * 4), []
     step = (root, [(0, 0), (1, 0)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,12 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ptensor.layout import Layout
+from resolver.evaluate import resolutions
+from resolver.strategy import Strategy
 from tests.frontends.support import f32, model
-from tests.runtime.opened import NETWORKS
+from tests.runtime.opened import NETWORKS, Network
 from tests.runtime.test_blueprint import Made, check, programs, settle
 from vtensor import Session
+from vtensor.runtime import strategies as strategies_module
 from vtensor.runtime.blueprint import DrawnPlan
+from vtensor.runtime.entries import FOLDER, Entries
 from vtensor.runtime.feeds import Port
+from vtensor.runtime.keys import InputKey, PlanKey
 from vtensor.runtime.source import Source
 
 __all__ = ["programs"]  # a fixture
@@ -102,6 +110,111 @@ def test_sizes_that_cannot_be_are_nobodys_concern() -> None:
         [y] = session.run(None, {"x": f32(1, 8)})
         np.testing.assert_array_equal(y, 2 * f32(1, 8))
         assert strategies(session) == 1
+
+
+#: Sizes whose choice does not fit where two stands for each one.
+ALIKE = (1, 31, 1)
+
+
+def chosen_anew(network: Network, folder: Path) -> bool:
+    """Use a model in a session with a cache; whether what other sizes need was chosen."""
+    found, choose = list[object](), strategies_module._refit_or_anew
+
+    def noted(*given: Any) -> Any:
+        found.append(given)
+        return choose(*given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(strategies_module, "_refit_or_anew", noted)
+        with Session(network.proto, threads=1, cache_dir=folder) as session:
+            used(session, network.feeds(*ALIKE))
+            assert strategies(session) == 2
+    return bool(found)
+
+
+def test_another_process_need_not_choose_again(tmp_path: Path, programs: list[Made]) -> None:
+    network = NETWORKS["mobile"]()
+    assert chosen_anew(network, tmp_path)
+    assert not chosen_anew(network, tmp_path)
+    with Session(network.proto, threads=1, cache_dir=tmp_path) as session:
+        used(session, network.feeds(*ALIKE))
+        assert check(session, network.feeds(2, 31, 2), programs)
+
+
+def test_sizes_that_come_sooner_take_it_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, chosen = NETWORKS["mobile"](), list[object]()
+    assert chosen_anew(network, tmp_path)
+    for name in ("_refitted", "_mended"):
+        monkeypatch.setattr(strategies_module, name, lambda *given: chosen.append(given))
+    with Session(network.proto, threads=1, cache_dir=tmp_path) as session:
+        session.run(None, network.feeds(*ALIKE))
+        [found] = session.run(None, network.feeds(2, 31, 2))
+    with Session(network.proto, threads=1, cache_dir=None) as session:
+        [wanted] = session.run(None, network.feeds(2, 31, 2))
+    assert not chosen
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("damage", ["inputs", "chosen"])
+def test_an_entry_that_says_something_else_is_not_taken(tmp_path: Path, damage: str) -> None:
+    network = NETWORKS["mobile"]()
+    assert chosen_anew(network, tmp_path)
+    cache = Entries(tmp_path)
+    [name] = cache.names("ahead-")
+    data = json.loads(cache.read(name) or b"")
+    data[damage] = []
+    cache.write(name, json.dumps(data).encode())
+    assert chosen_anew(network, tmp_path)
+
+
+def test_a_start_takes_nothing_that_was_chosen_ahead(tmp_path: Path) -> None:
+    """It may be less than what a plan of these sizes gets."""
+    network = NETWORKS["mobile"]()
+    assert chosen_anew(network, tmp_path)
+    for name in (cache := Entries(tmp_path)).names(""):
+        if not name.startswith("ahead-"):
+            (tmp_path / FOLDER / name).unlink()
+    assert cache.names("")
+    before = resolutions()
+    with Session(network.proto, threads=1, cache_dir=tmp_path) as session:
+        session.run(None, network.feeds(2, 31, 2))
+    assert resolutions() > before
+
+
+def test_no_garbage_is_collected_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a large network a collection takes longer than all that is done here."""
+    enabled, draw = list[bool](), strategies_module._draw
+
+    def noted(*given: Any) -> None:
+        enabled.append(gc.isenabled())
+        draw(*given)
+
+    monkeypatch.setattr(strategies_module, "_draw", noted)
+    network = NETWORKS["mobile"]()
+    with Session(network.proto, threads=1, cache_dir=None) as session:
+        used(session, network.feeds(*ALIKE))
+    assert enabled
+    assert not any(enabled)
+    assert gc.isenabled()
+
+
+def test_what_is_for_other_ones_is_tried_alone_or_not_at_all() -> None:
+    def key(n: int, w: int) -> PlanKey:
+        return PlanKey((InputKey("x", (n, w), "f32", Layout("N/1 W/1")),))
+
+    def tried(n: int, w: int, *known: PlanKey) -> list[PlanKey]:
+        strategies = strategies_module.Strategies()
+        for one in known:
+            strategies.add(strategies_module.Known(Strategy.__new__(Strategy), one, 0.0))
+        return [one.key for one in strategies._nearest(key(n, w))]
+
+    one, two, three = key(1, 8), key(2, 8), key(3, 64)
+    assert tried(1, 9, two, one) == [one]
+    assert tried(2, 9, one, two, three) == [two]
+    assert tried(2, 9, two, three) == [two, three]
+    assert tried(2, 9, one) == [one]
 
 
 IMPORTS = """

@@ -1,4 +1,5 @@
-"""Python's garbage collector waits while a model is read and while a plan is made.
+"""Python's garbage collector waits while a model is read, while a plan is made, and while one is
+drawn beside runs.
 
 A graph or a plan is many small objects that stay, and hardly a cycle among them. The collector
 counts what is made, not what is garbage, and goes through all objects of the process again and

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
+from itertools import chain
+from math import log
 
 import numpy as np
 
@@ -60,6 +62,16 @@ class PlanKey:
         """What plans have in common that differ in sizes alone."""
         rows = [(one.name, len(one.shape), one.layout, one.value is None) for one in self.inputs]
         return (*rows, self.inner)
+
+    @property
+    def ones(self) -> list[bool]:
+        """Which sizes are one: of such dims much holds that does not of others."""
+        return [size == 1 for size in chain(*self.shapes.values())]
+
+    def apart(self, other: PlanKey) -> float:
+        """How far its sizes are from those of another key of its kind: by which factors."""
+        sizes = zip(chain(*self.shapes.values()), chain(*other.shapes.values()), strict=True)
+        return sum(abs(log((a + 1) / (b + 1))) for a, b in sizes)
 
     @property
     def entry(self) -> dict[str, Layout]:

@@ -19,6 +19,7 @@ import numpy as np
 from optimizer.computed import Computed, origin
 from optimizer.originals import Originals, copied
 from ptensor.layout import Layout
+from ptensor.stopping import go_on
 from resolver.fitted import Fitted
 from resolver.lowered import LoweredGraph
 from resolver.proof import Proof
@@ -97,6 +98,7 @@ class Outline:
             for name, one in graph.values.items()
             if not _is_plain(one.dims)
         }
+        go_on()
         self._nodes = {
             name: (one, _remake(one.op))
             for name, one in graph.nodes.items()

@@ -13,6 +13,7 @@ from importlib import import_module
 from optimizer.pipeline import import_passes
 from ptensor.layout import Layout
 from ptensor.pages import give_back
+from ptensor.stopping import go_on
 from vtensor.errors import InputError, ValuesNeededError
 from vtensor.frontends.values import LIMIT_ELEMENTS
 from vtensor.language.forks import process_lock
@@ -149,7 +150,7 @@ class PlanCache:
         """Draw a blueprint for sizes to come: beside runs, or before the next plan is made."""
 
         def draw() -> None:
-            with self._making.taken(), self._workspace.executor.planning():
+            with self._making.taken(), self._workspace.executor.planning(), collector.later():
                 self._draw()
 
         self._drawings.append(drawing)
@@ -169,9 +170,10 @@ class PlanCache:
         keys = [key.sized(shapes) for shapes in self.source.foreseen(key.shapes, known)]
 
         def draw() -> None:
-            for one in keys:  # who wants a plan meanwhile waits for one of them
-                with self._making.taken(), self._workspace.executor.planning():
-                    _try(partial(self._foresee, one))
+            with collector.later():
+                for one in keys:  # who wants a plan meanwhile waits for one of them
+                    with self._making.taken(), self._workspace.executor.planning():
+                        _try(partial(self._foresee, one))
 
         if keys:
             self._beside(draw)
@@ -180,9 +182,15 @@ class PlanCache:
         if self._workspace.full:  # weights in further forms would take the place of plans
             return
         options = replace(self._options, entry=key.entry)
-        sized = self._sized(key, options)
-        if sized is not None:
-            self._strategies.foresee(key, sized, options, self._workspace)
+        sized, disk = self._sized(key, options), StrategyCache.of(options)
+        if sized is None:
+            return
+        go_on()
+        network = self._network(key, sized.graph, options)
+        told = partial(disk.foreseen, network) if disk is not None else lambda: None
+        chosen = self._strategies.foresee(key, sized, options, self._workspace, told)
+        if chosen is not None and disk is not None:
+            disk.keep(network, chosen, ahead=True)
 
     def _beside(self, work: Callable[[], None]) -> None:
         """Do it between runs, and a little beside them.
@@ -237,7 +245,7 @@ class PlanCache:
                 self._kept[key] = new
         disk = StrategyCache.of(self._options)
         if disk is not None and network is not None:
-            disk.keep(network(), new)
+            disk.keep(network(), new.graph)
 
     def _keep(self, key: PlanKey, plan: Plan) -> None:
         dropped: Plan | None = None  # freed after the lock is
@@ -301,6 +309,8 @@ class PlanCache:
             self._strategies.add(found.known)
             self._applied = {*(self._applied or ()), *graph.applied}
             return found.plan
+        if disk is not None and sized is not None and (ahead := disk.foreseen(network)) is not None:
+            self._strategies.add(ahead)
         if disk is not None and not self._strategies.knows(key):
             for other in disk.others(network):
                 self._strategies.add(other)
@@ -313,7 +323,7 @@ class PlanCache:
             plan = plan_of(graph, options, self._workspace)
             self._strategies.keep(key, plan.graph, options)
             if disk is not None and not plan.graph.inexact:  # errors hold for one set of weights
-                disk.keep(network, plan)
+                disk.keep(network, plan.graph)
         return plan
 
     def _drawn(self, key: PlanKey, options: Options) -> Plan | None:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
-from math import log
 from typing import TYPE_CHECKING, Any
 
 from libdesc.registry import ready
-from libdesc.transforms import LayoutChange
 from optimizer.pipeline import MEASURED, import_passes, optimise
 from ptensor.stopping import go_on
 from resolver.lowered import LoweredGraph, OpNode
@@ -21,6 +18,7 @@ from vtensor.language.graph import Graph
 from vtensor.language.imported import logger
 from vtensor.language.records import dataclass
 from vtensor.runtime.better import Better, NotBetter
+from vtensor.runtime.burden import burden
 from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.outline import Outline, Sized
 from vtensor.runtime.plan import Plan
@@ -154,19 +152,33 @@ class Strategies:
                     return plan
         return None
 
-    def foresee(self, key: PlanKey, sized: Sized, options: Options, workspace: Workspace) -> None:
+    def foresee(
+        self,
+        key: PlanKey,
+        sized: Sized,
+        options: Options,
+        workspace: Workspace,
+        told: Callable[[], Known | None],
+    ) -> LoweredGraph | None:
         """Draw what a plan would be of, as ``plan`` finds it; where that fails, nothing is there.
 
         Args:
             key, options, workspace: as for ``plan``.
             sized: the graph, of an outline.
+            told: what another process has chosen for it.
+
+        Returns:
+            What was chosen; None where a strategy fits that was known.
         """
-        faults = list[tuple[Known, frozenset[str]]]()
-        for one in self._nearest(key):
+        faults, nearest = list[tuple[Known, frozenset[str]]](), self._nearest(key)
+        found = told() if all(one.key != key for one in nearest) else None
+        for one in [found, *nearest] if found is not None else nearest:
             try:
                 if one.strategy not in sized.outline.drawn:
                     _draw(one.strategy, sized, options, workspace)
-                return
+                if one is found:
+                    self.add(one)
+                return None
             except StrategyRefused as why:
                 _log.debug(REFUSED, sized.graph.name, one.key.shapes, why)
                 faults.append((one, why.nodes))
@@ -175,11 +187,16 @@ class Strategies:
             strategy = Strategy.of(lowered)
             _draw(strategy, sized, options, workspace)
             self.add(Known(strategy, key, 0.0, foreseen=True))
+            return lowered
+        return None
 
     def _nearest(self, key: PlanKey) -> list[Known]:
-        """What is tried for inputs, in order."""
+        """What is tried for inputs, in order; what is for more dims of one element, or for fewer,
+        only where nothing is nearer.
+        """
         known = self._known.get(_kind(key), ())
-        return sorted(known, key=lambda one: _apart(one.key, key))[:TRIED]
+        found = sorted(known, key=lambda one: one.key.apart(key))[:TRIED]
+        return found[:1] + [one for one in found[1:] if one.key.ones == key.ones]
 
     def drawn(
         self,
@@ -250,30 +267,11 @@ def _kind(key: PlanKey) -> Hashable:
     return key.kind, ready().version
 
 
-def burden(graph: LoweredGraph, options: Options) -> float:
-    """Which part of a plan's estimated time its Transforms take."""
-    from optimizer.estimate import Estimate
-
-    clock, changes = Estimate(options.preferences, options.settings.speeds), 0
-    for node in graph.transforms():
-        source, target = graph.values[node.input], graph.values[node.output]
-        changes += clock.transform(source.tensor(), LayoutChange(source.layout, target.layout))
-    if not changes:
-        return 0.0
-    return changes / (changes + sum(clock.node(node, graph.tensors) for node in graph.operators))
-
-
 def transferable(options: Options) -> bool:
     """Whether what is chosen with such options may be taken to other sizes."""
     settings = options.settings
     timed = settings.objective in ("", "time") and settings.clock is None
     return timed and MEASURED in options.passes
-
-
-def _apart(one: PlanKey, other: PlanKey) -> float:
-    """How far the sizes of two plans of one kind are from each other: by which factors."""
-    sizes = zip(chain(*one.shapes.values()), chain(*other.shapes.values()), strict=True)
-    return sum(abs(log((a + 1) / (b + 1))) for a, b in sizes)
 
 
 def _taken(

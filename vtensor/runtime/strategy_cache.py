@@ -29,11 +29,12 @@ from vtensor.language.graph import Graph
 from vtensor.language.imported import blake2b, logger
 from vtensor.language.operators import info_of
 from vtensor.language.records import dataclass
+from vtensor.runtime.burden import burden
 from vtensor.runtime.entries import Entries, code_state
 from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.planning import Options, resolved_of, sound
-from vtensor.runtime.strategies import KEPT, Known, burden
+from vtensor.runtime.strategies import KEPT, Known
 from vtensor.runtime.tuning import processor
 from vtensor.runtime.workspace import Workspace
 
@@ -98,6 +99,11 @@ class Network:
         """The name of its own entry."""
         return f"{self.alike}-{self.exact}"
 
+    @property
+    def ahead(self) -> str:
+        """The name of the entry of what was chosen for it ahead of any run."""
+        return f"ahead-{self.name}"
+
 
 class Found(NamedTuple):
     """A plan from a cache, and what other sizes may take of it."""
@@ -161,23 +167,38 @@ class StrategyCache:
             if key != network.key:
                 yield Known(Strategy.of(chosen), key, part)
 
-    def keep(self, network: Network, plan: Plan) -> None:
-        """Keep what was chosen for a plan; not where the solver failed, which may do better."""
-        certificate = plan.certificate
+    def foreseen(self, network: Network) -> Known | None:
+        """What was chosen for exactly this ahead of any run; None where nothing was."""
+        try:
+            chosen, key, part = self._chosen(self._read(network.ahead), network)
+        except StrategyRefused as why:
+            _log.debug("%s: %s", network.graph.name, why)
+            return None
+        return Known(Strategy.of(chosen), key, part, foreseen=True) if key == network.key else None
+
+    def keep(self, network: Network, chosen: LoweredGraph, ahead: bool = False) -> None:
+        """Keep what was chosen; not where the solver failed, which may do better.
+
+        Args:
+            network: what it was chosen for.
+            chosen: of a plan; or ahead of any run, for which less may do than for a plan.
+            ahead: the latter.
+        """
+        certificate, name = chosen.certificate, network.ahead if ahead else network.name
         if certificate is not None and certificate.status.startswith("failed"):
             return
         data = {
-            "name": network.name,
+            "name": name,
             "inputs": [
                 (one.name, one.shape, None if one.value is None else one.value.hex())
                 for one in network.key.inputs
             ],
-            "versions": _versions(plan.graph),
-            "burden": burden(plan.graph, network.options),
-            "chosen": plain_data(plan.graph),
+            "versions": _versions(chosen),
+            "burden": burden(chosen, network.options),
+            "chosen": plain_data(chosen),
         }
         text = json.dumps(data, separators=(",", ":"))
-        self._entries.write(network.name, text.encode())
+        self._entries.write(name, text.encode())
 
     def _read(self, name: str) -> dict[str, Any] | None:
         """What an entry holds, if that was written under its name."""
