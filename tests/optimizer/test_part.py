@@ -87,14 +87,6 @@ def test_columns_need_not_be_reshaped_nor_all_be_read(cuts: list[tuple[int, int]
     check_values(graph)
 
 
-def test_what_is_gone_is_noted_in_order() -> None:
-    """Another process makes the same graph to the letter: what is kept on disk goes by that."""
-    graph = heads(5, [BiasAdd(), Gelu()])
-    merged = [*simplify(graph, ["part"]).merged]
-    assert len(merged) == 5
-    assert merged == [name for name in graph.nodes if name in merged]
-
-
 def test_several_plans_pack_a_matrix_once() -> None:
     """What parts are made of is known, so that plans of other sizes find them packed."""
     g = Graph("open")
