@@ -2,8 +2,8 @@
 
 Each kernel is measured alone. A kernel that was measured a little too fast and occurs often can
 draw its nodes into another layout, with Transforms around them, and the sum of times says nothing
-of it. A second choice therefore charges a Transform what whole runs cannot tell apart, and the two
-plans are run in turns.
+of it. A second choice therefore charges a Transform a part of a run, and the two plans are run in
+turns.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import replace
 from optimizer.settings import Settings
 from resolver.lowered import LoweredGraph
 
-#: What a Transform has to gain, as a part of a run: plans that differ by less count as alike.
+#: What a Transform has to gain, as a part of a run.
 PRICE = 0.01
 
 

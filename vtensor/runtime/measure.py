@@ -238,7 +238,8 @@ def fastest(plans: Sequence[Plan], executor: Executor) -> tuple[Plan, list[int]]
 def in_turns(
     runs: Sequence[Callable[[], object]], executor: Executor, turns: int, seconds: float = 0.0
 ) -> list[list[int]]:
-    """Nanoseconds of each of several runs, in so many turns, and for so many seconds.
+    """Nanoseconds of each of several runs, in so many turns at least; for so many seconds there are
+    more of them, up to ``MOST_TURNS``.
 
     In a turn each runs twice, and the second time counts: the first one finds the weights of
     another in the caches.
