@@ -57,6 +57,17 @@ def no_collector() -> Iterator[None]:
         gc.enable()
 
 
+@pytest.fixture
+def nothing_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else of the process is at work: what earlier sessions began is over, and nothing new
+    begins beside runs, which would hold collections up as well."""
+    for thread in threading.enumerate():
+        if thread.name == "vtensor-better":
+            thread.join()
+    monkeypatch.setattr(PlanCache, "_beside", lambda self, work: None)
+
+
+@pytest.mark.usefixtures("nothing_beside")
 def test_no_collection_begins_while_a_plan_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     found, planned = list[bool](), PlanCache._planned
 
@@ -77,6 +88,7 @@ def test_no_collection_begins_while_a_plan_is_made(monkeypatch: pytest.MonkeyPat
     assert gc.isenabled()
 
 
+@pytest.mark.usefixtures("nothing_beside")
 def test_no_collection_begins_while_a_model_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     found, load = list[bool](), source._load
 
@@ -91,6 +103,7 @@ def test_no_collection_begins_while_a_model_is_read(monkeypatch: pytest.MonkeyPa
     assert gc.isenabled()
 
 
+@pytest.mark.usefixtures("nothing_beside")
 def test_collections_go_on_when_the_last_leaves() -> None:
     inside, leave = threading.Event(), threading.Event()
 
