@@ -166,9 +166,11 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[Array]:
     seen: list[Array] = []
     honest = Executor.replay
 
-    def watch(self: Executor, program: Program, bindings: Sequence[Array], times: Any) -> None:
+    def watch(
+        self: Executor, program: Program, bindings: Sequence[Array], *more: Any, **named: Any
+    ) -> bool:
         seen.extend(bindings)
-        honest(self, program, bindings, times)
+        return honest(self, program, bindings, *more, **named)
 
     monkeypatch.setattr(Executor, "replay", watch)
     return seen
@@ -260,7 +262,7 @@ def test_a_failed_run_lets_go_of_the_callers_memory(
 ) -> None:
     y = room()
 
-    def fail(*given: Any) -> None:
+    def fail(*given: Any, **named: Any) -> bool:
         raise NativeError("no luck")
 
     with monkeypatch.context() as patched:

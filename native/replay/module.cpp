@@ -9,6 +9,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <bit>
 #include <string>
 
 using namespace nb::literals;
@@ -60,7 +61,32 @@ void Buffers::add(nb::handle object, bool writable, const std::string &label) {
     memory_.push_back({view.buf, static_cast<std::size_t>(view.len)});
 }
 
+Exponents exponents_in(const GivenExponents &given, std::size_t count) {
+    if (!given.empty() && given.size() != count)
+        throw nb::value_error(("there are " + std::to_string(given.size()) + " exponents for " +
+                               std::to_string(count) + " buffers")
+                                  .c_str());
+    Exponents found;
+    for (const auto &[bytes, bits] : given) {
+        if (bytes > 8 || !std::has_single_bit(bytes))
+            throw nb::value_error("elements have 1, 2, 4 or 8 bytes");
+        found.push_back({bytes, bits});
+    }
+    return found;
+}
+
 namespace {
+
+bool finite_in(nb::sequence buffers, const GivenExponents &given) {
+    const nb::tuple objects(buffers);  // of its own: another thread may change the caller's
+    const Exponents exponents = exponents_in(given, objects.size());
+    Buffers bound(objects.size());
+    for (const nb::handle object : objects) bound.add(object, false, "a buffer");
+    const nb::gil_scoped_release unlocked;
+    for (std::size_t i = 0; i < exponents.size(); ++i)
+        if (!all_finite(bound.memory()[i], exponents[i])) return false;
+    return true;
+}
 
 void execute(nb::handle object, nb::sequence slots, int threads, const Sizes &sizes,
              nb::object queue) {
@@ -221,6 +247,18 @@ works, or None for the CPU. Raises as ``execute``.)");
     m.def("set_threads", &set_threads, "threads"_a,
           "Set the number of OpenMP threads of the calling thread. ValueError outside 1 to 1024.");
     m.def("threads", &omp_get_max_threads, "The number of OpenMP threads of the calling thread.");
+    m.def("finite", &finite_in, "buffers"_a, "exponents"_a,
+          nb::sig("def finite(buffers: collections.abc.Sequence[object], "
+                  "exponents: collections.abc.Sequence[tuple[int, int]]) -> bool"),
+          R"(Whether all numbers in these buffers are finite.
+
+``exponents``: for each buffer (bytes of an element: 1, 2, 4 or 8; the bits that are all set
+where one is infinite or no number), such as (4, 0x7f800000); without bits, nobody looks.
+
+Raises:
+    TypeError: no buffer.
+    ValueError: a buffer is not contiguous; there is not one exponent a buffer, nor none at
+        all; elements of other sizes.)");
     m.def("offsets", &offsets_of, "nbytes"_a, "first"_a, "last"_a,
           nb::sig("def offsets(nbytes: collections.abc.Sequence[int], "
                   "first: collections.abc.Sequence[int], last: collections.abc.Sequence[int]) "

@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "finite.h"
 #include "runner.h"
 
 namespace nb = nanobind;
@@ -48,6 +50,12 @@ private:
     std::vector<Py_buffer> views_;
     std::vector<Memory> memory_;
 };
+
+// Of the elements of some memories, as Python gives them.
+using Exponents = std::vector<Exponent>;
+// ValueError unless there are none or one for each, and each is of 1, 2, 4 or 8 bytes.
+using GivenExponents = std::vector<std::pair<std::size_t, std::uint64_t>>;
+Exponents exponents_in(const GivenExponents &given, std::size_t count);
 
 void bind_program(nb::module_ &m);
 void bind_team(nb::module_ &m);

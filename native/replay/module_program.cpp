@@ -108,7 +108,8 @@ void PyProgram::clear() {
     for (nb::object &callable : callables_) callable = nb::none();
 }
 
-Bindings::Bindings(const Program &program, nb::sequence buffers, nb::handle times) {
+Bindings::Bindings(const Program &program, nb::sequence buffers, nb::handle times)
+    : program_(program) {
     const nb::tuple given(buffers);  // of its own: another thread may change the caller's
     const std::vector<std::size_t> &bound = program.bound();
     for (std::size_t i = 0; i < given.size(); ++i) {
@@ -126,6 +127,15 @@ Bindings::Bindings(const Program &program, nb::sequence buffers, nb::handle time
     if (reinterpret_cast<std::uintptr_t>(memory.address) % alignof(std::int64_t) != 0)
         throw nb::value_error("times must start at a multiple of 8 bytes");
     times_ = static_cast<std::int64_t *>(memory.address);
+}
+
+bool Bindings::all_finite(const Exponents &exponents, bool written) const {
+    const std::vector<std::size_t> &bound = program_.bound();
+    for (std::size_t i = 0; i < std::min(bound.size(), exponents.size()); ++i)
+        if (program_.is_written(bound[i]) == written &&
+            !replay::all_finite(memory()[i], exponents[i]))
+            return false;
+    return true;
 }
 
 void bind_program(nb::module_ &m) {

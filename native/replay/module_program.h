@@ -43,9 +43,12 @@ public:
     Bindings(const Program &program, nb::sequence buffers, nb::handle times);
 
     std::span<const Memory> memory() const { return buffers_.memory(); }
+    // Whether the numbers are finite in all that steps write, or in all that they only read.
+    bool all_finite(const Exponents &exponents, bool written) const;
     std::int64_t *times() const { return times_; }
 
 private:
+    const Program &program_;
     Buffers buffers_, clock_;
     std::int64_t *times_ = nullptr;
 };

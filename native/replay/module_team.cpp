@@ -1,4 +1,5 @@
 // native/replay/module_team.cpp: Team as Python sees it: a thread with a queue and an OpenMP team.
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 #include <nanobind/typing.h>
@@ -95,14 +96,19 @@ public:
         return answer;
     }
 
-    void run(PyProgram &program, nb::sequence bindings, nb::object times, const Sizes &sizes,
-             nb::object queue) {
+    bool run(PyProgram &program, nb::sequence bindings, nb::object times, const Sizes &sizes,
+             nb::object queue, const GivenExponents &looked_for) {
         Crew &crew = own();
         const Bindings bound(program.program(), bindings, times);
+        const Exponents exponents = exponents_in(looked_for, bound.memory().size());
+        bool finite = true;
         const Given given{bound.memory(), sizes, queue_in(queue)};
         const auto work = [&](Stop &stop) {
             const Working working(crew.threads);
+            // What is only read is looked at first: the steps then find it in caches.
+            const bool sound = bound.all_finite(exponents, false);
             program.program().run(given, stop, bound.times());
+            finite = sound && bound.all_finite(exponents, true);
         };
         const auto on_team = [&](const std::atomic<bool> &flag) {
             Stop stop(flag);
@@ -115,6 +121,7 @@ public:
             Job job(on_team);
             crew.run(job, waits_for_caller_);
         }
+        return finite;
     }
 
     int waiting() const { return crew_->waiting; }
@@ -163,11 +170,15 @@ Raises:
     Stopped: the team is closed, or was before the function began.
     Circular: the team's thread waits for this one; the function never begins.)")
         .def("run", &PyTeam::run, "program"_a, "bindings"_a, "times"_a = nb::none(),
-             "sizes"_a = Sizes(), "queue"_a = nb::none(),
+             "sizes"_a = Sizes(), "queue"_a = nb::none(), "exponents"_a = GivenExponents(),
              nb::sig("def run(self, program: Program, bindings: collections.abc.Sequence[object], "
                      "times: object | None = None, sizes: collections.abc.Sequence[int] = (), "
-                     "queue: object | None = None) -> None"),
+                     "queue: object | None = None, "
+                     "exponents: collections.abc.Sequence[tuple[int, int]] = ()) -> bool"),
              R"(Run a program's steps, without the interpreter's lock, and wait.
+
+Returns whether the numbers that the bindings hold then are all finite, where ``exponents``
+says of each what to look for, as for ``finite``; True where nobody looks.
 
 ``bindings``: a buffer for each region that is a number, in order. ``times``: int64, two for
 each step, which get its begin and its end in nanoseconds of the steady clock. ``sizes``: as

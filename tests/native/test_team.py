@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -112,7 +112,7 @@ def test_closing_ends_the_run_between_two_steps_and_refuses_what_waits(
     with ThreadPoolExecutor(4) as pool:
         running = pool.submit(begun.run, team)
         begun.wait()
-        queued = [
+        queued: list[Future[object]] = [
             pool.submit(team.call, lambda: later.append(2)),
             pool.submit(team.run, Program([], [(lambda: later.append(3), [])]), []),
         ]

@@ -442,6 +442,16 @@ def test_what_was_tuned_is_not_measured_again(
     assert opened(network(), tmp_path)[2]  # without it, the choice is another one
 
 
+def test_what_was_tuned_for_other_sizes_is_not_taken(tmp_path: Path) -> None:
+    """Times were measured for those: here they are others, and so may be what is fastest."""
+    mobile, taken = NETWORKS["mobile"](), []
+    for sizes in ((1, 16, 16), (2, 32, 24)):
+        with Session(mobile.proto, threads=1, cache_dir=tmp_path, tune=True, tolerance=0) as one:
+            one.run(None, mobile.feeds(*sizes))
+            taken.append(one.plan.taken_from)
+    assert taken == [None, None]
+
+
 def _never(*_: object) -> None:
     raise AssertionError("it is known already")
 

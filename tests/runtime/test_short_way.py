@@ -186,8 +186,9 @@ def inside(session: Session, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     class Watching:
         call = honest.call
 
-        def run(self, program: Program, bindings: Sequence[Any], *_: object) -> None:
+        def run(self, program: Program, bindings: Sequence[Any], *_: object) -> bool:
             seen.update(frames(honest, program, list(bindings)))
+            return True
 
     feeds = {"x": image()}
     want = session.run(None, feeds)

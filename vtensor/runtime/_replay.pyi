@@ -75,6 +75,19 @@ def set_threads(threads: int) -> None:
 def threads() -> int:
     """The number of OpenMP threads of the calling thread."""
 
+def finite(buffers: Sequence[object], exponents: Sequence[tuple[int, int]]) -> bool:
+    """
+    Whether all numbers in these buffers are finite.
+
+    ``exponents``: for each buffer (bytes of an element: 1, 2, 4 or 8; the bits that are all set
+    where one is infinite or no number), such as (4, 0x7f800000); without bits, nobody looks.
+
+    Raises:
+        TypeError: no buffer.
+        ValueError: a buffer is not contiguous; there is not one exponent a buffer, nor none at
+            all; elements of other sizes.
+    """
+
 def offsets(
     nbytes: Sequence[int], first: Sequence[int], last: Sequence[int]
 ) -> tuple[list[int], int]:
@@ -113,7 +126,9 @@ class Arena:
         """
 
     def close(self) -> None:
-        """No run that needs it begins any more (Stopped); one that has it goes on."""
+        """
+        No run that needs it begins any more (Stopped); one that has it goes on.
+        """
 
     def memory(self) -> numpy.typing.NDArray[numpy.uint8]:
         """The bytes that there are now, as an array that keeps them alive."""
@@ -190,9 +205,13 @@ class Team:
         times: object | None = None,
         sizes: Sequence[int] = (),
         queue: object | None = None,
-    ) -> None:
+        exponents: Sequence[tuple[int, int]] = (),
+    ) -> bool:
         """
         Run a program's steps, without the interpreter's lock, and wait.
+
+        Returns whether the numbers that the bindings hold then are all finite, where ``exponents``
+        says of each what to look for, as for ``finite``; True where nobody looks.
 
         ``bindings``: a buffer for each region that is a number, in order. ``times``: int64, two for
         each step, which get its begin and its end in nanoseconds of the steady clock. ``sizes``: as

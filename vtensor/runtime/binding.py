@@ -73,8 +73,7 @@ class Binding:
                 raise InputError("an array that is bound was resized: bind the session again")
         for target, source in self._before:
             np.copyto(target, source())
-        self.plan.replay(self._memory)
-        if self._strictly is not None and self.plan.refused(self._memory):
+        if not self.plan.replay(self._memory) and self._strictly is not None:
             self._strict.run()
             return
         for target, elements in [(target, source()) for target, source in self._after]:

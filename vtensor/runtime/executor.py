@@ -247,7 +247,8 @@ class Executor:
         times: object | None = None,
         sizes: Sequence[int] = (),
         queue: object | None = None,
-    ) -> None:
+        exponents: Sequence[tuple[int, int]] = (),
+    ) -> bool:
         """Run a program on the executor's thread, without Python, and wait for it.
 
         Args:
@@ -256,24 +257,29 @@ class Executor:
             times: gets the begin and the end of each step, in nanoseconds of the steady clock.
             sizes: as many as the program is made for; no plan makes such a program yet.
             queue: the queue of a device, for steps that work there; no plan has such steps yet.
+            exponents: of the elements of what is bound, where somebody asks whether all are finite.
+
+        Returns:
+            Whether they are.
 
         Raises:
             StepFailed: a native step failed.
             SessionClosedError: the interpreter is shutting down.
         """
         if os.getpid() != self._process:  # forked, as in ``run``
-            return Executor.of(self.threads).replay(program, bindings, times, sizes, queue)
+            mine = Executor.of(self.threads)
+            return mine.replay(program, bindings, times, sizes, queue, exponents)
         here, server = getattr(_own, "executor", None), self
         try:
             if here is None or here is self:
-                return server.team.run(program, bindings, times, sizes, queue)
+                return server.team.run(program, bindings, times, sizes, queue, exponents)
             with self._from(here) as server:
-                return server.team.run(program, bindings, times, sizes, queue)
+                return server.team.run(program, bindings, times, sizes, queue, exponents)
         except self._stopped as error:
             raise _over(error) from error
         except self._circular:
             with self._spared() as spare:
-                return spare.replay(program, bindings, times, sizes, queue)
+                return spare.replay(program, bindings, times, sizes, queue, exponents)
 
 
 def budget_of(threads: int | None) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from vtensor.runtime._replay import Arena, Program
 
 Array = np.ndarray[Any, Any]
+T = TypeVar("T")
 
 #: Runs steps, from one on and up to another; None is the end.
 RunSteps = Callable[[int, "int | None"], None]
@@ -134,15 +135,21 @@ class PlanStep:
         return "python" in self.kernels
 
 
-def _finite(memory: Array, dtype: str) -> bool:
-    """Whether the elements of a type are finite numbers."""
+def _exponent(dtype: str) -> tuple[int, int]:
+    """The bytes of an element, and its bits that are all set where it is not finite; no bits where
+    it always is.
+
+    >>> _exponent("f32") == (4, 0x7F800000), _exponent("s64")
+    (True, (8, 0))
+    """
     element = numpy_dtype(dtype)
+    if np.issubdtype(element, np.complexfloating):
+        element = np.finfo(element).dtype
     if np.issubdtype(element, np.integer) or element == np.bool_:
-        return True
-    elements = memory.reshape(-1).view(element)
-    with np.errstate(all="ignore"):
-        total = elements.sum()  # which takes a pass and no memory; large numbers may overflow
-        return bool(np.isfinite(total) or np.isfinite(elements).all())
+        return element.itemsize, 0
+    infinite = np.array(np.inf, np.float64).astype(element)
+    bits = 0 if np.isfinite(infinite) else int.from_bytes(infinite.tobytes(), "little")
+    return element.itemsize, bits
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,12 +312,13 @@ class Plan:
         """The plan that answers where numbers are not finite; this one where nobody looks."""
         return self if self._strictly is None else self._strictly()
 
-    def refused(self, bindings: Sequence[Array]) -> bool:
-        """Whether inputs or outputs of a run are not finite, and the strict plan is to answer."""
+    @cached_property
+    def _exponents(self) -> Sequence[tuple[int, int]]:
+        """Of the elements of inputs and outputs, where somebody looks whether they are finite."""
         if self._strictly is None:
-            return False
-        dtypes = [*(value.dtype for value in self.inputs), *(root.dtype for root in self.own)]
-        return not all(map(_finite, bindings, dtypes))
+            return ()
+        dtypes = [*(one.dtype for one in self.inputs), *(one.dtype for one in self.own)]
+        return [*map(_exponent, dtypes)]
 
     @property
     def own_sizes(self) -> tuple[int, ...]:
@@ -387,7 +395,7 @@ class Plan:
 
     def replay(
         self, bindings: Sequence[Array], times: Array | None = None, one_by_one: bool = False
-    ) -> None:
+    ) -> bool:
         """Run the steps.
 
         Args:
@@ -397,29 +405,34 @@ class Plan:
             one_by_one: run each step from Python, which gives the same results; to find out which
                 step it is that goes wrong.
 
+        Returns:
+            False where inputs or outputs are not finite, and the strict plan is to answer.
+
         Raises:
             NativeError: a library failed.
             InputError: numbers that the run was given are at fault, such as an index.
         """
         lanes = self._workspace.lanes
         if one_by_one:
+            from vtensor.runtime import _replay
+
             self.visit(bindings, lambda run, _: run(0, None))
-        elif self.calls_back:  # Python has one view of memory: one such run at a time
+            return _replay.finite(bindings, self._exponents)
+        if self.calls_back:  # Python has one view of memory: one such run at a time
             lane = lanes.every[0]
             run = partial(self._native, lane, bindings, times)
-            lane.executor.run(lambda: self._bound(bindings, run))
-        elif len(lanes.every) == 1:
-            self._native(lanes.every[0], bindings, times)
-        else:
-            with lanes.taken() as lane:
-                self._native(lane, bindings, times)
+            return lane.executor.run(lambda: self._bound(bindings, run))
+        if len(lanes.every) == 1:
+            return self._native(lanes.every[0], bindings, times)
+        with lanes.taken() as lane:
+            return self._native(lane, bindings, times)
 
-    def _native(self, lane: Lane, bindings: Sequence[Array], times: Array | None) -> None:
+    def _native(self, lane: Lane, bindings: Sequence[Array], times: Array | None) -> bool:
         program = self._programs.get(lane)
         if program is None:  # each has addresses of its own
             program = self._programs.setdefault(lane, self._program(lane.arena))
         try:
-            lane.executor.replay(program, bindings, times)
+            return lane.executor.replay(program, bindings, times, exponents=self._exponents)
         except RuntimeError as error:
             if (typed := self._typed(error)) is None:
                 raise
@@ -474,7 +487,7 @@ class Plan:
                 memory = self.placement.memory(index, arena)
                 run_native(step.native, memory, step.node, step.told)
 
-    def _bound(self, bindings: Sequence[Array], run: Callable[[], None]) -> None:
+    def _bound(self, bindings: Sequence[Array], run: Callable[[], T]) -> T:
         """Run with all storages bound, so that Python can look at them."""
         if any(one.bound for one in (*self.placement.bound, *self.placement.offsets)):
             raise NestedRunError(NESTED)
@@ -484,7 +497,7 @@ class Plan:
         try:
             for storage, buffer in bound.items():
                 storage.bind(buffer)
-            run()
+            return run()
         finally:
             for storage in bound:
                 storage.release()  # the caller's memory is the caller's again, the arena's may grow

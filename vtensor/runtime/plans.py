@@ -26,7 +26,7 @@ from vtensor.runtime.keys import InputKey, PlanKey
 from vtensor.runtime.outline import Sized
 from vtensor.runtime.outlines import Outlines
 from vtensor.runtime.plan import Plan
-from vtensor.runtime.planning import Options, plan_of, simplified
+from vtensor.runtime.planning import Options, plan_of, simplified, within_tolerance
 from vtensor.runtime.source import Source
 from vtensor.runtime.strategies import Refused, Strategies, transferable
 from vtensor.runtime.strategy_cache import Network, StrategyCache
@@ -308,10 +308,12 @@ class PlanCache:
         if disk is not None and (found := disk.plan(network, self._workspace)) is not None:
             self._strategies.add(found.known)
             self._applied = {*(self._applied or ()), *graph.applied}
-            return found.plan
+            if options.settings.clock is None:
+                return found.plan
+            return within_tolerance(graph, found.plan, options, self._workspace)
         if disk is not None and sized is not None and (ahead := disk.foreseen(network)) is not None:
             self._strategies.add(ahead)
-        if disk is not None and not self._strategies.knows(key):
+        if disk is not None and transferable(options) and not self._strategies.knows(key):
             for other in disk.others(network):
                 self._strategies.add(other)
         plan = self._fitting(network, sized, refused)

@@ -23,8 +23,9 @@ from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.plain import PlainInput, PlainOutput
 from vtensor.runtime.plan import Conversion, Plan
 
-#: The memory of a run, inputs first, and the outputs that are in memory of their own there.
-Ran = tuple[list[Array], frozenset[str]]
+#: The memory of a run, inputs first, the outputs that are in memory of their own there, and whether
+#: the plan may answer: where numbers are not finite, a strict one does.
+Ran = tuple[list[Array], frozenset[str], bool]
 
 #: By the name of an input or output.
 Copies = dict[str, Conversion]
@@ -179,14 +180,13 @@ class Request:
                 raw = np.empty(nbytes + ALIGNMENT, np.uint8)
                 begin = -raw.__array_interface__["data"][0] % ALIGNMENT
                 bindings.append(raw[begin : begin + nbytes])
-        self.plan.replay(bindings, times, one_by_one)
-        return bindings, placed
+        return bindings, placed, self.plan.replay(bindings, times, one_by_one)
 
     def arrays(self, ran: Ran, out: Mapping[str, Any] | None = None) -> list[Array]:
         """The outputs of a run whose memory was ``own``, or found for all."""
         if self.plain_outputs is None:
             return [result.array() for result in self.results(ran)]
-        bindings, _ = ran
+        bindings, *_ = ran
         made = [
             bindings[one.binding].view(one.dtype).reshape(one.shape).transpose(one.axes)
             for one in self.plain_outputs
@@ -197,5 +197,5 @@ class Request:
 
     def results(self, ran: Ran, given: Mapping[str, Array] | None = None) -> list[Result]:
         """The outputs of a run, and which of them are copies."""
-        bindings, placed = ran
+        bindings, placed, _ = ran
         return deliver(self.deliveries, bindings, placed, given or {})

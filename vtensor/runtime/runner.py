@@ -71,7 +71,7 @@ class Runner:
         """The outputs as arrays."""
         if (found := self._short(outputs, inputs, out, times)) is not None:
             request, ran = found
-            if not request.plan.refused(ran[0]):
+            if ran[2]:
                 return request.arrays(ran, out)
         strictly = found is not None
         return [result.array() for result in self._long(outputs, inputs, out, times, strictly)]
@@ -80,7 +80,7 @@ class Runner:
         """The outputs as they lie."""
         if (found := self._short(outputs, inputs, None, None)) is not None:
             request, ran = found
-            if not request.plan.refused(ran[0]):
+            if ran[2]:
                 return request.results(ran)
         return self._long(outputs, inputs, None, None, strictly=found is not None)
 
@@ -160,7 +160,7 @@ class Runner:
             ran = request.run(fed, into, times)
             if plan.better is not None:
                 plan.better.ran(perf_counter() - begun)
-            if not plan.refused(ran[0]):
+            if ran[2]:
                 results = request.results(ran, into)
                 self.copied = copies(feeds, results)
                 return results
