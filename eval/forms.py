@@ -44,7 +44,12 @@ def measure(scope: Scope, store: Store) -> None:
 def section(store: Store) -> Iterator[str]:
     """A line a network, then what it comes to."""
     yield told(__doc__)
-    kept = store.table(NAME, KEY)
+    yield from compared(store, NAME)
+
+
+def compared(store: Store, rows: str) -> Iterator[str]:
+    """The table of such rows, and its picture."""
+    kept = store.table(rows, KEY)
     names = list(dict.fromkeys(row["network"] for row in kept))
     by = {(row["network"], row["engine"]): row for row in kept}
     shown = [one for one in PEERS if any((name, one) in by for name in names)]
@@ -66,11 +71,11 @@ def section(store: Store) -> Iterator[str]:
     means = [_mean(logs[one]) for one in (STRICT, *shown)]
     lines.append(["geometric mean", None, None, *[None] * len(shown), *means, None, None])
     yield table(heads, lines)
-    with drawn(store.folder / NAME) as [axes]:
+    with drawn(store.folder / rows) as [axes]:
         series = {f"tolerant / {one}": shares.get(one, []) for one in (STRICT, *shown)}
         bars(axes, names, series, title="below 1 VTensor is ahead", ylabel="time")
         axes.axhline(1, color="black", linewidth=0.8)
-    yield picture(NAME, "time at tolerance 1e-5, as a share of the others'")
+    yield picture(rows, "time at tolerance 1e-5, as a share of the others'")
 
 
 def time_cell(row: Row | None) -> str | None:

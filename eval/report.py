@@ -29,6 +29,7 @@ SECTIONS = (
     "eval.breakdown",
     "eval.joint",
     "eval.forms",
+    "eval.forms_today",
     "eval.layers",
     "eval.profiles",
     "eval.start",

@@ -10,7 +10,7 @@ stretches errors, the bound is that of the Softmax's input.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -32,7 +32,7 @@ from optimizer.pipeline import LEVELS as LEVEL_PASSES
 from vtensor import Session, save_onnx
 from vtensor.benchmark.agreement import BOUNDS
 from vtensor.benchmark.messages import Finished, Loaded, Timed
-from vtensor.benchmark.peer import Task, peer_at
+from vtensor.benchmark.peer import Array, Task, peer_at
 from vtensor.benchmark.race import Contender
 from vtensor.benchmark.summary import Rounds, log_ratios, mean_ratio
 from vtensor.commands.bench import PEERS
@@ -134,16 +134,22 @@ def table(store: Store, name: str = "timings") -> Table:
     return store.table(name, KEY)
 
 
-def measure(scope: Scope, store: Store, wanted: Iterable[Group], name: str = "timings") -> None:
-    """Time the groups of which a row is missing, network by network."""
+def measure(
+    scope: Scope,
+    store: Store,
+    wanted: Iterable[Group],
+    name: str = "timings",
+    model_of: Callable[[str, int, Scope, Path], Model] | None = None,
+) -> None:
+    """Time the groups of which a row is missing, network by network; by default those of here."""
     kept = table(store, name)
     order = {name: place for place, name in enumerate(scope.networks)}
     todo = [group for group in wanted if store.missing(kept, group.keys(scope))]
-    todo.sort(key=lambda group: (order[group.network], group.batch))
+    todo.sort(key=lambda group: (order.get(group.network, len(order)), group.network, group.batch))
     count = 0
     for (network, batch), alike in groupby(todo, lambda group: (group.network, group.batch)):
         with TemporaryDirectory() as folder:
-            model = Model(network, batch, scope, Path(folder))
+            model = (model_of or Model)(network, batch, scope, Path(folder))
             for group in alike:
                 if store.late:
                     return
@@ -158,19 +164,30 @@ def _teller(store: Store, title: str, number: int, count: int) -> Callable[[str]
 
 
 class Model:
-    """A network's file with its inputs, and what NumPy's definitions make of these."""
+    """A network's file with its inputs, and what NumPy's definitions make of these.
 
-    def __init__(self, network: str, batch: int, scope: Scope, folder: Path) -> None:
+    ``given`` are file and inputs that are there already.
+    """
+
+    def __init__(
+        self,
+        network: str,
+        batch: int,
+        scope: Scope,
+        folder: Path,
+        given: tuple[Path, Mapping[str, Array]] | None = None,
+    ) -> None:
         self.network, self.size = network, scope.size
-        self.file = folder / f"{network}.onnx"
-        graph = self.graph(batch)
-        save_onnx(graph, self.file)
-        self.feeds = {
-            name: photograph(tuple(graph.values[name].dims.values())) for name in graph.inputs
-        }
+        self.file, self.feeds = given or self._made(batch, folder / f"{network}.onnx")
         self._oracle: Loaded | None = None
         #: How far outputs may be from the oracle's, of the largest; known with the oracle.
         self.bound = BOUNDS["f32"]
+
+    def _made(self, batch: int, file: Path) -> tuple[Path, Mapping[str, Array]]:
+        graph = self.graph(batch)
+        save_onnx(graph, file)
+        inputs = {name: tuple(graph.values[name].dims.values()) for name in graph.inputs}
+        return file, {name: photograph(shape) for name, shape in inputs.items()}
 
     def graph(self, batch: int) -> Graph:
         """The network."""
