@@ -41,7 +41,7 @@ class Written(Model):
         assert case is not None, "it was there before"
         super().__init__(network, batch, scope, folder, (case.model, case.feeds))
 
-    def graph(self, batch: int) -> Graph:
+    def graph(self, batch: int) -> Graph:  # noqa: ARG002  # its file has a batch
         """The network, in the sizes of its feeds."""
         return load_onnx(self.file, shapes={name: one.shape for name, one in self.feeds.items()})
 

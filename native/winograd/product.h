@@ -69,6 +69,7 @@ void by_panel(const Left &left, const float *panel, Index rows, Index depth, con
         };
         return Kernels{{&rows_by_panel<kRows + 1, Take>...}};
     }(std::make_integer_sequence<int, kMostRows>{});
+    if (rows == 0) return;  // a thread's last block, where its neighbour has a tile more
     const Index groups = (rows + kMostRows - 1) / kMostRows;  // all of nearly the same number
     const Index passes = groups * (kPanel / kColumns), bytes = depth * kPanelBytes;
     Ahead ahead{reinterpret_cast<const char *>(panel) + bytes, kPanelBytes / passes};

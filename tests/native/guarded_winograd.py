@@ -85,6 +85,9 @@ POINTS = [
     Shape(1, 5, 3, (1, 2), (0, 0, 0, 0)),
     Shape(1, 310, 330, (5, 7), (0, 0, 0, 0)),
 ]
+#: Tiles that two threads share unevenly, in as many blocks as caches ask for: one may have a block
+#: more than the other.
+UNEVEN = [Shape(1, 512, 32, (4, 4 * count), (1, 1, 1, 1)) for count in range(7, 62, 2)]
 #: Groups of parts of a vector, of one, and of several; few tiles and many.
 GROUPS = [
     Shape(1, 32, 32, (12, 12), (1, 1, 1, 1), 8),
@@ -101,6 +104,7 @@ def calls() -> list[tuple[Tile, Shape, Any]]:
     return [
         *product(forms, SHAPES, WAYS),
         *product(tiles((1, 1)), POINTS, WAYS),
+        *product([Tile(taps=(3, 3), results=(4, 4))], UNEVEN, WAYS[:1]),
         *product(tiles((3, 3)), GROUPS, WAYS),
         *product(stepping, STEPS, [*WAYS, *APART]),
     ]
