@@ -87,7 +87,7 @@ POINTS = [
 ]
 #: Tiles that two threads share unevenly, in as many blocks as caches ask for: one may have a block
 #: more than the other.
-UNEVEN = [Shape(1, 512, 32, (4, 4 * count), (1, 1, 1, 1)) for count in range(7, 62, 2)]
+UNEVEN = [Shape(1, 16, 512, (4, 4 * count), (1, 1, 1, 1)) for count in range(7, 62, 2)]
 #: Groups of parts of a vector, of one, and of several; few tiles and many.
 GROUPS = [
     Shape(1, 32, 32, (12, 12), (1, 1, 1, 1), 8),
