@@ -61,6 +61,21 @@ def test_steps_are_timed_in_memory_of_their_own() -> None:
         assert count > 0 < min(times)
 
 
+@pytest.mark.parametrize("rows", [[], [("product", 1, 1)]])
+def test_memory_is_copied_without_a_step_for_it(
+    offered: list[tuple[str, int, int]],
+    rows: list[tuple[str, int, int]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(peaks, "LEAST_BYTES", NBYTES)
+    offered += rows
+    assert getattr(peaks.copying(NBYTES)(), "nbytes", 0) == NBYTES
+
+
+def test_memory_is_copied_by_the_first_step_for_it() -> None:
+    assert peaks.copying(NBYTES)() is None
+
+
 def test_a_library_without_steps_offers_none(scratch: None, tmp_path: Path) -> None:
     file = tmp_path / "bare.toml"
     file.write_text('[library]\nname = "bare"\npriority = 1\ndevices = ["cpu"]\n')

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -263,8 +267,8 @@ def test_large_constants_are_read_from_memory(monkeypatch: pytest.MonkeyPatch) -
     """Before each run that counts, and where a plan is tuned."""
     swept, real = list[int](), measure._sweep
 
-    def seen(memory: Any) -> Any:
-        real(memory)()
+    def seen(memory: Any, threads: int) -> Any:
+        real(memory, threads)()
         return partial(swept.append, 1)
 
     monkeypatch.setattr(measure, "_sweep", seen)
@@ -392,3 +396,38 @@ def test_a_glance_does_not_repeat_what_takes_long() -> None:
     assert runs == 2  # the first one does not count
     assert least_ns(run, 1, GLANCE._replace(seconds=0.0, most_seconds=1.0)) == 50_000_000
     assert runs == 2 + 1 + measure.LEAST
+
+
+@pytest.mark.parametrize(("waits", "least"), [([600, 1, 1], 30), ([600] * 99, 410)])
+def test_a_run_in_which_a_thread_waited_is_taken_again(
+    waits: list[int], least: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the caches were emptied before it; not for ever."""
+    took, waited = iter([99, *range(10, 3000, 20)]), [0]
+
+    def run(times: Any) -> None:
+        times[0] = (0, next(took))
+        if times[0, 1] != 99:
+            waited[0] += waits.pop(0) if waits else 0
+
+    monkeypatch.setattr(measure, "_waited_ns", lambda: waited[0])
+    effort = TUNING._replace(seconds=0.0, least=2)
+    assert least_ns(run, 1, effort, lambda: None) == least
+    assert least_ns(run, 1, effort) > least, "runs in a row are taken as they are"
+
+
+def test_threads_wait_for_processors() -> None:
+    """Two of them, on one."""
+    processors, before = os.sched_getaffinity(0), measure._waited_ns()
+    try:
+        os.sched_setaffinity(0, {min(processors)})
+        busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+        end = time.monotonic() + 0.5
+        while time.monotonic() < end and measure._waited_ns() <= before + 10**7:
+            pass
+        for one in busy:
+            one.kill()
+            one.wait()
+    finally:
+        os.sched_setaffinity(0, processors)
+    assert measure._waited_ns() > before + 10**7

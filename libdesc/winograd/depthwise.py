@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from libdesc.winograd import native
 from libdesc.winograd.routine import OfImages
-from ptensor.evaluation import Call, Decline, Variant, emit, forms_on
+from ptensor.evaluation import Call, Decline, Variant, forms_on
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
-from ptensor.views import from_base
 from vtensor.errors import LayoutError
 from vtensor.language.operators import Follower
 from vtensor.language.tensor import VTensor
@@ -44,7 +43,7 @@ class Depthwise(OfImages):
         follow: Sequence[Follower] = (),
     ) -> None:
         self.taps = [weights.size("h"), weights.size("w")]
-        self.strides, self.begin = list(strides), list(pads[:2])
+        self.strides = list(strides)
         if weights.size("O") != 1 or {*dilations} != {1}:
             raise Decline("takes one filter a channel, and windows whose elements are neighbours")
         if self.taps[1] not in TAPS or strides[1] not in STEPS:
@@ -53,7 +52,7 @@ class Depthwise(OfImages):
             raise Decline("takes windows that each see something of the image")
         if not all(tensor.num_elements for tensor in (src, weights, dst)):
             raise Decline("an operand has no elements")
-        super().__init__(src, weights, dst, follow)
+        super().__init__(src, weights, dst, pads, follow)
 
     @property
     def kernel(self) -> str:
@@ -72,7 +71,7 @@ class Depthwise(OfImages):
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
         """None where all lie as the kernel has them."""
         try:
-            own = [from_base(row[call.index(tensor)], tensor) for tensor in self.tensors]
+            own = self.own(call, row)
         except LayoutError as why:
             return str(why)
         if not {own[0], own[-1]} <= {*self.images()}:
@@ -90,21 +89,4 @@ class Depthwise(OfImages):
 
     def __call__(self, *tensors: PTensor) -> None:
         """Make the call: one step."""
-        src, *_, dst = tensors
-        src_block, dst_block = (sum(t.required_layout.blocks("C")) for t in (src, dst))
-        kernel = native.load().depthwise(
-            src.size("N"),
-            src.size("C"),
-            [src.size("H"), src.size("W")],
-            [dst.size("H"), dst.size("W")],
-            self.begin,
-            self.taps,
-            self.strides,
-            src_block,
-            dst_block,
-            "bias" in self.added,
-            "other" in self.added,
-            self.low,
-            self.high,
-        )
-        emit(kernel, list(tensors))
+        self.make(native.load().depthwise, tensors, taps=self.taps, strides=self.strides)

@@ -11,9 +11,9 @@ four times as deep.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import ceil, inf, prod
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from libdesc.patterns import OTHER, X, binary, bounds
 from libdesc.routine import Routine
@@ -27,6 +27,9 @@ from ptensor.winograd import FORMS
 from vtensor.errors import LayoutError
 from vtensor.language.operators import Follower, info_of
 from vtensor.language.tensor import VTensor
+
+if TYPE_CHECKING:
+    from libdesc.winograd._winograd import Kernel
 
 #: Outputs that lie together in the weights: ``kPanel`` in native/winograd/product.h.
 PANEL = 32
@@ -115,6 +118,7 @@ class OfImages(Routine):
     Args:
         src, dst: N C H W.
         weights: of a filter.
+        pads: all beginnings, then all ends.
         follow: what is fused behind it.
 
     Raises:
@@ -124,8 +128,14 @@ class OfImages(Routine):
     heavy = True
 
     def __init__(
-        self, src: VTensor, weights: VTensor, dst: VTensor, follow: Sequence[Follower]
+        self,
+        src: VTensor,
+        weights: VTensor,
+        dst: VTensor,
+        pads: Sequence[int],
+        follow: Sequence[Follower],
     ) -> None:
+        self.begin = list(pads[:2])
         self.added: dict[str, VTensor] = {}
         self.low, self.high = -inf, inf
         for follower in follow:
@@ -167,6 +177,36 @@ class OfImages(Routine):
         for tensor, layout in zip(self.tensors, row, strict=True):
             found[call.index(tensor)] = to_base(layout, tensor)
         return found
+
+    def own(self, call: Call, row: Sequence[Layout]) -> list[Layout]:
+        """Layouts of the call's operands as those of ``tensors``.
+
+        Raises:
+            LayoutError: one has no word for it.
+        """
+        return [from_base(row[call.index(tensor)], tensor) for tensor in self.tensors]
+
+    def make(
+        self, kernel: Callable[..., Kernel], tensors: Sequence[PTensor], **filter_: object
+    ) -> None:
+        """Make the call: one step of a kernel, which is told of its filter besides."""
+        src, *_, dst = tensors
+        apart = src.required_layout == CHANNELS_APART
+        step = kernel(
+            images=src.size("N"),
+            channels=src.size("C"),
+            src=[src.size("H"), src.size("W")],
+            dst=[dst.size("H"), dst.size("W")],
+            begin=self.begin,
+            src_block=1 if apart else sum(src.required_layout.blocks("C")),
+            dst_block=sum(dst.required_layout.blocks("C")),
+            bias="bias" in self.added,
+            other="other" in self.added,
+            low=self.low,
+            high=self.high,
+            **filter_,
+        )
+        emit(step, [*tensors, *([step.scratch_bytes] if step.scratch_bytes else [])])
 
 
 class Convolution(OfImages):
@@ -210,11 +250,11 @@ class Convolution(OfImages):
         self.tiles = [one for one in found if not self.inexact or one.share(size) <= WORTH]
         if not self.tiles:
             raise Decline(f"no form saves products for {taps[0]}x{taps[1]} on {size[0]}x{size[1]}")
-        self.begin, self.step = list(pads[:2]), step
+        self.step = step
         self.groups = weights.dims.get("G", 1)
         if "G" in weights.dims:
             self._check_groups(weights)
-        super().__init__(src, weights, dst, follow)
+        super().__init__(src, weights, dst, pads, follow)
 
     def _check_groups(self, weights: VTensor) -> None:
         """Groups have as many outputs as channels, which fill vectors.
@@ -259,20 +299,16 @@ class Convolution(OfImages):
             raise Decline("takes weights that are constant")
         src, dst = self.pairs()[0]
         row = self.around(src, self.laid(self.tiles[max(len(self.tiles) - 2, 0)]), dst)
-        return {
-            call.index(tensor): to_base(layout, tensor)
-            for tensor, layout in zip(self.tensors, row, strict=True)
-        }
+        return dict(enumerate(self.named(call, row)))
 
     def confirm(self, call: Call, row: Sequence[Layout]) -> str | None:
         """None where the layouts are of one form, and the plan may have its error."""
         if self.inexact and not call.evaluation.tolerance:
             return "its results are inexact; the plan's tolerance is 0"
         try:
-            own = [from_base(row[call.index(tensor)], tensor) for tensor in self.tensors]
+            src, weights, *behind, dst = self.own(call, row)
         except LayoutError as why:
             return str(why)
-        src, weights, *behind, dst = own
         for image, known in ((src, self.sources()), (dst, self.images())):
             if image not in known:
                 return f"images lie in {' or '.join(map(str, known))}, not {image}"
@@ -294,28 +330,14 @@ class Convolution(OfImages):
 
     def __call__(self, *tensors: PTensor) -> None:
         """Make the call: one step."""
-        src, weights, *_, dst = tensors
+        _, weights, *_, dst = tensors
         tile = next(one for one in self.tiles if self.laid(one) == weights.required_layout)
-        src_block, dst_block = (sum(t.required_layout.blocks("C")) for t in (src, dst))
-        if src.required_layout == CHANNELS_APART:
-            src_block = 1
-        kernel = native.load().convolution(
-            src.size("N"),
-            src.size("C"),
-            dst.size("C"),
-            self.groups,
-            [src.size("H"), src.size("W")],
-            [dst.size("H"), dst.size("W")],
-            self.begin,
-            tile.phase,
-            tile.results,
-            tile.step,
-            src_block,
-            dst_block,
-            "bias" in self.added,
-            "other" in self.added,
-            self.low,
-            self.high,
+        self.make(
+            native.load().convolution,
+            tensors,
+            outputs=dst.size("C"),
+            groups=self.groups,
+            taps=tile.phase,
+            results=tile.results,
+            step=tile.step,
         )
-        scratch = [kernel.scratch_bytes] if kernel.scratch_bytes else []
-        emit(kernel, [*tensors, *scratch])

@@ -9,8 +9,7 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <sstream>
-#include <tuple>
+#include <string>
 
 #include "eigen/check.h"
 #include "grid.h"
@@ -70,13 +69,15 @@ struct Rows {
 // image: pixels so many rows and columns apart. Their products are one, as deep as channels times
 // phases.
 template <class Down, class Across, int kStep>
-class Tiled final : public Step {
+class Tiled final : public Convolving {
 public:
     static constexpr int kProducts = Down::kProducts * Across::kProducts;
     static constexpr int kPhases = kStep * kStep;
 
     explicit Tiled(const Convolution &call)
-        : Step(name()),
+        : Convolving(Tiles<Down, Across>::name() +
+                         (kStep > 1 ? "/" + std::to_string(kStep) : std::string()),
+                     call),
           call_(call),
           tiles_(call),
           panels_(up(call.outputs, kPanel) / kPanel),
@@ -95,51 +96,25 @@ public:
         left_step_ = plus(times(block_, left_), kLine);
         sums_step_ = plus(times(block_, sums_), kLine);
         part_ = times(kProducts, plus(left_step_, sums_step_));
-        add_slot("src", VTENSOR_READ, tiles_.src.elements);
-        add_slot("weights", VTENSOR_READ,
-                 times(kProducts, times(panels_ * kPanel, depth_)));
-        if (call.bias) add_slot("bias", VTENSOR_READ, call.outputs);
-        if (call.other) add_slot("other", VTENSOR_READ, tiles_.dst.elements);
-        add_slot("dst", VTENSOR_WRITE, tiles_.dst.elements);
+        add_operands(tiles_.src.elements, times(kProducts, times(panels_ * kPanel, depth_)),
+                     call.outputs, tiles_.dst.elements);
         add_scratch(times(grid_.down, part_));
     }
 
 private:
-    struct Memory {
-        const float *src, *weights;
-        Results to;
+    struct Memory : Operands {
         float *left, *sums;
     };
 
-    static std::string name() {
-        std::ostringstream text;
-        text << "F(" << Down::kResults << "," << Down::kTaps << ")x(" << Across::kResults << ","
-             << Across::kTaps << ")";
-        if (kStep > 1) text << "/" << kStep;
-        return text.str();
-    }
-
-    void run(void *const *slots) const override {
-        std::size_t next = 0;
-        const auto input = [&](bool there) {
-            return there ? static_cast<const float *>(slots[next++]) : nullptr;
-        };
-        Memory at{};
-        at.src = input(true);
-        at.weights = input(true);
-        at.to.bias = input(call_.bias);
-        at.to.other = input(call_.other);
-        at.to.dst = static_cast<float *>(slots[next]);
-        auto *scratch = static_cast<float *>(slots[next + 1]);
+    void compute(const Operands &at) const override {
 #pragma omp parallel
         {
             const Index team = omp_get_num_threads(), mine = omp_get_thread_num();
             const Grid grid = team == grid_.threads() ? grid_ : Grid{1, team};
             const Range tiles = grid.rows(mine, tiles_.count);
             const Share share = grid.share(mine);
-            Memory own = at;
-            own.left = scratch + grid.range(mine) * part_;
-            own.sums = own.left + kProducts * left_step_;
+            float *left = at.scratch + grid.range(mine) * part_;
+            const Memory own{at, left, left + kProducts * left_step_};
             const Index most = up(tiles_.count, grid.down) / grid.down;
             for (Index done = 0; done < most; done += block_) {  // as often for all: they meet
                 const Index first = tiles.begin + done;
@@ -232,7 +207,7 @@ private:
         each_vector(first, count, share, tiles_.dst_lanes.size(),
                     [&](Index tile, const auto &where, Index chunk) {
                         tiles_.write(at.sums + tile * sums_ + chunk * kLanes, sums_step_, where,
-                                     chunk, at.to);
+                                     chunk, at);
                     });
     }
 

@@ -12,6 +12,7 @@
 #include "ending.h"
 #include "grid.h"
 #include "image.h"
+#include "operands.h"
 #include "vector.h"
 
 namespace vtensor::winograd {
@@ -165,10 +166,12 @@ void validate(const Depthwise &call) {
     demand(call.low <= call.high, "bounds that hold nothing");
 }
 
-class Sliding final : public Step {
+class Sliding final : public Convolving {
 public:
     explicit Sliding(const Depthwise &call)
-        : Step("depthwise " + std::to_string(call.taps[0]) + "x" + std::to_string(call.taps[1])),
+        : Convolving("depthwise " + std::to_string(call.taps[0]) + "x" +
+                         std::to_string(call.taps[1]),
+                     call),
           call_(call),
           kernels_(kernels_of(call.taps[1], call.strides[1])),
           ending_{call.low, call.high},
@@ -179,30 +182,12 @@ public:
           work_(times(dst_.elements, taps_)),
           tiles_(up(dst_.width, kMostRows) / kMostRows),
           pieces_(pieces_of(call.images)) {
-        add_slot("src", VTENSOR_READ, src_.elements);
-        add_slot("weights", VTENSOR_READ, times(up(call.channels, kLanes), taps_));
-        if (call.bias) add_slot("bias", VTENSOR_READ, call.channels);
-        if (call.other) add_slot("other", VTENSOR_READ, dst_.elements);
-        add_slot("dst", VTENSOR_WRITE, dst_.elements);
+        add_operands(src_.elements, times(up(call.channels, kLanes), taps_), call.channels,
+                     dst_.elements);
     }
 
 private:
-    struct Memory {
-        const float *src, *weights, *bias, *other;
-        float *dst;
-    };
-
-    void run(void *const *slots) const override {
-        std::size_t next = 0;
-        const auto input = [&](bool there) {
-            return there ? static_cast<const float *>(slots[next++]) : nullptr;
-        };
-        Memory at{};
-        at.src = input(true);
-        at.weights = input(true);
-        at.bias = input(call_.bias);
-        at.other = input(call_.other);
-        at.dst = static_cast<float *>(slots[next]);
+    void compute(const Operands &at) const override {
         const Index lines = call_.images * pieces_ * dst_.height;
         eigen::parallel(lines, work_,
                         [&](Index begin, Index end) { pieces(at, begin, end); });
@@ -214,7 +199,7 @@ private:
     }
 
     // Pieces in the order in which they lie in memory.
-    void pieces(const Memory &at, Index begin, Index end) const {
+    void pieces(const Operands &at, Index begin, Index end) const {
         const Index height = dst_.height;
         while (begin < end) {
             const Index image = begin / (pieces_ * height);
@@ -236,7 +221,7 @@ private:
             take(Share{tile, tiles_}.of(dst_.width));
     }
 
-    void row_of(const Memory &at, Index image, Index row, Range vectors) const {
+    void row_of(const Operands &at, Index image, Index row, Range vectors) const {
         const Index whole = std::min(vectors.end, dst_.channels / kLanes) - vectors.begin;
         const bool rest = whole < vectors.end - vectors.begin;
         const Index step = src_.block == 0 || src_.block == kLanes ? whole : 1;
@@ -249,7 +234,7 @@ private:
         });
     }
 
-    void column_of(const Memory &at, Index image, Index vector, Range rows) const {
+    void column_of(const Operands &at, Index image, Index vector, Range rows) const {
         const Index step = call_.strides[0], below = src_.height - call_.taps[0] + call_.begin[0];
         const Index inner = (call_.begin[0] + step - 1) / step;  // the first that sees all rows
         const Index outer = below < 0 ? 0 : below / step + 1;    // the first that does not
@@ -263,7 +248,7 @@ private:
         });
     }
 
-    void results_of(const Memory &at, Index image, Index row, Range tile, Index vector,
+    void results_of(const Operands &at, Index image, Index row, Range tile, Index vector,
                     const Again &again) const {
         const Index channel = vector * kLanes, there = dst_.there(channel);
         const Index top = row * call_.strides[0] - call_.begin[0];

@@ -69,14 +69,12 @@ constexpr Kernels kKernels = []<int... kTiles>(std::integer_sequence<int, kTiles
 }(std::make_integer_sequence<int, kAtOnce>{});
 
 template <class Down, class Across>
-class Grouped final : public Step {
+class Grouped final : public Convolving {
 public:
     static constexpr int kProducts = Tiles<Down, Across>::kProducts;
 
     explicit Grouped(const Convolution &call)
-        : Step(std::to_string(call.groups) + " of F(" + std::to_string(Down::kResults) + "," +
-               std::to_string(Down::kTaps) + ")x(" + std::to_string(Across::kResults) + "," +
-               std::to_string(Across::kTaps) + ")"),
+        : Convolving(std::to_string(call.groups) + " of " + Tiles<Down, Across>::name(), call),
           call_(call),
           tiles_(call),
           width_(call.channels / call.groups),
@@ -88,41 +86,27 @@ public:
         block_ = up(tiles_.count, blocks_) / blocks_;
         part_ = times(2 * kProducts, times(block_, unit_));
         work_ = times(tiles_.count, times(call.channels, kProducts));
-        add_slot("src", VTENSOR_READ, tiles_.src.elements);
-        add_slot("weights", VTENSOR_READ, times(kProducts, times(call.channels, width_)));
-        if (call.bias) add_slot("bias", VTENSOR_READ, call.outputs);
-        if (call.other) add_slot("other", VTENSOR_READ, tiles_.dst.elements);
-        add_slot("dst", VTENSOR_WRITE, tiles_.dst.elements);
+        add_operands(tiles_.src.elements, times(kProducts, times(call.channels, width_)),
+                     call.outputs, tiles_.dst.elements);
         threads_ = omp_get_max_threads();
         add_scratch(times(threads_, part_));
     }
 
 private:
-    void run(void *const *slots) const override {
-        std::size_t next = 0;
-        const auto input = [&](bool there) {
-            return there ? static_cast<const float *>(slots[next++]) : nullptr;
-        };
-        const float *src = input(true), *weights = input(true);
-        Results to{};
-        to.bias = input(call_.bias);
-        to.other = input(call_.other);
-        to.dst = static_cast<float *>(slots[next]);
-        auto *scratch = static_cast<float *>(slots[next + 1]);
+    void compute(const Operands &at) const override {
         const Index pieces = call_.channels / unit_ * blocks_;
         const Index threads = std::min<Index>(threads_, omp_get_max_threads());
 #pragma omp parallel num_threads(threads) if (work_ >= eigen::kWorthATeam)
         {
             const Index all = omp_get_num_threads(), mine = omp_get_thread_num();
-            float *own = scratch + mine * part_;
+            float *own = at.scratch + mine * part_;
             for (Index piece = pieces * mine / all; piece < pieces * (mine + 1) / all; ++piece)
-                run_piece(src, weights, to, piece / blocks_ * unit_, piece % blocks_, own);
+                compute_piece(at, piece / blocks_ * unit_, piece % blocks_, own);
         }
     }
 
     // Some tiles of the channels that are computed together.
-    void run_piece(const float *src, const float *weights, const Results &to, Index channel,
-                   Index block, float *left) const {
+    void compute_piece(const Operands &at, Index channel, Index block, float *left) const {
         const Index first = tiles_.count * block / blocks_;
         const Index count = tiles_.count * (block + 1) / blocks_ - first;
         const Index step = block_ * unit_;  // from one product to the next
@@ -130,13 +114,13 @@ private:
         for (Index tile = 0; tile < count; ++tile) {
             const auto where = tiles_.place(first + tile);
             for (Index more = 0; more < unit_; more += kLanes)
-                tiles_.read(src, where, (channel + more) / kLanes, left + tile * unit_ + more,
+                tiles_.read(at.src, where, (channel + more) / kLanes, left + tile * unit_ + more,
                             step);
         }
         for (Index number = 0; number < kProducts; ++number)
             for (Index more = 0; more < unit_; more += kLanes)
                 multiply(left + number * step,
-                         weights + (number * call_.channels + channel + more) * width_, count,
+                         at.weights + (number * call_.channels + channel + more) * width_, count,
                          sums + number * step + more);
         // Behind the last channel lanes may pad a block.
         const bool last = channel + unit_ == call_.channels;
@@ -145,7 +129,7 @@ private:
             const auto where = tiles_.place(first + tile);
             for (Index more = 0; more < end; more += kLanes)
                 tiles_.write(sums + tile * unit_ + (more < unit_ ? more : 0), step, where,
-                             (channel + more) / kLanes, to);
+                             (channel + more) / kLanes, at);
         }
     }
 

@@ -10,6 +10,7 @@
 #include "ending.h"
 #include "grid.h"
 #include "image.h"
+#include "operands.h"
 #include "product.h"
 
 namespace vtensor::winograd {
@@ -62,18 +63,16 @@ struct Results {
     }
 };
 
-class Pointwise final : public Step {
+class Pointwise final : public Convolving {
 public:
     explicit Pointwise(const Convolution &call)
-        : Step("F(1,1)x(1,1)"),
+        : Convolving("F(1,1)x(1,1)", call),
           src_(call.images, call.channels, call.src, call.src_block),
           dst_(call.images, call.outputs, call.dst, call.dst_block),
           panels_(up(call.outputs, kPanel) / kPanel),
           lanes_(dst_.vectors(panels_ * kPanel)),
           images_(call.images),
           pixels_(src_.height * src_.width),
-          bias_(call.bias),
-          other_(call.other),
           ending_{call.low, call.high} {
         demand(call.src == call.dst && call.begin == eigen::Ints{0, 0},
                "the image of a filter of one element changes its size");
@@ -81,34 +80,16 @@ public:
             pixels_ = times(pixels_, images_);
             images_ = 1;
         }
-        add_slot("src", VTENSOR_READ, src_.elements);
-        add_slot("weights", VTENSOR_READ, times(times(panels_, kPanel), call.channels));
-        if (bias_) add_slot("bias", VTENSOR_READ, call.outputs);
-        if (other_) add_slot("other", VTENSOR_READ, dst_.elements);
-        add_slot("dst", VTENSOR_WRITE, dst_.elements);
+        add_operands(src_.elements, times(times(panels_, kPanel), call.channels), call.outputs,
+                     dst_.elements);
     }
 
 private:
-    struct Memory {
-        const float *src, *weights, *bias, *other;
-        float *dst;
-    };
-
-    void run(void *const *slots) const override {
-        std::size_t next = 0;
-        const auto input = [&](bool there) {
-            return there ? static_cast<const float *>(slots[next++]) : nullptr;
-        };
-        Memory at{};
-        at.src = input(true);
-        at.weights = input(true);
-        at.bias = input(bias_);
-        at.other = input(other_);
-        at.dst = static_cast<float *>(slots[next]);
+    void compute(const Operands &at) const override {
         const bool worth = pixels_ * dst_.channels >= eigen::kWorthATeam / src_.channels;
 #pragma omp parallel if (worth)
         for (Index image = 0; image < images_; ++image) {
-            Memory own = at;
+            Operands own = at;
             own.src += image * src_.image;
             own.dst += image * dst_.image;
             if (own.other != nullptr) own.other += image * dst_.image;
@@ -116,7 +97,7 @@ private:
         }
     }
 
-    void multiply_image(const Memory &at) const {
+    void multiply_image(const Operands &at) const {
         const Grid grid = Grid::of(omp_get_num_threads(), pixels_);
         const Range rows = grid.rows(omp_get_thread_num(), pixels_);
         const Range panels = grid.share(omp_get_thread_num()).of(panels_);
@@ -136,7 +117,7 @@ private:
     }
 
     template <bool kWhole>
-    void multiply(const Memory &at, Index first, Index rows, Index panel) const {
+    void multiply(const Operands &at, Index first, Index rows, Index panel) const {
         const Index begin = first * dst_.column;
         const Results<kWhole> results{lanes_.data() + panel * (kPanel / kLanes),
                                       dst_.column,
@@ -153,7 +134,6 @@ private:
     Index panels_;
     std::vector<Lanes> lanes_;
     Index images_, pixels_;
-    bool bias_, other_;
     Ending ending_;
 };
 

@@ -3,25 +3,26 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "convolution.h"
 #include "ending.h"
 #include "image.h"
+#include "operands.h"
 #include "transform.h"
 
 namespace vtensor::winograd {
-
-// What results are made of, beside sums; null where there is none.
-struct Results {
-    const float *bias, *other;
-    float *dst;
-};
 
 template <class Down, class Across>
 class Tiles {
 public:
     static constexpr int kProducts = Down::kProducts * Across::kProducts;
+
+    static std::string name() {
+        return "F(" + std::to_string(Down::kResults) + "," + std::to_string(Down::kTaps) + ")x(" +
+               std::to_string(Across::kResults) + "," + std::to_string(Across::kTaps) + ")";
+    }
 
     struct Place {
         Index image, row, column;
@@ -62,7 +63,7 @@ public:
 
     // Sums `step` floats apart become a vector of results, the chunk-th.
     void write(const float *sums, Index step, const Place &where, Index chunk,
-               const Results &to) const {
+               const Operands &to) const {
         Vector results[Down::kResults * Across::kResults];
         result_tile<Down, Across>(sums, step, results);
         const Lanes &own = dst_lanes[static_cast<std::size_t>(chunk)];

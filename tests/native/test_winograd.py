@@ -11,7 +11,7 @@ import pytest
 import libdesc.winograd
 from libdesc.levels import LEVELS
 from libdesc.winograd import native
-from tests.native.guarded_depthwise import SHAPES, WAYS
+from tests.native.guarded_depthwise import OWN_WAYS, SHAPES
 from tests.native.guarded_winograd import calls
 from tests.native.test_eigen_interface import said
 from tests.native.test_memory_bounds import ROOT, python
@@ -35,7 +35,7 @@ def test_every_channel_by_itself_between_guards(level: str) -> None:
     assert done.returncode == 0, done.stderr
     *faults, count = done.stdout.splitlines()
     assert faults == []
-    assert int(count) == 2 * len(SHAPES) * len(WAYS)
+    assert int(count) == 2 * len(SHAPES) * len(OWN_WAYS)
 
 
 @pytest.mark.parametrize("level", LEVELS_HERE)

@@ -14,8 +14,10 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +35,7 @@ from vtensor.language.tensor import Storage, VTensor
 from vtensor.runtime.budget import max_bytes_of
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.feeds import Array
+from vtensor.runtime.peaks import copying
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.workspace import Workspace
 
@@ -46,8 +49,15 @@ LEAST, OFTEN, MOST = 3, 5, 100
 #: Constants of so many bytes are read from memory at each run of a network, so they are here.
 LARGE = 1 << 19
 
-#: Bytes that are read so that nothing else is left in the caches.
+#: Bytes that are read and written so that nothing else is left in the caches.
 SWEPT = 1 << 26
+
+#: A run counts where threads waited for processors for less than this part of it; else it is taken
+#: again, so often at most.
+WAITED, AGAIN = 0.1, 20
+
+#: Where Linux says how long each thread of this process has waited for a processor.
+SCHEDULED = Path("/proc/self/task")
 
 #: How often whole plans are run that are compared, the first not counting: so often at least, and
 #: at most; and for how many seconds, once it was the least. What else runs on the machine takes its
@@ -198,24 +208,35 @@ def run_ns(
             plan = Plan(graph, constants, workspace, confirming=True)
         except StrategyRefused as why:
             raise ContractError(str(why)) from why
-    memory, steps = _memory(plan), len(plan.recorded)
-    packed = max((graph.values[name].nbytes for name in constants), default=0)
-    before = _sweep(memory) if effort.cold and packed >= LARGE else None
+        memory, steps = _memory(plan), len(plan.recorded)
+        packed = max((graph.values[name].nbytes for name in constants), default=0)
+        cold = effort.cold and packed >= LARGE
+        before = _sweep(memory, executor.threads) if cold else None
     run, begin = partial(plan.replay, memory), time.monotonic()
     try:
         if nobody_waits():
-            return least_ns(lambda times: executor.run(partial(run, times)), steps, effort, before)
+            sweep = before and partial(executor.run, before)
+            return least_ns(lambda times: executor.run(partial(run, times)), steps, effort, sweep)
         return executor.run(lambda: least_ns(run, steps, effort, before))
     finally:
         spent(time.monotonic() - begin)
 
 
-def _sweep(memory: Sequence[Array]) -> Callable[[], None]:
-    """What leaves in the caches nothing but this memory."""
-    others = np.ones(SWEPT // 8)  # written: what is not is one page, over and over
+def _sweep(memory: Sequence[Array], threads: int) -> Callable[[], None]:
+    """What leaves in the caches nothing but this memory; to be called where steps run.
+
+    The team copies: each of its threads has a cache of its own. And each is awake then, on a
+    processor of its own, and does not sleep until the step begins. One that has slept may be woken
+    on the processor of another, and a step that both share there takes twice its time.
+    """
+    from vtensor.runtime import _replay
+
+    copy = copying(SWEPT // 2)
 
     def sweep() -> None:
-        for one in (others, *memory):
+        _replay.share_processors(False, threads)
+        copy()
+        for one in memory:
             one.max(initial=0)
 
     return sweep
@@ -285,18 +306,36 @@ def least_ns(
     Args:
         run: runs so many steps, and writes when each began and ended; its first run does not count.
         effort: how long it is run.
-        before: is called before each run.
+        before: is called before each run. Without it, runs follow one another, and threads stay
+            where they are.
     """
     if not steps:
         return 0
-    times, found = np.zeros((steps, 2), np.int64), list[int]()
+    times, found, again = np.zeros((steps, 2), np.int64), list[int](), AGAIN
     run(times)
     end = time.monotonic() + effort.seconds
     while len(found) < effort.least or (len(found) < MOST and time.monotonic() < end):
+        waited = 0
         if before is not None:
             before()
+            waited = _waited_ns()
         run(times)
-        found.append(int(times[-1, 1] - times[0, 0]))
-        if found[-1] > effort.most_seconds * 1e9:
+        ns = int(times[-1, 1] - times[0, 0])
+        if before is not None and again and _waited_ns() - waited > ns * WAITED:
+            again -= 1
+            continue
+        found.append(ns)
+        if ns > effort.most_seconds * 1e9:
             break
     return min(found)
+
+
+def _waited_ns() -> int:
+    """How long the threads of this process have waited for processors, together; 0 where the
+    system does not tell.
+    """
+    total = 0
+    for file in SCHEDULED.glob("*/schedstat"):
+        with suppress(OSError):  # a thread has ended meanwhile
+            total += int(file.read_text().split()[1])
+    return total

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from pathlib import Path
 from time import perf_counter_ns
+
+import numpy as np
 
 from libdesc.registry import ready
 from ptensor.buffer import Buffer
@@ -76,15 +78,33 @@ def times_of(step: Step, enough_ns: int) -> Iterator[int]:
 
     To be called where steps run, as on an executor's thread.
     """
+    run = _repeatable(step)
+    run()
+    total = runs = 0
+    while runs < 3 or total < enough_ns:
+        begin = perf_counter_ns()
+        run()
+        yield (took := perf_counter_ns() - begin)
+        total, runs = total + took, runs + 1
+
+
+def copying(nbytes: int) -> Callable[[], object]:
+    """What copies so many bytes with all threads of a team; with one if no library has a step.
+
+    It is to be called where steps run, with the budget of threads for which it was made.
+    """
+    for library in ready().libraries.values():
+        for kind, step, _ in library.peaks(nbytes):
+            if kind == "copy":
+                return _repeatable(step)
+    return np.ones(nbytes, np.uint8).copy
+
+
+def _repeatable(step: Step) -> Callable[[], object]:
+    """A step in memory of its own."""
     from vtensor.runtime import _replay
 
     slots = [Buffer.allocate(size).memory for _, size, _ in _replay.describe(step)["slots"]]
     for memory in slots:
         memory.fill(63)  # as f32 0.747; pages that nobody wrote would all be one page
-    _replay.execute(step, slots)
-    total = runs = 0
-    while runs < 3 or total < enough_ns:
-        begin = perf_counter_ns()
-        _replay.execute(step, slots)
-        yield (took := perf_counter_ns() - begin)
-        total, runs = total + took, runs + 1
+    return partial(_replay.execute, step, slots)
