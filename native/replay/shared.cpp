@@ -25,7 +25,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // How long runs take between two looks.
-constexpr auto kBetweenLooks = std::chrono::milliseconds(30);
+constexpr auto kBetweenLooks = std::chrono::milliseconds(10);
 // The part of that time for which a thread of ours has to wait, where others have their share.
 constexpr int kPart = 8;
 
