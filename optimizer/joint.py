@@ -52,12 +52,16 @@ def joint(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
         return reconcile(graph, settings)
     estimate = Estimate(graph.preferences, settings.speeds)
     clock = settings.clock or estimate
-    probed = _probed(graph, settings, estimate)
-    if settings.clock is None and not (probed or _improvable(graph)):
-        return nothing_to_gain(graph, "time")
-    margin = 0.0 if clock.measured else MARGIN
     inexact = settings.allowed is not None
-    variants = timed_variants(graph, clock, estimate, probed, settings.only, inexact)
+    try:
+        probed = _probed(graph, settings, estimate)
+        if settings.clock is None and not (probed or _improvable(graph)):
+            return nothing_to_gain(graph, "time")
+        variants = timed_variants(graph, clock, estimate, probed, settings.only, inexact)
+    finally:
+        if settings.probe is not None:
+            settings.probe.keep()
+    margin = 0.0 if clock.measured else MARGIN
     allowed, room, price = settings.allowed, settings.room, settings.price
     problem = Problem.of(graph, variants, clock, margin, allowed, room, price)
     return chosen_by(graph, problem, "time", settings)

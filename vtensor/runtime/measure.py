@@ -15,7 +15,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -43,6 +43,12 @@ MADE_UP = re.compile(r"\bD\d+\b")
 #: where another process takes a core, most runs wait for it, and all should not.
 LEAST, OFTEN, MOST = 3, 5, 100
 
+#: How much longer the first run may take than those behind it, for which its memory is new.
+FIRST = 4
+
+#: A run is no faster than another if it spares less than this part of it.
+SAME = 0.01
+
 #: Constants of so many bytes are read from memory at each run of a network, so they are here.
 LARGE = 1 << 19
 
@@ -68,18 +74,20 @@ class Effort(NamedTuple):
         least: this number.
         most_seconds: a run that takes longer is not repeated.
         cold: large constants are not in the caches.
+        steady: after so many runs in a row of which none was faster, it ends.
     """
 
     seconds: float = 0.02
     least: int = OFTEN
     most_seconds: float = math.inf
     cold: bool = False
+    steady: int = MOST
 
 
 #: In warm caches; for what is to be chosen well, for what is looked at in passing, and for what is
 #: measured between runs.
 WARM, TUNING = Effort(), Effort(cold=True)
-GLANCE, BETWEEN = Effort(0.001, LEAST, 0.02), Effort(0.01, LEAST)
+GLANCE, BETWEEN = Effort(0.001, LEAST, 0.02, steady=OFTEN), Effort(0.01, LEAST)
 
 
 def _unheard(seconds: float) -> None:
@@ -193,7 +201,7 @@ def run_ns(
         ContractError: a library does not take what was chosen.
     """
     with executor.planning():
-        workspace = Workspace(executor, max_bytes_of(None))
+        workspace = Workspace(executor, _budget())
         try:  # chosen for other threads, it may run on reference code alone, or not at all
             plan = Plan(graph, constants, workspace, confirming=True)
         except StrategyRefused as why:
@@ -208,6 +216,12 @@ def run_ns(
         return executor.run(lambda: least_ns(run, steps, effort, before))
     finally:
         spent(time.monotonic() - begin)
+
+
+@cache
+def _budget() -> int:
+    """What a measurement may take: looked up once, for it takes as long as a short measurement."""
+    return max_bytes_of(None)
 
 
 def _sweep(memory: Sequence[Array]) -> Callable[[], None]:
@@ -283,7 +297,8 @@ def least_ns(
     """The least nanoseconds from the begin of the first step to the end of the last one.
 
     Args:
-        run: runs so many steps, and writes when each began and ended; its first run does not count.
+        run: runs so many steps, and writes when each began and ended; its first run does not count,
+            unless it takes ``FIRST`` times what is not repeated: then it is all there is.
         effort: how long it is run.
         before: is called before each run.
     """
@@ -291,12 +306,19 @@ def least_ns(
         return 0
     times, found = np.zeros((steps, 2), np.int64), list[int]()
     run(times)
-    end = time.monotonic() + effort.seconds
-    while len(found) < effort.least or (len(found) < MOST and time.monotonic() < end):
+    first = int(times[-1, 1] - times[0, 0])
+    if first > FIRST * effort.most_seconds * 1e9:
+        return first
+    end, alike = time.monotonic() + effort.seconds, 0
+    while len(found) < effort.least or (
+        len(found) < MOST and alike < effort.steady and time.monotonic() < end
+    ):
         if before is not None:
             before()
         run(times)
-        found.append(int(times[-1, 1] - times[0, 0]))
-        if found[-1] > effort.most_seconds * 1e9:
+        took = int(times[-1, 1] - times[0, 0])
+        alike = alike + 1 if found and took >= min(found) * (1 - SAME) else 0
+        found.append(took)
+        if took > effort.most_seconds * 1e9:
             break
     return min(found)

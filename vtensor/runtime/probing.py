@@ -12,7 +12,7 @@ from functools import cached_property
 
 from libdesc.preferences import Preferences
 from libdesc.transforms import LayoutChange
-from optimizer.problem import Clock
+from optimizer.problem import Probing
 from ptensor.evaluation import Basis
 from resolver.lowered import OpNode
 from vtensor.language.tensor import VTensor
@@ -24,7 +24,7 @@ from vtensor.runtime.tuning import Tuner
 CALL_SECONDS = 0.05
 
 
-class Probe(Clock):
+class Probe(Probing):
     """A clock that measures a little, on one thread.
 
     Args:
@@ -43,6 +43,11 @@ class Probe(Clock):
     def transform(self, value: VTensor, change: LayoutChange) -> int | None:
         """Nanoseconds of a Transform; None where it fails, or no library runs it."""
         return self._tuner.transform(value, change)
+
+    def keep(self) -> None:
+        """Write down what was measured."""
+        if "_tuner" in self.__dict__:
+            self._tuner.keep()
 
     @cached_property
     def _tuner(self) -> Tuner:
