@@ -17,7 +17,7 @@ from optimizer import joint as joint_module
 from optimizer.elsewhere import Elsewhere
 from optimizer.estimate import REFERENCE, Estimate
 from optimizer.ilp import choose
-from optimizer.joint import MARGIN, joint, timed_variants
+from optimizer.joint import MARGIN, SAMPLES, joint, timed_variants
 from optimizer.pipeline import optimise, simplify
 from optimizer.problem import Clock, Probing, Problem
 from optimizer.settings import Settings
@@ -166,6 +166,65 @@ def test_a_kernel_far_from_its_estimate_is_compared(own: int, other: int, librar
     assert libraries(found) == {"relu": library}
     assert bool(probe.asked["eigen"]) == (own > 1)
     assert probe.asked["kept"] == 1
+
+
+def relus(*rows: int) -> LoweredGraph:
+    """A network of nodes that have nothing to do with one another."""
+    g = Graph("several")
+    for place, size in enumerate(rows):
+        x = g.input(f"x{place}", {"N": size, "C": 800})
+        g.output(g.add(Relu(), x, name=f"relu{place}"), f"y{place}")
+    return lowered(g.seal())[0]
+
+
+@dataclass
+class Slow(Probing):
+    """Some nodes take twice what is expected of them, all others what is; ``asked`` counts."""
+
+    slow: frozenset[int]
+    asked: Counter[int] = field(default_factory=Counter)
+    basis: Basis = "measured"
+
+    def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int:
+        """By the size."""
+        size = values[node.outputs[0]].size("N")
+        self.asked[size] += 1
+        return Estimate().node(node, values) * (2 if size in self.slow else 1)
+
+    def transform(self, value: VTensor, change: LayoutChange) -> int | None:
+        """Is never asked."""
+        raise AssertionError
+
+    def keep(self) -> None:
+        """Nothing."""
+
+
+@pytest.mark.parametrize(
+    ("rows", "compared"),
+    [((1000, 50_000), True), ((1000, 200_000), False), ((1000, 1000, 1000, 200_000), True)],
+    ids=["it may gain", "it may not", "as many as it has equals"],
+)
+def test_variants_are_measured_where_they_may_gain(rows: tuple[int, ...], compared: bool) -> None:
+    probe = Slow(frozenset({1000}))
+    joint(relus(*rows), Settings(probe=probe))
+    assert (probe.asked[1000] > 1) == compared
+    assert probe.asked[rows[-1]] == 1
+
+
+def test_what_takes_a_little_of_a_network_is_not_looked_at() -> None:
+    probe = Slow(frozenset({1000}))
+    joint(relus(1000, 2_000_000), Settings(probe=probe))
+    assert probe.asked == {2_000_000: 1}
+
+
+@pytest.mark.parametrize(("slow", "looks"), [((), SAMPLES), ((8000,), 8), ((5000,), SAMPLES)])
+def test_of_nodes_that_differ_in_sizes_alone_some_are_looked_at(
+    slow: tuple[int, ...], looks: int
+) -> None:
+    probe = Slow(frozenset(slow))
+    joint(relus(*range(1000, 9000, 1000)), Settings(probe=probe))
+    assert len(probe.asked) == looks
+    assert {1000, 8000} <= probe.asked.keys()
 
 
 def test_small_nodes_are_not_probed() -> None:
