@@ -14,6 +14,7 @@ from libdesc.preferences import Preferences
 from libdesc.transforms import LayoutChange
 from optimizer.problem import Probing
 from ptensor.evaluation import Basis
+from ptensor.pages import give_back
 from resolver.lowered import OpNode
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.executor import Executor
@@ -45,9 +46,10 @@ class Probe(Probing):
         return self._tuner.transform(value, change)
 
     def keep(self) -> None:
-        """Write down what was measured."""
+        """Write down what was measured, and let go of the memory that it took."""
         if "_tuner" in self.__dict__:
             self._tuner.keep()
+            give_back()
 
     @cached_property
     def _tuner(self) -> Tuner:
