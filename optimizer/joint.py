@@ -44,6 +44,10 @@ LOOKED_AT, COMPARED = 1 / 1000, 1 / 100
 #: Of so many nodes that differ in sizes alone none is far from its estimate: then no other is.
 SAMPLES = 4
 
+#: Constants that take so many times the bytes that they have without pads, and more than a core's
+#: nearest caches hold: no look is taken at such a kernel.
+PADDED, PADDED_BYTES = 8, 1 << 16
+
 #: What the Transforms at a node's ends have to take, as a part of what the node takes, for other
 #: kernels of it to be measured.
 WORTH = 0.2
@@ -179,13 +183,27 @@ def timed_variants(
             continue
         more[node.name] = [*elsewhere.variants(node)]
         if probed.get(node.name, clock).measured:
-            more[node.name] += prober.variants(node)
+            others = prober.variants(node)
+            if node.name in probed:
+                others = [one for one in others if not _padded(graph, node, one)]
+            more[node.name] += others
     variants = shared_variants(graph, more, only)
     tensors = elsewhere.graph.tensors
     return {
         node.name: _fastest(tensors, node, variants[node.name], probed.get(node.name, clock))
         for node in graph.operators
     }
+
+
+def _padded(graph: LoweredGraph, node: OpNode, variant: Variant) -> bool:
+    """The constants of a variant are little else than pads, which it reads all the same."""
+    for name, layout in zip(node.inputs, variant.layouts, strict=False):
+        value = graph.values[name]
+        plain = Layout.plain(value.dims).nbytes(value.dims, value.dtype)
+        most = max(PADDED_BYTES, PADDED * plain)
+        if value.constant and layout.nbytes(value.dims, value.dtype) > most:
+            return True
+    return False
 
 
 def _spares(graph: LoweredGraph, clock: Clock, estimate: Estimate) -> Iterator[tuple[str, int]]:

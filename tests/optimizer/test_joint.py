@@ -12,7 +12,7 @@ import pytest
 from libdesc.preferences import Preferences
 from libdesc.registry import registry
 from libdesc.transforms import LayoutChange
-from ops import BiasAdd, Conv2D, Mean, Relu, Softmax
+from ops import BiasAdd, Conv2D, DepthwiseConv2D, Mean, Relu, Softmax
 from optimizer import joint as joint_module
 from optimizer.elsewhere import Elsewhere
 from optimizer.estimate import REFERENCE, Estimate
@@ -225,6 +225,29 @@ def test_of_nodes_that_differ_in_sizes_alone_some_are_looked_at(
     joint(relus(*range(1000, 9000, 1000)), Settings(probe=probe))
     assert len(probe.asked) == looks
     assert {1000, 8000} <= probe.asked.keys()
+
+
+def test_kernels_on_pads_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as one that takes each channel of a depthwise convolution for a block of them."""
+    g = Graph("depthwise")
+    x = g.input("x", {"N": 1, "C": 512, "H": 28, "W": 28})
+    w = g.constant(np.ones((512, 1, 1, 3, 3), np.float32), "G O I h w")
+    g.output(g.add(DepthwiseConv2D(), x, w, name="conv"), "y")
+    resolved, _ = lowered(g.seal())
+    sizes = list[int]()
+
+    class Seen(Timed):
+        def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
+            sizes.append(node.variant.layouts[1].nbytes(values[node.inputs[1]].dims, "f32"))
+            return 10**9
+
+    joint(resolved, Settings(probe=Seen({})))
+    least, most = min(sizes), max(sizes)
+    monkeypatch.setattr(joint_module, "PADDED", 10**6)
+    joint(resolved, Settings(probe=Seen({})))
+    if max(sizes) == most:
+        pytest.skip("there is no such kernel here")
+    assert most <= joint_module.PADDED_BYTES or most <= 8 * least < max(sizes)
 
 
 def test_small_nodes_are_not_probed() -> None:
