@@ -4,7 +4,8 @@
 same file, feeds and threads. *CPU* is the processor time of all threads until the first answer,
 which a busy machine changes little; *wall* is what somebody waits. Python's compiled code and what
 engines keep on disk for a machine and a network are there already, from a start that does not
-count. *ratio* is our processor time by the peer's, the median of the rounds.
+count. *ratio* is our processor time by the peer's, the median of the rounds. ``--cold MODEL...``
+begins each start with nothing of ours on disk but compiled code.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -82,10 +84,11 @@ def started(
     engines: Sequence[str],
     threads: int,
     rounds: int,
+    cold: bool = False,
 ) -> list[Row]:
     """A row an engine: medians over rounds, in each of which every engine starts once.
 
-    A peer that fails is left out.
+    A peer that fails is left out. Cold starts find nothing that an earlier one has kept.
 
     Raises:
         SystemExit: we fail; says how.
@@ -101,6 +104,8 @@ def started(
             able = list(found)
             place = turn % len(able)
             for engine in (*able[place:], *able[:place]):
+                if cold:
+                    shutil.rmtree(f"{folder}/cache", ignore_errors=True)
                 row = _once(engine, model, file, threads, environment)
                 if row is None:
                     del found[engine]
@@ -193,6 +198,7 @@ def main(
     to: Folder = None,
     as_json: AsJson = False,
     rounds: Annotated[int, typer.Option(min=1, help="Of models that are named.")] = ROUNDS,
+    cold: Annotated[bool, typer.Option("--cold", help="Models that are named, unknown.")] = False,
 ) -> None:
     """From process start to the first answer, beside the peers that are installed."""
     if not models:
@@ -201,7 +207,8 @@ def main(
     rows = list[Row]()
     for model in models:
         with np.load(model.with_suffix(".npz")) as kept:
-            rows += started(model.stem, model, dict(kept), here(), available_threads(), rounds)
+            feeds, threads = dict(kept), available_threads()
+            rows += started(model.stem, model, feeds, here(), threads, rounds, cold)
     print(json.dumps(rows, indent=2) if as_json else "\n\n".join(shown(rows)))
 
 

@@ -1,4 +1,4 @@
-"""What installed distributions offer: their entry points.
+"""What installed distributions offer: their entry points; and their versions.
 
 ``importlib.metadata`` costs more to import than most sessions to make, and most installations have
 nobody who offers anything: then a look at the files that would say so is enough.
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 #: How the headings of our groups of entry points begin; our own command is in another group.
 _OURS = b"[vtensor."
 
+#: How the names of folders end that say what a distribution is.
+_INFO = ".dist-info"
+
 
 def entry_points(*groups: str) -> dict[str, list[EntryPoint]]:
     """The entry points of each of these groups of ours, of all distributions that Python finds."""
@@ -28,6 +31,26 @@ def entry_points(*groups: str) -> dict[str, list[EntryPoint]]:
     from importlib import metadata
 
     return {group: list(metadata.entry_points(group=group)) for group in groups}
+
+
+def version_of(name: str) -> str:
+    """The version of a distribution, by the name of the folder that says what it is.
+
+    Args:
+        name: as that folder has it: in small letters, without hyphens.
+
+    Raises:
+        PackageNotFoundError: it is not installed.
+    """
+    for folder in dict.fromkeys(sys.path):
+        with suppress(OSError), os.scandir(folder or os.curdir) as entries:
+            for one in entries:
+                found, _, version = one.name.removesuffix(_INFO).partition("-")
+                if found == name and one.name.endswith(_INFO):
+                    return version
+    from importlib import metadata
+
+    return metadata.version(name)
 
 
 def _offered() -> bool:
@@ -47,7 +70,7 @@ def _entry_point_files(folder: str) -> Iterator[bytes]:
     """What the distributions in a folder say of their entry points."""
     try:
         with os.scandir(folder) as entries:
-            found = [one.path for one in entries if one.name.endswith((".dist-info", ".egg-info"))]
+            found = [one.path for one in entries if one.name.endswith((_INFO, ".egg-info"))]
     except OSError:  # it is not there, as some of Python's own are not
         return
     for one in found:

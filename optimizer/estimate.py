@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
+from math import prod
 
 from libdesc.library import RegisteredLibrary
 from libdesc.preferences import DEFINITION, EVERY, Preferences
@@ -105,10 +106,8 @@ def calibrated(libraries: Iterable[Description], reached: Mapping[str, Rates]) -
     pairs = [(reached[one.name], one.rates) for one in libraries if one.name in reached]
     if not pairs:
         return {one.name: one.rates for one in libraries}
-    from statistics import geometric_mean  # not needed where nothing is to be chosen
-
-    arithmetic = geometric_mean(here.gflops / said.gflops for here, said in pairs)
-    memory = geometric_mean(here.gbytes / said.gbytes for here, said in pairs)
+    arithmetic = prod(here.gflops / said.gflops for here, said in pairs) ** (1 / len(pairs))
+    memory = prod(here.gbytes / said.gbytes for here, said in pairs) ** (1 / len(pairs))
     return {
         one.name: reached.get(one.name)
         or (one.rates if one.python else one.rates.scaled(arithmetic, memory))

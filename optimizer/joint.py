@@ -23,6 +23,7 @@ from ptensor.evaluation import Variant
 from ptensor.layout import Layout
 from resolver.lowered import LoweredGraph, OpNode, in_variant
 from resolver.probe import Prober
+from vtensor.language.exact import exact
 from vtensor.language.tensor import VTensor
 
 #: What another library has to gain by estimate, as a part of what the node takes.
@@ -34,6 +35,18 @@ FAR = 2.0
 #: How far above its estimate a node's time has to be for other variants of it to be measured; and
 #: nanoseconds, below which no estimate is worth to be doubted.
 DOUBT, LEAST_NS = 1.75, 20_000
+
+#: What equal nodes have to take together by what libraries declare, for one of them to be looked
+#: at; and what other variants of them could spare, for these to be measured: as parts of what the
+#: network takes. A look takes some milliseconds, and a node has a dozen variants.
+LOOKED_AT, COMPARED = 1 / 1000, 1 / 100
+
+#: Of so many nodes that differ in sizes alone none is far from its estimate: then no other is.
+SAMPLES = 4
+
+#: Constants that take so many times the bytes that they have without pads, and more than a core's
+#: nearest caches hold: no look is taken at such a kernel.
+PADDED, PADDED_BYTES = 8, 1 << 16
 
 #: What the Transforms at a node's ends have to take, as a part of what the node takes, for other
 #: kernels of it to be measured.
@@ -52,12 +65,16 @@ def joint(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
         return reconcile(graph, settings)
     estimate = Estimate(graph.preferences, settings.speeds)
     clock = settings.clock or estimate
-    probed = _probed(graph, settings, estimate)
-    if settings.clock is None and not (probed or _improvable(graph)):
-        return nothing_to_gain(graph, "time")
-    margin = 0.0 if clock.measured else MARGIN
     inexact = settings.allowed is not None
-    variants = timed_variants(graph, clock, estimate, probed, settings.only, inexact)
+    try:
+        probed = _probed(graph, settings, estimate)
+        if settings.clock is None and not (probed or _improvable(graph)):
+            return nothing_to_gain(graph, "time")
+        variants = timed_variants(graph, clock, estimate, probed, settings.only, inexact)
+    finally:
+        if settings.probe is not None:
+            settings.probe.keep()
+    margin = 0.0 if clock.measured else MARGIN
     allowed, room, price = settings.allowed, settings.room, settings.price
     problem = Problem.of(graph, variants, clock, margin, allowed, room, price)
     return chosen_by(graph, problem, "time", settings)
@@ -66,23 +83,63 @@ def joint(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
 def _probed(graph: LoweredGraph, settings: Settings, estimate: Estimate) -> dict[str, Clock]:
     """The clock of each node that is far from its estimate, or costs large Transforms: all its
     variants are timed, for another kernel may do without them.
+
+    Equal nodes count together. Of nodes that differ in sizes alone, some are looked at; the others
+    where one of these is far from its estimate.
     """
     if (probe := settings.probe) is None:
         return {}
     bare, declared = graph.bare, Estimate(graph.preferences)
-    found, ends = dict[str, Clock](), Counter[str]()
-    able = [one for one in bare.operators if settings.may_change(one.name)]
-    large = [one for one in able if declared.node(one, bare.tensors) >= LEAST_NS]
-    for names, ns in _transforms(graph, estimate) if large else ():
+    takes = {one.name: declared.node(one, bare.tensors) for one in bare.operators}
+    calls = dict[object, list[OpNode]]()
+    for node in bare.operators:
+        if settings.may_change(node.name) and takes[node.name] >= LEAST_NS:
+            calls.setdefault((_kind(node), _sizes(bare, node)), []).append(node)
+    least = LOOKED_AT * sum(takes.values())
+    large = [nodes for nodes in calls.values() if len(nodes) * takes[nodes[0].name] >= least]
+    if not large:
+        return {}
+    ends = Counter[str]()
+    for names, ns in _transforms(graph, estimate):
         ends.update(dict.fromkeys(names, ns))
-    for node in large:
-        took = probe.node(node, bare.tensors)
-        if took is None:
-            continue
-        doubtful = took + ends[node.name] > DOUBT * estimate.node(node, bare.tensors)
-        if doubtful or ends[node.name] > WORTH * took:
-            found[node.name] = probe
-    return found
+    expected = {one.name: estimate.node(one, bare.tensors) for one in bare.operators}
+
+    def spared(nodes: Sequence[OpNode]) -> int:
+        """What other variants of equal nodes could spare together, where there is doubt."""
+        count, before = len(nodes), sum(ends[one.name] for one in nodes)
+        took = count * (probe.node(nodes[0], bare.tensors) or 0)
+        own = count * expected[nodes[0].name]
+        doubtful = took + before > DOUBT * own or before > WORTH * took
+        return took + before - own if took and doubtful else 0
+
+    found = list[tuple[Sequence[OpNode], int]]()
+    kinds = dict[object, list[list[OpNode]]]()
+    for nodes in sorted(large, key=lambda nodes: expected[nodes[0].name]):
+        kinds.setdefault(_kind(nodes[0]), []).append(nodes)
+    for alike in kinds.values():
+        places = {round(one * (len(alike) - 1) / (SAMPLES - 1)) for one in range(SAMPLES)}
+        samples = [(alike[place], spared(alike[place])) for place in sorted(places)]
+        all_of_them = any(ns for _, ns in samples)
+        found += samples
+        found += [
+            (nodes, spared(nodes))
+            for place, nodes in enumerate(alike)
+            if place not in places and (all_of_them or any(ends[one.name] for one in nodes))
+        ]
+    least = COMPARED * sum(expected.values())
+    return {one.name: probe for nodes, ns in found for one in nodes if ns > least}
+
+
+def _kind(node: OpNode) -> object:
+    """What a node has in common with those that differ from it in sizes alone."""
+    ops = exact((node.op, *(one.op for one in node.followers)))
+    return ops, node.variant.library, node.variant.layouts
+
+
+def _sizes(graph: LoweredGraph, node: OpNode) -> object:
+    """What it has in common with those that differ from it in nothing that takes time."""
+    values = [graph.values[name] for name in (*node.inputs, *node.outputs)]
+    return tuple((one.dtype, *one.dims.items(), one.constant) for one in values)
 
 
 def _improvable(graph: LoweredGraph) -> bool:
@@ -126,13 +183,27 @@ def timed_variants(
             continue
         more[node.name] = [*elsewhere.variants(node)]
         if probed.get(node.name, clock).measured:
-            more[node.name] += prober.variants(node)
+            others = prober.variants(node)
+            if node.name in probed:
+                others = [one for one in others if not _padded(graph, node, one)]
+            more[node.name] += others
     variants = shared_variants(graph, more, only)
     tensors = elsewhere.graph.tensors
     return {
         node.name: _fastest(tensors, node, variants[node.name], probed.get(node.name, clock))
         for node in graph.operators
     }
+
+
+def _padded(graph: LoweredGraph, node: OpNode, variant: Variant) -> bool:
+    """The constants of a variant are little else than pads, which it reads all the same."""
+    for name, layout in zip(node.inputs, variant.layouts, strict=False):
+        value = graph.values[name]
+        plain = Layout.plain(value.dims).nbytes(value.dims, value.dtype)
+        most = max(PADDED_BYTES, PADDED * plain)
+        if value.constant and layout.nbytes(value.dims, value.dtype) > most:
+            return True
+    return False
 
 
 def _spares(graph: LoweredGraph, clock: Clock, estimate: Estimate) -> Iterator[tuple[str, int]]:

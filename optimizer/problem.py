@@ -61,6 +61,13 @@ class Clock(Protocol):
         """Of a value from one layout to the other; None where that is not known."""
 
 
+class Probing(Clock, Protocol):
+    """A clock that measures in passing."""
+
+    def keep(self) -> None:
+        """Write down what was measured: nothing more is asked for now."""
+
+
 def with_doubt(variant: Variant) -> int:
     """What a variant takes; if it was measured as several steps, and what that may be off by."""
     ns = variant.ns or 0

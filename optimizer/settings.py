@@ -10,7 +10,7 @@ from vtensor.language.records import dataclass
 if TYPE_CHECKING:
     from optimizer.errors import Allowed
     from optimizer.estimate import Speeds
-    from optimizer.problem import Clock
+    from optimizer.problem import Clock, Probing
 
 #: Seconds that a solver may take.
 TIME_LIMIT = 10.0
@@ -48,7 +48,7 @@ class Settings:
     time_limit: float = TIME_LIMIT
     clock: Clock | None = None
     speeds: Speeds | None = None
-    probe: Clock | None = None
+    probe: Probing | None = None
     only: frozenset[str] | None = None
     allowed: Allowed | None = None
     room: int | None = None

@@ -50,7 +50,7 @@ class Prober:
     def variants(self, node: OpNode) -> list[Variant]:
         """What the node's library has beside what it decided itself; each as it confirms."""
         inputs = self._operands(node)
-        asked = _Asking(node.variant.inexact)
+        asked = _Asking(node.variant.inexact, listing=True)
         made = _decided(node, inputs, asked)
         others = (_asked_for(made, one) for one in asked.variants)
         return [one for one in others if _holds(node, inputs, one)]
@@ -98,18 +98,22 @@ def _twin(value: VTensor, layout: Layout | None = None) -> VTensor:
 
 
 class _Asking(PartialEvaluation):
-    """Evaluation that asks the call's routine for its variants, too."""
+    """Evaluation that asks the call's routine what it is like; and for its variants, if these are
+    to be listed, which takes longer than all else.
+    """
 
-    def __init__(self, inexact: bool = False) -> None:
+    def __init__(self, inexact: bool = False, listing: bool = False) -> None:
         super().__init__(inexact)
+        self._listing = listing
         self.variants: list[Variant] = []
         self.heavy = self.each = False
 
     def decided(self, call: Call) -> None:
         """Keep what the routine says."""
         if call.routine is not None:
-            self.variants, self.heavy = list(call.routine.variants(call)), call.routine.heavy
-            self.each = call.routine.each
+            self.heavy, self.each = call.routine.heavy, call.routine.each
+            if self._listing:
+                self.variants = list(call.routine.variants(call))
 
 
 def _decided(

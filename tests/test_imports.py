@@ -115,6 +115,33 @@ def test_one_node_loads_what_it_needs() -> None:
     assert python(f"{ONE_NODE}\n{tell}").splitlines() == ["0.0 2.0", ""]
 
 
+MEANS = """
+import sys
+import numpy as np
+from ops import Conv2D, Mean
+from vtensor import Graph, Session
+graph = Graph("means")
+x = graph.input("x", {"N": 1, "C": 32, "H": 32, "W": 32})
+w = graph.constant(np.ones((64, 32, 3, 3), np.float32), "O I h w")
+graph.output(graph.add(Mean(("H", "W")), graph.add(Conv2D(), x, w)), "y")
+with Session(graph, threads=1) as session:
+    print(session.plan.certificate.basis)
+"""
+
+
+def test_a_plan_by_speeds_of_this_machine_loads_what_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VTENSOR_COSTS", "calibrated")
+    monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path))
+    seen = ("importlib.metadata", "statistics", "vtensor.runtime.calibration")
+    tell = f"print(*[name for name in {seen!r} if name in sys.modules])"
+    basis, loaded = python(f"{MEANS}\n{tell}").splitlines()
+    if basis == "declared":
+        pytest.skip("nothing is to be chosen here")
+    assert loaded == "vtensor.runtime.calibration"
+
+
 @pytest.mark.parametrize("stored", [True, False])
 def test_a_model_of_one_node_loads_what_it_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: bool

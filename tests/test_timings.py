@@ -36,6 +36,18 @@ def test_what_is_measured_is_kept(folder: Path) -> None:
     assert kept() == 9
 
 
+def test_what_is_noted_is_kept_with_all_others(folder: Path) -> None:
+    timings = Timings("here")
+    timings.note("call", "way", 7)
+    assert (timings.get("call", "way"), kept()) == (7, None)
+    timings.note("call", "other", 8)
+    timings.keep()
+    assert (kept(), Timings("here").get("call", "other")) == (7, 8)
+    (folder / "timings.sqlite").unlink()
+    timings.keep()
+    assert kept() is None  # once
+
+
 def test_another_environment_has_its_own(folder: Path) -> None:
     Timings("here").put("call", "way", 7)
     assert kept("there") is None

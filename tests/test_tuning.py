@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from libdesc.preferences import Preferences
 from libdesc.transforms import LayoutChange
 from ops import Add, Conv2D, MatMul, MaxPool, Relu
 from ptensor.call import forms_on
@@ -35,9 +36,19 @@ from vtensor.language.graph import Graph
 from vtensor.language.tensor import VTensor
 from vtensor.runtime import fewer, measure, planning, tuning
 from vtensor.runtime.executor import Executor
-from vtensor.runtime.measure import GLANCE, TUNING, WARM, least_ns, node_ns, numbered, signature
+from vtensor.runtime.measure import (
+    GLANCE,
+    TUNING,
+    WARM,
+    Effort,
+    least_ns,
+    node_ns,
+    numbered,
+    signature,
+)
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.session import Session
+from vtensor.runtime.timings import Timings
 
 
 @pytest.fixture(autouse=True)
@@ -396,6 +407,55 @@ def test_a_glance_does_not_repeat_what_takes_long() -> None:
     assert runs == 2  # the first one does not count
     assert least_ns(run, 1, GLANCE._replace(seconds=0.0, most_seconds=1.0)) == 50_000_000
     assert runs == 2 + 1 + measure.LEAST
+    hurried = GLANCE._replace(most_seconds=0.05 / measure.FIRST / 2)
+    assert least_ns(run, 1, hurried) == 50_000_000
+    assert runs == 2 + 1 + measure.LEAST + 1  # even the first one takes far too long
+
+
+def test_a_glance_ends_where_runs_are_no_faster() -> None:
+    drawn = [900, 500, 400, *([399] * 50)]
+
+    def run(times: Any) -> None:
+        times[0, 0], times[-1, 1] = 0, drawn.pop(0)
+
+    assert least_ns(run, 1, GLANCE._replace(seconds=60.0)) == 399
+    assert len(drawn) == 50 - measure.OFTEN
+
+
+def test_a_glance_at_what_is_far_from_the_best_is_short(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given, failing = list[float](), set[str]()
+
+    def timed(node: OpNode, _: object, __: object, effort: Effort, *more: object) -> int:
+        given.append(effort.most_seconds)
+        if node.variant.kernel in failing:
+            raise NativeError("out of luck")
+        return 1000
+
+    monkeypatch.setattr(tuning, "node_ns", timed)
+    graph = Graph("one")
+    graph.output(graph.add(Relu(), graph.input("x", {"N": 1, "C": 8})), "y")
+    with Session(graph, threads=1) as session:
+        lowered = session.plan.graph.bare
+    [node] = lowered.operators
+    one, other, third = (
+        replace(node, variant=replace(node.variant, kernel=kernel)) for kernel in "abc"
+    )
+    for effort, limits in (
+        (GLANCE, [GLANCE.most_seconds, tuning.FAR * 1e-6]),
+        (TUNING, [TUNING.most_seconds] * 2),
+    ):
+        clock = tuning.Tuner(Executor.of(1), Preferences(), effort=effort)
+        given.clear()
+        assert [clock.node(each, lowered.tensors) for each in (one, other)] == [1000, 1000]
+        assert given == limits
+        failing.add("c")
+        assert [clock.node(third, lowered.tensors) for _ in range(2)] == [None, None]
+        assert len(given) == 3  # what fails is not tried again
+        clock.keep()
+        later = Timings(clock._timings._environment)
+        assert later.get(*signature(one, lowered.tensors)) == 1000
 
 
 @pytest.mark.parametrize(("waits", "least"), [([600, 1, 1], 30), ([600] * 99, 410)])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from libdesc.installed import version_of
 from libdesc.registry import invoker
 from ptensor.evaluation import lib_tagger
 from ptensor.layout import Layout
@@ -141,6 +142,4 @@ def run_node(ctx: Context, op: OnnxNode, *operands: VTensor) -> None:
 
 def version() -> str:
     """ONNX's version, and what for."""
-    from importlib import metadata
-
-    return f"onnx.reference {metadata.version('onnx')}: whatever else ONNX has, slowly"
+    return f"onnx.reference {version_of('onnx')}: whatever else ONNX has, slowly"

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
+
+from libdesc.installed import version_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -235,6 +238,7 @@ vtensor.Session(g).run(None, {"x": np.ones(2, np.float32)})
 #: Prints the files of operators that are imported.
 FILES = """
 import sys
+from importlib.metadata import PackageNotFoundError, version
 print(*sorted(name for name in sys.modules if name.startswith("ops.") and "._" not in name))
 """
 
@@ -330,3 +334,9 @@ def test_an_invoker_of_no_operator_is_a_problem(tmp_path: Path) -> None:
     assert "goodlib" not in lines[0]
     assert lines[1].startswith("problem: invoker ")
     assert lines[1].endswith("'ReLU'; it is never called; did you mean 'Relu'?")
+
+
+def test_versions_are_those_of_folders() -> None:
+    assert version_of("onnx") == version("onnx")
+    with pytest.raises(PackageNotFoundError):
+        version_of("nobody")

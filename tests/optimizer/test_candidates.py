@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import numpy as np
 import pytest
 
-from ops import Rename
+from libdesc.onednn.routines_window import Convolution
+from ops import Conv2D, Rename
 from optimizer.candidates import paper_variants, shared_variants
+from optimizer.pipeline import simplify
+from ptensor.evaluation import Call, Variant
 from resolver.evaluate import resolve
+from resolver.extend import extend
+from resolver.probe import Prober
 from tests.libraries.bench import Bench
 from tests.libraries.toy import handlers
 from tests.resolver.networks import IMAGE, mix
@@ -56,3 +64,26 @@ def test_the_papers_candidates_of_a_broadcast(bench: Bench, channels: int, block
     found = texts(paper_variants(resolve(g.seal())))
     assert ("NCHW4c NCHW4c C4c NCHW4c" in found["sum"]) is blocked
     assert {variant.split()[0] for variant in found["sum"]} >= {"NCHW", "NHWC"}
+
+
+def test_only_who_wants_variants_has_them_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library has them looked through for that, which takes longer than all else it says."""
+    g = Graph("one")
+    x = g.input("x", {"N": 1, "C": 16, "H": 14, "W": 14})
+    w = g.constant(np.ones((32, 16, 3, 3), np.float32), "O I h w")
+    g.output(g.add(Conv2D(), x, w), "y")
+    resolved = extend(resolve(simplify(g.seal())))
+    [node] = resolved.bare.operators
+    listed, real = list[str](), Convolution.variants
+
+    def seen(routine: Convolution, call: Call) -> Iterable[Variant]:
+        listed.append(call.node)
+        return real(routine, call)
+
+    monkeypatch.setattr(Convolution, "variants", seen)
+    prober = Prober(resolved)
+    prober.takes(node, node.variant)
+    assert prober.heavy(node)
+    assert listed == []
+    assert prober.variants(node)
+    assert listed == [node.name]

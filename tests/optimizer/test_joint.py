@@ -12,14 +12,14 @@ import pytest
 from libdesc.preferences import Preferences
 from libdesc.registry import registry
 from libdesc.transforms import LayoutChange
-from ops import BiasAdd, Conv2D, Mean, Relu, Softmax
+from ops import BiasAdd, Conv2D, DepthwiseConv2D, Mean, Relu, Softmax
 from optimizer import joint as joint_module
 from optimizer.elsewhere import Elsewhere
 from optimizer.estimate import REFERENCE, Estimate
 from optimizer.ilp import choose
-from optimizer.joint import MARGIN, joint, timed_variants
+from optimizer.joint import MARGIN, SAMPLES, joint, timed_variants
 from optimizer.pipeline import optimise, simplify
-from optimizer.problem import Clock, Problem
+from optimizer.problem import Clock, Probing, Problem
 from optimizer.settings import Settings
 from ptensor.evaluation import Basis, Variant
 from ptensor.layout import Layout
@@ -126,7 +126,7 @@ def test_reference_code_is_left_for_another_library() -> None:
 
 
 @dataclass(frozen=True)
-class Timed(Clock):
+class Timed(Probing):
     """Says of nodes what it is told to, by library; ``asked`` counts."""
 
     ns: Mapping[str, int]
@@ -141,6 +141,10 @@ class Timed(Clock):
     def transform(self, value: VTensor, change: LayoutChange) -> int | None:
         """Is never asked."""
         raise AssertionError
+
+    def keep(self) -> None:
+        """Count it."""
+        self.asked["kept"] += 1
 
 
 def one_relu(rows: int) -> tuple[LoweredGraph, Graph]:
@@ -161,13 +165,96 @@ def test_a_kernel_far_from_its_estimate_is_compared(own: int, other: int, librar
     found = sound(joint(resolved, Settings(probe=probe)), source)
     assert libraries(found) == {"relu": library}
     assert bool(probe.asked["eigen"]) == (own > 1)
+    assert probe.asked["kept"] == 1
+
+
+def relus(*rows: int) -> LoweredGraph:
+    """A network of nodes that have nothing to do with one another."""
+    g = Graph("several")
+    for place, size in enumerate(rows):
+        x = g.input(f"x{place}", {"N": size, "C": 800})
+        g.output(g.add(Relu(), x, name=f"relu{place}"), f"y{place}")
+    return lowered(g.seal())[0]
+
+
+@dataclass
+class Slow(Probing):
+    """Some nodes take twice what is expected of them, all others what is; ``asked`` counts."""
+
+    slow: frozenset[int]
+    asked: Counter[int] = field(default_factory=Counter)
+    basis: Basis = "measured"
+
+    def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int:
+        """By the size."""
+        size = values[node.outputs[0]].size("N")
+        self.asked[size] += 1
+        return Estimate().node(node, values) * (2 if size in self.slow else 1)
+
+    def transform(self, value: VTensor, change: LayoutChange) -> int | None:
+        """Is never asked."""
+        raise AssertionError
+
+    def keep(self) -> None:
+        """Nothing."""
+
+
+@pytest.mark.parametrize(
+    ("rows", "compared"),
+    [((1000, 50_000), True), ((1000, 200_000), False), ((1000, 1000, 1000, 200_000), True)],
+    ids=["it may gain", "it may not", "as many as it has equals"],
+)
+def test_variants_are_measured_where_they_may_gain(rows: tuple[int, ...], compared: bool) -> None:
+    probe = Slow(frozenset({1000}))
+    joint(relus(*rows), Settings(probe=probe))
+    assert (probe.asked[1000] > 1) == compared
+    assert probe.asked[rows[-1]] == 1
+
+
+def test_what_takes_a_little_of_a_network_is_not_looked_at() -> None:
+    probe = Slow(frozenset({1000}))
+    joint(relus(1000, 2_000_000), Settings(probe=probe))
+    assert probe.asked == {2_000_000: 1}
+
+
+@pytest.mark.parametrize(("slow", "looks"), [((), SAMPLES), ((8000,), 8), ((5000,), SAMPLES)])
+def test_of_nodes_that_differ_in_sizes_alone_some_are_looked_at(
+    slow: tuple[int, ...], looks: int
+) -> None:
+    probe = Slow(frozenset(slow))
+    joint(relus(*range(1000, 9000, 1000)), Settings(probe=probe))
+    assert len(probe.asked) == looks
+    assert {1000, 8000} <= probe.asked.keys()
+
+
+def test_kernels_on_pads_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as one that takes each channel of a depthwise convolution for a block of them."""
+    g = Graph("depthwise")
+    x = g.input("x", {"N": 1, "C": 512, "H": 28, "W": 28})
+    w = g.constant(np.ones((512, 1, 1, 3, 3), np.float32), "G O I h w")
+    g.output(g.add(DepthwiseConv2D(), x, w, name="conv"), "y")
+    resolved, _ = lowered(g.seal())
+    sizes = list[int]()
+
+    class Seen(Timed):
+        def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
+            sizes.append(node.variant.layouts[1].nbytes(values[node.inputs[1]].dims, "f32"))
+            return 10**9
+
+    joint(resolved, Settings(probe=Seen({})))
+    least, most = min(sizes), max(sizes)
+    monkeypatch.setattr(joint_module, "PADDED", 10**6)
+    joint(resolved, Settings(probe=Seen({})))
+    if max(sizes) == most:
+        pytest.skip("there is no such kernel here")
+    assert most <= joint_module.PADDED_BYTES or most <= 8 * least < max(sizes)
 
 
 def test_small_nodes_are_not_probed() -> None:
     resolved, source = one_relu(1)
     probe = Timed({"onednn": 10**9, "eigen": 1})
     assert libraries(sound(joint(resolved, Settings(probe=probe)), source)) == {"relu": "onednn"}
-    assert not probe.asked
+    assert probe.asked == {"kept": 1}
 
 
 @pytest.mark.parametrize(("ns", "number"), [(95, 0), (90, 0), (89, 1)])

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,6 +45,12 @@ MADE_UP = re.compile(r"\bD\d+\b")
 #: A measurement has at least so many runs, and at most so many. One that takes its time has more:
 #: where another process takes a core, most runs wait for it, and all should not.
 LEAST, OFTEN, MOST = 3, 5, 100
+
+#: How much longer the first run may take than those behind it, for which its memory is new.
+FIRST = 4
+
+#: A run is no faster than another if it spares less than this part of it.
+SAME = 0.01
 
 #: Constants of so many bytes are read from memory at each run of a network, so they are here.
 LARGE = 1 << 19
@@ -78,18 +84,20 @@ class Effort(NamedTuple):
         least: this number.
         most_seconds: a run that takes longer is not repeated.
         cold: large constants are not in the caches.
+        steady: after so many runs in a row of which none was faster, it ends.
     """
 
     seconds: float = 0.02
     least: int = OFTEN
     most_seconds: float = math.inf
     cold: bool = False
+    steady: int = MOST
 
 
 #: In warm caches; for what is to be chosen well, for what is looked at in passing, and for what is
 #: measured between runs.
 WARM, TUNING = Effort(), Effort(cold=True)
-GLANCE, BETWEEN = Effort(0.001, LEAST, 0.02), Effort(0.01, LEAST)
+GLANCE, BETWEEN = Effort(0.001, LEAST, 0.02, steady=OFTEN), Effort(0.01, LEAST)
 
 
 def _unheard(seconds: float) -> None:
@@ -203,7 +211,7 @@ def run_ns(
         ContractError: a library does not take what was chosen.
     """
     with executor.planning():
-        workspace = Workspace(executor, max_bytes_of(None))
+        workspace = Workspace(executor, _budget())
         try:  # chosen for other threads, it may run on reference code alone, or not at all
             plan = Plan(graph, constants, workspace, confirming=True)
         except StrategyRefused as why:
@@ -220,6 +228,12 @@ def run_ns(
         return executor.run(lambda: least_ns(run, steps, effort, before))
     finally:
         spent(time.monotonic() - begin)
+
+
+@cache
+def _budget() -> int:
+    """What a measurement may take: looked up once, for it takes as long as a short measurement."""
+    return max_bytes_of(None)
 
 
 def _sweep(memory: Sequence[Array], threads: int) -> Callable[[], None]:
@@ -304,7 +318,8 @@ def least_ns(
     """The least nanoseconds from the begin of the first step to the end of the last one.
 
     Args:
-        run: runs so many steps, and writes when each began and ended; its first run does not count.
+        run: runs so many steps, and writes when each began and ended; its first run does not count,
+            unless it takes ``FIRST`` times what is not repeated: then it is all there is.
         effort: how long it is run.
         before: is called before each run. Without it, runs follow one another, and threads stay
             where they are.
@@ -313,8 +328,13 @@ def least_ns(
         return 0
     times, found, again = np.zeros((steps, 2), np.int64), list[int](), AGAIN
     run(times)
-    end = time.monotonic() + effort.seconds
-    while len(found) < effort.least or (len(found) < MOST and time.monotonic() < end):
+    first = int(times[-1, 1] - times[0, 0])
+    if first > FIRST * effort.most_seconds * 1e9:
+        return first
+    end, alike = time.monotonic() + effort.seconds, 0
+    while len(found) < effort.least or (
+        len(found) < MOST and alike < effort.steady and time.monotonic() < end
+    ):
         waited = 0
         if before is not None:
             before()
@@ -324,6 +344,7 @@ def least_ns(
         if before is not None and again and _waited_ns() - waited > ns * WAITED:
             again -= 1
             continue
+        alike = alike + 1 if found and ns >= min(found) * (1 - SAME) else 0
         found.append(ns)
         if ns > effort.most_seconds * 1e9:
             break

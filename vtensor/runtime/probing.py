@@ -12,8 +12,9 @@ from functools import cached_property
 
 from libdesc.preferences import Preferences
 from libdesc.transforms import LayoutChange
-from optimizer.problem import Clock
+from optimizer.problem import Probing
 from ptensor.evaluation import Basis
+from ptensor.pages import give_back
 from resolver.lowered import OpNode
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.executor import Executor
@@ -24,7 +25,7 @@ from vtensor.runtime.tuning import Tuner
 CALL_SECONDS = 0.05
 
 
-class Probe(Clock):
+class Probe(Probing):
     """A clock that measures a little, on one thread.
 
     Args:
@@ -43,6 +44,12 @@ class Probe(Clock):
     def transform(self, value: VTensor, change: LayoutChange) -> int | None:
         """Nanoseconds of a Transform; None where it fails, or no library runs it."""
         return self._tuner.transform(value, change)
+
+    def keep(self) -> None:
+        """Write down what was measured, and let go of the memory that it took."""
+        if "_tuner" in self.__dict__:
+            self._tuner.keep()
+            give_back()
 
     @cached_property
     def _tuner(self) -> Tuner:

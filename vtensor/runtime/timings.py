@@ -46,6 +46,7 @@ class Timings:
         self._environment = environment
         self._file = cache_folder() / "timings.sqlite"
         self._known: dict[tuple[str, str], int] = {}
+        self._new: dict[tuple[str, str], int] = {}  # not on disk yet
         self._kept = True
         with self._forgiving():
             try:
@@ -63,14 +64,25 @@ class Timings:
 
     def put(self, call: str, way: str, ns: int) -> None:
         """Know it from now on, in later processes too."""
-        self._known[call, way] = ns
+        self.note(call, way, ns)
+        self.keep()
+
+    def note(self, call: str, way: str, ns: int) -> None:
+        """Know it from now on; in later processes after ``keep``."""
+        self._known[call, way] = self._new[call, way] = ns
+
+    def keep(self) -> None:
+        """Write down what was noted: all at once, for a transaction takes longer than a look."""
+        if not self._new:
+            return
+        rows = [(self._environment, *key, ns) for key, ns in self._new.items()]
+        self._new.clear()
         if self._kept:
             with self._forgiving(), self._database("rwc") as base:
                 if not _has_table(base):
                     base.execute(_TABLE)
                 base.execute(_SHRINK, (self._environment, MOST_ROWS))
-                row = (self._environment, call, way, ns)
-                base.execute("INSERT OR REPLACE INTO timings VALUES (?, ?, ?, ?)", row)
+                base.executemany("INSERT OR REPLACE INTO timings VALUES (?, ?, ?, ?)", rows)
 
     def _read(self) -> None:
         if self._file.exists():

@@ -19,10 +19,14 @@ from vtensor.errors import VTensorError
 from vtensor.language.imported import logger
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.executor import Executor
-from vtensor.runtime.measure import TUNING, Effort, node_ns, signature, transform_ns
+from vtensor.runtime.measure import GLANCE, TUNING, Effort, node_ns, signature, transform_ns
 
 #: Seconds that a call's variants may run; then no further one is measured.
 CALL_SECONDS = 1.0
+
+#: A variant that is only looked at is not run again where it takes so many times as long as the
+#: best of its call.
+FAR = 3
 
 _log = logger(__name__)
 
@@ -60,13 +64,16 @@ class Tuner(Clock):
         self._timings = Timings(environment(executor.threads) + how)
         self._spent: dict[str, float] = {}
         self._failed: set[tuple[str, str]] = set()
+        self._best: dict[str, int] = {}
 
     def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
         """Nanoseconds of a node in its variant; None if it fails, or no time is left to measure."""
         go_on()
         call, way = signature(node, values)
         found = self._timings.get(call, way)
-        return self._measured(node, values, call, way) if found is None else found
+        if found is not None or (call, way) in self._failed:
+            return found
+        return self._measured(node, values, call, way)
 
     def transform(self, value: VTensor, change: LayoutChange) -> int | None:
         """Nanoseconds of a Transform; None where it fails, or no library runs it."""
@@ -93,15 +100,30 @@ class Tuner(Clock):
         self._say(f"{node.op_name} {node.name} on {node.variant.library}: {way}")
         runs, begin = list[float](), time.monotonic()
         try:
-            ns = node_ns(node, values, self._executor, self._effort, runs.append)
+            ns = node_ns(node, values, self._executor, self._worth(call), runs.append)
         except VTensorError as error:
             _log.info("%s does not run as %s: %s", node.name, way, error)
+            self._failed.add((call, way))
             return None
         finally:
             took = sum(runs) if self._effort is TUNING else time.monotonic() - begin
             self._spent[call] = self._spent.get(call, 0.0) + took
-        self._timings.put(call, way, ns)
+        self._best[call] = min(ns, self._best.get(call, ns))
+        (self._timings.note if self._effort is GLANCE else self._timings.put)(call, way, ns)
         return ns
+
+    def _worth(self, call: str) -> Effort:
+        """How a variant is measured: one that is only looked at, less if it is far from the best
+        of its call.
+        """
+        best = self._best.get(call)
+        if self._effort is not GLANCE or best is None:
+            return self._effort
+        return GLANCE._replace(most_seconds=min(GLANCE.most_seconds, FAR * best / 1e9))
+
+    def keep(self) -> None:
+        """Write down what was only looked at; all else is already."""
+        self._timings.keep()
 
     def _say(self, what: str) -> None:
         if self._progress is not None:
