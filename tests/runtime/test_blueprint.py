@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from libdesc.onednn.native import dnnl
 from ops import Gather
 from tests.frontends.support import f32, model
 from tests.operators.cases import CASES
@@ -22,6 +23,7 @@ from vtensor.language.tape import Tape
 from vtensor.report import plan_dict
 from vtensor.runtime import _replay
 from vtensor.runtime.blueprint import Blueprint, DrawnPlan
+from vtensor.runtime.plan import Plan
 
 Array = np.ndarray[Any, Any]
 
@@ -244,6 +246,47 @@ def test_everything_is_said_of_it_that_is_of_others() -> None:
         profile = session.profile(network.feeds(3, 16, 16), runs=1)
         assert len(profile.calls) == len(plan.recorded)
         assert session.plan is plan
+
+
+def test_what_is_drawn_waits_for_the_first_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody waits for that, and drawing would take its processors."""
+    network, begun = NETWORKS["mobile"](), list[bool]()
+    with Session(network.proto, threads=1, cache_dir=None) as session:
+        session.run(None, network.feeds(1, 16, 16))
+        plans, replay = session._runner.plans, Plan.replay
+        assert plans is not None
+
+        def noted(plan: Plan, *given: Any) -> None:
+            replay(plan, *given)
+            begun.append(bool(plans._works or plans._drawings))
+
+        monkeypatch.setattr(Plan, "replay", noted)
+        session.run(None, network.feeds(2, 16, 16))
+        assert begun == [False]
+        assert plans._works
+        check_drawn(session, network.feeds(3, 16, 16))
+
+
+def check_drawn(session: Session, feeds: Mapping[str, Array]) -> None:
+    """A run has a blueprint's plan."""
+    session.run(None, feeds)
+    assert isinstance(session.plan, DrawnPlan)
+
+
+def test_a_call_that_was_decided_is_asked_for_once() -> None:
+    """A convolution is compared with what it is without followers only where that is decided."""
+    body = "c = Conv(x, w) y = Relu(c)"
+    proto = model(
+        f"g (float[n, 32, h, h] x) => (float[n, 32, h, h] y) {{ {body} }}", w=f32(32, 32, 1, 1)
+    )
+    with Session(proto, threads=1, cache_dir=None) as session:
+        for size in (8, 9, 10):
+            misses = dnnl.cache_info()["misses"]
+            session.run(None, {"x": f32(2, 32, size, size)})
+            asked = dnnl.cache_info()["misses"] - misses
+            settle(session)
+        assert isinstance(session.plan, DrawnPlan)
+        assert asked == len(session.plan.recorded)
 
 
 def test_threads_with_shapes_of_their_own() -> None:
