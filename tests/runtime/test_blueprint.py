@@ -22,6 +22,7 @@ from vtensor.errors import BudgetError, InputError, VTensorError
 from vtensor.language.tape import Tape
 from vtensor.report import plan_dict
 from vtensor.runtime import _replay
+from vtensor.runtime import blueprint as blueprint_module
 from vtensor.runtime.blueprint import Blueprint, DrawnPlan
 from vtensor.runtime.plan import Plan
 
@@ -310,3 +311,29 @@ def test_threads_with_shapes_of_their_own() -> None:
 
             with ThreadPoolExecutor(4) as pool:
                 list(pool.map(runs, range(4)))
+
+
+def test_what_says_no_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a call is another one in other sizes, the others need not be asked of the next ones."""
+    network, asked = NETWORKS["mobile"](), list[Any]()
+    with Session(network.proto, threads=1, cache_dir=None) as session:
+        for n in (2, 3):
+            session.run(None, network.feeds(n, 16, 16))
+            settle(session)
+        plans = session._runner.plans
+        assert plans is not None
+        [outline] = [one for row in plans._outlines._kept.values() for one in row]
+        [blueprint] = [one for one in outline.drawn.values() if one is not None]
+        last, ask = blueprint._classes[-1].tape, blueprint_module._asked
+
+        def noted(tape: Any, sizes: Any) -> Any:
+            asked.append(tape)
+            return None if tape is last else ask(tape, sizes)
+
+        monkeypatch.setattr(blueprint_module, "_asked", noted)
+        sizes = outline.sizes([4, 16, 16])
+        assert blueprint._told(sizes, {}, session._runner.workspace) is None
+        assert len(asked) > 1
+        asked.clear()
+        assert blueprint._told(sizes, {}, session._runner.workspace) is None
+        assert asked == [last]

@@ -21,6 +21,7 @@ from vtensor.runtime.steps import Failure, RecordedStep
 if TYPE_CHECKING:
     import numpy as np
 
+T = TypeVar("T")
 Recording = TypeVar("Recording", bound="RecordEvaluation")
 
 #: Fewer steps than this are compiled where they are.
@@ -167,6 +168,31 @@ def compile_step(step: RecordedStep) -> None:
         raise
     except Exception as error:  # of its library, or of an author's step
         raise NativeError(step.told(f"its step cannot be made: {error}")) from error
+
+
+def all_of(does: Callable[[T], bool], rows: Sequence[T], executor: Executor, threads: int) -> bool:
+    """Whether something is so of all rows: several are looked at side by side, until one is not.
+
+    Args:
+        does: what it is, of one; where it makes primitives, they are for the executor.
+        rows, executor: the same.
+        threads: how many threads look.
+    """
+    if threads == 1 or len(rows) < FEW:
+        return all(map(does, rows))
+    from concurrent.futures import ThreadPoolExecutor
+
+    left, failed = iter(rows), list[T]()
+
+    def work(_: int) -> None:
+        with executor.planning():
+            for row in left:
+                if failed or not does(row):
+                    failed.append(row)
+
+    with ThreadPoolExecutor(threads) as pool:
+        [*pool.map(work, range(threads))]
+    return not failed
 
 
 def _anew(call: Call, evaluation: Evaluation) -> Call:
