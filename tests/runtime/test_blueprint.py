@@ -24,6 +24,8 @@ from vtensor.report import plan_dict
 from vtensor.runtime import _replay
 from vtensor.runtime import blueprint as blueprint_module
 from vtensor.runtime.blueprint import Blueprint, DrawnPlan
+from vtensor.runtime.evaluations import ALONE_S, all_of
+from vtensor.runtime.executor import Executor
 from vtensor.runtime.plan import Plan
 
 Array = np.ndarray[Any, Any]
@@ -337,3 +339,35 @@ def test_what_says_no_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.clear()
         assert blueprint._told(sizes, {}, session._runner.workspace) is None
         assert asked == [last]
+
+
+def test_what_takes_long_is_looked_at_side_by_side() -> None:
+    executor, seen, meet = Executor.of(2), list[Any](), threading.Barrier(2)
+
+    def brief(row: int) -> bool:
+        seen.append((row, threading.get_ident()))
+        return True
+
+    def long(row: int) -> bool:
+        if row:
+            meet.wait(60)  # two of them, or nothing comes of it
+        sleep(2 * ALONE_S)
+        return True
+
+    assert all_of(brief, range(4), executor, 2)
+    assert seen == [(row, threading.get_ident()) for row in range(4)]
+    assert all_of(long, range(5), executor, 2)
+    assert all_of(long, range(1), executor, 1)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_nobody_looks_further_than_at_what_says_no(threads: int) -> None:
+    seen = list[int]()
+
+    def does(row: int) -> bool:
+        seen.append(row)
+        sleep(2 * ALONE_S)
+        return row < 2
+
+    assert not all_of(does, range(50), Executor.of(2), threads)
+    assert len(seen) <= 2 + threads

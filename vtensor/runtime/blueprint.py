@@ -361,7 +361,7 @@ class Blueprint:
         def ask(key: tuple[CallTape, tuple[int, ...]]) -> bool:
             known[key] = numbers = _asked(*key)
             return numbers is not None and all(
-                _compiles(numbers[place]) for place in self._natives[key[0]]
+                _access(numbers[place]) is not None for place in self._natives[key[0]]
             )
 
         rows = [*zip(self._classes, keys, strict=True)]
@@ -387,8 +387,12 @@ class Blueprint:
 
     def _alike(self, natives: Sequence[object]) -> bool:
         """The steps are compiled, and do with their slots what those did that were drawn."""
-        rows = [row for row in zip(natives, self._steps, strict=True) if _stands(row[1])]
-        return all(_compiles(one) and described(one)[1] == step.code.access for one, step in rows)
+        rows = {
+            (id(one), step.code.access): one
+            for one, step in zip(natives, self._steps, strict=True)
+            if _stands(step)
+        }
+        return all(_access(one) == access for (_, access), one in rows.items())
 
     def _constants(self, constants: Mapping[str, Array], at: At) -> list[Array]:
         """The memory of constants; layers share what they compute of sizes alike."""
@@ -453,15 +457,14 @@ def _asked(tape: CallTape, sizes: Sequence[int]) -> Sequence[Any] | None:
         return None
 
 
-def _compiles(native: object) -> bool:
-    """Whether its library compiles a step."""
+def _access(native: object) -> tuple[str, ...] | None:
+    """What a step does with its slots, once it is compiled; None where its library does not."""
     try:
-        described(native)
+        return described(native)[1]
     except MemoryError:
         raise
     except Exception:  # of a library, or of an author's step
-        return False
-    return True
+        return None
 
 
 def _memory(opened: Opened, array: Array, at: At) -> Array:

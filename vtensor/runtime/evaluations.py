@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import inf
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from libdesc.dispatcher import DispatchContext, dispatcher, run_call
@@ -26,6 +28,9 @@ Recording = TypeVar("Recording", bound="RecordEvaluation")
 
 #: Fewer steps than this are compiled where they are.
 FEW = 4
+
+#: What takes no longer is worth no further threads.
+ALONE_S = 0.001
 
 
 def run_native(
@@ -171,27 +176,33 @@ def compile_step(step: RecordedStep) -> None:
 
 
 def all_of(does: Callable[[T], bool], rows: Sequence[T], executor: Executor, threads: int) -> bool:
-    """Whether something is so of all rows: several are looked at side by side, until one is not.
+    """Whether something is so of all rows: where that takes long, several are looked at side by
+    side, until one is not.
 
     Args:
         does: what it is, of one; where it makes primitives, they are for the executor.
         rows, executor: the same.
         threads: how many threads look.
     """
-    if threads == 1 or len(rows) < FEW:
-        return all(map(does, rows))
-    from concurrent.futures import ThreadPoolExecutor
+    left, failed, until = iter(rows), list[T](), perf_counter() + ALONE_S
 
-    left, failed = iter(rows), list[T]()
-
-    def work(_: int) -> None:
+    def work(until: float = inf) -> None:
         with executor.planning():
             for row in left:
                 if failed or not does(row):
                     failed.append(row)
+                if perf_counter() > until:
+                    return
 
-    with ThreadPoolExecutor(threads) as pool:
-        [*pool.map(work, range(threads))]
+    work(until if threads > 1 else inf)
+    if not failed and perf_counter() > until and threads > 1:
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(threads - 1) as pool:
+            others = [pool.submit(work) for _ in range(threads - 1)]
+            work()
+            for one in others:
+                one.result()
     return not failed
 
 
