@@ -56,6 +56,8 @@ class OneDnnRoutine(Routine):
 
     #: Gives the primitive on a descriptor an operand, in the order of ``operands``.
     make: Callable[..., Primitive]
+    #: The call was decided before, here or for other sizes: it is no more compared with others.
+    decided = False
 
     def __init__(
         self,
@@ -167,6 +169,7 @@ class OneDnnRoutine(Routine):
         Raises:
             LayoutNotSupported, Decline: as ``primitive``; or there is no such kernel any more.
         """
+        self.decided = call.evaluation.confirming or not call.partial
         word = call.variant.kernel if call.variant else ""
         if not word:
             return self.primitive(row)

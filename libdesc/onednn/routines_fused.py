@@ -120,22 +120,33 @@ class FusingRoutine(OneDnnRoutine):
             LayoutNotSupported, Decline: as ``primitive``, or the followers cost it its kernel.
         """
 
-        def together(src: Desc, weights: Desc, dst: Desc, *rest: Desc) -> Primitive:
-            named = dict(zip(self.behind, rest, strict=True))
-            attr = self._attr(named)
-            return make(src, weights, named.get("bias"), dst, attr=attr)
-
         plain = self.build(own, row[:3], lambda s, w, d: make(s, w, None, d))
         if not self.follows:
             return plain
-        operands, dst = self.all(own, matrix), row[2]
-        if dst.is_any or len(row) < len(operands):
+        dst = row[2]
+        if dst.is_any or len(row) < len(self.all(own, matrix)):
             [dst] = layouts_of(plain, own[-1:])
         asked = [*row[:2], dst, *(row[3:] or self._beside(dst))]
-        found = self.build(operands, asked, together)
+        found = self.together(own, asked, make, matrix)
         if found.kernel != plain.kernel:
             raise Decline(f"{found.kernel} would run it so, in place of {plain.kernel}")
         return found
+
+    def together(
+        self, own: Sequence[Operand], row: Row, make: Callable[..., Primitive], matrix: bool = False
+    ) -> Primitive:
+        """The same in layouts that are all decided, whatever kernel the followers leave it.
+
+        Raises:
+            LayoutNotSupported, Decline: as ``primitive``.
+        """
+
+        def made(src: Desc, weights: Desc, dst: Desc, *rest: Desc) -> Primitive:
+            named = dict(zip(self.behind, rest, strict=True))
+            attr = self._attr(named) if self.follows else None
+            return make(src, weights, named.get("bias"), dst, attr=attr)
+
+        return self.build(self.all(own, matrix), row, made)
 
     def _beside(self, dst: Layout) -> Row:
         """How operands of followers lie where dst lies so."""

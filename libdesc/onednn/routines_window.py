@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, TypeVar
 from libdesc.onednn.layouts import canonical_order
 from libdesc.onednn.native import dnnl
 from libdesc.onednn.products import PRODUCTS, is_product, product, product_layouts
-from libdesc.onednn.routines import FollowingRoutine, Operand, Row, compiled, followed
+from libdesc.onednn.routines import (
+    FollowingRoutine,
+    Operand,
+    Row,
+    compiled,
+    followed,
+    is_reference,
+)
 from libdesc.onednn.routines_fused import FusingRoutine
 from ptensor.evaluation import Decline
 from ptensor.layout import Layout
@@ -62,7 +69,14 @@ class Sliding(FusingRoutine):
         self.window = (turned(strides, turn), turned(dilations, turn), begins, ends)
 
     def primitive(self, row: Row) -> Primitive:
-        """What slides, with all that is behind it."""
+        """What slides, with all that is behind it.
+
+        Where that was decided before, oneDNN is asked for this alone, unless it has nothing good.
+        """
+        if self.decided and len(row) == len(self.operands):
+            found = self.together(self.own, row, self.make)
+            if not is_reference(found):
+                return found
         return self.fused(self.own, row, self.make)
 
     def tried_rows(self) -> Iterator[Row]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from libdesc.onednn.native import dnnl
 from ops import Gather
 from tests.frontends.support import f32, model
 from tests.operators.cases import CASES
@@ -21,7 +22,11 @@ from vtensor.errors import BudgetError, InputError, VTensorError
 from vtensor.language.tape import Tape
 from vtensor.report import plan_dict
 from vtensor.runtime import _replay
+from vtensor.runtime import blueprint as blueprint_module
 from vtensor.runtime.blueprint import Blueprint, DrawnPlan
+from vtensor.runtime.evaluations import ALONE_S, all_of
+from vtensor.runtime.executor import Executor
+from vtensor.runtime.plan import Plan
 
 Array = np.ndarray[Any, Any]
 
@@ -246,6 +251,47 @@ def test_everything_is_said_of_it_that_is_of_others() -> None:
         assert session.plan is plan
 
 
+def test_what_is_drawn_waits_for_the_first_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody waits for that, and drawing would take its processors."""
+    network, begun = NETWORKS["mobile"](), list[bool]()
+    with Session(network.proto, threads=1, cache_dir=None) as session:
+        session.run(None, network.feeds(1, 16, 16))
+        plans, replay = session._runner.plans, Plan.replay
+        assert plans is not None
+
+        def noted(plan: Plan, *given: Any) -> None:
+            replay(plan, *given)
+            begun.append(bool(plans._works or plans._drawings))
+
+        monkeypatch.setattr(Plan, "replay", noted)
+        session.run(None, network.feeds(2, 16, 16))
+        assert begun == [False]
+        assert plans._works
+        check_drawn(session, network.feeds(3, 16, 16))
+
+
+def check_drawn(session: Session, feeds: Mapping[str, Array]) -> None:
+    """A run has a blueprint's plan."""
+    session.run(None, feeds)
+    assert isinstance(session.plan, DrawnPlan)
+
+
+def test_a_call_that_was_decided_is_asked_for_once() -> None:
+    """A convolution is compared with what it is without followers only where that is decided."""
+    body = "c = Conv(x, w) y = Relu(c)"
+    proto = model(
+        f"g (float[n, 32, h, h] x) => (float[n, 32, h, h] y) {{ {body} }}", w=f32(32, 32, 1, 1)
+    )
+    with Session(proto, threads=1, cache_dir=None) as session:
+        for size in (8, 9, 10):
+            misses = dnnl.cache_info()["misses"]
+            session.run(None, {"x": f32(2, 32, size, size)})
+            asked = dnnl.cache_info()["misses"] - misses
+            settle(session)
+        assert isinstance(session.plan, DrawnPlan)
+        assert asked == len(session.plan.recorded)
+
+
 def test_threads_with_shapes_of_their_own() -> None:
     """Blueprints are drawn and followed while others run, and while a session is closed."""
     network = NETWORKS["mobile"]()
@@ -267,3 +313,61 @@ def test_threads_with_shapes_of_their_own() -> None:
 
             with ThreadPoolExecutor(4) as pool:
                 list(pool.map(runs, range(4)))
+
+
+def test_what_says_no_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a call is another one in other sizes, the others need not be asked of the next ones."""
+    network, asked = NETWORKS["mobile"](), list[Any]()
+    with Session(network.proto, threads=1, cache_dir=None) as session:
+        for n in (2, 3):
+            session.run(None, network.feeds(n, 16, 16))
+            settle(session)
+        plans = session._runner.plans
+        assert plans is not None
+        [outline] = [one for row in plans._outlines._kept.values() for one in row]
+        [blueprint] = [one for one in outline.drawn.values() if one is not None]
+        last, ask = blueprint._classes[-1].tape, blueprint_module._asked
+
+        def noted(tape: Any, sizes: Any) -> Any:
+            asked.append(tape)
+            return None if tape is last else ask(tape, sizes)
+
+        monkeypatch.setattr(blueprint_module, "_asked", noted)
+        sizes = outline.sizes([4, 16, 16])
+        assert blueprint._told(sizes, {}, session._runner.workspace) is None
+        assert len(asked) > 1
+        asked.clear()
+        assert blueprint._told(sizes, {}, session._runner.workspace) is None
+        assert asked == [last]
+
+
+def test_what_takes_long_is_looked_at_side_by_side() -> None:
+    executor, seen, meet = Executor.of(2), list[Any](), threading.Barrier(2)
+
+    def brief(row: int) -> bool:
+        seen.append((row, threading.get_ident()))
+        return True
+
+    def long(row: int) -> bool:
+        if row:
+            meet.wait(60)  # two of them, or nothing comes of it
+        sleep(2 * ALONE_S)
+        return True
+
+    assert all_of(brief, range(4), executor, 2)
+    assert seen == [(row, threading.get_ident()) for row in range(4)]
+    assert all_of(long, range(5), executor, 2)
+    assert all_of(long, range(1), executor, 1)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_nobody_looks_further_than_at_what_says_no(threads: int) -> None:
+    seen = list[int]()
+
+    def does(row: int) -> bool:
+        seen.append(row)
+        sleep(2 * ALONE_S)
+        return row < 2
+
+    assert not all_of(does, range(50), Executor.of(2), threads)
+    assert len(seen) <= 2 + threads

@@ -10,6 +10,7 @@ import numpy as np
 from libdesc.dispatcher import DispatchContext, dispatcher
 from libdesc.preferences import Preferences
 from libdesc.registry import ready
+from ptensor.blas import one_thread
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.evaluation import Variant, installed
 from ptensor.layout import Layout
@@ -42,7 +43,7 @@ def run_definition(node: str, op: object, operands: Sequence[tuple[VTensor, Arra
         _tensor(value, array, layout)
         for (value, array), layout in zip(operands, variant.layouts, strict=False)
     ]
-    with installed(NormalEvaluation()), np.errstate(all="ignore"):
+    with installed(NormalEvaluation()), np.errstate(all="ignore"), one_thread():
         outputs = run_compute(_Running(node, variant=variant), op, tensors)
     return [_array(output) for output in outputs]
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -31,7 +30,7 @@ from vtensor.language.tensor import VTensor
 from vtensor.runtime.budget import held, pieces
 from vtensor.runtime.delivery import Delivery
 from vtensor.runtime.drawing import Drawing, Given, Opened, Stand, described
-from vtensor.runtime.evaluations import FEW, compile_step
+from vtensor.runtime.evaluations import all_of, compile_step
 from vtensor.runtime.needed import needed
 from vtensor.runtime.offsets import Piece
 from vtensor.runtime.placement import arranged
@@ -289,6 +288,12 @@ class Blueprint:
         if any(step.callback is not None for step in self._steps):
             raise NotTraced("steps call back")
         self._slots = Slots.of(self._steps, self._ends, numbers)
+        #: Of each tape, the places of steps.
+        self._natives = {which.tape: set[int]() for which in self._classes}
+        tapes = {which.given: which.tape for which in self._classes}
+        for native in self._slots.natives:
+            if type(native) is Stand:
+                self._natives[tapes[native.given]].add(native.place)
         rows = [*enumerate(self._slots.constants)]
         #: The memory of constants, and those that are made anew for sizes.
         self._memory = [_NONE if one in drawing.opened else one.buffer.memory for _, one in rows]
@@ -325,7 +330,7 @@ class Blueprint:
             BudgetError: it needs more memory than the workspace may have.
         """
         sizes = self.outline.sizes(given)
-        told = None if sizes is None else self._told(sizes, known)
+        told = None if sizes is None else self._told(sizes, known, workspace)
         if sizes is None or told is None:
             return None
         on_tape = self._run([told[which][place] for which, place in self._rows])
@@ -339,25 +344,35 @@ class Blueprint:
         natives = [
             told[one.given][one.place] if type(one) is Stand else one for one in self._slots.natives
         ]
-        if not self._alike(natives, workspace):
+        if not self._alike(natives):
             return None
         steps, nbytes = self._slots.placed(natives, numbers)
         at = partial(_at, numbers)
         regions = self._constants(constants, at)
         return DrawnPlan(self._brought(at), steps, nbytes, regions, self.packed, workspace, full)
 
-    def _told(self, sizes: Sequence[int], known: Known) -> dict[Given, Sequence[Any]] | None:
-        """What all tapes but the blueprint's own say."""
-        told = {self._sizes: sizes}
-        for one in self._classes:
-            key = one.tape, tuple([sizes[place] for place in one.sizes])
-            if key not in known:
-                known[key] = _asked(*key)
-            numbers = known[key]
-            if numbers is None:
-                return None
-            told[one.given] = numbers
-        return told
+    def _told(
+        self, sizes: Sequence[int], known: Known, workspace: Workspace
+    ) -> dict[Given, Sequence[Any]] | None:
+        """What all tapes but the blueprint's own say; the steps that they give are compiled."""
+        keys = [(one.tape, tuple([sizes[place] for place in one.sizes])) for one in self._classes]
+        new = [key for key in dict.fromkeys(keys) if key not in known]
+
+        def ask(key: tuple[CallTape, tuple[int, ...]]) -> bool:
+            known[key] = numbers = _asked(*key)
+            return numbers is not None and all(
+                _access(numbers[place]) is not None for place in self._natives[key[0]]
+            )
+
+        rows = [*zip(self._classes, keys, strict=True)]
+        every = all_of(ask, new, workspace.executor, workspace.lanes.threads)
+        told = {one.given: numbers for one, key in rows if (numbers := known.get(key)) is not None}
+        if every and len(told) == len(rows):
+            return {self._sizes: sizes, **told}
+        # What says no for these sizes is asked first for the next ones.
+        rows.sort(key=lambda row: known.get(row[1], ()) is not None)
+        self._classes = [one for one, _ in rows]
+        return None
 
     def _sound(self, numbers: Array) -> bool:
         """What the checker asks of sizes has the same answers."""
@@ -370,27 +385,14 @@ class Blueprint:
             return False
         return True
 
-    def _alike(self, natives: Sequence[object], workspace: Workspace) -> bool:
-        """The steps can be compiled, and do with their slots what those did that were drawn."""
+    def _alike(self, natives: Sequence[object]) -> bool:
+        """The steps are compiled, and do with their slots what those did that were drawn."""
         rows = {
-            id(one): (one, step)
+            (id(one), step.code.access): one
             for one, step in zip(natives, self._steps, strict=True)
             if _stands(step)
         }
-
-        def alike(row: tuple[object, RecordedStep]) -> bool:
-            native, step = row
-            return described(native)[1] == step.code.access
-
-        try:
-            if workspace.lanes.threads == 1 or len(rows) < FEW:
-                return all(map(alike, rows.values()))
-            with ThreadPoolExecutor(workspace.lanes.threads) as pool:
-                return all([*pool.map(alike, rows.values())])
-        except MemoryError:
-            raise
-        except Exception:  # of a library, or of an author's step
-            return False
+        return all(_access(one) == access for (_, access), one in rows.items())
 
     def _constants(self, constants: Mapping[str, Array], at: At) -> list[Array]:
         """The memory of constants; layers share what they compute of sizes alike."""
@@ -452,6 +454,16 @@ def _asked(tape: CallTape, sizes: Sequence[int]) -> Sequence[Any] | None:
     except MemoryError:
         raise
     except Exception:  # whatever a library says of what is asked in vain
+        return None
+
+
+def _access(native: object) -> tuple[str, ...] | None:
+    """What a step does with its slots, once it is compiled; None where its library does not."""
+    try:
+        return described(native)[1]
+    except MemoryError:
+        raise
+    except Exception:  # of a library, or of an author's step
         return None
 
 

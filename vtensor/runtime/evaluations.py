@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import inf
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from libdesc.dispatcher import DispatchContext, dispatcher, run_call
@@ -21,10 +23,14 @@ from vtensor.runtime.steps import Failure, RecordedStep
 if TYPE_CHECKING:
     import numpy as np
 
+T = TypeVar("T")
 Recording = TypeVar("Recording", bound="RecordEvaluation")
 
 #: Fewer steps than this are compiled where they are.
 FEW = 4
+
+#: What takes no longer is worth no further threads.
+ALONE_S = 0.001
 
 
 def run_native(
@@ -167,6 +173,37 @@ def compile_step(step: RecordedStep) -> None:
         raise
     except Exception as error:  # of its library, or of an author's step
         raise NativeError(step.told(f"its step cannot be made: {error}")) from error
+
+
+def all_of(does: Callable[[T], bool], rows: Sequence[T], executor: Executor, threads: int) -> bool:
+    """Whether something is so of all rows: where that takes long, several are looked at side by
+    side, until one is not.
+
+    Args:
+        does: what it is, of one; where it makes primitives, they are for the executor.
+        rows, executor: the same.
+        threads: how many threads look.
+    """
+    left, failed, until = iter(rows), list[T](), perf_counter() + ALONE_S
+
+    def work(until: float = inf) -> None:
+        with executor.planning():
+            for row in left:
+                if failed or not does(row):
+                    failed.append(row)
+                if perf_counter() > until:
+                    return
+
+    work(until if threads > 1 else inf)
+    if not failed and perf_counter() > until and threads > 1:
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(threads - 1) as pool:
+            others = [pool.submit(work) for _ in range(threads - 1)]
+            work()
+            for one in others:
+                one.result()
+    return not failed
 
 
 def _anew(call: Call, evaluation: Evaluation) -> Call:

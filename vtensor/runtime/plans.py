@@ -141,13 +141,16 @@ class PlanCache:
             plan.better = self._later(key, plan) or plan.better
             self._count += 1
             self._keep(key, plan)
-        if plan.drawing is not None:
-            self._draw_later(plan.drawing)
-            plan.drawing = None
         return plan
 
-    def _draw_later(self, drawing: Callable[[], None]) -> None:
-        """Draw a blueprint for sizes to come: beside runs, or before the next plan is made."""
+    def has_run(self, plan: Plan) -> None:
+        """Draw the blueprint of a plan that has run, for sizes to come: beside runs, or before the
+        next plan is made. Somebody waits for its first run, which that would slow down.
+        """
+        with _keeping:
+            drawing, plan.drawing = plan.drawing, None
+        if drawing is None:
+            return
 
         def draw() -> None:
             with self._making.taken(), self._workspace.executor.planning(), collector.later():

@@ -158,6 +158,8 @@ class Runner:
             fed = [feeds[one.name].part.array for one in plan.inputs]
             begun = perf_counter()
             ran = request.run(fed, into, times)
+            if plan.drawing is not None:
+                plans.has_run(plan)
             if plan.better is not None:
                 plan.better.ran(perf_counter() - begun)
             if ran[2]:
@@ -178,6 +180,7 @@ class Runner:
         into = check_out(outputs, self.outputs, wanted)
         with self._closing():
             plan, _ = plans.find(feeds, wanted)
+            plans.has_run(plan)  # nobody tells when a binding does
         plan.check_out(into)
 
         def strictly(outputs: Mapping[str, Array]) -> Binding:

@@ -1,0 +1,50 @@
+"""NumPy's products on one thread, where the threads of runs have the processors.
+
+OpenBLAS's threads spin for tens of milliseconds once they have worked. A run that begins meanwhile
+waits for processors, in each of its parallel loops.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+
+from vtensor.language.forks import process_lock
+
+#: Sets the number of threads, and gives what it was.
+Setter = Callable[[int], int]
+
+#: Whoever sets the number has it until it is as before, also where a process forks meanwhile.
+_setting = process_lock(0)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Inside the block, NumPy's products take one thread, if it has them from OpenBLAS.
+
+    So do others', in any thread of the process: the block should be short.
+    """
+    setter = _setter()
+    if setter is None:
+        yield
+        return
+    with _setting:
+        before = setter(1)
+        try:
+            yield
+        finally:
+            setter(before)
+
+
+@cache
+def _setter() -> Setter | None:
+    """OpenBLAS's own; None where NumPy has another library, or an old one."""
+    core = sys.modules.get("numpy._core._multiarray_umath")
+    try:
+        found: Setter = ctypes.CDLL(getattr(core, "__file__", "")).openblas_set_num_threads_local
+    except (OSError, AttributeError):
+        return None
+    return found

@@ -1,0 +1,70 @@
+"""NumPy's products beside runs."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ptensor.blas import _setter, one_thread
+from tests.frontends.support import f32, model
+from vtensor import Session
+
+
+@pytest.fixture
+def threads() -> Callable[[], int]:
+    """How many NumPy's products take."""
+    if _setter() is None:
+        pytest.skip("NumPy has no OpenBLAS that says so")
+    core: Any = np._core._multiarray_umath  # type: ignore[attr-defined]
+    found: Callable[[], int] = ctypes.CDLL(core.__file__).scipy_openblas_get_num_threads64_
+    return found
+
+
+def test_inside_of_the_block_there_is_one(threads: Callable[[], int]) -> None:
+    before = threads()
+    with one_thread():
+        assert threads() == 1
+        with one_thread():
+            assert threads() == 1
+        assert threads() == 1
+    assert threads() == before
+
+
+def test_several_at_a_time_leave_it_as_it_was(threads: Callable[[], int]) -> None:
+    before = threads()
+
+    def work(_: int) -> None:
+        with one_thread():
+            assert threads() == 1
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(1000)))
+    assert threads() == before
+
+
+def test_constants_are_computed_so(
+    threads: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where runs with other sizes are waited for."""
+    seen = list[int]()
+
+    def noted(array: Any) -> Any:
+        seen.append(threads())
+        return array
+
+    monkeypatch.setattr("ops.matmul.wide", noted)
+    body = "s = Shape(x) e = Expand(a, s) m = MatMul(e, b) y = Add(x, m)"
+    proto = model(f"g (float[n, 4] x) => (float[n, 4] y) {{ {body} }}", a=f32(1, 4), b=f32(4, 4))
+    before = threads()
+    with Session(proto, threads=1, cache_dir=None) as session:
+        for n in (2, 3, 5):
+            seen.clear()
+            session.run(None, {"x": f32(n, 4)})
+            assert seen
+            assert {*seen} == {1}
+    assert threads() == before
