@@ -11,6 +11,9 @@ from time import sleep, thread_time
 #: longer than some: next to runs one after another it takes a fifth of one processor.
 WORKS_S, RESTS, LONGEST_S = 0.005, 4, 0.1
 
+#: The same of work that may be in a hurry: somebody may soon wait for it, so it takes half of one.
+HURRIED_RESTS = 1
+
 #: Seconds until work that may be in a hurry looks whether it is.
 LOOKS_S = 0.002
 
@@ -32,10 +35,10 @@ class _Work:
         worked = thread_time() - self._since
         if worked < WORKS_S:
             return
-        left = min(RESTS * worked, LONGEST_S)
         if self._hurries is None:
-            sleep(left)
+            sleep(min(RESTS * worked, LONGEST_S))
         else:
+            left = min(HURRIED_RESTS * worked, LONGEST_S)
             while left > 0 and not self._hurries():
                 sleep(min(left, LOOKS_S))
                 left -= LOOKS_S

@@ -259,9 +259,10 @@ def test_what_is_drawn_waits_for_the_first_run(monkeypatch: pytest.MonkeyPatch) 
         plans, replay = session._runner.plans, Plan.replay
         assert plans is not None
 
-        def noted(plan: Plan, *given: Any) -> None:
-            replay(plan, *given)
+        def noted(plan: Plan, *given: Any) -> bool:
+            finite = replay(plan, *given)
             begun.append(bool(plans._works or plans._drawings))
+            return finite
 
         monkeypatch.setattr(Plan, "replay", noted)
         session.run(None, network.feeds(2, 16, 16))

@@ -22,6 +22,7 @@ from vtensor import Session
 from vtensor.runtime import strategies as strategies_module
 from vtensor.runtime.blueprint import DrawnPlan
 from vtensor.runtime.entries import FOLDER, Entries
+from vtensor.runtime.executor import Executor
 from vtensor.runtime.feeds import Port
 from vtensor.runtime.keys import InputKey, PlanKey
 from vtensor.runtime.source import Source
@@ -198,6 +199,24 @@ def test_no_garbage_is_collected_meanwhile(monkeypatch: pytest.MonkeyPatch) -> N
     assert enabled
     assert not any(enabled)
     assert gc.isenabled()
+
+
+def test_work_beside_runs_knows_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It rests then, and not before or behind them."""
+    replay, seen = Executor.replay, list[tuple[bool, bool]]()
+    network = NETWORKS["mobile"]()
+    with Session(network.proto, threads=1, cache_dir=None) as session:
+        plans = session._runner.open()
+
+        def noted(*given: Any, **named: Any) -> bool:
+            seen.append((plans._workspace.lanes.busy, plans._hurries()))
+            return replay(*given, **named)
+
+        monkeypatch.setattr(Executor, "replay", noted)
+        used(session, network.feeds(*ALIKE))
+        assert plans._hurries()
+    assert seen
+    assert set(seen) == {(True, False)}
 
 
 def test_what_is_for_other_ones_is_tried_alone_or_not_at_all() -> None:

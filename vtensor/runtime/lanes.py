@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from itertools import cycle
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from vtensor.errors import InputError
 from vtensor.language.records import dataclass
@@ -14,6 +13,8 @@ from vtensor.runtime.executor import Executor, budget_of
 
 if TYPE_CHECKING:
     from vtensor.runtime._replay import Arena
+
+T = TypeVar("T")
 
 #: What ``hint=`` may be: one run at a time on all threads, or as many as there are threads.
 HINTS = ("latency", "throughput")
@@ -76,15 +77,13 @@ class Lanes:
         """A run is under way."""
         return len(self._idle) < len(self.every)
 
-    @contextmanager
-    def taken(self) -> Iterator[Lane]:
-        """A lane that is idle; where none is, the next one, whose runs queue."""
+    def run(self, work: Callable[[Lane], T]) -> T:
+        """Do it in a lane that is idle; where none is, in the next one, whose runs queue."""
         try:
             lane = self._idle.pop()
         except IndexError:
-            yield next(self._turns)
-            return
+            return work(next(self._turns))
         try:
-            yield lane
+            return work(lane)
         finally:
             self._idle.append(lane)

@@ -420,14 +420,11 @@ class Plan:
             return _replay.finite(bindings, self._exponents)
         if self.calls_back:  # Python has one view of memory: one such run at a time
             lane = lanes.every[0]
-            run = partial(self._native, lane, bindings, times)
+            run = partial(self._native, bindings, times, lane)
             return lane.executor.run(lambda: self._bound(bindings, run))
-        if len(lanes.every) == 1:
-            return self._native(lanes.every[0], bindings, times)
-        with lanes.taken() as lane:
-            return self._native(lane, bindings, times)
+        return lanes.run(partial(self._native, bindings, times))
 
-    def _native(self, lane: Lane, bindings: Sequence[Array], times: Array | None) -> bool:
+    def _native(self, bindings: Sequence[Array], times: Array | None, lane: Lane) -> bool:
         program = self._programs.get(lane)
         if program is None:  # each has addresses of its own
             program = self._programs.setdefault(lane, self._program(lane.arena))
