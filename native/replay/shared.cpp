@@ -135,9 +135,14 @@ Looks &looks() {
 
 bool Crowding::observe(bool crowded) {
     against_ = crowded == shared_ ? 0 : against_ + 1;
-    if (against_ < (shared_ ? kEnd : kBegin)) return shared_;
-    against_ = 0;
-    shared_ = crowded;
+    ++looks_;
+    if (!shared_ && looks_ >= kTry) patience_ = kTry;  // they had gone
+    const bool tried = shared_ && looks_ >= patience_;
+    if (tried) patience_ = std::min(2 * patience_, kMostPatient);
+    if (tried || against_ >= (shared_ ? kEnd : kBegin)) {
+        shared_ = !shared_;
+        against_ = looks_ = 0;
+    }
     return shared_;
 }
 

@@ -6,7 +6,8 @@
 namespace vtensor::replay {
 
 // Whether others use the processors too, as looks say; a single look says little, since some task of
-// the system always wakes up now and then.
+// the system always wakes up now and then. That they do is tried again now and then: a thread that
+// sleeps may be woken on the processor of its waker, and wait there for us alone.
 class Crowding {
 public:
     // Whether a team had to wait for processors, this time. Returns the judgement.
@@ -17,8 +18,13 @@ private:
     // To begin, how many in a row have to say so; and to end, since that costs more if it is wrong.
     // A quota of processors stops a team once in 100 ms: so many looks fit between.
     static constexpr int kBegin = 2, kEnd = 4;
+    // After how many looks it is tried whether they still do; twice as many where they did.
+    static constexpr int kTry = 64, kMostPatient = 4096;
+
     bool shared_ = false;
     int against_ = 0;
+    int looks_ = 0;  // since it began, or ended
+    int patience_ = kTry;
 };
 
 // A thread of a team that waits for the others spins for a while, and may so take the processor

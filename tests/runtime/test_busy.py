@@ -66,6 +66,25 @@ def test_looks_in_a_row_begin_and_end_it() -> None:
     assert [crowding.observe(True) for _ in range(2)] == [False, True]
 
 
+def test_now_and_then_it_is_tried_again() -> None:
+    """Threads that sleep may wait for us alone: then it looks as if others were there, for ever."""
+    crowding = _replay.Crowding()
+
+    def until_tried() -> int:
+        """Looks that all say yes, from the one that begins it."""
+        while not crowding.observe(True):
+            pass
+        looks = 1
+        while crowding.observe(True):
+            looks += 1
+        return looks
+
+    patience = [until_tried() for _ in range(3)]
+    assert patience == [64, 128, 256], "they are there: trying costs a little each time"
+    assert not any(crowding.observe(False) for _ in range(64))
+    assert until_tried() == 64, "they had gone"
+
+
 #: The threads of a process, waited for since they begin and end by themselves.
 COUNTS = """
 import os, time
