@@ -51,6 +51,8 @@ def compared(store: Store, rows: str) -> Iterator[str]:
     """The table of such rows, and its picture."""
     kept = store.table(rows, KEY)
     names = list(dict.fromkeys(row["network"] for row in kept))
+    if not names:
+        return
     by = {(row["network"], row["engine"]): row for row in kept}
     shown = [one for one in PEERS if any((name, one) in by for name in names)]
     lines, shares = list[Sequence[object]](), dict[str, list[float | None]]()

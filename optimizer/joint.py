@@ -110,7 +110,9 @@ def _probed(graph: LoweredGraph, settings: Settings, estimate: Estimate) -> dict
         took = count * (probe.node(nodes[0], bare.tensors) or 0)
         own = count * expected[nodes[0].name]
         doubtful = took + before > DOUBT * own or before > WORTH * took
-        return took + before - own if took and doubtful else 0
+        if not took or not doubtful:
+            return 0
+        return max(took + before - own, before if before > WORTH * took else 0)
 
     found = list[tuple[Sequence[OpNode], int]]()
     kinds = dict[object, list[list[OpNode]]]()
@@ -119,7 +121,7 @@ def _probed(graph: LoweredGraph, settings: Settings, estimate: Estimate) -> dict
     for alike in kinds.values():
         places = {round(one * (len(alike) - 1) / (SAMPLES - 1)) for one in range(SAMPLES)}
         samples = [(alike[place], spared(alike[place])) for place in sorted(places)]
-        all_of_them = any(ns for _, ns in samples)
+        all_of_them = any(ns > 0 for _, ns in samples)
         found += samples
         found += [
             (nodes, spared(nodes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -18,6 +19,15 @@ from vtensor.isa import CAPS, limit_isa
 
 #: A distribution of its own: ``test_plugin.py`` builds and installs it.
 collect_ignore = ["plugin"]
+
+
+@pytest.fixture
+def others_done() -> None:
+    """What sessions of earlier tests began beside their runs is over."""
+    for thread in threading.enumerate():
+        if thread.name == "vtensor-better":
+            thread.join(60)
+            assert not thread.is_alive()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -58,12 +58,9 @@ def no_collector() -> Iterator[None]:
 
 
 @pytest.fixture
-def nothing_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+def nothing_beside(others_done: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody else of the process is at work: what earlier sessions began is over, and nothing new
     begins beside runs, which would hold collections up as well."""
-    for thread in threading.enumerate():
-        if thread.name == "vtensor-better":
-            thread.join()
     monkeypatch.setattr(PlanCache, "_beside", lambda self, work: None)
 
 

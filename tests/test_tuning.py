@@ -458,7 +458,7 @@ def test_a_glance_at_what_is_far_from_the_best_is_short(
         assert later.get(*signature(one, lowered.tensors)) == 1000
 
 
-@pytest.mark.parametrize(("waits", "least"), [([600, 1, 1], 30), ([600] * 99, 410)])
+@pytest.mark.parametrize(("waits", "least"), [([600, 1, 1], 30), ([600] * 99, 130)])
 def test_a_run_in_which_a_thread_waited_is_taken_again(
     waits: list[int], least: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -476,9 +476,11 @@ def test_a_run_in_which_a_thread_waited_is_taken_again(
     assert least_ns(run, 1, effort) > least, "runs in a row are taken as they are"
 
 
-@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="nobody tells")
 def test_threads_wait_for_processors() -> None:
     """Three of them, on one."""
+    told = Path("/proc/self/schedstat")
+    if not told.exists() or told.read_text().startswith("0 "):
+        pytest.skip("nobody tells")
     processors, before = os.sched_getaffinity(0), measure._waited_ns()
     busy = list[subprocess.Popen[bytes]]()
     try:

@@ -20,8 +20,8 @@ struct Exponent {
 // Below this, a team takes longer to begin than one thread to look.
 inline constexpr std::size_t kShared = std::size_t{1} << 17;
 
-// Whether a word has all the bits. Without a branch, and of a number of words that is known where
-// there are many, so that it is a loop of vectors.
+// Whether a word has all the bits. Inlined for a constant number of words, and without a branch, it
+// becomes a loop of vectors.
 template <typename Word>
 inline bool any_has(const std::byte *memory, std::size_t count, Word bits) {
     Word any = 0;

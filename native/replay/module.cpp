@@ -70,6 +70,8 @@ Exponents exponents_in(const GivenExponents &given, std::size_t count) {
     for (const auto &[bytes, bits] : given) {
         if (bytes > 8 || !std::has_single_bit(bytes))
             throw nb::value_error("elements have 1, 2, 4 or 8 bytes");
+        if (bytes < 8 && bits >> (8 * bytes) != 0)
+            throw nb::value_error("more bits than an element has bytes for");
         found.push_back({bytes, bits});
     }
     return found;

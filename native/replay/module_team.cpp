@@ -105,10 +105,13 @@ public:
         const Given given{bound.memory(), sizes, queue_in(queue)};
         const auto work = [&](Stop &stop) {
             const Working working(crew.threads);
-            // What is only read is looked at first: the steps then find it in caches.
-            const bool sound = bound.all_finite(exponents, false);
+            // What is only read is looked at first: the steps then find it in caches. What Python
+            // writes nobody knows.
+            const bool before = !program.calls_python();
+            const bool sound = !before || bound.all_finite(exponents, false);
             program.program().run(given, stop, bound.times());
-            finite = sound && bound.all_finite(exponents, true);
+            finite = sound && bound.all_finite(exponents, true) &&
+                     (before || bound.all_finite(exponents, false));
         };
         const auto on_team = [&](const std::atomic<bool> &flag) {
             Stop stop(flag);
@@ -204,7 +207,7 @@ Runs of teams look now and then: whether a thread had to wait for a processor.)"
         .def(nb::init<>())
         .def("observe", &Crowding::observe, "crowded"_a,
              "Take what a look has found; returns the judgement of all so far.");
-    m.def("share_processors", &share_processors, "shared"_a, "threads"_a,
+    m.def("share_processors", &say_shared, "shared"_a, "threads"_a,
           R"(Say whether others use the processors too: a team's threads that wait then sleep sooner.
 
 Runs of teams say it themselves. ``threads``: of the team.)");

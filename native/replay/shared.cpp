@@ -118,6 +118,13 @@ public:
         if (crowding_.observe(crowded) != was) share_processors(!was, threads);
     }
 
+    // What somebody knows better.
+    void told(bool shared, int threads) {
+        const std::scoped_lock lock(guard_);
+        if (!shared) crowding_ = Crowding();
+        share_processors(shared, threads);
+    }
+
 private:
     std::mutex guard_;
     Crowding crowding_;
@@ -135,7 +142,7 @@ Looks &looks() {
 
 bool Crowding::observe(bool crowded) {
     against_ = crowded == shared_ ? 0 : against_ + 1;
-    ++looks_;
+    looks_ = std::min(looks_ + 1, kMostPatient);
     if (!shared_ && looks_ >= kTry) patience_ = kTry;  // they had gone
     const bool tried = shared_ && looks_ >= patience_;
     if (tried) patience_ = std::min(2 * patience_, kMostPatient);
@@ -151,6 +158,8 @@ void share_processors(bool shared, int threads) {
     const int missing = std::max(0, omp_get_num_procs() - threads) + 2;  // with the team's own
     idlers.want(shared && missing <= threads ? missing : 0);
 }
+
+void say_shared(bool shared, int threads) { looks().told(shared, threads); }
 
 Working::Working(int threads) : threads_(threads) {
     static const bool given = std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY");

@@ -34,6 +34,9 @@ private:
 // and never more threads than the first has.
 void share_processors(bool shared, int threads);
 
+// The same by somebody who knows better than looks: where it is not so, they begin anew.
+void say_shared(bool shared, int threads);
+
 // While a team of so many threads works, on its first thread. At the end it looks now and then how
 // long its threads had to wait for processors, which takes some microseconds. Nobody looks where
 // GOMP_SPINCOUNT or OMP_WAIT_POLICY says how long threads are to spin.

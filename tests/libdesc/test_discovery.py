@@ -238,7 +238,6 @@ vtensor.Session(g).run(None, {"x": np.ones(2, np.float32)})
 #: Prints the files of operators that are imported.
 FILES = """
 import sys
-from importlib.metadata import PackageNotFoundError, version
 print(*sorted(name for name in sys.modules if name.startswith("ops.") and "._" not in name))
 """
 

@@ -83,8 +83,16 @@ def test_a_run_says_it_of_what_it_binds(where: str, team: Team, c_steps: Path) -
     assert team.run(program, bound, exponents=[(4, 0)] * 3), "nobody looks"
 
 
+@pytest.mark.parametrize("result", [1.0, np.nan])
+def test_what_python_writes_is_looked_at_behind_it(result: float, team: Team) -> None:
+    y = floats(np.nan, 0, 0, 0)
+    program = Program([16], [(lambda: y.__setitem__(0, result), [])])
+    assert team.run(program, [y], exponents=[F32]) == bool(np.isfinite(result))
+
+
 @pytest.mark.parametrize(
-    "exponents", [[F32], [F32] * 3, [F32, (3, 1)], [F32, (16, 1)], [F32, (0, 0)]]
+    "exponents",
+    [[F32], [F32] * 3, [F32, (3, 1)], [F32, (16, 1)], [F32, (0, 0)], [F32, (1, 0x100)]],
 )
 def test_what_does_not_fit_is_an_error(exponents: Any, team: Team) -> None:
     x = floats(1, 2, 3, 4)

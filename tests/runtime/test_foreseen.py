@@ -201,6 +201,7 @@ def test_no_garbage_is_collected_meanwhile(monkeypatch: pytest.MonkeyPatch) -> N
     assert gc.isenabled()
 
 
+@pytest.mark.usefixtures("others_done")
 def test_work_beside_runs_knows_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """It rests then, and not before or behind them."""
     replay, seen = Executor.replay, list[tuple[bool, bool]]()

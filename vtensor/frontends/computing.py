@@ -14,6 +14,7 @@ from ptensor.blas import one_thread
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.evaluation import Variant, installed
 from ptensor.layout import Layout
+from ptensor.stopping import go_on
 from ptensor.transform import unpack
 from resolver.evaluate import PartialEvaluation
 from vtensor.errors import ModelError, VTensorError
@@ -43,6 +44,7 @@ def run_definition(node: str, op: object, operands: Sequence[tuple[VTensor, Arra
         _tensor(value, array, layout)
         for (value, array), layout in zip(operands, variant.layouts, strict=False)
     ]
+    go_on()  # not inside, where others would wait for their turn
     with installed(NormalEvaluation()), np.errstate(all="ignore"), one_thread():
         outputs = run_compute(_Running(node, variant=variant), op, tensors)
     return [_array(output) for output in outputs]

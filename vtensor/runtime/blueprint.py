@@ -359,13 +359,16 @@ class Blueprint:
         new = [key for key in dict.fromkeys(keys) if key not in known]
 
         def ask(key: tuple[CallTape, tuple[int, ...]]) -> bool:
-            known[key] = numbers = _asked(*key)
-            return numbers is not None and all(
-                _access(numbers[place]) is not None for place in self._natives[key[0]]
-            )
+            numbers = _asked(*key)
+            places = self._natives[key[0]] if numbers is not None else ()
+            if numbers is not None and any(_access(numbers[one]) is None for one in places):
+                numbers = None
+            known[key] = numbers
+            return numbers is not None
 
         rows = [*zip(self._classes, keys, strict=True)]
-        every = all_of(ask, new, workspace.executor, workspace.lanes.threads)
+        every = all(known.get(key, ()) is not None for key in keys)
+        every = every and all_of(ask, new, workspace.executor, workspace.lanes.threads)
         told = {one.given: numbers for one, key in rows if (numbers := known.get(key)) is not None}
         if every and len(told) == len(rows):
             return {self._sizes: sizes, **told}

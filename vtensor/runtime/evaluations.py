@@ -176,13 +176,14 @@ def compile_step(step: RecordedStep) -> None:
 
 
 def all_of(does: Callable[[T], bool], rows: Sequence[T], executor: Executor, threads: int) -> bool:
-    """Whether something is so of all rows: where that takes long, several are looked at side by
-    side, until one is not.
+    """Whether a function says yes to all rows: on several threads where that takes long, until it
+    says no.
 
     Args:
-        does: what it is, of one; where it makes primitives, they are for the executor.
-        rows, executor: the same.
-        threads: how many threads look.
+        does: the function.
+        rows: what it is asked of.
+        executor: for which the primitives are that it makes.
+        threads: how many ask.
     """
     left, failed, until = iter(rows), list[T](), perf_counter() + ALONE_S
 

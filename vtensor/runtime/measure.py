@@ -60,7 +60,7 @@ SWEPT = 1 << 26
 
 #: A run counts where threads waited for processors for less than this part of it; else it is taken
 #: again, so often at most.
-WAITED, AGAIN = 0.1, 20
+WAITED, AGAIN = 0.1, 6
 
 #: Where Linux says how long each thread of this process has waited for a processor.
 SCHEDULED = Path("/proc/self/task")

@@ -137,7 +137,8 @@ class PlanStep:
 
 def _exponent(dtype: str) -> tuple[int, int]:
     """The bytes of an element, and its bits that are all set where it is not finite; no bits where
-    it always is.
+    it always is. Types whose one NaN is minus zero's pattern have negative numbers taken for such:
+    the strict plan then answers for nothing, and right.
 
     >>> _exponent("f32") == (4, 0x7F800000), _exponent("s64")
     (True, (8, 0))
@@ -417,11 +418,12 @@ class Plan:
             from vtensor.runtime import _replay
 
             self.visit(bindings, lambda run, _: run(0, None))
-            return _replay.finite(bindings, self._exponents)
+            look = partial(_replay.finite, bindings, self._exponents)
+            return lanes.every[0].executor.run(look)
         if self.calls_back:  # Python has one view of memory: one such run at a time
             lane = lanes.every[0]
             run = partial(self._native, bindings, times, lane)
-            return lane.executor.run(lambda: self._bound(bindings, run))
+            return lanes.run(lambda _: lane.executor.run(lambda: self._bound(bindings, run)))
         return lanes.run(partial(self._native, bindings, times))
 
     def _native(self, bindings: Sequence[Array], times: Array | None, lane: Lane) -> bool:

@@ -81,6 +81,7 @@ class PlanCache:
         #: What draws blueprints, where nobody has done so yet; and what is done beside runs.
         self._drawings: list[Callable[[], None]] = []
         self._works: list[Better[None]] = []
+        self._closed = False
         #: It is ready for other sizes, as far as it can be.
         self.foreseen = False
         #: Where rules were applied to graphs of earlier sizes.
@@ -89,10 +90,11 @@ class PlanCache:
     def close(self) -> None:
         """What is made in the background is not wanted any more."""
         with _keeping:
-            plans = [*self._kept.values()]
+            self._closed = True
+            plans, works = [*self._kept.values()], self._works
         for plan in plans:
             _stop(plan)
-        for work in self._works:
+        for work in works:
             work.stop()
 
     def __len__(self) -> int:
@@ -204,9 +206,12 @@ class PlanCache:
         import_passes()
         for name in DRAWING[not self.source.reads_nodes :]:
             import_module(name)
-        self._works = [one for one in self._works if not one.done]
-        self._works.append(Better(work, "plans are made node by node", self._hurries))
-        self._works[-1].wanted(lambda _: None)
+        made = Better(work, "plans are made node by node", self._hurries)
+        with _keeping:
+            self._works = [*(one for one in self._works if not one.done), made]
+            if self._closed:
+                made.stop()
+        made.wanted(lambda _: None)
 
     def _hurries(self) -> bool:
         """Nothing runs that would be in the way, or somebody waits for a plan."""

@@ -157,9 +157,11 @@ class Runner:
                 self._remember(request, plans)
             fed = [feeds[one.name].part.array for one in plan.inputs]
             begun = perf_counter()
-            ran = request.run(fed, into, times)
-            if plan.drawing is not None:
-                plans.has_run(plan)
+            try:
+                ran = request.run(fed, into, times)
+            finally:
+                if plan.drawing is not None:
+                    plans.has_run(plan)
             if plan.better is not None:
                 plan.better.ran(perf_counter() - begun)
             if ran[2]:
