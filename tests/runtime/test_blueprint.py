@@ -18,7 +18,7 @@ from tests.operators.cases import CASES
 from tests.runtime.opened import NETWORKS
 from tests.runtime.test_sized import FEW, SIZES, opened, run, unasked
 from vtensor import Graph, Session
-from vtensor.errors import BudgetError, InputError, VTensorError
+from vtensor.errors import BudgetError, InputError, NativeError, VTensorError
 from vtensor.language.tape import Tape
 from vtensor.report import plan_dict
 from vtensor.runtime import _replay
@@ -268,6 +268,22 @@ def test_what_is_drawn_waits_for_the_first_run(monkeypatch: pytest.MonkeyPatch) 
         session.run(None, network.feeds(2, 16, 16))
         assert begun == [False]
         assert plans._works
+        check_drawn(session, network.feeds(3, 16, 16))
+
+
+def test_a_first_run_that_fails_does_not_lose_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = NETWORKS["mobile"]()
+
+    def fail(*given: Any, **named: Any) -> bool:
+        raise NativeError("no luck")
+
+    with Session(network.proto, threads=1, cache_dir=None) as session:
+        session.run(None, network.feeds(1, 16, 16))
+        with monkeypatch.context() as patched:
+            patched.setattr(Executor, "replay", fail)
+            with pytest.raises(NativeError, match="no luck"):
+                session.run(None, network.feeds(2, 16, 16))
+        settle(session)
         check_drawn(session, network.feeds(3, 16, 16))
 
 
