@@ -198,7 +198,9 @@ def main(
     to: Folder = None,
     as_json: AsJson = False,
     rounds: Annotated[int, typer.Option(min=1, help="Of models that are named.")] = ROUNDS,
-    cold: Annotated[bool, typer.Option("--cold", help="Models that are named, unknown.")] = False,
+    cold: Annotated[
+        bool, typer.Option("--cold", help="Nothing is kept of models that are named.")
+    ] = False,
 ) -> None:
     """From process start to the first answer, beside the peers that are installed."""
     if not models:

@@ -118,10 +118,10 @@ public:
         if (crowding_.observe(crowded) != was) share_processors(!was, threads);
     }
 
-    // What somebody knows better.
+    // What somebody knows better. Nobody waits for the guard: a forked child may have it taken.
     void told(bool shared, int threads) {
-        const std::scoped_lock lock(guard_);
-        if (!shared) crowding_ = Crowding();
+        const std::unique_lock lock(guard_, std::try_to_lock);
+        if (lock && !shared) crowding_ = Crowding();
         share_processors(shared, threads);
     }
 

@@ -12,8 +12,8 @@ import pytest
 
 from tests.native.stepping import held, step_of
 from tests.native.test_program import floats
+from vtensor.language.dtype import exponent
 from vtensor.runtime._replay import Arena, Program, Team, finite
-from vtensor.runtime.plan import _exponent
 
 #: Around a block of 4 KiB, and what a team shares.
 COUNTS = (1, 3, 1023, 1024, 1025, 40_000, 300_001)
@@ -33,7 +33,7 @@ def test_one_number_that_is_not_is_found(dtype: str, count: int, team: Team) -> 
     element = {"f16": "f2", "bf16": ml_dtypes.bfloat16, "f32": "f4", "f64": "f8"}[dtype]
     numbers = (np.arange(count) % 1000).astype(element)
     numbers[0] = {"f16": 6e4}.get(dtype, 3e38)
-    told = [_exponent(dtype)]
+    told = [exponent(dtype)]
     assert team.call(lambda: finite([numbers], told))
     for at in {0, count // 2, count - 1}:
         for wrong in (np.nan, np.inf, -np.inf):
@@ -53,10 +53,10 @@ def test_types_say_what_to_look_for(dtype: str, wrong: float | None) -> None:
         )
     )
     everything = np.zeros(100, element)
-    assert finite([everything], [_exponent(dtype)])
+    assert finite([everything], [exponent(dtype)])
     if wrong is not None:
         everything[42] = wrong
-        assert not finite([everything], [_exponent(dtype)])
+        assert not finite([everything], [exponent(dtype)])
 
 
 def test_memory_at_an_odd_address_is_looked_at() -> None:

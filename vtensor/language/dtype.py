@@ -82,6 +82,28 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     return extended
 
 
+def exponent(name: str) -> tuple[int, int]:
+    """The bytes of an element, and its bits that are all set where it is not finite; no bits where
+    it always is.
+
+    Of types whose one NaN is the pattern of minus zero, negative numbers have these bits, too.
+
+    Raises:
+        DTypeError: no element type has this name.
+
+    >>> exponent("f32") == (4, 0x7F800000), exponent("s64")
+    (True, (8, 0))
+    """
+    element = numpy_dtype(name)
+    if np.issubdtype(element, np.complexfloating):
+        element = np.finfo(element).dtype
+    if np.issubdtype(element, np.integer) or element == np.bool_:
+        return element.itemsize, 0
+    infinite = np.array(np.inf, np.float64).astype(element)
+    found = 0 if np.isfinite(infinite) else int.from_bytes(infinite.tobytes(), "little")
+    return element.itemsize, found
+
+
 @cache
 def bits(name: str) -> int:
     """Bits of one element; of narrow ones fewer than memory holds.

@@ -25,7 +25,7 @@ from resolver.lowered import (
     Value,
 )
 from vtensor.errors import InputError, NestedRunError
-from vtensor.language.dtype import numpy_dtype
+from vtensor.language.dtype import exponent
 from vtensor.language.operators import info_of
 from vtensor.language.records import dataclass
 from vtensor.runtime.better import Better
@@ -133,24 +133,6 @@ class PlanStep:
     def python(self) -> bool:
         """True if it calls back into Python."""
         return "python" in self.kernels
-
-
-def _exponent(dtype: str) -> tuple[int, int]:
-    """The bytes of an element, and its bits that are all set where it is not finite; no bits where
-    it always is. Types whose one NaN is minus zero's pattern have negative numbers taken for such:
-    the strict plan then answers for nothing, and right.
-
-    >>> _exponent("f32") == (4, 0x7F800000), _exponent("s64")
-    (True, (8, 0))
-    """
-    element = numpy_dtype(dtype)
-    if np.issubdtype(element, np.complexfloating):
-        element = np.finfo(element).dtype
-    if np.issubdtype(element, np.integer) or element == np.bool_:
-        return element.itemsize, 0
-    infinite = np.array(np.inf, np.float64).astype(element)
-    bits = 0 if np.isfinite(infinite) else int.from_bytes(infinite.tobytes(), "little")
-    return element.itemsize, bits
 
 
 @dataclass(frozen=True, eq=False)
@@ -319,7 +301,7 @@ class Plan:
         if self._strictly is None:
             return ()
         dtypes = [*(one.dtype for one in self.inputs), *(one.dtype for one in self.own)]
-        return [*map(_exponent, dtypes)]
+        return [*map(exponent, dtypes)]
 
     @property
     def own_sizes(self) -> tuple[int, ...]:
