@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "seats.h"
 #include "thread.h"
 
 namespace vtensor::replay {
@@ -25,7 +26,10 @@ void before_fork() {
 
 }  // namespace
 
-void end_team() { omp_pause_resource_all(omp_pause_soft); }
+void end_team() {
+    forget_second();
+    omp_pause_resource_all(omp_pause_soft);
+}
 
 bool Home::is_here(int processors) {
     const std::thread::id self = std::this_thread::get_id();

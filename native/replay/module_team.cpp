@@ -104,7 +104,7 @@ public:
         bool finite = true;
         const Given given{bound.memory(), sizes, queue_in(queue)};
         const auto work = [&](Stop &stop) {
-            const Working working(crew.threads);
+            const Working working(crew.threads, program.calls_python());
             // What is only read is looked at first: the steps then find it in caches. What Python
             // writes nobody knows.
             const bool before = !program.calls_python();

@@ -7,11 +7,14 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -24,45 +27,97 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long runs take between two looks.
+// How long runs take between two looks; between two where both threads share a processor, since the
+// system counts idle time in steps of 10 ms.
 constexpr auto kBetweenLooks = std::chrono::milliseconds(10);
+constexpr auto kBetweenLooksTogether = std::chrono::milliseconds(50);
 // The part of that time for which a thread of ours has to wait, where others have their share.
 constexpr int kPart = 8;
+// What a run takes that is worth seats, which cost 8 us.
+constexpr auto kWorthSeats = std::chrono::milliseconds(1);
+// For how long others are seen until both threads share a processor: some task of the system may
+// take one for 20 ms.
+constexpr auto kCrowdedFor = std::chrono::milliseconds(40);
+// How often in a row two that share a processor have to wait for others there as well, until they
+// share it no longer.
+constexpr int kHeldUp = 2;
+// What it may take to ask how long a processor was idle: on a machine with hundreds it takes long.
+constexpr auto kPatience = std::chrono::microseconds(200);
 
-// How long the calling thread has waited for a processor since it was asked last; no time the first
-// time, and where the system does not tell.
-class Waited {
+// What a thread did, in nanoseconds.
+struct Spent {
+    long long ran = 0, waited = 0;  // waited for a processor
+};
+
+// What the calling thread has spent since it was asked last; nothing the first time, and where the
+// system does not tell.
+class Spends {
 public:
-    Waited() : file_(open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC)) {}
-    ~Waited() {
+    Spends() : file_(open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC)) {}
+    ~Spends() {
         if (file_ >= 0) close(file_);
     }
-    Waited(const Waited &) = delete;
-    Waited &operator=(const Waited &) = delete;
+    Spends(const Spends &) = delete;
+    Spends &operator=(const Spends &) = delete;
 
-    long long more() {
+    Spent more() {
         std::array<char, 96> text{};
-        long long all = 0;  // nanoseconds, behind those for which it ran
-        if (file_ < 0 || pread(file_, text.data(), text.size() - 1, 0) <= 0) return 0;
-        if (std::sscanf(text.data(), "%*d %lld", &all) != 1) return 0;
-        const long long before = std::exchange(all_, all);
-        return before < 0 ? 0 : all - before;
+        Spent all;
+        if (file_ < 0 || pread(file_, text.data(), text.size() - 1, 0) <= 0) return {};
+        if (std::sscanf(text.data(), "%lld %lld", &all.ran, &all.waited) != 2) return {};
+        const Spent before = std::exchange(all_, all);
+        if (before.ran < 0) return {};
+        return {all.ran - before.ran, all.waited - before.waited};
     }
 
 private:
     int file_;
-    long long all_ = -1;
+    Spent all_{-1, -1};
 };
 
-// How long a thread of the caller's team has waited for a processor, the one that waited longest.
-long long longest_wait(int threads) {
-    long long longest = 0;
-#pragma omp parallel num_threads(threads) reduction(max : longest)
+// What the threads of the caller's team have spent.
+struct TeamSpent {
+    long long ran = 0;  // all of them together
+    long long longest_wait = 0;
+    bool second_waited_less = false;  // than the first
+};
+
+TeamSpent spent_by(int threads) {
+    TeamSpent team;
+    std::array<long long, 2> waited{};
+#pragma omp parallel num_threads(threads)
     {
-        thread_local Waited waited;
-        longest = waited.more();
+        thread_local Spends spends;
+        const Spent spent = spends.more();
+        const auto number = static_cast<std::size_t>(omp_get_thread_num());
+        if (number < waited.size()) waited[number] = spent.waited;
+#pragma omp critical(vtensor_team_spent)
+        {
+            team.ran += spent.ran;
+            team.longest_wait = std::max(team.longest_wait, spent.waited);
+        }
     }
-    return longest;
+    team.second_waited_less = waited[1] < waited[0];
+    return team;
+}
+
+// How long a processor was idle since the machine began, in nanoseconds; -1: not known.
+long long idle_ns(int processor) {
+    static const long tick = sysconf(_SC_CLK_TCK);
+    static const int file = open("/proc/stat", O_RDONLY | O_CLOEXEC);
+    static std::atomic<bool> fast = true;
+    if (file < 0 || tick <= 0 || !fast) return -1;
+    std::array<char, 8192> text{};
+    const Clock::time_point begin = Clock::now();
+    if (pread(file, text.data(), text.size() - 1, 0) <= 0) return -1;
+    if (Clock::now() - begin > kPatience) fast = false;
+    const std::string label = "\ncpu" + std::to_string(processor) + " ";
+    const char *const line = std::strstr(text.data(), label.c_str());
+    long long idle = 0, waits_for_disk = 0;
+    if (line == nullptr || std::sscanf(line + label.size(), "%*d %*d %*d %lld %lld", &idle,
+                                       &waits_for_disk) != 2)
+        return -1;
+    return (idle + waits_for_disk) * (1'000'000'000 / tick);
 }
 
 // The team that has nothing to do, and its thread. Never destroyed: the thread may outlive main.
@@ -107,31 +162,77 @@ private:
 // What the process knows of others. Who would have to wait for its turn does not look.
 class Looks {
 public:
-    // A team of so many threads has worked for so long; to be called on its first.
-    void after(int threads, std::chrono::nanoseconds time) {
+    Seating seating() const {
+        const int place = place_;
+        if (place == kApart) return Seating::kApart;
+        return place < 0 || process_ != getpid() ? Seating::kAnywhere : Seating::kTogether;
+    }
+    // The processor of both threads, where they share one.
+    int together() const { return place_; }
+
+    // A team of so many threads has worked for so long, on these seats; to be called on its first.
+    // `idle`: for how long the processor was, meanwhile, that was left to others; -1: not known.
+    void after(int threads, std::chrono::nanoseconds time, const Seated *seats, long long idle) {
         const std::unique_lock lock(guard_, std::try_to_lock);
         if (!lock) return;
+        const bool together = seats != nullptr && seats->left() >= 0;
+        if (std::exchange(together_, together) != together) time_ = {}, idle_ = 0;
         time_ += time;
-        if (time_ < kBetweenLooks || process_ != getpid()) return;
+        idle_ = idle < 0 || idle_ < 0 ? -1 : idle_ + idle;
+        if (time_ < (together ? kBetweenLooksTogether : kBetweenLooks) || process_ != getpid())
+            return;
+        const long long all = std::exchange(time_, {}).count();
+        const bool idles = std::exchange(idle_, 0) * 4 > all * 3;
+        const TeamSpent team = spent_by(threads);
         const bool was = crowding_.shared();
-        const bool crowded = longest_wait(threads) * kPart > std::exchange(time_, {}).count();
-        if (crowding_.observe(crowded) != was) share_processors(!was, threads);
+        if (together) {
+            const bool held_up = team.ran * kPart < all * (kPart - 1);
+            held_up_ = held_up && !idles ? held_up_ + 1 : 0;
+            if (idles && !held_up) {
+                crowding_.end();
+            } else {
+                crowding_.observe(true);
+            }
+            if (held_up && idles) place_ = seats->left();  // others are on ours
+            if (held_up_ >= kHeldUp) place_ = kAnywhere;
+        } else {
+            const bool crowded = team.longest_wait * kPart > all;
+            crowding_.observe(crowded);
+            crowded_ = was && crowded ? crowded_ + all : 0;
+            if (seats && crowded_ >= std::chrono::nanoseconds(kCrowdedFor).count())
+                place_ = seats->of(team.second_waited_less ? 1 : 0);
+        }
+        if (crowding_.shared() == was) return;
+        share_processors(!was, threads);
+        place_ = kApart;
+        crowded_ = held_up_ = 0;
     }
 
     // What somebody knows better. Nobody waits for the guard: a forked child may have it taken.
     void told(bool shared, int threads) {
         const std::unique_lock lock(guard_, std::try_to_lock);
         if (lock && !shared) crowding_ = Crowding();
+        place_ = shared ? kAnywhere : kApart;
         share_processors(shared, threads);
     }
 
 private:
+    static constexpr int kAnywhere = -1, kApart = -2;
+
     std::mutex guard_;
     Crowding crowding_;
     std::chrono::nanoseconds time_{};
+    long long idle_ = 0;
+    bool together_ = false;
+    long long crowded_ = 0;  // nanoseconds, of looks in a row
+    int held_up_ = 0;        // looks in a row
+    std::atomic<int> place_ = kApart;
     // A forked child has its parent's counts in libgomp, and none of the threads.
     const pid_t process_ = getpid();
 };
+
+// What the calling thread's last run took: the next one is mostly another of the same.
+thread_local std::chrono::nanoseconds last_run{};
 
 Looks &looks() {
     static auto &all = *new Looks();
@@ -153,6 +254,12 @@ bool Crowding::observe(bool crowded) {
     return shared_;
 }
 
+void Crowding::end() {
+    shared_ = false;
+    against_ = looks_ = 0;
+    patience_ = kTry;
+}
+
 void share_processors(bool shared, int threads) {
     static auto &idlers = *new Idlers();
     const int missing = std::max(0, omp_get_num_procs() - threads) + 2;  // with the team's own
@@ -161,14 +268,23 @@ void share_processors(bool shared, int threads) {
 
 void say_shared(bool shared, int threads) { looks().told(shared, threads); }
 
-Working::Working(int threads) : threads_(threads) {
+Working::Working(int threads, bool calls_python) : threads_(threads) {
     static const bool given = std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY");
     if (given) threads_ = 1;
-    if (threads_ > 1) begin_ = Clock::now();
+    if (threads_ <= 1) return;
+    if (!calls_python && last_run >= kWorthSeats)
+        seated_.emplace(threads_, looks().seating(), looks().together());
+    if (seated_ && seated_->left() >= 0) idle_ = idle_ns(seated_->left());
+    begin_ = Clock::now();
 }
 
 Working::~Working() {
-    if (threads_ > 1) looks().after(threads_, Clock::now() - begin_);
+    if (threads_ <= 1) return;
+    last_run = Clock::now() - begin_;
+    const bool sat = seated_ && seated_->of(0) >= 0;
+    const long long idle = idle_ < 0 ? -1 : idle_ns(seated_->left());
+    if (seated_) seated_->stand();  // threads that begin now inherit nothing
+    looks().after(threads_, last_run, sat ? &*seated_ : nullptr, idle < 0 ? -1 : idle - idle_);
 }
 
 }  // namespace vtensor::replay

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
+
+#include "seats.h"
 
 namespace vtensor::replay {
 
@@ -13,6 +16,8 @@ public:
     // Whether a team had to wait for processors, this time. Returns the judgement.
     bool observe(bool crowded);
     bool shared() const { return shared_; }
+    // They have gone, as is known without looks.
+    void end();
 
 private:
     // To begin, how many in a row have to say so; and to end, since that costs more if it is wrong.
@@ -37,12 +42,14 @@ void share_processors(bool shared, int threads);
 // The same by somebody who knows better than looks: where it is not so, they begin anew.
 void say_shared(bool shared, int threads);
 
-// While a team of so many threads works, on its first thread. At the end it looks now and then how
-// long its threads had to wait for processors, which takes some microseconds. Nobody looks where
-// GOMP_SPINCOUNT or OMP_WAIT_POLICY says how long threads are to spin.
+// While a team of so many threads works, on its first thread; the threads of a team of two have
+// seats, unless Python is called. At the end it looks now and then how long threads had to wait for
+// processors, which takes some microseconds. Two that share a processor wait for each other: then it
+// looks whether the other processor is idle, and whether theirs is their own. Nobody looks, and
+// nobody sits, where GOMP_SPINCOUNT or OMP_WAIT_POLICY says how long threads are to spin.
 class Working {
 public:
-    explicit Working(int threads);
+    Working(int threads, bool calls_python);
     ~Working();
     Working(const Working &) = delete;
     Working &operator=(const Working &) = delete;
@@ -50,6 +57,8 @@ public:
 private:
     int threads_;
     std::chrono::steady_clock::time_point begin_;
+    std::optional<Seated> seated_;
+    long long idle_ = -1;  // of the processor that is left to others, at the begin
 };
 
 }  // namespace vtensor::replay

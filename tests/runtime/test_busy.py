@@ -111,6 +111,69 @@ def test_idle_threads_come_and_go() -> None:
     assert done.stdout.split()[:5] == ["2", "2", "0", "2", "0"]
 
 
+#: Runs of some milliseconds on two processors; another thread sees on which its threads may be, and
+#: says so once it is what was asked for. Then all of them are free again.
+SEATS = """
+import os, subprocess, sys, threading, time
+import numpy as np
+import vtensor
+from ops import Conv2D
+from vtensor.runtime import _replay
+two = set(sorted(os.sched_getaffinity(0))[:2])
+os.sched_setaffinity(0, two)
+g = vtensor.Graph("one")
+x = g.input("x", {"N": 1, "C": 256, "H": 64, "W": 64})
+g.output(g.add(Conv2D(), x, g.constant(np.ones((256, 256, 3, 3), np.float32), "O I h w")), "y")
+feeds = {"x": np.ones((1, 256, 64, 64), np.float32)}
+wanted, seen = sys.argv[1], threading.Event()
+def masks():
+    found = []
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            found.append(tuple(sorted(os.sched_getaffinity(int(thread)))))
+        except ProcessLookupError:
+            pass
+    return found
+def watch():
+    while not seen.is_set():
+        seats = sorted(one for one in masks() if len(one) == 1)
+        if len(seats) == 2 and (len(set(seats)) == 1) == (wanted == "together"):
+            seen.set()
+        time.sleep(0.0002)
+other = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if wanted == "together" else None
+try:
+    with vtensor.Session(g, threads=2) as session:
+        threading.Thread(target=watch, daemon=True).start()
+        end = time.monotonic() + 60
+        while not seen.is_set() and time.monotonic() < end:
+            if wanted == "apart":
+                _replay.share_processors(False, 2)
+            session.run(None, feeds)
+        print(seen.is_set(), set(masks()) == {tuple(sorted(two))})
+finally:
+    seen.set()
+    if other:
+        other.kill()
+        other.wait()
+"""
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="it takes two processors"
+)
+@pytest.mark.parametrize("wanted", ["apart", "together"])
+def test_two_threads_have_seats_while_they_run(wanted: str) -> None:
+    """Each on a processor of its own; beside a process that never sleeps they share one."""
+    done = subprocess.run(
+        [sys.executable, "-c", SEATS, wanted],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert done.stdout.split() == ["True", "True"]
+
+
 def test_answers_are_the_same_beside_others() -> None:
     g = vtensor.Graph("one")
     x = g.input("x", {"N": 1, "C": 16, "H": 32, "W": 32})
