@@ -22,7 +22,12 @@ from vtensor.runtime.workspace import Workspace
 WHY = "it is provisional: chosen by what libraries declare, without times of this machine"
 
 #: What measuring needs beside the passes.
-MEASURING = ("libdesc.calls", "vtensor.runtime.sized", "vtensor.runtime.timings")
+MEASURING = (
+    "concurrent.futures.thread",
+    "libdesc.calls",
+    "vtensor.runtime.sized",
+    "vtensor.runtime.timings",
+)
 
 
 def ready() -> None:
