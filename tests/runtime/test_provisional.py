@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,16 @@ import pytest
 from ops import Relu
 from ptensor.stopping import stopping
 from resolver.lowered import OpNode
+from tests.optimizer.test_joint import lowered, tail
 from tests.test_imports import python
 from vtensor import Graph, Session
 from vtensor.report import plan_dict
+from vtensor.runtime import provisional
 from vtensor.runtime.better import Better
+from vtensor.runtime.burden import avoidable
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.measure import GLANCE, node_ns
+from vtensor.runtime.planning import Options
 from vtensor.runtime.probing import Probe
 
 WAIT = Better.wait
@@ -113,7 +118,7 @@ def test_a_process_that_runs_once_leaves_a_provisional_plan_to_the_next(
             assert not [one for one in threading.enumerate() if one.name == "vtensor-better"]
     assert seen == []
     with monkeypatch.context() as patch:
-        patch.setattr("vtensor.runtime.plans.plan_of", None)  # nothing is chosen again
+        patch.setattr(provisional, "first", None)  # nothing is chosen again
         second = Session(network(), threads=1, cache_dir=tmp_path)
     with second:
         assert (second.plan.provisional, library(second)) == (True, "onednn")
@@ -221,7 +226,9 @@ import sys, threading
 import numpy as np
 from ops import Relu
 from vtensor import Graph, Session
+from vtensor.runtime import provisional
 from vtensor.runtime.better import Better
+from vtensor.runtime.burden import avoidable
 OWN = ("libdesc.", "pulp", "highspy")
 g = Graph("one")
 g.output(g.add(Relu(), g.input("x", {"N": 1000, "C": 800})), "y")
@@ -242,3 +249,31 @@ with Session(g, threads=1) as session:
     print(sorted(more), sorted(early))
 """
     assert python(code) == "[] []\n"
+
+
+@pytest.mark.parametrize("enough", [0.0, -1.0])
+def test_libraries_are_asked_where_other_variants_may_gain(
+    looks: Callable[[int], list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    enough: float,
+) -> None:
+    looks(1)
+    monkeypatch.setattr(provisional, "ENOUGH", enough)
+    for _ in range(2):  # the second time from the cache
+        with Session(network(), threads=1, cache_dir=tmp_path) as session:
+            assert session.plan.provisional
+            assert ("joint" in session.plan.passes) == (enough < 0)
+            assert (session.plan.certificate is not None) == (enough < 0)
+
+
+def test_what_other_variants_could_spare() -> None:
+    """By estimate: the time of Transforms, and of reference code."""
+    resolved, _ = lowered(tail())
+    assert any(resolved.transforms())
+    assert 0 < avoidable(resolved, Options()) < 1
+    bare = resolved.bare
+    assert avoidable(bare, Options()) == 0
+    first, *others = bare.operators
+    slow = replace(first, variant=replace(first.variant, reference=True))
+    assert 0.5 < avoidable(replace(bare, nodes=[slow, *others]), Options()) < 1

@@ -374,8 +374,7 @@ class PlanCache:
         if plan is None:
             first, name = options.first, network.name if options.first is None else network.first
             told = replace(options, settings=first or options.settings)
-            plan = plan_of(graph, told, self._workspace)
-            plan.provisional = first is not None
+            plan = (plan_of if first is None else provisional.first)(graph, told, self._workspace)
             self._strategies.keep(key, plan.graph, told, plan.provisional)
             if disk is not None and not plan.graph.inexact:  # errors hold for one set of weights
                 disk.keep(replace(network, options=told), plan.graph, name)

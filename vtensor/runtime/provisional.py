@@ -1,8 +1,10 @@
 """A first plan by what libraries declare, and the one by times of this machine behind it.
 
 Measuring takes longer than all else that a first answer waits for, and rarely changes much of a
-plan. So the first plan of a network does without. Once it has run for as long as it took to make,
-the other one is made between runs and takes its place, for other sizes and later processes, too.
+plan; to ask libraries for other variants is next. So the first plan of a network does without the
+one, and without the other where it could gain little. Once it has run for as long as it took to
+make, the other plan is made between runs and takes its place, for other sizes and later processes,
+too.
 """
 
 from __future__ import annotations
@@ -11,15 +13,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 
-from optimizer.pipeline import import_passes, optimise
+from optimizer.pipeline import ASKING, import_passes, optimise
 from resolver.lowered import LoweredGraph, OpNode
 from vtensor.language.graph import Graph
+from vtensor.runtime.burden import avoidable
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.planning import Options, recorded, resolved_of
 from vtensor.runtime.workspace import Workspace
 
 #: What such a plan says of itself.
 WHY = "it is provisional: chosen by what libraries declare, without times of this machine"
+
+#: Where Transforms and reference code take no more than this part of a plan's time by estimate,
+#: libraries are asked for no other variants.
+ENOUGH = 0.05
 
 #: What measuring needs beside the passes.
 MEASURING = (
@@ -28,6 +35,27 @@ MEASURING = (
     "vtensor.runtime.sized",
     "vtensor.runtime.timings",
 )
+
+
+def first(graph: Graph, options: Options, workspace: Workspace) -> Plan:
+    """The provisional plan of a graph whose sizes are known.
+
+    Args:
+        graph: simplified.
+        options: how it is made; of a session whose first plan is provisional.
+        workspace: what it shares with other plans.
+
+    Raises:
+        NoInvokerError, BudgetError: as ``plan_of``.
+    """
+    resolved = resolved_of(graph, options)
+    quick = [name for name in options.passes if name not in ASKING]
+    lowered = optimise(resolved, quick, options.settings)
+    if avoidable(lowered, options) > ENOUGH:
+        lowered = optimise(resolved, options.passes, options.settings)
+    plan = recorded(graph, resolved, lowered, options, workspace)
+    plan.provisional = True
+    return plan
 
 
 def ready() -> None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from libdesc.registry import ready
-from optimizer.pipeline import MEASURED, PASSES
+from optimizer.pipeline import ASKING, MEASURED, PASSES
 from resolver.lowered import LoweredGraph, OpNode
 from resolver.stored import from_plain_data, plain_data
 from resolver.strategy import Strategy, StrategyRefused
@@ -150,6 +150,9 @@ class StrategyCache:
             return None
         try:
             chosen, _, part = self._chosen(found, network)
+            if provisional and chosen.certificate is None:
+                passes = tuple(name for name in chosen.passes if name not in ASKING)
+                chosen = replace(chosen, passes=passes)
             lowered = replace(Strategy(chosen).on(graph), certificate=chosen.certificate)
             sound(lowered, graph, options, workspace)
             plan = Plan(
