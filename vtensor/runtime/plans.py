@@ -19,7 +19,7 @@ from vtensor.frontends.values import LIMIT_ELEMENTS
 from vtensor.language.forks import process_lock
 from vtensor.language.graph import Graph
 from vtensor.language.imported import logger
-from vtensor.runtime import collector, provisional
+from vtensor.runtime import collector
 from vtensor.runtime.better import Better
 from vtensor.runtime.feeds import Feed, Port
 from vtensor.runtime.keys import InputKey, PlanKey
@@ -33,6 +33,7 @@ from vtensor.runtime.planning import (
     transferable,
     within_tolerance,
 )
+from vtensor.runtime.provisional import WHY, first_plan, measured, ready
 from vtensor.runtime.source import Source
 from vtensor.runtime.strategies import Refused, Strategies
 from vtensor.runtime.strategy_cache import Network, StrategyCache
@@ -251,13 +252,13 @@ class PlanCache:
 
     def _exchange(self, key: PlanKey, old: Plan, new: Plan) -> None:
         """Later runs have another plan; those that are under way end on theirs."""
-        if self._options.later is None:  # what was measured holds for its own sizes and weights
-            with self._making.taken():
+        with self._making.taken():
+            if new is old:  # the same is chosen by what was measured
+                self._strategies.confirm(key)
+                new.better, new.provisional = None, False
+            elif self._options.later is None:  # what was tuned holds for its own sizes and weights
                 self._strategies.keep(key, new.graph, self._options)
-        if old.provisional and not new.provisional:
-            self.foreseen = False  # other sizes are to be as the new one is
-        if new is old:
-            new.better, new.provisional = None, False
+                self.foreseen &= not old.provisional  # other sizes are to be as the new one is
         with _keeping:
             network = self._networks.pop(key, None)
             if self._kept.get(key) is old:
@@ -312,7 +313,7 @@ class PlanCache:
         if not plan.provisional:
             return None
         make = partial(self._measured, key, plan)
-        return Better(make, provisional.WHY, self._hurries, provisional.ready)
+        return Better(make, WHY, self._hurries, ready)
 
     def _measured(self, key: PlanKey, first: Plan) -> Plan:
         """The plan by times of this machine; where there is one for other sizes, as that is."""
@@ -321,7 +322,7 @@ class PlanCache:
             with self._making.taken(), self._workspace.executor.planning(), collector.later():
                 return self._planned(key, options)
         graph = partial(self._simplified, key, options)
-        return provisional.measured(first, graph, options, self._workspace)
+        return measured(first, graph, options, self._workspace)
 
     def _simplified(self, key: PlanKey, options: Options) -> Graph:
         network = self._networks.get(key)
@@ -363,7 +364,7 @@ class PlanCache:
             return within_tolerance(graph, found.plan, options, self._workspace)
         if disk is not None and sized is not None and (ahead := disk.foreseen(network)) is not None:
             self._strategies.add(ahead)
-        if disk is not None and transferable(options) and not self._strategies.knows(key):
+        if disk is not None and transferable(options) and not self._strategies.measured(key):
             for other in disk.others(network):
                 self._strategies.add(other)
         plan = self._fitting(network, sized, refused)
@@ -374,7 +375,7 @@ class PlanCache:
         if plan is None:
             first, name = options.first, network.name if options.first is None else network.first
             told = replace(options, settings=first or options.settings)
-            plan = (plan_of if first is None else provisional.first)(graph, told, self._workspace)
+            plan = (plan_of if first is None else first_plan)(graph, told, self._workspace)
             self._strategies.keep(key, plan.graph, told, plan.provisional)
             if disk is not None and not plan.graph.inexact:  # errors hold for one set of weights
                 disk.keep(replace(network, options=told), plan.graph, name)

@@ -37,7 +37,7 @@ MEASURING = (
 )
 
 
-def first(graph: Graph, options: Options, workspace: Workspace) -> Plan:
+def first_plan(graph: Graph, options: Options, workspace: Workspace) -> Plan:
     """The provisional plan of a graph whose sizes are known.
 
     Args:

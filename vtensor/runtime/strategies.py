@@ -107,12 +107,13 @@ class Strategies:
         kept[:] = [one for one in kept if provisional or not one.provisional]
         return len(kept) >= KEPT
 
-    def knows(self, key: PlanKey) -> bool:
-        """There are strategies for inputs of this kind."""
-        return _kind(key) in self._known
+    def confirm(self, key: PlanKey) -> None:
+        """Those for inputs of this kind are not provisional any more."""
+        kept = self._known.get(_kind(key), [])
+        kept[:] = [replace(one, provisional=False) for one in kept]
 
     def measured(self, key: PlanKey) -> bool:
-        """There are, and they are not provisional."""
+        """There are strategies for inputs of this kind, and they are not provisional."""
         return any(not one.provisional for one in self._known.get(_kind(key), ()))
 
     def plan(
@@ -439,8 +440,7 @@ def _plan(
 def _may_be_better(plan: Plan, proven: bool, make: Callable[[], Plan]) -> None:
     """A plan whose variants were chosen for other sizes may get another one's place."""
     if not proven:
-        import_passes()
-        plan.better = Better(make, "it is not proven the best for its sizes")
+        plan.better = Better(make, "it is not proven the best for its sizes", ready=import_passes)
 
 
 def _drawing(
