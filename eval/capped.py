@@ -53,7 +53,7 @@ def rows(name: str, sharing: Mapping[str, Mix], batches: Sequence[int]) -> Itera
         feeds = {image.name: photograph(shape)}
         expected = reference(rewritten, feeds)
         for mix, options in sharing.items():
-            with Session(rewritten, threads=2, **options._asdict()) as session:
+            with Session(rewritten, threads=2, deterministic=True, **options._asdict()) as session:
                 [ours] = session.run(None, feeds)
                 row = {"network": name, "mix": mix, "batch": batch}
                 yield row | _row(session, ours, expected)

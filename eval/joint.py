@@ -65,7 +65,9 @@ def differences(network: str, scope: Scope) -> dict[str, int]:
 
 def _chosen(network: str, scope: Scope, engine: str) -> dict[str, tuple[str, ...]]:
     graph = build(network, size=scope.size)
-    with Session(graph, threads=scope.threads, optimize=SESSIONS[engine]) as session:
+    with Session(
+        graph, threads=scope.threads, optimize=SESSIONS[engine], deterministic=True
+    ) as session:
         return _variants(session.plan)
 
 

@@ -71,15 +71,16 @@ class _Absorbing:
         if not self._taken(node.output):
             return graph
         nodes = [
-            replace(one, variant=self.variants.get(one.name, one.variant))
-            if isinstance(one, OpNode)
+            replace(one, variant=self.variants[one.name])
+            if isinstance(one, OpNode) and one.name in self.variants
             else one
             for one in graph.nodes
             if one is not node
         ]
+        there = {name: graph.values[name] for name in self.layouts}
         values = {
-            name: replace(value, layout=self.layouts.get(name, value.layout))
-            for name, value in graph.values.items()
+            **graph.values,
+            **{name: replace(value, layout=self.layouts[name]) for name, value in there.items()},
         }
         left = replace(graph, nodes=nodes, values=values, certificate=self._certificate())
         return rewired(left, {node.output: node.input})

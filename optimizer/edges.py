@@ -63,7 +63,9 @@ def rewired(graph: LoweredGraph, renamed: Mapping[str, str]) -> LoweredGraph:
 
     nodes: list[LoweredNode] = []
     for node in graph.nodes:
-        if isinstance(node, TransformNode):
+        if renamed.keys().isdisjoint(node.inputs):
+            nodes.append(node)
+        elif isinstance(node, TransformNode):
             nodes.append(replace(node, input=name_of(node.input)))
         else:
             nodes.append(replace(node, inputs=tuple(map(name_of, node.inputs))))

@@ -88,6 +88,11 @@ class Original:
         return array
 
     @property
+    def whole(self) -> Original:
+        """What this is another shape of; else this."""
+        return self
+
+    @property
     def held(self) -> bool:
         """Whether the array is in memory, here or since somebody has it."""
         return self._array is not None or self._lent() is not None
@@ -121,6 +126,10 @@ class _View(Original):
 
     def __init__(self, whole: Original, shape: tuple[int, ...]) -> None:
         self._whole, self.shape, self.dtype = whole, shape, whole.dtype
+
+    @property
+    def whole(self) -> Original:
+        return self._whole
 
     @property
     def array(self) -> Array:
@@ -214,6 +223,13 @@ def copied(constants: Mapping[str, Array]) -> MutableMapping[str, Array]:
 def array_of(one: Array | Original) -> Array:
     """An array, or what somebody holds."""
     return one.array if isinstance(one, Original) else one
+
+
+def one_memory(one: Array | Original, other: Array | Original) -> bool:
+    """They have the same array, or parts of it."""
+    if isinstance(one, Original) and isinstance(other, Original) and one.whole is other.whole:
+        return True
+    return np.may_share_memory(array_of(one), array_of(other))
 
 
 def place(array: Array) -> Hashable:

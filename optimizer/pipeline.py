@@ -90,6 +90,9 @@ PASSES: dict[str, Pass] = {
 #: The pass that goes by time where times are measured.
 MEASURED = "joint"
 
+#: Those that ask libraries what else they have for nodes, which takes long.
+ASKING = (MEASURED, "sink", "rise")
+
 #: The passes of each level. The rules behind EWO find nothing where its objective is ``shared`` and
 #: its solver ended; they are for what else may be.
 LEVELS: dict[str, tuple[str, ...]] = {

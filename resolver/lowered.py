@@ -287,6 +287,26 @@ class Certificate:
         return self.objective == "shared" and self.status == "optimal"
 
 
+class _Operands(Mapping[str, VTensor]):
+    """Values as operands: each is made when it is asked for, for most passes ask for a few."""
+
+    def __init__(self, values: Mapping[str, Value], constants: Mapping[str, TensorStorage]) -> None:
+        self._values, self._constants = values, constants
+        self._made: dict[str, VTensor] = {}
+
+    def __getitem__(self, name: str) -> VTensor:
+        found = self._made.get(name)
+        if found is None:
+            found = self._made[name] = self._values[name].tensor(self._constants.get(name))
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
 @dataclass(frozen=True)
 class LoweredGraph:
     """Values and nodes in topological order.
@@ -353,7 +373,9 @@ class LoweredGraph:
     def _bare(self) -> LoweredGraph:
         own = {name for name, source in self.sources.items() if name == source}
         nodes = [
-            replace(node, inputs=tuple(self.sources[name] for name in node.inputs))
+            node
+            if own.issuperset(node.inputs)
+            else replace(node, inputs=tuple(self.sources[name] for name in node.inputs))
             for node in self.operators
         ]
         return replace(
@@ -366,8 +388,7 @@ class LoweredGraph:
     @cached_property
     def tensors(self) -> Mapping[str, VTensor]:
         """The values as operands, with the layouts in which they are made."""
-        known = self.constants
-        return {name: value.tensor(known.get(name)) for name, value in self.values.items()}
+        return _Operands(self.values, self.constants)
 
     def transforms(self) -> Iterator[TransformNode]:
         """Transforms that run each time; those of constants are done ahead of time."""

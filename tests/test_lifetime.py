@@ -22,6 +22,7 @@ from vtensor.runtime import collector, source
 from vtensor.runtime.deadlocks import Place
 from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.plan import Plan
+from vtensor.runtime.planning import Options
 from vtensor.runtime.plans import PlanCache
 
 #: A session ``s`` on a small network, and what it is fed.
@@ -68,9 +69,9 @@ def nothing_beside(others_done: None, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_collection_begins_while_a_plan_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     found, planned = list[bool](), PlanCache._planned
 
-    def watched(self: PlanCache, key: PlanKey) -> Plan:
+    def watched(self: PlanCache, key: PlanKey, options: Options) -> Plan:
         found.append(gc.isenabled())
-        return planned(self, key)
+        return planned(self, key, options)
 
     monkeypatch.setattr(PlanCache, "_planned", watched)
     graph = Graph()

@@ -35,6 +35,7 @@ class Level(VTensor):
             threads=task.threads,
             optimize=task.options["optimize"],
             **mix._asdict(),
+            deterministic=True,
             **task.options.get("told", {}),
         )
 

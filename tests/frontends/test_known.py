@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from ops import Conv2D, Mul, Relu
-from optimizer.originals import Originals
+from optimizer.originals import Original, Originals
 from vtensor import Graph, Session, save_onnx
 from vtensor.errors import BudgetError, ModelError
 from vtensor.frontends import export, known
@@ -275,3 +275,50 @@ def test_what_is_wrong_now_is_said_as_before(
     (tmp_path / "net.onnx.data").unlink()
     with pytest.raises(ModelError, match=r"external data file 'net.onnx.data' is missing"):
         answer(file, tmp_path)
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_weights_are_not_read_to_compare_a_text_with_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: bool
+) -> None:
+    """Those that are written as they are read; a session reads them when it packs them."""
+    if beside:
+        monkeypatch.setattr(export, "BESIDE_BYTES", 0)
+    values = np.arange(64 * 64 * 9, dtype=np.float32).reshape(64, 64, 3, 3)
+    g = Graph("one")
+    x = g.input("x", {"N": 1, "C": 64, "H": 3, "W": 3})
+    g.output(g.add(Conv2D(), x, g.constant(values, "O I h w", "large")), "y")
+    save_onnx(g, tmp_path / "one.onnx")
+    stored = Model(opened(tmp_path / "one.onnx"), True).stored
+    assert stored is not None
+    assert isinstance(stored.constants, Originals)
+    origin = stored.constants.origin("large")
+    assert isinstance(origin, Original)
+    assert not origin.held
+    np.testing.assert_array_equal(origin.array, values)
+
+
+@pytest.mark.parametrize("equal", [False, True])
+def test_weights_in_each_others_place_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, equal: bool
+) -> None:
+    """Nodes that read one weight where the text reads the other say something else, whatever is in
+    memory where nothing was read; and so they do where both have the same bytes.
+    """
+    monkeypatch.setattr(export, "BESIDE_BYTES", 0)
+    g = Graph("two")
+    y = g.input("x", {"N": 1, "C": 64, "H": 1, "W": 1})
+    for name, value in (("a", 0.5), ("b", 0.5 if equal else 0.25)):
+        w = g.constant(np.full((64, 64, 3, 3), value, np.float32), "O I h w", name)
+        y = g.add(Relu(), g.add(Conv2D(pads=(1, 1, 1, 1)), y, w))
+    g.output(y, "y")
+    save_onnx(g, tmp_path / "two.onnx")
+    assert Model(opened(tmp_path / "two.onnx"), True).stored is not None
+    proto = onnx.load(tmp_path / "two.onnx", load_external_data=False)
+    for node in proto.graph.node:
+        swapped = {"a": "b", "b": "a"}
+        names = [swapped.get(one, one) for one in node.input]
+        del node.input[:]
+        node.input.extend(names)
+    onnx.save(proto, tmp_path / "two.onnx")
+    assert Model(opened(tmp_path / "two.onnx"), True).stored is None

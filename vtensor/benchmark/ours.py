@@ -19,7 +19,9 @@ class VTensor(Peer):
         if task.precision != "f32":
             raise PeerError(f"sessions have no {task.precision} yet")
         self._feeds = task.feeds
-        self._session = Session(task.model, threads=task.threads, hint=task.hint)
+        self._session = Session(
+            task.model, threads=task.threads, hint=task.hint, deterministic=True
+        )
 
     def run(self) -> Sequence[Array]:
         return self._session.run(None, self._feeds)

@@ -228,6 +228,7 @@ def opened(
             max_bytes=limits.max_bytes,
             calibrate=measured_on,
             progress=advance,
+            deterministic=True,  # what is looked at, or written down, is no provisional plan
         )
     with session:
         yield Opened(session, arrays, pictures)

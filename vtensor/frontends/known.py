@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from libdesc.registry import ready
-from optimizer.originals import Original, Originals
+from optimizer.originals import Original, Originals, one_memory
 from vtensor import __version__
 from vtensor.frontends.external import DataFiles
 from vtensor.frontends.open_file import LATER, Data
@@ -74,12 +74,14 @@ def keep_known(file: Opened, stored: Stored, graph: Graph, entries: Entries) -> 
     if len(file.parts.rest) > MOST_BYTES or (begin := file.parts.rest.find(text)) < 0:
         return
     rows: list[Any] = [(begin, begin + len(text))]
-    for name, array in stored.arrays.items():
+    constants = graph.constants
+    ours = constants.origins() if isinstance(constants, Originals) else constants
+    for name, array in stored.arrays.origins().items():
         place = stored.places.get(name)
         if place is None or array.dtype.str not in _PLAIN:
             return
-        constant = graph.constants.get(name)
-        if len(place) > 1 and (constant is None or not np.may_share_memory(constant, array)):
+        constant = ours.get(name)
+        if len(place) > 1 and (constant is None or not one_memory(constant, array)):
             return  # its values were compared with others
         if constant is not None:
             rows.append((name, array.dtype.str, array.shape, *place))

@@ -7,7 +7,9 @@ from dataclasses import replace
 
 from onnx import GraphProto, ModelProto, TensorProto
 
-from optimizer.originals import Original, Originals, array_of
+from optimizer.originals import Original, Originals, array_of, place
+from ptensor.pages import lasting
+from vtensor.errors import ModelError
 from vtensor.frontends.export import TEXT, skeleton
 from vtensor.frontends.inline import Parts
 from vtensor.frontends.tensors import Array
@@ -71,23 +73,52 @@ def stored_graph(stored: Stored) -> Graph | None:
     So the text adds names to what the nodes compute, and can change none of it: a model that was
     edited after it was written is read from its nodes.
     """
-    known = [one for one in stored.arrays.origins().values() if isinstance(one, Original)]
+    origins = stored.arrays.origins()
+    known = [one for one in origins.values() if isinstance(one, Original)]
+    unread = {n: one for n, one in origins.items() if isinstance(one, Original) and not one.held}
+    blank = {name: _blank(one) for name, one in unread.items()}
+    given = {name: array_of(one) for name, one in origins.items() if name not in blank}
+    graph = _agreeing(stored, given | blank, blank)
+    if graph is not None:
+        constants: dict[str, Array | Original] = dict(graph.constants)
+        for name in constants.keys() & unread.keys():
+            constants[name] = unread[name].reshape(graph.constants[name].shape)
+        held = [one for one in known if one.held]
+        return replace(graph, constants=Originals.of(constants, held))
+    if blank:  # it may be that what is written is no initializer itself, but has the same bytes
+        try:
+            for one in known:
+                one.hold()
+        except ModelError:  # who reads its nodes says it, too
+            return None
+        graph = _agreeing(stored, {**stored.arrays}, {})
+    return graph and replace(graph, constants=Originals.of(graph.constants, known))
+
+
+def _blank(one: Original) -> Array:
+    """Stands for an array that nobody has read: memory of its own, which nobody touches."""
+    return lasting(one.nbytes).view(one.dtype).reshape(one.shape)
+
+
+def _agreeing(
+    stored: Stored, arrays: Mapping[str, Array], blank: Mapping[str, Array]
+) -> Graph | None:
+    """The graph of a text with these constants; None where the model is not what it is written as.
+
+    Of what is blank nothing is looked at: it has to be written as it is.
+    """
     try:
-        for one in known:
-            one.hold()
-        arrays = {**stored.arrays}
         graph = Graph.parse(stored.text, arrays).seal()
         written = write(graph, stored.opset)
-        same = skeleton(graph, written) == stored.skeleton and _same(written.arrays, arrays)
+        same = (
+            skeleton(graph, written) == stored.skeleton and written.arrays.keys() == arrays.keys()
+        )
+        alike = all(
+            place(array) == place(arrays[name])
+            if name in blank
+            else same_bytes(array, arrays[name])
+            for name, array in written.arrays.items()
+        )
     except Exception:  # foreign bytes: whatever the text or a parameter in it leads to
         return None
-    if not same:
-        return None
-    return replace(graph, constants=Originals.of(graph.constants, known))
-
-
-def _same(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> bool:
-    """The initializers are those that the graph is written with."""
-    return ours.keys() == theirs.keys() and all(
-        same_bytes(array, theirs[name]) for name, array in ours.items()
-    )
+    return graph if same and alike else None

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any, Generic, NoReturn, TypeVar
 
 from ptensor.stopping import Stopped, go_on, stopping
-from vtensor.language.forks import process_lock
+from vtensor.language.forks import OwnLock, process_lock
 
 T = TypeVar("T")
 
@@ -38,6 +38,8 @@ class Better(Generic[T]):
         make: makes it; raises NotBetter where there is none.
         why: what the present plan lacks.
         hurries: as for ``stopping``.
+        ready: called where it is first wanted: imports what it needs, for a fork in the midst of
+            that would leave it locked in the child.
 
     Attributes:
         note: where it stands, in words.
@@ -50,14 +52,17 @@ class Better(Generic[T]):
         make: Callable[[], T],
         why: str,
         hurries: Callable[[], bool] | None = None,
+        ready: Callable[[], None] | None = None,
     ) -> None:
         self._make, self._why, self._hurries = make, why, hurries
+        self._ready = ready or _nothing_else
         self.note = f"{why}; a better one is made when it is used again"
         self.stays = False
         self._wait_s = self._ran_s = 0.0
         self._others = 0
         self._process = 0
-        self._over = self.done = False
+        self._over = self.done = self._awaited = False
+        self._at_it = OwnLock()
         self._exchange: Callable[[T], None] = _ignored
 
     def wait(self, seconds: float) -> None:
@@ -83,9 +88,17 @@ class Better(Generic[T]):
         if self._ran_s < self._wait_s:
             return
         if self._process != os.getpid() and not self._over:  # a fork has none of its threads
+            self._ready()
             self._process, self._exchange = os.getpid(), exchange
             self.note = f"{self._why}; a better one is being made"
             _background.add(self)
+
+    def now(self, exchange: Callable[[T], None]) -> None:
+        """Make it on this thread, without a rest; or wait for the thread that is at it."""
+        self._awaited = True
+        if not self._process and not self._over:
+            self._exchange = exchange
+        self.work()
 
     def stop(self) -> None:
         """Nobody wants it any more."""
@@ -95,10 +108,13 @@ class Better(Generic[T]):
 
     def work(self) -> None:
         """Make it and hand it over, once; whatever goes wrong is noted."""
-        if self.done:  # two threads wanted it at the same time
-            return
+        with self._at_it.here:
+            if not self.done:  # two threads may want it at the same time
+                self._work()
+
+    def _work(self) -> None:
         try:
-            with stopping(self._is_over, self._hurries):
+            with stopping(self._is_over, self._hurries and self._in_hurry):
                 go_on()
                 made = self._make()
             self._exchange(made)
@@ -112,11 +128,18 @@ class Better(Generic[T]):
             self._over = self.done = True
             self._make, self._exchange = _nothing, _ignored
 
+    def _in_hurry(self) -> bool:
+        return self._awaited or self._hurries is None or self._hurries()
+
     def _is_over(self) -> bool:
         return self._over or not threading.main_thread().is_alive()
 
     def _stay(self, why: str) -> None:
         self.note, self.stays = f"{self._why}; {why}", True
+
+
+def _nothing_else() -> None:
+    """It is ready."""
 
 
 def _nothing() -> NoReturn:

@@ -110,6 +110,7 @@ def node_ns(
     executor: Executor,
     effort: Effort = WARM,
     spent: Callable[[float], None] = _unheard,
+    beside: Executor | None = None,
 ) -> int:
     """Nanoseconds of a node as it is decided; constants have their values, inputs hold ones.
 
@@ -119,11 +120,13 @@ def node_ns(
         executor: where it runs.
         effort: how it is measured.
         spent: is told the seconds that all its runs took; packing constants is no run.
+        beside: where nobody waits for it, all its runs take place between two runs there; None is
+            each of them between two runs of the executor.
 
     Raises:
         VTensorError: its library fails.
     """
-    return run_ns(*alone([node], values), executor, effort, spent)
+    return run_ns(*alone([node], values), executor, effort, spent, beside)
 
 
 def transform_ns(
@@ -204,6 +207,7 @@ def run_ns(
     executor: Executor,
     effort: Effort = WARM,
     spent: Callable[[float], None] = _unheard,
+    beside: Executor | None = None,
 ) -> int:
     """Nanoseconds of a run of a graph whose inputs hold ones; see ``node_ns``.
 
@@ -222,6 +226,13 @@ def run_ns(
         before = _sweep(memory, executor.threads) if cold else None
     run, begin = partial(plan.replay, memory), time.monotonic()
     try:
+        if beside is not None and nobody_waits():
+            look = partial(least_ns, run, steps, effort, before)
+            return (
+                executor.run(look)
+                if beside is executor
+                else beside.run(partial(executor.run, look))
+            )
         if nobody_waits():
             sweep = before and partial(executor.run, before)
             return least_ns(lambda times: executor.run(partial(run, times)), steps, effort, sweep)

@@ -210,10 +210,14 @@ class Plan:
         better: the plan that may take its place in later runs; None where none is looked for.
         drawing: draws the blueprint of such plans, where there is none yet.
         replaces: the shapes that the plan was taken from whose place it took in the background.
+        provisional: it was chosen by what libraries declare, or taken from such a plan; ``better``
+            is the plan by times of this machine.
 
     Raises:
         BudgetError: it needs more memory than the workspace may have.
     """
+
+    provisional = False
 
     def __init__(
         self,

@@ -77,6 +77,8 @@ class Options:
         lock: a plan that was written down: it is the only one.
         later: what passes are told in the background, for the plan that takes a first one's place;
             None where none does.
+        first: what passes are told for a provisional plan, whose place one by ``settings`` takes;
+            None where nothing is provisional.
     """
 
     passes: tuple[str, ...] = ()
@@ -92,6 +94,7 @@ class Options:
     calibrate: Mapping[str, Array] = field(default_factory=dict)
     lock: Lock | None = None
     later: Settings | None = None
+    first: Settings | None = None
 
     @classmethod
     def of(
@@ -126,6 +129,7 @@ class Options:
             raise InputError(f"progress={progress!r} must take a node's name, or be None")
         preferences = preferences_of(libraries, pin, barred=() if reference else (REFERENCE,))
         settings, later = _settings(executor, preferences, objective, tune, deterministic, progress)
+        looks = settings.probe is not None and not objective and MEASURED in passes
         return cls(
             passes,
             settings,
@@ -135,6 +139,7 @@ class Options:
             tolerance=tolerance_of(tolerance),
             finite=finite,
             later=later,
+            first=Settings() if looks and not tune and not deterministic else None,
         )
 
 
@@ -152,7 +157,7 @@ def _settings(
     if tune and not later:
         clock = Tuner(executor, preferences, progress)
         return Settings("time", clock=clock, speeds=speeds), None
-    probe = Probe(preferences) if speeds is not None else None
+    probe = Probe(preferences, executor) if speeds is not None else None
     first = Settings(objective, speeds=speeds, probe=probe)
     if not later:
         return first, None
@@ -165,6 +170,13 @@ def simplified(
 ) -> Graph:
     """A graph as it is planned; rules are applied only here or there, where something is said."""
     return simplify(graph, options.passes, options.preferences, only)
+
+
+def transferable(options: Options) -> bool:
+    """Whether what is chosen with such options may be taken to other sizes."""
+    settings = options.settings
+    timed = settings.objective in ("", "time") and settings.clock is None
+    return timed and MEASURED in options.passes
 
 
 def plan_of(graph: Graph, options: Options, workspace: Workspace) -> Plan:

@@ -26,9 +26,16 @@ from vtensor.runtime.keys import InputKey, PlanKey
 from vtensor.runtime.outline import Sized
 from vtensor.runtime.outlines import Outlines
 from vtensor.runtime.plan import Plan
-from vtensor.runtime.planning import Options, plan_of, simplified, within_tolerance
+from vtensor.runtime.planning import (
+    Options,
+    plan_of,
+    simplified,
+    transferable,
+    within_tolerance,
+)
+from vtensor.runtime.provisional import WHY, first_plan, measured, ready
 from vtensor.runtime.source import Source
-from vtensor.runtime.strategies import Refused, Strategies, transferable
+from vtensor.runtime.strategies import Refused, Strategies
 from vtensor.runtime.strategy_cache import Network, StrategyCache
 from vtensor.runtime.turns import Turn
 from vtensor.runtime.workspace import Workspace
@@ -134,10 +141,11 @@ class PlanCache:
             with self._workspace.executor.planning(), waiting:
                 self._draw()
                 before = self._workspace.weights.nbytes
-                plan = self._planned(key)
+                plan = self._planned(key, replace(self._options, entry=key.entry))
             if self._workspace.weights.nbytes > before:
                 give_back()  # what was packed, resolved, solved and measured is gone
             self._longest = max(self._longest, time.perf_counter() - begun)
+            plan.better = self._provisional(key, plan) or plan.better
             if plan.better is not None:
                 plan.better.wait(self._longest)
             plan.better = self._later(key, plan) or plan.better
@@ -195,7 +203,7 @@ class PlanCache:
         told = partial(disk.foreseen, network) if disk is not None else lambda: None
         chosen = self._strategies.foresee(key, sized, options, self._workspace, told)
         if chosen is not None and disk is not None:
-            disk.keep(network, chosen, ahead=True)
+            disk.keep(network, chosen, network.ahead)
 
     def _beside(self, work: Callable[[], None]) -> None:
         """Do it between runs, and a little beside them.
@@ -244,9 +252,13 @@ class PlanCache:
 
     def _exchange(self, key: PlanKey, old: Plan, new: Plan) -> None:
         """Later runs have another plan; those that are under way end on theirs."""
-        if self._options.later is None:  # what was measured holds for its own sizes and weights
-            with self._making.taken():
+        with self._making.taken():
+            if new is old:  # the same is chosen by what was measured
+                self._strategies.confirm(key)
+                new.better, new.provisional = None, False
+            elif self._options.later is None:  # what was tuned holds for its own sizes and weights
                 self._strategies.keep(key, new.graph, self._options)
+                self.foreseen &= not old.provisional  # other sizes are to be as the new one is
         with _keeping:
             network = self._networks.pop(key, None)
             if self._kept.get(key) is old:
@@ -264,6 +276,16 @@ class PlanCache:
                 self._networks.pop(oldest, None)
         if dropped is not None:
             _stop(dropped)
+
+    def settled(self, plan: Plan) -> Plan:
+        """What takes the place of a plan, where that is provisional: made now."""
+        with _keeping:
+            key = next((key for key, one in self._kept.items() if one is plan), None)
+        if key is None or plan.better is None or not plan.provisional:
+            return plan
+        plan.better.now(partial(self._exchange, key, plan))
+        with _keeping:
+            return self._kept.get(key, plan)
 
     def made_of(self, plan: Plan) -> tuple[Graph, Options]:
         """What one of the last plans was made of: a graph before any pass, and options.
@@ -286,6 +308,26 @@ class PlanCache:
         known = {one.name: one.array() for one in key.inputs if one.value is not None}
         return partial(self.source.graph, key.shapes, known, key.inner)
 
+    def _provisional(self, key: PlanKey, plan: Plan) -> Better[Plan] | None:
+        """What takes the place of a provisional plan."""
+        if not plan.provisional:
+            return None
+        make = partial(self._measured, key, plan)
+        return Better(make, WHY, self._hurries, ready)
+
+    def _measured(self, key: PlanKey, first: Plan) -> Plan:
+        """The plan by times of this machine; where there is one for other sizes, as that is."""
+        options = replace(self._options, entry=key.entry, first=None)
+        if self._strategies.measured(key):
+            with self._making.taken(), self._workspace.executor.planning(), collector.later():
+                return self._planned(key, options)
+        graph = partial(self._simplified, key, options)
+        return measured(first, graph, options, self._workspace)
+
+    def _simplified(self, key: PlanKey, options: Options) -> Graph:
+        network = self._networks.get(key)
+        return simplified(self._graph(key), options) if network is None else network().graph
+
     def _later(self, key: PlanKey, plan: Plan) -> Better[Plan] | None:
         """What takes the place of a plan of the outputs, where times are to be measured."""
         if self._options.later is None or key.inner:
@@ -295,8 +337,7 @@ class PlanCache:
         options = replace(self._options, entry=key.entry)
         return tuned_later(plan, self._making_graph(key), options, self._workspace)
 
-    def _planned(self, key: PlanKey) -> Plan:
-        options = replace(self._options, entry=key.entry)
+    def _planned(self, key: PlanKey, options: Options) -> Plan:
         if options.lock is not None:
             from vtensor.runtime.locked import locked_plan
 
@@ -316,12 +357,14 @@ class PlanCache:
         if disk is not None and (found := disk.plan(network, self._workspace)) is not None:
             self._strategies.add(found.known)
             self._applied = {*(self._applied or ()), *graph.applied}
+            if found.plan.provisional:
+                self._networks[key] = lambda: network
             if options.settings.clock is None:
                 return found.plan
             return within_tolerance(graph, found.plan, options, self._workspace)
         if disk is not None and sized is not None and (ahead := disk.foreseen(network)) is not None:
             self._strategies.add(ahead)
-        if disk is not None and transferable(options) and not self._strategies.knows(key):
+        if disk is not None and transferable(options) and not self._strategies.measured(key):
             for other in disk.others(network):
                 self._strategies.add(other)
         plan = self._fitting(network, sized, refused)
@@ -330,10 +373,14 @@ class PlanCache:
             network = replace(network, graph=graph)
         self._applied = {*(self._applied or ()), *graph.applied}
         if plan is None:
-            plan = plan_of(graph, options, self._workspace)
-            self._strategies.keep(key, plan.graph, options)
+            first, name = options.first, network.name if options.first is None else network.first
+            told = replace(options, settings=first or options.settings)
+            plan = (plan_of if first is None else first_plan)(graph, told, self._workspace)
+            self._strategies.keep(key, plan.graph, told, plan.provisional)
             if disk is not None and not plan.graph.inexact:  # errors hold for one set of weights
-                disk.keep(network, plan.graph)
+                disk.keep(replace(network, options=told), plan.graph, name)
+            if plan.provisional:
+                self._networks[key] = lambda: network
         return plan
 
     def _drawn(self, key: PlanKey, options: Options) -> Plan | None:

@@ -30,12 +30,13 @@ class Probe(Probing):
 
     Args:
         preferences: which libraries may run Transforms.
+        beside: who waits where nobody waits for the times: they are taken between its runs.
     """
 
     basis: Basis = "measured"
 
-    def __init__(self, preferences: Preferences) -> None:
-        self._preferences = preferences
+    def __init__(self, preferences: Preferences, beside: Executor | None = None) -> None:
+        self._preferences, self._beside = preferences, beside
 
     def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
         """Nanoseconds of a node in its variant; None if it fails, or no time is left."""
@@ -54,4 +55,7 @@ class Probe(Probing):
     @cached_property
     def _tuner(self) -> Tuner:
         """Made when it is needed, for it reads what is on disk."""
-        return Tuner(Executor.of(1), self._preferences, effort=GLANCE, call_seconds=CALL_SECONDS)
+        one = Executor.of(1)
+        return Tuner(
+            one, self._preferences, effort=GLANCE, call_seconds=CALL_SECONDS, beside=self._beside
+        )

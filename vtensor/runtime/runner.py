@@ -61,6 +61,16 @@ class Runner:
             )
         return self._last
 
+    def settled(self) -> Plan:
+        """The same; where it is provisional, what takes its place, made now.
+
+        Raises:
+            InputError: as ``plan``.
+        """
+        plan = self.open().settled(self.plan)
+        self._last = plan
+        return plan
+
     def run(
         self,
         outputs: Sequence[str] | None,
@@ -182,6 +192,7 @@ class Runner:
         into = check_out(outputs, self.outputs, wanted)
         with self._closing():
             plan, _ = plans.find(feeds, wanted)
+            plan = plans.settled(plan)  # it stays the binding's
             plans.has_run(plan)  # nobody tells when a binding does
         plan.check_out(into)
 

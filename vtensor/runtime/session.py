@@ -93,7 +93,8 @@ class Session:
             ``"throughput"`` one on each thread.
         max_queued: how many runs of ``run_async`` may wait beside those that run.
         deterministic: True never exchanges the plan of a shape for a better one, so that equal
-            inputs give equal bits as long as the plan is kept.
+            inputs give equal bits as long as the plan is kept. What is to be measured is measured
+            before the first run.
         cache_dir: the folder in which what is chosen is kept for later processes. True is the
             user's own cache (``VTENSOR_CACHE_DIR`` names another one, ``VTENSOR_CACHE=off`` means
             none), None or False means no cache. An entry holds choices, or where a model's file
@@ -114,7 +115,10 @@ class Session:
             or has lines that no longer hold; names each of them. Also of a run, where its sizes are
             others.
 
-    A network whose shapes are all known is planned here, any other at its first run. A run makes a
+    A network whose shapes are all known is planned here, any other at its first run. That plan is
+    provisional (``plan.provisional``) at the level ``"all"``: nothing is measured for it. Once its
+    runs have taken as long as it took to make, the plan by times of this machine is made between
+    runs, and takes its place; ``lock``, ``profile`` and ``bind`` make it at once. A run makes a
     new plan if shapes or layouts of inputs are new, or the value of an input that decides shapes (a
     Reshape's shape, fed as an input). At the level ``"all"`` it takes over what was chosen for
     other shapes, where that fits (``plan.taken_from``), and chooses anew what does not
@@ -255,7 +259,7 @@ class Session:
         """
         from vtensor.runtime.locked import lock_of
 
-        plan = self.plan
+        plan = self._runner.settled()
         return lock_of(plan, *self._runner.open().made_of(plan), self.threads)
 
     @property
@@ -400,6 +404,8 @@ class Session:
 
         check_runs(runs)
         given = noise(self._runner.inputs, inputs or {})
+        self._runner.run(None, given)
+        self._runner.settled()
         self._runner.run(None, given)
         return profile_of(
             self.plan, self.threads, lambda times: self._runner.run(None, given, times=times), runs

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from libdesc.registry import ready
-from optimizer.pipeline import MEASURED, import_passes, optimise
+from optimizer.pipeline import import_passes, optimise
 from ptensor.stopping import go_on
 from resolver.lowered import LoweredGraph, OpNode
 from resolver.proof import Proof
@@ -22,7 +22,7 @@ from vtensor.runtime.burden import burden
 from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.outline import Outline, Sized
 from vtensor.runtime.plan import Plan
-from vtensor.runtime.planning import Options, recorded, resolved_of, sound
+from vtensor.runtime.planning import Options, recorded, resolved_of, sound, transferable
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -59,12 +59,14 @@ class Known:
 
     Attributes:
         foreseen: there was no plan of it, but only what one would be of.
+        provisional: as of a plan that was made of it.
     """
 
     strategy: Strategy
     key: PlanKey
     burden: float
     foreseen: bool = False
+    provisional: bool = False
 
 
 #: Strategies that do not fit a graph, each with the nodes that do not; None is a library's error.
@@ -81,28 +83,38 @@ class Strategies:
     def __init__(self) -> None:
         self._known: dict[Hashable, list[Known]] = {}
 
-    def keep(self, key: PlanKey, chosen: LoweredGraph, options: Options) -> Known | None:
-        """Remember what was chosen for a plan, for inputs of its kind in other sizes; None where
-        there are enough.
-        """
-        if not transferable(options) or len(self._known.get(_kind(key), ())) >= KEPT:
+    def keep(
+        self, key: PlanKey, chosen: LoweredGraph, options: Options, provisional: bool = False
+    ) -> Known | None:
+        """Remember what was chosen for a plan, for other sizes; None where there is enough."""
+        if not transferable(options) or self._full(key, provisional):
             return None
         part = burden(chosen, options) if options.deterministic else 0.0  # asked of no other
-        known = Known(Strategy.of(chosen), key, part)
+        known = Known(Strategy.of(chosen), key, part, provisional=provisional)
         self.add(known)
         return known
 
     def add(self, known: Known) -> None:
         """Remember a strategy, unless there are enough for its kind of inputs."""
-        kept = self._known.setdefault(_kind(known.key), [])
-        if len(kept) < KEPT:
-            kept.append(known)
+        if not self._full(known.key, known.provisional):
+            self._known.setdefault(_kind(known.key), []).append(known)
         if len(self._known) > KINDS:
             del self._known[next(iter(self._known))]
 
-    def knows(self, key: PlanKey) -> bool:
-        """There are strategies for inputs of this kind."""
-        return _kind(key) in self._known
+    def _full(self, key: PlanKey, provisional: bool) -> bool:
+        """There are enough; provisional ones make room for another."""
+        kept = self._known.get(_kind(key), [])
+        kept[:] = [one for one in kept if provisional or not one.provisional]
+        return len(kept) >= KEPT
+
+    def confirm(self, key: PlanKey) -> None:
+        """Those for inputs of this kind are not provisional any more."""
+        kept = self._known.get(_kind(key), [])
+        kept[:] = [replace(one, provisional=False) for one in kept]
+
+    def measured(self, key: PlanKey) -> bool:
+        """There are strategies for inputs of this kind, and they are not provisional."""
+        return any(not one.provisional for one in self._known.get(_kind(key), ()))
 
     def plan(
         self,
@@ -146,7 +158,7 @@ class Strategies:
                 except (StrategyRefused, VTensorError) as why:
                     _log.debug(REFUSED, graph.name, one.key.shapes, why)
                 else:
-                    kept = self.keep(key, plan.graph, options)
+                    kept = self.keep(key, plan.graph, options, plan.provisional)
                     if sized is not None and kept is not None:
                         plan.drawing = _drawing(kept.strategy, sized, options, workspace)
                     return plan
@@ -168,7 +180,7 @@ class Strategies:
             told: what another process has chosen for it.
 
         Returns:
-            What was chosen; None where a strategy fits that was known.
+            What was chosen; None where a strategy fits that was known, or it is provisional.
         """
         faults, nearest = list[tuple[Known, frozenset[str]]](), self._nearest(key)
         found = told() if all(one.key != key for one in nearest) else None
@@ -186,8 +198,8 @@ class Strategies:
             lowered = _refit_or_anew(one, nodes, sized.graph, options)
             strategy = Strategy.of(lowered)
             _draw(strategy, sized, options, workspace)
-            self.add(Known(strategy, key, 0.0, foreseen=True))
-            return lowered
+            self.add(Known(strategy, key, 0.0, foreseen=True, provisional=one.provisional))
+            return None if one.provisional else lowered
         return None
 
     def _nearest(self, key: PlanKey) -> list[Known]:
@@ -224,6 +236,7 @@ class Strategies:
                 plan = blueprint.plan(given, workspace, again.plan, told)
                 if plan is not None:
                     plan.taken_from = None if known.key == key else known.key.shapes
+                    plan.provisional = known.provisional
                     make = partial(_better, again.graphs, known.key.shapes, options, workspace)
                     _may_be_better(plan, blueprint.proven, make)
                     return plan
@@ -265,13 +278,6 @@ class _Again:
 def _kind(key: PlanKey) -> Hashable:
     """What strategies are for: what plans have in common, and the libraries that there are."""
     return key.kind, ready().version
-
-
-def transferable(options: Options) -> bool:
-    """Whether what is chosen with such options may be taken to other sizes."""
-    settings = options.settings
-    timed = settings.objective in ("", "time") and settings.clock is None
-    return timed and MEASURED in options.passes
 
 
 def _taken(
@@ -424,6 +430,7 @@ def _plan(
         taken_from=taken_from,
         anew=anew,
     )
+    plan.provisional = known.provisional
     if not options.deterministic:
         make = partial(_better, lambda: (lowered, graph), known.key.shapes, options, workspace)
         _may_be_better(plan, lowered.certificate is not None, make)
@@ -433,8 +440,7 @@ def _plan(
 def _may_be_better(plan: Plan, proven: bool, make: Callable[[], Plan]) -> None:
     """A plan whose variants were chosen for other sizes may get another one's place."""
     if not proven:
-        import_passes()
-        plan.better = Better(make, "it is not proven the best for its sizes")
+        plan.better = Better(make, "it is not proven the best for its sizes", ready=import_passes)
 
 
 def _drawing(

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from libdesc.registry import ready
-from optimizer.pipeline import MEASURED, PASSES
+from optimizer.pipeline import ASKING, MEASURED, PASSES
 from resolver.lowered import LoweredGraph, OpNode
 from resolver.stored import from_plain_data, plain_data
 from resolver.strategy import Strategy, StrategyRefused
@@ -104,6 +104,11 @@ class Network:
         """The name of the entry of what was chosen for it ahead of any run."""
         return f"ahead-{self.name}"
 
+    @property
+    def first(self) -> str:
+        """The name of the entry of its provisional plan."""
+        return f"first-{self.name}"
+
 
 class Found(NamedTuple):
     """A plan from a cache, and what other sizes may take of it."""
@@ -132,13 +137,22 @@ class StrategyCache:
         return cls(options.entries) if worth and options.entries is not None else None
 
     def plan(self, network: Network, workspace: Workspace) -> Found | None:
-        """A plan as it was chosen for exactly this; None where nothing was, or it is not sound."""
+        """A plan as it was chosen for exactly this; None where nothing was, or it is not sound.
+
+        Where the session takes such, it may be a provisional one.
+        """
+        graph, options = network.graph, network.options
         found = self._read(network.name)
+        provisional = found is None and options.first is not None
+        if provisional:
+            found = self._read(network.first)
         if found is None:
             return None
-        graph, options = network.graph, network.options
         try:
             chosen, _, part = self._chosen(found, network)
+            if provisional and chosen.certificate is None:
+                passes = tuple(name for name in chosen.passes if name not in ASKING)
+                chosen = replace(chosen, passes=passes)
             lowered = replace(Strategy(chosen).on(graph), certificate=chosen.certificate)
             sound(lowered, graph, options, workspace)
             plan = Plan(
@@ -153,7 +167,9 @@ class StrategyCache:
         except (StrategyRefused, VTensorError) as why:
             _log.warning("%s: what the cache has for it is not taken: %s", graph.name, why)
             return None
-        return Found(plan, Known(Strategy.of(lowered), network.key, part))
+        plan.provisional = provisional
+        known = Known(Strategy.of(lowered), network.key, part, provisional=provisional)
+        return Found(plan, known)
 
     def others(self, network: Network) -> Iterator[Known]:
         """What was chosen for other sizes, the last used first."""
@@ -176,15 +192,15 @@ class StrategyCache:
             return None
         return Known(Strategy.of(chosen), key, part, foreseen=True) if key == network.key else None
 
-    def keep(self, network: Network, chosen: LoweredGraph, ahead: bool = False) -> None:
+    def keep(self, network: Network, chosen: LoweredGraph, name: str = "") -> None:
         """Keep what was chosen; not where the solver failed, which may do better.
 
         Args:
             network: what it was chosen for.
             chosen: of a plan; or ahead of any run, for which less may do than for a plan.
-            ahead: the latter.
+            name: of the entry; empty is the network's own.
         """
-        certificate, name = chosen.certificate, network.ahead if ahead else network.name
+        certificate, name = chosen.certificate, name or network.name
         if certificate is not None and certificate.status.startswith("failed"):
             return
         data = {

@@ -41,6 +41,7 @@ class Tuner(Clock):
         effort: how a variant is measured.
         call_seconds: what a call's variants may run, the first always; None is ``CALL_SECONDS``.
             Where a variant is only looked at, what it takes to pack its constants counts as well.
+        beside: between whose runs another executor measures where nobody waits for it.
     """
 
     basis: Basis = "measured"
@@ -52,10 +53,11 @@ class Tuner(Clock):
         progress: Callable[[str], None] | None = None,
         effort: Effort = TUNING,
         call_seconds: float | None = None,
+        beside: Executor | None = None,
     ) -> None:
         from vtensor.runtime.timings import Timings
 
-        self._executor = executor
+        self._executor, self._beside = executor, beside
         self._effort = effort
         self._call_seconds = CALL_SECONDS if call_seconds is None else call_seconds
         self._preferences = preferences
@@ -100,7 +102,7 @@ class Tuner(Clock):
         self._say(f"{node.op_name} {node.name} on {node.variant.library}: {way}")
         runs, begin = list[float](), time.monotonic()
         try:
-            ns = node_ns(node, values, self._executor, self._worth(call), runs.append)
+            ns = node_ns(node, values, self._executor, self._worth(call), runs.append, self._beside)
         except VTensorError as error:
             _log.info("%s does not run as %s: %s", node.name, way, error)
             self._failed.add((call, way))

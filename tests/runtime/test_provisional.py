@@ -1,0 +1,279 @@
+"""A first plan by what libraries declare, and the one by times of the machine that replaces it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ops import Relu
+from ptensor.stopping import stopping
+from resolver.lowered import OpNode
+from tests.optimizer.test_joint import lowered, tail
+from tests.test_imports import python
+from vtensor import Graph, Session
+from vtensor.report import plan_dict
+from vtensor.runtime import plans, provisional
+from vtensor.runtime.better import Better
+from vtensor.runtime.burden import avoidable
+from vtensor.runtime.executor import Executor
+from vtensor.runtime.measure import GLANCE, node_ns
+from vtensor.runtime.planning import Options
+from vtensor.runtime.probing import Probe
+
+WAIT = Better.wait
+
+#: Rows of which a Relu is large enough to be looked at.
+ROWS = 1000
+
+
+def settled() -> None:
+    """Wait for what is made in the background."""
+    for thread in threading.enumerate():
+        if thread.name == "vtensor-better":
+            thread.join(60)
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], list[str]]]:
+    """Relus on Eigen take a millisecond, on oneDNN what is said; lists who was looked at.
+
+    A better plan is made when a plan is used again.
+    """
+
+    def set_to(onednn_ns: int) -> list[str]:
+        seen, ns = list[str](), {"onednn": onednn_ns, "eigen": 10**6}
+
+        def node(self: Probe, node: OpNode, values: object) -> int | None:
+            seen.append(node.variant.library)
+            return ns.get(node.variant.library)
+
+        monkeypatch.setattr(Probe, "node", node)
+        return seen
+
+    monkeypatch.setattr("vtensor.runtime.planning.speeds_asked_for", lambda: dict)
+    monkeypatch.setattr(Better, "wait", lambda *_: None)
+    yield set_to
+    settled()
+
+
+def network(rows: int | None = ROWS) -> Graph:
+    """A Relu, in open sizes where none are said."""
+    g = Graph("one")
+    g.output(g.add(Relu(), g.input("x", {"N": rows, "C": 800}), name="relu"), "y")
+    return g.seal()
+
+
+def feeds(rows: int = ROWS) -> dict[str, Any]:
+    """Numbers on both sides of zero."""
+    return {"x": np.random.default_rng(rows).standard_normal((rows, 800)).astype(np.float32)}
+
+
+def library(session: Session) -> str:
+    """Who runs the Relu."""
+    [node] = session.plan.graph.operators
+    return node.variant.library
+
+
+def used(session: Session, given: dict[str, Any], times: int = 2) -> None:
+    """Run it so often; wait for what that begins; run it once more."""
+    for _ in range(times):
+        np.testing.assert_array_equal(session.run(None, given)[0], given["x"].clip(0))
+    settled()
+    np.testing.assert_array_equal(session.run(None, given)[0], given["x"].clip(0))
+
+
+def test_a_measured_plan_takes_the_place_of_a_provisional_one(
+    looks: Callable[[int], list[str]], tmp_path: Path
+) -> None:
+    seen = looks(10**9)
+    with Session(network(), threads=1, cache_dir=tmp_path) as session:
+        assert (session.plan.provisional, library(session), seen) == (True, "onednn", [])
+        assert (
+            "it is provisional: chosen by what libraries declare"
+            in plan_dict(session, "")["better"]
+        )
+        used(session, feeds())
+        assert (session.plan.provisional, library(session)) == (False, "eigen")
+        assert session.plan.better is None
+    assert set(seen) == {"onednn", "eigen"}
+    seen.clear()
+    with Session(network(), threads=1, cache_dir=tmp_path) as session:
+        assert (session.plan.provisional, library(session), seen) == (False, "eigen", [])
+
+
+def test_a_process_that_runs_once_leaves_a_provisional_plan_to_the_next(
+    looks: Callable[[int], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = looks(10**9)
+    with monkeypatch.context() as patch:
+        patch.setattr(Better, "wait", WAIT)
+        with Session(network(), threads=1, cache_dir=tmp_path) as session:
+            session.run(None, feeds())
+            assert not [one for one in threading.enumerate() if one.name == "vtensor-better"]
+    assert seen == []
+    with monkeypatch.context() as patch:
+        patch.setattr(plans, "first_plan", None)  # nothing is chosen again
+        second = Session(network(), threads=1, cache_dir=tmp_path)
+    with second:
+        assert (second.plan.provisional, library(second)) == (True, "onednn")
+        used(second, feeds())
+        assert (second.plan.provisional, library(second)) == (False, "eigen")
+
+
+def test_where_the_same_is_chosen_the_plan_stays(
+    looks: Callable[[int], list[str]], tmp_path: Path
+) -> None:
+    seen = looks(1)
+    with Session(network(), threads=1, cache_dir=tmp_path) as session:
+        plan = session.plan
+        used(session, feeds())
+        assert seen == ["onednn"]
+        assert session.plan is plan
+        assert (plan.provisional, plan.better) == (False, None)
+    with Session(network(), threads=1, cache_dir=tmp_path) as session:
+        assert not session.plan.provisional
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"deterministic": True}, {"optimize": "lho"}, {"optimize": "ewo"}, {"objective": "shared"}],
+    ids=str,
+)
+def test_what_is_not_provisional(
+    looks: Callable[[int], list[str]], options: dict[str, Any]
+) -> None:
+    looks(10**9)
+    with Session(network(), threads=1, **options) as session:
+        assert not session.plan.provisional
+        assert library(session) == ("eigen" if "deterministic" in options else "onednn")
+
+
+@pytest.mark.parametrize("what", ["lock", "profile", "bind"])
+def test_who_wants_the_measured_plan_waits_for_it(
+    looks: Callable[[int], list[str]], what: str
+) -> None:
+    looks(10**9)
+    with Session(network(), threads=1) as session:
+        if what == "lock":
+            assert 'library = "eigen"' in session.lock().text()
+        elif what == "profile":
+            session.profile(feeds(), runs=1)
+        else:
+            session.bind(feeds()).run()
+        assert (session.plan.provisional, library(session)) == (False, "eigen")
+        used(session, feeds())
+        assert library(session) == "eigen"
+
+
+def test_other_sizes_follow(looks: Callable[[int], list[str]], tmp_path: Path) -> None:
+    """A plan that is taken from a provisional one is one itself, and has its own place taken; sizes
+    that come then are as the measured one is.
+    """
+    seen = looks(10**9)
+    with Session(network(None), threads=1, cache_dir=tmp_path) as session:
+        session.run(None, feeds())
+        session.run(None, feeds(2 * ROWS))
+        assert (session.plan.provisional, library(session)) == (True, "onednn")
+        assert session.plan.taken_from == {"x": (ROWS, 800)}
+        used(session, feeds(2 * ROWS))
+        assert (session.plan.provisional, library(session)) == (False, "eigen")
+        seen.clear()
+        session.run(None, feeds(3 * ROWS))
+        assert (session.plan.provisional, library(session)) == (False, "eigen")
+        used(session, feeds())
+        assert (session.plan.provisional, library(session)) == (False, "eigen")
+        assert session.plan.taken_from == {"x": (2 * ROWS, 800)}
+        assert seen == []
+
+
+def test_a_look_takes_its_place_between_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that neither takes processors from the other."""
+    begun, both = list[str](), [Executor.of(1), Executor(2)]
+    real = Executor.run
+
+    def run(self: Executor, function: Callable[[], Any]) -> Any:
+        begun.append("one" if self is both[0] else "session")
+        return real(self, function)
+
+    with Session(network(), threads=1) as session:
+        graph = session.plan.graph
+    [node] = graph.operators
+    monkeypatch.setattr(Executor, "run", run)
+    told = (node, graph.tensors, both[0], GLANCE, lambda _: None, both[1])
+    with stopping(lambda: False):
+        node_ns(*told)
+    assert begun[-2:] == ["session", "one"]
+    begun.clear()
+    node_ns(*told)  # somebody waits for it
+    assert "session" not in begun
+
+
+def test_what_measures_is_imported_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that no import is under way on another thread when the process forks; and not before it
+    is needed, for that is what a first answer would wait for. Libraries and a solver are
+    loaded when they are first asked, as ever.
+    """
+    monkeypatch.setenv("VTENSOR_COSTS", "calibrated")
+    monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path))
+    code = """
+import sys, threading
+import numpy as np
+from ops import Relu
+from vtensor import Graph, Session
+from vtensor.runtime import plans, provisional
+from vtensor.runtime.better import Better
+from vtensor.runtime.burden import avoidable
+OWN = ("libdesc.", "pulp", "highspy")
+g = Graph("one")
+g.output(g.add(Relu(), g.input("x", {"N": 1000, "C": 800})), "y")
+x = np.ones((1000, 800), np.float32)
+with Session(g, threads=1) as session:
+    session.run(None, {"x": x})
+    first = set(sys.modules)
+    begun = Better.work
+    def work(self):
+        global before
+        before = set(sys.modules)
+        begun(self)
+    Better.work = work
+    while session.plan.provisional:
+        session.run(None, {"x": x})
+    early = {"sqlite3", "pulp", "vtensor.runtime.timings"} & first
+    more = {one for one in set(sys.modules) - before if not one.startswith(OWN)}
+    print(sorted(more), sorted(early))
+"""
+    assert python(code) == "[] []\n"
+
+
+@pytest.mark.parametrize("enough", [0.0, -1.0])
+def test_libraries_are_asked_where_other_variants_may_gain(
+    looks: Callable[[int], list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    enough: float,
+) -> None:
+    looks(1)
+    monkeypatch.setattr(provisional, "ENOUGH", enough)
+    for _ in range(2):  # the second time from the cache
+        with Session(network(), threads=1, cache_dir=tmp_path) as session:
+            assert session.plan.provisional
+            assert ("joint" in session.plan.passes) == (enough < 0)
+            assert (session.plan.certificate is not None) == (enough < 0)
+
+
+def test_what_other_variants_could_spare() -> None:
+    """By estimate: the time of Transforms, and of reference code."""
+    resolved, _ = lowered(tail())
+    assert any(resolved.transforms())
+    assert 0 < avoidable(resolved, Options()) < 1
+    bare = resolved.bare
+    assert avoidable(bare, Options()) == 0
+    first, *others = bare.operators
+    slow = replace(first, variant=replace(first.variant, reference=True))
+    assert 0.5 < avoidable(replace(bare, nodes=[slow, *others]), Options()) < 1

@@ -1,0 +1,103 @@
+"""A first plan by what libraries declare, and the one by times of this machine behind it.
+
+Measuring takes longer than all else that a first answer waits for, and rarely changes much of a
+plan; to ask libraries for other variants is next. So the first plan of a network does without the
+one, and without the other where it could gain little. Once it has run for as long as it took to
+make, the other plan is made between runs and takes its place, for other sizes and later processes,
+too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+
+from optimizer.pipeline import ASKING, import_passes, optimise
+from resolver.lowered import LoweredGraph, OpNode
+from vtensor.language.graph import Graph
+from vtensor.runtime.burden import avoidable
+from vtensor.runtime.plan import Plan
+from vtensor.runtime.planning import Options, recorded, resolved_of
+from vtensor.runtime.workspace import Workspace
+
+#: What such a plan says of itself.
+WHY = "it is provisional: chosen by what libraries declare, without times of this machine"
+
+#: Where Transforms and reference code take no more than this part of a plan's time by estimate,
+#: libraries are asked for no other variants.
+ENOUGH = 0.05
+
+#: What measuring needs beside the passes.
+MEASURING = (
+    "concurrent.futures.thread",
+    "libdesc.calls",
+    "vtensor.runtime.sized",
+    "vtensor.runtime.timings",
+)
+
+
+def first_plan(graph: Graph, options: Options, workspace: Workspace) -> Plan:
+    """The provisional plan of a graph whose sizes are known.
+
+    Args:
+        graph: simplified.
+        options: how it is made; of a session whose first plan is provisional.
+        workspace: what it shares with other plans.
+
+    Raises:
+        NoInvokerError, BudgetError: as ``plan_of``.
+    """
+    resolved = resolved_of(graph, options)
+    quick = [name for name in options.passes if name not in ASKING]
+    lowered = optimise(resolved, quick, options.settings)
+    if avoidable(lowered, options) > ENOUGH:
+        lowered = optimise(resolved, options.passes, options.settings)
+    plan = recorded(graph, resolved, lowered, options, workspace)
+    plan.provisional = True
+    return plan
+
+
+def ready() -> None:
+    """Import what makes the other plan."""
+    import_passes()
+    for name in MEASURING:
+        import_module(name)
+
+
+def measured(
+    first: Plan, graph: Callable[[], Graph], options: Options, workspace: Workspace
+) -> Plan:
+    """The plan by times of this machine; the first one where these choose no other.
+
+    Args:
+        first: what was chosen without.
+        graph: makes the simplified graph that it is of.
+        options: how plans are made.
+        workspace: what they share.
+    """
+    options = replace(options, progress=None)
+    with workspace.executor.planning():
+        given = graph()
+        resolved = resolved_of(given, options)
+        lowered = optimise(resolved, options.passes, options.settings)
+        if first.taken_from is None and _choice(lowered) == _choice(first.graph):
+            first.nodes = replace(first.nodes, graph=lowered)  # which says what was measured
+            return first
+        return recorded(given, resolved, lowered, options, workspace)
+
+
+def _choice(graph: LoweredGraph) -> object:
+    """What two plans have in common that run the same steps."""
+    nodes = [
+        (
+            one.name,
+            one.inputs,
+            one.outputs,
+            replace(one.variant, ns=None, basis="declared", refused=()),
+        )
+        if isinstance(one, OpNode)
+        else one
+        for one in graph.nodes
+    ]
+    return nodes, {name: one.layout for name, one in graph.values.items()}, graph.outputs
