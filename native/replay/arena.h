@@ -22,6 +22,9 @@ public:
     Pages &operator=(const Pages &) = delete;
 
     Memory memory() const { return memory_; }
+    // Put another's huge pages in the place of the first ones, where the system can do that: they
+    // need not be cleared again. Nobody looks at the other, which is no larger, any more.
+    void take(const Pages &other);
 
 private:
     void *mapping_ = nullptr;
@@ -40,7 +43,8 @@ struct Caution {
     std::uint32_t runs = 0, penalty = 1;
 };
 
-// Pages that make way for more of them; the old ones live as long as somebody holds them.
+// Pages that make way for more of them: the old ones are among these, or live as long as somebody
+// else holds them.
 class Arena {
 public:
     explicit Arena(std::size_t bytes) : pages_(std::make_shared<Pages>(bytes)) {}

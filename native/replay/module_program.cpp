@@ -150,9 +150,9 @@ Raises:
         .def(nb::init<std::size_t>(), "nbytes"_a = 0)
         .def_prop_ro("nbytes", &Arena::bytes, "The size now.")
         .def("grow", &Arena::grow, "nbytes"_a,
-             R"(Take new pages, unless there are as many bytes already; contents are not kept.
+             R"(Have as many bytes at least, elsewhere if these are more; nothing is said of what is there.
 
-The old pages live as long as a view of them, or a run.)")
+Old pages that nobody looks at are among the new ones; others live as long as a view, or a run.)")
         .def("close", &Arena::close,
              "No run that needs it begins any more (Stopped); one that has it goes on.")
         .def("memory", &view, nb::sig("def memory(self) -> numpy.typing.NDArray[numpy.uint8]"),

@@ -50,6 +50,23 @@ def test_growing_takes_new_pages_and_leaves_the_old_ones_to_their_views() -> Non
     assert (old == 7).all()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="pages can be moved there")
+@pytest.mark.parametrize("further", [1, HUGE - 5, 3 * HUGE])
+def test_growing_keeps_whole_huge_pages_that_nobody_looks_at(further: int) -> None:
+    """They are not cleared again; what follows them is new, and can be written."""
+    arena = Arena(2 * HUGE + 5)
+    arena.memory()[:] = 7
+    arena.grow(arena.nbytes + further)
+    memory = arena.memory()
+    assert memory.ctypes.data % HUGE == 0
+    assert (memory[: 2 * HUGE] == 7).all()
+    assert not memory[2 * HUGE :].any()
+    memory[:] = 8
+    del memory
+    arena.grow(9 * HUGE)
+    assert (arena.memory()[: 2 * HUGE] == 8).all()
+
+
 def mapped() -> int:
     """Bytes of this process's address space."""
     return int(Path("/proc/self/statm").read_text().split()[0]) * 4096

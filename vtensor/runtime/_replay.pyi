@@ -120,9 +120,9 @@ class Arena:
 
     def grow(self, nbytes: int) -> None:
         """
-        Take new pages, unless there are as many bytes already; contents are not kept.
+        Have as many bytes at least, elsewhere if these are more; nothing is said of what is there.
 
-        The old pages live as long as a view of them, or a run.
+        Old pages that nobody looks at are among the new ones; others live as long as a view, or a run.
         """
 
     def close(self) -> None:
