@@ -3,6 +3,8 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <new>
 #include <utility>
@@ -46,6 +48,15 @@ void Pages::take([[maybe_unused]] const Pages &other) {
     constexpr int kAnew = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;  // what failed may have begun
     if (mmap(memory_.address, whole, PROT_READ | PROT_WRITE, kAnew, -1, 0) == MAP_FAILED)
         throw std::bad_alloc();
+#endif
+}
+
+void Pages::bring([[maybe_unused]] std::size_t begin, [[maybe_unused]] std::size_t bytes) const {
+#ifdef MADV_POPULATE_WRITE
+    begin = begin / kHugePage * kHugePage;
+    if (begin >= memory_.bytes) return;
+    auto *const first = static_cast<std::byte *>(memory_.address) + begin;
+    madvise(first, std::min(bytes, memory_.bytes - begin), MADV_POPULATE_WRITE);
 #endif
 }
 

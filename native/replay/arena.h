@@ -25,6 +25,9 @@ public:
     // Put another's huge pages in the place of the first ones, where the system can do that: they
     // need not be cleared again. Nobody looks at the other, which is no larger, any more.
     void take(const Pages &other);
+    // Have the system clear these bytes' pages now, where it can: whoever touches one first waits
+    // for that. Others may use the memory meanwhile.
+    void bring(std::size_t begin, std::size_t bytes) const;
 
 private:
     void *mapping_ = nullptr;

@@ -152,7 +152,16 @@ Raises:
         .def("grow", &Arena::grow, "nbytes"_a,
              R"(Have as many bytes at least, elsewhere if these are more; nothing is said of what is there.
 
-Old pages that nobody looks at are among the new ones; others live as long as a view, or a run.)")
+Old pages that nobody looks at are among the new ones; others live on with a view or a run.)")
+        .def(
+            "bring",
+            [](const Arena &arena, std::size_t begin, std::size_t bytes) {
+                arena.pages()->bring(begin, bytes);
+            },
+            "begin"_a, "nbytes"_a, nb::call_guard<nb::gil_scoped_release>(),
+            R"(Have the system clear the pages of these bytes now, where it can.
+
+Whoever is the first to touch a page waits for that. Runs may go on meanwhile.)")
         .def("close", &Arena::close,
              "No run that needs it begins any more (Stopped); one that has it goes on.")
         .def("memory", &view, nb::sig("def memory(self) -> numpy.typing.NDArray[numpy.uint8]"),

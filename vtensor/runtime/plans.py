@@ -147,18 +147,21 @@ class PlanCache:
 
     def has_run(self, plan: Plan) -> None:
         """Draw the blueprint of a plan that has run, for sizes to come: beside runs, or before the
-        next plan is made. Somebody waits for its first run, which that would slow down.
+        next plan is made; and make room for larger ones. Somebody waits for its first run, which
+        that would slow down.
         """
         with _keeping:
             drawing, plan.drawing = plan.drawing, None
-        if drawing is None:
+        if drawing is None and (not self.foreseen or self._workspace.roomy):
             return
 
         def draw() -> None:
             with self._making.taken(), self._workspace.executor.planning(), collector.later():
                 self._draw()
+            if self.foreseen:
+                self._workspace.make_room()
 
-        self._drawings.append(drawing)
+        self._drawings += [drawing] if drawing is not None else []
         self._beside(draw)
 
     def _draw(self) -> None:
@@ -179,6 +182,7 @@ class PlanCache:
                 for one in keys:  # who wants a plan meanwhile waits for one of them
                     with self._making.taken(), self._workspace.executor.planning():
                         _try(partial(self._foresee, one))
+            self._workspace.make_room()
 
         if keys:
             self._beside(draw)

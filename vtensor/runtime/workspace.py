@@ -7,6 +7,7 @@ from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ptensor.stopping import go_on
 from vtensor.errors import BudgetError
 from vtensor.language.records import dataclass
 from vtensor.runtime.budget import REMEDY
@@ -19,13 +20,20 @@ if TYPE_CHECKING:
     from vtensor.runtime._replay import Arena
 
 
+#: Bytes that arenas have beyond what plans have needed, at most.
+AHEAD = 32 << 20
+
+#: So many are asked of the system at once: what others want of it waits meanwhile.
+PAGE = 2 << 20
+
+
 def _arena() -> Arena:
     from vtensor.runtime import _replay  # native: loaded with the first session, not with VTensor
 
     return _replay.Arena()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Workspace:
     """Shared by the plans of a session.
 
@@ -33,11 +41,12 @@ class Workspace:
         executor: what plans are made for, and where they run.
         max_bytes: what a plan may take.
         further: where they run beside that, side by side: other executors of the same budget.
-        arena: the memory of values between steps, as large as the largest plan needs; each other
-            lane has one of its own.
+        arena: the memory of values between steps, as large as the largest plan needs or larger
+            (``make_room``); each other lane has one of its own.
         weights: constants as libraries want them.
         recipes: what recording calls came to.
         lanes: all places where plans run.
+        needed: the bytes of an arena that the largest plan needs.
     """
 
     executor: Executor
@@ -47,11 +56,12 @@ class Workspace:
     weights: Weights = field(default_factory=Weights)
     recipes: Recipes = field(default_factory=Recipes)
     lanes: Lanes = field(init=False)
+    needed: int = 0
 
     def __post_init__(self) -> None:
         first = Lane(self.executor, self.arena)
         others = [Lane(executor, _arena()) for executor in self.further]
-        object.__setattr__(self, "lanes", Lanes([first, *others]))
+        self.lanes = Lanes([first, *others])
 
     def grow(self, nbytes: int, others: int) -> None:
         """Make each arena at least so large.
@@ -70,9 +80,38 @@ class Workspace:
                 f"the plan needs {nbytes} bytes for values and scratch{times} and {others} for "
                 f"weights and outputs, and the budget is {self.max_bytes}\n  to fix: {REMEDY}"
             )
-        for lane in lanes:
+        self.needed = max(self.needed, nbytes)
+        self._grow(nbytes)
+
+    def _grow(self, nbytes: int) -> None:
+        for lane in self.lanes.every:
             if nbytes > lane.arena.nbytes:  # between two runs: call-backs look at theirs
                 lane.executor.run(partial(lane.arena.grow, nbytes))
+
+    @property
+    def roomy(self) -> bool:
+        """Arenas have room for a plan that needs more than all so far, or may have no more."""
+        lanes = self.lanes.every
+        room = self._room
+        most = room * len(lanes) + self.weights.nbytes
+        return most > self.max_bytes or all(room <= lane.arena.nbytes for lane in lanes)
+
+    @property
+    def _room(self) -> int:
+        return self.needed + min(self.needed, AHEAD // len(self.lanes.every))
+
+    def make_room(self) -> None:
+        """Be ready for plans that need up to twice as much: the first run that touches a page
+        waits for the system to clear it, which can take longer than the run itself.
+        """
+        if self.roomy:
+            return
+        before = [lane.arena.nbytes for lane in self.lanes.every]
+        self._grow(self._room)
+        for lane, begin in zip(self.lanes.every, before, strict=True):
+            for place in range(begin, lane.arena.nbytes + PAGE, PAGE):
+                go_on()
+                lane.arena.bring(place, PAGE)
 
     @property
     def full(self) -> bool:
