@@ -13,6 +13,8 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from math import inf
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -356,26 +358,24 @@ class Blueprint:
     ) -> dict[Given, Sequence[Any]] | None:
         """What all tapes but the blueprint's own say; the steps that they give are compiled."""
         keys = [(one.tape, tuple([sizes[place] for place in one.sizes])) for one in self._classes]
-        new = [key for key in dict.fromkeys(keys) if key not in known]
+        rows = [*zip(self._classes, keys, strict=True)]
+        new = {key: one for one, key in rows if key not in known}
 
         def ask(key: tuple[CallTape, tuple[int, ...]]) -> bool:
-            numbers = _asked(*key)
+            begun, numbers = perf_counter(), _asked(*key)
             places = self._natives[key[0]] if numbers is not None else ()
             if numbers is not None and any(_access(numbers[one]) is None for one in places):
                 numbers = None
-            known[key] = numbers
-            return numbers is not None
+            known[key], no = numbers, numbers is None
+            new[key].took = inf if no else perf_counter() - begun
+            return not no
 
-        rows = [*zip(self._classes, keys, strict=True)]
+        order = sorted(new, key=lambda key: -new[key].took)  # first who says no, then who is slow
+        takes = sum(one.took for one in new.values())
         every = all(known.get(key, ()) is not None for key in keys)
-        every = every and all_of(ask, new, workspace.executor, workspace.lanes.threads)
+        every = every and all_of(ask, order, workspace.executor, workspace.lanes.threads, takes)
         told = {one.given: numbers for one, key in rows if (numbers := known.get(key)) is not None}
-        if every and len(told) == len(rows):
-            return {self._sizes: sizes, **told}
-        # What says no for these sizes is asked first for the next ones.
-        rows.sort(key=lambda row: known.get(row[1], ()) is not None)
-        self._classes = [one for one, _ in rows]
-        return None
+        return {self._sizes: sizes, **told} if every else None
 
     def _sound(self, numbers: Array) -> bool:
         """What the checker asks of sizes has the same answers."""
