@@ -7,7 +7,7 @@ from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ptensor.stopping import go_on
+from ptensor.stopping import go_on, in_no_hurry
 from vtensor.errors import BudgetError
 from vtensor.language.records import dataclass
 from vtensor.runtime.budget import REMEDY
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 #: Bytes that arenas have beyond what plans have needed, at most.
-AHEAD = 32 << 20
+AHEAD = 16 << 20
 
 #: So many are asked of the system at once: what others want of it waits meanwhile.
 PAGE = 2 << 20
@@ -108,10 +108,11 @@ class Workspace:
             return
         before = [lane.arena.nbytes for lane in self.lanes.every]
         self._grow(self._room)
-        for lane, begin in zip(self.lanes.every, before, strict=True):
-            for place in range(begin, lane.arena.nbytes + PAGE, PAGE):
-                go_on()
-                lane.arena.bring(place, PAGE)
+        with in_no_hurry():
+            for lane, begin in zip(self.lanes.every, before, strict=True):
+                for place in range(begin, lane.arena.nbytes + PAGE, PAGE):
+                    lane.arena.bring(place, PAGE)
+                    go_on()
 
     @property
     def full(self) -> bool:
