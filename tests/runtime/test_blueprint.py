@@ -23,6 +23,7 @@ from vtensor.language.tape import Tape
 from vtensor.report import plan_dict
 from vtensor.runtime import _replay
 from vtensor.runtime import blueprint as blueprint_module
+from vtensor.runtime import strategies as strategies_module
 from vtensor.runtime.blueprint import Blueprint, DrawnPlan
 from vtensor.runtime.evaluations import ALONE_S, all_of
 from vtensor.runtime.executor import Executor
@@ -363,6 +364,34 @@ def test_what_says_no_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.clear()
         assert blueprint._told(sizes, {}, session._runner.workspace) is None
         assert asked == [last]
+
+
+def test_what_a_blueprint_refuses_is_refit_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No plan is recorded first that would say the same."""
+    network, asked = NETWORKS["mobile"](), list[Any]()
+    refitted = strategies_module._refitted
+    with Session(network.proto, threads=1, cache_dir=None) as session:
+        _, blueprint = drawn_of(session, network)
+        [*_, first, second] = [one for one in blueprint._classes if len(one.nodes) == 1]
+        ask = blueprint_module._asked
+
+        def noted(tape: Any, sizes: Any) -> Any:
+            return None if tape in (first.tape, second.tape) else ask(tape, sizes)
+
+        def refit(known: Any, faults: Any, *given: Any) -> Any:
+            asked.append(faults)
+            return refitted(known, faults, *given)
+
+        monkeypatch.setattr(blueprint_module, "_asked", noted)
+        monkeypatch.setattr(strategies_module, "_refitted", refit)
+        monkeypatch.setattr(strategies_module, "_taken", None)
+        feeds = network.feeds(4, 16, 16)
+        [y] = session.run(None, feeds)
+        assert asked == [{*first.nodes, *second.nodes}]
+        assert {*asked[0]} == {*session.plan.anew}
+        with Session(network.proto, threads=1, optimize="none", cache_dir=None) as plain:
+            np.testing.assert_allclose(y, plain.run(None, feeds)[0], rtol=1e-4, atol=1e-5)
+        assert blueprint.refusing([4, 16, 16], session._runner.workspace, {}) == asked[0]
 
 
 def test_what_takes_long_is_looked_at_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
