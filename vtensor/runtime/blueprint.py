@@ -194,6 +194,8 @@ class Blueprint:
                 places = map(numbers.place, dims.values())
                 self._asked.add((one, other, tuple(zip(names, places, strict=True))))
         self._numbers, self._run = numbers, tape.run
+        go_on()
+        self._run([which.now[place] for which, place in self._rows])  # compiled now: nobody waits
         #: What was chosen is proven the best for all sizes.
         self.proven = graph.certificate is not None
 
