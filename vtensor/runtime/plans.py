@@ -147,21 +147,18 @@ class PlanCache:
 
     def has_run(self, plan: Plan) -> None:
         """Draw the blueprint of a plan that has run, for sizes to come: beside runs, or before the
-        next plan is made; and make room for larger ones. Somebody waits for its first run, which
-        that would slow down.
+        next plan is made. Somebody waits for its first run, which that would slow down.
         """
         with _keeping:
             drawing, plan.drawing = plan.drawing, None
-        if drawing is None and (not self.foreseen or self._workspace.roomy):
+        if drawing is None:
             return
 
         def draw() -> None:
             with self._making.taken(), self._workspace.executor.planning(), collector.later():
                 self._draw()
-            if self.foreseen:
-                self._workspace.make_room()
 
-        self._drawings += [drawing] if drawing is not None else []
+        self._drawings.append(drawing)
         self._beside(draw)
 
     def _draw(self) -> None:

@@ -160,7 +160,8 @@ class Runner:
             try:
                 ran = request.run(fed, into, times)
             finally:
-                plans.has_run(plan)
+                if plan.drawing is not None:
+                    plans.has_run(plan)
             if plan.better is not None:
                 plan.better.ran(perf_counter() - begun)
             if ran[2]:

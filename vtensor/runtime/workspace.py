@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vtensor.runtime._replay import Arena
 
 
-#: Bytes that arenas have beyond what plans have needed, at most.
+#: Bytes of room that arenas get beyond what plans have needed, at most.
 AHEAD = 16 << 20
 
 #: So many are asked of the system at once: what others want of it waits meanwhile.
@@ -33,7 +33,7 @@ def _arena() -> Arena:
     return _replay.Arena()
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Workspace:
     """Shared by the plans of a session.
 
@@ -46,7 +46,6 @@ class Workspace:
         weights: constants as libraries want them.
         recipes: what recording calls came to.
         lanes: all places where plans run.
-        needed: the bytes of an arena that the largest plan needs.
     """
 
     executor: Executor
@@ -56,12 +55,11 @@ class Workspace:
     weights: Weights = field(default_factory=Weights)
     recipes: Recipes = field(default_factory=Recipes)
     lanes: Lanes = field(init=False)
-    needed: int = 0
 
     def __post_init__(self) -> None:
         first = Lane(self.executor, self.arena)
         others = [Lane(executor, _arena()) for executor in self.further]
-        self.lanes = Lanes([first, *others])
+        object.__setattr__(self, "lanes", Lanes([first, *others]))
 
     def grow(self, nbytes: int, others: int) -> None:
         """Make each arena at least so large.
@@ -80,7 +78,6 @@ class Workspace:
                 f"the plan needs {nbytes} bytes for values and scratch{times} and {others} for "
                 f"weights and outputs, and the budget is {self.max_bytes}\n  to fix: {REMEDY}"
             )
-        self.needed = max(self.needed, nbytes)
         self._grow(nbytes)
 
     def _grow(self, nbytes: int) -> None:
@@ -88,28 +85,18 @@ class Workspace:
             if nbytes > lane.arena.nbytes:  # between two runs: call-backs look at theirs
                 lane.executor.run(partial(lane.arena.grow, nbytes))
 
-    @property
-    def roomy(self) -> bool:
-        """Arenas have room for a plan that needs more than all so far, or may have no more."""
-        lanes = self.lanes.every
-        room = self._room
-        most = room * len(lanes) + self.weights.nbytes
-        return most > self.max_bytes or all(room <= lane.arena.nbytes for lane in lanes)
-
-    @property
-    def _room(self) -> int:
-        return self.needed + min(self.needed, AHEAD // len(self.lanes.every))
-
     def make_room(self) -> None:
-        """Be ready for plans that need up to twice as much: the first run that touches a page
-        waits for the system to clear it, which can take longer than the run itself.
+        """Be ready for plans that need up to three times as much as those so far: the first run
+        that touches a page waits for the system to clear it, which can take longer than the run.
         """
-        if self.roomy:
+        lanes = self.lanes.every
+        before = [lane.arena.nbytes for lane in lanes]
+        wanted = max(before) + min(2 * max(before), AHEAD // len(lanes))
+        if wanted * len(lanes) + self.weights.nbytes > self.max_bytes:
             return
-        before = [lane.arena.nbytes for lane in self.lanes.every]
-        self._grow(self._room)
+        self._grow(wanted)
         with in_no_hurry():
-            for lane, begin in zip(self.lanes.every, before, strict=True):
+            for lane, begin in zip(lanes, before, strict=True):
                 for place in range(begin, lane.arena.nbytes + PAGE, PAGE):
                     lane.arena.bring(place, PAGE)
                     go_on()
