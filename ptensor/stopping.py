@@ -67,6 +67,17 @@ def stopping(over: Callable[[], bool], hurries: Callable[[], bool] | None = None
         _work.reset(token)
 
 
+@contextmanager
+def in_no_hurry() -> Iterator[None]:
+    """Inside the block, work that may be in a hurry is not: it rests as long as other work."""
+    work = _work.get()
+    if work is None:
+        yield
+        return
+    with stopping(work.over):
+        yield
+
+
 def go_on() -> None:
     """Return where the work is still wanted, and others have had their turn.
 

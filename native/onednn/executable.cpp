@@ -15,16 +15,29 @@ namespace vtensor::onednn {
 
 namespace {
 
-// On a thread of its own: where oneDNN fails to generate a kernel's code, it leaves the error in
-// the thread's state, and nothing that this thread compiles later works: some of it ends the
-// process.
+// Where oneDNN fails to generate a kernel's code, it leaves the error in the thread's state, and
+// nothing that this thread generates later works: some of it ends the process.
+thread_local bool spoilt = false;
+
+// Do what may generate code here, or on a thread of its own where this one is spoilt.
+template <typename Work>
+dnnl_status_t generating(const Work &work) {
+    if (!spoilt) {
+        const dnnl_status_t status = work();
+        spoilt = status != dnnl_success;
+        return status;
+    }
+    dnnl_status_t status = dnnl_runtime_error;
+    std::thread([&] { status = work(); }).join();
+    return status;
+}
+
 dnnl_primitive_t compile(const_dnnl_primitive_desc_t pd, int threads, const std::string &what) {
     dnnl_primitive_t primitive = nullptr;
-    dnnl_status_t status = dnnl_runtime_error;
-    std::thread([&] {
+    const dnnl_status_t status = generating([&] {
         const ThreadScope scope(threads);
-        status = dnnl_primitive_create(&primitive, pd);
-    }).join();
+        return dnnl_primitive_create(&primitive, pd);
+    });
     check(status, what);
     return primitive;
 }
@@ -105,11 +118,15 @@ void Executable::run(void *const *slots, std::uint32_t *doubt) {
     auto call = take_call();
     for (std::size_t i = 0; i < arguments_.size(); ++i)
         check(dnnl_memory_set_data_handle(call->memories[i].get(), slots[i]), "naming memory");
-    const ThreadScope scope(threads_);
-    check(dnnl_primitive_execute(primitive_.get(), stream(), static_cast<int>(call->pairs.size()),
-                                 call->pairs.data()),
-          "running");
-    check(dnnl_stream_wait(stream()), "running");
+    const auto execute = [&] {
+        const ThreadScope scope(threads_);
+        const dnnl_status_t status = dnnl_primitive_execute(
+            primitive_.get(), stream(), static_cast<int>(call->pairs.size()), call->pairs.data());
+        return status == dnnl_success ? dnnl_stream_wait(stream()) : status;
+    };
+    const bool first = !ran_.load(std::memory_order_relaxed);  // some generate code when they run
+    check(first ? generating(execute) : execute(), "running");
+    if (first) ran_.store(true, std::memory_order_relaxed);
     give_back(std::move(call));
     if (afterwards_) afterwards_(descs_, slots, doubt);
 }

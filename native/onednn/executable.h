@@ -64,6 +64,7 @@ private:
     Afterwards afterwards_;
     std::vector<vtensor_slot> slots_;
     bool nothing_to_do_ = false;
+    std::atomic<bool> ran_ = false;
     PrimitiveHandle primitive_;
     vtensor_step step_{};
     std::atomic<std::size_t> owners_{1};

@@ -3,6 +3,8 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <new>
 #include <utility>
@@ -36,6 +38,28 @@ Pages::~Pages() {
     if (mapped_ != 0) munmap(mapping_, mapped_);
 }
 
+void Pages::take([[maybe_unused]] const Pages &other) {
+#ifdef MREMAP_DONTUNMAP
+    const std::size_t whole = other.memory_.bytes / kHugePage * kHugePage;
+    if (whole == 0) return;
+    // The other's addresses stay its own, empty, until it lets go of all of them.
+    constexpr int kFlags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
+    if (mremap(other.memory_.address, whole, whole, kFlags, memory_.address) != MAP_FAILED) return;
+    constexpr int kAnew = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;  // what failed may have begun
+    if (mmap(memory_.address, whole, PROT_READ | PROT_WRITE, kAnew, -1, 0) == MAP_FAILED)
+        throw std::bad_alloc();
+#endif
+}
+
+void Pages::bring([[maybe_unused]] std::size_t begin, [[maybe_unused]] std::size_t bytes) const {
+#ifdef MADV_POPULATE_WRITE
+    begin = begin / kHugePage * kHugePage;
+    if (begin >= memory_.bytes) return;
+    auto *const first = static_cast<std::byte *>(memory_.address) + begin;
+    madvise(first, std::min(bytes, memory_.bytes - begin), MADV_POPULATE_WRITE);
+#endif
+}
+
 std::shared_ptr<const Pages> Arena::pages() const {
     const Unforked whole;
     const std::scoped_lock lock(guard_);
@@ -45,7 +69,10 @@ std::shared_ptr<const Pages> Arena::pages() const {
 void Arena::grow(std::size_t bytes) {
     const Unforked whole;
     const std::scoped_lock lock(guard_);
-    if (bytes > pages_->memory().bytes) pages_ = std::make_shared<const Pages>(bytes);
+    if (bytes <= pages_->memory().bytes) return;
+    auto grown = std::make_shared<Pages>(bytes);
+    if (pages_.use_count() == 1) grown->take(*pages_);
+    pages_ = std::move(grown);
 }
 
 Lease Arena::lease() {

@@ -22,6 +22,12 @@ public:
     Pages &operator=(const Pages &) = delete;
 
     Memory memory() const { return memory_; }
+    // Put another's huge pages in the place of the first ones, where the system can do that: they
+    // need not be cleared again. Nobody looks at the other, which is no larger, any more.
+    void take(const Pages &other);
+    // Have the system clear these bytes' pages now, where it can: whoever touches one first waits
+    // for that. Others may use the memory meanwhile.
+    void bring(std::size_t begin, std::size_t bytes) const;
 
 private:
     void *mapping_ = nullptr;
@@ -40,7 +46,8 @@ struct Caution {
     std::uint32_t runs = 0, penalty = 1;
 };
 
-// Pages that make way for more of them; the old ones live as long as somebody holds them.
+// Pages that make way for more of them: the old ones are among these, or live as long as somebody
+// else holds them.
 class Arena {
 public:
     explicit Arena(std::size_t bytes) : pages_(std::make_shared<Pages>(bytes)) {}

@@ -150,9 +150,18 @@ Raises:
         .def(nb::init<std::size_t>(), "nbytes"_a = 0)
         .def_prop_ro("nbytes", &Arena::bytes, "The size now.")
         .def("grow", &Arena::grow, "nbytes"_a,
-             R"(Take new pages, unless there are as many bytes already; contents are not kept.
+             R"(Have as many bytes at least, elsewhere if these are more; nothing is said of what is there.
 
-The old pages live as long as a view of them, or a run.)")
+Old pages that nobody looks at are among the new ones; others live on with a view or a run.)")
+        .def(
+            "bring",
+            [](const Arena &arena, std::size_t begin, std::size_t bytes) {
+                arena.pages()->bring(begin, bytes);
+            },
+            "begin"_a, "nbytes"_a, nb::call_guard<nb::gil_scoped_release>(),
+            R"(Have the system clear the pages of these bytes now, where it can.
+
+Whoever is the first to touch a page waits for that. Runs may go on meanwhile.)")
         .def("close", &Arena::close,
              "No run that needs it begins any more (Stopped); one that has it goes on.")
         .def("memory", &view, nb::sig("def memory(self) -> numpy.typing.NDArray[numpy.uint8]"),

@@ -6,6 +6,7 @@ And pages that Python has.
 from __future__ import annotations
 
 import gc
+import mmap
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,9 @@ from ptensor.pages import contiguous, lasting, passing
 from vtensor.runtime._replay import Arena
 
 HUGE = 2 << 20
+
+#: Linux's ``MADV_POPULATE_WRITE``.
+POPULATE_WRITE = 23
 
 
 @pytest.mark.parametrize("nbytes", [1, 4096, HUGE, 3 * HUGE + 5])
@@ -48,6 +52,43 @@ def test_growing_takes_new_pages_and_leaves_the_old_ones_to_their_views() -> Non
     del arena
     gc.collect()
     assert (old == 7).all()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pages can be moved there")
+@pytest.mark.parametrize("further", [1, HUGE - 5, 3 * HUGE])
+def test_growing_keeps_whole_huge_pages_that_nobody_looks_at(further: int) -> None:
+    """They are not cleared again; what follows them is new, and can be written."""
+    arena = Arena(2 * HUGE + 5)
+    arena.memory()[:] = 7
+    arena.grow(arena.nbytes + further)
+    memory = arena.memory()
+    assert memory.ctypes.data % HUGE == 0
+    assert (memory[: 2 * HUGE] == 7).all()
+    assert not memory[2 * HUGE :].any()
+    memory[:] = 8
+    del memory
+    arena.grow(9 * HUGE)
+    assert (arena.memory()[: 2 * HUGE] == 8).all()
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def test_pages_are_there_before_anybody_touches_them() -> None:
+    try:
+        mmap.mmap(-1, HUGE).madvise(POPULATE_WRITE)
+    except OSError:
+        pytest.skip("the system takes no such advice")
+    arena = Arena(9 * HUGE + 5)
+    before = resident()
+    arena.bring(3 * HUGE, HUGE)
+    assert HUGE <= resident() - before < 3 * HUGE
+    for begin in range(0, 12 * HUGE, HUGE):  # past the end, there are none
+        arena.bring(begin, HUGE)
+    assert 9 * HUGE <= resident() - before < 11 * HUGE
+    assert not arena.memory().any()
 
 
 def mapped() -> int:

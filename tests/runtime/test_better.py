@@ -23,7 +23,7 @@ from optimizer.pipeline import optimise
 from optimizer.problem import Problem
 from optimizer.remake import remade
 from optimizer.settings import Settings
-from ptensor.stopping import go_on, stopping
+from ptensor.stopping import Stopped, go_on, in_no_hurry, stopping
 from resolver.strategy import Strategy
 from tests.libraries.bench import Bench
 from tests.optimizer.graphs import extended_of, random_graph
@@ -374,6 +374,29 @@ def test_work_that_is_in_a_hurry_does_not_rest(monkeypatch: pytest.MonkeyPatch) 
         clock[0] += 9.0
         go_on()
     assert rests[3:] == [0.002] * 3
+
+
+def test_part_of_hurried_work_may_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, rests, over = [0.0], list[float](), [False]
+    monkeypatch.setattr("ptensor.stopping.thread_time", lambda: clock[0])
+    monkeypatch.setattr("ptensor.stopping.sleep", rests.append)
+
+    def work() -> None:
+        clock[0] += 0.006
+        go_on()
+
+    with stopping(lambda: over[0], lambda: True):
+        work()
+        with in_no_hurry():
+            work()
+            over[0] = True
+            with pytest.raises(Stopped):
+                work()
+        over[0] = False
+        work()
+    with in_no_hurry():  # somebody waits
+        work()
+    assert rests == [pytest.approx(0.024)]
 
 
 def test_two_threads_that_want_it_at_once_get_it_once() -> None:

@@ -15,7 +15,7 @@ from libdesc.onednn.native import dnnl
 from ops import Gather
 from tests.frontends.support import f32, model
 from tests.operators.cases import CASES
-from tests.runtime.opened import NETWORKS
+from tests.runtime.opened import NETWORKS, Network
 from tests.runtime.test_sized import FEW, SIZES, opened, run, unasked
 from vtensor import Graph, Session
 from vtensor.errors import BudgetError, InputError, NativeError, VTensorError
@@ -23,6 +23,7 @@ from vtensor.language.tape import Tape
 from vtensor.report import plan_dict
 from vtensor.runtime import _replay
 from vtensor.runtime import blueprint as blueprint_module
+from vtensor.runtime import strategies as strategies_module
 from vtensor.runtime.blueprint import Blueprint, DrawnPlan
 from vtensor.runtime.evaluations import ALONE_S, all_of
 from vtensor.runtime.executor import Executor
@@ -333,17 +334,23 @@ def test_threads_with_shapes_of_their_own() -> None:
                 list(pool.map(runs, range(4)))
 
 
+def drawn_of(session: Session, network: Network) -> tuple[Any, Any]:
+    """The session's outline and blueprint, once it has seen two sizes of its network."""
+    for n in (2, 3):
+        session.run(None, network.feeds(n, 16, 16))
+        settle(session)
+    plans = session._runner.plans
+    assert plans is not None
+    [outline] = [one for row in plans._outlines._kept.values() for one in row]
+    [blueprint] = [one for one in outline.drawn.values() if one is not None]
+    return outline, blueprint
+
+
 def test_what_says_no_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a call is another one in other sizes, the others need not be asked of the next ones."""
     network, asked = NETWORKS["mobile"](), list[Any]()
     with Session(network.proto, threads=1, cache_dir=None) as session:
-        for n in (2, 3):
-            session.run(None, network.feeds(n, 16, 16))
-            settle(session)
-        plans = session._runner.plans
-        assert plans is not None
-        [outline] = [one for row in plans._outlines._kept.values() for one in row]
-        [blueprint] = [one for one in outline.drawn.values() if one is not None]
+        outline, blueprint = drawn_of(session, network)
         last, ask = blueprint._classes[-1].tape, blueprint_module._asked
 
         def noted(tape: Any, sizes: Any) -> Any:
@@ -357,6 +364,34 @@ def test_what_says_no_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.clear()
         assert blueprint._told(sizes, {}, session._runner.workspace) is None
         assert asked == [last]
+
+
+def test_what_a_blueprint_refuses_is_refit_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No plan is recorded first that would say the same."""
+    network, asked = NETWORKS["mobile"](), list[Any]()
+    refitted = strategies_module._refitted
+    with Session(network.proto, threads=1, cache_dir=None) as session:
+        _, blueprint = drawn_of(session, network)
+        [*_, first, second] = [one for one in blueprint._classes if len(one.nodes) == 1]
+        ask = blueprint_module._asked
+
+        def noted(tape: Any, sizes: Any) -> Any:
+            return None if tape in (first.tape, second.tape) else ask(tape, sizes)
+
+        def refit(known: Any, faults: Any, *given: Any) -> Any:
+            asked.append(faults)
+            return refitted(known, faults, *given)
+
+        monkeypatch.setattr(blueprint_module, "_asked", noted)
+        monkeypatch.setattr(strategies_module, "_refitted", refit)
+        monkeypatch.setattr(strategies_module, "_taken", None)
+        feeds = network.feeds(4, 16, 16)
+        [y] = session.run(None, feeds)
+        assert asked == [{*first.nodes, *second.nodes}]
+        assert {*asked[0]} == {*session.plan.anew}
+        with Session(network.proto, threads=1, optimize="none", cache_dir=None) as plain:
+            np.testing.assert_allclose(y, plain.run(None, feeds)[0], rtol=1e-4, atol=1e-5)
+        assert blueprint.refusing([4, 16, 16], session._runner.workspace, {}) == asked[0]
 
 
 def test_what_takes_long_is_looked_at_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -378,6 +413,37 @@ def test_what_takes_long_is_looked_at_side_by_side(monkeypatch: pytest.MonkeyPat
     assert seen == [(row, threading.get_ident()) for row in range(4)]
     assert all_of(long, range(5), executor, 2)
     assert all_of(long, range(1), executor, 1)
+
+
+def test_what_took_long_is_known_to_take_long() -> None:
+    executor, meet = Executor.of(2), threading.Barrier(2)
+
+    def does(row: int) -> bool:
+        return meet.wait(60) < 2  # each needs another one beside it
+
+    assert all_of(does, range(2), executor, 2, takes=2 * ALONE_S)
+
+
+def test_what_took_long_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one thread is still at it when the others are done."""
+    network = NETWORKS["mobile"]()
+    with Session(network.proto, threads=1, cache_dir=None) as session:
+        outline, blueprint = drawn_of(session, network)
+        ask, asked = blueprint_module._asked, list[Any]()
+        slow = blueprint._classes[len(blueprint._classes) // 2].tape
+
+        def noted(tape: Any, sizes: Any) -> Any:
+            asked.append(tape)
+            sleep(0.5 * (tape is slow))
+            return ask(tape, sizes)
+
+        monkeypatch.setattr(blueprint_module, "_asked", noted)
+        for n in (4, 5):
+            asked.clear()
+            sizes = outline.sizes([n, 16, 16])
+            assert blueprint._told(sizes, {}, session._runner.workspace) is not None
+        assert asked[0] is slow
+        assert len(asked) > 2
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -120,9 +120,16 @@ class Arena:
 
     def grow(self, nbytes: int) -> None:
         """
-        Take new pages, unless there are as many bytes already; contents are not kept.
+        Have as many bytes at least, elsewhere if these are more; nothing is said of what is there.
 
-        The old pages live as long as a view of them, or a run.
+        Old pages that nobody looks at are among the new ones; others live on with a view or a run.
+        """
+
+    def bring(self, begin: int, nbytes: int) -> None:
+        """
+        Have the system clear the pages of these bytes now, where it can.
+
+        Whoever is the first to touch a page waits for that. Runs may go on meanwhile.
         """
 
     def close(self) -> None:

@@ -13,12 +13,14 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from math import inf
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from libdesc.calls import CallTape
-from ptensor.buffer import ALIGNMENT, Buffer, TensorStorage
+from ptensor.buffer import Buffer, TensorStorage
 from ptensor.stopping import go_on
 from resolver.check import addresses
 from resolver.lowered import Value
@@ -29,11 +31,10 @@ from vtensor.language.tape import Tape, TracedSize
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.budget import held, pieces
 from vtensor.runtime.delivery import Delivery
-from vtensor.runtime.drawing import Drawing, Given, Opened, Stand, described
+from vtensor.runtime.drawing import Class, Drawing, Given, Opened, Stand, described
 from vtensor.runtime.evaluations import all_of, compile_step
 from vtensor.runtime.needed import needed
-from vtensor.runtime.offsets import Piece
-from vtensor.runtime.placement import arranged
+from vtensor.runtime.open_slots import Numbers, Pieces, Placed, Slots
 from vtensor.runtime.plan import Ends, Nodes, Plan
 from vtensor.runtime.record import changed
 from vtensor.runtime.steps import RecordedStep
@@ -56,133 +57,14 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 #: What the checker asked: whether two layouts are one of dims whose sizes are at these places.
 Asked = tuple[str, str, tuple[tuple[str, int], ...]]
 
+#: A tape, and what it is asked of.
+Asking = tuple[CallTape, tuple[int, ...]]
+
 #: What tapes have said of sizes.
-Known = dict[tuple[CallTape, tuple[int, ...]], Sequence[Any] | None]
+Known = dict[Asking, Sequence[Any] | None]
 
 #: Makes a plan node by node.
 Full = Callable[[], Plan]
-
-#: Steps, with where each of their slots lies: a region, and the byte at which it begins there.
-Placed = Sequence[tuple[object, Sequence[tuple[int, int]]]]
-
-
-class Numbers:
-    """What is on a blueprint's tape, and numbers that depend on no size.
-
-    Each has a place: those on the tape as there, the others behind the end, counted backwards.
-    """
-
-    def __init__(self) -> None:
-        self._fixed: dict[int, int] = {}
-
-    def place(self, number: int) -> int:
-        """The place of a number."""
-        if type(number) is TracedSize:
-            return number.place
-        return -1 - self._fixed.setdefault(number, len(self._fixed))
-
-    def places(self, numbers: Sequence[int]) -> Array:
-        """The places of several."""
-        return np.array([*map(self.place, numbers)], np.int64)
-
-    def at(self, told: Sequence[int]) -> Array:
-        """All numbers by their places, where the tape's are these."""
-        return np.array([*told, *reversed(self._fixed)], np.int64)
-
-
-@dataclass(frozen=True, eq=False)
-class Pieces:
-    """Pieces of memory whose sizes are open: the places of these, and when each is needed."""
-
-    nbytes: Array
-    first: Sequence[int]
-    last: Sequence[int]
-
-    @classmethod
-    def of(cls, given: Sequence[Piece], numbers: Numbers) -> Pieces:
-        """Those of traced sizes."""
-        first, last = [one.first for one in given], [one.last for one in given]
-        return cls(numbers.places([one.nbytes for one in given]), first, last)
-
-    def _rooms(self, numbers: Array) -> Array:
-        """As ``Piece.room``."""
-        rooms: Array = -(-numbers[self.nbytes] // ALIGNMENT) * ALIGNMENT
-        return rooms
-
-    def live(self, numbers: Array) -> int:
-        """As ``live_bytes``."""
-        rooms, change = self._rooms(numbers), np.zeros(max(self.last, default=0) + 2, np.int64)
-        np.add.at(change, self.first, rooms)
-        np.subtract.at(change, np.array(self.last, np.int64) + 1, rooms)
-        return int(change.cumsum().max())
-
-    def offsets(self, numbers: Array) -> tuple[list[int], int]:
-        """As ``offsets``."""
-        from vtensor.runtime import _replay
-
-        return _replay.offsets(self._rooms(numbers).tolist(), self.first, self.last)
-
-
-@dataclass(frozen=True, eq=False)
-class Slots:
-    """What steps are given, of open sizes.
-
-    Attributes:
-        natives: the steps.
-        counts: how many slots each has.
-        pieces: of the arena.
-        piece, region, begin: of each slot: the piece that it lies in, -1 for none; else which
-            region; and the place of the byte at which it begins.
-        constants: what lies in the regions behind those that a run brings.
-    """
-
-    natives: Sequence[Any]
-    counts: Sequence[int]
-    pieces: Pieces
-    piece: Array
-    region: Sequence[int]
-    begin: Array
-    constants: Sequence[TensorStorage]
-
-    @classmethod
-    def of(cls, steps: Sequence[RecordedStep], ends: Ends, numbers: Numbers) -> Slots:
-        """Those of traced sizes, with room for everything that they touch."""
-        found = arranged(steps, ends.inputs, ends.own)
-        of, scratch = found.lifetimes.of, found.lifetimes.scratch
-        pieces = {lifetime: place for place, lifetime in enumerate(found.ours)}
-        regions = {one: place for place, one in enumerate([*ends.inputs, *ends.own], 1)}
-        brought = len(regions)
-        piece, region, begin = list[int](), list[int](), list[int]()
-        for index, step in enumerate(steps):
-            for slot, one in enumerate(step.slots):
-                root = None if isinstance(one, int) else found.hosts.get(one.root, one.root)
-                lifetime = scratch[index, slot] if root is None else of.get(root)
-                piece.append(pieces.get(lifetime, -1) if lifetime else -1)
-                if piece[-1] >= 0 or root is None:
-                    region.append(0)
-                else:
-                    region.append(regions.setdefault(root, len(regions) + 1))
-                begin.append(numbers.place(0 if isinstance(one, int) else one.begin))
-        return cls(
-            [step.native for step in steps],
-            [len(step.slots) for step in steps],
-            Pieces.of([one.piece for one in found.ours], numbers),
-            np.array(piece, np.int64),
-            region,
-            np.array(begin, np.int64),
-            [*regions][brought:],
-        )
-
-    def placed(self, natives: Sequence[object], numbers: Array) -> tuple[Placed, int]:
-        """The steps for numbers, and the size of the arena that they need."""
-        begins, nbytes = self.pieces.offsets(numbers)
-        behind = np.array([*begins, 0], np.int64)[self.piece]
-        places = [*zip(self.region, (numbers[self.begin] + behind).tolist(), strict=True)]
-        steps, end = list[tuple[object, Sequence[tuple[int, int]]]](), 0
-        for native, count in zip(natives, self.counts, strict=True):
-            steps.append((native, places[end : end + count]))
-            end += count
-        return steps, nbytes
 
 
 @dataclass(frozen=True)
@@ -312,6 +194,8 @@ class Blueprint:
                 places = map(numbers.place, dims.values())
                 self._asked.add((one, other, tuple(zip(names, places, strict=True))))
         self._numbers, self._run = numbers, tape.run
+        go_on()
+        self._run([which.now[place] for which, place in self._rows])  # compiled now: nobody waits
         #: What was chosen is proven the best for all sizes.
         self.proven = graph.certificate is not None
 
@@ -355,27 +239,49 @@ class Blueprint:
         self, sizes: Sequence[int], known: Known, workspace: Workspace
     ) -> dict[Given, Sequence[Any]] | None:
         """What all tapes but the blueprint's own say; the steps that they give are compiled."""
-        keys = [(one.tape, tuple([sizes[place] for place in one.sizes])) for one in self._classes]
-        new = [key for key in dict.fromkeys(keys) if key not in known]
-
-        def ask(key: tuple[CallTape, tuple[int, ...]]) -> bool:
-            numbers = _asked(*key)
-            places = self._natives[key[0]] if numbers is not None else ()
-            if numbers is not None and any(_access(numbers[one]) is None for one in places):
-                numbers = None
-            known[key] = numbers
-            return numbers is not None
-
-        rows = [*zip(self._classes, keys, strict=True)]
-        every = all(known.get(key, ()) is not None for key in keys)
-        every = every and all_of(ask, new, workspace.executor, workspace.lanes.threads)
+        rows = [*zip(self._classes, self._asking(sizes), strict=True)]
+        new = {key: one for one, key in rows if key not in known}
+        order = sorted(new, key=lambda key: -new[key].took)  # first who says no, then who is slow
+        takes = sum(one.took for one in new.values())
+        ask = partial(self._ask, known, new)
+        every = all(known.get(key, ()) is not None for _, key in rows)
+        every = every and all_of(ask, order, workspace.executor, workspace.lanes.threads, takes)
         told = {one.given: numbers for one, key in rows if (numbers := known.get(key)) is not None}
-        if every and len(told) == len(rows):
-            return {self._sizes: sizes, **told}
-        # What says no for these sizes is asked first for the next ones.
-        rows.sort(key=lambda row: known.get(row[1], ()) is not None)
-        self._classes = [one for one, _ in rows]
-        return None
+        return {self._sizes: sizes, **told} if every else None
+
+    def refusing(self, given: Sequence[int], workspace: Workspace, known: Known) -> frozenset[str]:
+        """The operators that libraries do not take as they were drawn, for open sizes of which
+        there is no plan; none where that is not known.
+
+        Args:
+            given, workspace, known: as for ``plan``.
+        """
+        if (sizes := self.outline.sizes(given)) is None:
+            return frozenset()
+        rows = [*zip(self._classes, self._asking(sizes), strict=True)]
+        new = {key: one for one, key in rows if key not in known}
+
+        def ask(key: Asking) -> bool:
+            self._ask(known, new, key)
+            return True
+
+        all_of(ask, [*new], workspace.executor, workspace.lanes.threads)
+        names = {name for one, key in rows if known[key] is None for name in one.nodes}
+        operators = {node.name for node in self.strategy.chosen.operators}
+        return frozenset(names if names <= operators else ())
+
+    def _asking(self, sizes: Sequence[int]) -> list[Asking]:
+        return [(one.tape, tuple([sizes[place] for place in one.sizes])) for one in self._classes]
+
+    def _ask(self, known: Known, classes: Mapping[Asking, Class], key: Asking) -> bool:
+        """Note what a tape says, and compile its steps; whether it says anything."""
+        begun, numbers = perf_counter(), _asked(*key)
+        places = self._natives[key[0]] if numbers is not None else ()
+        if numbers is not None and any(_access(numbers[one]) is None for one in places):
+            numbers = None
+        known[key], no = numbers, numbers is None
+        classes[key].took = inf if no else perf_counter() - begun
+        return not no
 
     def _sound(self, numbers: Array) -> bool:
         """What the checker asks of sizes has the same answers."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
+from operator import length_hint
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -175,7 +176,13 @@ def compile_step(step: RecordedStep) -> None:
         raise NativeError(step.told(f"its step cannot be made: {error}")) from error
 
 
-def all_of(does: Callable[[T], bool], rows: Sequence[T], executor: Executor, threads: int) -> bool:
+def all_of(
+    does: Callable[[T], bool],
+    rows: Sequence[T],
+    executor: Executor,
+    threads: int,
+    takes: float = 0.0,
+) -> bool:
     """Whether a function says yes to all rows: on several threads where that takes long, until it
     says no.
 
@@ -184,8 +191,10 @@ def all_of(does: Callable[[T], bool], rows: Sequence[T], executor: Executor, thr
         rows: what it is asked of.
         executor: for which the primitives are that it makes.
         threads: how many ask.
+        takes: how many seconds that is likely to take; 0 where nobody knows, infinity where one of
+            the first is likely to say no.
     """
-    left, failed, until = iter(rows), list[T](), perf_counter() + ALONE_S
+    left, failed = iter(rows), list[T]()
 
     def work(until: float = inf) -> None:
         with executor.planning():
@@ -195,8 +204,9 @@ def all_of(does: Callable[[T], bool], rows: Sequence[T], executor: Executor, thr
                 if perf_counter() > until:
                     return
 
-    work(until if threads > 1 else inf)
-    if not failed and perf_counter() > until and threads > 1:
+    if not ALONE_S < takes < inf or threads == 1:
+        work(perf_counter() + ALONE_S if threads > 1 else inf)
+    if threads > 1 and not failed and length_hint(left):
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(threads - 1) as pool:

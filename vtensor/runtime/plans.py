@@ -187,6 +187,7 @@ class PlanCache:
                 for one in keys:  # who wants a plan meanwhile waits for one of them
                     with self._making.taken(), self._workspace.executor.planning():
                         _try(partial(self._foresee, one))
+            self._workspace.make_room()
 
         if keys:
             self._beside(draw)
@@ -344,12 +345,12 @@ class PlanCache:
             given = self._graph(key)
             simple = simplified(given, options)
             return locked_plan(options.lock, given, simple, options, self._workspace)
-        if (drawn := self._drawn(key, options)) is not None:
+        refused: Refused = {}
+        if (drawn := self._drawn(key, options, refused)) is not None:
             return drawn
         sized = self._sized(key, options)
         graph = sized.graph if sized else simplified(self._graph(key), options, self._applied)
         disk, network = StrategyCache.of(options), self._network(key, graph, options)
-        refused: Refused = {}
         if sized is not None:  # made sooner than looked for on disk
             plan = self._fitting(network, sized, refused, mending=False)
             if plan is not None:
@@ -383,10 +384,10 @@ class PlanCache:
                 self._networks[key] = lambda: network
         return plan
 
-    def _drawn(self, key: PlanKey, options: Options) -> Plan | None:
-        """The plan of a blueprint, where there is one for these sizes."""
+    def _drawn(self, key: PlanKey, options: Options, refused: Refused) -> Plan | None:
+        """The plan of a blueprint, where there is one for these sizes; else what it refuses."""
         given, outlines = self._outlines.of(key)
-        plan = self._strategies.drawn(key, given, outlines, options, self._workspace)
+        plan = self._strategies.drawn(key, given, outlines, options, self._workspace, refused)
         if plan is not None and plan.better is not None:
             self._networks[key] = lambda: self._network(
                 key, simplified(self._graph(key), options), options

@@ -217,12 +217,14 @@ class Strategies:
         outlines: Sequence[Outline],
         options: Options,
         workspace: Workspace,
+        refused: Refused,
     ) -> Plan | None:
         """The plan of a blueprint; None where there is none for these sizes.
 
         Args:
             key, options, workspace: as for ``plan``.
             given, outlines: open sizes, and what may hold for them.
+            refused: where there is none, what the nearest strategies' blueprints say is put there.
         """
         if options.deterministic:  # a plan is then compared with one of its own
             return None
@@ -240,6 +242,11 @@ class Strategies:
                     make = partial(_better, again.graphs, known.key.shapes, options, workspace)
                     _may_be_better(plan, blueprint.proven, make)
                     return plan
+        for known in self._nearest(key):
+            drawn = [blueprint for one in outlines if (blueprint := one.drawn.get(known.strategy))]
+            for blueprint in drawn if known.key != key else ():
+                if names := blueprint.refusing(given, workspace, told):
+                    refused[known] = names
         return None
 
 

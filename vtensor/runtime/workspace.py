@@ -7,6 +7,7 @@ from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ptensor.stopping import go_on, in_no_hurry
 from vtensor.errors import BudgetError
 from vtensor.language.records import dataclass
 from vtensor.runtime.budget import REMEDY
@@ -17,6 +18,13 @@ from vtensor.runtime.weights import Weights
 
 if TYPE_CHECKING:
     from vtensor.runtime._replay import Arena
+
+
+#: Bytes of room that arenas get beyond what plans have needed, at most.
+AHEAD = 16 << 20
+
+#: So many are asked of the system at once: what others want of it waits meanwhile.
+PAGE = 2 << 20
 
 
 def _arena() -> Arena:
@@ -33,8 +41,8 @@ class Workspace:
         executor: what plans are made for, and where they run.
         max_bytes: what a plan may take.
         further: where they run beside that, side by side: other executors of the same budget.
-        arena: the memory of values between steps, as large as the largest plan needs; each other
-            lane has one of its own.
+        arena: the memory of values between steps, as large as the largest plan needs or larger
+            (``make_room``); each other lane has one of its own.
         weights: constants as libraries want them.
         recipes: what recording calls came to.
         lanes: all places where plans run.
@@ -70,9 +78,28 @@ class Workspace:
                 f"the plan needs {nbytes} bytes for values and scratch{times} and {others} for "
                 f"weights and outputs, and the budget is {self.max_bytes}\n  to fix: {REMEDY}"
             )
-        for lane in lanes:
+        self._grow(nbytes)
+
+    def _grow(self, nbytes: int) -> None:
+        for lane in self.lanes.every:
             if nbytes > lane.arena.nbytes:  # between two runs: call-backs look at theirs
                 lane.executor.run(partial(lane.arena.grow, nbytes))
+
+    def make_room(self) -> None:
+        """Be ready for plans that need up to three times as much as those so far: the first run
+        that touches a page waits for the system to clear it, which can take longer than the run.
+        """
+        lanes = self.lanes.every
+        before = [lane.arena.nbytes for lane in lanes]
+        wanted = max(before) + min(2 * max(before), AHEAD // len(lanes))
+        if wanted * len(lanes) + self.weights.nbytes > self.max_bytes:
+            return
+        self._grow(wanted)
+        with in_no_hurry():
+            for lane, begin in zip(lanes, before, strict=True):
+                for place in range(begin, lane.arena.nbytes + PAGE, PAGE):
+                    lane.arena.bring(place, PAGE)
+                    go_on()
 
     @property
     def full(self) -> bool:
