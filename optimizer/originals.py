@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, MutableMapping
 from functools import partial
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import numpy as np
 
 from ptensor.pages import lasting, reused
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 Array = np.ndarray[Any, Any]
 
@@ -32,6 +35,7 @@ class Original:
 
     Attributes:
         shape, dtype: the array's.
+        asked: somebody has asked for the array, whose values may have decided something.
 
     >>> one = Original(np.arange(3))
     >>> one.recovered_by(lambda: np.arange(3))
@@ -40,7 +44,10 @@ class Original:
     ((3,), array([0, 1, 2]))
     """
 
-    __slots__ = ("__weakref__", "_array", "_lent", "_read", "_recover", "_views", "dtype", "shape")
+    __slots__ = (
+        *("__weakref__", "_array", "_lent", "_read", "_recover", "_views"),
+        *("asked", "dtype", "shape"),
+    )
 
     def __init__(self, array: Array, recover: Callable[[], Array] | None = None) -> None:
         self.shape: tuple[int, ...] = array.shape
@@ -50,6 +57,7 @@ class Original:
         self._read: Read | None = None
         self._lent = _lend(array)
         self._views: dict[tuple[int, ...], Original] = {}
+        self.asked = False
 
     @classmethod
     def unread(cls, shape: tuple[int, ...], dtype: np.dtype[Any], read: Read) -> Original:
@@ -58,6 +66,7 @@ class Original:
         made.shape, made.dtype, made._read = shape, dtype, read
         made._recover = partial(_viewed, read, reused, dtype, shape)
         made._array, made._lent, made._views = None, _nobody, {}
+        made.asked = False
         return made
 
     @property
@@ -78,6 +87,11 @@ class Original:
     @property
     def array(self) -> Array:
         """The array, recovered if it was let go of."""
+        self.asked = True
+        return self.now()
+
+    def now(self) -> Array:
+        """As ``array``, for who decides nothing by its values."""
         array = self._array
         if array is None:
             array = self._lent()
@@ -91,6 +105,11 @@ class Original:
     def held(self) -> bool:
         """Whether the array is in memory, here or since somebody has it."""
         return self._array is not None or self._lent() is not None
+
+    def read_into(self, room: NDArray[np.uint8]) -> None:
+        """Read the bytes of an array that nobody has read, and have it nowhere else."""
+        assert self._read is not None, "only what is still to be read is read"
+        self._read(lambda _: room)
 
     def recovered_by(self, recover: Callable[[], Array]) -> None:
         """This makes the array anew, bit for bit."""
@@ -121,10 +140,10 @@ class _View(Original):
 
     def __init__(self, whole: Original, shape: tuple[int, ...]) -> None:
         self._whole, self.shape, self.dtype = whole, shape, whole.dtype
+        self.asked = False
 
-    @property
-    def array(self) -> Array:
-        return self._whole.array.reshape(self.shape)
+    def now(self) -> Array:
+        return self._whole.now().reshape(self.shape)
 
     @property
     def held(self) -> bool:
@@ -136,6 +155,9 @@ class _View(Original):
 
     def let_go(self) -> None:
         self._whole.let_go()
+
+    def read_into(self, room: NDArray[np.uint8]) -> None:
+        self._whole.read_into(room)
 
     def reshape(self, shape: tuple[int, ...]) -> Original:
         return self._whole.reshape(shape)

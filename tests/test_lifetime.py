@@ -87,13 +87,13 @@ def test_no_collection_begins_while_a_plan_is_made(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.usefixtures("nothing_beside")
 def test_no_collection_begins_while_a_model_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, load = list[bool](), source._load
+    found, load = list[bool](), source.Source._load
 
     def watched(*given: Any) -> Any:
         found.append(gc.isenabled())
         return load(*given)
 
-    monkeypatch.setattr(source, "_load", watched)
+    monkeypatch.setattr(source.Source, "_load", watched)
     with pytest.raises(ModelError):
         Session(b"no model")
     assert found == [False]

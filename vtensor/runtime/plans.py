@@ -22,6 +22,7 @@ from vtensor.language.imported import logger
 from vtensor.runtime import collector
 from vtensor.runtime.better import Better
 from vtensor.runtime.feeds import Feed, Port
+from vtensor.runtime.kept import Kept
 from vtensor.runtime.keys import InputKey, PlanKey
 from vtensor.runtime.outline import Sized
 from vtensor.runtime.outlines import Outlines
@@ -305,15 +306,20 @@ class PlanCache:
             return locked_plan(options.lock, given, simple, options, self._workspace)
         if (drawn := self._drawn(key, options)) is not None:
             return drawn
+        disk = StrategyCache.of(options)
+        kept = Kept(self.source, key, options, self._workspace, options.entries if disk else None)
+        if (plan := kept.plan(partial(self._by_nodes, key, options))) is not None:
+            return plan
         sized = self._sized(key, options)
         graph = sized.graph if sized else simplified(self._graph(key), options, self._applied)
-        disk, network = StrategyCache.of(options), self._network(key, graph, options)
+        network = self._network(key, graph, options)
         refused: Refused = {}
         if sized is not None:  # made sooner than looked for on disk
             plan = self._fitting(network, sized, refused, mending=False)
             if plan is not None:
                 return plan
-        if disk is not None and (found := disk.plan(network, self._workspace)) is not None:
+        find = partial(disk.plan, network, self._workspace) if disk else None
+        if find is not None and (found := kept.noted(network, find)) is not None:
             self._strategies.add(found.known)
             self._applied = {*(self._applied or ()), *graph.applied}
             if options.settings.clock is None:
@@ -335,6 +341,13 @@ class PlanCache:
             if disk is not None and not plan.graph.inexact:  # errors hold for one set of weights
                 disk.keep(network, plan.graph)
         return plan
+
+    def _by_nodes(self, key: PlanKey, options: Options, chosen: bytes) -> Plan:
+        """A plan of what was chosen, of nodes."""
+        graph = simplified(self._graph(key), options)
+        network, disk = self._network(key, graph, options), StrategyCache.of(options)
+        found = disk.plan(network, self._workspace, chosen) if disk else None
+        return found.plan if found else plan_of(graph, options, self._workspace)
 
     def _drawn(self, key: PlanKey, options: Options) -> Plan | None:
         """The plan of a blueprint, where there is one for these sizes."""

@@ -1,0 +1,126 @@
+"""The plan of one key as the cache has it, or is to have it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from libdesc.script import Script
+from vtensor.language.imported import logger
+from vtensor.runtime.programs import Program, is_kept, program_name, read_program
+
+if TYPE_CHECKING:
+    from vtensor.runtime.entries import Entries
+    from vtensor.runtime.keys import PlanKey
+    from vtensor.runtime.plan import Plan
+    from vtensor.runtime.planning import Options
+    from vtensor.runtime.source import Source
+    from vtensor.runtime.strategy_cache import Found, Network
+    from vtensor.runtime.workspace import Workspace
+
+_log = logger(__name__)
+
+
+class Kept:
+    """The plan of one key.
+
+    Args:
+        source, key, options, workspace: what the plan is made of.
+        entries: the cache; None where nothing of this session is kept.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        key: PlanKey,
+        options: Options,
+        workspace: Workspace,
+        entries: Entries | None,
+    ) -> None:
+        self._source, self._key, self._options = source, key, options
+        self._workspace, self._entries = workspace, entries
+        self._looks = entries is not None and is_kept(key, options)
+        self._program: Program | None = None
+
+    @property
+    def _name(self) -> str:
+        assert self._source.surface is not None, "only of a known model plans are kept"
+        threads = self._workspace.executor.threads
+        return program_name(self._source.surface, self._key, self._options, threads)
+
+    def plan(self, full: Callable[[bytes], Plan]) -> Plan | None:
+        """The plan as it was kept; None where none was, or it does not hold here.
+
+        Args:
+            full: makes the same plan node by node, of what was chosen.
+        """
+        surface = self._source.surface
+        if not self._looks or surface is None or self._entries is None:
+            return None
+        program = read_program(self._entries, self._name, surface, self._workspace)
+        if program is None:
+            return None
+        self._looks = not program.hopeless
+
+        try:
+            return program.plan(full) if self._looks else None
+        except MemoryError:
+            raise
+        except Exception as why:  # of any kind, of whatever an entry says
+            _log.debug("%s: what is kept is not taken: %s", self._name, why)
+            return None
+
+    def noted(self, network: Network, find: Callable[[], Found | None]) -> Found | None:
+        """The plan that a strategy on disk gives, which is kept as it runs.
+
+        Args:
+            network: what it is made of.
+            find: makes it.
+        """
+        large = self._large() if self._looks else None
+        if large is None or (self._source.surface or self._source.keep_surface()) is None:
+            return find()
+        script, found = Script(), None
+        try:
+            with script.noting():
+                found = find()
+        except MemoryError:
+            raise
+        except Exception as why:  # whatever is not for natives that are noted
+            _log.debug("%s: %s", self._name, why)
+        if found is None:
+            return find()
+        assert self._entries is not None, "else nobody looks"
+        payload = self._payload(network, found, self._entries.read(network.name), script, large)
+        self._entries.write(self._name, payload)
+        script.forget()
+        return found
+
+    def _large(self) -> dict[int, str] | None:
+        """The model's large arrays by the id of what holds them; None where nothing can be kept."""
+        arrays = self._source.large
+        if arrays is None or len(self._workspace.recipes):  # steps were made that nobody noted
+            return None
+        if any(one.asked for one in arrays.values()):  # something may go by their values
+            return None
+        return {id(one): name for name, one in arrays.items()}
+
+    def _payload(
+        self,
+        network: Network,
+        found: Found,
+        strategy: bytes | None,
+        script: Script,
+        large: dict[int, str],
+    ) -> bytes:
+        from vtensor.runtime.program_notes import Notes, NotKept
+
+        plan, rows = found.plan, self._workspace.recipes.last
+        notes = Notes(plan, network.graph.constants, large, rows, script)
+        try:
+            notes.check()
+            return notes.payload(self._name, strategy or b"")
+        except NotKept as why:
+            _log.debug("%s: %s", self._name, why)
+            return json.dumps({"name": self._name}).encode()
