@@ -28,6 +28,7 @@ from ops import (
     Tanh,
 )
 from optimizer.pipeline import simplify
+from tests.libraries.scratch import scratch_registry
 from vtensor import Graph, Session, save_onnx
 from vtensor.errors import BudgetError
 from vtensor.frontends import export
@@ -363,6 +364,29 @@ def test_another_machine_has_another_plan(
     kept(path, tmp_path)
     monkeypatch.setattr(programs, what, lambda: "another")
     assert not isinstance(run(path, tmp_path)[0].plan, KeptPlan)
+
+
+def test_other_distributions_have_another_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written("folded", tmp_path / "net.onnx")
+    kept(path, tmp_path)
+    folder = tmp_path / "site"
+    (folder / "other-1.0.dist-info").mkdir(parents=True)
+    monkeypatch.syspath_prepend(folder)
+    assert not isinstance(run(path, tmp_path)[0].plan, KeptPlan)
+    monkeypatch.undo()
+    assert isinstance(run(path, tmp_path)[0].plan, KeptPlan)
+    monkeypatch.setenv("VTENSOR_SOMETHING", "else")
+    assert not isinstance(run(path, tmp_path)[0].plan, KeptPlan)
+
+
+def test_in_a_registry_that_was_changed_no_plan_is_kept(tmp_path: Path) -> None:
+    path = written("folded", tmp_path / "net.onnx")
+    with scratch_registry():
+        for _ in range(3):
+            assert not isinstance(run(path, tmp_path)[0].plan, KeptPlan)
+    assert not [*(tmp_path / FOLDER).glob("program-*")]
 
 
 def test_a_smaller_budget_is_told_as_ever(tmp_path: Path) -> None:

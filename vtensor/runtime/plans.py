@@ -304,12 +304,12 @@ class PlanCache:
             given = self._graph(key)
             simple = simplified(given, options)
             return locked_plan(options.lock, given, simple, options, self._workspace)
-        if (drawn := self._drawn(key, options)) is not None:
-            return drawn
         disk = StrategyCache.of(options)
         kept = Kept(self.source, key, options, self._workspace, options.entries if disk else None)
         if (plan := kept.plan(partial(self._by_nodes, key, options))) is not None:
             return plan
+        if (drawn := self._drawn(key, options)) is not None:
+            return drawn
         sized = self._sized(key, options)
         graph = sized.graph if sized else simplified(self._graph(key), options, self._applied)
         network = self._network(key, graph, options)

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from libdesc.registry import ready
+from libdesc.installed import state as installed
+from libdesc.registry import only_own
 from libdesc.script import build_of, made_by, native_module
 from optimizer.computed import multiplied, times
 from ptensor.buffer import Buffer, TensorStorage
@@ -72,7 +73,7 @@ def program_name(surface: Surface, key: PlanKey, options: Options, threads: int)
     settings = options.settings
     told = (
         *(surface.digest, processor(), isa_cap(), threads, key),
-        sorted(one.name for one in ready().libraries.values() if not one.absent),
+        installed(),
         *(options.passes, options.preferences, options.tolerance),
         *(settings.objective, settings.solver, settings.speeds is None),
         sorted(options.delivery.items()),
@@ -83,7 +84,7 @@ def program_name(surface: Surface, key: PlanKey, options: Options, threads: int)
 def is_kept(key: PlanKey, options: Options) -> bool:
     """Whether plans of such a session are kept as they run: those of the outputs, by estimates."""
     measures = options.settings.clock is not None or options.later is not None
-    return not (measures or key.inner or options.progress or options.lock)
+    return only_own() and not (measures or key.inner or options.progress or options.lock)
 
 
 class Program:
@@ -126,7 +127,8 @@ class Program:
             raise ValueError("the budget is smaller")
         natives = made_by(data["lines"], self._module)
         used = [natives[place] for place in data["natives"]]
-        if not all_of(_compiled, used, workspace.executor, workspace.lanes.threads):
+        threads = min(len(used), workspace.lanes.threads)
+        if not all_of(_compiled, used, workspace.executor, threads):
             raise ValueError("a step is none")
         memory, regions = self._weights(natives)
         steps: Placed = [
