@@ -35,7 +35,7 @@ class Script:
 
     def __init__(self) -> None:
         self._lines: list[Line] = []
-        self._made: dict[str, Any] = {}
+        self._places: dict[str, int] = {}
         self._remembered: dict[Any, Any] = {}
 
     @contextmanager
@@ -95,15 +95,15 @@ class Script:
             text = json.dumps(line)
         except TypeError:
             return value
-        if text not in self._made:
-            self._made[text] = _Noted(self, value, [len(self._lines)])
+        if text not in self._places:
+            self._places[text] = len(self._lines)
             self._lines.append(line)
-        return self._made[text]
+        return _Noted(self, value, [self._places[text]])
 
     def forget(self) -> None:
         """Let go of what was noted: nobody asks any more."""
         self._lines.clear()
-        self._made.clear()
+        self._places.clear()
         self._remembered.clear()
 
     def told(self, things: Sequence[Any]) -> tuple[list[Line], list[int]] | None:

@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, MutableMapping
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import ref
 
 import numpy as np
 
 from ptensor.pages import lasting, reused
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Array = np.ndarray[Any, Any]
 
@@ -106,11 +103,6 @@ class Original:
         """Whether the array is in memory, here or since somebody has it."""
         return self._array is not None or self._lent() is not None
 
-    def read_into(self, room: NDArray[np.uint8]) -> None:
-        """Read the bytes of an array that nobody has read, and have it nowhere else."""
-        assert self._read is not None, "only what is still to be read is read"
-        self._read(lambda _: room)
-
     def recovered_by(self, recover: Callable[[], Array]) -> None:
         """This makes the array anew, bit for bit."""
         self._recover = recover
@@ -155,9 +147,6 @@ class _View(Original):
 
     def let_go(self) -> None:
         self._whole.let_go()
-
-    def read_into(self, room: NDArray[np.uint8]) -> None:
-        self._whole.read_into(room)
 
     def reshape(self, shape: tuple[int, ...]) -> Original:
         return self._whole.reshape(shape)

@@ -17,6 +17,9 @@ from vtensor.language.imported import blake2b
 from vtensor.language.records import dataclass
 from vtensor.runtime.feeds import Port
 
+#: Of a model with more bytes in small arrays nothing is kept: each start would look at all of them.
+MOST_SMALL = 1 << 24
+
 if TYPE_CHECKING:
     from vtensor.frontends.external import DataFiles
     from vtensor.frontends.opened import Opened
@@ -72,7 +75,8 @@ def keep_surface(
     max_bytes: int,
     root: Root,
 ) -> Surface | None:
-    """Keep what a model is that was read as an entry says; None where that is gone.
+    """Keep what a model is that was read as an entry says; None where it says nothing now, or too
+    much would have to be looked at.
 
     Args:
         file, entries, max_bytes, root: as for ``read_known``.
@@ -84,7 +88,10 @@ def keep_surface(
     _, *rows = json.loads(payload)
     files = data_files(file, max_bytes, root)
     small = [place for name, _, _, *place in rows if name not in large and len(place) == 3]
-    digest = _digest(file, files, small)
+    try:
+        digest = _digest(file, files, small)
+    except ValueError:
+        return None
     ends = {
         end: [(one.name, one.dtype, one.shape, one.dims) for one in ports]
         for end, ports in (("inputs", inputs), ("outputs", outputs))
@@ -110,11 +117,16 @@ def _digest(file: Opened, files: DataFiles | None, small: Sequence[Sequence[Any]
         file: the model.
         files: those beside it.
         small: where in them arrays are that are read at once.
+
+    Raises:
+        ValueError: there is too much of that.
     """
     digest = blake2b(file.digest.encode(), digest_size=16)
-    for _, one in sorted(file.parts.data.items()):
-        if one.bytes is not None:
-            digest.update(one.bytes.data)
+    inside = [one.bytes for _, one in sorted(file.parts.data.items()) if one.bytes is not None]
+    if sum(one.nbytes for one in inside) + sum(nbytes for *_, nbytes in small) > MOST_SMALL:
+        raise ValueError("small arrays are large together")
+    for one in inside:
+        digest.update(one.data)
     for place in small:
         if files is None:
             raise ValueError("a model from memory has no files")

@@ -121,6 +121,6 @@ class Kept:
         try:
             notes.check()
             return notes.payload(self._name, strategy or b"")
-        except NotKept as why:
+        except NotKept as why:  # nor is it tried again
             _log.debug("%s: %s", self._name, why)
             return json.dumps({"name": self._name}).encode()

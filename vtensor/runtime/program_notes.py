@@ -16,6 +16,7 @@ from ptensor.layout import Layout
 from resolver.lowered import LoweredGraph, OpNode, TransformNode, Value
 from vtensor.language.records import dataclass
 from vtensor.runtime.budget import needed_bytes
+from vtensor.runtime.entries import MOST_BYTES
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.programs import SOURCE, TARGET, Data, kind_row, value_row
 from vtensor.runtime.record import LARGE, packing
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from vtensor.runtime.recipes import Row
 
 Array = np.ndarray[Any, Any]
+
+
+#: The most bytes of a plan that is kept: it stands beside those of other models.
+MOST = MOST_BYTES // 2
 
 
 class NotKept(Exception):  # it is no error: the plan is made of nodes each time
@@ -79,6 +84,9 @@ class Notes:
         names, regions, small = self._names(constants), list[Any](), list[Any]()
         large, packing = list[Data](), list[tuple[Data, Any]]()
         for one in constants:
+            if (as_it_is := self._read(names[one])) is not None:
+                regions.append((as_it_is,))
+                continue
             begin = self._room(one.nbytes)
             regions.append((begin, one.nbytes))
             if (found := self._large(names[one], begin)) is None:
@@ -116,8 +124,10 @@ class Notes:
             "outputs": outputs,
             "strategy": self._kept(strategy),
         }
-        text = json.dumps(head, separators=(",", ":")).encode()
-        return text + b"\n" + bytes(self._blob)
+        text = json.dumps(head, separators=(",", ":")).encode() + b"\n" + bytes(self._blob)
+        if len(text) > MOST:
+            raise NotKept("it is too large")
+        return text
 
     def _room(self, nbytes: int) -> int:
         begin, self._end = self._end, self._end + -(-nbytes // ALIGNMENT) * ALIGNMENT
@@ -154,6 +164,14 @@ class Notes:
                     raise NotKept("a constant has no name")
                 found[one] = fits[0]
         return found
+
+    def _read(self, name: str) -> str | None:
+        """The large array that is a constant as it is read; None where none is."""
+        packed = self.plan.packed
+        assert isinstance(packed, PackedWeights), "a plan of nodes has packed them"
+        root, origin = packed.made_of(name)
+        changed = root != name or changes(self.constants, root)
+        return None if changed else self.large.get(id(origin))
 
     def _large(self, name: str, begin: int) -> tuple[Data, Any] | None:
         """How a large array's constant is made, and what packs it, if anything does; None of what

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import cached_property, partial
+from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -177,7 +177,14 @@ class Program:
             alone = made_by(data["alone"], self._module)
         for row in data["large"]:
             self._pack(memory, blob, natives, alone, **row)
-        return memory, [_slice(memory, begin, nbytes) for begin, nbytes in data["constants"]]
+        return memory, [self._constant(memory, *row) for row in data["constants"]]
+
+    def _constant(self, memory: Array, begin: int | str, *nbytes: int) -> Array:
+        """A constant: packed, or as it is read."""
+        if isinstance(begin, int):
+            return _slice(memory, begin, *nbytes)
+        array = self._surface.large[begin].now()
+        return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
     def _pack(
         self,
@@ -198,10 +205,6 @@ class Program:
         from vtensor.runtime import _replay
 
         room, original = _slice(memory, begin, nbytes), self._surface.large[name]
-        if native is None and not factors and not original.held:
-            original.read_into(room)
-            original.recovered_by(partial(_seen, room, original.dtype, original.shape))
-            return
         array = original.now().reshape(shape)
         for factor in factors:
             array = multiplied(array, _factor(blob, *factor))
@@ -290,10 +293,3 @@ def _slice(memory: Array, begin: int, nbytes: int) -> Array:
     if not 0 <= begin <= begin + nbytes <= memory.nbytes:
         raise ValueError(f"no {nbytes} bytes from {begin} on")
     return memory[begin : begin + nbytes]
-
-
-def _seen(room: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-    """Memory as an array, which nobody writes to."""
-    array = room.view(dtype).reshape(shape)
-    array.flags.writeable = False
-    return array
