@@ -101,6 +101,27 @@ def test_no_collection_begins_while_a_model_is_read(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.usefixtures("nothing_beside")
+def test_what_was_made_meanwhile_is_old() -> None:
+    with collector.later():
+        made = [[number] for number in range(10_000)]
+    young = {id(one) for one in gc.get_objects(0)}
+    assert not [one for one in made if id(one) in young]
+    assert not gc.get_freeze_count()
+
+
+@pytest.mark.usefixtures("nothing_beside")
+def test_what_others_have_frozen_stays_so() -> None:
+    gc.freeze()
+    try:
+        before = gc.get_freeze_count()
+        with collector.later():
+            pass
+        assert gc.get_freeze_count() == before > 0
+    finally:
+        gc.unfreeze()
+
+
+@pytest.mark.usefixtures("nothing_beside")
 def test_collections_go_on_when_the_last_leaves() -> None:
     inside, leave = threading.Event(), threading.Event()
 
