@@ -36,7 +36,7 @@ from vtensor.report import plan_dict
 from vtensor.runtime import programs
 from vtensor.runtime.entries import FOLDER, Entries
 from vtensor.runtime.feeds import noise
-from vtensor.runtime.kept import Kept
+from vtensor.runtime.plan_entry import PlanEntry
 from vtensor.runtime.plans import PlanCache
 from vtensor.runtime.programs import KeptPlan
 
@@ -407,7 +407,7 @@ def test_steps_of_python_are_not_kept_nor_tried_again(
     options = {"pin": {"Conv2D": "numpy"}}
     wanted = kept(path, tmp_path, **options)
     assert json.loads(Entries(tmp_path).read(entry(tmp_path).name) or b"").keys() == {"name"}
-    monkeypatch.setattr(Kept, "_payload", None)
+    monkeypatch.setattr(PlanEntry, "_payload", None)
     session, found = run(path, tmp_path, **options)
     assert not isinstance(session.plan, KeptPlan)
     np.testing.assert_array_equal(found, wanted)

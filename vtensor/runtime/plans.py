@@ -22,11 +22,11 @@ from vtensor.language.imported import logger
 from vtensor.runtime import collector
 from vtensor.runtime.better import Better
 from vtensor.runtime.feeds import Feed, Port
-from vtensor.runtime.kept import Kept
 from vtensor.runtime.keys import InputKey, PlanKey
 from vtensor.runtime.outline import Sized
 from vtensor.runtime.outlines import Outlines
 from vtensor.runtime.plan import Plan
+from vtensor.runtime.plan_entry import PlanEntry
 from vtensor.runtime.planning import Options, plan_of, simplified, within_tolerance
 from vtensor.runtime.source import Source
 from vtensor.runtime.strategies import Refused, Strategies, transferable
@@ -305,7 +305,9 @@ class PlanCache:
             simple = simplified(given, options)
             return locked_plan(options.lock, given, simple, options, self._workspace)
         disk = StrategyCache.of(options)
-        kept = Kept(self.source, key, options, self._workspace, options.entries if disk else None)
+        kept = PlanEntry(
+            self.source, key, options, self._workspace, options.entries if disk else None
+        )
         if (plan := kept.plan(partial(self._by_nodes, key, options))) is not None:
             return plan
         if (drawn := self._drawn(key, options)) is not None:

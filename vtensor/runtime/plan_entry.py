@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _log = logger(__name__)
 
 
-class Kept:
+class PlanEntry:
     """The plan of one key.
 
     Args:
