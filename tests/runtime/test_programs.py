@@ -31,9 +31,9 @@ from optimizer.pipeline import simplify
 from tests.libraries.scratch import scratch_registry
 from vtensor import Graph, Session, save_onnx
 from vtensor.errors import BudgetError
-from vtensor.frontends import export
+from vtensor.frontends import export, surface
 from vtensor.report import plan_dict
-from vtensor.runtime import programs
+from vtensor.runtime import program_notes, programs
 from vtensor.runtime.entries import FOLDER, Entries
 from vtensor.runtime.feeds import noise
 from vtensor.runtime.plan_entry import PlanEntry
@@ -411,6 +411,28 @@ def test_steps_of_python_are_not_kept_nor_tried_again(
     session, found = run(path, tmp_path, **options)
     assert not isinstance(session.plan, KeptPlan)
     np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_plan_that_is_too_large_is_not_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written("folded", tmp_path / "net.onnx")
+    monkeypatch.setattr(program_notes, "MOST", 1000)
+    wanted = kept(path, tmp_path)
+    monkeypatch.setattr(PlanEntry, "_payload", None)
+    session, found = run(path, tmp_path)
+    assert not isinstance(session.plan, KeptPlan)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_model_of_many_small_arrays_is_read_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written("small", tmp_path / "net.onnx")
+    monkeypatch.setattr(surface, "MOST_SMALL", 1000)
+    for _ in range(3):
+        assert not isinstance(run(path, tmp_path)[0].plan, KeptPlan)
+    assert not [*(tmp_path / FOLDER).glob("surface-*")]
 
 
 def test_what_goes_by_the_values_of_large_arrays_is_not_kept(

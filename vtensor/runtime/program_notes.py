@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
-#: The most bytes of a plan that is kept: it stands beside those of other models.
-MOST = MOST_BYTES // 2
+#: The most bytes of a plan that is kept; an entry begins with a digest.
+MOST = MOST_BYTES - (1 << 10)
 
 
 class NotKept(Exception):  # it is no error: the plan is made of nodes each time
