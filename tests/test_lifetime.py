@@ -18,7 +18,8 @@ from ops import Add, Conv2D, Relu, Reshape
 from ptensor.buffer import TensorStorage
 from vtensor import Graph, Session
 from vtensor.errors import InputError, ModelError
-from vtensor.runtime import collector, source
+from vtensor.language import collector
+from vtensor.runtime import source
 from vtensor.runtime.deadlocks import Place
 from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.plan import Plan
@@ -150,7 +151,7 @@ def test_collections_that_are_off_stay_off(no_collector: None) -> None:
 def test_a_forked_child_waits_for_nobody_of_its_parent() -> None:
     code = """
 import gc, os, threading, warnings
-from vtensor.runtime import collector
+from vtensor.language import collector
 warnings.simplefilter("ignore", DeprecationWarning)  # of fork beside threads
 inside, leave = threading.Event(), threading.Event()
 def other():

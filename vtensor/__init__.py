@@ -15,7 +15,7 @@ _public, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)
 
 def __getattr__(name: str) -> Any:
     """A public name. What is imported for it stays, and makes the garbage collector no work."""
-    from vtensor.runtime.collector import later
+    from vtensor.language.collector import later
 
     with later():
         return _public(name)

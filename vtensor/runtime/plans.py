@@ -16,10 +16,10 @@ from ptensor.pages import give_back
 from ptensor.stopping import go_on
 from vtensor.errors import InputError, ValuesNeededError
 from vtensor.frontends.values import LIMIT_ELEMENTS
+from vtensor.language import collector
 from vtensor.language.forks import process_lock
 from vtensor.language.graph import Graph
 from vtensor.language.imported import logger
-from vtensor.runtime import collector
 from vtensor.runtime.better import Better
 from vtensor.runtime.feeds import Feed, Port
 from vtensor.runtime.keys import InputKey, PlanKey

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from optimizer.originals import Original, Originals
 from vtensor.errors import InputError, ValuesNeededError
+from vtensor.language import collector
 from vtensor.language.graph import Graph
 from vtensor.language.sizes import OpenSize, open_names
 from vtensor.language.tape import Tape
-from vtensor.runtime import collector
 from vtensor.runtime.budget import max_bytes_of
 from vtensor.runtime.feeds import Array, Port
 
