@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 #: How the headings of our groups of entry points begin; our own command is in another group.
 _OURS = b"[vtensor."
 
+#: How the names of variables begin that say how VTensor works; these say where it keeps things.
+_PREFIX, _CACHES = "VTENSOR_", ("VTENSOR_CACHE", "VTENSOR_CACHE_DIR")
+
 #: How the names of folders end that say what a distribution is.
 _INFO = ".dist-info"
 
@@ -31,6 +34,27 @@ def entry_points(*groups: str) -> dict[str, list[EntryPoint]]:
     from importlib import metadata
 
     return {group: list(metadata.entry_points(group=group)) for group in groups}
+
+
+def state() -> list[object]:
+    """What differs once other distributions are installed, or the environment says something else.
+
+    Where another finder than Python's own knows of distributions, that finder is part of it.
+    """
+    said = (row for row in os.environ.items() if row[0].startswith(_PREFIX))
+    told: list[object] = [*sorted(row for row in said if row[0] not in _CACHES)]
+    told += [type(one).__qualname__ for one in sys.meta_path if hasattr(one, "find_distributions")]
+    for folder in dict.fromkeys(sys.path):
+        with suppress(OSError):
+            if Path(folder).is_file():
+                told.append((folder, Path(folder).stat().st_mtime_ns))
+                continue
+            with os.scandir(folder or os.curdir) as found:
+                rows = [one for one in found if one.name.endswith((_INFO, ".egg-info", ".egg"))]
+                if rows:
+                    states = ((one.name, one.stat().st_mtime_ns) for one in rows)
+                    told.append((folder, sorted(states)))
+    return told
 
 
 def version_of(name: str) -> str:

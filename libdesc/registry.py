@@ -49,6 +49,9 @@ Dispatcher = Callable[..., None]
 #: dispatchers and sessions, is never taken for another registry's.
 _versions = itertools.count()
 
+#: How the descriptions of VTensor's own libraries are found.
+OWN = "VTensor's own"
+
 
 @dataclass(eq=False)
 class Registry:
@@ -59,6 +62,7 @@ class Registry:
         problems: what is broken and skipped, and where it came from.
         dispatchers: compiled, by operator and device, each with the version that it was made for.
         version: another one after each change of libraries and invokers.
+        settled: the version that it had then.
         filled: the libraries and the operators of others have been imported; VTensor's own
             operators are in the index until they are.
         filler: the thread that imports them now; in a forked child one that may not be there.
@@ -76,6 +80,7 @@ class Registry:
     version: int = field(default_factory=lambda: next(_versions))
     filled: bool = True
     filler: int = 0
+    settled: int = 0
     index: Index = field(default_factory=Index)
 
     def copy(self) -> Registry:
@@ -199,7 +204,7 @@ class Registry:
             self.filler = threading.get_ident()
             try:
                 self._fill()
-                self.filled = True
+                self.filled, self.settled = True, self.version
             finally:
                 self.filler = 0
 
@@ -209,7 +214,7 @@ class Registry:
             OPERATORS.index = self.index
         for file in own_descriptions():
             if file.parent.name not in self.libraries:
-                self.add(Description.read(file), "VTensor's own")
+                self.add(Description.read(file), OWN)
         offered = entry_points("vtensor.libraries", "vtensor.operators")
         for origin, locate in foreign_descriptions(offered["vtensor.libraries"]):
             try:
@@ -254,6 +259,19 @@ class Registry:
                 owed = f"{name} has no invoker on {operator.definition}, which must be its"
                 place = f"operator {operator.file}:{operator.line}"
                 self.report(place, LibraryError(f"{owed} definition"))
+
+
+def only_own() -> bool:
+    """Whether nothing is registered but what VTensor brings, as far as anybody has imported it."""
+    found = _installed
+    modules = {rule.module for rule in found.rules.values()}
+    modules |= {info.cls.__module__ for info in found.operators.values()}
+    return (
+        all(one.origin == OWN for one in found.libraries.values())
+        and all(map(_is_own, found.invokers.values()))
+        and all(one.startswith(("ops.", "libdesc.")) for one in modules)
+        and (not found.filled or found.version == found.settled)
+    )
 
 
 def _is_own(info: InvokerInfo) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import field, fields
 from math import inf
 from pathlib import Path
@@ -105,6 +104,8 @@ class Description:
         Raises:
             DescriptionError: it cannot be read, is no TOML, or says something that is not allowed.
         """
+        import tomllib  # a session that takes a plan as it was kept reads no description
+
         try:
             table = tomllib.loads(file.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:

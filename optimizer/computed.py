@@ -8,15 +8,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from optimizer.originals import Original, Originals
+from ptensor.pages import passing
 
 Array = np.ndarray[Any, Any]
 
 
 class Made(NamedTuple):
-    """What is done with a constant; equal keys do the same."""
+    """What is done with a constant; equal keys do the same.
+
+    Attributes:
+        function: does it.
+        key: says what.
+        factor: what it is multiplied by, of as many axes, where no more is done.
+    """
 
     function: Callable[[Array], Array]
     key: Hashable
+    factor: Array | None = None
 
 
 class Computed(MutableMapping[str, Array]):
@@ -77,6 +85,14 @@ class Computed(MutableMapping[str, Array]):
             array, before = origin(self._given, name)
         return array, (before, self._made[name].key) if name in self._made else before
 
+    def changes(self, name: str) -> tuple[Made, ...]:
+        """As the function ``changes``."""
+        if name in self._more:
+            return ()
+        source = self._sources.get(name)
+        before = changes(self._given, name) if source is None else self.changes(source)
+        return (*before, self._made[name]) if name in self._made else before
+
     def __getitem__(self, name: str) -> Array:
         if name in self._more:
             return self._more[name]
@@ -109,3 +125,25 @@ def origin(constants: Mapping[str, Array], name: str) -> tuple[Array | Original,
     if isinstance(constants, Computed):
         return constants.origin(name)
     return (constants.origin(name) if isinstance(constants, Originals) else constants[name]), None
+
+
+def changes(constants: Mapping[str, Array], name: str) -> tuple[Made, ...]:
+    """What is done with the array that a constant is made of, in order."""
+    return constants.changes(name) if isinstance(constants, Computed) else ()
+
+
+def times(factor: Array) -> Hashable:
+    """The key of what multiplies by a factor of as many axes, as ``multiplied`` does."""
+    return factor.shape, factor.tobytes()
+
+
+def multiplied(array: Array, factor: Array) -> Array:
+    """An array times a factor of as many axes, in f64, rounded once; soon to be let go.
+
+    >>> multiplied(np.ones((2, 1), np.float32), np.array([[2.0]])).tolist()
+    [[2.0], [2.0]]
+    """
+    made = passing(array.shape, array.dtype)
+    with np.errstate(all="ignore"):  # what is not finite is not folded
+        np.multiply(array, factor, made, dtype="f8", casting="same_kind")
+    return made

@@ -20,10 +20,9 @@ from typing import Any
 import numpy as np
 
 from libdesc.preferences import EVERY, Preferences
-from optimizer.computed import Computed, Made, origin
+from optimizer.computed import Computed, Made, multiplied, origin, times
 from optimizer.magnitude import largest
 from optimizer.readers import Readers
-from ptensor.pages import passing
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.graph import Graph, Node
 from vtensor.language.operators import OPERATORS, info_of, label_of
@@ -58,9 +57,9 @@ def fold(graph: Graph, preferences: Preferences = EVERY) -> Graph:
         merged=dict(graph.merged),
     )
     for chain in _chains(graph, preferences):
-        key = tuple(chain.parts[chain.dim]), chain.factor.tobytes()
         if chain.scales:
-            constants.change(chain.weights.name, Made(chain.scaled, key))
+            factors = chain.factors
+            constants.change(chain.weights.name, Made(chain.scaled, times(factors), factors))
         _replace(made, chain)
     return made
 
@@ -108,17 +107,19 @@ class Chain:
         several = len(self.behind) > 1 or self.scales
         return several or any(info_of(node.op).structural != "bias" for node in self.behind)
 
-    def scaled(self, weights: Array) -> Array:
-        """The linear node's constant times the factor."""
+    @property
+    def factors(self) -> Array:
+        """The factor along the axes of the linear node's constant."""
         parts, dims = self.parts[self.dim], list(self.weights.dims)
         sizes = [self.weights.size(part) for part in parts]
         factor = np.broadcast_to(self.factor, prod(sizes)).reshape(sizes)
         factor = factor.transpose(sorted(range(len(parts)), key=lambda i: dims.index(parts[i])))
         shape = [size if dim in parts else 1 for dim, size in self.weights.dims.items()]
-        made = passing(weights.shape, weights.dtype)
-        with np.errstate(all="ignore"):  # what is not finite is not folded
-            np.multiply(weights, factor.reshape(shape), made, dtype="f8", casting="same_kind")
-        return made
+        return factor.reshape(shape)
+
+    def scaled(self, weights: Array) -> Array:
+        """The linear node's constant times the factor."""
+        return multiplied(weights, self.factors)
 
     def bias(self) -> Array:
         """What is left to add, along ``dim``."""

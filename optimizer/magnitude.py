@@ -7,7 +7,7 @@ from weakref import ref
 
 import numpy as np
 
-from optimizer.originals import Original, array_of
+from optimizer.originals import Original
 
 Array = np.ndarray[Any, Any]
 
@@ -24,7 +24,7 @@ def largest(given: Array | Original) -> float:
     have = _known.get(id(given))
     if have is not None and have[0]() is given:
         return have[1]
-    array = array_of(given)
+    array = given.now() if isinstance(given, Original) else given
     found = float(max(array.max(), -array.min(), key=_or_nan))
     key = id(given)
     _known[key] = ref(given, lambda _: _known.pop(key, None)), found

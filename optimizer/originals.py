@@ -32,6 +32,7 @@ class Original:
 
     Attributes:
         shape, dtype: the array's.
+        asked: somebody has asked for the array, whose values may have decided something.
 
     >>> one = Original(np.arange(3))
     >>> one.recovered_by(lambda: np.arange(3))
@@ -40,7 +41,10 @@ class Original:
     ((3,), array([0, 1, 2]))
     """
 
-    __slots__ = ("__weakref__", "_array", "_lent", "_read", "_recover", "_views", "dtype", "shape")
+    __slots__ = (
+        *("__weakref__", "_array", "_lent", "_read", "_recover", "_views"),
+        *("asked", "dtype", "shape"),
+    )
 
     def __init__(self, array: Array, recover: Callable[[], Array] | None = None) -> None:
         self.shape: tuple[int, ...] = array.shape
@@ -50,6 +54,7 @@ class Original:
         self._read: Read | None = None
         self._lent = _lend(array)
         self._views: dict[tuple[int, ...], Original] = {}
+        self.asked = False
 
     @classmethod
     def unread(cls, shape: tuple[int, ...], dtype: np.dtype[Any], read: Read) -> Original:
@@ -58,6 +63,7 @@ class Original:
         made.shape, made.dtype, made._read = shape, dtype, read
         made._recover = partial(_viewed, read, reused, dtype, shape)
         made._array, made._lent, made._views = None, _nobody, {}
+        made.asked = False
         return made
 
     @property
@@ -78,6 +84,11 @@ class Original:
     @property
     def array(self) -> Array:
         """The array, recovered if it was let go of."""
+        self.asked = True
+        return self.now()
+
+    def now(self) -> Array:
+        """As ``array``, for who decides nothing by its values."""
         array = self._array
         if array is None:
             array = self._lent()
@@ -132,8 +143,15 @@ class _View(Original):
         return self._whole
 
     @property
-    def array(self) -> Array:
-        return self._whole.array.reshape(self.shape)
+    def asked(self) -> bool:
+        return self._whole.asked
+
+    @asked.setter
+    def asked(self, asked: bool) -> None:
+        self._whole.asked = asked
+
+    def now(self) -> Array:
+        return self._whole.now().reshape(self.shape)
 
     @property
     def held(self) -> bool:

@@ -14,14 +14,7 @@ from importlib import import_module
 
 from libdesc.preferences import EVERY, Preferences
 from libdesc.registry import ready, registry
-from optimizer.bypass import bypass
-from optimizer.fold import fold
-from optimizer.fuse import fuse
-from optimizer.order import order
-from optimizer.part import part
-from optimizer.rewrite import rewrite
 from optimizer.settings import Settings
-from optimizer.thin import thin
 from ptensor.stopping import go_on
 from resolver.lowered import LoweredGraph
 from vtensor.errors import InputError
@@ -29,16 +22,9 @@ from vtensor.language.graph import Graph
 
 Pass = Callable[[LoweredGraph, Settings], LoweredGraph]
 
-#: Every simplification that there is, by name, in the order in which they run.
-SIMPLIFICATIONS: dict[str, Callable[[Graph, Preferences], Graph]] = {
-    "bypass": bypass,
-    "rewrite": rewrite,
-    "order": order,
-    "part": part,
-    "fold": fold,
-    "thin": thin,
-    "fuse": fuse,
-}
+#: The names of all simplifications, in the order in which they run: each is a function of its name
+#: in a file of its name, which a session that takes a plan as it was kept does not import.
+SIMPLIFICATIONS = ("bypass", "rewrite", "order", "part", "fold", "thin", "fuse")
 
 
 def _run(name: str, graph: LoweredGraph, settings: Settings) -> LoweredGraph:
@@ -71,7 +57,8 @@ def import_passes() -> None:
     """Import what chooses variants now, before a thread in the background does: a fork in the midst
     of an import would leave it locked in the child.
     """
-    for name in ("absorb", "bound", "cancel", "ewo", "joint", "lho", "share", "sink"):
+    chosen = ("absorb", "bound", "cancel", "ewo", "joint", "lho", "share", "sink")
+    for name in (*SIMPLIFICATIONS, *chosen):
         import_module(f"optimizer.{name}")
     for name in ("evaluate", "extend"):
         import_module(f"resolver.{name}")
@@ -172,10 +159,12 @@ def simplify(
     names = pass_names(optimize)
     ready()  # so that every operator is found which a simplification may add
     off = [name.removeprefix(WITHOUT + RULE) for name in names if name.startswith(WITHOUT)]
-    for name, run in (SIMPLIFICATIONS | {"rewrite": partial(rewrite, off=off, only=only)}).items():
+    for name in SIMPLIFICATIONS:
         if name in names:
             go_on()
-            graph = replace(run(graph, preferences), passes=(*graph.passes, name))
+            run = getattr(import_module(f"optimizer.{name}"), name)
+            more = {"off": off, "only": only} if name == "rewrite" else {}
+            graph = replace(run(graph, preferences, **more), passes=(*graph.passes, name))
     return graph
 
 

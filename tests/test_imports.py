@@ -170,6 +170,33 @@ def test_a_model_of_one_node_loads_what_it_needs(
     assert python(code + tell).splitlines() == ["0.0 2.0", ""]
 
 
+#: What looks at nodes, or at libraries beside those that run.
+NODES = (
+    *("tomllib", "ops", "concurrent.futures", "libdesc.numpy", "libdesc.eigen.native"),
+    *("libdesc.onednn.handlers", "optimizer.fold", "optimizer.match", "optimizer.rewrite"),
+)
+
+
+def test_a_plan_that_was_kept_loads_what_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third start of a model: the second one has kept the plan as it runs."""
+    monkeypatch.setenv("VTENSOR_CACHE", "on")
+    monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path / "cache"))
+    graph = Graph("one")
+    graph.output(graph.add(Relu(), graph.input("x", {"N": 1, "C": 2})), "y")
+    save_onnx(graph, tmp_path / "one.onnx")
+    code = (
+        "import sys\nimport numpy as np\nfrom vtensor import Session\n"
+        f"session = Session({str(tmp_path / 'one.onnx')!r}, threads=1)\n"
+        "print(*session.run(None, {'x': np.array([[-1, 2]], np.float32)})[0][0])\n"
+        f"print(*[name for name in {NODES!r} if name in sys.modules])"
+    )
+    assert python(code).splitlines()[0] == "0.0 2.0"
+    assert python(code).splitlines()[1]
+    assert python(code).splitlines() == ["0.0 2.0", ""]
+
+
 def test_onnx_is_whole_for_who_asks_for_more_of_it(tmp_path: Path) -> None:
     """Its package has not run when a model has been read, and does at the first look at it."""
     graph = Graph("one")

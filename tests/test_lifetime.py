@@ -18,7 +18,8 @@ from ops import Add, Conv2D, Relu, Reshape
 from ptensor.buffer import TensorStorage
 from vtensor import Graph, Session
 from vtensor.errors import InputError, ModelError
-from vtensor.runtime import collector, source
+from vtensor.language import collector
+from vtensor.runtime import source
 from vtensor.runtime.deadlocks import Place
 from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.plan import Plan
@@ -88,17 +89,38 @@ def test_no_collection_begins_while_a_plan_is_made(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.usefixtures("nothing_beside")
 def test_no_collection_begins_while_a_model_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, load = list[bool](), source._load
+    found, load = list[bool](), source.Source._load
 
     def watched(*given: Any) -> Any:
         found.append(gc.isenabled())
         return load(*given)
 
-    monkeypatch.setattr(source, "_load", watched)
+    monkeypatch.setattr(source.Source, "_load", watched)
     with pytest.raises(ModelError):
         Session(b"no model")
     assert found == [False]
     assert gc.isenabled()
+
+
+@pytest.mark.usefixtures("nothing_beside")
+def test_what_was_made_meanwhile_is_old() -> None:
+    with collector.later():
+        made = [[number] for number in range(10_000)]
+    young = {id(one) for one in gc.get_objects(0)}
+    assert not [one for one in made if id(one) in young]
+    assert not gc.get_freeze_count()
+
+
+@pytest.mark.usefixtures("nothing_beside")
+def test_what_others_have_frozen_stays_so() -> None:
+    gc.freeze()
+    try:
+        before = gc.get_freeze_count()
+        with collector.later():
+            pass
+        assert gc.get_freeze_count() == before > 0
+    finally:
+        gc.unfreeze()
 
 
 @pytest.mark.usefixtures("nothing_beside")
@@ -130,7 +152,7 @@ def test_collections_that_are_off_stay_off(no_collector: None) -> None:
 def test_a_forked_child_waits_for_nobody_of_its_parent() -> None:
     code = """
 import gc, os, threading, warnings
-from vtensor.runtime import collector
+from vtensor.language import collector
 warnings.simplefilter("ignore", DeprecationWarning)  # of fork beside threads
 inside, leave = threading.Event(), threading.Event()
 def other():

@@ -25,8 +25,8 @@ from vtensor.cli import app
 from vtensor.errors import DimError, InputError
 from vtensor.runtime.intervals import Interval, intervals
 from vtensor.runtime.outlines import Outlines
+from vtensor.runtime.own_plan import SLACK
 from vtensor.runtime.planning import Options
-from vtensor.runtime.strategies import SLACK
 
 #: What each network is fed, and the sizes that are gone through.
 FED = {

@@ -4,8 +4,18 @@ Importing this package loads neither a kernel library nor a solver nor ONNX: eac
 needs when it is first used (SPEC 1); ``__init__.pyi`` says which name comes from where.
 """
 
+from typing import Any
+
 import lazy_loader as _lazy
 
 __version__ = "0.1.0"
 
-__getattr__, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)
+_public, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> Any:
+    """A public name. What is imported for it stays, and makes the garbage collector no work."""
+    from vtensor.language.collector import later
+
+    with later():
+        return _public(name)

@@ -136,7 +136,7 @@ def test_what_goes_wrong_in_the_background_is_only_said(
     off(0.5)
     with Session(NETWORKS["mobile"]().proto, threads=1) as session:
         plan, feeds, found = taken(session)
-        monkeypatch.setattr("vtensor.runtime.strategies.resolved_of", fails)
+        monkeypatch.setattr("vtensor.runtime.own_plan.resolved_of", fails)
         for _ in range(3):
             np.testing.assert_array_equal(session.run(None, feeds)[0], found[0])
             settled()

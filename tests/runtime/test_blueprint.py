@@ -24,7 +24,8 @@ from vtensor.report import plan_dict
 from vtensor.runtime import _replay
 from vtensor.runtime import blueprint as blueprint_module
 from vtensor.runtime import strategies as strategies_module
-from vtensor.runtime.blueprint import Blueprint, DrawnPlan
+from vtensor.runtime.blueprint import Blueprint
+from vtensor.runtime.drawn import DrawnPlan
 from vtensor.runtime.evaluations import ALONE_S, all_of
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.plan import Plan

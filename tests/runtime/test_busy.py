@@ -140,7 +140,8 @@ def watch():
         if len(seats) == 2 and (len(set(seats)) == 1) == (wanted == "together"):
             seen.set()
         time.sleep(0.0002)
-other = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if wanted == "together" else None
+burns = [sys.executable, "-c", "while True: pass"]
+other = subprocess.Popen(burns) if wanted == "together" else None
 try:
     with vtensor.Session(g, threads=2) as session:
         threading.Thread(target=watch, daemon=True).start()

@@ -20,7 +20,7 @@ from tests.runtime.opened import NETWORKS, Network
 from tests.runtime.test_blueprint import Made, check, programs, settle
 from vtensor import Session
 from vtensor.runtime import strategies as strategies_module
-from vtensor.runtime.blueprint import DrawnPlan
+from vtensor.runtime.drawn import DrawnPlan
 from vtensor.runtime.entries import FOLDER, Entries
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.feeds import Port

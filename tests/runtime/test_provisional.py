@@ -16,7 +16,7 @@ from ptensor.stopping import stopping
 from resolver.lowered import OpNode
 from tests.optimizer.test_joint import lowered, tail
 from tests.test_imports import python
-from vtensor import Graph, Session
+from vtensor import Graph, Session, save_onnx
 from vtensor.report import plan_dict
 from vtensor.runtime import plans, provisional
 from vtensor.runtime.better import Better
@@ -25,6 +25,7 @@ from vtensor.runtime.executor import Executor
 from vtensor.runtime.measure import GLANCE, node_ns
 from vtensor.runtime.planning import Options
 from vtensor.runtime.probing import Probe
+from vtensor.runtime.programs import KeptPlan
 
 WAIT = Better.wait
 
@@ -225,7 +226,7 @@ def test_what_measures_is_imported_before(tmp_path: Path, monkeypatch: pytest.Mo
 import sys, threading
 import numpy as np
 from ops import Relu
-from vtensor import Graph, Session
+from vtensor import Graph, Session, save_onnx
 from vtensor.runtime import plans, provisional
 from vtensor.runtime.better import Better
 from vtensor.runtime.burden import avoidable
@@ -277,3 +278,35 @@ def test_what_other_variants_could_spare() -> None:
     first, *others = bare.operators
     slow = replace(first, variant=replace(first.variant, reference=True))
     assert 0.5 < avoidable(replace(bare, nodes=[slow, *others]), Options()) < 1
+
+
+def test_what_is_kept_of_a_plan_as_it_runs_gives_way_to_a_measured_one(
+    looks: Callable[[int], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks(10**9)
+    model, cache = tmp_path / "one.onnx", tmp_path / "cache"
+    save_onnx(network(), model)
+
+    def starts() -> list[tuple[bool, bool, str]]:
+        """Of three processes that run once: the plan is a kept one, provisional, and on which
+        library."""
+        found = []
+        with monkeypatch.context() as patch:
+            patch.setattr(Better, "wait", WAIT)
+            for _ in range(3):
+                with Session(model, threads=1, cache_dir=cache) as session:
+                    np.testing.assert_array_equal(
+                        session.run(None, feeds())[0], feeds()["x"].clip(0)
+                    )
+                    kept = isinstance(session.plan, KeptPlan)
+                    found.append((kept, session.plan.provisional, library(session)))
+        return found
+
+    assert starts() == [(False, True, "onednn"), (False, True, "onednn"), (True, True, "onednn")]
+    with Session(model, threads=1, cache_dir=cache) as session:
+        assert isinstance(session.plan, KeptPlan)
+        used(session, feeds())
+        assert (session.plan.provisional, library(session)) == (False, "eigen")
+    assert starts() == [(False, False, "eigen"), (True, False, "eigen"), (True, False, "eigen")]
+    with Session(model, threads=1, cache_dir=cache, deterministic=True) as session:
+        assert (session.plan.provisional, library(session)) == (False, "eigen")

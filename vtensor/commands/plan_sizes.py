@@ -158,9 +158,9 @@ def sizes_dict(wanted: Wanted) -> dict[str, Any]:
     from vtensor.frontends.onnx import Model
     from vtensor.runtime.executor import Executor
     from vtensor.runtime.intervals import Outlined, intervals
+    from vtensor.runtime.own_plan import SLACK
     from vtensor.runtime.planning import Options
     from vtensor.runtime.source import Source
-    from vtensor.runtime.strategies import SLACK
 
     ranges, passes = parse_sizes(wanted.sizes), wanted.passes
     if wanted.isa != "max":

@@ -20,12 +20,9 @@ import numpy as np
 
 from libdesc.registry import ready
 from optimizer.originals import Original, Originals, one_memory
-from vtensor import __version__
 from vtensor.frontends.external import DataFiles
 from vtensor.frontends.open_file import LATER, Data
 from vtensor.language.graph import Graph
-from vtensor.language.imported import blake2b
-from vtensor.runtime.entries import code_state
 
 if TYPE_CHECKING:
     from vtensor.frontends.opened import Opened
@@ -47,17 +44,24 @@ def read_known(
     entries: Entries,
     max_bytes: int,
     external_data_root: str | os.PathLike[str] | None,
+    large: dict[str, Original] | None = None,
 ) -> Graph | None:
-    """The graph of a model that is known; None where it is not, or something is odd about it."""
-    if len(file.parts.rest) > MOST_BYTES or (payload := entries.read(_name(file))) is None:
+    """The graph of a model that is known; None where it is not, or something is odd about it.
+
+    Args:
+        file, entries, max_bytes, external_data_root: the model, and as for a session.
+        large: arrays that are read later, by name: those that there are already, and then all.
+    """
+    if len(file.parts.rest) > MOST_BYTES or (payload := entries.read(name_of(file))) is None:
         return None
     try:
-        root = None if external_data_root is None else Path(external_data_root)
-        files = None if file.folder is None else DataFiles(file.folder, root, max_bytes)
+        files = data_files(file, max_bytes, external_data_root)
         (begin, end), *rows = json.loads(payload)
         text = file.parts.rest[begin:end].decode()
         ready()  # the operators
-        found = {name: _array(file, files, *row) for name, *row in rows}
+        have = {} if large is None else large
+        found = {name: have.get(name) or array_at(file, files, *row) for name, *row in rows}
+        have.update((name, one) for name, one in found.items() if isinstance(one, Original))
         graph = Graph.parse(text, {name: _stand_in(one) for name, one in found.items()}).seal()
         kept: dict[str, Array | Original] = dict(graph.constants)
         for name in kept.keys() & found.keys():
@@ -85,10 +89,10 @@ def keep_known(file: Opened, stored: Stored, graph: Graph, entries: Entries) -> 
             return  # its values were compared with others
         if constant is not None:
             rows.append((name, array.dtype.str, array.shape, *place))
-    entries.write(_name(file), json.dumps(rows, separators=(",", ":")).encode())
+    entries.write(name_of(file), json.dumps(rows, separators=(",", ":")).encode())
 
 
-def _array(
+def array_at(
     file: Opened, files: DataFiles | None, kind: str, sizes: list[int], *place: Any
 ) -> Array | Original:
     """An array as an entry says where it is, or what reads it.
@@ -127,9 +131,14 @@ def _stand_in(one: Array | Original) -> Array:
     return one
 
 
-def _name(file: Opened) -> str:
-    """The name of a model's entry: a digest of its bytes without large data, and of our code."""
-    told = repr((__version__, code_state(), file.parts.size, sorted(file.parts.data)))
-    digest = blake2b(told.encode(), digest_size=16)
-    digest.update(file.parts.rest)
-    return f"model-{digest.hexdigest()}"
+def name_of(file: Opened) -> str:
+    """The name of a model's entry."""
+    return f"model-{file.digest}"
+
+
+def data_files(
+    file: Opened, max_bytes: int, external_data_root: str | os.PathLike[str] | None
+) -> DataFiles | None:
+    """The files beside a model; None of one from memory."""
+    root = None if external_data_root is None else Path(external_data_root)
+    return None if file.folder is None else DataFiles(file.folder, root, max_bytes)

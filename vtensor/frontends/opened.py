@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import stat
+from functools import cached_property
 from pathlib import Path
 
+from vtensor import __version__
 from vtensor.errors import ModelError
 from vtensor.frontends.inline import Parts, parts_of_bytes, parts_of_file
 from vtensor.frontends.open_file import OpenFile
+from vtensor.language.imported import blake2b
 from vtensor.language.records import dataclass
 from vtensor.language.wording import reason
+from vtensor.runtime.entries import code_state
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +30,14 @@ class Opened:
     parts: Parts
     label: str
     folder: Path | None
+
+    @cached_property
+    def digest(self) -> str:
+        """Of its bytes without large data, and of our code."""
+        told = repr((__version__, code_state(), self.parts.size, sorted(self.parts.data)))
+        digest = blake2b(told.encode(), digest_size=16)
+        digest.update(self.parts.rest)
+        return digest.hexdigest()
 
 
 def opened(model: object) -> Opened:

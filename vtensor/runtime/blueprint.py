@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -23,27 +23,23 @@ from libdesc.calls import CallTape
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.stopping import go_on
 from resolver.check import addresses
-from resolver.lowered import Value
 from vtensor.errors import UnsoundPlanError
 from vtensor.language.open_arrays import NotTraced
-from vtensor.language.records import dataclass
 from vtensor.language.tape import Tape, TracedSize
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.budget import held, pieces
-from vtensor.runtime.delivery import Delivery
 from vtensor.runtime.drawing import Class, Drawing, Given, Opened, Stand, described
+from vtensor.runtime.drawn import Brought, DrawnPlan, Full
 from vtensor.runtime.evaluations import all_of, compile_step
 from vtensor.runtime.needed import needed
-from vtensor.runtime.open_slots import Numbers, Pieces, Placed, Slots
-from vtensor.runtime.plan import Ends, Nodes, Plan
+from vtensor.runtime.open_slots import Numbers, Pieces, Slots
+from vtensor.runtime.plan import Ends, Plan
 from vtensor.runtime.record import changed
 from vtensor.runtime.steps import RecordedStep
 
 if TYPE_CHECKING:
     from resolver.strategy import Strategy
-    from vtensor.runtime._replay import Arena, Program
     from vtensor.runtime.outline import Sized
-    from vtensor.runtime.weights import PackedWeights
     from vtensor.runtime.workspace import Workspace
 
 Array = np.ndarray[Any, Any]
@@ -62,66 +58,6 @@ Asking = tuple[CallTape, tuple[int, ...]]
 
 #: What tapes have said of sizes.
 Known = dict[Asking, Sequence[Any] | None]
-
-#: Makes a plan node by node.
-Full = Callable[[], Plan]
-
-
-@dataclass(frozen=True)
-class Brought:
-    """What runs of a plan bring and deliver; attributes as for ``Plan``."""
-
-    inputs: Sequence[Value]
-    own: Sequence[TensorStorage]
-    deliveries: Mapping[str, Delivery]
-
-
-class DrawnPlan(Plan):
-    """A plan of a blueprint: its nodes are there when somebody looks at them.
-
-    Args:
-        brought: what its runs bring.
-        steps, nbytes: where their slots lie, and the size of the arena.
-        constants: what lies in the regions behind those that a run brings.
-        packed: constants, which are kept as long as this.
-        workspace: what it shares with others.
-        full: makes the same plan node by node.
-    """
-
-    def __init__(
-        self,
-        brought: Brought,
-        steps: Placed,
-        nbytes: int,
-        constants: Sequence[Array],
-        packed: PackedWeights,
-        workspace: Workspace,
-        full: Full,
-    ) -> None:
-        self.inputs, self.own, self.deliveries = brought.inputs, brought.own, brought.deliveries
-        self.packed, self.calls_back = packed, False
-        self.taken_from, self.anew, self.replaces = None, (), None
-        self.better = self.drawing = None
-        self._strictly, self._workspace, self._make = None, workspace, full
-        workspace.grow(nbytes, packed.nbytes + sum(self.own_sizes))
-        self._held = constants
-        self._steps_placed = steps
-        self._programs = {workspace.lanes.every[0]: self._program(workspace.arena)}
-        if len(workspace.lanes.every) == 1:
-            self._steps_placed = ()  # nobody asks for another program
-
-    def _program(self, arena: Arena) -> Program:
-        from vtensor.runtime import _replay
-
-        inputs = [one.nbytes for one in self.inputs]
-        regions = [arena, *inputs, *self.own_sizes, *self._held]
-        return _replay.Program(regions, self._steps_placed, repeatable=True)
-
-    @cached_property
-    def nodes(self) -> Nodes:
-        """What the same plan has that is made node by node."""
-        with self._workspace.executor.planning():
-            return self._make().nodes
 
 
 class Blueprint:

@@ -27,9 +27,9 @@ from vtensor.runtime.keys import InputKey, PlanKey
 from vtensor.runtime.lock_diff import Difference, node_differences
 from vtensor.runtime.outline import Sized
 from vtensor.runtime.outlines import Outlines
+from vtensor.runtime.own_plan import SLACK, TIME_LIMIT
 from vtensor.runtime.planning import Options, resolved_of, simplified, transferable
 from vtensor.runtime.source import Source
-from vtensor.runtime.strategies import SLACK, TIME_LIMIT
 
 #: Where rules were applied to graphs of earlier sizes.
 Applied = frozenset[tuple[str, str]]

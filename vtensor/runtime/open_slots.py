@@ -14,13 +14,11 @@ from vtensor.runtime.offsets import Piece
 from vtensor.runtime.placement import arranged
 
 if TYPE_CHECKING:
+    from vtensor.runtime.drawn import Placed
     from vtensor.runtime.plan import Ends
     from vtensor.runtime.steps import RecordedStep
 
 Array = np.ndarray[Any, Any]
-
-#: Steps, with where each of their slots lies: a region, and the byte at which it begins there.
-Placed = Sequence[tuple[object, Sequence[tuple[int, int]]]]
 
 
 class Numbers:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
+#: Where something lies: a region, and the byte at which it begins there.
+Place = tuple[int, int]
+
 
 @dataclass(frozen=True)
 class Placement:
@@ -50,27 +53,32 @@ class Placement:
         """
         from vtensor.runtime import _replay
 
+        constants = self.constants()
         regions: list[object] = [arena, *(storage.nbytes for storage in self.bound)]
-        where = {storage: region for region, storage in enumerate(self.bound, 1)}
-        for storage in self.constants():
-            where[storage] = len(regions)
-            regions.append(storage.buffer.memory)
+        regions += [storage.buffer.memory for storage in constants]
+        return _replay.Program(regions, self.placed(constants), repeatable=True)
 
-        def place(index: int, slot: int, of: TensorStorage | int) -> tuple[int, int]:
+    def placed(self, constants: Sequence[TensorStorage]) -> list[tuple[object, list[Place]]]:
+        """The steps, with the place of each slot. The arena is the first region; what runs bring,
+        and then these constants, are the others.
+        """
+        where = {storage: region for region, storage in enumerate([*self.bound, *constants], 1)}
+
+        def place(index: int, slot: int, of: TensorStorage | int) -> Place:
             if isinstance(of, int):
                 return 0, self.scratch[index, slot]
             root = self.hosts.get(of.root, of.root)
             region, begin = (0, self.offsets[root]) if root in self.offsets else (where[root], 0)
             return region, begin + of.begin
 
-        steps: list[tuple[object, list[tuple[int, int]]]] = []
+        steps: list[tuple[object, list[Place]]] = []
         for index, step in enumerate(self.steps):
             if step.callback is not None:
                 steps.append((step.callback, []))
             else:
                 slots = enumerate(step.slots)
                 steps.append((step.native, [place(index, slot, of) for slot, of in slots]))
-        return _replay.Program(regions, steps, repeatable=True)
+        return steps
 
     def constants(self) -> list[TensorStorage]:
         """Owners of memory that stays as it is, each once."""

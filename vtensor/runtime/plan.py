@@ -42,6 +42,7 @@ from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
     from vtensor.runtime._replay import Arena, Program
+    from vtensor.runtime.weights import Packed, PackedWeights
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
@@ -245,7 +246,7 @@ class Plan:
         ends = Ends.of(graph, recorder.storages)
         recorded = needed(steps, ends.outputs)
         recorder.evaluation.steps.clear()  # steps refer to their evaluation: no circle of the two
-        self.packed = recorder.packed
+        self.packed: PackedWeights | Packed = recorder.packed
         #: What runs are given, in order.
         self.inputs: Sequence[Value] = [graph.values[name] for name in graph.inputs]
         #: Owners of the outputs' memory, where it is not an input's or a constant's.

@@ -16,16 +16,17 @@ from ptensor.pages import give_back
 from ptensor.stopping import go_on
 from vtensor.errors import InputError, ValuesNeededError
 from vtensor.frontends.values import LIMIT_ELEMENTS
+from vtensor.language import collector
 from vtensor.language.forks import process_lock
 from vtensor.language.graph import Graph
 from vtensor.language.imported import logger
-from vtensor.runtime import collector
 from vtensor.runtime.better import Better
 from vtensor.runtime.feeds import Feed, Port
 from vtensor.runtime.keys import InputKey, PlanKey
 from vtensor.runtime.outline import Sized
 from vtensor.runtime.outlines import Outlines
 from vtensor.runtime.plan import Plan
+from vtensor.runtime.plan_entry import PlanEntry
 from vtensor.runtime.planning import (
     Options,
     plan_of,
@@ -253,6 +254,7 @@ class PlanCache:
 
     def _exchange(self, key: PlanKey, old: Plan, new: Plan) -> None:
         """Later runs have another plan; those that are under way end on theirs."""
+        first = old.provisional
         with self._making.taken():
             if new is old:  # the same is chosen by what was measured
                 self._strategies.confirm(key)
@@ -267,6 +269,8 @@ class PlanCache:
         disk = StrategyCache.of(self._options)
         if disk is not None and network is not None:
             disk.keep(network(), new.graph)
+            if first:
+                self._entry(key, replace(self._options, entry=key.entry)).replaced()
 
     def _keep(self, key: PlanKey, plan: Plan) -> None:
         dropped: Plan | None = None  # freed after the lock is
@@ -345,17 +349,23 @@ class PlanCache:
             given = self._graph(key)
             simple = simplified(given, options)
             return locked_plan(options.lock, given, simple, options, self._workspace)
+        disk, kept = StrategyCache.of(options), self._entry(key, options)
+        if (plan := kept.plan(partial(self._by_nodes, key, options))) is not None:
+            if plan.provisional:
+                self._networks[key] = partial(self._own_network, key, options)
+            return plan
         refused: Refused = {}
         if (drawn := self._drawn(key, options, refused)) is not None:
             return drawn
         sized = self._sized(key, options)
         graph = sized.graph if sized else simplified(self._graph(key), options, self._applied)
-        disk, network = StrategyCache.of(options), self._network(key, graph, options)
+        network = self._network(key, graph, options)
         if sized is not None:  # made sooner than looked for on disk
             plan = self._fitting(network, sized, refused, mending=False)
             if plan is not None:
                 return plan
-        if disk is not None and (found := disk.plan(network, self._workspace)) is not None:
+        find = partial(disk.plan, network, self._workspace) if disk else None
+        if find is not None and (found := kept.noted(network, find)) is not None:
             self._strategies.add(found.known)
             self._applied = {*(self._applied or ()), *graph.applied}
             if found.plan.provisional:
@@ -384,14 +394,23 @@ class PlanCache:
                 self._networks[key] = lambda: network
         return plan
 
+    def _entry(self, key: PlanKey, options: Options) -> PlanEntry:
+        """What the cache has of a plan as it runs."""
+        entries = options.entries if StrategyCache.of(options) else None
+        return PlanEntry(self.source, key, options, self._workspace, entries)
+
+    def _by_nodes(self, key: PlanKey, options: Options, chosen: bytes) -> Plan:
+        """A plan of what was chosen, of nodes."""
+        network, disk = self._own_network(key, options), StrategyCache.of(options)
+        found = disk.plan(network, self._workspace, chosen) if disk else None
+        return found.plan if found else plan_of(network.graph, options, self._workspace)
+
     def _drawn(self, key: PlanKey, options: Options, refused: Refused) -> Plan | None:
         """The plan of a blueprint, where there is one for these sizes; else what it refuses."""
         given, outlines = self._outlines.of(key)
         plan = self._strategies.drawn(key, given, outlines, options, self._workspace, refused)
         if plan is not None and plan.better is not None:
-            self._networks[key] = lambda: self._network(
-                key, simplified(self._graph(key), options), options
-            )
+            self._networks[key] = partial(self._own_network, key, options)
         return plan
 
     def _fitting(
@@ -412,6 +431,9 @@ class PlanCache:
             return None
         simplify = partial(simplified, options=options, only=self._applied)
         return self._outlines.graph(key, simplify, self._applied)
+
+    def _own_network(self, key: PlanKey, options: Options) -> Network:
+        return self._network(key, simplified(self._graph(key), options), options)
 
     def _network(self, key: PlanKey, graph: Graph, options: Options) -> Network:
         return Network(key, graph, options, self._workspace.executor.threads)

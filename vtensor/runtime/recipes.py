@@ -206,6 +206,11 @@ class Recipes:
         """The plan is recorded."""
         self._rows = kind, rows
 
+    @property
+    def last(self) -> Mapping[str, Row]:
+        """What the nodes of the last plan came to, by name."""
+        return self._rows[1]
+
     def find(self, key: Key) -> Entry | None:
         """What is known of a key; of one that cannot be compared, that there is no recipe."""
         return Entry(None) if key.parts is None else self._kept.get(key)

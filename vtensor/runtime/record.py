@@ -270,6 +270,19 @@ def changed(
     return made
 
 
+def packing(node: TransformNode, source: Value, target: Value) -> Sequence[RecordedStep]:
+    """The steps that transform a constant, as ``changed`` runs them; the slots of each are the two
+    storages, and scratch.
+    """
+    storage, evaluation = (
+        TensorStorage(source.dtype, source.dims, source.layout),
+        RecordEvaluation(),
+    )
+    with Executor.alone() if target.nbytes < LARGE else nullcontext(), installed(evaluation):
+        x = Operand(source, source.layout).tensor(storage)
+        return _transformed(node, target, evaluation, [x]).steps
+
+
 def _recording(node: LoweredNode, made: Value) -> Record:
     """What records a node, the last of whose outputs is this."""
     if isinstance(node, OpNode):

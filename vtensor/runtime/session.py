@@ -97,9 +97,9 @@ class Session:
             before the first run.
         cache_dir: the folder in which what is chosen is kept for later processes. True is the
             user's own cache (``VTENSOR_CACHE_DIR`` names another one, ``VTENSOR_CACHE=off`` means
-            none), None or False means no cache. An entry holds choices, or where a model's file
-            has what; no weights and no code. It is made anew where it is damaged or somebody
-            else's, or was for another network, other options, libraries or processors.
+            none), None or False means no cache. An entry holds choices, how a plan runs, or where a
+            model's file has what; no large weights and no code. It is made anew where it is damaged
+            or somebody else's, or was for another network, other options, libraries or processors.
         plan: a file that ``vtensor lock`` or ``lock().write`` wrote: each run is as it says. It
             says the level, libraries, pins and layouts, too, so that these are not given beside it,
             and holds for its own model, weights and sizes alone. One with inexact kernels is taken

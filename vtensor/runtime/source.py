@@ -6,24 +6,29 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from optimizer.originals import Originals
+from optimizer.originals import Original, Originals
 from vtensor.errors import InputError, ValuesNeededError
+from vtensor.language import collector
 from vtensor.language.graph import Graph
 from vtensor.language.sizes import OpenSize, open_names
 from vtensor.language.tape import Tape
-from vtensor.runtime import collector
 from vtensor.runtime.budget import max_bytes_of
 from vtensor.runtime.feeds import Array, Port
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     import onnx
 
     from vtensor.frontends.onnx import Model
+    from vtensor.frontends.opened import Opened
+    from vtensor.frontends.surface import Surface
     from vtensor.runtime.entries import Entries
 
-    Given = str | os.PathLike[str] | bytes | onnx.ModelProto | Graph | Model
+    Given: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto | Graph | Model
 
 
 class Source:
@@ -38,7 +43,6 @@ class Source:
 
     Attributes:
         inputs, outputs: what a run is given and returns.
-        values: names of all values; of a model of open sizes none before its first graph.
 
     Raises:
         ModelError: the file is missing, no ONNX, or uses what VTensor does not have.
@@ -52,27 +56,126 @@ class Source:
         external_data_root: str | os.PathLike[str] | None,
         entries: Entries | None = None,
     ) -> None:
+        self._given: Given | None = model
+        self._file = _opened(model)
+        self._reference, self._max_bytes = reference, max_bytes
+        self._root, self._entries = external_data_root, entries
+        self._large: dict[str, Original] = {}
+        self._is_known = False
+        self._values: tuple[str, ...] = ()
+        #: What it is from outside, as far as an earlier process has kept that.
+        self.surface = self._surface()
+        if self.surface is None:
+            self.inputs, self.outputs = self._ports()
+        else:
+            self.inputs, self.outputs = self.surface.inputs, self.surface.outputs
+            self._large = self.surface.large
+
+    def _surface(self) -> Surface | None:
+        if self._file is None or self._entries is None:
+            return None
+        from vtensor.frontends.surface import read_surface
+
+        return read_surface(self._file, self._entries, max_bytes_of(self._max_bytes), self._root)
+
+    def keep_surface(self) -> Surface | None:
+        """Keep what it is from outside; None of what is no known model whose sizes are known."""
+        if self._file is None or self._entries is None or not self.static:
+            return None
+        from vtensor.frontends.surface import keep_surface
+
+        self.surface = keep_surface(
+            self._file,
+            self.inputs,
+            self.outputs,
+            self._large,
+            self._entries,
+            max_bytes_of(self._max_bytes),
+            self._root,
+        )
+        return self.surface
+
+    @property
+    def large(self) -> dict[str, Original] | None:
+        """What holds arrays that are read later, by name; None of what is no known model."""
+        graph = self._graph
+        if not self._is_known or graph is None or not isinstance(graph.constants, Originals):
+            return None
+        kept = graph.constants.origins()
+        found = {name: kept[name] for name in self._large if name in kept}
+        return {name: one for name, one in found.items() if isinstance(one, Original)}
+
+    @cached_property
+    def _loaded(self) -> tuple[Model | None, Graph | None]:
         with collector.later():  # reading, too, makes many objects that stay
-            self._model, self._graph = _load(
-                model, reference, max_bytes, external_data_root, entries
-            )
-        self.inputs, self.outputs = self._ports()
-        self.values: tuple[str, ...] = tuple(self._graph.values) if self._graph else ()
+            found = self._load()
+        self._given = None
+        return found
+
+    def _load(self) -> tuple[Model | None, Graph | None]:
+        """A model that is still to be given sizes, or a graph whose sizes are known."""
+        model, file, entries = self._given, self._file, self._entries
+        if isinstance(model, Graph):
+            return None, model if model.sealed else model.seal()
+        if file is not None and entries is not None:
+            from vtensor.frontends.known import keep_known, read_known
+
+            limit = max_bytes_of(self._max_bytes)
+            graph = read_known(file, entries, limit, self._root, self._large)
+            if graph is not None:
+                self._is_known = True
+                return None, _original(graph)
+        self._file = None
+        from vtensor.frontends.deferred import defer
+
+        defer()
+        from vtensor.frontends.onnx import Model
+
+        limits: Any = {"max_bytes": self._max_bytes, "external_data_root": self._root}
+        assert model is not None, "a source is loaded once"
+        if isinstance(model, Model):
+            loaded = model
+        else:
+            loaded = Model(file or model, self._reference, **limits)
+        graph, text = loaded.stored, loaded.text
+        if graph is not None and text is not None and file is not None and entries is not None:
+            keep_known(file, text, graph, entries)
+        with suppress(ValuesNeededError):  # then plans are made by runs, which give the values
+            if graph is None and loaded.static:
+                graph = loaded.graph({})
+        if graph is not None:
+            return None, _original(graph)
+        return loaded, None
+
+    @property
+    def _model(self) -> Model | None:
+        return self._loaded[0]
+
+    @property
+    def _graph(self) -> Graph | None:
+        return self._loaded[1]
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """Names of all values; of a model of open sizes none before its first graph."""
+        return self._values or (tuple(self._graph.values) if self._graph else ())
 
     @property
     def static(self) -> bool:
         """All sizes are known before any run."""
+        if "_loaded" not in self.__dict__ and self.surface is not None:
+            return True
         return self._graph is not None and not self._graph.open_sizes
 
     @property
     def reads_nodes(self) -> bool:
         """Graphs are made of a model's nodes."""
-        return self._graph is None
+        return not self.static and self._graph is None
 
     @property
     def deciding(self) -> tuple[str, ...]:
         """Inputs whose values decide shapes, as far as it is known."""
-        return self._model.deciding if self._model is not None else ()
+        return () if self.static or self._model is None else self._model.deciding
 
     def graph(
         self,
@@ -97,7 +200,7 @@ class Source:
             graph = self._model.graph(dict(shapes), dict(known))
         elif graph.open_sizes:
             graph = graph.with_sizes(_decided(graph, shapes))
-        self.values = tuple(graph.values)
+        self._values = tuple(graph.values)
         names = tuple(inner)
         self.check_values(names)
         return graph.delivering(names) if names else graph
@@ -169,7 +272,10 @@ class Source:
         Raises:
             InputError: there is none of such a name.
         """
-        known, values = [port.name for port in self.outputs], self.values
+        wanted, known = [*wanted], [port.name for port in self.outputs]
+        if all(one in known for one in wanted):
+            return
+        values = self.values
         have = {*known, *values}
         unknown = [str(n) for n in wanted if not isinstance(n, str) or (values and n not in have)]
         if unknown:
@@ -225,41 +331,13 @@ def _decided(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, i
     return {unknown: size for unknown, (size, _) in found.items()}
 
 
-def _load(
-    model: Given,
-    reference: bool,
-    max_bytes: int | None,
-    external_data_root: str | os.PathLike[str] | None,
-    entries: Entries | None,
-) -> tuple[Model | None, Graph | None]:
-    """A model that is still to be given sizes, or a graph whose sizes are known."""
-    if isinstance(model, Graph):
-        return None, model if model.sealed else model.seal()
+def _opened(model: Given) -> Opened | None:
+    """A file or bytes; None of what somebody has read already."""
+    if not isinstance(model, str | os.PathLike | bytes):
+        return None
     from vtensor.frontends.opened import opened
 
-    file = opened(model) if isinstance(model, str | os.PathLike | bytes) else None
-    if file is not None and entries is not None:
-        from vtensor.frontends.known import keep_known, read_known
-
-        graph = read_known(file, entries, max_bytes_of(max_bytes), external_data_root)
-        if graph is not None:
-            return None, _original(graph)
-    from vtensor.frontends.deferred import defer
-
-    defer()
-    from vtensor.frontends.onnx import Model
-
-    limits: Any = {"max_bytes": max_bytes, "external_data_root": external_data_root}
-    loaded = model if isinstance(model, Model) else Model(file or model, reference, **limits)
-    graph = loaded.stored
-    if graph is not None and loaded.text is not None and file is not None and entries is not None:
-        keep_known(file, loaded.text, graph, entries)
-    with suppress(ValuesNeededError):  # then plans are made by runs, which give the values
-        if graph is None and loaded.static:
-            graph = loaded.graph({})
-    if graph is not None:
-        return None, _original(graph)
-    return loaded, None
+    return opened(model)
 
 
 def _original(graph: Graph) -> Graph:

@@ -17,12 +17,13 @@ from vtensor.errors import VTensorError
 from vtensor.language.graph import Graph
 from vtensor.language.imported import logger
 from vtensor.language.records import dataclass
-from vtensor.runtime.better import Better, NotBetter
+from vtensor.runtime.better import Better
 from vtensor.runtime.burden import burden
 from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.outline import Outline, Sized
+from vtensor.runtime.own_plan import SLACK, TIME_LIMIT, own_plan
 from vtensor.runtime.plan import Plan
-from vtensor.runtime.planning import Options, recorded, resolved_of, sound, transferable
+from vtensor.runtime.planning import Options, resolved_of, sound, transferable
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -39,14 +40,6 @@ MOST = 0.5
 
 #: Kinds of inputs of which there are strategies: entry layouts, inner values that are delivered.
 KINDS = 32
-
-#: How much of a plan's time a better one has to spare by estimate. Where no plan is exchanged, it
-#: is how much larger a part of a plan's time Transforms may take than in the sizes that they were
-#: chosen for; and where nodes are asked anew one by one, than before.
-SLACK = 0.02
-
-#: Seconds that a solver has in the background.
-TIME_LIMIT = 2.0
 
 REFUSED = "%s: no plan from that of %s: %s"
 
@@ -239,7 +232,7 @@ class Strategies:
                 if plan is not None:
                     plan.taken_from = None if known.key == key else known.key.shapes
                     plan.provisional = known.provisional
-                    make = partial(_better, again.graphs, known.key.shapes, options, workspace)
+                    make = partial(own_plan, again.graphs, known.key.shapes, options, workspace)
                     _may_be_better(plan, blueprint.proven, make)
                     return plan
         for known in self._nearest(key):
@@ -439,7 +432,7 @@ def _plan(
     )
     plan.provisional = known.provisional
     if not options.deterministic:
-        make = partial(_better, lambda: (lowered, graph), known.key.shapes, options, workspace)
+        make = partial(own_plan, lambda: (lowered, graph), known.key.shapes, options, workspace)
         _may_be_better(plan, lowered.certificate is not None, make)
     return plan
 
@@ -473,33 +466,3 @@ def _draw(strategy: Strategy, sized: Sized, options: Options, workspace: Workspa
     sound(lowered, sized.graph, options, workspace, sized.proof(strategy))
     go_on()
     sized.outline.drawn[strategy] = Blueprint(sized, strategy, workspace)
-
-
-def _better(
-    given: Callable[[], tuple[LoweredGraph, Graph]],
-    taken_from: Mapping[str, tuple[int, ...]],
-    options: Options,
-    workspace: Workspace,
-) -> Plan:
-    """A plan that is chosen for its own sizes.
-
-    Raises:
-        NotBetter: it would take about as long as the lowered graph, which has others' choices.
-    """
-    from optimizer.bound import excess, total_ns
-
-    lowered, graph = given()
-    off = excess(lowered, options.settings)
-    if off <= SLACK:
-        raise NotBetter(f"it takes at most {off:.1%} more than the best by estimate")
-    settings = replace(options.settings, time_limit=TIME_LIMIT)
-    options = replace(options, progress=None, settings=settings)
-    with workspace.executor.planning():
-        resolved = resolved_of(graph, options)
-        found = optimise(resolved, options.passes, settings)
-        before, after = (total_ns(one, settings) for one in (lowered, found))
-        if before - after <= SLACK * before:
-            raise NotBetter(f"one of its own takes {(before - after) / before:.1%} less")
-        plan = recorded(graph, resolved, found, options, workspace)
-    plan.replaces = taken_from
-    return plan

@@ -136,16 +136,22 @@ class StrategyCache:
         worth = options.settings.objective in ("", "time") and MEASURED in options.passes
         return cls(options.entries) if worth and options.entries is not None else None
 
-    def plan(self, network: Network, workspace: Workspace) -> Found | None:
+    def plan(
+        self, network: Network, workspace: Workspace, payload: bytes | None = None
+    ) -> Found | None:
         """A plan as it was chosen for exactly this; None where nothing was, or it is not sound.
 
         Where the session takes such, it may be a provisional one.
+
+        Args:
+            network, workspace: what it is made of, and what it shares with others.
+            payload: what its entry holds, where somebody has read that.
         """
         graph, options = network.graph, network.options
-        found = self._read(network.name)
+        found = self._read(network.name, payload)
         provisional = found is None and options.first is not None
         if provisional:
-            found = self._read(network.first)
+            found = self._read(network.first, payload)
         if found is None:
             return None
         try:
@@ -216,9 +222,9 @@ class StrategyCache:
         text = json.dumps(data, separators=(",", ":"))
         self._entries.write(name, text.encode())
 
-    def _read(self, name: str) -> dict[str, Any] | None:
+    def _read(self, name: str, payload: bytes | None = None) -> dict[str, Any] | None:
         """What an entry holds, if that was written under its name."""
-        payload = self._entries.read(name)
+        payload = self._entries.read(name) if payload is None else payload
         if payload is None:
             return None
         try:

@@ -16,6 +16,7 @@ from optimizer.computed import origin
 from optimizer.originals import Original, place
 from ptensor.buffer import ALIGNMENT, Buffer, TensorStorage
 from ptensor.encoding import of_type
+from ptensor.layout import Layout
 from ptensor.transform import pack, unpack
 from resolver.lowered import LoweredGraph, OpNode, Value
 from vtensor.language.records import dataclass
@@ -43,6 +44,11 @@ class Packed:
     source: Array | Original
     memory: Array
 
+    @property
+    def nbytes(self) -> int:
+        """The size of all memory of which it is a part."""
+        return self.memory.nbytes
+
 
 class Weights:
     """The packed constants of a session; each goes with the last plan that has it."""
@@ -55,6 +61,26 @@ class Weights:
         """The size of all memory in which a plan has something."""
         have = [packed for one in self._packed.valuerefs() if (packed := one()) is not None]
         return sum({id(one.memory): one.memory.nbytes for one in have}.values())
+
+    def hold(self, memory: Array) -> Packed:
+        """Memory with constants of a plan, for as long as this is kept."""
+        whole = TensorStorage("u8", {"N": memory.nbytes}, Layout.plain("N"), Buffer(memory), True)
+        self._packed[id(memory)] = packed = Packed(whole, memory, memory)
+        return packed
+
+    def lend(
+        self, source: Original, change: Hashable, storage: TensorStorage, memory: Array
+    ) -> Packed:
+        """A packed constant that lies in memory which is held, for as long as this is kept.
+
+        Args:
+            source, change: as ``origin`` says them.
+            storage: how it lies.
+            memory: all of it.
+        """
+        key = id(source), tuple(storage.extents), change, storage.layout
+        self._packed[key] = packed = Packed(storage, source, memory)
+        return packed
 
     def of_plan(self, graph: LoweredGraph, constants: Mapping[str, Array]) -> PackedWeights:
         """Room for the constants of a plan that no other plan has packed."""
@@ -121,6 +147,15 @@ class PackedWeights:
         source, change = self._source(value.name)
         which = id(source) if isinstance(source, Original) else place(source)
         return which, tuple(value.dims), change, value.layout
+
+    @property
+    def names(self) -> dict[TensorStorage, str]:
+        """The names of those that are packed, by their memory."""
+        return {one.storage: name for name, one in self._have.items()}
+
+    def made_of(self, name: str) -> tuple[str, Array | Original]:
+        """The constant that one is transformed from, and the array that this is made of."""
+        return self._root(name), self._source(name)[0]
 
     def find(self, value: Value) -> TensorStorage | None:
         """A constant that is packed; None where it is still to be packed, or not to be."""

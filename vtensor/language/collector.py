@@ -46,7 +46,11 @@ def later() -> Iterator[None]:
 
 
 def _go_on() -> None:
+    """What was made meanwhile stays, so it is old at once, and never gone through as young."""
     if not _depths and _enabled:
+        if not gc.get_freeze_count():  # else somebody has objects there
+            gc.freeze()
+            gc.unfreeze()
         gc.enable()
 
 

@@ -1,0 +1,489 @@
+"""Plans that are kept as they run: who takes them, and when they are made anew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from libdesc.script import Script, made_by, native_module
+from ops import (
+    Add,
+    AvgPool,
+    BatchNorm,
+    BiasAdd,
+    Concat,
+    Conv2D,
+    Gather,
+    LayerNormalization,
+    MatMul,
+    MaxPool,
+    Mul,
+    Relu,
+    Softmax,
+    Tanh,
+)
+from optimizer.pipeline import simplify
+from tests.libraries.scratch import scratch_registry
+from vtensor import Graph, Session, save_onnx
+from vtensor.errors import BudgetError
+from vtensor.frontends import export, surface
+from vtensor.report import plan_dict
+from vtensor.runtime import program_notes, programs
+from vtensor.runtime.entries import FOLDER, Entries
+from vtensor.runtime.feeds import noise
+from vtensor.runtime.plan_entry import PlanEntry
+from vtensor.runtime.plans import PlanCache
+from vtensor.runtime.programs import KeptPlan
+
+Array = np.ndarray[Any, Any]
+Data = dict[str, Any]
+
+
+class Net(Graph):
+    """A graph with seeded constants."""
+
+    def __init__(self) -> None:
+        super().__init__("net")
+        self.random = np.random.default_rng(0)
+
+    def w(self, dims: str, *sizes: int, scale: float = 0.1) -> Any:
+        """A constant."""
+        array = self.random.standard_normal(sizes, np.float32) * np.float32(scale)
+        return self.constant(np.abs(array) if dims == "C" else array, dims)
+
+    def image(self, channels: int = 16, size: int = 8) -> Any:
+        """The input."""
+        return self.input("x", {"N": 1, "C": channels, "H": size, "W": size})
+
+    def conv(self, x: Any, out: int, kernel: int = 3, **given: Any) -> Any:
+        """A convolution."""
+        pads = (kernel // 2,) * 4
+        return self.add(
+            Conv2D(pads=pads, **given), x, self.w("O I h w", out, x.size("C"), kernel, kernel)
+        )
+
+    def norm(self, x: Any) -> Any:
+        """A batch normalization."""
+        return self.add(BatchNorm(1e-3), x, *(self.w("C", x.size("C"), scale=1) for _ in range(4)))
+
+
+def relu(g: Net) -> Any:
+    return g.add(Relu(), g.image())
+
+
+def plain(g: Net) -> Any:
+    """A weight that is read when it is packed."""
+    return g.add(Relu(), g.conv(g.image(64), 64))
+
+
+def folded(g: Net) -> Any:
+    """A weight of that kind that is scaled."""
+    return g.add(Relu(), g.norm(g.conv(g.image(64), 64)))
+
+
+def small(g: Net) -> Any:
+    return g.add(Relu(), g.norm(g.conv(g.image(), 16)))
+
+
+def residual(g: Net) -> Any:
+    x = g.image(64)
+    for _ in range(3):
+        x = g.add(Relu(), g.add(Add(), x, g.norm(g.conv(x, 64))))
+    return g.add(MaxPool(kernel_shape=(2, 2), strides=(2, 2)), x)
+
+
+def grouped(g: Net) -> Any:
+    x = g.norm(g.conv(g.image(64), 128, 1))
+    w = g.w("G O I h w", 128, 1, 1, 3, 3)
+    y = g.add(Conv2D(pads=(1, 1, 1, 1), group=128), x, w)
+    return g.conv(g.add(Relu(), y), 256, 1)
+
+
+def joined(g: Net) -> Any:
+    x = g.image(64)
+    parts = [g.add(Relu(), g.conv(x, 64, kernel)) for kernel in (1, 3)]
+    return g.add(AvgPool(kernel_shape=(2, 2)), g.add(Concat("C"), *parts))
+
+
+def product(g: Net) -> Any:
+    x = g.input("x", {"N": 4, "C": 256})
+    y = g.add(BiasAdd(), g.add(MatMul("C"), x, g.w("C O", 256, 128)), g.w("O", 128))
+    return g.add(Softmax(("O",)), y)
+
+
+def words(g: Net) -> Any:
+    """A large table that is read as it lies."""
+    table = g.w("word C", 600, 64)
+    rows = g.add(Gather("word"), table, g.input("x", {"N": 2, "T": 5}, "s64"))
+    return g.add(LayerNormalization(("C",)), rows, g.w("C", 64))[0]
+
+
+def transformer(g: Net) -> Any:
+    x = g.input("x", {"B": 2, "T": 7, "C": 128})
+    y = g.add(LayerNormalization(("C",)), x, g.w("C", 128))[0]
+    y = g.add(BiasAdd(), g.add(MatMul("C"), y, g.w("C O", 128, 256)), g.w("O", 256))
+    return g.add(Add(), x, g.add(MatMul("O"), g.add(Tanh(), y), g.w("O C", 256, 128)))
+
+
+def scaled(g: Net) -> Any:
+    return g.add(Mul(), g.conv(g.image(64), 64), g.constant(np.array(0.5, np.float32), ""))
+
+
+NETS: Mapping[str, Callable[[Net], Any]] = {
+    one.__name__: one
+    for one in (
+        *(relu, plain, folded, small, residual, grouped, joined, product, words, transformer),
+        scaled,
+    )
+}
+
+
+def written(name: str, path: Path, seed: int = 0) -> Path:
+    """A network's file."""
+    g = Net()
+    g.random = np.random.default_rng(seed)
+    g.output(NETS[name](g), "y")
+    save_onnx(g, path)
+    return path
+
+
+def run(path: Path | bytes, cache: Path | None, **options: Any) -> tuple[Session, Array]:
+    """A session and what it answers."""
+    session = Session(path, threads=1, cache_dir=cache, **options)
+    [found] = session.run(None, noise(session.inputs, {}))
+    return session, found
+
+
+def kept(path: Path, cache: Path, **options: Any) -> Array:
+    """Have a plan kept; what it answers."""
+    run(path, cache, **options)
+    session, found = run(path, cache, **options)
+    assert not isinstance(session.plan, KeptPlan)
+    return found
+
+
+def entry(cache: Path) -> Path:
+    """That of the only plan."""
+    [found] = (cache / FOLDER).glob("program-*")
+    return found
+
+
+@pytest.fixture(params=["inside", "beside"])
+def beside(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights are in the model, or in a file beside it."""
+    if request.param == "beside":
+        monkeypatch.setattr(export, "BESIDE_BYTES", 0)
+
+
+@pytest.mark.usefixtures("beside")
+@pytest.mark.parametrize("name", NETS)
+def test_a_kept_plan_gives_the_same_bits(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(name, tmp_path / "net.onnx")
+    wanted = kept(path, tmp_path)
+    fresh = run(path, None)[0]
+    with monkeypatch.context() as patch:  # neither a graph nor a strategy is looked at
+        patch.setattr("vtensor.frontends.known.Graph.parse", None)
+        patch.setattr(PlanCache, "_graph", None)
+        session, found = run(path, tmp_path)
+    assert isinstance(session.plan, KeptPlan)
+    np.testing.assert_array_equal(found, wanted)
+    assert str(session.plan.graph) == str(fresh.plan.graph)
+    assert session.plan.anew == fresh.plan.anew
+    assert [one.kernels for one in session.plan.steps] == [one.kernels for one in fresh.plan.steps]
+    assert session.memory == fresh.memory
+    own, other = (plan_dict(one, "net") for one in (session, fresh))
+    own["certificate"] = other["certificate"]  # which says how long the solver took
+    assert own == other
+    assert session.values == fresh.values
+    assert session.lock().text() == fresh.lock().text()
+
+
+@pytest.mark.parametrize("name", ["folded", "joined", "transformer"])
+def test_so_it_does_on_several_threads_and_lanes(name: str, tmp_path: Path) -> None:
+    path = written(name, tmp_path / "net.onnx")
+    several: list[Data] = [{"threads": 2}, {"threads": 2, "streams": 2}]
+    for options in several:
+        answers = []
+        for _ in range(3):
+            session = Session(path, cache_dir=tmp_path, **options)
+            feeds = noise(session.inputs, {})
+            answers += [session.run(None, feeds)[0] for _ in range(3)]
+        assert isinstance(session.plan, KeptPlan)
+        for one in answers:
+            np.testing.assert_array_equal(one, answers[0])
+
+
+def test_bytes_of_a_model_are_known_as_well(tmp_path: Path) -> None:
+    data = written("folded", tmp_path / "net.onnx").read_bytes()
+    wanted = [run(data, tmp_path)[1] for _ in range(2)][-1]
+    session, found = run(data, tmp_path)
+    assert isinstance(session.plan, KeptPlan)
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.usefixtures("beside")
+def test_large_weights_are_those_of_now(tmp_path: Path) -> None:
+    path = written("plain", tmp_path / "net.onnx")
+    before = kept(path, tmp_path)
+    written("plain", path, seed=1)
+    session, found = run(path, tmp_path)
+    assert isinstance(session.plan, KeptPlan)
+    assert not np.array_equal(found, before)
+    np.testing.assert_array_equal(found, run(path, None)[1])
+    assert session.plan.steps
+
+
+@pytest.mark.usefixtures("beside")
+@pytest.mark.parametrize("name", ["small", "folded"])
+def test_small_weights_are_part_of_the_model(name: str, tmp_path: Path) -> None:
+    path = written(name, tmp_path / "net.onnx")
+    kept(path, tmp_path)
+    written(name, path, seed=1)
+    session, found = run(path, tmp_path)
+    assert not isinstance(session.plan, KeptPlan)
+    np.testing.assert_array_equal(found, run(path, None)[1])
+
+
+def test_a_weight_that_must_not_be_folded_is_not(tmp_path: Path) -> None:
+    """What it is multiplied by would make it infinite: the plan is made anew, without folding."""
+    path = tmp_path / "net.onnx"
+
+    def net(large: float) -> None:
+        g = Graph("net")
+        x = g.input("x", {"N": 1, "C": 64, "H": 4, "W": 4})
+        w = g.constant(np.full((64, 64, 3, 3), large, np.float32), "O I h w")
+        y = g.add(Conv2D(), x, w)
+        g.output(g.add(Mul(), y, g.constant(np.full(64, 1e30, np.float32), "C")), "y")
+        save_onnx(g, path)
+
+    net(1e-3)
+    kept(path, tmp_path)
+    assert isinstance(run(path, tmp_path)[0].plan, KeptPlan)
+    net(1e10)
+    session, found = run(path, tmp_path)
+    assert not isinstance(session.plan, KeptPlan)
+    np.testing.assert_array_equal(found, run(path, None)[1])
+
+
+@pytest.mark.parametrize("name", ["folded", "small"])
+def test_damage_is_made_anew(name: str, tmp_path: Path) -> None:
+    path = written(name, tmp_path / "net.onnx")
+    wanted, place = kept(path, tmp_path), entry(tmp_path)
+    whole = place.read_bytes()
+    for at in {*range(0, len(whole), 4096), len(whole) - 1}:
+        for damaged in (whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :], whole[:at]):
+            place.write_bytes(damaged)
+            session, found = run(path, tmp_path)
+            assert not isinstance(session.plan, KeptPlan)
+            np.testing.assert_array_equal(found, wanted)
+            assert place.read_bytes() == whole
+
+
+#: What an entry may say beside the truth.
+ODD: Mapping[str, Callable[[Data], object]] = {
+    "another name": lambda data: data.update(name="program-0"),
+    "another build": lambda data: data["builds"].update({"libdesc.onednn._onednn": ["0"]}),
+    "no build": lambda data: data["builds"].clear(),
+    "a smaller arena": lambda data: data.update(arena=0),
+    "a negative arena": lambda data: data.update(arena=-64),
+    "less room for weights": lambda data: data.update(weights=64),
+    "a place behind the end": lambda data: data["steps"][0][1][0].__setitem__(1, 1 << 40),
+    "a place before the begin": lambda data: data["steps"][0][1][0].__setitem__(1, -64),
+    "a place that is not aligned": lambda data: data["steps"][0][1][0].__setitem__(1, 1),
+    "no region": lambda data: data["steps"][0][1][0].__setitem__(0, 99),
+    "a slot less": lambda data: data["steps"][0][1].pop(),
+    "a step that is none": lambda data: data["steps"][0].__setitem__(0, 99),
+    "a descriptor as a step": lambda data: data["steps"][0].__setitem__(0, 0),
+    "another function": lambda data: data["lines"][-1][0].__setitem__(-1, "nothing"),
+    "a hidden function": lambda data: data["lines"][-1][0].__setitem__(-1, "__class__"),
+    "another module": lambda data: data["lines"][0][0].__setitem__(0, "os"),
+    "another library": lambda data: data["lines"][0][0].__setitem__(0, "libdesc.numpy._numpy"),
+    "other arguments": lambda data: data["lines"][-1].__setitem__(1, [[-1], {}]),
+    "another weight": lambda data: data["large"][0].update(name="other"),
+    "another shape": lambda data: data["large"][0].update(shape=[3]),
+    "a weight beyond": lambda data: data["large"][0].update(begin=1 << 40),
+    "a weight before": lambda data: data["large"][0].update(begin=-64),
+    "a smaller weight": lambda data: data["large"][0].update(nbytes=64),
+    "a factor beyond": lambda data: data["large"][0]["factors"][0].__setitem__(1, 1 << 40),
+    "a factor of another shape": lambda data: data["large"][0]["factors"][0].__setitem__(0, [7]),
+    "no step that packs": lambda data: data["large"][0].update(native=99),
+    "other slots": lambda data: data["large"][0].update(slots=["source", "source"]),
+    "no scratch": lambda data: data["large"][0].update(slots=["source", "target", -1]),
+    "small ones beyond": lambda data: data["small"][0].__setitem__(2, 1 << 40),
+    "other inputs": lambda data: data["inputs"][0].__setitem__(1, "f99"),
+    "another layout": lambda data: data["inputs"][0].__setitem__(3, "N C X"),
+    "no outputs": lambda data: data.update(outputs=[["y", data["inputs"][0], 7]]),
+    "nothing": lambda data: data.clear(),
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_an_entry_that_says_something_else_is_made_anew(what: str, tmp_path: Path) -> None:
+    path = written("folded", tmp_path / "net.onnx")
+    wanted, place = kept(path, tmp_path), entry(tmp_path)
+    entries, whole = Entries(tmp_path), place.read_bytes()
+    head, _, blob = (entries.read(place.name) or b"").partition(b"\n")
+    data = json.loads(head)
+    ODD[what](data)
+    entries.write(place.name, json.dumps(data).encode() + b"\n" + blob)
+    session, found = run(path, tmp_path)
+    assert not isinstance(session.plan, KeptPlan)
+    np.testing.assert_array_equal(found, wanted)
+    assert place.read_bytes() == whole
+
+
+#: What a plan is kept for; with any other it is not taken.
+OTHERS: Mapping[str, Data] = {
+    "threads": {"threads": 2},
+    "passes": {"optimize": ["all", "-fuse"]},
+    "libraries": {"libraries": ["eigen"]},
+    "delivery": {"output_layouts": {"y": "NHWC"}},
+    "entry": {"input_layouts": {"x": "NHWC"}},
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_other_options_have_another_plan(what: str, tmp_path: Path) -> None:
+    path = written("folded", tmp_path / "net.onnx")
+    kept(path, tmp_path)
+    options = {"threads": 1, **OTHERS[what]}
+    for _ in range(3):
+        session = Session(path, cache_dir=tmp_path, **options)
+    assert isinstance(session.plan, KeptPlan)
+    assert len([*(tmp_path / FOLDER).glob("program-*")]) == 2
+
+
+@pytest.mark.parametrize("what", ["processor", "isa_cap"])
+def test_another_machine_has_another_plan(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written("folded", tmp_path / "net.onnx")
+    kept(path, tmp_path)
+    monkeypatch.setattr(programs, what, lambda: "another")
+    assert not isinstance(run(path, tmp_path)[0].plan, KeptPlan)
+
+
+def test_other_distributions_have_another_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written("folded", tmp_path / "net.onnx")
+    kept(path, tmp_path)
+    folder = tmp_path / "site"
+    (folder / "other-1.0.dist-info").mkdir(parents=True)
+    monkeypatch.syspath_prepend(folder)
+    assert not isinstance(run(path, tmp_path)[0].plan, KeptPlan)
+    monkeypatch.undo()
+    assert isinstance(run(path, tmp_path)[0].plan, KeptPlan)
+    monkeypatch.setenv("VTENSOR_SOMETHING", "else")
+    assert not isinstance(run(path, tmp_path)[0].plan, KeptPlan)
+
+
+def test_in_a_registry_that_was_changed_no_plan_is_kept(tmp_path: Path) -> None:
+    path = written("folded", tmp_path / "net.onnx")
+    with scratch_registry():
+        for _ in range(3):
+            assert not isinstance(run(path, tmp_path)[0].plan, KeptPlan)
+    assert not [*(tmp_path / FOLDER).glob("program-*")]
+
+
+def test_a_smaller_budget_is_told_as_ever(tmp_path: Path) -> None:
+    path = written("folded", tmp_path / "net.onnx")
+    kept(path, tmp_path)
+    with pytest.raises(BudgetError, match="the budget is 999"):
+        Session(path, threads=1, cache_dir=tmp_path, max_bytes=999)
+
+
+def test_steps_of_python_are_not_kept_nor_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written("folded", tmp_path / "net.onnx")
+    options = {"pin": {"Conv2D": "numpy"}}
+    wanted = kept(path, tmp_path, **options)
+    assert json.loads(Entries(tmp_path).read(entry(tmp_path).name) or b"").keys() == {"name"}
+    monkeypatch.setattr(PlanEntry, "_payload", None)
+    session, found = run(path, tmp_path, **options)
+    assert not isinstance(session.plan, KeptPlan)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_plan_that_is_too_large_is_not_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written("folded", tmp_path / "net.onnx")
+    monkeypatch.setattr(program_notes, "MOST", 1000)
+    wanted = kept(path, tmp_path)
+    monkeypatch.setattr(PlanEntry, "_payload", None)
+    session, found = run(path, tmp_path)
+    assert not isinstance(session.plan, KeptPlan)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_model_of_many_small_arrays_is_read_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written("small", tmp_path / "net.onnx")
+    monkeypatch.setattr(surface, "MOST_SMALL", 1000)
+    for _ in range(3):
+        assert not isinstance(run(path, tmp_path)[0].plan, KeptPlan)
+    assert not [*(tmp_path / FOLDER).glob("surface-*")]
+
+
+def test_what_goes_by_the_values_of_large_arrays_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written("folded", tmp_path / "net.onnx")
+    run(path, tmp_path)
+
+    def looking(graph: Graph, *given: Any, **named: Any) -> Graph:
+        assert all(one.size for one in graph.constants.values())
+        return simplify(graph, *given, **named)
+
+    monkeypatch.setattr("vtensor.runtime.planning.simplify", looking)
+    for _ in range(2):
+        assert not isinstance(run(path, tmp_path)[0].plan, KeptPlan)
+    monkeypatch.undo()
+    run(path, tmp_path)
+    assert isinstance(run(path, tmp_path)[0].plan, KeptPlan)
+
+
+def test_other_values_and_layouts_are_planned_beside_it(tmp_path: Path) -> None:
+    path = written("residual", tmp_path / "net.onnx")
+    kept(path, tmp_path)
+    session, found = run(path, tmp_path)
+    assert isinstance(session.plan, KeptPlan)
+    feeds = noise(session.inputs, {})
+    inner = session.values[-2]
+    got = session.run([inner, "y"], feeds)
+    np.testing.assert_allclose(got[1], found, rtol=1e-5, atol=1e-6)
+    last = np.asarray(feeds["x"]).transpose(0, 2, 3, 1).copy().transpose(0, 3, 1, 2)
+    [other] = session.run(None, {"x": last})
+    np.testing.assert_allclose(other, found, rtol=1e-5, atol=1e-6)
+
+
+def test_a_script_makes_its_things_again() -> None:
+    script, name = Script(), "libdesc.onednn._onednn"
+    native = native_module(name)
+    with script.noting():
+        from libdesc.onednn.native import dnnl
+
+        made = dnnl.Desc.strided((2, 3), "f32", (3, 1))
+        step = dnnl.reorder(made, dnnl.Desc.tag((2, 3), "f32", "ba"))
+        assert step.descs["src"] == made
+        assert step.kind == "reorder"
+    told = script.told([step, made])
+    assert told is not None
+    lines, places = json.loads(json.dumps(told))
+    things = made_by(lines, lambda _: native)
+    assert things[places[0]].descs["dst"].strides == (1, 2)
+    assert things[places[1]] == native.Desc.strided((2, 3), "f32", (3, 1))
+    assert Script().told([step]) is None
+    for bad in ("os", "libdesc.numpy._numpy", "libdesc.onednn._other", "libdesc..x"):
+        with pytest.raises((ValueError, ImportError, AttributeError)):
+            native_module(bad)

@@ -1,0 +1,145 @@
+"""The plan of one key as the cache has it, or is to have it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from libdesc.script import Script
+from vtensor.language.imported import logger
+from vtensor.runtime.programs import REPLACED, is_kept, program_name, read_program
+
+if TYPE_CHECKING:
+    from vtensor.runtime.entries import Entries
+    from vtensor.runtime.keys import PlanKey
+    from vtensor.runtime.plan import Plan
+    from vtensor.runtime.planning import Options
+    from vtensor.runtime.source import Source
+    from vtensor.runtime.strategy_cache import Found, Network
+    from vtensor.runtime.workspace import Workspace
+
+_log = logger(__name__)
+
+
+class PlanEntry:
+    """The plan of one key.
+
+    Args:
+        source, key, options, workspace: what the plan is made of.
+        entries: the cache; None where nothing of this session is kept.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        key: PlanKey,
+        options: Options,
+        workspace: Workspace,
+        entries: Entries | None,
+    ) -> None:
+        self._source, self._key, self._options = source, key, options
+        self._workspace, self._entries = workspace, entries
+        self._looks = entries is not None and is_kept(key, options)
+
+    def _name(self, provisional: bool) -> str:
+        assert self._source.surface is not None, "only of a known model plans are kept"
+        threads = self._workspace.executor.threads
+        name = program_name(self._source.surface, self._key, self._options, threads)
+        return f"first-{name}" if provisional else name
+
+    def plan(self, full: Callable[[bytes], Plan]) -> Plan | None:
+        """The plan as it was kept; None where none was, or it does not hold here.
+
+        Where the session takes such, it may be a provisional one.
+
+        Args:
+            full: makes the same plan node by node, of what was chosen.
+        """
+        plan = self._kept(False, full)
+        if plan is None and self._options.first is not None:
+            plan = self._kept(True, full)
+        return plan
+
+    def _kept(self, provisional: bool, full: Callable[[bytes], Plan]) -> Plan | None:
+        surface = self._source.surface
+        if not self._looks or surface is None or self._entries is None:
+            return None
+        name = self._name(provisional)
+        program = read_program(self._entries, name, surface, self._workspace)
+        if program is None or program.replaced:
+            return None
+        self._looks = not program.hopeless
+        try:
+            plan = program.plan(full) if self._looks else None
+        except MemoryError:
+            raise
+        except Exception as why:  # of any kind, of whatever an entry says
+            _log.debug("%s: what is kept is not taken: %s", name, why)
+            return None
+        if plan is not None:
+            plan.provisional = provisional
+        return plan
+
+    def replaced(self) -> None:
+        """What is kept of the provisional plan is not taken any more: there is a better one."""
+        if self._looks and self._entries is not None and self._source.surface is not None:
+            name = self._name(True)
+            self._entries.write(name, json.dumps({"name": name, REPLACED: True}).encode())
+
+    def noted(self, network: Network, find: Callable[[], Found | None]) -> Found | None:
+        """The plan that a strategy on disk gives, which is kept as it runs.
+
+        Args:
+            network: what it is made of.
+            find: makes it.
+        """
+        large = self._large() if self._looks else None
+        if large is None or (self._source.surface or self._source.keep_surface()) is None:
+            return find()
+        script, found = Script(), None
+        try:
+            with script.noting():
+                found = find()
+        except MemoryError:
+            raise
+        except Exception as why:  # whatever is not for natives that are noted
+            _log.debug("%s: %s", network.name, why)
+        if found is None:
+            return find()
+        assert self._entries is not None, "else nobody looks"
+        first = found.plan.provisional
+        name, chosen = self._name(first), network.first if first else network.name
+        payload = self._payload(name, network, found, self._entries.read(chosen), script, large)
+        self._entries.write(name, payload)
+        script.forget()
+        return found
+
+    def _large(self) -> dict[int, str] | None:
+        """The model's large arrays by the id of what holds them; None where nothing can be kept."""
+        arrays = self._source.large
+        if arrays is None or len(self._workspace.recipes):  # steps were made that nobody noted
+            return None
+        if any(one.asked for one in arrays.values()):  # something may go by their values
+            return None
+        return {id(one): name for name, one in arrays.items()}
+
+    def _payload(
+        self,
+        name: str,
+        network: Network,
+        found: Found,
+        strategy: bytes | None,
+        script: Script,
+        large: dict[int, str],
+    ) -> bytes:
+        from vtensor.runtime.program_notes import Notes, NotKept
+
+        plan, rows = found.plan, self._workspace.recipes.last
+        notes = Notes(plan, network.graph.constants, large, rows, script)
+        try:
+            notes.check()
+            return notes.payload(name, strategy or b"")
+        except NotKept as why:  # nor is it tried again
+            _log.debug("%s: %s", name, why)
+            return json.dumps({"name": name}).encode()

@@ -1,0 +1,259 @@
+"""Writing a plan down as it runs, for ``programs.py``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from libdesc.script import Script, build_of, native_module
+from optimizer.computed import changes
+from ptensor.buffer import ALIGNMENT, TensorStorage
+from ptensor.layout import Layout
+from resolver.lowered import LoweredGraph, OpNode, TransformNode, Value
+from vtensor.language.records import dataclass
+from vtensor.runtime.budget import needed_bytes
+from vtensor.runtime.entries import MOST_BYTES
+from vtensor.runtime.plan import Plan
+from vtensor.runtime.programs import SOURCE, TARGET, Data, kind_row, value_row
+from vtensor.runtime.record import LARGE, packing
+from vtensor.runtime.weights import PackedWeights
+
+if TYPE_CHECKING:
+    from vtensor.runtime.recipes import Row
+
+Array = np.ndarray[Any, Any]
+
+
+#: The most bytes of a plan that is kept; an entry begins with a digest.
+MOST = MOST_BYTES - (1 << 10)
+
+
+class NotKept(Exception):  # it is no error: the plan is made of nodes each time
+    """A plan has something that no entry can hold."""
+
+
+@dataclass(eq=False)
+class Notes:
+    """A plan, and what says how its steps and constants were made.
+
+    Args:
+        plan: as it was made while ``script`` noted native calls.
+        constants: those of its graph.
+        large: the arrays of the model that are read later, by the id of what holds them.
+        rows: what its nodes came to.
+        script: noted its steps.
+    """
+
+    plan: Plan
+    constants: Mapping[str, Array]
+    large: Mapping[int, str]
+    rows: Mapping[str, Row]
+    script: Script
+    _alone: Script = field(default_factory=Script)
+    _blob: bytearray = field(default_factory=bytearray)
+    _end: int = 0
+
+    @property
+    def graph(self) -> LoweredGraph:
+        """The plan's."""
+        return self.plan.graph
+
+    def payload(self, name: str, strategy: bytes) -> bytes:
+        """What an entry holds.
+
+        Args:
+            name: the entry's.
+            strategy: what was chosen.
+
+        Raises:
+            NotKept: no entry can hold it.
+        """
+        plan = self.plan
+        if plan.calls_back:
+            raise NotKept("a step is Python's")
+        outputs = [
+            (alias, value_row(one.value), one.binding) for alias, one in plan.deliveries.items()
+        ]
+        if any(binding is None for *_, binding in outputs):
+            raise NotKept("a constant is delivered")
+        constants = plan.placement.constants()
+        names, regions, small = self._names(constants), list[Any](), list[Any]()
+        large, packing = list[Data](), list[tuple[Data, Any]]()
+        for one in constants:
+            if (as_it_is := self._read(names[one])) is not None:
+                regions.append((as_it_is,))
+                continue
+            begin = self._room(one.nbytes)
+            regions.append((begin, one.nbytes))
+            if (found := self._large(names[one], begin)) is None:
+                small.append((begin, one.nbytes, self._kept(one.buffer.memory)))
+            else:
+                large.append(found[0])
+                packing += [found] if found[1] is not None else []
+        together = [pair for pair in packing if pair[0]["nbytes"] >= LARGE]
+        apart = [pair for pair in packing if pair[0]["nbytes"] < LARGE]
+        steps = plan.placement.placed(constants)
+        lines, places = _told(
+            self.script, [native for native, _ in steps] + [native for _, native in together]
+        )
+        alone, own = _told(self._alone, [native for _, native in apart])
+        for pairs, found_at in ((together, places[len(steps) :]), (apart, own)):
+            for (row, _), place in zip(pairs, found_at, strict=True):
+                row["native"] = place
+        modules = {line[0][0] for line in (*lines, *alone) if isinstance(line[0][0], str)}
+        rows = zip(places, steps, strict=False)
+        head = {
+            "name": name,
+            "needs": needed_bytes(self.graph),
+            "arena": plan.placement.nbytes,
+            "builds": {one: build_of(native_module(one)) for one in modules},
+            "lines": lines,
+            "alone": alone,
+            "natives": [*dict.fromkeys(places[: len(steps)])],
+            "steps": [(place, slots) for place, (_, slots) in rows],
+            "weights": self._end,
+            "small": small,
+            "large": large,
+            "constants": regions,
+            "inputs": [*map(value_row, plan.inputs)],
+            "own": [*map(kind_row, plan.own)],
+            "outputs": outputs,
+            "strategy": self._kept(strategy),
+        }
+        text = json.dumps(head, separators=(",", ":")).encode() + b"\n" + bytes(self._blob)
+        if len(text) > MOST:
+            raise NotKept("it is too large")
+        return text
+
+    def _room(self, nbytes: int) -> int:
+        begin, self._end = self._end, self._end + -(-nbytes // ALIGNMENT) * ALIGNMENT
+        return begin
+
+    def _kept(self, memory: Any) -> int:
+        """Where some bytes are in the entry."""
+        self._blob += bytes(-len(self._blob) % 8)
+        begin = len(self._blob)
+        self._blob += memory.data if isinstance(memory, np.ndarray) else memory
+        return begin
+
+    def _names(self, constants: Sequence[TensorStorage]) -> dict[TensorStorage, str]:
+        """The values whose memory constants are.
+
+        Raises:
+            NotKept: that is not known.
+        """
+        packed = self.plan.packed
+        assert isinstance(packed, PackedWeights), "a plan of nodes has packed them"
+        found, nodes = packed.names, {node.name: node for node in self.graph.operators}
+        have = {*found.values()}
+        for step in self.plan.recorded:
+            roots = {one.root for one in step.slots if isinstance(one, TensorStorage)}
+            left = [one for one in constants if one in roots and one not in found]
+            if not left:
+                continue
+            node = nodes.get(step.node)
+            given = [self.graph.values[name] for name in (node.inputs if node else ())]
+            for one in left:
+                fits = [v.name for v in given if v.constant and v.name not in have]
+                fits = [n for n in fits if kind_row(self.graph.values[n]) == kind_row(one)]
+                if len({*fits}) != 1:
+                    raise NotKept("a constant has no name")
+                found[one] = fits[0]
+        return found
+
+    def _read(self, name: str) -> str | None:
+        """The large array that is a constant as it is read; None where none is."""
+        packed = self.plan.packed
+        assert isinstance(packed, PackedWeights), "a plan of nodes has packed them"
+        root, origin = packed.made_of(name)
+        changed = root != name or changes(self.constants, root)
+        return None if changed else self.large.get(id(origin))
+
+    def _large(self, name: str, begin: int) -> tuple[Data, Any] | None:
+        """How a large array's constant is made, and what packs it, if anything does; None of what
+        is no large array's.
+
+        Raises:
+            NotKept: no entry can say that.
+        """
+        packed, value = self.plan.packed, self.graph.values[name]
+        assert isinstance(packed, PackedWeights), "a plan of nodes has packed them"
+        root, origin = packed.made_of(name)
+        array = self.large.get(id(origin))
+        if array is None:
+            return None
+        given, made = self.graph.values[root], changes(self.constants, root)
+        plain = Layout.plain(given.dims) == given.layout and given.nbytes == origin.nbytes
+        if not plain or any(one.factor is None for one in made):
+            raise NotKept(f"{name} is computed")
+        factors = [
+            (one.factor.shape, self._kept(_f64(one.factor)))
+            for one in made
+            if one.factor is not None
+        ]
+        row: Data = {
+            "name": array,
+            "shape": [*given.dims.values()],
+            "begin": begin,
+            "nbytes": value.nbytes,
+            "factors": factors,
+            "kind": kind_row(value),
+            "native": None,
+            "slots": [],
+        }
+        if root == name:
+            return row, None
+        [transform] = [node for node in self.graph.ahead() if node.output == name]
+        if transform.input != root:
+            raise NotKept(f"{name} is transformed twice")
+        native, row["slots"] = self._packing(transform, given, value)
+        return row, native
+
+    def _packing(self, node: TransformNode, given: Value, value: Value) -> tuple[Any, list[Any]]:
+        """The step that transforms a constant, and its slots."""
+        script = self.script if value.nbytes >= LARGE else self._alone
+        with script.noting():
+            steps = packing(node, given, value)
+        if len(steps) != 1 or steps[0].native is None:
+            raise NotKept(f"{node.name} is no native step")
+        [step] = steps
+        roots = [*dict.fromkeys(one for one in step.slots if not isinstance(one, int))]
+        if len(roots) != 2 or any(one.root is not one for one in roots):
+            raise NotKept(f"{node.name} has other operands")
+        kinds = {roots[0]: SOURCE, roots[1]: TARGET}
+        if kind_row(roots[0]) != kind_row(given) or kind_row(roots[1]) != kind_row(value):
+            raise NotKept(f"{node.name} has other operands")
+        return step.native, [one if isinstance(one, int) else kinds[one] for one in step.slots]
+
+    def check(self) -> None:
+        """See that nothing was chosen by the values of large arrays.
+
+        Raises:
+            NotKept: something may have been.
+        """
+        packed = self.plan.packed
+        assert isinstance(packed, PackedWeights), "a plan of nodes has packed them"
+        for node in self.graph.operators:
+            row = self.rows.get(node.name)
+            if row is None or row.entry.recipe is None:
+                for name in self._constants_of(node):
+                    if id(packed.made_of(name)[1]) in self.large:
+                        raise NotKept(f"{node.name} may look at {name}")
+
+    def _constants_of(self, node: OpNode) -> Iterator[str]:
+        yield from (name for name in node.inputs if self.graph.values[name].constant)
+
+
+def _told(script: Script, natives: Sequence[Any]) -> tuple[list[Any], list[int]]:
+    told = script.told(natives)
+    if told is None:
+        raise NotKept("a step was made past whoever notes")
+    return told
+
+
+def _f64(factor: Array) -> Array:
+    return np.ascontiguousarray(factor, np.float64).reshape(-1).view(np.uint8)

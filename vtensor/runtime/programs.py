@@ -1,0 +1,303 @@
+"""Plans on disk as they run: steps, places and weights, for a model that is known.
+
+An entry is kept under a digest of all that its plan depends on: the model but for its large arrays,
+whose values nothing was chosen by, what the session was told, libraries and processor. It holds no
+code and no address. Native code looks at each call that makes a step, and at each place, as it does
+when a plan is made; what it refuses, what does not fit or is damaged is made anew. The plan's nodes
+are made of the strategy beside it where somebody looks at them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import nullcontext
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from libdesc.installed import state as installed
+from libdesc.registry import only_own
+from libdesc.script import build_of, made_by, native_module
+from optimizer.computed import multiplied, times
+from ptensor.buffer import Buffer, TensorStorage
+from ptensor.layout import Layout
+from resolver.lowered import Value
+from vtensor.isa import isa_cap
+from vtensor.language.dtype import exponent
+from vtensor.language.imported import blake2b, logger
+from vtensor.runtime.delivery import Delivery
+from vtensor.runtime.drawn import Brought, DrawnPlan, Placed
+from vtensor.runtime.entries import Entries
+from vtensor.runtime.evaluations import all_of
+from vtensor.runtime.executor import Executor
+from vtensor.runtime.keys import PlanKey
+from vtensor.runtime.plan import Plan
+from vtensor.runtime.planning import Options
+from vtensor.runtime.record import LARGE
+from vtensor.runtime.tuning import processor
+from vtensor.runtime.weights import Packed
+from vtensor.runtime.workspace import Workspace
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from vtensor.frontends.surface import Surface
+
+Array = np.ndarray[Any, Any]
+Data = dict[str, Any]
+
+#: What an entry says whose plan is not to be taken any more.
+REPLACED = "replaced"
+
+#: The kinds of slots of a step that packs a weight, beside scratch, which is its bytes.
+SOURCE, TARGET = "source", "target"
+
+_log = logger(__name__)
+
+
+class KeptPlan(DrawnPlan):
+    """A plan as it was kept; arguments as for ``DrawnPlan``."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        del self.anew  # nodes say it
+
+    @cached_property
+    def anew(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The names of all nodes: they were chosen for these sizes."""
+        return tuple(node.name for node in self.graph.operators)
+
+
+def program_name(surface: Surface, key: PlanKey, options: Options, threads: int) -> str:
+    """The name of the entry of a plan."""
+    settings = options.settings
+    told = (
+        *(surface.digest, processor(), isa_cap(), threads, key),
+        installed(),
+        *(options.passes, options.preferences, options.tolerance),
+        *(settings.objective, settings.solver, settings.speeds is None),
+        sorted(options.delivery.items()),
+    )
+    return f"program-{blake2b(repr(told).encode(), digest_size=16).hexdigest()}"
+
+
+def is_kept(key: PlanKey, options: Options) -> bool:
+    """Whether plans of such a session are kept as they run: those of the outputs, by estimates."""
+    measures = options.settings.clock is not None or options.later is not None
+    return only_own() and not (measures or key.inner or options.progress or options.lock)
+
+
+class Program:
+    """An entry that was read.
+
+    Args:
+        name: the entry's.
+        payload: what it holds.
+        surface: the model.
+        workspace: what its plan shares with others.
+
+    Raises:
+        Exception: of any kind, where it is none.
+    """
+
+    def __init__(self, name: str, payload: bytes, surface: Surface, workspace: Workspace) -> None:
+        head, _, self._blob = payload.partition(b"\n")
+        self._data: Data = json.loads(head)
+        if self._data["name"] != name:
+            raise ValueError("it is another one's")
+        self._surface, self._workspace = surface, workspace
+        self._modules: dict[str, ModuleType] = {}
+
+    @property
+    def replaced(self) -> bool:
+        """There is a better plan."""
+        return REPLACED in self._data
+
+    @property
+    def hopeless(self) -> bool:
+        """A plan of this name cannot be kept."""
+        return "steps" not in self._data
+
+    def plan(self, full: Callable[[bytes], Plan]) -> Plan:
+        """The plan.
+
+        Args:
+            full: makes the same plan node by node, of what was chosen.
+
+        Raises:
+            Exception: of any kind, where it is none here.
+        """
+        data, workspace = self._data, self._workspace
+        if data["needs"] > workspace.max_bytes:
+            raise ValueError("the budget is smaller")
+        natives = made_by(data["lines"], self._module)
+        used = [natives[place] for place in data["natives"]]
+        threads = min(len(used), workspace.lanes.threads)
+        if not all_of(_compiled, used, workspace.executor, threads):
+            raise ValueError("a step is none")
+        memory, regions = self._weights(natives)
+        steps: Placed = [
+            (natives[native], [(region, begin) for region, begin in places])
+            for native, places in data["steps"]
+        ]
+        packed = workspace.weights.hold(memory)
+
+        def whole() -> Plan:
+            lent = self._lent(memory)  # as long as the other is made
+            return full(self._blob[data["strategy"] :]) if lent is not None else plan
+
+        plan = KeptPlan(self._brought(), steps, data["arena"], regions, packed, workspace, whole)
+        return plan
+
+    def _lent(self, memory: Array) -> list[Packed]:
+        """Its weights, which plans of nodes have as long as somebody has this."""
+        found = list[Packed]()
+        blob = np.frombuffer(self._blob, np.uint8)
+        for row in self._data["large"]:
+            own = self._surface.large[row["name"]].reshape(tuple(row["shape"]))
+            change: Hashable = None
+            for factor in row["factors"]:
+                change = change, times(_factor(blob, *factor))
+            room = Buffer(_slice(memory, row["begin"], row["nbytes"]))
+            storage = TensorStorage(*_kind(*row["kind"]), room, constant=True)
+            found.append(self._workspace.weights.lend(own, change, storage, memory))
+        return found
+
+    def _module(self, name: str) -> ModuleType:
+        if name not in self._modules:
+            self._modules[name] = found = native_module(name)
+            if build_of(found) != self._data["builds"][name]:
+                raise ValueError(f"{name} is another build")
+        return self._modules[name]
+
+    def _weights(self, natives: Sequence[Any]) -> tuple[Array, list[Array]]:
+        """The memory of constants, and each of them."""
+        from vtensor.runtime import _replay
+
+        data, blob = self._data, np.frombuffer(self._blob, np.uint8)
+        memory = _replay.Arena(data["weights"]).memory()
+        for begin, nbytes, at in data["small"]:
+            _slice(memory, begin, nbytes)[:] = _slice(blob, at, nbytes)
+        with Executor.alone():
+            alone = made_by(data["alone"], self._module)
+        for row in data["large"]:
+            self._pack(memory, blob, natives, alone, **row)
+        return memory, [self._constant(memory, *row) for row in data["constants"]]
+
+    def _constant(self, memory: Array, begin: int | str, *nbytes: int) -> Array:
+        """A constant: packed, or as it is read."""
+        if isinstance(begin, int):
+            return _slice(memory, begin, *nbytes)
+        array = self._surface.large[begin].now()
+        return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+    def _pack(
+        self,
+        memory: Array,
+        blob: Array,
+        natives: Sequence[Any],
+        alone: Sequence[Any],
+        name: str,
+        shape: list[int],
+        begin: int,
+        nbytes: int,
+        factors: list[list[Any]],
+        kind: list[Any],
+        native: int | None,
+        slots: list[Any],
+    ) -> None:
+        """Read an array, and have it in memory as a step wants it."""
+        from vtensor.runtime import _replay
+
+        room, original = _slice(memory, begin, nbytes), self._surface.large[name]
+        array = original.now().reshape(shape)
+        for factor in factors:
+            array = multiplied(array, _factor(blob, *factor))
+        if factors and not _replay.finite([array], [exponent(kind[0])]):
+            raise ValueError(f"{name} is folded, and not finite")
+        source = array.reshape(-1).view(np.uint8)
+        if native is None:
+            room[:] = source
+        else:
+            if sorted(one for one in slots if isinstance(one, str)) != [SOURCE, TARGET]:
+                raise ValueError(f"{name} is packed from and to something else")
+            given = {SOURCE: source, TARGET: room}
+            several = nbytes >= LARGE
+            step = natives[native] if several else alone[native]
+            with nullcontext() if several else Executor.alone():
+                own = [_slot(given, one) for one in slots]
+                Executor.run_step(step, own)
+
+    def _brought(self) -> Brought:
+        """What runs bring, and what they deliver."""
+        data = self._data
+        inputs = [_value(*row) for row in data["inputs"]]
+        own = [TensorStorage(*_kind(*row)) for row in data["own"]]
+        bound = [*[TensorStorage(one.dtype, one.dims, one.layout) for one in inputs], *own]
+        deliveries = {
+            alias: Delivery(alias, _value(*row), bound[place], place)
+            for alias, row, place in data["outputs"]
+        }
+        return Brought(inputs, own, deliveries)
+
+
+def read_program(
+    entries: Entries, name: str, surface: Surface, workspace: Workspace
+) -> Program | None:
+    """An entry; None where there is none of this name."""
+    payload = entries.read(name)
+    if payload is None:
+        return None
+    try:
+        return Program(name, payload, surface, workspace)
+    except Exception as why:  # of any kind: it is made anew
+        _log.debug("%s: %s", name, why)
+        return None
+
+
+def value_row(value: Value) -> list[Any]:
+    """A value as an entry holds it."""
+    return [value.name, *kind_row(value), value.constant]
+
+
+def kind_row(of: Value | TensorStorage) -> list[Any]:
+    """What a value or its memory is."""
+    dims = of.dims if isinstance(of, Value) else of.extents
+    return [of.dtype, [*dims.items()], str(of.layout)]
+
+
+def _value(name: str, dtype: str, dims: list[Any], layout: str, constant: bool) -> Value:
+    return Value(name, *_kind(dtype, dims, layout), constant)
+
+
+def _kind(dtype: str, dims: list[Any], layout: str) -> tuple[str, dict[str, int], Layout]:
+    return dtype, {str(dim): int(size) for dim, size in dims}, Layout(layout)
+
+
+def _compiled(native: object) -> bool:
+    from vtensor.runtime import _replay
+
+    return bool(_replay.describe(native))
+
+
+def _factor(blob: Array, sizes: list[int], at: int) -> Array:
+    """What a weight is multiplied by."""
+    return _slice(blob, at, 8 * prod(sizes)).view(np.float64).reshape(sizes)
+
+
+def _slot(given: Mapping[str, Array], one: str | int) -> Array:
+    return Buffer.allocate(one).memory if isinstance(one, int) else given[one]
+
+
+def _slice(memory: Array, begin: int, nbytes: int) -> Array:
+    """Some bytes.
+
+    Raises:
+        ValueError: there are none such.
+    """
+    if not 0 <= begin <= begin + nbytes <= memory.nbytes:
+        raise ValueError(f"no {nbytes} bytes from {begin} on")
+    return memory[begin : begin + nbytes]
