@@ -58,6 +58,18 @@ def in_memory(origin: np.ndarray | Original) -> bool:
     return not isinstance(origin, Original) or origin.held
 
 
+def test_who_asks_for_another_shape_asks_for_the_values() -> None:
+    """What is kept of a plan goes by no large array's values, in whatever shape."""
+    one = Original(f32(2, 3))
+    view = one.reshape((3, 2))
+    view.now()
+    assert not one.asked
+    assert not view.asked
+    assert view.array.shape == (3, 2)
+    assert one.asked
+    assert one.reshape((6,)).asked
+
+
 def test_what_is_packed_gives_back_every_bit(tmp_path: Path) -> None:
     path, weights = convolutions(tmp_path, odd=True)
     with Session(path, threads=1) as session:
