@@ -2,6 +2,7 @@
 #include "seats.h"
 
 #include <omp.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace vtensor::replay {
@@ -22,6 +23,9 @@ pid_t second_of_team() {
     known_in = process;
     return known_second = found;
 }
+
+// A number may be another's once its thread has ended.
+bool is_ours(pid_t thread) { return syscall(SYS_tgkill, getpid(), thread, 0) == 0; }
 
 bool sit(pid_t thread, int processor) {
     cpu_set_t only;
@@ -46,7 +50,7 @@ Seated::Seated(int threads, Seating seating, int together) {
     const pid_t second = second_of_team();
     cpu_set_t seconds;
     // Who has been given processors of its own by somebody else keeps them.
-    if (second == 0 || sched_getaffinity(second, sizeof seconds, &seconds) != 0 ||
+    if (second == 0 || !is_ours(second) || sched_getaffinity(second, sizeof seconds, &seconds) != 0 ||
         !CPU_EQUAL(&seconds, &free_)) {
         forget_second();
         return;
@@ -59,6 +63,7 @@ Seated::Seated(int threads, Seating seating, int together) {
     }
     seats_ = {here, both ? here : other};
     left_ = both ? other : -1;
+    second_ = second;
     sits_ = true;
     sit(0, here);
 }
@@ -67,7 +72,7 @@ void Seated::stand() {
     if (!sits_) return;
     sits_ = false;
     sched_setaffinity(0, sizeof free_, &free_);
-    sched_setaffinity(known_second, sizeof free_, &free_);
+    sched_setaffinity(second_, sizeof free_, &free_);
 }
 
 void forget_second() { known_second = 0; }

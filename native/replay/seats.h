@@ -41,6 +41,7 @@ private:
     cpu_set_t free_;
     std::array<int, 2> seats_{-1, -1};
     int left_ = -1;
+    pid_t second_ = 0;
     bool sits_ = false;
 };
 

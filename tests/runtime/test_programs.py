@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,25 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from libdesc.registry import only_own
 from libdesc.script import Script, made_by, native_module
 from ops import (
-    Add,
-    AvgPool,
-    BatchNorm,
-    BiasAdd,
-    Concat,
     Conv2D,
-    Gather,
-    LayerNormalization,
-    MatMul,
-    MaxPool,
     Mul,
-    Relu,
-    Softmax,
-    Tanh,
 )
 from optimizer.pipeline import simplify
 from tests.libraries.scratch import scratch_registry
+from tests.runtime.packed_nets import NETS, written
 from vtensor import Graph, Session, save_onnx
 from vtensor.errors import BudgetError
 from vtensor.frontends import export, surface
@@ -42,114 +34,6 @@ from vtensor.runtime.programs import KeptPlan
 
 Array = np.ndarray[Any, Any]
 Data = dict[str, Any]
-
-
-class Net(Graph):
-    """A graph with seeded constants."""
-
-    def __init__(self) -> None:
-        super().__init__("net")
-        self.random = np.random.default_rng(0)
-
-    def w(self, dims: str, *sizes: int, scale: float = 0.1) -> Any:
-        """A constant."""
-        array = self.random.standard_normal(sizes, np.float32) * np.float32(scale)
-        return self.constant(np.abs(array) if dims == "C" else array, dims)
-
-    def image(self, channels: int = 16, size: int = 8) -> Any:
-        """The input."""
-        return self.input("x", {"N": 1, "C": channels, "H": size, "W": size})
-
-    def conv(self, x: Any, out: int, kernel: int = 3, **given: Any) -> Any:
-        """A convolution."""
-        pads = (kernel // 2,) * 4
-        return self.add(
-            Conv2D(pads=pads, **given), x, self.w("O I h w", out, x.size("C"), kernel, kernel)
-        )
-
-    def norm(self, x: Any) -> Any:
-        """A batch normalization."""
-        return self.add(BatchNorm(1e-3), x, *(self.w("C", x.size("C"), scale=1) for _ in range(4)))
-
-
-def relu(g: Net) -> Any:
-    return g.add(Relu(), g.image())
-
-
-def plain(g: Net) -> Any:
-    """A weight that is read when it is packed."""
-    return g.add(Relu(), g.conv(g.image(64), 64))
-
-
-def folded(g: Net) -> Any:
-    """A weight of that kind that is scaled."""
-    return g.add(Relu(), g.norm(g.conv(g.image(64), 64)))
-
-
-def small(g: Net) -> Any:
-    return g.add(Relu(), g.norm(g.conv(g.image(), 16)))
-
-
-def residual(g: Net) -> Any:
-    x = g.image(64)
-    for _ in range(3):
-        x = g.add(Relu(), g.add(Add(), x, g.norm(g.conv(x, 64))))
-    return g.add(MaxPool(kernel_shape=(2, 2), strides=(2, 2)), x)
-
-
-def grouped(g: Net) -> Any:
-    x = g.norm(g.conv(g.image(64), 128, 1))
-    w = g.w("G O I h w", 128, 1, 1, 3, 3)
-    y = g.add(Conv2D(pads=(1, 1, 1, 1), group=128), x, w)
-    return g.conv(g.add(Relu(), y), 256, 1)
-
-
-def joined(g: Net) -> Any:
-    x = g.image(64)
-    parts = [g.add(Relu(), g.conv(x, 64, kernel)) for kernel in (1, 3)]
-    return g.add(AvgPool(kernel_shape=(2, 2)), g.add(Concat("C"), *parts))
-
-
-def product(g: Net) -> Any:
-    x = g.input("x", {"N": 4, "C": 256})
-    y = g.add(BiasAdd(), g.add(MatMul("C"), x, g.w("C O", 256, 128)), g.w("O", 128))
-    return g.add(Softmax(("O",)), y)
-
-
-def words(g: Net) -> Any:
-    """A large table that is read as it lies."""
-    table = g.w("word C", 600, 64)
-    rows = g.add(Gather("word"), table, g.input("x", {"N": 2, "T": 5}, "s64"))
-    return g.add(LayerNormalization(("C",)), rows, g.w("C", 64))[0]
-
-
-def transformer(g: Net) -> Any:
-    x = g.input("x", {"B": 2, "T": 7, "C": 128})
-    y = g.add(LayerNormalization(("C",)), x, g.w("C", 128))[0]
-    y = g.add(BiasAdd(), g.add(MatMul("C"), y, g.w("C O", 128, 256)), g.w("O", 256))
-    return g.add(Add(), x, g.add(MatMul("O"), g.add(Tanh(), y), g.w("O C", 256, 128)))
-
-
-def scaled(g: Net) -> Any:
-    return g.add(Mul(), g.conv(g.image(64), 64), g.constant(np.array(0.5, np.float32), ""))
-
-
-NETS: Mapping[str, Callable[[Net], Any]] = {
-    one.__name__: one
-    for one in (
-        *(relu, plain, folded, small, residual, grouped, joined, product, words, transformer),
-        scaled,
-    )
-}
-
-
-def written(name: str, path: Path, seed: int = 0) -> Path:
-    """A network's file."""
-    g = Net()
-    g.random = np.random.default_rng(seed)
-    g.output(NETS[name](g), "y")
-    save_onnx(g, path)
-    return path
 
 
 def run(path: Path | bytes, cache: Path | None, **options: Any) -> tuple[Session, Array]:
@@ -171,6 +55,12 @@ def entry(cache: Path) -> Path:
     """That of the only plan."""
     [found] = (cache / FOLDER).glob("program-*")
     return found
+
+
+@pytest.fixture(autouse=True)
+def _nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests of this process may have registered operators; the networks here have none."""
+    monkeypatch.setattr(programs, "only_own", lambda: True)
 
 
 @pytest.fixture(params=["inside", "beside"])
@@ -316,6 +206,11 @@ ODD: Mapping[str, Callable[[Data], object]] = {
     "no step that packs": lambda data: data["large"][0].update(native=99),
     "other slots": lambda data: data["large"][0].update(slots=["source", "source"]),
     "no scratch": lambda data: data["large"][0].update(slots=["source", "target", -1]),
+    "weights beyond all memory": lambda data: data.update(weights=1 << 60),
+    "other memory of slots": lambda data: data.update(slots="0" * 32),
+    "scratch beyond all memory": lambda data: data["large"][0].update(
+        slots=["source", "target", 1 << 60]
+    ),
     "small ones beyond": lambda data: data["small"][0].__setitem__(2, 1 << 40),
     "other inputs": lambda data: data["inputs"][0].__setitem__(1, "f99"),
     "another layout": lambda data: data["inputs"][0].__setitem__(3, "N C X"),
@@ -385,7 +280,10 @@ def test_other_distributions_have_another_plan(
     assert not isinstance(run(path, tmp_path)[0].plan, KeptPlan)
 
 
-def test_in_a_registry_that_was_changed_no_plan_is_kept(tmp_path: Path) -> None:
+def test_in_a_registry_that_was_changed_no_plan_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "only_own", only_own)
     path = written("folded", tmp_path / "net.onnx")
     with scratch_registry():
         for _ in range(3):
@@ -451,6 +349,22 @@ def test_what_goes_by_the_values_of_large_arrays_is_not_kept(
     monkeypatch.undo()
     run(path, tmp_path)
     assert isinstance(run(path, tmp_path)[0].plan, KeptPlan)
+
+
+def test_a_kept_plan_is_gone_with_its_session(tmp_path: Path) -> None:
+    path = written("folded", tmp_path / "net.onnx")
+    kept(path, tmp_path)
+    gc.collect()
+    gc.disable()
+    try:
+        session, _ = run(path, tmp_path)
+        assert isinstance(session.plan, KeptPlan)
+        plan = weakref.ref(session.plan)
+        session.close()
+        del session
+        assert plan() is None
+    finally:
+        gc.enable()
 
 
 def test_other_values_and_layouts_are_planned_beside_it(tmp_path: Path) -> None:

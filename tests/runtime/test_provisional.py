@@ -59,6 +59,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], list[str]
 
     monkeypatch.setattr("vtensor.runtime.planning.speeds_asked_for", lambda: dict)
     monkeypatch.setattr(Better, "wait", lambda *_: None)
+    monkeypatch.setattr("vtensor.runtime.programs.only_own", lambda: True)  # other tests are there
     yield set_to
     settled()
 
@@ -309,4 +310,35 @@ def test_what_is_kept_of_a_plan_as_it_runs_gives_way_to_a_measured_one(
         assert (session.plan.provisional, library(session)) == (False, "eigen")
     assert starts() == [(False, False, "eigen"), (True, False, "eigen"), (True, False, "eigen")]
     with Session(model, threads=1, cache_dir=cache, deterministic=True) as session:
+        assert (session.plan.provisional, library(session)) == (False, "eigen")
+
+
+def test_a_plan_that_another_took_the_place_of_can_be_locked(
+    looks: Callable[[int], list[str]],
+) -> None:
+    looks(10**9)
+    with Session(network(), threads=1) as session:
+        first = session.plan
+        session.run(None, feeds())
+        settled()
+        assert session.plan is first
+        assert first.provisional
+        assert "eigen" in str(session.lock())
+        assert session.plan is not first
+        assert session.plan.provisional is False
+
+
+def test_a_measured_plan_of_another_session_is_taken_by_the_next_start(
+    looks: Callable[[int], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks(10**9)
+    monkeypatch.setattr(Better, "wait", WAIT)
+    model, cache = tmp_path / "one.onnx", tmp_path / "cache"
+    save_onnx(network(), model)
+    for _ in range(3):
+        with Session(model, threads=1, cache_dir=cache) as session:
+            assert session.plan.provisional
+    with Session(model, threads=1, cache_dir=cache, deterministic=True) as session:
+        assert library(session) == "eigen"
+    with Session(model, threads=1, cache_dir=cache) as session:
         assert (session.plan.provisional, library(session)) == (False, "eigen")

@@ -49,8 +49,9 @@ def test_of_much_memory_there_is_some_room(monkeypatch: pytest.MonkeyPatch) -> N
     [executor] = Executor.beside(1, 1)
     workspace = Workspace(executor, 1 << 20)
     workspace.grow(5000, 0)
-    workspace.make_room()
-    assert workspace.arena.nbytes == 6000
+    for _ in range(3):
+        workspace.make_room()
+        assert workspace.arena.nbytes == 6000
 
 
 @pytest.mark.parametrize("streams", [1, 2])

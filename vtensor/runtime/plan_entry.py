@@ -85,6 +85,8 @@ class PlanEntry:
         """What is kept of the provisional plan is not taken any more: there is a better one."""
         if self._looks and self._entries is not None and self._source.surface is not None:
             name = self._name(True)
+            if self._entries.read(name) is None:
+                return
             self._entries.write(name, json.dumps({"name": name, REPLACED: True}).encode())
 
     def noted(self, network: Network, find: Callable[[], Found | None]) -> Found | None:
@@ -97,7 +99,7 @@ class PlanEntry:
         large = self._large() if self._looks else None
         if large is None or (self._source.surface or self._source.keep_surface()) is None:
             return find()
-        script, found = Script(), None
+        script = Script()
         try:
             with script.noting():
                 found = find()
@@ -105,13 +107,16 @@ class PlanEntry:
             raise
         except Exception as why:  # whatever is not for natives that are noted
             _log.debug("%s: %s", network.name, why)
-        if found is None:
             return find()
         assert self._entries is not None, "else nobody looks"
-        first = found.plan.provisional
-        name, chosen = self._name(first), network.first if first else network.name
-        payload = self._payload(name, network, found, self._entries.read(chosen), script, large)
-        self._entries.write(name, payload)
+        if found is not None:
+            first, measured = found.plan.provisional, self._entries.read(network.name)
+            name, chosen = self._name(first), self._entries.read(network.first)
+            if not first:
+                chosen = measured
+            if not first or measured is None:  # else another process has a better one by now
+                payload = self._payload(name, network, found, chosen, script, large)
+                self._entries.write(name, payload)
         script.forget()
         return found
 

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from weakref import WeakKeyDictionary
 
 from optimizer.pipeline import import_passes
 from ptensor.layout import Layout
@@ -25,6 +26,7 @@ from vtensor.runtime.feeds import Feed, Port
 from vtensor.runtime.keys import InputKey, PlanKey
 from vtensor.runtime.outline import Sized
 from vtensor.runtime.outlines import Outlines
+from vtensor.runtime.own_plan import TIME_LIMIT
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.plan_entry import PlanEntry
 from vtensor.runtime.planning import (
@@ -86,10 +88,12 @@ class PlanCache:
         self._longest = 0.0  # that making a plan took, in seconds: the first is made in full
         #: What plans that may be exchanged were made of: the better one is kept on disk.
         self._networks: dict[PlanKey, Callable[[], Network]] = {}
+        #: Plans that others took the place of, as long as somebody has them.
+        self._exchanged: WeakKeyDictionary[Plan, PlanKey] = WeakKeyDictionary()
         #: What draws blueprints, where nobody has done so yet; and what is done beside runs.
         self._drawings: list[Callable[[], None]] = []
         self._works: list[Better[None]] = []
-        self._closed = False
+        self._closed = self._awaited = False
         #: It is ready for other sizes, as far as it can be.
         self.foreseen = False
         #: Where rules were applied to graphs of earlier sizes.
@@ -100,6 +104,8 @@ class PlanCache:
         with _keeping:
             self._closed = True
             plans, works = [*self._kept.values()], self._works
+            # Some of them have this.
+            self._kept, self._networks, self._works = OrderedDict(), {}, []
         for plan in plans:
             _stop(plan)
         for work in works:
@@ -248,8 +254,8 @@ class PlanCache:
             plan = self._kept.get(key)
             if plan is not None:
                 self._kept.move_to_end(key)
-        if plan is not None and plan.better is not None:
-            plan.better.wanted(partial(self._exchange, key, plan), self._count)
+        if plan is not None and (better := plan.better) is not None:
+            better.wanted(partial(self._exchange, key, plan), self._count)
         return plan
 
     def _exchange(self, key: PlanKey, old: Plan, new: Plan) -> None:
@@ -259,15 +265,19 @@ class PlanCache:
             if new is old:  # the same is chosen by what was measured
                 self._strategies.confirm(key)
                 new.better, new.provisional = None, False
-            elif self._options.later is None:  # what was tuned holds for its own sizes and weights
+            elif self._options.later is None and new.taken_from is None:
                 self._strategies.keep(key, new.graph, self._options)
-                self.foreseen &= not old.provisional  # other sizes are to be as the new one is
+                self.foreseen &= not first  # other sizes are to be as the new one is
+            if new.better is not None:
+                new.better.wait(self._longest)
         with _keeping:
             network = self._networks.pop(key, None)
             if self._kept.get(key) is old:
                 self._kept[key] = new
+                if new is not old:
+                    self._exchanged[old] = key
         disk = StrategyCache.of(self._options)
-        if disk is not None and network is not None:
+        if disk is not None and network is not None and new.taken_from is None:
             disk.keep(network(), new.graph)
             if first:
                 self._entry(key, replace(self._options, entry=key.entry)).replaced()
@@ -284,13 +294,20 @@ class PlanCache:
 
     def settled(self, plan: Plan) -> Plan:
         """What takes the place of a plan, where that is provisional: made now."""
-        with _keeping:
-            key = next((key for key, one in self._kept.items() if one is plan), None)
-        if key is None or plan.better is None or not plan.provisional:
+        key, better = self._key_of(plan), plan.better
+        if key is None or not plan.provisional:
             return plan
-        plan.better.now(partial(self._exchange, key, plan))
+        if better is not None:
+            self._awaited = True
+            better.now(partial(self._exchange, key, plan))
         with _keeping:
             return self._kept.get(key, plan)
+
+    def _key_of(self, plan: Plan) -> PlanKey | None:
+        """What a plan was made for; None where it is kept no longer."""
+        with _keeping:
+            found = next((key for key, one in self._kept.items() if one is plan), None)
+            return found or self._exchanged.get(plan)
 
     def made_of(self, plan: Plan) -> tuple[Graph, Options]:
         """What one of the last plans was made of: a graph before any pass, and options.
@@ -298,8 +315,7 @@ class PlanCache:
         Raises:
             InputError: it delivers values beside the network's outputs, or is kept no longer.
         """
-        with _keeping:
-            key = next((key for key, one in self._kept.items() if one is plan), None)
+        key = self._key_of(plan)
         if key is None:
             raise InputError("many runs since have made plans of their own: run this once more")
         if key.inner:
@@ -327,7 +343,8 @@ class PlanCache:
             with self._making.taken(), self._workspace.executor.planning(), collector.later():
                 return self._planned(key, options)
         graph = partial(self._simplified, key, options)
-        return measured(first, graph, options, self._workspace)
+        limit = options.settings.time_limit if self._awaited else TIME_LIMIT
+        return measured(first, graph, options, self._workspace, limit)
 
     def _simplified(self, key: PlanKey, options: Options) -> Graph:
         network = self._networks.get(key)
@@ -390,6 +407,8 @@ class PlanCache:
             self._strategies.keep(key, plan.graph, told, plan.provisional)
             if disk is not None and not plan.graph.inexact:  # errors hold for one set of weights
                 disk.keep(replace(network, options=told), plan.graph, name)
+                if first is None:
+                    kept.replaced()
             if plan.provisional:
                 self._networks[key] = lambda: network
         return plan
@@ -409,7 +428,7 @@ class PlanCache:
         """The plan of a blueprint, where there is one for these sizes; else what it refuses."""
         given, outlines = self._outlines.of(key)
         plan = self._strategies.drawn(key, given, outlines, options, self._workspace, refused)
-        if plan is not None and plan.better is not None:
+        if plan is not None and (plan.better is not None or plan.provisional):
             self._networks[key] = partial(self._own_network, key, options)
         return plan
 
@@ -421,7 +440,7 @@ class PlanCache:
         plan = self._strategies.plan(
             key, graph, options, self._workspace, sized, refused, mending=mending
         )
-        if plan is not None and plan.better is not None:
+        if plan is not None and (plan.better is not None or plan.provisional):
             self._networks[key] = lambda: network
         return plan
 
@@ -470,5 +489,5 @@ def _try(draw: Callable[[], None]) -> None:
 
 def _stop(plan: Plan) -> None:
     """Nobody wants a better one than this any more."""
-    if plan.better is not None:
-        plan.better.stop()
+    if (better := plan.better) is not None:
+        better.stop()

@@ -18,7 +18,7 @@ from vtensor.language.records import dataclass
 from vtensor.runtime.budget import needed_bytes
 from vtensor.runtime.entries import MOST_BYTES
 from vtensor.runtime.plan import Plan
-from vtensor.runtime.programs import SOURCE, TARGET, Data, kind_row, value_row
+from vtensor.runtime.programs import SOURCE, TARGET, Data, kind_row, slots_of, value_row
 from vtensor.runtime.record import LARGE, packing
 from vtensor.runtime.weights import PackedWeights
 
@@ -73,6 +73,8 @@ class Notes:
             NotKept: no entry can hold it.
         """
         plan = self.plan
+        if not strategy:
+            raise NotKept("nobody knows what was chosen")
         if plan.calls_back:
             raise NotKept("a step is Python's")
         outputs = [
@@ -104,6 +106,7 @@ class Notes:
         for pairs, found_at in ((together, places[len(steps) :]), (apart, own)):
             for (row, _), place in zip(pairs, found_at, strict=True):
                 row["native"] = place
+        used = dict(zip(places, [native for native, _ in steps], strict=False))
         modules = {line[0][0] for line in (*lines, *alone) if isinstance(line[0][0], str)}
         rows = zip(places, steps, strict=False)
         head = {
@@ -113,7 +116,8 @@ class Notes:
             "builds": {one: build_of(native_module(one)) for one in modules},
             "lines": lines,
             "alone": alone,
-            "natives": [*dict.fromkeys(places[: len(steps)])],
+            "natives": [*used],
+            "slots": slots_of([*used.values()]),
             "steps": [(place, slots) for place, (_, slots) in rows],
             "weights": self._end,
             "small": small,

@@ -138,6 +138,8 @@ class Program:
         threads = min(len(used), workspace.lanes.threads)
         if not all_of(_compiled, used, workspace.executor, threads):
             raise ValueError("a step is none")
+        if slots_of(used) != data["slots"]:
+            raise ValueError("a step needs other memory")
         memory, regions = self._weights(natives)
         steps: Placed = [
             (natives[native], [(region, begin) for region, begin in places])
@@ -147,10 +149,11 @@ class Program:
 
         def whole() -> Plan:
             lent = self._lent(memory)  # as long as the other is made
-            return full(self._blob[data["strategy"] :]) if lent is not None else plan
+            made = full(self._blob[data["strategy"] :])
+            del lent
+            return made
 
-        plan = KeptPlan(self._brought(), steps, data["arena"], regions, packed, workspace, whole)
-        return plan
+        return KeptPlan(self._brought(), steps, data["arena"], regions, packed, workspace, whole)
 
     def _lent(self, memory: Array) -> list[Packed]:
         """Its weights, which plans of nodes have as long as somebody has this."""
@@ -178,6 +181,8 @@ class Program:
         from vtensor.runtime import _replay
 
         data, blob = self._data, np.frombuffer(self._blob, np.uint8)
+        if not 0 <= data["weights"] <= self._workspace.max_bytes:
+            raise ValueError("so many weights are none")
         memory = _replay.Arena(data["weights"]).memory()
         for begin, nbytes, at in data["small"]:
             _slice(memory, begin, nbytes)[:] = _slice(blob, at, nbytes)
@@ -224,6 +229,8 @@ class Program:
         else:
             if sorted(one for one in slots if isinstance(one, str)) != [SOURCE, TARGET]:
                 raise ValueError(f"{name} is packed from and to something else")
+            if sum(one for one in slots if isinstance(one, int)) > self._workspace.max_bytes:
+                raise ValueError("so much scratch is none")
             given = {SOURCE: source, TARGET: room}
             several = nbytes >= LARGE
             step = natives[native] if several else alone[native]
@@ -271,6 +278,17 @@ def kind_row(of: Value | TensorStorage) -> list[Any]:
 
 def _value(name: str, dtype: str, dims: list[Any], layout: str, constant: bool) -> Value:
     return Value(name, *_kind(dtype, dims, layout), constant)
+
+
+def slots_of(natives: Sequence[object]) -> str:
+    """A digest of what compiled steps say of their slots: places are for just such memory."""
+    from vtensor.runtime import _replay
+
+    told = []
+    for native in natives:
+        about = _replay.describe(native)
+        told.append((about["slots"], about["planes"], about["alignment"]))
+    return blake2b(repr(told).encode(), digest_size=16).hexdigest()
 
 
 def _kind(dtype: str, dims: list[Any], layout: str) -> tuple[str, dict[str, int], Layout]:

@@ -16,6 +16,7 @@ from importlib import import_module
 from optimizer.pipeline import ASKING, import_passes, optimise
 from resolver.lowered import LoweredGraph, OpNode
 from vtensor.language.graph import Graph
+from vtensor.language.index import importing
 from vtensor.runtime.burden import avoidable
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.planning import Options, recorded, resolved_of
@@ -66,7 +67,11 @@ def ready() -> None:
 
 
 def measured(
-    first: Plan, graph: Callable[[], Graph], options: Options, workspace: Workspace
+    first: Plan,
+    graph: Callable[[], Graph],
+    options: Options,
+    workspace: Workspace,
+    limit: float,
 ) -> Plan:
     """The plan by times of this machine; the first one where these choose no other.
 
@@ -75,16 +80,34 @@ def measured(
         graph: makes the simplified graph that it is of.
         options: how plans are made.
         workspace: what they share.
+        limit: seconds that a solver has.
     """
-    options = replace(options, progress=None)
+    settings = replace(options.settings, time_limit=limit)
+    options = replace(options, progress=None, settings=settings)
     with workspace.executor.planning():
-        given = graph()
-        resolved = resolved_of(given, options)
+        with importing:  # a fork waits for that
+            _import_libraries()
+            given = graph()
+            resolved = resolved_of(given, options)
         lowered = optimise(resolved, options.passes, options.settings)
         if first.taken_from is None and _choice(lowered) == _choice(first.graph):
             first.nodes = replace(first.nodes, graph=lowered)  # which says what was measured
             return first
         return recorded(given, resolved, lowered, options, workspace)
+
+
+def _import_libraries() -> None:
+    """Import what measuring needs: behind a plan that was kept as it runs nothing is there yet."""
+    from libdesc.registry import ready as registry
+    from optimizer.apart import apart
+    from optimizer.solver import solver_name
+
+    for library in registry().libraries.values():
+        if not library.absent:
+            library.version()
+    apart("pulp")
+    if solver_name() == "HiGHS":
+        import_module("highspy")
 
 
 def _choice(graph: LoweredGraph) -> object:

@@ -172,8 +172,8 @@ class Runner:
             finally:
                 if plan.drawing is not None:
                     plans.has_run(plan)
-            if plan.better is not None:
-                plan.better.ran(perf_counter() - begun)
+            if (better := plan.better) is not None:
+                better.ran(perf_counter() - begun)
             if ran[2]:
                 results = request.results(ran, into)
                 self.copied = copies(feeds, results)

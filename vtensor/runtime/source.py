@@ -6,12 +6,12 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from optimizer.originals import Original, Originals
 from vtensor.errors import InputError, ValuesNeededError
 from vtensor.language import collector
+from vtensor.language.forks import OwnLock
 from vtensor.language.graph import Graph
 from vtensor.language.sizes import OpenSize, open_names
 from vtensor.language.tape import Tape
@@ -63,6 +63,8 @@ class Source:
         self._large: dict[str, Original] = {}
         self._is_known = False
         self._values: tuple[str, ...] = ()
+        self._loading = OwnLock()
+        self._found: tuple[Model | None, Graph | None] | None = None
         #: What it is from outside, as far as an earlier process has kept that.
         self.surface = self._surface()
         if self.surface is None:
@@ -105,12 +107,14 @@ class Source:
         found = {name: kept[name] for name in self._large if name in kept}
         return {name: one for name, one in found.items() if isinstance(one, Original)}
 
-    @cached_property
+    @property
     def _loaded(self) -> tuple[Model | None, Graph | None]:
-        with collector.later():  # reading, too, makes many objects that stay
-            found = self._load()
-        self._given = None
-        return found
+        with self._loading.here:  # two threads may want it at the same time
+            if self._found is None:
+                with collector.later():  # reading, too, makes many objects that stay
+                    self._found = self._load()
+                self._given = None
+            return self._found
 
     def _load(self) -> tuple[Model | None, Graph | None]:
         """A model that is still to be given sizes, or a graph whose sizes are known."""
@@ -163,7 +167,7 @@ class Source:
     @property
     def static(self) -> bool:
         """All sizes are known before any run."""
-        if "_loaded" not in self.__dict__ and self.surface is not None:
+        if self._found is None and self.surface is not None:
             return True
         return self._graph is not None and not self._graph.open_sizes
 

@@ -46,6 +46,7 @@ class Workspace:
         weights: constants as libraries want them.
         recipes: what recording calls came to.
         lanes: all places where plans run.
+        needed: what plans need of an arena at most, so far.
     """
 
     executor: Executor
@@ -55,6 +56,7 @@ class Workspace:
     weights: Weights = field(default_factory=Weights)
     recipes: Recipes = field(default_factory=Recipes)
     lanes: Lanes = field(init=False)
+    needed: int = 0
 
     def __post_init__(self) -> None:
         first = Lane(self.executor, self.arena)
@@ -78,6 +80,7 @@ class Workspace:
                 f"the plan needs {nbytes} bytes for values and scratch{times} and {others} for "
                 f"weights and outputs, and the budget is {self.max_bytes}\n  to fix: {REMEDY}"
             )
+        object.__setattr__(self, "needed", max(self.needed, nbytes))
         self._grow(nbytes)
 
     def _grow(self, nbytes: int) -> None:
@@ -91,7 +94,7 @@ class Workspace:
         """
         lanes = self.lanes.every
         before = [lane.arena.nbytes for lane in lanes]
-        wanted = max(before) + min(2 * max(before), AHEAD // len(lanes))
+        wanted = self.needed + min(2 * self.needed, AHEAD // len(lanes))
         if wanted * len(lanes) + self.weights.nbytes > self.max_bytes:
             return
         self._grow(wanted)
@@ -121,8 +124,8 @@ class Memory:
     The caller's inputs are not it, nor is code that libraries generate, which the process keeps.
 
     Attributes:
-        arena: pages that all plans of the session share, as large as the largest of them needs,
-            once for each run side by side.
+        arena: pages that all plans of the session share, as large as the largest of them needs or
+            larger, to be ready for other sizes; once for each run side by side.
         planned: what this plan needs of the arena: values between steps, and scratch.
         live: what this plan needs at once at most: no plan of the same steps needs less.
         weights: constants that were packed, of all plans that the session keeps.
