@@ -351,16 +351,20 @@ def test_what_goes_by_the_values_of_large_arrays_is_not_kept(
     assert isinstance(run(path, tmp_path)[0].plan, KeptPlan)
 
 
-def test_a_kept_plan_is_gone_with_its_session(tmp_path: Path) -> None:
+@pytest.mark.parametrize("closes", [True, False])
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_plan_is_gone_with_its_session(is_kept: bool, closes: bool, tmp_path: Path) -> None:
     path = written("folded", tmp_path / "net.onnx")
-    kept(path, tmp_path)
+    if is_kept:
+        kept(path, tmp_path)
     gc.collect()
     gc.disable()
     try:
         session, _ = run(path, tmp_path)
-        assert isinstance(session.plan, KeptPlan)
+        assert isinstance(session.plan, KeptPlan) == is_kept
         plan = weakref.ref(session.plan)
-        session.close()
+        if closes:
+            session.close()
         del session
         assert plan() is None
     finally:

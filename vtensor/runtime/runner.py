@@ -221,6 +221,11 @@ class Runner:
         self._requests = []
         self._last = None
 
+    def forget(self) -> None:
+        """Nobody asks for plans any more; bindings have theirs."""
+        if self.plans is not None:
+            self.plans.close()
+
     @contextmanager
     def _closing(self) -> Iterator[None]:
         """Where it was closed meanwhile, nothing is kept of what is made here."""

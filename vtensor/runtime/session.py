@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -459,6 +460,12 @@ class Session:
         """
         self._runner.close()
         self._backlog.close()
+
+    def __del__(self) -> None:
+        """What makes plans and better ones has plans: they go with a session that nobody closes."""
+        runner = getattr(self, "_runner", None)
+        if runner is not None and not sys.is_finalizing():
+            runner.forget()
 
     def __enter__(self) -> Session:
         self._runner.open()
