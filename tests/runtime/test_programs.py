@@ -272,9 +272,9 @@ def test_other_distributions_have_another_plan(
     kept(path, tmp_path)
     folder = tmp_path / "site"
     (folder / "other-1.0.dist-info").mkdir(parents=True)
-    monkeypatch.syspath_prepend(folder)
-    assert not isinstance(run(path, tmp_path)[0].plan, KeptPlan)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(folder)
+        assert not isinstance(run(path, tmp_path)[0].plan, KeptPlan)
     assert isinstance(run(path, tmp_path)[0].plan, KeptPlan)
     monkeypatch.setenv("VTENSOR_SOMETHING", "else")
     assert not isinstance(run(path, tmp_path)[0].plan, KeptPlan)
@@ -343,10 +343,10 @@ def test_what_goes_by_the_values_of_large_arrays_is_not_kept(
         assert all(one.size for one in graph.constants.values())
         return simplify(graph, *given, **named)
 
-    monkeypatch.setattr("vtensor.runtime.planning.simplify", looking)
-    for _ in range(2):
-        assert not isinstance(run(path, tmp_path)[0].plan, KeptPlan)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr("vtensor.runtime.planning.simplify", looking)
+        for _ in range(2):
+            assert not isinstance(run(path, tmp_path)[0].plan, KeptPlan)
     run(path, tmp_path)
     assert isinstance(run(path, tmp_path)[0].plan, KeptPlan)
 
