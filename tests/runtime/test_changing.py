@@ -6,6 +6,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
