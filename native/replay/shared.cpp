@@ -194,7 +194,10 @@ public:
                 crowding_.observe(true);
             }
             if (held_up && idles) place_ = seats->left();  // others are on ours
-            if (held_up_ >= kHeldUp) place_ = kAnywhere;
+            if (held_up_ >= kHeldUp) {  // only apart do waits say whether others are there
+                place_ = kApart;
+                crowded_ = held_up_ = 0;
+            }
         } else {
             const bool crowded = team.longest_wait * kPart > all;
             crowding_.observe(crowded);
