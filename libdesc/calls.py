@@ -8,13 +8,11 @@ same calls once more.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import CodeType
 from typing import Any
 
-from libdesc.noted import NOTING
 from ptensor.layout import Layout
 from vtensor.language.tape import Tape, TracedSize
 
@@ -28,10 +26,10 @@ _ANSWERS = (str, bool, float, bytes, type(None), Layout)
 class CallTape(Tape):
     """A tape of sizes and of native calls: one numbering for both.
 
-    >>> from libdesc.noted import noted
+    >>> from libdesc.noted import noted, noting
     >>> tape = CallTape()
     >>> n = tape.size(7)
-    >>> with tape.noting():
+    >>> with noting(tape):
     ...     larger = noted(max)(n, 3)
     >>> larger.value, tape.run([9]), tape.run([2])
     (7, [9, 9], [2, 3])
@@ -56,15 +54,6 @@ class CallTape(Tape):
             if type(answer) is Foreign:
                 answer.own = None
         self._told.clear()
-
-    @contextmanager
-    def noting(self) -> Iterator[None]:
-        """Native calls are noted here."""
-        token = NOTING.set(self)
-        try:
-            yield
-        finally:
-            NOTING.reset(token)
 
     def foreign(self, native: Any) -> Foreign:
         """What notes the calls of a native thing."""

@@ -6,7 +6,8 @@ something which notes what it is asked (``libdesc/calls.py``); else it is the mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache, wraps
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
@@ -33,6 +34,16 @@ class Noting(Protocol):
 
 #: The tape of the call that is recorded, if it is on one.
 NOTING: ContextVar[Noting | None] = ContextVar("NOTING", default=None)
+
+
+@contextmanager
+def noting(tape: Noting) -> Iterator[None]:
+    """Native calls are noted there."""
+    token = NOTING.set(tape)
+    try:
+        yield
+    finally:
+        NOTING.reset(token)
 
 
 def noted(native: T) -> T:

@@ -7,14 +7,11 @@ these as it checks any. It holds no code and no address.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from operator import index
 from types import ModuleType
 from typing import Any
-
-from libdesc.noted import NOTING
 
 #: What says of a module which build it is, as far as it has that.
 _BUILDS = ("level", "version", "isa", "library_path")
@@ -37,15 +34,6 @@ class Script:
         self._lines: list[Line] = []
         self._places: dict[str, int] = {}
         self._remembered: dict[Any, Any] = {}
-
-    @contextmanager
-    def noting(self) -> Iterator[None]:
-        """Native calls are noted here."""
-        token = NOTING.set(self)
-        try:
-            yield
-        finally:
-            NOTING.reset(token)
 
     def foreign(self, native: Any) -> Any:
         """What notes the calls of a native module; Python's own functions stay what they are."""

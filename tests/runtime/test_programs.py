@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from libdesc.noted import noting
 from libdesc.registry import only_own
 from libdesc.script import Script, made_by, native_module
 from ops import (
@@ -388,7 +389,7 @@ def test_other_values_and_layouts_are_planned_beside_it(tmp_path: Path) -> None:
 def test_a_script_makes_its_things_again() -> None:
     script, name = Script(), "libdesc.onednn._onednn"
     native = native_module(name)
-    with script.noting():
+    with noting(script):
         from libdesc.onednn.native import dnnl
 
         made = dnnl.Desc.strided((2, 3), "f32", (3, 1))

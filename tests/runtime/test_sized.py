@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libdesc.calls import CallTape, Foreign
-from libdesc.noted import noted
+from libdesc.noted import noted, noting
 from ops import Gather
 from tests.operators.cases import CASES, Case
 from tests.runtime.opened import NETWORKS
@@ -200,7 +200,7 @@ def on_tape(function: Callable[[Any, Any], Any], size: int) -> tuple[CallTape, A
     """What a function of a size and the library comes to, and the tape."""
     tape = CallTape()
     given = tape.size(size)
-    with tape.noting():
+    with noting(tape):
         return tape, function(given, noted(Library))
 
 
@@ -251,6 +251,6 @@ def test_a_library_that_refuses_then_is_no_recipe() -> None:
 def test_a_library_that_refuses_now_leaves_no_tape() -> None:
     tape = CallTape()
     given = tape.size(2000)
-    with tape.noting(), pytest.raises(RuntimeError):
+    with noting(tape), pytest.raises(RuntimeError):
         noted(Library)(3).twice([given], Library())
     assert tape.failed

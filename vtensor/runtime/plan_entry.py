@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from libdesc.noted import noting
 from libdesc.script import Script
 from vtensor.language.imported import logger
 from vtensor.runtime.programs import REPLACED, is_kept, program_name, read_program
@@ -101,7 +102,7 @@ class PlanEntry:
             return find()
         script = Script()
         try:
-            with script.noting():
+            with noting(script):
                 found = find()
         except MemoryError:
             raise

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from libdesc.noted import noting
 from libdesc.script import Script, build_of, native_module
 from optimizer.computed import changes
 from ptensor.buffer import ALIGNMENT, TensorStorage
@@ -220,7 +221,7 @@ class Notes:
     def _packing(self, node: TransformNode, given: Value, value: Value) -> tuple[Any, list[Any]]:
         """The step that transforms a constant, and its slots."""
         script = self.script if value.nbytes >= LARGE else self._alone
-        with script.noting():
+        with noting(script):
             steps = packing(node, given, value)
         if len(steps) != 1 or steps[0].native is None:
             raise NotKept(f"{node.name} is no native step")

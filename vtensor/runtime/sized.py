@@ -11,6 +11,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from libdesc.calls import CallTape, Foreign
+from libdesc.noted import noting
 from ptensor.buffer import TensorStorage
 from resolver.lowered import LoweredNode, OpNode, TransformNode, Value
 from vtensor.errors import VTensorError
@@ -286,7 +287,7 @@ def _traced(
 ) -> SizedRecipe | None:
     try:
         call = Traced(now.node, now.operands, before.node, before.operands, pairs)
-        with call.tape.noting():
+        with noting(call.tape):
             recipe = record(call)
     except MemoryError:
         raise
