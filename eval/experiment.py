@@ -26,7 +26,7 @@ from rich.progress import (
 )
 
 from eval.networks import NAMES
-from eval.store import RESULTS, Key, Row, Table, about
+from eval.store import RESULTS, Key, Row, Table, about, instructions
 from vtensor.runtime.processors import available_threads
 
 #: Networks that have much to gain from other arithmetic.
@@ -183,9 +183,9 @@ class Store:
 
 
 def _where(run: Mapping[str, Any]) -> tuple[object, ...]:
-    """The processor and its number of cores."""
+    """The processor, its number of cores, and what kernels use of it."""
     here = run.get("machine", {})
-    return here.get("processor"), here.get("processors")
+    return here.get("processor"), here.get("processors"), instructions(here)
 
 
 def folder_of(scope: Scope) -> Path:

@@ -15,7 +15,7 @@ from eval import claims
 from eval.experiment import Experiment, Store
 from eval.markdown import table
 from eval.paper import paper
-from eval.store import Row
+from eval.store import Row, instructions
 
 #: The modules of all sections, in the order in which they are measured and told: the paper's first.
 SECTIONS = (
@@ -102,13 +102,16 @@ def _runs(store: Store) -> tuple[list[Mapping[str, Any]], dict[str, str]]:
 
 
 def _machines(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    heads = ["run", "began", "scope", "seed", "processor", "threads", "load before", "system"]
+    heads = ["run", "began", "scope", "seed", "processor", "instructions", "threads"]
+    heads += ["load before", "system"]
     lines: list[list[object]] = []
     for number, run in enumerate(runs, 1):
         about: Row = run["machine"]
         load = f"{about['load_average']:.1f}"
-        cells = (about["processor"], about["processors"], load, about["system"])
-        lines.append([number, run["when"], run["scope"], run["seed"], *cells])
+        where = (about["processor"], instructions(about), about["processors"])
+        lines.append(
+            [number, run["when"], run["scope"], run["seed"], *where, load, about["system"]]
+        )
     yield table(heads, lines)
     said = dict.fromkeys(", ".join(f"{k} {v}" for k, v in run["versions"].items()) for run in runs)
     yield "Versions: " + "; ".join(said) + "."

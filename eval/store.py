@@ -40,6 +40,18 @@ def about(seed: int, scope: str) -> Row:
     return {"when": when, "scope": scope, "seed": seed, "machine": here, "versions": versions()}
 
 
+def instructions(machine: Mapping[str, Any]) -> str:
+    """Which instruction sets our libraries use on a machine; empty where they do not say.
+
+    A virtual machine may give processors of all kinds the same name.
+
+    >>> instructions({"libraries": {"numpy": "2.4.6", "onednn": "3.2.0 on avx2"}})
+    'avx2'
+    """
+    levels = {text.partition(" on ")[2] for text in machine.get("libraries", {}).values()}
+    return ", ".join(sorted(levels - {""}))
+
+
 def versions() -> dict[str, str]:
     """Of every distribution that is installed, and of Python."""
     found = {"python": platform.python_version()}

@@ -40,6 +40,8 @@ def test_rows_stay_and_are_measured_once(tmp_path: Path) -> None:
     assert renewed.missing(renewed.table("t", KEY), keys) == keys
     other = Store(tmp_path, {"when": "4", "machine": {"processor": "another"}})
     assert other.missing(other.table("t", KEY), keys) == keys  # its times say nothing of this one
+    capped = Store(tmp_path, {"when": "5", "machine": {"libraries": {"onednn": "3.2.0 on avx2"}}})
+    assert capped.missing(capped.table("t", KEY), keys) == keys  # another one of the same name
     measured = renewed.table("t", KEY)
     measured.add([{**key, "runs": 1, "rounds_s": [[1.0]]} for key in keys])
     assert [run["when"] for run in Store(tmp_path).table("t", KEY).runs] == ["3"]
