@@ -65,7 +65,10 @@ def check_nothing_failed(cell: Cell) -> None:
 def test_calls_are_taken(operator: str, library: str) -> None:
     # a form of another arithmetic is for few windows
     few = operator not in EVERYWHERE or library in INEXACT
-    check_taken(found(operator, library), 2 if few else 4)
+    least, cell = 2 if few else 4, found(operator, library)
+    if cell.taken < least and cell.lacking:  # of the few that suit it, some lack instructions here
+        cell = ran(operator, library, 2 * COUNT)
+    check_taken(cell, least)
 
 
 def check_taken(cell: Cell, least: int) -> None:
