@@ -13,6 +13,10 @@ from ptensor.pages import passing
 Array = np.ndarray[Any, Any]
 
 
+#: A part along an axis: the axis, where it begins, and where it ends.
+Taken = tuple[int, int, int]
+
+
 class Made(NamedTuple):
     """What is done with a constant; equal keys do the same.
 
@@ -20,11 +24,13 @@ class Made(NamedTuple):
         function: does it.
         key: says what.
         factor: what it is multiplied by, of as many axes, where no more is done.
+        taken: the part that is taken of it, where no more is done.
     """
 
     function: Callable[[Array], Array]
     key: Hashable
     factor: Array | None = None
+    taken: Taken | None = None
 
 
 class Computed(MutableMapping[str, Array]):
@@ -130,6 +136,16 @@ def origin(constants: Mapping[str, Array], name: str) -> tuple[Array | Original,
 def changes(constants: Mapping[str, Array], name: str) -> tuple[Made, ...]:
     """What is done with the array that a constant is made of, in order."""
     return constants.changes(name) if isinstance(constants, Computed) else ()
+
+
+def cut(array: Array, taken: Taken) -> Array:
+    """A part of an array.
+
+    >>> cut(np.arange(6).reshape(2, 3), (1, 0, 2)).tolist()
+    [[0, 1], [3, 4]]
+    """
+    axis, begin, end = taken
+    return array[(slice(None),) * axis + (slice(begin, end),)]
 
 
 def times(factor: Array) -> Hashable:

@@ -17,7 +17,7 @@ from math import prod
 from typing import Any
 
 from libdesc.preferences import EVERY, Preferences
-from optimizer.computed import Array, Computed, Made
+from optimizer.computed import Computed, Made, cut
 from optimizer.readers import Readers
 from vtensor.errors import VTensorError
 from vtensor.language.graph import Graph, Node
@@ -272,13 +272,10 @@ class _Parts:
         graph.merged.update({name: lead.name for name in gone if name not in order})
         for name, (source, axis, taken) in self.sources.items():
             key = axis, taken.start, taken.stop
-            self.constants.derive(name, source, Made(partial(_taken, axis, taken), key))
+            made = Made(partial(cut, taken=key), key, taken=key)
+            self.constants.derive(name, source, made)
 
     def _free(self, name: str) -> str:
         while name in self.graph.values or name in self.graph.nodes or name in self.values:
             name += "'"
         return name
-
-
-def _taken(axis: int, taken: slice, array: Array) -> Array:
-    return array[(slice(None),) * axis + (taken,)]

@@ -139,6 +139,7 @@ class TensorStorage(_InMemory):
     """
 
     __slots__ = (
+        "__weakref__",
         "_array",
         "_begin",
         "_buffer",

@@ -3,12 +3,14 @@
 
 #include <oneapi/dnnl/dnnl.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <variant>
 
 #include "cache.h"
 #include "check.h"
+#include "outrun.h"
 #include "rectify.h"
 #include "sound.h"
 #include "vtensor/forks.h"
@@ -28,30 +30,44 @@ KeyWriter &KeyWriter::number(double value) {
     return text(std::to_string(std::bit_cast<std::uint64_t>(value)));
 }
 
+std::string kernel_of(const_dnnl_primitive_desc_t pd) {
+    const char *kernel = nullptr;
+    check(dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &kernel), "kernel");
+    return kernel;
+}
+
 std::shared_ptr<Primitive> Primitive::make(const Spec &spec, int rank, int threads) {
     const ThreadScope scope(threads);
     const AttrHandle attr = spec.attr.build();
     dnnl_primitive_desc_t raw = nullptr;
     check(spec.create(&raw, attr.get()), spec.kind);
     PdHandle first(raw);
-    for (int skipped = 0;;) {
+    const auto wanted = static_cast<std::size_t>(rank) + 1;
+    std::vector<std::shared_ptr<Primitive>> sound;
+    while (sound.size() < wanted ||
+           (sound.size() == wanted && may_be_outrun(sound.back()->kernel_))) {
         dnnl_primitive_desc_t copy = nullptr;
         check(dnnl_primitive_desc_clone(&copy, raw), spec.kind);
         std::shared_ptr<Primitive> found(new Primitive(spec, rank, threads, PdHandle(copy)));
-        if (is_sound(*found) && skipped++ == rank) return found;
+        if (is_sound(*found)) {
+            sound.push_back(std::move(found));
+            const auto last = sound.end() - 1;
+            if (last != sound.begin() && outruns((*last)->kernel_, (*(last - 1))->kernel_))
+                std::iter_swap(last - 1, last);
+        }
         const dnnl_status_t status = dnnl_primitive_desc_next_impl(raw);
         if (status == dnnl_last_impl_reached) break;
         check(status, spec.kind);
     }
+    if (sound.size() >= wanted) return sound[wanted - 1];
     if (rank > 0) return nullptr;
     throw Unimplemented(spec.kind + ": oneDNN has no kernel for it that is known to be sound");
 }
 
 Primitive::Primitive(const Spec &spec, int rank, int threads, PdHandle pd)
     : spec_(spec), rank_(rank), threads_(threads), pd_(std::move(pd)), arguments_(spec.arguments) {
-    const char *kernel = nullptr;
-    check(dnnl_primitive_desc_query(pd_.get(), dnnl_query_impl_info_str, 0, &kernel), kind());
-    kernel_ = kernel == std::string("ref") ? spec_.reference : kernel;
+    kernel_ = kernel_of(pd_.get());
+    if (kernel_ == "ref") kernel_ = spec_.reference;
     add_post_operands();
     query_descs();
 }

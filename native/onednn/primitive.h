@@ -45,10 +45,14 @@ private:
     std::string key_;
 };
 
+// What will run, in oneDNN's words.
+std::string kernel_of(const_dnnl_primitive_desc_t pd);
+
 class Primitive {
 public:
-    // The rank-th sound implementation that oneDNN offers, for that many threads; null where the
-    // list is over. Throws Unimplemented if it offers none at all.
+    // The rank-th sound implementation that oneDNN offers, for that many threads; one that the next
+    // outruns comes behind it. Null where the list is over. Throws Unimplemented if it offers none
+    // at all.
     static std::shared_ptr<Primitive> make(const Spec &spec, int rank, int threads);
     ~Primitive();
     Primitive(const Primitive &) = delete;

@@ -9,6 +9,7 @@
 #include "maxima.h"
 #include "names.h"
 #include "operators.h"
+#include "outrun.h"
 
 namespace vtensor::onednn {
 
@@ -106,6 +107,18 @@ void check_channels(const std::string &what, const Desc &src, const Desc &weight
 
 namespace {
 
+// The descriptor of a convolution. Where layouts are left open, each kernel has a choice of its own:
+// if the first one may be outrun, its choice holds, so that what outruns it is asked for the same.
+template <class Create>
+dnnl_status_t create_in_one_layout(dnnl_primitive_desc_t *pd, const Desc &src, const Desc &dst,
+                                   const Create &create) {
+    const dnnl_status_t status = create(pd, src.get(), dst.get());
+    if (status != dnnl_success || !may_be_outrun(kernel_of(*pd))) return status;
+    const PdHandle first(*pd);
+    return create(pd, dnnl_primitive_desc_query_md(first.get(), dnnl_query_src_md, 0),
+                  dnnl_primitive_desc_query_md(first.get(), dnnl_query_dst_md, 0));
+}
+
 using CreateWindow = decltype(&dnnl_convolution_forward_primitive_desc_create);
 
 PrimitivePtr windowed(const std::string &what, CreateWindow create, dnnl_alg_kind_t alg,
@@ -134,11 +147,14 @@ PrimitivePtr windowed(const std::string &what, CreateWindow create, dnnl_alg_kin
     write_window(key, window);
     return find_or_make({what, key.take(), attr, arguments, dst.dims(),
                          [=, gap = gaps(window.dilations)](auto *pd, auto raw_attr) {
-                             return create(pd, engine(), dnnl_forward_inference, alg, src.get(),
-                                           weights.get(), raw(bias), dst.get(),
-                                           window.strides.data(), gap.data(),
-                                           window.pads_begin.data(), window.pads_end.data(),
-                                           raw_attr);
+                             const auto with = [&](auto *made, auto src_md, auto dst_md) {
+                                 return create(made, engine(), dnnl_forward_inference, alg, src_md,
+                                               weights.get(), raw(bias), dst_md,
+                                               window.strides.data(), gap.data(),
+                                               window.pads_begin.data(), window.pads_end.data(),
+                                               raw_attr);
+                             };
+                             return create_in_one_layout(pd, src, dst, with);
                          }});
 }
 

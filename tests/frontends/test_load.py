@@ -54,6 +54,20 @@ def test_names_of_values_and_nodes() -> None:
     assert graph.outputs == {"out": "out"}
 
 
+@pytest.mark.parametrize("name", ["a", "b", "split"])
+def test_a_node_of_several_outputs_may_have_the_name_of_any(name: str) -> None:
+    text = f"""g (float[1, 6] x) => (float[1, 3] p, float[1, 3] q) {{
+        [{name}] a, b = Split <axis = 1> (x, sizes)
+        p = Relu(a)
+        q = Neg(b)
+    }}"""
+    made = model(text, sizes=np.array([3, 3]))
+    x = f32(1, 6)
+    p, q = Session(made).run(None, {"x": x})
+    np.testing.assert_array_equal(p, np.maximum(x[:, :3], 0))
+    np.testing.assert_array_equal(q, -x[:, 3:])
+
+
 def test_an_operator_between_may_not_take_a_values_name() -> None:
     text = """g (float[1, 2, 4, 4] n) => (float[1, 2, 4, 4] y) {
         [n] y = Conv <pads = [1, 1, 1, 1]> (n, w, b)

@@ -375,7 +375,7 @@ class Builder:
                 needed.update(id(value) for value in added.inputs)
         kept.reverse()
         names = {id(value): name for name, value in reversed(list(results.items()))}
-        stems = self._node_names(reader.node, kept)
+        stems = self._node_names(reader.node, kept, names)
         real = {
             key: self._constant(c.name, c.origin, tuple(c.value.dims))
             for key, c in reader.constants.items()
@@ -393,14 +393,17 @@ class Builder:
                 self._renames[(inputs[0].name, added.names)] = values[0]
         self._data.update((name, real.get(id(v), v)) for name, v in results.items())
 
-    def _node_names(self, node: NetworkNode, added: Sequence[Added]) -> list[str]:
+    def _node_names(
+        self, node: NetworkNode, added: Sequence[Added], names: Mapping[int, str]
+    ) -> list[str]:
         """Names of the nodes that one ONNX node becomes: its own for the first that computes.
 
         Where it goes by its output's name, the operator that makes that output has it.
         """
         main = next((i for i, a in enumerate(added) if info_of(a.op).structural not in VIEWS), 0)
         if node.name in node.outputs:
-            main = len(added) - 1
+            made = [[names.get(id(value)) for value in one.outputs] for one in added]
+            main = next((i for i, own in enumerate(made) if node.name in own), len(added) - 1)
         return [
             node.name if i == main else self._free(f"{node.name}:{info_of(a.op).name.lower()}")
             for i, a in enumerate(added)

@@ -61,6 +61,8 @@ class DataFiles:
     #: By path, files that stay open.
     _files: dict[Path, OpenFile] = field(default_factory=dict, init=False, repr=False)
     _taken: int = field(default=0, init=False)
+    #: Where arrays are that were read at once.
+    at_once: dict[tuple[str, int, int], None] = field(default_factory=dict, init=False, repr=False)
 
     def read(self, location: str, offset: int, nbytes: int) -> Bytes:
         """A copy of bytes of a file, which is made once and cannot be written to.
@@ -71,6 +73,7 @@ class DataFiles:
             BudgetError: all data that was read would take more than ``max_bytes``.
         """
         place = self._located(location), offset, nbytes
+        self.at_once[location, offset, nbytes] = None
         part = self._parts.get(place)
         if part is None:
             with self._at(location, *place) as file:

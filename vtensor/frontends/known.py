@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -20,6 +21,7 @@ import numpy as np
 
 from libdesc.registry import ready
 from optimizer.originals import Original, Originals, one_memory
+from vtensor.frontends.beside import Beside
 from vtensor.frontends.external import DataFiles
 from vtensor.frontends.open_file import LATER, Data
 from vtensor.language.graph import Graph
@@ -44,13 +46,14 @@ def read_known(
     entries: Entries,
     max_bytes: int,
     external_data_root: str | os.PathLike[str] | None,
-    large: dict[str, Original] | None = None,
-) -> Graph | None:
-    """The graph of a model that is known; None where it is not, or something is odd about it.
+    later: Mapping[str, Original] | None = None,
+) -> tuple[Graph, Beside] | None:
+    """The graph of a model that is known, and its arrays beside the bytes that it is known by; None
+    where it is not, or something is odd about it.
 
     Args:
         file, entries, max_bytes, external_data_root: the model, and as for a session.
-        large: arrays that are read later, by name: those that there are already, and then all.
+        later: arrays that somebody has already, who reads them later, by name.
     """
     if len(file.parts.rest) > MOST_BYTES or (payload := entries.read(name_of(file))) is None:
         return None
@@ -59,15 +62,16 @@ def read_known(
         (begin, end), *rows = json.loads(payload)
         text = file.parts.rest[begin:end].decode()
         ready()  # the operators
-        have = {} if large is None else large
+        have = later or {}
         found = {name: have.get(name) or array_at(file, files, *row) for name, *row in rows}
-        have.update((name, one) for name, one in found.items() if isinstance(one, Original))
         graph = Graph.parse(text, {name: _stand_in(one) for name, one in found.items()}).seal()
         kept: dict[str, Array | Original] = dict(graph.constants)
         for name in kept.keys() & found.keys():
             if isinstance(one := found[name], Original):
                 kept[name] = one.reshape(graph.constants[name].shape)
-        return replace(graph, constants=Originals.of(kept))
+        unread = {name: one for name, one in found.items() if isinstance(one, Original)}
+        places = {name: tuple(place) for name, _, _, *place in rows}
+        return replace(graph, constants=Originals.of(kept)), Beside(unread, places, files)
     except Exception:  # whatever it is, the long way says it better
         return None
 

@@ -24,12 +24,13 @@ from onnx import (
 
 from optimizer.originals import Original, Originals
 from vtensor.errors import BudgetError, InputError, ModelError
+from vtensor.frontends.beside import Beside, Place
 from vtensor.frontends.calls import FunctionKey, check_functions, domain_of
 from vtensor.frontends.external import DataFiles
 from vtensor.frontends.inline import Parts
 from vtensor.frontends.opened import Opened, opened
 from vtensor.frontends.stored import Stored, stored_text
-from vtensor.frontends.tensors import Array, check_rank, element_type, tensor_origin
+from vtensor.frontends.tensors import Array, check_rank, element_type, place_of, tensor_origin
 from vtensor.language.records import dataclass
 from vtensor.runtime.budget import max_bytes_of
 
@@ -138,6 +139,7 @@ class Network:
         max_bytes: what may be taken for constants that are computed.
         functions: the model's own.
         stored: the text of a graph that the model carries.
+        beside: its arrays that are read later, and from other files.
         folded: which of ``arrays`` were computed, and take memory of their own.
         checked: nodes that are as ONNX defines them, so far as that was asked.
         local: what operands of the model's own nodes are called where one is computed by itself, by
@@ -159,6 +161,7 @@ class Network:
     used: frozenset[str]
     functions: Mapping[FunctionKey, FunctionProto]
     stored: Stored | None = None
+    beside: Beside = field(default_factory=Beside)
     folded: set[str] = field(default_factory=set)
     checked: set[str] = field(default_factory=set)
     local: dict[Hashable, dict[str, tuple[str, ...]]] = field(default_factory=dict)
@@ -180,6 +183,7 @@ def read_network(
     *,
     max_bytes: int | None = None,
     external_data_root: str | os.PathLike[str] | None = None,
+    later: Mapping[str, Original] | None = None,
 ) -> Network:
     """Read a model and check its structure.
 
@@ -187,6 +191,7 @@ def read_network(
         model: path of a file, its bytes, what was read of these, or a ModelProto.
         max_bytes: what may be taken for constants that are computed; None is as for a Session.
         external_data_root: where external data may be; None is the model's folder.
+        later: initializers of the same bytes that somebody has already, who reads them later.
 
     Raises:
         ModelError: it is missing, no ONNX, cut short, or its graph does not hang together.
@@ -196,7 +201,7 @@ def read_network(
     budget = max_bytes_of(max_bytes)
     files = None if folder is None else DataFiles(folder, root, budget)
     try:
-        return _network(proto, parts, label, files, budget)
+        return _network(proto, parts, label, files, budget, later or {})
     except MemoryError:
         raise
     except BudgetError as error:
@@ -228,7 +233,12 @@ def _proto(model: Source) -> tuple[ModelProto, str, Path | None, Parts]:
 
 
 def _network(
-    proto: ModelProto, parts: Parts, label: str, files: DataFiles | None, max_bytes: int
+    proto: ModelProto,
+    parts: Parts,
+    label: str,
+    files: DataFiles | None,
+    max_bytes: int,
+    have: Mapping[str, Original],
 ) -> Network:
     if not proto.HasField("graph"):
         raise ModelError("it has no graph; it is no ONNX model, or it is cut short")
@@ -241,10 +251,15 @@ def _network(
     if graph.sparse_initializer:
         raise ModelError("sparse initializers are not supported")
     arrays: dict[str, Array | Original] = {}
-    for place, tensor in enumerate(graph.initializer):
-        if tensor.name in arrays:
-            raise ModelError(f"two initializers are called {tensor.name!r}")
-        arrays[tensor.name] = tensor_origin(tensor, files, parts.data.get(place))
+    places: dict[str, Place] = {}
+    for number, tensor in enumerate(graph.initializer):
+        name = tensor.name
+        if name in arrays:
+            raise ModelError(f"two initializers are called {name!r}")
+        arrays[name] = have.get(name) or tensor_origin(tensor, files, parts.data.get(number))
+        if isinstance(one := arrays[name], Original):
+            places[name] = place_of(tensor, one.nbytes) or ("", number)
+    later = {name: one for name in places if isinstance(one := arrays[name], Original)}
     inputs = _inputs(graph, arrays)
     outputs = [value.name for value in graph.output]
     if not outputs:
@@ -272,6 +287,7 @@ def _network(
         frozenset(used),
         {(domain_of(f), f.name, f.overload): f for f in proto.functions},
         stored_text(proto, opsets.get("", 0), origins, parts),
+        Beside(later, places, files),
     )
 
 

@@ -10,16 +10,13 @@ from onnx import GraphProto, ModelProto, TensorProto
 from optimizer.originals import Original, Originals, array_of, place
 from ptensor.pages import lasting
 from vtensor.errors import ModelError
+from vtensor.frontends.beside import Place
 from vtensor.frontends.export import TEXT, skeleton
 from vtensor.frontends.inline import Parts
-from vtensor.frontends.tensors import Array
+from vtensor.frontends.tensors import Array, place_of
 from vtensor.frontends.writer import write
 from vtensor.language.graph import Graph, same_bytes
 from vtensor.language.records import dataclass
-
-#: Where an array's bytes are: at an offset in the model's bytes; in data beside them, by the place
-#: of its initializer; or in a file: its location, offset and size.
-Place = tuple[int] | tuple[str, int] | tuple[str, int, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +50,7 @@ def _places(tensors: Iterable[TensorProto], arrays: Originals, parts: Parts) -> 
     found, at = dict[str, Place](), 0
     for number, tensor in enumerate(tensors):
         origin = arrays.origin(tensor.name)
-        if tensor.data_location == TensorProto.EXTERNAL:  # whatever else it has
-            entries = {entry.key: entry.value for entry in tensor.external_data}
-            place = entries["location"], int(entries.get("offset", 0)), origin.nbytes
+        if place := place_of(tensor, origin.nbytes):  # whatever else it has
             found[tensor.name] = place
         elif number in parts.data:
             found[tensor.name] = "", number

@@ -1,18 +1,22 @@
-"""What a known model is from outside: what it takes and gives, and the bytes that it is known by.
+"""What a model is from outside: what it takes and gives, and the bytes that it is known by.
 
 A plan that is kept needs no more of a model than this, and its large arrays. An entry of the cache
-says where those are and what the others come to; a model whose bytes are others has none.
+says where those are and what the others come to; a model whose bytes are others has none. A large
+array at which somebody looked while a graph was made of the model, to fold it for instance, is
+among the bytes that it is known by.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from libdesc.installed import state as installed
 from optimizer.originals import Original
-from vtensor.frontends.known import MOST_BYTES, array_at, data_files, name_of
+from vtensor.frontends.known import MOST_BYTES, array_at, data_files
 from vtensor.language.imported import blake2b
 from vtensor.language.records import dataclass
 from vtensor.runtime.feeds import Port
@@ -21,6 +25,7 @@ from vtensor.runtime.feeds import Port
 MOST_SMALL = 1 << 24
 
 if TYPE_CHECKING:
+    from vtensor.frontends.beside import Beside, Place
     from vtensor.frontends.external import DataFiles
     from vtensor.frontends.opened import Opened
     from vtensor.runtime.entries import Entries
@@ -30,105 +35,140 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Surface:
-    """A model whose sizes are all known, from outside.
+    """A model from outside.
 
     Attributes:
         inputs, outputs: what a run is given and returns.
+        static: all sizes are known before any run.
+        reads_nodes: graphs are made of its nodes, for some sizes each.
+        deciding: inputs whose values decide shapes, as far as runs have shown.
+        looked_at: where arrays beside its bytes are whose values may have decided something.
         large: the arrays that are read later, by name.
-        digest: of all bytes but theirs.
+        digest: of its bytes, and of what was looked at.
     """
 
     inputs: list[Port]
     outputs: list[Port]
-    large: dict[str, Original]
+    static: bool
+    reads_nodes: bool
+    deciding: tuple[str, ...]
+    looked_at: frozenset[Place]
+    large: Mapping[str, Original]
     digest: str
 
 
-def read_surface(file: Opened, entries: Entries, max_bytes: int, root: Root) -> Surface | None:
+def read_surface(
+    file: Opened, reference: bool, entries: Entries, max_bytes: int, root: Root
+) -> Surface | None:
     """What the cache says of a model; None where it says nothing, or of other bytes.
 
     Args:
         file, entries, max_bytes, root: as for ``read_known``.
+        reference: nodes may run on ONNX's reference evaluator.
     """
-    if len(file.parts.rest) > MOST_BYTES or (payload := entries.read(_name(file))) is None:
+    if len(file.parts.rest) > MOST_BYTES:
+        return None
+    name = _name(file, reference)
+    if (payload := entries.read(name)) is None:
         return None
     try:
         files, data = data_files(file, max_bytes, root), json.loads(payload)
-        if _digest(file, files, data["small"]) != data["digest"]:
+        looked_at = frozenset(map(_place, data["looked_at"]))
+        if _digest(file, looked_at, files) != data["digest"]:
             return None
-        arrays = {name: array_at(file, files, *row) for name, *row in data["large"]}
-        large = {name: one for name, one in arrays.items() if isinstance(one, Original)}
-        if len(large) < len(arrays):
-            return None
-        inputs, outputs = ([_port(*row) for row in data[end]] for end in ("inputs", "outputs"))
-        return Surface(inputs, outputs, large, data["digest"])
+        shared: dict[str, Original] = {}  # tensors that lie in one place
+        large: dict[str, Original] = {}
+        for array, *row in data["large"]:
+            one = shared.get(repr(row)) or array_at(file, files, *row)
+            if not isinstance(one, Original):
+                return None
+            large[array] = shared[repr(row)] = one
+        return Surface(
+            [_port(*row) for row in data["inputs"]],
+            [_port(*row) for row in data["outputs"]],
+            data["static"],
+            data["reads_nodes"],
+            tuple(data["deciding"]),
+            looked_at,
+            large,
+            data["digest"],
+        )
     except Exception:  # whatever it is, the long way says it better
         return None
 
 
 def keep_surface(
-    file: Opened,
-    inputs: list[Port],
-    outputs: list[Port],
-    large: Mapping[str, Original],
-    entries: Entries,
-    max_bytes: int,
-    root: Root,
+    surface: Surface, file: Opened, reference: bool, beside: Beside, entries: Entries
 ) -> Surface | None:
-    """Keep what a model is that was read as an entry says; None where it says nothing now, or too
-    much would have to be looked at.
+    """Keep what a model is from outside; None where too much would have to be looked at.
 
     Args:
-        file, entries, max_bytes, root: as for ``read_known``.
-        inputs, outputs: what a run is given and returns; all sizes are known.
-        large: its arrays that are read later, by name.
+        surface: what is to be kept, without a digest.
+        file, reference, entries: as for ``read_surface``.
+        beside: its arrays beside the bytes that it is known by.
     """
-    if (payload := entries.read(name_of(file))) is None:
-        return None
-    _, *rows = json.loads(payload)
-    files = data_files(file, max_bytes, root)
-    small = [place for name, _, _, *place in rows if name not in large and len(place) == 3]
     try:
-        digest = _digest(file, files, small)
-    except ValueError:
+        digest = _digest(file, surface.looked_at, beside.files)
+    except (LookupError, ValueError):
         return None
     ends = {
         end: [(one.name, one.dtype, one.shape, one.dims) for one in ports]
-        for end, ports in (("inputs", inputs), ("outputs", outputs))
+        for end, ports in (("inputs", surface.inputs), ("outputs", surface.outputs))
     }
-    own = [row for row in rows if row[0] in large]
-    data = {**ends, "large": own, "small": small, "digest": digest}
-    entries.write(_name(file), json.dumps(data, separators=(",", ":")).encode())
-    return Surface(inputs, outputs, dict(large), digest)
+    data = {
+        **ends,
+        "static": surface.static,
+        "reads_nodes": surface.reads_nodes,
+        "deciding": surface.deciding,
+        "looked_at": sorted(surface.looked_at, key=repr),
+        "large": [
+            (name, one.dtype.str, one.shape, *beside.places[name])
+            for name, one in surface.large.items()
+        ],
+        "digest": digest,
+    }
+    entries.write(_name(file, reference), json.dumps(data, separators=(",", ":")).encode())
+    return replace(surface, digest=digest)
 
 
-def _name(file: Opened) -> str:
-    return f"surface-{file.digest}"
+def _name(file: Opened, reference: bool) -> str:
+    told = repr((file.digest, reference, installed()))
+    return f"surface-{blake2b(told.encode(), digest_size=16).hexdigest()}"
 
 
-def _port(name: str, dtype: str, shape: list[int], dims: list[str]) -> Port:
-    return Port(name, dtype, tuple(map(int, shape)), tuple(dims))
+def _port(name: str, dtype: str, shape: list[int | None], dims: list[str]) -> Port:
+    sizes = (None if size is None else int(size) for size in shape)
+    return Port(name, dtype, tuple(sizes), tuple(dims))
 
 
-def _digest(file: Opened, files: DataFiles | None, small: Sequence[Sequence[Any]]) -> str:
-    """A digest of a model without large arrays.
+def _place(row: list[Any]) -> Place:
+    [where, *numbers] = row
+    return str(where), *map(int, numbers)  # type: ignore[return-value]
+
+
+def _digest(file: Opened, looked_at: Collection[Place], files: DataFiles | None) -> str:
+    """A digest of a model without large arrays at which nobody looked.
 
     Args:
         file: the model.
+        looked_at: where others are.
         files: those beside it.
-        small: where in them arrays are that are read at once.
 
     Raises:
         ValueError: there is too much of that.
+        LookupError: it is not there.
     """
     digest = blake2b(file.digest.encode(), digest_size=16)
-    inside = [one.bytes for _, one in sorted(file.parts.data.items()) if one.bytes is not None]
-    if sum(one.nbytes for one in inside) + sum(nbytes for *_, nbytes in small) > MOST_SMALL:
+    data = file.parts.data
+    inside = {number for number, one in data.items() if one.bytes is not None}
+    inside |= {place[1] for place in looked_at if len(place) == 2}
+    places = sorted(place for place in looked_at if len(place) == 3)
+    if sum(data[one].nbytes for one in inside) + sum(one[2] for one in places) > MOST_SMALL:
         raise ValueError("small arrays are large together")
-    for one in inside:
-        digest.update(one.data)
-    for place in small:
+    for number in sorted(inside):
+        digest.update(data[number].now().data)
+    for location, offset, nbytes in places:
         if files is None:
             raise ValueError("a model from memory has no files")
-        digest.update(files.read(*place).data)
+        digest.update(files.read(location, offset, nbytes).data)
     return digest.hexdigest()

@@ -102,6 +102,14 @@ def _unread(tensor: TensorProto, files: DataFiles | None, data: Data | None) -> 
     return dtype and Original.unread(shape, dtype, data.now)
 
 
+def place_of(tensor: TensorProto, nbytes: int) -> tuple[str, int, int] | None:
+    """Where in a file beside the model so many bytes of a tensor are; None of what is inside."""
+    if tensor.data_location != TensorProto.EXTERNAL:
+        return None
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    return entries.get("location", ""), int(entries.get("offset", 0)), nbytes
+
+
 def _external_later(
     tensor: TensorProto, shape: tuple[int, ...], files: DataFiles
 ) -> Original | None:

@@ -97,10 +97,9 @@ class PlanEntry:
             network: what it is made of.
             find: makes it.
         """
-        large = self._large() if self._looks else None
-        if large is None or (self._source.surface or self._source.keep_surface()) is None:
+        if not self._looks or len(self._workspace.recipes):  # nobody has noted earlier steps
             return find()
-        script = Script()
+        looked_at, script = self._source.looked_at, Script()
         try:
             with noting(script):
                 found = find()
@@ -110,25 +109,16 @@ class PlanEntry:
             _log.debug("%s: %s", network.name, why)
             return find()
         assert self._entries is not None, "else nobody looks"
-        if found is not None:
+        if found is not None and self._source.keep_surface(looked_at) is not None:
             first, measured = found.plan.provisional, self._entries.read(network.name)
             name, chosen = self._name(first), self._entries.read(network.first)
             if not first:
                 chosen = measured
             if not first or measured is None:  # else another process has a better one by now
-                payload = self._payload(name, network, found, chosen, script, large)
+                payload = self._payload(name, network, found, chosen, script)
                 self._entries.write(name, payload)
         script.forget()
         return found
-
-    def _large(self) -> dict[int, str] | None:
-        """The model's large arrays by the id of what holds them; None where nothing can be kept."""
-        arrays = self._source.large
-        if arrays is None or len(self._workspace.recipes):  # steps were made that nobody noted
-            return None
-        if any(one.asked for one in arrays.values()):  # something may go by their values
-            return None
-        return {id(one): name for name, one in arrays.items()}
 
     def _payload(
         self,
@@ -137,11 +127,11 @@ class PlanEntry:
         found: Found,
         strategy: bytes | None,
         script: Script,
-        large: dict[int, str],
     ) -> bytes:
         from vtensor.runtime.program_notes import Notes, NotKept
 
         plan, rows = found.plan, self._workspace.recipes.last
+        large = {id(one.whole): name for name, one in self._source.large.items()}
         notes = Notes(plan, network.graph.constants, large, rows, script)
         try:
             notes.check()

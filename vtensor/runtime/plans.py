@@ -8,10 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from weakref import WeakKeyDictionary
 
-from optimizer.pipeline import import_passes
 from ptensor.layout import Layout
 from ptensor.pages import give_back
 from ptensor.stopping import go_on
@@ -21,6 +19,7 @@ from vtensor.language import collector
 from vtensor.language.forks import process_lock
 from vtensor.language.graph import Graph
 from vtensor.language.imported import logger
+from vtensor.language.index import importing
 from vtensor.runtime.better import Better
 from vtensor.runtime.feeds import Feed, Port
 from vtensor.runtime.keys import InputKey, PlanKey
@@ -36,7 +35,8 @@ from vtensor.runtime.planning import (
     transferable,
     within_tolerance,
 )
-from vtensor.runtime.provisional import WHY, first_plan, measured, ready
+from vtensor.runtime.provisional import WHY, first_plan, measured
+from vtensor.runtime.ready import ready_to_draw, ready_to_measure
 from vtensor.runtime.source import Source
 from vtensor.runtime.strategies import Refused, Strategies
 from vtensor.runtime.strategy_cache import Network, StrategyCache
@@ -51,17 +51,6 @@ _keeping = process_lock(2)
 #: Plans that a session keeps, the last used ones. They share packed weights and one arena; what a
 #: plan holds by itself, steps and descriptions, is about 2 MB of a network of some hundred nodes.
 PLANS_KEPT = 32
-
-#: What draws blueprints: of models that are read from nodes, and of all.
-DRAWING = (
-    "vtensor.frontends.tracing",
-    "concurrent.futures.thread",
-    "libdesc.calls",
-    "resolver.refit",
-    "vtensor.runtime.blueprint",
-    "vtensor.runtime.drawing",
-    "vtensor.runtime.sized",
-)
 
 
 class PlanCache:
@@ -98,6 +87,8 @@ class PlanCache:
         self.foreseen = False
         #: Where rules were applied to graphs of earlier sizes.
         self._applied: set[tuple[str, str]] | None = None
+        #: A plan that was taken as it was kept: of its graph nothing is known yet.
+        self._unread: PlanKey | None = None
 
     def close(self) -> None:
         """What is made in the background is not wanted any more."""
@@ -148,7 +139,7 @@ class PlanCache:
             with self._workspace.executor.planning(), waiting:
                 self._draw()
                 before = self._workspace.weights.nbytes
-                plan = self._planned(key, replace(self._options, entry=key.entry))
+                plan = self._planned(key, self._entering(key))
             if self._workspace.weights.nbytes > before:
                 give_back()  # what was packed, resolved, solved and measured is gone
             self._longest = max(self._longest, time.perf_counter() - begun)
@@ -187,22 +178,37 @@ class PlanCache:
         if options.deterministic or options.later or options.lock or not transferable(options):
             return
         known = {one.name for one in key.inputs if one.value is not None}
-        keys = [key.sized(shapes) for shapes in self.source.foreseen(key.shapes, known)]
+        sizes = self.source.foreseen(key.shapes, known)
+        works: list[Callable[[], None]] = [partial(self._foresee, key.sized(one)) for one in sizes]
 
         def draw() -> None:
             with collector.later():
-                for one in keys:  # who wants a plan meanwhile waits for one of them
+                for work in (self._read, *works):  # who wants a plan meanwhile waits for one
                     with self._making.taken(), self._workspace.executor.planning():
-                        _try(partial(self._foresee, one))
+                        _try(work)
             self._workspace.make_room()
 
-        if keys:
+        if works:
             self._beside(draw)
+
+    def _read(self) -> None:
+        """Have at hand what was chosen for a plan that was taken as it was kept."""
+        key, self._unread = self._unread, None
+        if key is None or self._applied is not None:
+            return
+        options = self._entering(key)
+        with importing:  # a fork waits for that
+            ready_to_draw(self.source.reads_nodes)
+            network, disk = self._own_network(key, options), StrategyCache.of(options)
+        known = disk.known(network) if disk is not None else None
+        if known is not None:
+            self._strategies.add(known)
+            self._applied = {*network.graph.applied}
 
     def _foresee(self, key: PlanKey) -> None:
         if self._workspace.full:  # weights in further forms would take the place of plans
             return
-        options = replace(self._options, entry=key.entry)
+        options = self._entering(key)
         sized, disk = self._sized(key, options), StrategyCache.of(options)
         if sized is None:
             return
@@ -214,14 +220,9 @@ class PlanCache:
             disk.keep(network, chosen, network.ahead)
 
     def _beside(self, work: Callable[[], None]) -> None:
-        """Do it between runs, and a little beside them.
-
-        What it imports is imported here: a fork in the midst of that would leave it locked in the
-        child.
-        """
-        import_passes()
-        for name in DRAWING[not self.source.reads_nodes :]:
-            import_module(name)
+        """Do it between runs, and a little beside them."""
+        if self._unread is None:  # else the model is to be read first, which imports more
+            ready_to_draw(self.source.reads_nodes)
         made = Better(work, "plans are made node by node", self._hurries)
         with _keeping:
             self._works = [*(one for one in self._works if not one.done), made]
@@ -280,7 +281,7 @@ class PlanCache:
         if disk is not None and network is not None and new.taken_from is None:
             disk.keep(network(), new.graph)
             if first:
-                self._entry(key, replace(self._options, entry=key.entry)).replaced()
+                self._entry(key, self._entering(key)).replaced()
 
     def _keep(self, key: PlanKey, plan: Plan) -> None:
         dropped: Plan | None = None  # freed after the lock is
@@ -320,7 +321,7 @@ class PlanCache:
             raise InputError("many runs since have made plans of their own: run this once more")
         if key.inner:
             raise InputError(f"the last run asked for {', '.join(key.inner)}: run outputs alone")
-        return self._graph(key), replace(self._options, entry=key.entry)
+        return self._graph(key), self._entering(key)
 
     def _graph(self, key: PlanKey) -> Graph:
         return self._making_graph(key)()
@@ -334,7 +335,7 @@ class PlanCache:
         if not plan.provisional:
             return None
         make = partial(self._measured, key, plan)
-        return Better(make, WHY, self._hurries, ready)
+        return Better(make, WHY, self._hurries, ready_to_measure)
 
     def _measured(self, key: PlanKey, first: Plan) -> Plan:
         """The plan by times of this machine; where there is one for other sizes, as that is."""
@@ -356,7 +357,7 @@ class PlanCache:
             return None
         from vtensor.runtime.tuned_later import tuned_later
 
-        options = replace(self._options, entry=key.entry)
+        options = self._entering(key)
         return tuned_later(plan, self._making_graph(key), options, self._workspace)
 
     def _planned(self, key: PlanKey, options: Options) -> Plan:
@@ -370,7 +371,10 @@ class PlanCache:
         if (plan := kept.plan(partial(self._by_nodes, key, options))) is not None:
             if plan.provisional:
                 self._networks[key] = partial(self._own_network, key, options)
+            self._unread = self._unread or key
             return plan
+        if self._unread is not None and self._unread.kind == key.kind and transferable(options):
+            self._read()
         refused: Refused = {}
         if (drawn := self._drawn(key, options, refused)) is not None:
             return drawn
@@ -450,6 +454,10 @@ class PlanCache:
             return None
         simplify = partial(simplified, options=options, only=self._applied)
         return self._outlines.graph(key, simplify, self._applied)
+
+    def _entering(self, key: PlanKey) -> Options:
+        """The options for inputs that lie as a key says."""
+        return replace(self._options, entry=key.entry)
 
     def _own_network(self, key: PlanKey, options: Options) -> Network:
         return self._network(key, simplified(self._graph(key), options), options)

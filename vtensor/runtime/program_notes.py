@@ -11,7 +11,8 @@ import numpy as np
 
 from libdesc.noted import noting
 from libdesc.script import Script, build_of, native_module
-from optimizer.computed import changes
+from optimizer.computed import Made, changes
+from optimizer.originals import Original
 from ptensor.buffer import ALIGNMENT, TensorStorage
 from ptensor.layout import Layout
 from resolver.lowered import LoweredGraph, OpNode, TransformNode, Value
@@ -153,22 +154,10 @@ class Notes:
         """
         packed = self.plan.packed
         assert isinstance(packed, PackedWeights), "a plan of nodes has packed them"
-        found, nodes = packed.names, {node.name: node for node in self.graph.operators}
-        have = {*found.values()}
-        for step in self.plan.recorded:
-            roots = {one.root for one in step.slots if isinstance(one, TensorStorage)}
-            left = [one for one in constants if one in roots and one not in found]
-            if not left:
-                continue
-            node = nodes.get(step.node)
-            given = [self.graph.values[name] for name in (node.inputs if node else ())]
-            for one in left:
-                fits = [v.name for v in given if v.constant and v.name not in have]
-                fits = [n for n in fits if kind_row(self.graph.values[n]) == kind_row(one)]
-                if len({*fits}) != 1:
-                    raise NotKept("a constant has no name")
-                found[one] = fits[0]
-        return found
+        names = packed.names
+        if not names.keys() >= {*constants}:
+            raise NotKept("a constant has no name")
+        return names
 
     def _read(self, name: str) -> str | None:
         """The large array that is a constant as it is read; None where none is."""
@@ -176,7 +165,11 @@ class Notes:
         assert isinstance(packed, PackedWeights), "a plan of nodes has packed them"
         root, origin = packed.made_of(name)
         changed = root != name or changes(self.constants, root)
-        return None if changed else self.large.get(id(origin))
+        return None if changed else self._array(origin)
+
+    def _array(self, origin: Array | Original) -> str | None:
+        """The large array that an origin is; None where it is none."""
+        return self.large.get(id(origin.whole)) if isinstance(origin, Original) else None
 
     def _large(self, name: str, begin: int) -> tuple[Data, Any] | None:
         """How a large array's constant is made, and what packs it, if anything does; None of what
@@ -188,24 +181,21 @@ class Notes:
         packed, value = self.plan.packed, self.graph.values[name]
         assert isinstance(packed, PackedWeights), "a plan of nodes has packed them"
         root, origin = packed.made_of(name)
-        array = self.large.get(id(origin))
+        array = self._array(origin)
         if array is None:
             return None
         given, made = self.graph.values[root], changes(self.constants, root)
-        plain = Layout.plain(given.dims) == given.layout and given.nbytes == origin.nbytes
-        if not plain or any(one.factor is None for one in made):
-            raise NotKept(f"{name} is computed")
-        factors = [
-            (one.factor.shape, self._kept(_f64(one.factor)))
-            for one in made
-            if one.factor is not None
-        ]
+        shape = [*origin.shape]
+        for axis, first, end in (one.taken for one in made if one.taken is not None):
+            shape[axis] = end - first
+        if shape != [*given.dims.values()] or Layout.plain(given.dims) != given.layout:
+            raise NotKept(f"{root} lies otherwise than it is read")
         row: Data = {
             "name": array,
-            "shape": [*given.dims.values()],
+            "shape": origin.shape,
             "begin": begin,
             "nbytes": value.nbytes,
-            "factors": factors,
+            "changes": [*map(self._change, made)],
             "kind": kind_row(value),
             "native": None,
             "slots": [],
@@ -217,6 +207,18 @@ class Notes:
             raise NotKept(f"{name} is transformed twice")
         native, row["slots"] = self._packing(transform, given, value)
         return row, native
+
+    def _change(self, made: Made) -> Sequence[Any]:
+        """What is done with a large array.
+
+        Raises:
+            NotKept: no entry can say that.
+        """
+        if made.factor is not None:
+            return made.factor.shape, self._kept(_f64(made.factor))
+        if made.taken is None:
+            raise NotKept("a constant is computed")
+        return made.taken
 
     def _packing(self, node: TransformNode, given: Value, value: Value) -> tuple[Any, list[Any]]:
         """The step that transforms a constant, and its slots."""
@@ -246,7 +248,7 @@ class Notes:
             row = self.rows.get(node.name)
             if row is None or row.entry.recipe is None:
                 for name in self._constants_of(node):
-                    if id(packed.made_of(name)[1]) in self.large:
+                    if self._array(packed.made_of(name)[1]) is not None:
                         raise NotKept(f"{node.name} may look at {name}")
 
     def _constants_of(self, node: OpNode) -> Iterator[str]:

@@ -21,7 +21,7 @@ import numpy as np
 from libdesc.installed import state as installed
 from libdesc.registry import only_own
 from libdesc.script import build_of, made_by, native_module
-from optimizer.computed import multiplied, times
+from optimizer.computed import Taken, cut, multiplied, times
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.layout import Layout
 from resolver.lowered import Value
@@ -162,8 +162,8 @@ class Program:
         for row in self._data["large"]:
             own = self._surface.large[row["name"]].reshape(tuple(row["shape"]))
             change: Hashable = None
-            for factor in row["factors"]:
-                change = change, times(_factor(blob, *factor))
+            for one in row["changes"]:
+                change = change, _part(one) or times(_factor(blob, *one))
             room = Buffer(_slice(memory, row["begin"], row["nbytes"]))
             storage = TensorStorage(*_kind(*row["kind"]), room, constant=True)
             found.append(self._workspace.weights.lend(own, change, storage, memory))
@@ -209,7 +209,7 @@ class Program:
         shape: list[int],
         begin: int,
         nbytes: int,
-        factors: list[list[Any]],
+        changes: list[list[Any]],
         kind: list[Any],
         native: int | None,
         slots: list[Any],
@@ -219,9 +219,11 @@ class Program:
 
         room, original = _slice(memory, begin, nbytes), self._surface.large[name]
         array = original.now().reshape(shape)
-        for factor in factors:
-            array = multiplied(array, _factor(blob, *factor))
-        if factors and not _replay.finite([array], [exponent(kind[0])]):
+        for one in changes:
+            taken = _part(one)
+            array = cut(array, taken) if taken else multiplied(array, _factor(blob, *one))
+        scaled = any(_part(one) is None for one in changes)
+        if scaled and not _replay.finite([array], [exponent(kind[0])]):
             raise ValueError(f"{name} is folded, and not finite")
         source = array.reshape(-1).view(np.uint8)
         if native is None:
@@ -299,6 +301,14 @@ def _compiled(native: object) -> bool:
     from vtensor.runtime import _replay
 
     return bool(_replay.describe(native))
+
+
+def _part(change: list[Any]) -> Taken | None:
+    """The part that is taken of a weight; None of what it is multiplied by."""
+    if len(change) == 2:
+        return None
+    axis, begin, end = map(int, change)
+    return axis, begin, end
 
 
 def _factor(blob: Array, sizes: list[int], at: int) -> Array:

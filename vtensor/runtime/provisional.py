@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 
-from optimizer.pipeline import ASKING, import_passes, optimise
+from optimizer.pipeline import ASKING, optimise
 from resolver.lowered import LoweredGraph, OpNode
 from vtensor.language.graph import Graph
 from vtensor.language.index import importing
@@ -28,14 +28,6 @@ WHY = "it is provisional: chosen by what libraries declare, without times of thi
 #: Where Transforms and reference code take no more than this part of a plan's time by estimate,
 #: libraries are asked for no other variants.
 ENOUGH = 0.05
-
-#: What measuring needs beside the passes.
-MEASURING = (
-    "concurrent.futures.thread",
-    "libdesc.calls",
-    "vtensor.runtime.sized",
-    "vtensor.runtime.timings",
-)
 
 
 def first_plan(graph: Graph, options: Options, workspace: Workspace) -> Plan:
@@ -57,13 +49,6 @@ def first_plan(graph: Graph, options: Options, workspace: Workspace) -> Plan:
     plan = recorded(graph, resolved, lowered, options, workspace)
     plan.provisional = True
     return plan
-
-
-def ready() -> None:
-    """Import what makes the other plan."""
-    import_passes()
-    for name in MEASURING:
-        import_module(name)
 
 
 def measured(

@@ -126,12 +126,7 @@ class Recorder:
     def _storage(self, value: Value) -> TensorStorage:
         """A value's storage; that of a constant is made when it is first asked for."""
         if value.name not in self.storages:
-            self.storages[value.name] = self.packed.find(value) or TensorStorage.of_array(
-                self.constants[value.name],
-                VTensor(value.dtype, value.dims),
-                value.layout,
-                constant=True,
-            )
+            self.storages[value.name] = self.packed.find(value) or self.packed.lies(value)
         return self.storages[value.name]
 
     def _operand(self, value: Value, layout: Layout) -> Operand:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     import onnx
 
+    from vtensor.frontends.beside import Beside, Place
     from vtensor.frontends.onnx import Model
     from vtensor.frontends.opened import Opened
     from vtensor.frontends.surface import Surface
@@ -60,8 +61,7 @@ class Source:
         self._file = _opened(model)
         self._reference, self._max_bytes = reference, max_bytes
         self._root, self._entries = external_data_root, entries
-        self._large: dict[str, Original] = {}
-        self._is_known = False
+        self._beside: Beside | None = None
         self._values: tuple[str, ...] = ()
         self._loading = OwnLock()
         self._found: tuple[Model | None, Graph | None] | None = None
@@ -71,41 +71,54 @@ class Source:
             self.inputs, self.outputs = self._ports()
         else:
             self.inputs, self.outputs = self.surface.inputs, self.surface.outputs
-            self._large = self.surface.large
 
     def _surface(self) -> Surface | None:
         if self._file is None or self._entries is None:
             return None
         from vtensor.frontends.surface import read_surface
 
-        return read_surface(self._file, self._entries, max_bytes_of(self._max_bytes), self._root)
+        limit = max_bytes_of(self._max_bytes)
+        return read_surface(self._file, self._reference, self._entries, limit, self._root)
 
-    def keep_surface(self) -> Surface | None:
-        """Keep what it is from outside; None of what is no known model whose sizes are known."""
-        if self._file is None or self._entries is None or not self.static:
+    @property
+    def looked_at(self) -> frozenset[Place]:
+        """Where arrays beside its bytes are at whose values somebody has looked."""
+        return frozenset(self._beside.looked_at if self._beside is not None else ())
+
+    def keep_surface(self, looked_at: frozenset[Place]) -> Surface | None:
+        """Keep what it is from outside, as far as it was not kept yet; None where nothing can be.
+
+        Args:
+            looked_at: before a plan was made, which packs weights.
+        """
+        if self._file is None or self._entries is None or self._beside is None:
             return None
-        from vtensor.frontends.surface import keep_surface
+        deciding = self.deciding
+        if (kept := self.surface) is not None:
+            if looked_at <= kept.looked_at and {*deciding} <= {*kept.deciding}:
+                return kept
+            looked_at |= kept.looked_at
+        from vtensor.frontends.surface import Surface, keep_surface
 
-        self.surface = keep_surface(
-            self._file,
+        surface = Surface(
             self.inputs,
             self.outputs,
-            self._large,
-            self._entries,
-            max_bytes_of(self._max_bytes),
-            self._root,
+            self.static,
+            self.reads_nodes,
+            deciding,
+            looked_at,
+            self._beside.later,
+            digest="",
+        )
+        self.surface = keep_surface(
+            surface, self._file, self._reference, self._beside, self._entries
         )
         return self.surface
 
     @property
-    def large(self) -> dict[str, Original] | None:
-        """What holds arrays that are read later, by name; None of what is no known model."""
-        graph = self._graph
-        if not self._is_known or graph is None or not isinstance(graph.constants, Originals):
-            return None
-        kept = graph.constants.origins()
-        found = {name: kept[name] for name in self._large if name in kept}
-        return {name: one for name, one in found.items() if isinstance(one, Original)}
+    def large(self) -> Mapping[str, Original]:
+        """What holds arrays that are read later, by name."""
+        return self._beside.later if self._beside is not None else {}
 
     @property
     def _loaded(self) -> tuple[Model | None, Graph | None]:
@@ -119,17 +132,20 @@ class Source:
     def _load(self) -> tuple[Model | None, Graph | None]:
         """A model that is still to be given sizes, or a graph whose sizes are known."""
         model, file, entries = self._given, self._file, self._entries
+        later = self.surface.large if self.surface is not None else {}
         if isinstance(model, Graph):
             return None, model if model.sealed else model.seal()
         if file is not None and entries is not None:
-            from vtensor.frontends.known import keep_known, read_known
+            from vtensor.frontends.known import MOST_BYTES, keep_known, read_known
 
             limit = max_bytes_of(self._max_bytes)
-            graph = read_known(file, entries, limit, self._root, self._large)
-            if graph is not None:
-                self._is_known = True
-                return None, _original(graph)
-        self._file = None
+            if (known := read_known(file, entries, limit, self._root, later)) is not None:
+                self._beside = known[1]
+                return None, _original(known[0])
+            if len(file.parts.rest) > MOST_BYTES:
+                self._file = None
+        else:
+            self._file = None
         from vtensor.frontends.deferred import defer
 
         defer()
@@ -140,7 +156,8 @@ class Source:
         if isinstance(model, Model):
             loaded = model
         else:
-            loaded = Model(file or model, self._reference, **limits)
+            loaded = Model(file or model, self._reference, **limits, later=later)
+        self._beside = loaded.beside
         graph, text = loaded.stored, loaded.text
         if graph is not None and text is not None and file is not None and entries is not None:
             keep_known(file, text, graph, entries)
@@ -168,18 +185,24 @@ class Source:
     def static(self) -> bool:
         """All sizes are known before any run."""
         if self._found is None and self.surface is not None:
-            return True
+            return self.surface.static
         return self._graph is not None and not self._graph.open_sizes
 
     @property
     def reads_nodes(self) -> bool:
         """Graphs are made of a model's nodes."""
+        if self._found is None and self.surface is not None:
+            return self.surface.reads_nodes
         return not self.static and self._graph is None
 
     @property
     def deciding(self) -> tuple[str, ...]:
         """Inputs whose values decide shapes, as far as it is known."""
-        return () if self.static or self._model is None else self._model.deciding
+        known = self.surface.deciding if self.surface is not None else ()
+        if self._found is None and self.surface is not None:
+            return known
+        found = () if self.static or self._model is None else self._model.deciding
+        return tuple(dict.fromkeys([*known, *found]))
 
     def graph(
         self,

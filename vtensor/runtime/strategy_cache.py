@@ -177,6 +177,17 @@ class StrategyCache:
         known = Known(Strategy.of(lowered), network.key, part, provisional=provisional)
         return Found(plan, known)
 
+    def known(self, network: Network) -> Known | None:
+        """What was chosen for exactly this; a provisional choice where there is no other."""
+        for name in (network.name, network.first):
+            try:
+                chosen, key, part = self._chosen(self._read(name), network)
+            except StrategyRefused as why:
+                _log.debug("%s: %s: %s", network.graph.name, name, why)
+                continue
+            return Known(Strategy.of(chosen), key, part, provisional=name == network.first)
+        return None
+
     def others(self, network: Network) -> Iterator[Known]:
         """What was chosen for other sizes, the last used first."""
         names = self._entries.names(f"{network.alike}-")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from ptensor.layout import Layout
 from ptensor.transform import pack, unpack
 from resolver.lowered import LoweredGraph, OpNode, Value
 from vtensor.language.records import dataclass
+from vtensor.language.tensor import VTensor
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -107,6 +108,8 @@ class PackedWeights:
         self._values = graph.values
         self._sources = {node.output: node.input for node in graph.ahead()}
         self._have: dict[str, Packed] = {}
+        #: Names of others, by their memory, as long as a step has it.
+        self._as_they_lie: WeakKeyDictionary[TensorStorage, str] = WeakKeyDictionary()
         self._offsets: dict[str, int] = {}
         self.nbytes = 0
         #: How many are still to be packed of what holds an array, by its id.
@@ -150,8 +153,8 @@ class PackedWeights:
 
     @property
     def names(self) -> dict[TensorStorage, str]:
-        """The names of those that are packed, by their memory."""
-        return {one.storage: name for name, one in self._have.items()}
+        """The names of those that are packed or read as they lie, by their memory."""
+        return {one.storage: name for name, one in self._have.items()} | dict(self._as_they_lie)
 
     def made_of(self, name: str) -> tuple[str, Array | Original]:
         """The constant that one is transformed from, and the array that this is made of."""
@@ -167,6 +170,13 @@ class PackedWeights:
         array = pack(self._constants[value.name], list(value.dims), value.layout)
         storage.data()[...] = array
         self.keep(value, storage)
+        return storage
+
+    def lies(self, value: Value) -> TensorStorage:
+        """A constant that is read as it lies."""
+        array, tensor = self._constants[value.name], VTensor(value.dtype, value.dims)
+        storage = TensorStorage.of_array(array, tensor, value.layout, constant=True)
+        self._as_they_lie[storage] = value.name
         return storage
 
     def room(self, value: Value) -> Buffer:

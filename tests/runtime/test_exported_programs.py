@@ -1,0 +1,247 @@
+"""Plans of other exporters' models, of open sizes too, that are kept as they run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from libdesc import installed
+from tests.frontends.support import f32, model
+from tests.runtime.opened import NETWORKS
+from tests.runtime.test_blueprint import settle
+from vtensor import Session
+from vtensor.errors import VTensorError
+from vtensor.frontends import surface
+from vtensor.report import plan_dict
+from vtensor.runtime import programs
+from vtensor.runtime.entries import FOLDER
+from vtensor.runtime.plans import PlanCache
+from vtensor.runtime.programs import KeptPlan
+from vtensor.runtime.strategies import Strategies
+
+Array = np.ndarray[Any, Any]
+Feeds = Mapping[str, Array]
+
+
+@pytest.fixture(autouse=True)
+def _nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests of this process may have registered operators; the networks here have none."""
+    monkeypatch.setattr(programs, "only_own", lambda: True)
+
+
+def run(path: Path, feeds: Feeds, cache: Path | None, **options: Any) -> tuple[Session, Array]:
+    """A session and what it answers."""
+    session = Session(path, threads=1, cache_dir=cache, **options)
+    return session, session.run(None, feeds)[0]
+
+
+def kept(path: Path, feeds: Feeds, cache: Path, **options: Any) -> Array:
+    """Have a plan kept; what it answers."""
+    run(path, feeds, cache, **options)
+    session, found = run(path, feeds, cache, **options)
+    assert not isinstance(session.plan, KeptPlan)
+    return found
+
+
+def is_taken(path: Path, feeds: Feeds, cache: Path, **options: Any) -> bool:
+    """Whether a plan is taken as it was kept; it answers as one that is made anew."""
+    session, found = run(path, feeds, cache, **options)
+    _, anew = run(path, feeds, None, **options)
+    np.testing.assert_array_equal(found, anew)
+    return isinstance(session.plan, KeptPlan)
+
+
+def weights(seed: int = 0) -> dict[str, Array]:
+    """Of ``net``: ``k`` is packed, of ``w`` three parts are, ``t`` is turned when it is read."""
+    return {
+        "k": f32(64, 64, 3, 3, seed=seed) / 24,
+        "w": f32(64, 576, seed=seed) / 8,
+        "t": f32(192, 192, seed=seed) / 8,
+        "parts": np.array([-1, 3, 192]),
+        **{f"at{number}": np.array(number) for number in range(3)},
+    }
+
+
+def net(path: Path, beside: bool, given: Mapping[str, Array]) -> Path:
+    """Write a model of open sizes, with its large weights in it or in another file."""
+    body = """
+        c = Conv<pads = [1, 1, 1, 1]>(x, k) r = Relu(c)
+        f0 = Transpose<perm = [0, 2, 3, 1]>(r) p0 = MatMul(f0, w) p1 = Flatten<axis = 3>(p0)
+        turned = Transpose<perm = [1, 0]>(t) p = Reshape(p1, parts)
+        q = Gather<axis = 1>(p, at0) k0 = Gather<axis = 1>(p, at1) v = Gather<axis = 1>(p, at2)
+        s0 = Mul(q, k0) s1 = Tanh(s0) s = Add(s1, v) y = MatMul(s, turned)
+    """
+    text = f"net (float[n, 64, h, 8] x) => (float[m, 192] y) {{ {body} }}"
+    proto = model(text, 17, **given)
+    if beside:
+        data = path.name + ".data"
+        path.with_name(data).unlink(missing_ok=True)
+        onnx.save(proto, path, save_as_external_data=True, location=data, size_threshold=1 << 10)
+    else:
+        onnx.save(proto, path)
+    return path
+
+
+@pytest.fixture(params=[False, True], ids=["inside", "beside"])
+def beside(request: pytest.FixtureRequest) -> bool:
+    """Large weights are in the model, or in a file beside it."""
+    return bool(request.param)
+
+
+X = {"x": f32(2, 64, 8, 8)}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_of_open_sizes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network, path = NETWORKS[name](), tmp_path / "net.onnx"
+    onnx.save(network.proto, path)
+    first, other = (network.feeds(*one) for one in network.sizes(5, 2))
+    wanted = kept(path, first, tmp_path)
+    fresh = run(path, first, None)[0]
+    with monkeypatch.context() as patch:  # no graph is made
+        patch.setattr(PlanCache, "_graph", None)
+        patch.setattr("vtensor.frontends.network.read_network", None)
+        session, found = run(path, first, tmp_path)
+    assert isinstance(session.plan, KeptPlan)
+    np.testing.assert_array_equal(found, wanted)
+    assert (session.inputs, session.outputs) == (fresh.inputs, fresh.outputs)
+    own, anew = (plan_dict(one, "net") for one in (session, fresh))
+    own["certificate"] = anew["certificate"]  # which says how long the solver took
+    assert own == anew
+    assert session.values == fresh.values
+    assert session.lock().text() == fresh.lock().text()
+    np.testing.assert_array_equal(session.run(None, other)[0], fresh.run(None, other)[0])
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_other_sizes_have_what_was_chosen(
+    used: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = net(tmp_path / "net.onnx", False, weights())
+    kept(path, X, tmp_path)
+    for one in (tmp_path / FOLDER).glob("ahead-*"):  # which earlier sessions have foreseen
+        one.unlink()
+    session, _ = run(path, X, tmp_path)
+    assert isinstance(session.plan, KeptPlan)
+    if used:
+        session.run(None, X)
+        settle(session)
+    taken = []
+    of_plan = Strategies.plan
+
+    def noted(*given: Any, **named: Any) -> Any:
+        taken.append(of_plan(*given, **named))
+        return taken[-1]
+
+    monkeypatch.setattr(Strategies, "plan", noted)
+    for n in (3, 4):
+        x = {"x": f32(n, 64, 6, 8)}
+        wanted = run(path, x, None)[1]
+        taken.clear()
+        np.testing.assert_allclose(session.run(None, x)[0], wanted, rtol=1e-4, atol=1e-4)
+        assert session.plan.taken_from == {"x": (2, 64, 8, 8)}
+        assert all(taken)
+
+
+def test_large_weights_are_those_of_now(beside: bool, tmp_path: Path) -> None:
+    path, given = net(tmp_path / "net.onnx", beside, weights()), weights()
+    before = kept(path, X, tmp_path)
+    assert is_taken(path, X, tmp_path)
+    for name in ("k", "w"):
+        given[name] = weights(1)[name]
+        net(path, beside, given)
+        assert is_taken(path, X, tmp_path)
+    assert not np.array_equal(run(path, X, tmp_path)[1], before)
+
+
+def test_what_was_folded_is_part_of_the_model(beside: bool, tmp_path: Path) -> None:
+    path, given = net(tmp_path / "net.onnx", beside, weights()), weights()
+    kept(path, X, tmp_path)
+    net(path, beside, {**given, "t": weights(1)["t"]})
+    assert not is_taken(path, X, tmp_path)
+    net(path, beside, given)
+    run(path, X, tmp_path)
+    assert is_taken(path, X, tmp_path)
+
+
+def test_small_arrays_are_part_of_the_model(beside: bool, tmp_path: Path) -> None:
+    path, given = net(tmp_path / "net.onnx", beside, weights()), weights()
+    kept(path, X, tmp_path)
+    net(path, beside, {**given, "at0": given["at1"]})
+    assert not is_taken(path, X, tmp_path)
+
+
+def test_other_sizes_options_and_installations_are_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = net(tmp_path / "net.onnx", False, weights())
+    kept(path, X, tmp_path)
+    assert not is_taken(path, {"x": f32(2, 64, 6, 8)}, tmp_path)
+    assert not is_taken(path, X, tmp_path, libraries=["onednn", "numpy"])
+    assert not is_taken(path, X, tmp_path, tolerance=0.5)
+    assert is_taken(path, X, tmp_path)
+    state = installed.state()
+    monkeypatch.setattr(surface, "installed", lambda: [*state, "onnx-0.dist-info"])
+    assert not is_taken(path, X, tmp_path)
+
+
+def test_a_value_that_decides_sizes_is_part_of_the_choice(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    body = "c = Conv<pads = [1, 1, 1, 1]>(x, k) y = Reshape(c, sizes)"
+    text = f"net (float[n, 64, 8, 8] x, int64[r] sizes) => (float[a, b] y) {{ {body} }}"
+    onnx.save(model(text, 17, k=weights()["k"]), path)
+    feeds = {"x": f32(2, 64, 8, 8), "sizes": np.array([2, -1])}
+    kept(path, feeds, tmp_path)
+    session, found = run(path, feeds, tmp_path)
+    assert isinstance(session.plan, KeptPlan)
+    assert found.shape == (2, 4096)
+    other = {**feeds, "sizes": np.array([4, -1])}
+    assert not is_taken(path, other, tmp_path)
+    assert session.run(None, other)[0].shape == (4, 2048)
+    np.testing.assert_array_equal(session.run(None, feeds)[0], found)
+
+
+def test_who_wants_no_reference_is_told_so_at_once(tmp_path: Path) -> None:
+    """What is known of a model says nothing to a session without ONNX's own evaluator."""
+    path = tmp_path / "net.onnx"
+    body = "f = Compress(t, often) b = Cast<to = 1>(f) y = Add(x, b)"
+    text = f"net (float[n, 2] x) => (float[n, 2] y) {{ {body} }}"
+    given = {"t": f32(3), "often": np.array([True, False, True])}
+    onnx.save(model(text, 17, **given), path)
+    feeds = {"x": f32(2, 2)}
+    kept(path, feeds, tmp_path)
+    assert is_taken(path, feeds, tmp_path)
+    assert not is_taken(path, feeds, tmp_path, reference=False)
+
+
+def test_damage_is_made_anew(tmp_path: Path) -> None:
+    path = net(tmp_path / "net.onnx", False, weights())
+    wanted = kept(path, X, tmp_path)
+    [place] = (tmp_path / FOLDER).glob("surface-*")
+    whole = place.read_bytes()
+    for at in range(0, len(whole), 64):
+        for damaged in (whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :], whole[:at]):
+            place.write_bytes(damaged)
+            session, found = run(path, X, tmp_path)
+            assert not isinstance(session.plan, KeptPlan)
+            np.testing.assert_array_equal(found, wanted)
+            assert place.read_bytes() == whole
+
+
+def test_a_model_that_changes_while_it_is_used(tmp_path: Path) -> None:
+    """What was not read yet of the file that was opened is refused, not taken from another."""
+    path = net(tmp_path / "net.onnx", False, weights())
+    kept(path, X, tmp_path)
+    session, found = run(path, X, tmp_path)
+    assert isinstance(session.plan, KeptPlan)
+    with path.open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\0")
+    np.testing.assert_array_equal(session.run(None, X)[0], found)
+    with pytest.raises(VTensorError, match="was changed since it was opened"):
+        session.run(None, {"x": f32(3, 64, 8, 8)})

@@ -1,0 +1,39 @@
+"""A model's arrays beside the bytes that it is known by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import field
+from typing import TYPE_CHECKING
+
+from optimizer.originals import Original
+from vtensor.language.records import dataclass
+
+if TYPE_CHECKING:
+    from vtensor.frontends.external import DataFiles
+
+#: Where an array's bytes are: at an offset in the model's bytes; in data beside them, by the place
+#: of its initializer; or in a file: its location, offset and size.
+Place = tuple[int] | tuple[str, int] | tuple[str, int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Beside:
+    """What is read of a model later than its nodes, or from other files.
+
+    Attributes:
+        later: arrays that are read when somebody asks, by name.
+        places: where these are.
+        files: those beside the model; None of one from memory.
+    """
+
+    later: Mapping[str, Original] = field(default_factory=dict)
+    places: Mapping[str, Place] = field(default_factory=dict)
+    files: DataFiles | None = None
+
+    @property
+    def looked_at(self) -> Iterator[Place]:
+        """Where arrays are whose values may have decided something: all that were asked for."""
+        if self.files is not None:
+            yield from self.files.at_once
+        yield from (self.places[name] for name, one in self.later.items() if one.asked)
