@@ -108,7 +108,9 @@ void check_channels(const std::string &what, const Desc &src, const Desc &weight
 
 namespace {
 
+// A layout that is left open, decided.
 Desc channels_last(const Desc &image) {
+    if (image.kind() != Desc::Kind::any) return image;
     static constexpr std::array<const char *, 3> kTags{"acb", "acdb", "acdeb"};
     const auto spatial = static_cast<std::size_t>(image.rank()) - 2;
     return Desc::tagged(image.dims(), name_of(image.type()), kTags[spatial - 1]);
@@ -152,8 +154,8 @@ PrimitivePtr windowed(const std::string &what, CreateWindow create, dnnl_alg_kin
     arguments.push_back({"dst", DNNL_ARG_DST, VTENSOR_WRITE});
     const bool alone = weights.rank() > src.rank() && weights.dims()[2] == 1;
     const bool small = alone || std::ranges::max(window.kernel) == 1;
-    const bool open = small && src.kind() == Desc::Kind::any && dst.kind() == Desc::Kind::any &&
-                      names_slower_first();
+    const auto any = Desc::Kind::any;
+    const bool open = small && (src.kind() == any || dst.kind() == any) && names_slower_first();
     KeyWriter key;
     key.desc(&src).desc(&weights).desc(pointer(bias)).desc(&dst);
     write_window(key, window);
