@@ -26,9 +26,12 @@ class RowWise(OneDnnRoutine):
     Attributes:
         row_dims: by number, the operands that have these rows, the first operand among them; for
             each the dim along which a row's elements lie side by side.
+        always_flat: rows that lie in no blocks are made one matrix, too: matrices have the better
+            kernel.
     """
 
     row_dims: Mapping[int, str]
+    always_flat = False
 
     @cached_property
     def matrices(self) -> OneDnnRoutine | None:
@@ -36,13 +39,14 @@ class RowWise(OneDnnRoutine):
         raise NotImplementedError
 
     def flat(self, row: Row) -> tuple[OneDnnRoutine, Row] | None:
-        """The call on matrices, and their layouts; None where the first operand has no blocks.
+        """The call on matrices, and their layouts; None where the first operand has no blocks, or
+        its rows do not lie one behind another.
 
         Raises:
             Decline: the rows of other operands lie in another order than those of the first one.
         """
         lead = row[0]
-        usual = lead.is_any or lead.is_plain
+        usual = lead.is_any or (lead.is_plain and not self.always_flat)
         if usual or not side_by_side(lead, self.tensors[0].dims, self.row_dims[0]):
             return None
         if self.matrices is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -23,13 +24,19 @@ if TYPE_CHECKING:
     from libdesc.onednn._onednn import Attr, Desc, Primitive
 
 
+#: oneDNN's kernel for filters of one element, and the instruction sets with which it takes five
+#: sixths of the time of those for matrices of constants (Zen 3; sizes of transformers).
+FILTERED, FILTERING = "jit_1x1:avx2", ("avx2", "avx2_vnni", "avx2_vnni_2")
+
+
 class MatMul(RowWise, FusingRoutine):
     """A contraction over one dim: dst = sum over K of left * right.
 
     Dims that both factors have besides K are a batch. oneDNN takes one row dim M and one column dim
     N; what a factor has beyond that is batch too, over which the other factor is repeated. A matrix
-    of constants is oneDNN's inner product first: for AVX2 it has better kernels for that. By one
-    matrix, rows are multiplied in whatever order they lie.
+    of constants is oneDNN's inner product first; for AVX2 it is a convolution whose window is one
+    element, of an image that has a row of M pixels, where that has the kernel written for it. By
+    one matrix, rows are multiplied in whatever order they lie.
 
     Args:
         left, right: the factors; which is which makes no difference to the values.
@@ -56,6 +63,9 @@ class MatMul(RowWise, FusingRoutine):
         turned = weights._replace(order=weights.order[::-1])
         single = len(weights.order) == 2 and right.constant
         self.inner = (src, turned, out) if single else ()
+        pixels = right.constant and _takes_images(left, over)
+        self.image = _image(src, turned, out) if single and pixels else ()
+        self.always_flat = pixels and not single
         self.over, self.column = over, out.order[-1]
         whole = [i for i, t in enumerate(self.tensors) if dict(t.dims) == dict(dst.dims) and i > 1]
         self.row_dims = {0: over, **dict.fromkeys(whole, self.column)}
@@ -100,10 +110,12 @@ class MatMul(RowWise, FusingRoutine):
                 yield [left, right, Layout.ANY]
 
     def primitive(self, row: Row) -> Primitive:
-        """The inner product where it has a kernel, else the matrix product."""
+        """The convolution or inner product where it has its kernel, else the matrix product."""
         if (found := self.flat(row)) is not None:
             matrices, there = found
             return matrices.primitive(there)
+        for kernel in self._of_images(row):
+            return kernel
         if self.inner:
             try:
                 inner = self.fused(self.inner, row, self.make_inner)
@@ -114,19 +126,29 @@ class MatMul(RowWise, FusingRoutine):
         return self.fused(self.own, row, self.make, matrix=True)
 
     def kernels(self, row: Row) -> Iterator[Primitive]:
-        """Those of both primitives."""
+        """Those of all primitives."""
         if (found := self.flat(row)) is not None:
             matrices, there = found
             yield from matrices.kernels(there)
             return
+        yield from self._of_images(row)
         if self.inner:
             yield from compiled(lambda: self.fused(self.inner, row, self.make_inner))
         yield from compiled(lambda: self.fused(self.own, row, self.make, matrix=True))
 
+    def _of_images(self, row: Row) -> Iterator[Primitive]:
+        """The kernel for filters of one element, if there is one."""
+        if self.image:
+            with suppress(LayoutError, Decline):
+                found = self.fused(self.image, row, self.make_image)
+                if found.kernel == FILTERED:
+                    yield found
+
     def layouts(self, primitive: Primitive) -> list[Layout]:
-        """The layouts that either primitive works in."""
-        inner = primitive.kind == "inner_product"
-        return layouts_of(primitive, self.all(self.inner if inner else self.own, not inner))
+        """The layouts that the primitive works in."""
+        kinds = {"inner_product": self.inner, "convolution": self.image}
+        own = kinds.get(primitive.kind, self.own)
+        return layouts_of(primitive, self.all(own, matrix=primitive.kind not in kinds))
 
     def make(
         self, src: Desc, weights: Desc, bias: Desc | None, dst: Desc, attr: Attr | None = None
@@ -139,6 +161,27 @@ class MatMul(RowWise, FusingRoutine):
     ) -> Primitive:
         """The primitive on left, the transposed numbering of right, bias and dst."""
         return dnnl.inner_product(src, weights, bias, dst, attr)
+
+    def make_image(
+        self, src: Desc, weights: Desc, bias: Desc | None, dst: Desc, attr: Attr | None = None
+    ) -> Primitive:
+        """The convolution of a row of pixels, filters of one element, bias and dst."""
+        return dnnl.convolution(src, weights, bias, dst, *((1, 1),) * 2, *((0, 0),) * 2, attr)
+
+
+def _takes_images(left: VTensor, over: str) -> bool:
+    """There is a kernel for filters of one element that outruns those for matrices.
+
+    A row of one pixel does not say that channels are the last dim, as the kernel wants them.
+    """
+    several = left.num_elements > left.size(over)
+    return left.dtype == "f32" and several and dnnl.isa() in FILTERING
+
+
+def _image(src: Operand, weights: Operand, dst: Operand) -> tuple[Operand, ...]:
+    """A product as a convolution: M is the width, what is summed and N are channels."""
+    pixels = [one._replace(order=("", one.order[1], "", one.order[0])) for one in (src, dst)]
+    return pixels[0], weights._replace(order=(*weights.order, "", "")), pixels[1]
 
 
 def _orders(left: Sequence[str], right: Sequence[str], over: str) -> tuple[Order, Order, Order]:

@@ -52,7 +52,7 @@ std::shared_ptr<Primitive> Primitive::make(const Spec &spec, int rank, int threa
         if (is_sound(*found)) {
             sound.push_back(std::move(found));
             const auto last = sound.end() - 1;
-            if (last != sound.begin() && outruns((*last)->kernel_, (*(last - 1))->kernel_))
+            if (last != sound.begin() && outruns(**last, **(last - 1)))
                 std::iter_swap(last - 1, last);
         }
         const dnnl_status_t status = dnnl_primitive_desc_next_impl(raw);

@@ -3,6 +3,7 @@
 #include <oneapi/dnnl/dnnl.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "cache.h"
@@ -107,16 +108,25 @@ void check_channels(const std::string &what, const Desc &src, const Desc &weight
 
 namespace {
 
-// The descriptor of a convolution. Where layouts are left open, each kernel has a choice of its own:
-// if the first one may be outrun, its choice holds, so that what outruns it is asked for the same.
+// A layout that is left open, decided.
+Desc channels_last(const Desc &image) {
+    if (image.kind() != Desc::Kind::any) return image;
+    static constexpr std::array<const char *, 3> kTags{"acb", "acdb", "acdeb"};
+    const auto spatial = static_cast<std::size_t>(image.rank()) - 2;
+    return Desc::tagged(image.dims(), name_of(image.type()), kTags[spatial - 1]);
+}
+
+// Where layouts are left open, each kernel has its own choice, and what outruns another is to be
+// asked for that one's. Kernels that may be outrun work with channels last alone.
 template <class Create>
-dnnl_status_t create_in_one_layout(dnnl_primitive_desc_t *pd, const Desc &src, const Desc &dst,
-                                   const Create &create) {
-    const dnnl_status_t status = create(pd, src.get(), dst.get());
-    if (status != dnnl_success || !may_be_outrun(kernel_of(*pd))) return status;
-    const PdHandle first(*pd);
-    return create(pd, dnnl_primitive_desc_query_md(first.get(), dnnl_query_src_md, 0),
-                  dnnl_primitive_desc_query_md(first.get(), dnnl_query_dst_md, 0));
+dnnl_status_t create_open(dnnl_primitive_desc_t *pd, const Desc &src, const Desc &dst,
+                          const Create &create) {
+    const Desc last_src = channels_last(src), last_dst = channels_last(dst);
+    if (create(pd, last_src.get(), last_dst.get()) == dnnl_success) {
+        if (may_be_outrun(kernel_of(*pd))) return dnnl_success;
+        const PdHandle other(*pd);
+    }
+    return create(pd, src.get(), dst.get());
 }
 
 using CreateWindow = decltype(&dnnl_convolution_forward_primitive_desc_create);
@@ -142,6 +152,10 @@ PrimitivePtr windowed(const std::string &what, CreateWindow create, dnnl_alg_kin
                                     {"weights", DNNL_ARG_WEIGHTS, VTENSOR_READ}};
     if (bias) arguments.push_back({"bias", DNNL_ARG_BIAS, VTENSOR_READ});
     arguments.push_back({"dst", DNNL_ARG_DST, VTENSOR_WRITE});
+    const bool alone = weights.rank() > src.rank() && weights.dims()[2] == 1;
+    const bool small = alone || std::ranges::max(window.kernel) == 1;
+    const auto any = Desc::Kind::any;
+    const bool open = small && (src.kind() == any || dst.kind() == any) && names_slower_first();
     KeyWriter key;
     key.desc(&src).desc(&weights).desc(pointer(bias)).desc(&dst);
     write_window(key, window);
@@ -154,7 +168,8 @@ PrimitivePtr windowed(const std::string &what, CreateWindow create, dnnl_alg_kin
                                                window.pads_begin.data(), window.pads_end.data(),
                                                raw_attr);
                              };
-                             return create_in_one_layout(pd, src, dst, with);
+                             return open ? create_open(pd, src, dst, with)
+                                         : with(pd, src.get(), dst.get());
                          }});
 }
 
