@@ -140,13 +140,14 @@ class PlanCache:
         """The plan that is made for this."""
         if (plan := self._found(key)) is not None:
             return plan
-        with self._making.taken():
+        with self._making.taken() as waited:
             if (plan := self._found(key)) is not None:  # made while we waited
                 return plan
             begun = time.perf_counter()
             waiting = collector.later() if self._options.settings.clock is None else nullcontext()
             with self._workspace.executor.planning(), waiting:
-                self._draw()
+                if not waited:  # else who had it is at that, and has let us go first
+                    self._draw()
                 before = self._workspace.weights.nbytes
                 plan = self._planned(key, replace(self._options, entry=key.entry))
             if self._workspace.weights.nbytes > before:
@@ -169,16 +170,17 @@ class PlanCache:
         if drawing is None:
             return
 
-        def draw() -> None:
-            with self._making.taken(), self._workspace.executor.planning(), collector.later():
-                self._draw()
-
         self._drawings.append(drawing)
-        self._beside(draw)
+        self._beside(partial(self._ahead, self._draw))
 
     def _draw(self) -> None:
         while self._drawings:
-            _try(self._drawings.pop())
+            _try(self._drawings[0])
+            del self._drawings[0]
+
+    def _ahead(self, work: Callable[[], None]) -> None:
+        with self._workspace.executor.planning(), collector.later():
+            self._making.ahead(work)
 
     def foresee(self, key: PlanKey) -> None:
         """A plan is used again: once, be ready for other sizes, where there may be such."""
@@ -190,10 +192,8 @@ class PlanCache:
         keys = [key.sized(shapes) for shapes in self.source.foreseen(key.shapes, known)]
 
         def draw() -> None:
-            with collector.later():
-                for one in keys:  # who wants a plan meanwhile waits for one of them
-                    with self._making.taken(), self._workspace.executor.planning():
-                        _try(partial(self._foresee, one))
+            for one in keys:
+                self._ahead(partial(_try, partial(self._foresee, one)))
             self._workspace.make_room()
 
         if keys:

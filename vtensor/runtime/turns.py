@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from time import sleep
 
+from ptensor.stopping import Stopped, giving_way
 from vtensor.errors import NestedRunError
 from vtensor.language.forks import OwnLock
 from vtensor.runtime.deadlocks import Place
@@ -18,6 +20,9 @@ NESTED = (
 #: Seconds until who waits looks whether it waits for itself, and how many looks have to agree: a
 #: thread whose work queues where nobody comes to it looks, too, and goes elsewhere.
 PATIENCE, LOOKS = 0.05, 10
+
+#: Seconds until who gives way looks whether others have had their turn.
+SOON = 0.001
 
 
 class Turn:
@@ -34,15 +39,15 @@ class Turn:
         self._lock = OwnLock()
 
     @contextmanager
-    def taken(self) -> Iterator[None]:
-        """Have it, after whoever else wants it.
+    def taken(self) -> Iterator[bool]:
+        """Have it, after whoever else wants it; whether somebody had it before.
 
         Raises:
             NestedRunError: the thread that has it is this one, or waits for it.
         """
         server, lock = self, self._lock.here  # a name that deadlocks.py looks for
         own, circles = threading.get_ident(), 0
-        if not lock.acquire(blocking=False):
+        if waited := not lock.acquire(blocking=False):
             self.waiting.append(own)
             try:
                 while not lock.acquire(timeout=PATIENCE):
@@ -53,7 +58,23 @@ class Turn:
                 self.waiting.remove(own)
         try:
             self.place.ident = threading.get_ident()
-            yield
+            yield waited
         finally:
             self.place.ident = 0
             lock.release()
+
+    def ahead(self, work: Callable[[], None]) -> None:
+        """Do what nobody waits for, in a turn. Who wants a plan meanwhile has it first, once: one
+        plan is made sooner than what many are made of.
+
+        Raises:
+            Stopped: the work is not wanted any more.
+        """
+        with suppress(Stopped):
+            with self.taken(), giving_way(self.waiting.copy):
+                work()
+            return
+        while self.waiting:  # who lets go of a lock and wants it again has it before others
+            sleep(SOON)
+        with self.taken():
+            work()
