@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Mapping
+from importlib import import_module
 
 from ptensor.stopping import go_on
 from vtensor.language.graph import Graph
@@ -13,6 +14,17 @@ from vtensor.runtime.feeds import Array
 from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.outline import Outline, Sized
 from vtensor.runtime.source import Source
+
+#: What draws blueprints: of models that are read from nodes, and of all.
+DRAWING = (
+    "vtensor.frontends.tracing",
+    "concurrent.futures.thread",
+    "libdesc.calls",
+    "resolver.refit",
+    "vtensor.runtime.blueprint",
+    "vtensor.runtime.drawing",
+    "vtensor.runtime.sized",
+)
 
 #: Outlines that are kept for inputs of one kind, the last used ones: each serves a range of sizes.
 KEPT = 4
@@ -104,3 +116,9 @@ class Outlines:
         except Exception as why:  # of any kind: sizes are no numbers here, which few expect
             _log.debug("the sizes of %s are not traced: %s", key.shapes, why)
             return None
+
+
+def import_drawing(reads_nodes: bool) -> None:
+    """Import what draws blueprints; also for models that are read from nodes."""
+    for name in DRAWING[not reads_nodes :]:
+        import_module(name)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from weakref import WeakKeyDictionary
 
 from optimizer.pipeline import import_passes
@@ -25,7 +24,7 @@ from vtensor.runtime.better import Better
 from vtensor.runtime.feeds import Feed, Port
 from vtensor.runtime.keys import InputKey, PlanKey
 from vtensor.runtime.outline import Sized
-from vtensor.runtime.outlines import Outlines
+from vtensor.runtime.outlines import Outlines, import_drawing
 from vtensor.runtime.own_plan import TIME_LIMIT
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.plan_entry import PlanEntry
@@ -51,17 +50,6 @@ _keeping = process_lock(2)
 #: Plans that a session keeps, the last used ones. They share packed weights and one arena; what a
 #: plan holds by itself, steps and descriptions, is about 2 MB of a network of some hundred nodes.
 PLANS_KEPT = 32
-
-#: What draws blueprints: of models that are read from nodes, and of all.
-DRAWING = (
-    "vtensor.frontends.tracing",
-    "concurrent.futures.thread",
-    "libdesc.calls",
-    "resolver.refit",
-    "vtensor.runtime.blueprint",
-    "vtensor.runtime.drawing",
-    "vtensor.runtime.sized",
-)
 
 
 class PlanCache:
@@ -94,6 +82,7 @@ class PlanCache:
         self._drawings: list[Callable[[], None]] = []
         self._works: list[Better[None]] = []
         self._closed = self._awaited = False
+        self._passed = False  # a plan was made before the drawings that there are
         #: It is ready for other sizes, as far as it can be.
         self.foreseen = False
         #: Where rules were applied to graphs of earlier sizes.
@@ -140,14 +129,13 @@ class PlanCache:
         """The plan that is made for this."""
         if (plan := self._found(key)) is not None:
             return plan
-        with self._making.taken() as waited:
+        with self._making.taken():
             if (plan := self._found(key)) is not None:  # made while we waited
                 return plan
             begun = time.perf_counter()
             waiting = collector.later() if self._options.settings.clock is None else nullcontext()
             with self._workspace.executor.planning(), waiting:
-                if not waited:  # else who had it is at that, and has let us go first
-                    self._draw()
+                self._pass_or_draw()
                 before = self._workspace.weights.nbytes
                 plan = self._planned(key, replace(self._options, entry=key.entry))
             if self._workspace.weights.nbytes > before:
@@ -163,7 +151,7 @@ class PlanCache:
 
     def has_run(self, plan: Plan) -> None:
         """Draw the blueprint of a plan that has run, for sizes to come: beside runs, or before the
-        next plan is made. Somebody waits for its first run, which that would slow down.
+        next plan but one. Somebody waits for its first run, which that would slow down.
         """
         with _keeping:
             drawing, plan.drawing = plan.drawing, None
@@ -172,6 +160,15 @@ class PlanCache:
 
         self._drawings.append(drawing)
         self._beside(partial(self._ahead, self._draw))
+
+    def _pass_or_draw(self) -> None:
+        """One plan goes before what is to be drawn, on numbers: that takes less time. If nobody has
+        drawn it when the next one is made, it is drawn now.
+        """
+        if self._passed:
+            self._draw()
+        self._passed = bool(self._drawings)
+        self._workspace.recipes.traces = not self._passed
 
     def _draw(self) -> None:
         while self._drawings:
@@ -220,8 +217,7 @@ class PlanCache:
         child.
         """
         import_passes()
-        for name in DRAWING[not self.source.reads_nodes :]:
-            import_module(name)
+        import_drawing(self.source.reads_nodes)
         made = Better(work, "plans are made node by node", self._hurries)
         with _keeping:
             self._works = [*(one for one in self._works if not one.done), made]

@@ -39,15 +39,15 @@ class Turn:
         self._lock = OwnLock()
 
     @contextmanager
-    def taken(self) -> Iterator[bool]:
-        """Have it, after whoever else wants it; whether somebody had it before.
+    def taken(self) -> Iterator[None]:
+        """Have it, after whoever else wants it.
 
         Raises:
             NestedRunError: the thread that has it is this one, or waits for it.
         """
         server, lock = self, self._lock.here  # a name that deadlocks.py looks for
         own, circles = threading.get_ident(), 0
-        if waited := not lock.acquire(blocking=False):
+        if not lock.acquire(blocking=False):
             self.waiting.append(own)
             try:
                 while not lock.acquire(timeout=PATIENCE):
@@ -58,7 +58,7 @@ class Turn:
                 self.waiting.remove(own)
         try:
             self.place.ident = threading.get_ident()
-            yield waited
+            yield
         finally:
             self.place.ident = 0
             lock.release()
