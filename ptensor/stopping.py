@@ -27,7 +27,7 @@ class _Work:
     """
 
     def __init__(self, over: Callable[[], bool], hurries: Callable[[], bool] | None) -> None:
-        self.over, self._hurries = over, hurries
+        self.over, self.hurries = over, hurries
         self._since = thread_time()
 
     def leave_room(self) -> None:
@@ -35,11 +35,11 @@ class _Work:
         worked = thread_time() - self._since
         if worked < WORKS_S:
             return
-        if self._hurries is None:
+        if self.hurries is None:
             sleep(min(RESTS * worked, LONGEST_S))
         else:
             left = min(HURRIED_RESTS * worked, LONGEST_S)
-            while left > 0 and not self._hurries():
+            while left > 0 and not self.hurries():
                 sleep(min(left, LOOKS_S))
                 left -= LOOKS_S
         self._since = thread_time()
@@ -65,6 +65,21 @@ def stopping(over: Callable[[], bool], hurries: Callable[[], bool] | None = None
         yield
     finally:
         _work.reset(token)
+
+
+@contextmanager
+def giving_way(wanted: Callable[[], object]) -> Iterator[None]:
+    """Inside the block, work that nobody waits for ends, too, as soon as somebody wants its place.
+
+    Args:
+        wanted: whether somebody does.
+    """
+    work = _work.get()
+    if work is None:
+        yield
+        return
+    with stopping(lambda: work.over() or bool(wanted()), work.hurries):
+        yield
 
 
 @contextmanager

@@ -102,6 +102,22 @@ def test_several_plans_pack_a_matrix_once() -> None:
         np.testing.assert_allclose(one, other[:2], rtol=1e-5)
 
 
+def test_several_plans_have_large_parts_in_memory_once() -> None:
+    """Each plan would cut them out of the matrix for itself, which a file may be read for."""
+    g = Graph("open")
+    x = g.input("x", {"N": None, "K": 512})
+    weights = np.random.default_rng(0).standard_normal((512, 256)).astype("f4")
+    y = g.add(MatMul("K"), x, g.constant(weights, "K M"))
+    g.output(cut(g, y, "M", 0, 128), "a")
+    g.output(cut(g, y, "M", 128, 256), "b")
+    with Session(g.seal(), threads=1, cache_dir=None, libraries=["eigen"]) as session:
+        for size in (2, 5, 9):  # of Eigen, which reads a matrix as it lies
+            one, other = session.run(None, {"x": np.ones((size, 512), "f4")})
+            np.testing.assert_allclose(one[-1], weights[:, :128].sum(0), atol=1e-3)
+            np.testing.assert_allclose(other[-1], weights[:, 128:].sum(0), atol=1e-3)
+            assert session.memory.weights == weights.nbytes
+
+
 def refused(kind: str) -> Graph:
     g = Graph(kind)
     y = product(g, 192 if kind != "thin" else 96)

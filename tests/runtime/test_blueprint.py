@@ -92,6 +92,12 @@ def settle(session: Session) -> None:
         sleep(0.001)
 
 
+def settled(session: Session, feeds: Mapping[str, Array]) -> None:
+    """A run when all is drawn that there is."""
+    settle(session)
+    session.run(None, feeds)
+
+
 def ordered(made: Made) -> list[Any]:
     """A program whose constants stand at their slots: the order of regions says nothing."""
     regions, steps = made
@@ -221,7 +227,7 @@ def picks() -> Graph:
 def test_an_error_names_the_sizes_of_its_run() -> None:
     with Session(picks(), threads=1) as session:
         for size in (2, 3, 4):
-            session.run(None, {"x": np.ones((size, 8), np.float32), "i": np.array([0, 7])})
+            settled(session, {"x": np.ones((size, 8), np.float32), "i": np.array([0, 7])})
         with pytest.raises(InputError, match="N=5"):
             session.run(None, {"x": np.ones((5, 8), np.float32), "i": np.array([0, 99])})
         assert isinstance(session.plan, DrawnPlan)
@@ -230,7 +236,7 @@ def test_an_error_names_the_sizes_of_its_run() -> None:
 def test_what_does_not_fit_is_refused_as_ever() -> None:
     with Session(picks(), threads=1, max_bytes=1 << 16) as session:
         for size in (2, 3, 4):
-            session.run(None, {"x": np.ones((size, 8), np.float32), "i": np.array([0, 7])})
+            settled(session, {"x": np.ones((size, 8), np.float32), "i": np.array([0, 7])})
         assert isinstance(session.plan, DrawnPlan)
         with pytest.raises(BudgetError, match="the largest value takes"):
             session.run(None, {"x": np.ones((4096, 8), np.float32), "i": np.array([0, 7])})
@@ -242,7 +248,7 @@ def test_everything_is_said_of_it_that_is_of_others() -> None:
     network = NETWORKS["mobile"]()
     with Session(network.proto, threads=1, cache_dir=None, streams=2) as session:
         for n in (1, 2, 3):
-            session.run(None, network.feeds(n, 16, 16))
+            settled(session, network.feeds(n, 16, 16))
         plan = session.plan
         assert isinstance(plan, DrawnPlan)
         assert plan.taken_from == {"x": (1, 3, 16, 16)}
@@ -285,13 +291,12 @@ def test_a_first_run_that_fails_does_not_lose_it(monkeypatch: pytest.MonkeyPatch
             patched.setattr(Executor, "replay", fail)
             with pytest.raises(NativeError, match="no luck"):
                 session.run(None, network.feeds(2, 16, 16))
-        settle(session)
         check_drawn(session, network.feeds(3, 16, 16))
 
 
 def check_drawn(session: Session, feeds: Mapping[str, Array]) -> None:
     """A run has a blueprint's plan."""
-    session.run(None, feeds)
+    settled(session, feeds)
     assert isinstance(session.plan, DrawnPlan)
 
 

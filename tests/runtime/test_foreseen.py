@@ -6,13 +6,16 @@ import gc
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ptensor.layout import Layout
+from ptensor.stopping import go_on
 from resolver.evaluate import resolutions
 from resolver.strategy import Strategy
 from tests.frontends.support import f32, model
@@ -245,6 +248,57 @@ def test_what_is_for_other_ones_is_tried_alone_or_not_at_all() -> None:
     assert tried(2, 9, one, two, three) == [two]
     assert tried(2, 9, two, three) == [two, three]
     assert tried(2, 9, one) == [one]
+
+
+class Slow:
+    """Drawing that waits, the first time, until somebody wants a plan.
+
+    Attributes:
+        begun: set when it begins.
+        tries: how often it has begun.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.tries, self._draw = threading.Event(), 0, strategies_module._draw
+        monkeypatch.setattr(strategies_module, "_draw", self)
+
+    def __call__(self, *given: Any) -> None:
+        self.tries += 1
+        self.begun.set()
+        while self.tries == 1:
+            go_on()
+            sleep(0.001)
+        self._draw(*given)
+
+    def passed(self, session: Session, feeds: dict[str, Any]) -> None:
+        """A run has a plan of its own meanwhile; behind it, all is drawn."""
+        assert self.begun.wait(60)
+        session.run(None, feeds)
+        assert not isinstance(session.plan, DrawnPlan)
+        settle(session)
+        assert self.tries == 2
+
+
+def test_who_wants_a_plan_meanwhile_has_it_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once: then what plans are made of is drawn to its end."""
+    network, slow = NETWORKS["attention"](), Slow(monkeypatch)
+    with Session(network.proto, threads=1, cache_dir=None) as session:
+        for _ in range(2):
+            session.run(None, network.feeds(3, 6))
+        slow.passed(session, network.feeds(4, 6))
+        session.run(None, network.feeds(5, 6))
+        assert isinstance(session.plan, DrawnPlan)
+
+
+def test_what_is_drawn_behind_a_run_gives_way_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = NETWORKS["attention"]()
+    with Session(network.proto, threads=1, cache_dir=None) as session:
+        session.run(None, network.feeds(3, 6))
+        slow = Slow(monkeypatch)
+        session.run(None, network.feeds(4, 6))
+        slow.passed(session, network.feeds(5, 6))
+        session.run(None, network.feeds(6, 6))
+        assert isinstance(session.plan, DrawnPlan)
 
 
 IMPORTS = """

@@ -83,6 +83,7 @@ class PlanCache:
         self._drawings: list[Callable[[], None]] = []
         self._works: list[Better[None]] = []
         self._closed = self._awaited = False
+        self._passed = False  # a plan was made before the drawings that there are
         #: It is ready for other sizes, as far as it can be.
         self.foreseen = False
         #: Where rules were applied to graphs of earlier sizes.
@@ -137,7 +138,7 @@ class PlanCache:
             begun = time.perf_counter()
             waiting = collector.later() if self._options.settings.clock is None else nullcontext()
             with self._workspace.executor.planning(), waiting:
-                self._draw()
+                self._pass_or_draw()
                 before = self._workspace.weights.nbytes
                 plan = self._planned(key, self._entering(key))
             if self._workspace.weights.nbytes > before:
@@ -153,23 +154,33 @@ class PlanCache:
 
     def has_run(self, plan: Plan) -> None:
         """Draw the blueprint of a plan that has run, for sizes to come: beside runs, or before the
-        next plan is made. Somebody waits for its first run, which that would slow down.
+        next plan but one. Somebody waits for its first run, which that would slow down.
         """
         with _keeping:
             drawing, plan.drawing = plan.drawing, None
         if drawing is None:
             return
 
-        def draw() -> None:
-            with self._making.taken(), self._workspace.executor.planning(), collector.later():
-                self._draw()
-
         self._drawings.append(drawing)
-        self._beside(draw)
+        self._beside(partial(self._ahead, self._draw))
+
+    def _pass_or_draw(self) -> None:
+        """One plan goes before what is to be drawn, on numbers: that takes less time. If nobody has
+        drawn it when the next one is made, it is drawn now.
+        """
+        if self._passed:
+            self._draw()
+        self._passed = bool(self._drawings)
+        self._workspace.recipes.traces = not self._passed
 
     def _draw(self) -> None:
         while self._drawings:
-            _try(self._drawings.pop())
+            _try(self._drawings[0])
+            del self._drawings[0]
+
+    def _ahead(self, work: Callable[[], None]) -> None:
+        with self._workspace.executor.planning(), collector.later():
+            self._making.ahead(work)
 
     def foresee(self, key: PlanKey) -> None:
         """A plan is used again: once, be ready for other sizes, where there may be such."""
@@ -182,10 +193,8 @@ class PlanCache:
         works: list[Callable[[], None]] = [partial(self._foresee, key.sized(one)) for one in sizes]
 
         def draw() -> None:
-            with collector.later():
-                for work in (self._read, *works):  # who wants a plan meanwhile waits for one
-                    with self._making.taken(), self._workspace.executor.planning():
-                        _try(work)
+            for work in (self._read, *works):
+                self._ahead(partial(_try, work))
             self._workspace.make_room()
 
         if works:
@@ -193,17 +202,16 @@ class PlanCache:
 
     def _read(self) -> None:
         """Have at hand what was chosen for a plan that was taken as it was kept."""
-        key, self._unread = self._unread, None
-        if key is None or self._applied is not None:
-            return
-        options = self._entering(key)
-        with importing:  # a fork waits for that
-            ready_to_draw(self.source.reads_nodes)
-            network, disk = self._own_network(key, options), StrategyCache.of(options)
-        known = disk.known(network) if disk is not None else None
-        if known is not None:
-            self._strategies.add(known)
-            self._applied = {*network.graph.applied}
+        if (key := self._unread) is not None and self._applied is None:
+            options = self._entering(key)
+            with importing:  # a fork waits for that
+                ready_to_draw(self.source.reads_nodes)
+                network, disk = self._own_network(key, options), StrategyCache.of(options)
+            known = disk.known(network) if disk is not None else None
+            if known is not None:
+                self._strategies.add(known)
+                self._applied = {*network.graph.applied}
+        self._unread = None  # only now: who wants a plan may have stopped it, and reads by himself
 
     def _foresee(self, key: PlanKey) -> None:
         if self._workspace.full:  # weights in further forms would take the place of plans

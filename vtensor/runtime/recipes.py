@@ -171,9 +171,15 @@ class Row(NamedTuple):
 
 
 class Recipes:
-    """The recipes of a session by key: those of its last plans."""
+    """The recipes of a session by key: those of its last plans.
+
+    Attributes:
+        traces: calls whose sizes alone are others are recorded on tapes: it takes longer, for all
+            sizes to come.
+    """
 
     def __init__(self) -> None:
+        self.traces = True
         self._kept: dict[Key, Entry] = {}
         self._sized: dict[Hashable, Known] = {}
         self._plan = 0

@@ -187,7 +187,7 @@ class Recorder:
         self, before: Row | None, key: Key, node: LoweredNode, operands: Sequence[Operand]
     ) -> Recipe | None:
         """The recipe of a call by one without sizes, which may be made now; None without one."""
-        if before is None or before.entry.recipe is None:
+        if before is None or before.entry.recipe is None or not self._recipes.traces:
             return None
         from vtensor.runtime.sized import resized  # no start needs it
 

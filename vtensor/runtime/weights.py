@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-#: Constants up to this size lie beside those that are packed; larger ones stay where they are.
+#: Constants up to this size lie beside those that are packed; larger ones stay where they are, but
+#: for what a pass computes: each plan would compute it for itself.
 SMALL = 1 << 16
 
 
@@ -132,7 +133,8 @@ class PackedWeights:
                 for value in (graph.values[name] for name in node.inputs):
                     if not value.constant or self._root(value.name) not in self._constants:
                         continue
-                    if value.name in self._sources or value.nbytes <= SMALL:
+                    made = value.name in self._sources or value.nbytes <= SMALL
+                    if made or self._source(value.name)[1] is not None:
                         yield value
 
     def _root(self, name: str) -> str:
