@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,14 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, numpy_helper
+from onnx.helper import (
+    make_graph,
+    make_model,
+    make_node,
+    make_opsetid,
+    make_tensor_value_info,
+)
 
 from libdesc import installed
 from tests.frontends.support import f32, model
@@ -231,6 +241,75 @@ def test_damage_is_made_anew(tmp_path: Path) -> None:
             assert not isinstance(session.plan, KeptPlan)
             np.testing.assert_array_equal(found, wanted)
             assert place.read_bytes() == whole
+
+
+def dequantized(path: Path, kind: int, seed: int) -> Path:
+    """Write a model whose weights are of a type that NumPy does not have."""
+    random, bits = np.random.default_rng(seed), 4 if kind == TensorProto.INT4 else 8
+    raw = random.integers(0, 0x70, 512 * 512 * bits // 8, dtype=np.uint8).tobytes()
+    w = TensorProto(name="w", data_type=kind, dims=(512, 512), raw_data=raw)
+    nodes = [make_node("DequantizeLinear", ["w", "s"], ["v"]), make_node("MatMul", "xv", "y")]
+    x, y = (make_tensor_value_info(name, TensorProto.FLOAT, ["n", 512]) for name in "xy")
+    scale = numpy_helper.from_array(np.array(0.01, np.float32), "s")
+    graph = make_graph(nodes, "g", [x], [y], [w, scale])
+    onnx.save(make_model(graph, opset_imports=[make_opsetid("", 21)], ir_version=10), path)
+    return path
+
+
+@pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.FLOAT8E4M3FN])
+def test_weights_that_are_read_at_once_are_part_of_the_model(kind: int, tmp_path: Path) -> None:
+    path, feeds = dequantized(tmp_path / "net.onnx", kind, 0), {"x": f32(8, 512)}
+    kept(path, feeds, tmp_path)
+    assert is_taken(path, feeds, tmp_path)
+    assert not is_taken(dequantized(path, kind, 1), feeds, tmp_path)
+
+
+def test_names_of_values_while_the_model_is_read(tmp_path: Path) -> None:
+    """Beside runs and by who asks, at the same time; both may have operators to import."""
+    path = net(tmp_path / "net.onnx", False, weights())
+    kept(path, X, tmp_path)
+    code = f"""if True:
+        import numpy as np
+        from vtensor import Session
+        session = Session({str(path)!r}, threads=1, cache_dir={str(tmp_path)!r})
+        for _ in range(2):
+            session.run(None, {{"x": np.ones((2, 64, 8, 8), np.float32)}})
+        print(type(session.plan).__name__, "turned" in session.values)
+        session.close()
+    """
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=True
+    )
+    assert run.stdout.split() == ["KeptPlan", "True"]
+
+
+def test_a_file_of_weights_that_another_takes_the_place_of(tmp_path: Path) -> None:
+    """What was not read yet of the file that was there is refused, not taken from another."""
+    body = "m = MatMul(x, w) t = Tile(m, r) y = Add(t, b)"
+    text = f"net (float[n, 64] x) => (float[n, 4096] y) {{ {body} }}"
+    paths = [tmp_path / name / "net.onnx" for name in "ab"]
+    for seed, path in enumerate(paths):
+        path.parent.mkdir()
+        given = {"w": f32(64, 512, seed=seed), "b": f32(4096, seed=seed), "r": np.array([1, 8])}
+        proto = model(text, 17, **given)
+        onnx.save(proto, path, save_as_external_data=True, location="data", size_threshold=1 << 10)
+    kept(paths[0], {"x": f32(8, 64)}, tmp_path)
+    session, _ = run(paths[0], {"x": f32(8, 64)}, tmp_path)
+    assert isinstance(session.plan, KeptPlan)
+    paths[1].with_name("data").replace(paths[0].with_name("data"))
+    with pytest.raises(VTensorError, match="was changed"):
+        session.run(None, {"x": f32(5, 64)})
+
+
+def test_what_is_looked_at_again_takes_no_budget(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    text = (
+        "net (float[n, 2048] x) => (float[n, 2048] y) { t = Gather<axis = 0>(w, i) y = Add(x, t) }"
+    )
+    proto = model(text, 17, w=f32(1024, 2048), i=np.array([3]))
+    onnx.save(proto, path, save_as_external_data=True, location="data", size_threshold=1 << 10)
+    for _ in range(3):
+        run(path, {"x": f32(2, 2048)}, tmp_path, max_bytes=12_000_000)
 
 
 def test_a_model_that_changes_while_it_is_used(tmp_path: Path) -> None:

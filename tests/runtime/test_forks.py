@@ -32,6 +32,30 @@ def uses():
 """
 
 FORKS = {
+    "a thread waits for a plan": """
+from ptensor.stopping import go_on, stopping
+from vtensor.runtime.turns import Turn
+turn, done, held = Turn(), threading.Event(), threading.Event()
+def makes():
+    with turn.taken():
+        held.set()
+        done.wait()
+def wants():
+    with turn.taken(): pass
+threads = [threading.Thread(target=makes), threading.Thread(target=wants)]
+threads[0].start()
+held.wait()
+threads[1].start()
+while not turn.waiting: time.sleep(0.01)
+def ahead():
+    made = []
+    with stopping(lambda: False):
+        turn.ahead(lambda: (go_on(), made.append(1)))
+    assert made == [1]
+child(ahead)
+done.set()
+for thread in threads: thread.join()
+""",
     "the registry is filled": """
 import libdesc.registry as registries
 begun, fill = threading.Event(), registries.Registry._fill

@@ -86,6 +86,14 @@ class DataFiles:
             self._parts[place] = part
         return part
 
+    def look(self, location: str, offset: int, nbytes: int) -> Bytes:
+        """As ``read``, of bytes that nobody keeps: they take nothing of what may be taken."""
+        before = self._taken
+        try:
+            return self.read(location, offset, nbytes)
+        finally:
+            self._taken = before
+
     def later(self, location: str, offset: int, nbytes: int) -> Data | None:
         """As ``read``, but when somebody asks; None where too many files are open.
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -46,23 +45,23 @@ def read_known(
     entries: Entries,
     max_bytes: int,
     external_data_root: str | os.PathLike[str] | None,
-    later: Mapping[str, Original] | None = None,
+    earlier: Beside | None = None,
 ) -> tuple[Graph, Beside] | None:
     """The graph of a model that is known, and its arrays beside the bytes that it is known by; None
     where it is not, or something is odd about it.
 
     Args:
         file, entries, max_bytes, external_data_root: the model, and as for a session.
-        later: arrays that somebody has already, who reads them later, by name.
+        earlier: what somebody has of its arrays already, who reads them later.
     """
     if len(file.parts.rest) > MOST_BYTES or (payload := entries.read(name_of(file))) is None:
         return None
     try:
-        files = data_files(file, max_bytes, external_data_root)
+        have, files = ({}, None) if earlier is None else (earlier.later, earlier.files)
+        files = files or data_files(file, max_bytes, external_data_root)
         (begin, end), *rows = json.loads(payload)
         text = file.parts.rest[begin:end].decode()
         ready()  # the operators
-        have = later or {}
         found = {name: have.get(name) or array_at(file, files, *row) for name, *row in rows}
         graph = Graph.parse(text, {name: _stand_in(one) for name, one in found.items()}).seal()
         kept: dict[str, Array | Original] = dict(graph.constants)

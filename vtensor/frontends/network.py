@@ -183,7 +183,7 @@ def read_network(
     *,
     max_bytes: int | None = None,
     external_data_root: str | os.PathLike[str] | None = None,
-    later: Mapping[str, Original] | None = None,
+    earlier: Beside | None = None,
 ) -> Network:
     """Read a model and check its structure.
 
@@ -191,7 +191,7 @@ def read_network(
         model: path of a file, its bytes, what was read of these, or a ModelProto.
         max_bytes: what may be taken for constants that are computed; None is as for a Session.
         external_data_root: where external data may be; None is the model's folder.
-        later: initializers of the same bytes that somebody has already, who reads them later.
+        earlier: what somebody has of the arrays of the same bytes already, who reads them later.
 
     Raises:
         ModelError: it is missing, no ONNX, cut short, or its graph does not hang together.
@@ -199,9 +199,11 @@ def read_network(
     proto, label, folder, parts = _proto(model)
     root = None if external_data_root is None else _path(external_data_root)
     budget = max_bytes_of(max_bytes)
-    files = None if folder is None else DataFiles(folder, root, budget)
+    have, files = ({}, None) if earlier is None else (earlier.later, earlier.files)
+    if files is None and folder is not None:
+        files = DataFiles(folder, root, budget)
     try:
-        return _network(proto, parts, label, files, budget, later or {})
+        return _network(proto, parts, label, files, budget, have)
     except MemoryError:
         raise
     except BudgetError as error:

@@ -24,7 +24,7 @@ from vtensor.runtime.budget import memory_errors
 from vtensor.runtime.feeds import Port, as_array, check_array
 
 if TYPE_CHECKING:
-    from optimizer.originals import Original
+    from vtensor.frontends.beside import Beside
     from vtensor.frontends.builder import Named
     from vtensor.frontends.naming import Key, Names
 
@@ -94,7 +94,7 @@ class Model:
         model: path of a file, its bytes, what was read of these, or a ModelProto, which must not
             change afterwards.
         reference, max_bytes, external_data_root: as for ``load_onnx``.
-        later: initializers of the same bytes that somebody has already, who reads them later.
+        earlier: what somebody has of the arrays of the same bytes already, who reads them later.
 
     Raises:
         ModelError: the model is missing, damaged, or not what ONNX allows.
@@ -107,11 +107,11 @@ class Model:
         *,
         max_bytes: int | None = None,
         external_data_root: str | os.PathLike[str] | None = None,
-        later: Mapping[str, Original] | None = None,
+        earlier: Beside | None = None,
     ) -> None:
         self._reference = reference
         self._network = read_network(
-            model, max_bytes=max_bytes, external_data_root=external_data_root, later=later
+            model, max_bytes=max_bytes, external_data_root=external_data_root, earlier=earlier
         )
         self._deciding: dict[str, None] = {}
         self._earlier: dict[frozenset[str], Named] = {}  # by the inputs whose values were given

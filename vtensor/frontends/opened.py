@@ -31,6 +31,12 @@ class Opened:
     label: str
     folder: Path | None
 
+    @property
+    def held(self) -> int:
+        """Bytes of it that are in memory."""
+        data = sum(one.nbytes for one in self.parts.data.values() if one.bytes is not None)
+        return len(self.parts.rest) + data
+
     @cached_property
     def digest(self) -> str:
         """Of its bytes without large data, and of our code."""

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from libdesc.installed import state as installed
 from optimizer.originals import Original
+from vtensor.errors import VTensorError
+from vtensor.frontends.beside import Beside
 from vtensor.frontends.known import MOST_BYTES, array_at, data_files
 from vtensor.language.imported import blake2b
 from vtensor.language.records import dataclass
@@ -25,8 +27,7 @@ from vtensor.runtime.feeds import Port
 MOST_SMALL = 1 << 24
 
 if TYPE_CHECKING:
-    from vtensor.frontends.beside import Beside, Place
-    from vtensor.frontends.external import DataFiles
+    from vtensor.frontends.beside import Place
     from vtensor.frontends.opened import Opened
     from vtensor.runtime.entries import Entries
 
@@ -43,7 +44,8 @@ class Surface:
         reads_nodes: graphs are made of its nodes, for some sizes each.
         deciding: inputs whose values decide shapes, as far as runs have shown.
         looked_at: where arrays beside its bytes are whose values may have decided something.
-        large: the arrays that are read later, by name.
+        beside: the arrays that are read later, and the files that they are in.
+        code: what is installed.
         digest: of its bytes, and of what was looked at.
     """
 
@@ -53,8 +55,14 @@ class Surface:
     reads_nodes: bool
     deciding: tuple[str, ...]
     looked_at: frozenset[Place]
-    large: Mapping[str, Original]
-    digest: str
+    beside: Beside
+    code: str = ""
+    digest: str = ""
+
+    @property
+    def large(self) -> Mapping[str, Original]:
+        """The arrays that are read later, by name."""
+        return self.beside.later
 
 
 def read_surface(
@@ -68,13 +76,14 @@ def read_surface(
     """
     if len(file.parts.rest) > MOST_BYTES:
         return None
-    name = _name(file, reference)
-    if (payload := entries.read(name)) is None:
+    code = repr(installed())
+    if (payload := entries.read(_name(file, reference, code))) is None:
         return None
     try:
         files, data = data_files(file, max_bytes, root), json.loads(payload)
         looked_at = frozenset(map(_place, data["looked_at"]))
-        if _digest(file, looked_at, files) != data["digest"]:
+        places = {name: _place(place) for name, _, _, *place in data["large"]}
+        if _digest(file, Beside({}, places, files), looked_at) != data["digest"]:
             return None
         shared: dict[str, Original] = {}  # tensors that lie in one place
         large: dict[str, Original] = {}
@@ -90,7 +99,8 @@ def read_surface(
             data["reads_nodes"],
             tuple(data["deciding"]),
             looked_at,
-            large,
+            Beside(large, places, files),
+            code,
             data["digest"],
         )
     except Exception:  # whatever it is, the long way says it better
@@ -98,18 +108,18 @@ def read_surface(
 
 
 def keep_surface(
-    surface: Surface, file: Opened, reference: bool, beside: Beside, entries: Entries
+    surface: Surface, file: Opened, reference: bool, entries: Entries
 ) -> Surface | None:
     """Keep what a model is from outside; None where too much would have to be looked at.
 
     Args:
         surface: what is to be kept, without a digest.
         file, reference, entries: as for ``read_surface``.
-        beside: its arrays beside the bytes that it is known by.
     """
+    beside, code = surface.beside, repr(installed())
     try:
-        digest = _digest(file, surface.looked_at, beside.files)
-    except (LookupError, ValueError):
+        digest = _digest(file, beside, surface.looked_at)
+    except (LookupError, ValueError, VTensorError):  # as where a file was changed: it is not known
         return None
     ends = {
         end: [(one.name, one.dtype, one.shape, one.dims) for one in ports]
@@ -123,16 +133,17 @@ def keep_surface(
         "looked_at": sorted(surface.looked_at, key=repr),
         "large": [
             (name, one.dtype.str, one.shape, *beside.places[name])
-            for name, one in surface.large.items()
+            for name, one in beside.later.items()
         ],
         "digest": digest,
     }
-    entries.write(_name(file, reference), json.dumps(data, separators=(",", ":")).encode())
-    return replace(surface, digest=digest)
+    name = _name(file, reference, code)
+    entries.write(name, json.dumps(data, separators=(",", ":")).encode())
+    return replace(surface, code=code, digest=digest)
 
 
-def _name(file: Opened, reference: bool) -> str:
-    told = repr((file.digest, reference, installed()))
+def _name(file: Opened, reference: bool, code: str) -> str:
+    told = repr((file.digest, reference, code))
     return f"surface-{blake2b(told.encode(), digest_size=16).hexdigest()}"
 
 
@@ -146,21 +157,25 @@ def _place(row: list[Any]) -> Place:
     return str(where), *map(int, numbers)  # type: ignore[return-value]
 
 
-def _digest(file: Opened, looked_at: Collection[Place], files: DataFiles | None) -> str:
-    """A digest of a model without large arrays at which nobody looked.
+def _digest(file: Opened, beside: Beside, looked_at: Collection[Place]) -> str:
+    """A digest of a model without the arrays that are read later and at which nobody looked.
 
     Args:
         file: the model.
-        looked_at: where others are.
-        files: those beside it.
+        beside: what is read later of it, and the files beside it.
+        looked_at: where arrays are whose values count all the same.
 
     Raises:
         ValueError: there is too much of that.
         LookupError: it is not there.
+        VTensorError: it cannot be read, or not again.
     """
     digest = blake2b(file.digest.encode(), digest_size=16)
-    data = file.parts.data
-    inside = {number for number, one in data.items() if one.bytes is not None}
+    data, files = file.parts.data, beside.files
+    unread = {place[1] for place in beside.places.values() if len(place) == 2}
+    inside = {
+        number for number, one in data.items() if one.bytes is not None or number not in unread
+    }
     inside |= {place[1] for place in looked_at if len(place) == 2}
     places = sorted(place for place in looked_at if len(place) == 3)
     if sum(data[one].nbytes for one in inside) + sum(one[2] for one in places) > MOST_SMALL:
@@ -170,5 +185,5 @@ def _digest(file: Opened, looked_at: Collection[Place], files: DataFiles | None)
     for location, offset, nbytes in places:
         if files is None:
             raise ValueError("a model from memory has no files")
-        digest.update(files.read(location, offset, nbytes).data)
+        digest.update(files.look(location, offset, nbytes).data)
     return digest.hexdigest()

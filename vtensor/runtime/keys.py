@@ -52,6 +52,11 @@ class PlanKey:
         """The shapes of all inputs."""
         return {one.name: one.shape for one in self.inputs}
 
+    @property
+    def known(self) -> dict[str, Array]:
+        """The values of inputs that decide shapes."""
+        return {one.name: one.array() for one in self.inputs if one.value is not None}
+
     def sized(self, shapes: Mapping[str, tuple[int, ...]]) -> PlanKey:
         """The key for other shapes of the same inputs."""
         rows = (replace(one, shape=shapes[one.name]) for one in self.inputs)

@@ -87,7 +87,7 @@ class Outlines:
 
     def _place(self, key: PlanKey) -> tuple[Mapping[str, Array], list[int], Hashable]:
         """The inputs whose values decide shapes, the open sizes, and what outlines are kept by."""
-        known = {one.name: one.array() for one in key.inputs if one.value is not None}
+        known = key.known
         values = tuple((one.name, one.value) for one in key.inputs if one.value is not None)
         return known, self._source.open_sizes(key.shapes, known), (key.kind, values)
 

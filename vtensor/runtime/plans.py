@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from ptensor.layout import Layout
 from ptensor.pages import give_back
-from ptensor.stopping import go_on
+from ptensor.stopping import Stopped, go_on
 from vtensor.errors import InputError, ValuesNeededError
 from vtensor.frontends.values import LIMIT_ELEMENTS
 from vtensor.language import collector
@@ -170,13 +170,18 @@ class PlanCache:
         """
         if self._passed:
             self._draw()
-        self._passed = bool(self._drawings)
-        self._workspace.recipes.traces = not self._passed
+        elif self._drawings:
+            self._passed, self._workspace.recipes.traces = True, False
 
     def _draw(self) -> None:
         while self._drawings:
-            _try(self._drawings[0])
-            del self._drawings[0]
+            drawing = self._drawings.pop(0)
+            try:
+                _try(drawing)
+            except Stopped:
+                self._drawings.insert(0, drawing)
+                raise
+        self._passed, self._workspace.recipes.traces = False, True
 
     def _ahead(self, work: Callable[[], None]) -> None:
         with self._workspace.executor.planning(), collector.later():
@@ -198,15 +203,18 @@ class PlanCache:
             self._workspace.make_room()
 
         if works:
-            self._beside(draw)
+            self._beside(draw, reads=self._unread is not None and self._applied is None)
 
     def _read(self) -> None:
         """Have at hand what was chosen for a plan that was taken as it was kept."""
         if (key := self._unread) is not None and self._applied is None:
             options = self._entering(key)
-            with importing:  # a fork waits for that
-                ready_to_draw(self.source.reads_nodes)
-                network, disk = self._own_network(key, options), StrategyCache.of(options)
+            reads_nodes = self.source.reads_nodes
+            with (
+                importing
+            ):  # a fork waits for that; a graph is not made in it, as that waits for it
+                ready_to_draw(reads_nodes)
+            network, disk = self._own_network(key, options), StrategyCache.of(options)
             known = disk.known(network) if disk is not None else None
             if known is not None:
                 self._strategies.add(known)
@@ -227,9 +235,9 @@ class PlanCache:
         if chosen is not None and disk is not None:
             disk.keep(network, chosen, network.ahead)
 
-    def _beside(self, work: Callable[[], None]) -> None:
-        """Do it between runs, and a little beside them."""
-        if self._unread is None:  # else the model is to be read first, which imports more
+    def _beside(self, work: Callable[[], None], reads: bool = False) -> None:
+        """Do it between runs, and a little beside them; what reads a model imports by itself."""
+        if not reads:
             ready_to_draw(self.source.reads_nodes)
         made = Better(work, "plans are made node by node", self._hurries)
         with _keeping:
@@ -335,8 +343,7 @@ class PlanCache:
         return self._making_graph(key)()
 
     def _making_graph(self, key: PlanKey) -> Callable[[], Graph]:
-        known = {one.name: one.array() for one in key.inputs if one.value is not None}
-        return partial(self.source.graph, key.shapes, known, key.inner)
+        return partial(self.source.graph, key.shapes, key.known, key.inner)
 
     def _provisional(self, key: PlanKey, plan: Plan) -> Better[Plan] | None:
         """What takes the place of a provisional plan."""
@@ -379,7 +386,7 @@ class PlanCache:
         if (plan := kept.plan(partial(self._by_nodes, key, options))) is not None:
             if plan.provisional:
                 self._networks[key] = partial(self._own_network, key, options)
-            self._unread = self._unread or key
+            self._unread, self.source.seen = self._unread or key, (key.shapes, key.known)
             return plan
         if self._unread is not None and self._unread.kind == key.kind and transferable(options):
             self._read()

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from libdesc.installed import state as installed
 from libdesc.registry import only_own
 from libdesc.script import build_of, made_by, native_module
 from optimizer.computed import Taken, cut, multiplied, times
@@ -76,7 +75,7 @@ def program_name(surface: Surface, key: PlanKey, options: Options, threads: int)
     settings = options.settings
     told = (
         *(surface.digest, processor(), isa_cap(), threads, key),
-        installed(),
+        surface.code,
         *(options.passes, options.preferences, options.tolerance),
         *(settings.objective, settings.solver, settings.speeds is None),
         sorted(options.delivery.items()),

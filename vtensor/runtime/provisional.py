@@ -70,9 +70,9 @@ def measured(
     settings = replace(options.settings, time_limit=limit)
     options = replace(options, progress=None, settings=settings)
     with workspace.executor.planning():
+        given = graph()  # outside: who makes one waits for imports with locks of its own
         with importing:  # a fork waits for that
             _import_libraries()
-            given = graph()
             resolved = resolved_of(given, options)
         lowered = optimise(resolved, options.passes, options.settings)
         if first.taken_from is None and _choice(lowered) == _choice(first.graph):

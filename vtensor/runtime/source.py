@@ -13,6 +13,7 @@ from vtensor.errors import InputError, ValuesNeededError
 from vtensor.language import collector
 from vtensor.language.forks import OwnLock
 from vtensor.language.graph import Graph
+from vtensor.language.index import importing
 from vtensor.language.sizes import OpenSize, open_names
 from vtensor.language.tape import Tape
 from vtensor.runtime.budget import max_bytes_of
@@ -65,6 +66,8 @@ class Source:
         self._values: tuple[str, ...] = ()
         self._loading = OwnLock()
         self._found: tuple[Model | None, Graph | None] | None = None
+        #: Shapes and values of a plan that was taken as it was kept, without a graph.
+        self.seen: tuple[Mapping[str, tuple[int, ...]], Mapping[str, Array]] | None = None
         #: What it is from outside, as far as an earlier process has kept that.
         self.surface = self._surface()
         if self.surface is None:
@@ -100,20 +103,11 @@ class Source:
             looked_at |= kept.looked_at
         from vtensor.frontends.surface import Surface, keep_surface
 
-        surface = Surface(
-            self.inputs,
-            self.outputs,
-            self.static,
-            self.reads_nodes,
-            deciding,
-            looked_at,
-            self._beside.later,
-            digest="",
-        )
-        self.surface = keep_surface(
-            surface, self._file, self._reference, self._beside, self._entries
-        )
-        return self.surface
+        ends = self.inputs, self.outputs
+        surface = Surface(*ends, self.static, self.reads_nodes, deciding, looked_at, self._beside)
+        found = keep_surface(surface, self._file, self._reference, self._entries)
+        self.surface = found or self.surface
+        return found
 
     @property
     def large(self) -> Mapping[str, Original]:
@@ -122,6 +116,8 @@ class Source:
 
     @property
     def _loaded(self) -> tuple[Model | None, Graph | None]:
+        if (found := self._found) is not None:
+            return found
         with self._loading.here:  # two threads may want it at the same time
             if self._found is None:
                 with collector.later():  # reading, too, makes many objects that stay
@@ -132,31 +128,32 @@ class Source:
     def _load(self) -> tuple[Model | None, Graph | None]:
         """A model that is still to be given sizes, or a graph whose sizes are known."""
         model, file, entries = self._given, self._file, self._entries
-        later = self.surface.large if self.surface is not None else {}
+        earlier = self.surface.beside if self.surface is not None else None
         if isinstance(model, Graph):
             return None, model if model.sealed else model.seal()
         if file is not None and entries is not None:
             from vtensor.frontends.known import MOST_BYTES, keep_known, read_known
 
             limit = max_bytes_of(self._max_bytes)
-            if (known := read_known(file, entries, limit, self._root, later)) is not None:
+            if (known := read_known(file, entries, limit, self._root, earlier)) is not None:
                 self._beside = known[1]
                 return None, _original(known[0])
-            if len(file.parts.rest) > MOST_BYTES:
+            if file.held > MOST_BYTES:
                 self._file = None
         else:
             self._file = None
-        from vtensor.frontends.deferred import defer
+        with importing:  # a fork waits for that
+            from vtensor.frontends.deferred import defer
 
-        defer()
-        from vtensor.frontends.onnx import Model
+            defer()
+            from vtensor.frontends.onnx import Model
 
         limits: Any = {"max_bytes": self._max_bytes, "external_data_root": self._root}
         assert model is not None, "a source is loaded once"
         if isinstance(model, Model):
             loaded = model
         else:
-            loaded = Model(file or model, self._reference, **limits, later=later)
+            loaded = Model(file or model, self._reference, **limits, earlier=earlier)
         self._beside = loaded.beside
         graph, text = loaded.stored, loaded.text
         if graph is not None and text is not None and file is not None and entries is not None:
@@ -178,7 +175,9 @@ class Source:
 
     @property
     def values(self) -> tuple[str, ...]:
-        """Names of all values; of a model of open sizes none before its first graph."""
+        """Names of all values; of a model of open sizes none before its first plan."""
+        if not self._values and self.seen is not None:
+            self.graph(*self.seen)
         return self._values or (tuple(self._graph.values) if self._graph else ())
 
     @property

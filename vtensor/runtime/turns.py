@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from time import sleep
 
-from ptensor.stopping import Stopped, giving_way
+from ptensor.stopping import Stopped, giving_way, go_on
 from vtensor.errors import NestedRunError
 from vtensor.language.forks import OwnLock
 from vtensor.runtime.deadlocks import Place
@@ -30,13 +31,17 @@ class Turn:
 
     Attributes:
         place: the thread that has it.
-        waiting: those that want it.
     """
 
     def __init__(self) -> None:
         self.place = Place()
-        self.waiting: list[int] = []
+        self._waiting: dict[int, list[int]] = {}
         self._lock = OwnLock()
+
+    @property
+    def waiting(self) -> list[int]:
+        """Threads of this process that want it: a forked child has none of the others."""
+        return self._waiting.setdefault(os.getpid(), [])
 
     @contextmanager
     def taken(self) -> Iterator[None]:
@@ -48,14 +53,15 @@ class Turn:
         server, lock = self, self._lock.here  # a name that deadlocks.py looks for
         own, circles = threading.get_ident(), 0
         if not lock.acquire(blocking=False):
-            self.waiting.append(own)
+            waiting = self.waiting
+            waiting.append(own)
             try:
                 while not lock.acquire(timeout=PATIENCE):
                     circles = circles + 1 if server.place.waits_for_caller() else 0
                     if self.place.ident == own or circles == LOOKS:
                         raise NestedRunError(NESTED)
             finally:
-                self.waiting.remove(own)
+                waiting.remove(own)
         try:
             self.place.ident = threading.get_ident()
             yield
@@ -75,6 +81,7 @@ class Turn:
                 work()
             return
         while self.waiting:  # who lets go of a lock and wants it again has it before others
+            go_on()
             sleep(SOON)
         with self.taken():
             work()
