@@ -12,15 +12,15 @@ from weakref import WeakKeyDictionary
 
 from ptensor.layout import Layout
 from ptensor.pages import give_back
-from ptensor.stopping import Stopped, go_on
+from ptensor.stopping import go_on
 from vtensor.errors import InputError, ValuesNeededError
 from vtensor.frontends.values import LIMIT_ELEMENTS
 from vtensor.language import collector
 from vtensor.language.forks import process_lock
 from vtensor.language.graph import Graph
-from vtensor.language.imported import logger
 from vtensor.language.index import importing
 from vtensor.runtime.better import Better
+from vtensor.runtime.drawings import Drawings, attempt
 from vtensor.runtime.feeds import Feed, Port
 from vtensor.runtime.keys import InputKey, PlanKey
 from vtensor.runtime.outline import Sized
@@ -42,8 +42,6 @@ from vtensor.runtime.strategies import Refused, Strategies
 from vtensor.runtime.strategy_cache import Network, StrategyCache
 from vtensor.runtime.turns import Turn
 from vtensor.runtime.workspace import Workspace
-
-_log = logger(__name__)
 
 #: Guards what sessions keep, for moments; whoever has it takes no other lock.
 _keeping = process_lock(2)
@@ -79,11 +77,10 @@ class PlanCache:
         self._networks: dict[PlanKey, Callable[[], Network]] = {}
         #: Plans that others took the place of, as long as somebody has them.
         self._exchanged: WeakKeyDictionary[Plan, PlanKey] = WeakKeyDictionary()
-        #: What draws blueprints, where nobody has done so yet; and what is done beside runs.
-        self._drawings: list[Callable[[], None]] = []
+        self._drawings = Drawings(workspace.recipes)
+        #: What is done beside runs.
         self._works: list[Better[None]] = []
         self._closed = self._awaited = False
-        self._passed = False  # a plan was made before the drawings that there are
         #: It is ready for other sizes, as far as it can be.
         self.foreseen = False
         #: Where rules were applied to graphs of earlier sizes.
@@ -138,7 +135,7 @@ class PlanCache:
             begun = time.perf_counter()
             waiting = collector.later() if self._options.settings.clock is None else nullcontext()
             with self._workspace.executor.planning(), waiting:
-                self._pass_or_draw()
+                self._drawings.before_a_plan()
                 before = self._workspace.weights.nbytes
                 plan = self._planned(key, self._entering(key))
             if self._workspace.weights.nbytes > before:
@@ -161,27 +158,8 @@ class PlanCache:
         if drawing is None:
             return
 
-        self._drawings.append(drawing)
-        self._beside(partial(self._ahead, self._draw))
-
-    def _pass_or_draw(self) -> None:
-        """One plan goes before what is to be drawn, on numbers: that takes less time. If nobody has
-        drawn it when the next one is made, it is drawn now.
-        """
-        if self._passed:
-            self._draw()
-        elif self._drawings:
-            self._passed, self._workspace.recipes.traces = True, False
-
-    def _draw(self) -> None:
-        while self._drawings:
-            drawing = self._drawings.pop(0)
-            try:
-                _try(drawing)
-            except Stopped:
-                self._drawings.insert(0, drawing)
-                raise
-        self._passed, self._workspace.recipes.traces = False, True
+        self._drawings.add(drawing)
+        self._beside(partial(self._ahead, self._drawings.draw))
 
     def _ahead(self, work: Callable[[], None]) -> None:
         with self._workspace.executor.planning(), collector.later():
@@ -199,7 +177,7 @@ class PlanCache:
 
         def draw() -> None:
             for work in (self._read, *works):
-                self._ahead(partial(_try, work))
+                self._ahead(partial(attempt, work))
             self._workspace.make_room()
 
         if works:
@@ -498,16 +476,6 @@ class PlanCache:
 
     def _expected(self, port: Port) -> Layout:
         return self._options.entry.get(port.name, Layout.plain(port.dims))
-
-
-def _try(draw: Callable[[], None]) -> None:
-    """Draw a blueprint, if it can be."""
-    try:
-        draw()
-    except MemoryError:
-        raise
-    except Exception as why:  # of any kind: sizes are no numbers here, which few expect
-        _log.debug("no blueprint: %s", why)
 
 
 def _stop(plan: Plan) -> None:
