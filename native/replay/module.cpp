@@ -190,17 +190,15 @@ void set_threads(int threads) {
     omp_set_num_threads(threads);
 }
 
-std::pair<std::vector<std::int64_t>, std::int64_t> offsets_of(const Sizes &bytes,
-                                                              const Sizes &first,
-                                                              const Sizes &last) {
+Offsets offsets_of(const Sizes &bytes, const Sizes &first, const Sizes &last) {
     if (bytes.size() != first.size() || bytes.size() != last.size())
         throw nb::value_error("each piece has a size, a first and a last step");
     std::vector<Piece> pieces;
     pieces.reserve(bytes.size());
     std::int64_t total = 0;
     for (std::size_t i = 0; i < bytes.size(); ++i) {
-        if (bytes[i] < 0 || first[i] > last[i])
-            throw nb::value_error("a piece has less than no bytes, or its last step comes first");
+        if (bytes[i] < 0 || first[i] < 0 || first[i] > last[i])
+            throw nb::value_error("a piece has less than no bytes, or steps that there are not");
         if (__builtin_add_overflow(total, bytes[i], &total))
             throw nb::value_error("the pieces have more bytes than there are addresses");
         pieces.push_back({bytes[i], first[i], last[i]});
@@ -269,7 +267,8 @@ Raises:
 
 ``nbytes``: of each piece; ``first``, ``last``: the steps from which and up to which it is
 needed, both included. Those that are needed at once lie apart. The largest piece comes first,
-each into the smallest gap that it fits into.
+each into the smallest gap that it fits into; where that needs more than what is needed at once,
+other orders are tried too.
 
 Raises:
     ValueError: the three are not of one length, or a number is out of range.)");

@@ -2,7 +2,9 @@
 #include "offsets.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
+#include <tuple>
 
 namespace vtensor::replay {
 
@@ -30,19 +32,35 @@ std::int64_t gap(const std::vector<Placed> &by_begin, const Piece &piece) {
     return found < 0 ? reached : found;
 }
 
-}  // namespace
+// What is needed at once at most: no arrangement takes less.
+std::int64_t needed_at_once(std::span<const Piece> pieces) {
+    std::vector<std::tuple<std::int64_t, bool, std::int64_t>> changes;
+    changes.reserve(2 * pieces.size());
+    for (const Piece &piece : pieces) {
+        changes.emplace_back(piece.first, false, piece.bytes);
+        changes.emplace_back(piece.last, true, -piece.bytes);
+    }
+    std::ranges::sort(changes);  // a step's own begin before what it is the last to need ends
+    std::int64_t now = 0, most = 0;
+    for (const auto &[step, ends, change] : changes) most = std::max(most, now += change);
+    return most;
+}
 
-std::pair<std::vector<std::int64_t>, std::int64_t> offsets(std::span<const Piece> pieces) {
+// Who gets a place before whom, best first as far as networks show: no order wins on all.
+using Rank = std::pair<std::int64_t, std::int64_t>;
+constexpr std::array<Rank (*)(const Piece &), 3> kRanks{
+    [](const Piece &one) -> Rank { return {-one.bytes, one.first}; },
+    [](const Piece &one) -> Rank { return {one.first, -one.bytes}; },
+    [](const Piece &one) -> Rank { return {one.first - one.last, -one.bytes}; },
+};
+
+Offsets in_order(std::span<const Piece> pieces, Rank (*rank)(const Piece &)) {
     std::vector<std::size_t> order(pieces.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-        if (pieces[a].bytes != pieces[b].bytes) return pieces[a].bytes > pieces[b].bytes;
-        return pieces[a].first < pieces[b].first;
-    });
+    std::ranges::stable_sort(order, {}, [&](std::size_t at) { return rank(pieces[at]); });
     std::vector<Placed> by_begin;
     by_begin.reserve(pieces.size());
-    std::vector<std::int64_t> begins(pieces.size());
-    std::int64_t total = 0;
+    Offsets found{std::vector<std::int64_t>(pieces.size()), 0};
     for (const std::size_t index : order) {
         const Piece &piece = pieces[index];
         const std::int64_t begin = gap(by_begin, piece), end = begin + piece.bytes;
@@ -50,10 +68,23 @@ std::pair<std::vector<std::int64_t>, std::int64_t> offsets(std::span<const Piece
             by_begin.begin(), by_begin.end(), begin,
             [](std::int64_t value, const Placed &one) { return value < one.begin; });
         by_begin.insert(place, {begin, end, piece.first, piece.last});
-        begins[index] = begin;
-        total = std::max(total, end);
+        found.first[index] = begin;
+        found.second = std::max(found.second, end);
     }
-    return {std::move(begins), total};
+    return found;
+}
+
+}  // namespace
+
+Offsets offsets(std::span<const Piece> pieces) {
+    const std::int64_t least = needed_at_once(pieces);
+    Offsets best = in_order(pieces, kRanks.front());
+    for (const auto rank : std::span(kRanks).subspan(1)) {
+        if (best.second <= least) break;
+        if (Offsets other = in_order(pieces, rank); other.second < best.second)
+            best = std::move(other);
+    }
+    return best;
 }
 
 }  // namespace vtensor::replay

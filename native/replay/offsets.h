@@ -15,8 +15,12 @@ struct Piece {
     std::int64_t last;
 };
 
-// An offset for each piece, and the size of the arena: pieces that are needed at once lie apart.
-// The largest piece comes first, each into the smallest gap that it fits into.
-std::pair<std::vector<std::int64_t>, std::int64_t> offsets(std::span<const Piece> pieces);
+// An offset for each piece, and the size of the arena.
+using Offsets = std::pair<std::vector<std::int64_t>, std::int64_t>;
+
+// Pieces that are needed at once lie apart. One after another goes into the smallest gap that it
+// fits into, the largest first; where that needs more than what is needed at once, other orders are
+// tried too.
+Offsets offsets(std::span<const Piece> pieces);
 
 }  // namespace vtensor::replay

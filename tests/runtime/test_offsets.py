@@ -47,6 +47,22 @@ def test_what_lives_at_once_lies_apart(rows: list[Piece]) -> None:
     assert live_bytes(rows) <= size <= sum(piece.room for piece in rows)
 
 
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [(256, 3, 5), (192, 2, 4), (256, 0, 1), (128, 1, 2)],
+        [(192, 4, 5), (256, 2, 2), (192, 3, 4), (192, 2, 4)],
+        [(256, 1, 1), (128, 3, 5), (256, 4, 4), (256, 1, 3)],
+    ],
+    ids=("in the order of steps", "the longest needed first", "either"),
+)
+def test_where_the_largest_first_takes_too_much_another_order_takes_less(
+    rows: list[tuple[int, int, int]],
+) -> None:
+    pieces = [Piece(*row) for row in rows]
+    assert offsets(pieces)[1] == live_bytes(pieces)
+
+
 def test_wrong_places_are_found() -> None:
     rows = [Piece(128, 0, 1), Piece(64, 1, 2), Piece(64, 2, 3)]
     assert faults(rows, [0, 128, 0], 192) == []
@@ -56,7 +72,13 @@ def test_wrong_places_are_found() -> None:
 
 @pytest.mark.parametrize(
     "rows",
-    [([64], [0], []), ([-1], [0], [0]), ([64], [2], [1]), ([1 << 62] * 2, [0, 0], [1, 1])],
+    [
+        ([64], [0], []),
+        ([-1], [0], [0]),
+        ([64], [2], [1]),
+        ([64], [-1], [1]),
+        ([1 << 62] * 2, [0, 0], [1, 1]),
+    ],
 )
 def test_wrong_pieces_are_refused(rows: tuple[list[int], list[int], list[int]]) -> None:
     with pytest.raises(ValueError, match=r"piece"):

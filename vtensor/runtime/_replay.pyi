@@ -96,7 +96,8 @@ def offsets(
 
     ``nbytes``: of each piece; ``first``, ``last``: the steps from which and up to which it is
     needed, both included. Those that are needed at once lie apart. The largest piece comes first,
-    each into the smallest gap that it fits into.
+    each into the smallest gap that it fits into; where that needs more than what is needed at once,
+    other orders are tried too.
 
     Raises:
         ValueError: the three are not of one length, or a number is out of range.

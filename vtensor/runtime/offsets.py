@@ -48,7 +48,8 @@ def offsets(pieces: Sequence[Piece]) -> tuple[list[int], int]:
     """An offset for each piece, and the size of the arena.
 
     The largest piece first, each into the smallest gap that it fits into between those that live
-    when it does: within a few percent of ``live_bytes`` on networks, and quick.
+    when it does; where that takes more than ``live_bytes``, other orders too: within a few percent
+    of it on networks, and quick.
 
     >>> offsets([Piece(64, 0, 1), Piece(128, 1, 2), Piece(64, 2, 3)])
     ([128, 0, 128], 192)
