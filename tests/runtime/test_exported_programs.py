@@ -27,9 +27,11 @@ from tests.runtime.test_blueprint import settle
 from vtensor import Session
 from vtensor.errors import VTensorError
 from vtensor.frontends import surface
+from vtensor.language.graph import Graph
 from vtensor.report import plan_dict
 from vtensor.runtime import programs
 from vtensor.runtime.entries import FOLDER
+from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.plans import PlanCache
 from vtensor.runtime.programs import KeptPlan
 from vtensor.runtime.strategies import Strategies
@@ -156,6 +158,30 @@ def test_other_sizes_have_what_was_chosen(
         np.testing.assert_allclose(session.run(None, x)[0], wanted, rtol=1e-4, atol=1e-4)
         assert session.plan.taken_from == {"x": (2, 64, 8, 8)}
         assert all(taken)
+
+
+def test_other_sizes_need_neither_its_graph_nor_its_weights_again(
+    beside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, other = net(tmp_path / "net.onnx", beside, weights()), {"x": f32(3, 64, 6, 8)}
+    kept(path, X, tmp_path)
+    wanted = run(path, other, None)[1]
+    session, _ = run(path, X, tmp_path)
+    shapes, made = list[Any](), PlanCache._graph
+
+    def noted(cache: PlanCache, key: PlanKey) -> Graph:
+        shapes.append(key.shapes)
+        return made(cache, key)
+
+    monkeypatch.setattr(PlanCache, "_graph", noted)
+    have = session._runner.open()._workspace.weights
+    before = have.nbytes
+    np.testing.assert_array_equal(session.run(None, other)[0], wanted)
+    assert shapes == [{"x": (3, 64, 6, 8)}]
+    assert session.plan.taken_from == {"x": (2, 64, 8, 8)}
+    # Only what is turned is packed again: the entry holds it, and no array of the model.
+    assert have.nbytes - before == weights()["t"].nbytes
+    session.close()
 
 
 def test_large_weights_are_those_of_now(beside: bool, tmp_path: Path) -> None:

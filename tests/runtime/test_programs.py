@@ -216,6 +216,7 @@ ODD: Mapping[str, Callable[[Data], object]] = {
     "other inputs": lambda data: data["inputs"][0].__setitem__(1, "f99"),
     "another layout": lambda data: data["inputs"][0].__setitem__(3, "N C X"),
     "no outputs": lambda data: data.update(outputs=[["y", data["inputs"][0], 7]]),
+    "no place of a rule": lambda data: data.update(applied=[["fold"]]),
     "nothing": lambda data: data.clear(),
 }
 

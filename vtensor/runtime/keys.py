@@ -10,9 +10,11 @@ from math import log
 import numpy as np
 
 from ptensor.layout import Layout
+from vtensor.errors import InputError
+from vtensor.frontends.values import LIMIT_ELEMENTS
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.records import dataclass
-from vtensor.runtime.feeds import Array
+from vtensor.runtime.feeds import Array, Feed, Port
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,32 @@ class InputKey:
     dtype: str
     layout: Layout
     value: bytes | None = None
+
+    @classmethod
+    def of(cls, port: Port, feed: Feed, expected: Layout, decides: bool) -> InputKey:
+        """What is given for an input.
+
+        Args:
+            port: the input.
+            feed: what is given.
+            expected: how inputs of the session lie.
+            decides: its value decides shapes.
+
+        Raises:
+            InputError: it has more elements than what decides shapes may have.
+        """
+        sizes, layout = feed.part.extents, feed.part.layout
+        shape = tuple(sizes[dim] for dim in port.dims)
+        if not decides:
+            same = expected.same(layout, sizes)
+            return cls(port.name, shape, port.dtype, expected if same else layout)
+        values = feed.values(port.dims)
+        if values.size > LIMIT_ELEMENTS:
+            raise InputError(
+                f"input {port.name!r}: its value decides shapes, and {values.size} "
+                f"elements were given; {LIMIT_ELEMENTS} are the most"
+            )
+        return cls(port.name, shape, port.dtype, Layout.plain(port.dims), values.tobytes())
 
     def array(self) -> Array:
         """The value that decides shapes."""

@@ -132,7 +132,8 @@ class PlanEntry:
 
         plan, rows = found.plan, self._workspace.recipes.last
         large = {id(one.whole): name for name, one in self._source.large.items()}
-        notes = Notes(plan, network.graph.constants, large, rows, script)
+        graph = network.graph
+        notes = Notes(plan, graph.constants, large, rows, script, graph.applied)
         try:
             notes.check()
             return notes.payload(name, strategy or b"")

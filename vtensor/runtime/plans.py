@@ -14,7 +14,6 @@ from ptensor.layout import Layout
 from ptensor.pages import give_back
 from ptensor.stopping import go_on
 from vtensor.errors import InputError, ValuesNeededError
-from vtensor.frontends.values import LIMIT_ELEMENTS
 from vtensor.language import collector
 from vtensor.language.forks import process_lock
 from vtensor.language.graph import Graph
@@ -35,6 +34,7 @@ from vtensor.runtime.planning import (
     transferable,
     within_tolerance,
 )
+from vtensor.runtime.programs import KeptPlan
 from vtensor.runtime.provisional import WHY, first_plan, measured
 from vtensor.runtime.ready import ready_to_draw, ready_to_measure
 from vtensor.runtime.source import Source
@@ -117,7 +117,10 @@ class PlanCache:
         inner = tuple(dict.fromkeys(name for name in wanted if name not in known))
         while True:
             deciding = self.source.deciding
-            rows = (self._row(port, feeds[port.name], deciding) for port in self.source.inputs)
+            rows = (
+                InputKey.of(port, feeds[port.name], self._expected(port), port.name in deciding)
+                for port in self.source.inputs
+            )
             key = PlanKey(tuple(rows), inner)
             try:
                 return self.get(key), key
@@ -192,6 +195,7 @@ class PlanCache:
                 importing
             ):  # a fork waits for that; a graph is not made in it, as that waits for it
                 ready_to_draw(reads_nodes)
+            self._lender()
             network, disk = self._own_network(key, options), StrategyCache.of(options)
             known = disk.known(network) if disk is not None else None
             if known is not None:
@@ -366,14 +370,17 @@ class PlanCache:
                 self._networks[key] = partial(self._own_network, key, options)
             self._unread, self.source.seen = self._unread or key, (key.shapes, key.known)
             return plan
-        if self._unread is not None and self._unread.kind == key.kind and transferable(options):
-            self._read()
         refused: Refused = {}
-        if (drawn := self._drawn(key, options, refused)) is not None:
-            return drawn
-        sized = self._sized(key, options)
-        graph = sized.graph if sized else simplified(self._graph(key), options, self._applied)
-        network = self._network(key, graph, options)
+        sized, unread = None, self._unread
+        reads = unread is not None and unread.kind == key.kind and transferable(options)
+        beside = self._beside_kept(key, options) if reads else None
+        if beside is None:
+            if (drawn := self._drawn(key, options, refused)) is not None:
+                return drawn
+            sized = self._sized(key, options)
+            graph = sized.graph if sized else simplified(self._graph(key), options, self._applied)
+        network = beside or self._network(key, graph, options)
+        graph = network.graph
         if sized is not None:  # made sooner than looked for on disk
             plan = self._fitting(network, sized, refused, mending=False)
             if plan is not None:
@@ -387,7 +394,7 @@ class PlanCache:
             if options.settings.clock is None:
                 return found.plan
             return within_tolerance(graph, found.plan, options, self._workspace)
-        if disk is not None and sized is not None and (ahead := disk.foreseen(network)) is not None:
+        if disk and (sized or beside) and (ahead := disk.foreseen(network)) is not None:
             self._strategies.add(ahead)
         if disk is not None and transferable(options) and not self._strategies.measured(key):
             for other in disk.others(network):
@@ -408,6 +415,31 @@ class PlanCache:
                     kept.replaced()
             if plan.provisional:
                 self._networks[key] = lambda: network
+        return plan
+
+    def _beside_kept(self, key: PlanKey, options: Options) -> Network | None:
+        """What a plan for other sizes is made of, where the only one so far was taken as it was
+        kept: simplified as that one's graph was, with what was chosen for it at hand. None where
+        that is read, or cannot be had without its graph.
+        """
+        kept, disk = self._lender(), StrategyCache.of(options)
+        if kept is not None and disk is not None and self._applied is None:
+            graph = simplified(self._graph(key), options, kept.applied)
+            network = self._network(key, graph, options)
+            if (known := disk.beside(network, kept.chosen)) is not None:
+                self._strategies.add(known)
+                self._applied, self._unread = {*kept.applied}, None
+                return network
+        self._read()
+        return None
+
+    def _lender(self) -> KeptPlan | None:
+        """The plan that was taken as it was kept; others may have its weights from now on."""
+        with _keeping:
+            plan = self._kept.get(self._unread) if self._unread is not None else None
+        if not isinstance(plan, KeptPlan):
+            return None
+        plan.lend()
         return plan
 
     def _entry(self, key: PlanKey, options: Options) -> PlanEntry:
@@ -457,22 +489,6 @@ class PlanCache:
 
     def _network(self, key: PlanKey, graph: Graph, options: Options) -> Network:
         return Network(key, graph, options, self._workspace.executor.threads)
-
-    def _row(self, port: Port, feed: Feed, deciding: Sequence[str]) -> InputKey:
-        """What is given for an input; its bytes too, if its value decides shapes."""
-        sizes, layout, expected = feed.part.extents, feed.part.layout, self._expected(port)
-        shape = tuple(sizes[dim] for dim in port.dims)
-        if port.name not in deciding:
-            same = expected.same(layout, sizes)
-            return InputKey(port.name, shape, port.dtype, expected if same else layout)
-        values = feed.values(port.dims)
-        if values.size > LIMIT_ELEMENTS:
-            raise InputError(
-                f"input {port.name!r}: its value decides shapes, and {values.size} "
-                f"elements were given; {LIMIT_ELEMENTS} are the most"
-            )
-        plain = Layout.plain(port.dims)
-        return InputKey(port.name, shape, port.dtype, plain, values.tobytes())
 
     def _expected(self, port: Port) -> Layout:
         return self._options.entry.get(port.name, Layout.plain(port.dims))

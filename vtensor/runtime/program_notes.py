@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,7 @@ class Notes:
         large: the arrays of the model that are read later, by the id of what holds them.
         rows: what its nodes came to.
         script: noted its steps.
+        applied: where rules were applied to its graph.
     """
 
     plan: Plan
@@ -55,6 +56,7 @@ class Notes:
     large: Mapping[int, str]
     rows: Mapping[str, Row]
     script: Script
+    applied: Collection[tuple[str, str]]
     _alone: Script = field(default_factory=Script)
     _blob: bytearray = field(default_factory=bytearray)
     _end: int = 0
@@ -128,6 +130,7 @@ class Notes:
             "inputs": [*map(value_row, plan.inputs)],
             "own": [*map(kind_row, plan.own)],
             "outputs": outputs,
+            "applied": sorted(self.applied),
             "strategy": self._kept(strategy),
         }
         text = json.dumps(head, separators=(",", ":")).encode() + b"\n" + bytes(self._blob)

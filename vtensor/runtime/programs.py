@@ -10,7 +10,7 @@ are made of the strategy beside it where somebody looks at them.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
 from math import prod
@@ -58,11 +58,32 @@ _log = logger(__name__)
 
 
 class KeptPlan(DrawnPlan):
-    """A plan as it was kept; arguments as for ``DrawnPlan``."""
+    """A plan as it was kept.
 
-    def __init__(self, *given: Any) -> None:
+    Args:
+        given: as for ``DrawnPlan``.
+        program: the entry.
+        memory: its weights.
+    """
+
+    def __init__(self, *given: Any, program: Program, memory: Array) -> None:
         super().__init__(*given)
         del self.anew  # nodes say it
+        self._entry, self._memory = program, memory
+
+    @property
+    def applied(self) -> frozenset[tuple[str, str]]:
+        """Where rules were applied to the graph that it is of."""
+        return self._entry.applied
+
+    @property
+    def chosen(self) -> bytes:
+        """The entry of the strategy that it was made of."""
+        return self._entry.chosen
+
+    def lend(self) -> None:
+        """Let plans of nodes have its weights, as long as somebody has this or one of those."""
+        self._entry.lend(self._memory)
 
     @cached_property
     def anew(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -98,9 +119,14 @@ class Program:
         surface: the model.
         workspace: what its plan shares with others.
 
+    Attributes:
+        applied: where rules were applied to the graph that its plan is of.
+
     Raises:
         Exception: of any kind, where it is none.
     """
+
+    applied: frozenset[tuple[str, str]] = frozenset()
 
     def __init__(self, name: str, payload: bytes, surface: Surface, workspace: Workspace) -> None:
         head, _, self._blob = payload.partition(b"\n")
@@ -109,6 +135,7 @@ class Program:
             raise ValueError("it is another one's")
         self._surface, self._workspace = surface, workspace
         self._modules: dict[str, ModuleType] = {}
+        self._lent: list[Packed] | None = None
 
     @property
     def replaced(self) -> bool:
@@ -130,6 +157,7 @@ class Program:
             Exception: of any kind, where it is none here.
         """
         data, workspace = self._data, self._workspace
+        self.applied = frozenset((str(rule), str(node)) for rule, node in data["applied"])
         if data["needs"] > workspace.max_bytes:
             raise ValueError("the budget is smaller")
         natives = made_by(data["lines"], self._module)
@@ -147,16 +175,30 @@ class Program:
         packed = workspace.weights.hold(memory)
 
         def whole() -> Plan:
-            lent = self._lent(memory)  # as long as the other is made
-            made = full(self._blob[data["strategy"] :])
-            del lent
-            return made
+            self.lend(memory)
+            return full(self.chosen)
 
-        return KeptPlan(self._brought(), steps, data["arena"], regions, packed, workspace, whole)
+        given = self._brought(), steps, data["arena"], regions, packed, workspace, whole
+        return KeptPlan(*given, program=self, memory=memory)
 
-    def _lent(self, memory: Array) -> list[Packed]:
-        """Its weights, which plans of nodes have as long as somebody has this."""
-        found = list[Packed]()
+    @property
+    def chosen(self) -> bytes:
+        """The entry of the strategy that its plan was made of."""
+        return self._blob[self._data["strategy"] :]
+
+    def lend(self, memory: Array) -> None:
+        """Let plans of nodes have the weights that lie in memory, as long as somebody has this."""
+        if self._lent is not None:
+            return
+        self._lent = []
+        try:
+            self._lent.extend(self._packed(memory))
+        except MemoryError:
+            raise
+        except Exception as why:  # of any kind, of whatever an entry says: they are packed again
+            _log.debug("no weights are lent: %s", why)
+
+    def _packed(self, memory: Array) -> Iterator[Packed]:
         blob = np.frombuffer(self._blob, np.uint8)
         for row in self._data["large"]:
             own = self._surface.large[row["name"]].reshape(tuple(row["shape"]))
@@ -165,8 +207,7 @@ class Program:
                 change = change, _part(one) or times(_factor(blob, *one))
             room = Buffer(_slice(memory, row["begin"], row["nbytes"]))
             storage = TensorStorage(*_kind(*row["kind"]), room, constant=True)
-            found.append(self._workspace.weights.lend(own, change, storage, memory))
-        return found
+            yield self._workspace.weights.lend(own, change, storage, memory)
 
     def _module(self, name: str) -> ModuleType:
         if name not in self._modules:

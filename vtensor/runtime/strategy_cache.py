@@ -41,6 +41,9 @@ from vtensor.runtime.workspace import Workspace
 #: Constants of up to so many elements may decide something: an invoker may look at them.
 SMALL = 64
 
+#: How the names of entries of provisional plans begin.
+FIRST = "first-"
+
 _log = logger(__name__)
 
 
@@ -107,7 +110,7 @@ class Network:
     @property
     def first(self) -> str:
         """The name of the entry of its provisional plan."""
-        return f"first-{self.name}"
+        return f"{FIRST}{self.name}"
 
 
 class Found(NamedTuple):
@@ -199,6 +202,17 @@ class StrategyCache:
                 continue
             if key != network.key:
                 yield Known(Strategy.of(chosen), key, part)
+
+    def beside(self, network: Network, payload: bytes) -> Known | None:
+        """What an entry says that was chosen for other sizes; None where it says nothing here."""
+        try:
+            data = json.loads(payload)
+            provisional = str(data["name"]).startswith(FIRST)
+            chosen, key, part = self._chosen(data, network)
+        except (StrategyRefused, ValueError, LookupError, TypeError, RecursionError) as why:
+            _log.debug("%s: %s", network.graph.name, why)
+            return None
+        return Known(Strategy.of(chosen), key, part, provisional=provisional)
 
     def foreseen(self, network: Network) -> Known | None:
         """What was chosen for exactly this ahead of any run; None where nothing was."""
