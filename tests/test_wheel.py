@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import sysconfig
 import venv
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import onnx
@@ -49,13 +51,23 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return only_wheel(out)
 
 
-def build(out: Path, *command: str) -> None:
+def build(out: Path, *command: str, limit_s: float = 900) -> None:
     """Build the wheel of these sources in a folder."""
     options = [f"--wheel-dir={out}", f"--config-settings=build-dir={out}/b", str(ROOT)]
-    done = subprocess.run(
-        command or [*BUILD, *options], cwd=out, capture_output=True, text=True, timeout=900
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    with subprocess.Popen(
+        command or [*BUILD, *options],
+        cwd=out,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        process_group=0,
+    ) as process:
+        try:
+            said, _ = process.communicate(timeout=limit_s)
+        finally:
+            with suppress(ProcessLookupError):  # what it has started ends with it
+                os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 0, said
 
 
 @pytest.fixture(scope="module")
@@ -140,3 +152,12 @@ def test_the_wheel_runs_squeezenet_elsewhere(wheel: Path, tmp_path: Path) -> Non
 def test_what_a_build_says_when_it_fails_is_shown(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="no compiler"):
         build(tmp_path, "sh", "-c", "echo no compiler; exit 3")
+
+
+def test_what_a_build_has_started_ends_with_it(tmp_path: Path) -> None:
+    command = ("sh", "-c", "sleep 600 & echo $! > started; wait")
+    with pytest.raises(subprocess.TimeoutExpired):
+        build(tmp_path, *command, limit_s=1)
+    child = Path("/proc", (tmp_path / "started").read_text().strip(), "stat")
+    with suppress(FileNotFoundError):  # nobody may have waited for it yet
+        assert child.read_text().rpartition(")")[2].split()[0] in "ZX"
