@@ -38,7 +38,7 @@ class Emitting:
 
 @pytest.fixture(autouse=True, scope="session")
 def triton_first() -> None:
-    """PyTorch's compiler and TensorFlow both have LLVM: the compiler's aborts if it comes second."""
+    """TensorFlow and PyTorch's compiler both have LLVM: the compiler's aborts if it is second."""
     with suppress(ImportError):
         import_module("triton")
 
