@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# Tests run in so many processes; who is free takes over what others have still to do.
+WORKERS ?= -n 2 --dist worksteal
 NATIVE := $(shell find native -type f 2>/dev/null)
 
 .PHONY: run eval test test-all lint format wheel clean
@@ -14,10 +16,10 @@ eval: $(VENV)/evaluated
 	$(BIN)/python -m eval $(ARGS)
 
 test: lint
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q $(WORKERS)
 
 test-all: lint
-	VTENSOR_TEST_ALL=1 $(BIN)/python -m pytest -q
+	VTENSOR_TEST_ALL=1 $(BIN)/python -m pytest -q $(WORKERS)
 
 lint: $(VENV)/installed
 	$(BIN)/ruff format --check .

@@ -14,7 +14,6 @@ import pytest
 from tests.libraries.bench import Bench
 from tests.libraries.golden import Golden
 from tests.libraries.scratch import scratch_registry
-from tests.wheels import BUILD
 from vtensor.isa import CAPS, limit_isa
 
 #: A distribution of its own: ``test_plugin.py`` builds and installs it.
@@ -57,32 +56,24 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Draw cases: of each test function by itself, so that none goes without."""
-    count = config.getoption("--draw")
-    if count is None:
-        return
+    """Draw cases, and begin with the wheel: a worker waits for its build beside other tests."""
+    if (count := config.getoption("--draw")) is not None:
+        kept = drawn(items, count)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in items if item in kept]
+    items.sort(key=lambda item: item.path.name != "test_wheel.py")
+
+
+def drawn(items: list[pytest.Item], count: int) -> set[pytest.Item]:
+    """So many cases: of each test function by itself, so that none goes without."""
     functions: dict[str, list[pytest.Item]] = {}
     for item in items:
         functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    kept = {
+    return {
         item
         for name, cases in functions.items()
         for item in Random(name).sample(cases, min(count, len(cases)))
     }
-    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    items[:] = [item for item in items if item in kept]
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Begin to build the wheel where other tests run before those that need it."""
-    wants = {item.path.name == "test_wheel.py" for item in session.items}
-    if wants == {True, False} and not session.config.option.collectonly:
-        BUILD.begin()
-
-
-def pytest_unconfigure() -> None:
-    """A build that is still on was not needed."""
-    BUILD.end()
 
 
 @pytest.fixture(autouse=True, scope="session")

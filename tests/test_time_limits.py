@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -55,6 +56,16 @@ def test_native_code_that_hangs_ends_pytest(tmp_path: Path) -> None:
     done = ran(tmp_path, NATIVE, "-o", "timeout=1", "-o", "faulthandler_timeout=3")
     assert done.returncode == 1, done.stdout
     assert "in test_hangs" in done.stderr
+
+
+def test_workers_have_the_same_limits(tmp_path: Path) -> None:
+    """Of the processes of ``make test``, one that never comes back is told and ended."""
+    limits = ("-n", "2", "-o", "timeout=1", "-o", "faulthandler_timeout=3")
+    done = ran(tmp_path, PYTHON + NATIVE.replace("hangs", "never_comes_back"), *limits)
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout
+    assert "2 failed, 1 passed" in done.stdout
+    assert "Timeout (>1.0s) from pytest-timeout" in done.stdout
+    assert re.search(r"crashed while running .*::test_never_comes_back", done.stdout)
 
 
 def test_every_test_here_has_the_limits(request: pytest.FixtureRequest) -> None:

@@ -9,19 +9,20 @@ import sys
 import sysconfig
 import venv
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import onnx
 import pytest
 
 from eval.models import light_model, seeded
-from tests import wheels
-from tests.wheels import BUILD
 
 ROOT = Path(__file__).parent.parent
 
-#: Building takes minutes of both processors.
+#: Building takes minutes.
 pytestmark = pytest.mark.timeout(1200)
+
+BUILD = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps")
 
 PROGRAM = """
 import sys, pathlib
@@ -42,9 +43,30 @@ print("ran", len(session.plan.steps), "steps")
 
 
 @pytest.fixture(scope="module")
-def built() -> Path:
-    """The wheel, built from the sources alone; where all tests run, that began before the first."""
-    return BUILD.wheel()
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from the sources alone."""
+    out = tmp_path_factory.mktemp("built")
+    build(out)
+    return only_wheel(out)
+
+
+def build(out: Path, *command: str, limit_s: float = 1100) -> None:
+    """Build the wheel of these sources in a folder."""
+    options = [f"--wheel-dir={out}", f"--config-settings=build-dir={out}/b", str(ROOT)]
+    with subprocess.Popen(
+        command or [*BUILD, *options],
+        cwd=out,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        process_group=0,
+    ) as process:
+        try:
+            said, _ = process.communicate(timeout=limit_s)
+        finally:
+            with suppress(ProcessLookupError):  # what it has started ends with it
+                os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 0, said
 
 
 @pytest.fixture(scope="module")
@@ -126,22 +148,15 @@ def test_the_wheel_runs_squeezenet_elsewhere(wheel: Path, tmp_path: Path) -> Non
     assert "ran " in ran.stdout
 
 
-def test_a_build_that_nobody_waited_for_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wheels, "COMMAND", ("sh", "-c", "sleep 600"))
-    build = wheels.Build()
-    build.begin()
-    process, folder = build.process, build.folder
-    assert process is not None
-    assert process.poll() is None
-    build.end()
-    assert process.returncode == -signal.SIGKILL
-    assert folder is not None
-    assert not folder.exists()
-
-
-def test_what_a_build_says_when_it_fails_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wheels, "COMMAND", ("sh", "-c", "echo no compiler; exit 3"))
-    build = wheels.Build()
+def test_what_a_build_says_when_it_fails_is_shown(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="no compiler"):
-        build.wheel()
-    build.end()
+        build(tmp_path, "sh", "-c", "echo no compiler; exit 3")
+
+
+def test_what_a_build_has_started_ends_with_it(tmp_path: Path) -> None:
+    command = ("sh", "-c", "sleep 600 & echo $! > started; wait")
+    with pytest.raises(subprocess.TimeoutExpired):
+        build(tmp_path, *command, limit_s=1)
+    child = Path("/proc", (tmp_path / "started").read_text().strip(), "stat")
+    with suppress(FileNotFoundError):  # nobody may have waited for it yet
+        assert child.read_text().rpartition(")")[2].split()[0] in "ZX"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -114,9 +115,14 @@ def _shuffled(names: Sequence[str], random: Random) -> list[str]:
     return random.sample(names, len(names)) if random.random() < 0.25 else list(names)
 
 
+@cache  # many draws ask for them
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
 def _parameters(cls: type, names: Sequence[str], random: Random) -> Iterator[tuple[str, Any]]:
     """Values of the parameters that do not keep their default."""
-    hints, count = typing.get_type_hints(cls), random.randint(1, 3)
+    hints, count = _hints(cls), random.randint(1, 3)
     for field in dataclasses.fields(cls):
         if field.default is dataclasses.MISSING or random.random() < 0.5:
             yield field.name, _value(hints[field.name], field.metadata, names, count, random)

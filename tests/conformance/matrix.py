@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import inf
 from random import Random
 
@@ -98,14 +99,20 @@ def run_all(matrix: Iterable[Cell], seed: int, numbers: Sequence[int]) -> Iterat
 
 def case_of(operator: str, library: str, seed: int, index: int) -> tuple[Case, list[str]]:
     """A case by its number, and the element type of each input."""
-    info, random = OPERATORS[operator], Random(f"{operator} {seed} {index}")
-    case = draw(info, random)
+    info, (case, odds) = OPERATORS[operator], drawn(operator, seed, index)
     declared = registry().invokers[operator, library, "cpu"].dtypes
     roles = (role.rstrip("0123456789") for role in info.roles(len(case.inputs), 0))
     given = (frozenset(declared.get(role, declared.get("", TYPES))) for role in roles)
     rows = [sorted(row - UNTRIED) for row in given]
-    lead = "f32" if "f32" in rows[0] and random.random() < 0.6 else rows[0][index % len(rows[0])]
+    lead = "f32" if "f32" in rows[0] and odds < 0.6 else rows[0][index % len(rows[0])]
     return case, [lead if lead in row else "f32" for row in rows]
+
+
+@lru_cache(1024)  # it is the same for each library
+def drawn(operator: str, seed: int, index: int) -> tuple[Case, float]:
+    """A call, and the next number of those that it was drawn with."""
+    random = Random(f"{operator} {seed} {index}")
+    return draw(OPERATORS[operator], random), random.random()
 
 
 def operands(case: Case, types: Sequence[str], seed: int, index: int) -> list[Given]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +107,7 @@ def _read(file: Path, kind: onnx.TypeProto) -> Value:
     return numpy_helper.to_array(TensorProto.FromString(content))
 
 
+@cache
 def load() -> Mapping[str, Case]:
     """Every case by name, node cases first."""
     registry()  # the operators' spellings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -46,12 +47,17 @@ _OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
 @cache
 def versions(op_type: str) -> list[defs.OpSchema]:
     """An operator's definitions from ``FIRST`` on; the oldest may be older."""
-    since = {
-        max(FIRST, schema.since_version)
-        for schema in defs.get_all_schemas_with_history()
-        if (schema.domain, schema.name) == ("", op_type)
-    }
-    return [defs.get_schema(op_type, version) for version in sorted(since)]
+    return [defs.get_schema(op_type, version) for version in sorted(_since()[op_type])]
+
+
+@cache
+def _since() -> Mapping[str, set[int]]:
+    """From which opset on there is each definition, by the operator's name."""
+    found = defaultdict[str, set[int]](set)
+    for schema in defs.get_all_schemas_with_history():
+        if not schema.domain:
+            found[schema.name].add(max(FIRST, schema.since_version))
+    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -33,6 +34,13 @@ class Emitting:
         """Its outputs, axes as presented."""
         function = self.module.emit(graph)
         return self.framework.arrays(graph, function(self.framework.feeds(graph, feeds)))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def triton_first() -> None:
+    """TensorFlow and PyTorch's compiler both have LLVM: the compiler's aborts if it is second."""
+    with suppress(ImportError):
+        import_module("triton")
 
 
 @pytest.fixture(scope="session", params=["pytorch", "tensorflow"])

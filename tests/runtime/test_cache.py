@@ -7,7 +7,7 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,9 @@ from vtensor.errors import InputError, UnsoundPlanError
 from vtensor.report import plan_dict
 from vtensor.runtime import entries, strategy_cache
 from vtensor.runtime.entries import Entries
+from vtensor.runtime.executor import Executor
 from vtensor.runtime.feeds import noise
+from vtensor.runtime.plan import Plan
 
 Data = dict[str, Any]
 
@@ -429,10 +431,17 @@ def test_two_processes_make_the_same_entry(tmp_path: Path) -> None:
     assert len(now) == 4, "and the plan as it runs, and what it is the plan of"
 
 
+@pytest.mark.parametrize("best", [0, -1], ids=["with its times", "without them"])
 def test_what_was_tuned_is_not_measured_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    best: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also not where the plan without measured times was the fastest."""
+
+    def found_fastest(plans: Sequence[Plan], executor: Executor) -> tuple[Plan, Sequence[float]]:
+        return plans[best], [1.0 for _ in plans]
+
     monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path / "times"))
+    monkeypatch.setattr("vtensor.runtime.planning.fastest", found_fastest)
     first, wanted, _ = opened(network(), tmp_path, tune=True, tolerance=0)
     for name in ("node_ns", "transform_ns"):
         monkeypatch.setattr(f"vtensor.runtime.tuning.{name}", _never)

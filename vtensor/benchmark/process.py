@@ -125,12 +125,16 @@ class Worker:
     def _rest(self) -> None:
         """Wait until no thread of the process runs: pools of threads spin before they sleep.
 
+        Threads are looked at one after the other, and a lock may change hands in between: they
+        sleep where they are found asleep twice.
+
         Raises:
             Gone: it does not come to rest, so that nothing else can be timed beside it.
         """
-        until = time.monotonic() + REST_S
-        while runs(self.process_id):
-            if time.monotonic() > until:
+        until, asleep = time.monotonic() + REST_S, 0
+        while asleep < 2:
+            asleep = 0 if runs(self.process_id) else asleep + 1
+            if not asleep and time.monotonic() > until:
                 raise Gone(f"its threads still run {REST_S:g} s after its answer")
             time.sleep(LOOK_S)
 

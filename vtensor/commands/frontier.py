@@ -85,12 +85,14 @@ def frontier(
     given by --input or --value is made up of seeded random numbers.
     """
     from vtensor.runtime.frontier import tolerances_of
+    from vtensor.runtime.profile import check_runs
 
     limits = Limits(reference, max_bytes, external_data_root)
     passes = Passes.parse("all", "", True, cache, 0.0, finite)
     mix = Mix.parse(libraries, pin)
     with errors(debug):
         wanted = tolerances_of(numbers_of(tolerances))
+        check_runs(runs)  # what is wrong is said before anything is measured
         with opened(
             model, shape, threads, passes, isa, limits, mix, inputs, value, calibrate
         ) as given:

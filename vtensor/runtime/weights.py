@@ -96,6 +96,9 @@ class PackedWeights:
         graph: says which constants are read, in which order, in which layouts.
         constants: arrays by name.
         packed: those of other plans; new ones are added.
+
+    Attributes:
+        nbytes: what it reads of them, whichever plan has packed it.
     """
 
     def __init__(
@@ -112,19 +115,21 @@ class PackedWeights:
         #: Names of others, by their memory, as long as a step has it.
         self._as_they_lie: WeakKeyDictionary[TensorStorage, str] = WeakKeyDictionary()
         self._offsets: dict[str, int] = {}
-        self.nbytes = 0
+        room = 0
         #: How many are still to be packed of what holds an array, by its id.
         self._left: Counter[int] = Counter()
         for value in self._read(graph):
             if (found := packed.get(self._key(value))) is not None:
                 self._have[value.name] = found
             elif value.name not in self._offsets:
-                self._offsets[value.name] = self.nbytes
+                self._offsets[value.name] = room
                 self._left[id(self._source(value.name)[0])] += 1
-                self.nbytes += -(-value.nbytes // ALIGNMENT) * ALIGNMENT
+                room += _aligned(value.nbytes)
+        shared = {id(one): one.storage.nbytes for one in self._have.values()}
+        self.nbytes: int = room + sum(map(_aligned, shared.values()))
         from vtensor.runtime import _replay
 
-        self._memory = _replay.Arena(self.nbytes).memory()
+        self._memory = _replay.Arena(room).memory()
 
     def _read(self, graph: LoweredGraph) -> Iterator[Value]:
         """The constants that are packed side by side, as operators read them."""
@@ -220,3 +225,8 @@ class PackedWeights:
             return found
 
         source.recovered_by(recovered)
+
+
+def _aligned(nbytes: int) -> int:
+    """With what lies between it and the next constant."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
