@@ -23,7 +23,7 @@ from vtensor.runtime.better import Better
 from vtensor.runtime.burden import avoidable
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.measure import GLANCE, node_ns
-from vtensor.runtime.planning import Options
+from vtensor.runtime.options import Options
 from vtensor.runtime.probing import Probe
 from vtensor.runtime.programs import KeptPlan
 
@@ -57,7 +57,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], list[str]
         monkeypatch.setattr(Probe, "node", node)
         return seen
 
-    monkeypatch.setattr("vtensor.runtime.planning.speeds_asked_for", lambda: dict)
+    monkeypatch.setattr("vtensor.runtime.options.speeds_asked_for", lambda: dict)
     monkeypatch.setattr(Better, "wait", lambda *_: None)
     monkeypatch.setattr("vtensor.runtime.programs.only_own", lambda: True)  # other tests are there
     yield set_to
