@@ -129,6 +129,7 @@ class Session:
 
     >>> import numpy as np
     >>> from ops import Relu
+    >>> from vtensor import Graph
     >>> g = Graph("tiny")
     >>> g.output(g.add(Relu(), g.input("x", {"N": 1, "C": 2})), "y")
     >>> with Session(g, libraries=["numpy"]) as session:
@@ -250,6 +251,7 @@ class Session:
             InputError: there is no plan yet, or the last run asked for values inside the network.
 
         >>> from ops import Relu
+        >>> from vtensor import Graph
         >>> g = Graph("tiny")
         >>> g.output(g.add(Relu(), g.input("x", {"N": 1, "C": 2}), name="relu"), "y")
         >>> with Session(g, libraries=["numpy"]) as session:
