@@ -18,7 +18,7 @@ from tests.optimizer.test_joint import lowered, tail
 from tests.test_imports import python
 from vtensor import Graph, Session, save_onnx
 from vtensor.report import plan_dict
-from vtensor.runtime import plans, provisional
+from vtensor.runtime import provisional
 from vtensor.runtime.better import Better
 from vtensor.runtime.burden import avoidable
 from vtensor.runtime.executor import Executor
@@ -120,7 +120,7 @@ def test_a_process_that_runs_once_leaves_a_provisional_plan_to_the_next(
             assert not [one for one in threading.enumerate() if one.name == "vtensor-better"]
     assert seen == []
     with monkeypatch.context() as patch:
-        patch.setattr(plans, "first_plan", None)  # nothing is chosen again
+        patch.setattr(provisional, "first_plan", None)  # nothing is chosen again
         second = Session(network(), threads=1, cache_dir=tmp_path)
     with second:
         assert (second.plan.provisional, library(second)) == (True, "onednn")
