@@ -24,7 +24,7 @@ from vtensor import limit_isa
 from vtensor.commands.shared import Mix
 from vtensor.language.graph import Graph
 from vtensor.language.operators import OPERATORS, info_of
-from vtensor.runtime.plan import PlanStep
+from vtensor.runtime.plan_steps import PlanStep
 from vtensor.runtime.profile import Profile
 from vtensor.runtime.session import Session
 

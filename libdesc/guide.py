@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ptensor.evaluation import Decline as Decline
 from ptensor.evaluation import caller, current_call, guideline_of
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from libdesc.registry import ready
 from vtensor.errors import InputError
-from vtensor.language.operators import info_of
 from vtensor.language.records import dataclass
 from vtensor.language.tensor import CPU
 
@@ -41,6 +39,8 @@ class Preferences:
         Raises:
             InputError: it is not; lists the graph's operators and nodes.
         """
+        from vtensor.language.operators import info_of
+
         operators = {name: info_of(node.op).name for name, node in graph.nodes.items()}
         for name, library in self.nodes.items():
             if name not in operators:
@@ -93,6 +93,8 @@ def check_invoker(key: str, op: str, library: str, device: str = CPU) -> None:
     Raises:
         InputError: it has none; lists the libraries that have one.
     """
+    from libdesc.registry import ready
+
     able = [row.library for _, row in ready().candidates(op, device)]
     if library not in able:
         raise InputError(

@@ -11,16 +11,20 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from libdesc.preferences import EVERY, Preferences
-from libdesc.registry import ready, registry
 from optimizer.settings import Settings
 from ptensor.stopping import go_on
-from resolver.lowered import LoweredGraph
 from vtensor.errors import InputError
-from vtensor.language.graph import Graph
 
-Pass = Callable[[LoweredGraph, Settings], LoweredGraph]
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from resolver.lowered import LoweredGraph
+    from vtensor.language.graph import Graph
+
+    Pass: TypeAlias = Callable[[LoweredGraph, Settings], LoweredGraph]
 
 #: The names of all simplifications, in the order in which they run: each is a function of its name
 #: in a file of its name, which a session that takes a plan as it was kept does not import.
@@ -134,6 +138,8 @@ def _check_pass(name: object) -> None:
     bare = name.removeprefix(WITHOUT) if isinstance(name, str) else ""
     kind, known = "passes", [*LEVELS, *SIMPLIFICATIONS, *PASSES]
     if bare.startswith(RULE) and name != bare:
+        from libdesc.registry import registry
+
         kind, known = "rules", [f"{RULE}{rule}" for rule in registry().rules]
     if bare not in known:
         raise InputError(f"optimize: no pass {name!r}; {kind}: {', '.join(known)}")
@@ -157,6 +163,8 @@ def simplify(
         InputError: the level or a pass does not exist.
     """
     names = pass_names(optimize)
+    from libdesc.registry import ready
+
     ready()  # so that every operator is found which a simplification may add
     off = [name.removeprefix(WITHOUT + RULE) for name in names if name.startswith(WITHOUT)]
     for name in SIMPLIFICATIONS:

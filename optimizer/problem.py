@@ -12,18 +12,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from math import ceil
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple
 
 from libdesc.transforms import LayoutChange
+from optimizer.clocks import Clock as Clock
+from optimizer.clocks import Probing as Probing
 from optimizer.errors import Allowed, Shares, charged
-from ptensor.evaluation import Basis, Variant
+from ptensor.evaluation import Variant
 from ptensor.layout import Layout
 from resolver.errors import Share, expected
 from resolver.lowered import LoweredGraph, OpNode, Value
 from vtensor.language.records import dataclass
-
-if TYPE_CHECKING:
-    from vtensor.language.tensor import VTensor
 
 #: The price of a Transform that has no time: more than any plan gains, so that a plan has one only
 #: where the resolver's own variants need it.
@@ -40,32 +39,6 @@ APART = 0.2
 
 #: What may need a Transform: a value, the layout in which it is made, and the one that is wanted.
 Edge = tuple[str, Layout, Layout]
-
-
-class Clock(Protocol):
-    """What nodes and Transforms take on this machine, in nanoseconds."""
-
-    @property
-    def basis(self) -> Basis:
-        """How they are known."""
-
-    @property
-    def measured(self) -> bool:
-        """They were timed, call by call."""
-        return self.basis == "measured"
-
-    def node(self, node: OpNode, values: Mapping[str, VTensor]) -> int | None:
-        """Of a node in its variant; None where that is not known."""
-
-    def transform(self, value: VTensor, change: LayoutChange) -> int | None:
-        """Of a value from one layout to the other; None where that is not known."""
-
-
-class Probing(Clock, Protocol):
-    """A clock that measures in passing."""
-
-    def keep(self) -> None:
-        """Write down what was measured: nothing more is asked for now."""
 
 
 def with_doubt(variant: Variant) -> int:

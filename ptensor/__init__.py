@@ -1,33 +1,5 @@
 """PTensors: VTensors in a physical layout; layouts, memory, and the evaluation of invokers."""
 
-from ptensor.evaluation import (
-    Call,
-    Decline,
-    Evaluation,
-    Mode,
-    Refusal,
-    Requirement,
-    Variant,
-    current_call,
-    emit,
-    lib_tagger,
-    share,
-)
-from ptensor.layout import Layout
-from ptensor.tensor import PTensor
+from vtensor.language.public import names_of
 
-__all__ = [
-    "Call",
-    "Decline",
-    "Evaluation",
-    "Layout",
-    "Mode",
-    "PTensor",
-    "Refusal",
-    "Requirement",
-    "Variant",
-    "current_call",
-    "emit",
-    "lib_tagger",
-    "share",
-]
+__getattr__, __dir__ = names_of(__name__, __file__)

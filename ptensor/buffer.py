@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ptensor.dlpack import export
 from ptensor.layout import Layout
 from ptensor.parts import Part
 from ptensor.planes import memory_shape
@@ -124,6 +123,8 @@ class _InMemory:
         """A DLPack capsule of the elements; of a copy where the layout has blocks."""
         array = self.logical(tensor)
         copied = array.size > 0 and not np.may_share_memory(array, self.data())
+        from ptensor.dlpack import export
+
         return export(array, copied=copied, **options)
 
 

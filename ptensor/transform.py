@@ -20,7 +20,6 @@ from ptensor.layout import Layout
 from ptensor.pages import contiguous
 from ptensor.physical import check_physical, give_zero, physical_planes
 from ptensor.planes import memory_shape, recode
-from ptensor.winograd import transforms
 from vtensor.errors import DimError, DTypeError, LayoutError
 from vtensor.language.dtype import from_numpy, numpy_dtype
 from vtensor.language.records import dataclass
@@ -238,6 +237,8 @@ def _tiled(src: Array, dst: Array, source: Layout, target: Layout, extents: Exte
 
 def _filter(results: int, step: int, taps: int) -> Array:
     """What transforms filters: a row for each product of each of the filters that steps make."""
+    from ptensor.winograd import transforms  # few layouts have it
+
     matrix = np.array(transforms(results, -(-taps // step)).filter, np.float64)
     return np.kron(matrix, np.eye(step))[:, :taps]
 

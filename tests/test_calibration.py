@@ -24,7 +24,7 @@ from vtensor import Session
 from vtensor.errors import InputError
 from vtensor.language.graph import Graph
 from vtensor.runtime import calibration, timings
-from vtensor.runtime.calibration import speeds, speeds_asked_for
+from vtensor.runtime.speeds import speeds, speeds_asked_for
 
 Steps = Iterator[tuple[str, Step, int]]
 

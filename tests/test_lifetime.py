@@ -22,8 +22,8 @@ from vtensor.language import collector
 from vtensor.runtime import source
 from vtensor.runtime.deadlocks import Place
 from vtensor.runtime.keys import PlanKey
+from vtensor.runtime.options import Options
 from vtensor.runtime.plan import Plan
-from vtensor.runtime.planning import Options
 from vtensor.runtime.plans import PlanCache
 
 #: A session ``s`` on a small network, and what it is fed.

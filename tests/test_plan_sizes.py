@@ -24,9 +24,9 @@ from vtensor import Graph
 from vtensor.cli import app
 from vtensor.errors import DimError, InputError
 from vtensor.runtime.intervals import Interval, intervals
+from vtensor.runtime.options import Options
 from vtensor.runtime.outlines import Outlines
 from vtensor.runtime.own_plan import SLACK
-from vtensor.runtime.planning import Options
 
 #: What each network is fed, and the sizes that are gone through.
 FED = {

@@ -116,7 +116,7 @@ def compared(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
         counts.append([transforms(plan) for plan in plans])
         return plans[0], [1] * len(plans)
 
-    monkeypatch.setattr(planning, "Tuner", lambda *_: Drawn(2))
+    monkeypatch.setattr(tuning, "Tuner", lambda *_: Drawn(2))
     monkeypatch.setattr(planning, "fastest", fastest)
     monkeypatch.setattr(fewer, "PRICE", 1.0)
     return counts
@@ -228,7 +228,7 @@ def test_what_is_measured_shows_and_is_kept() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_is_fastest_computes_the_same(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    monkeypatch.setattr(planning, "Tuner", lambda *_: Drawn(seed))
+    monkeypatch.setattr(tuning, "Tuner", lambda *_: Drawn(seed))
     check_same(answer(network()), answer(network(), tune=True))
 
 

@@ -6,11 +6,11 @@ needs when it is first used (SPEC 1); ``__init__.pyi`` says which name comes fro
 
 from typing import Any
 
-import lazy_loader as _lazy
+from vtensor.language.public import names_of
 
 __version__ = "0.1.0"
 
-_public, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)
+_public, __dir__ = names_of(__name__, __file__)
 
 
 def __getattr__(name: str) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from libdesc.registry import ready
 from vtensor.errors import InputError
 
 #: Caps, from the least to no cap at all.
@@ -34,6 +33,8 @@ def limit_isa(cap: str) -> None:
     """
     if cap not in CAPS:
         raise InputError(f"limit_isa({cap!r}): one of {', '.join(CAPS)}")
+    from libdesc.registry import ready
+
     global _chosen
     for library in ready().libraries.values():
         library.limit_isa(cap)

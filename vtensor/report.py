@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from libdesc.onnx_reference.node import LIBRARY as REFERENCE
+from libdesc.onnx_reference import LIBRARY as REFERENCE
 from libdesc.preferences import DEFINITION
 from libdesc.registry import ready
 from libdesc.routine import reference_kernel
@@ -17,7 +17,8 @@ from vtensor.language.records import dataclass
 from vtensor.language.wording import counted
 
 if TYPE_CHECKING:
-    from vtensor.runtime.plan import Plan, PlanStep
+    from vtensor.runtime.plan import Plan
+    from vtensor.runtime.plan_steps import PlanStep
     from vtensor.runtime.session import Session
 
 MEGABYTE = 1e6

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from libdesc.eigen import native
+from libdesc.eigen.elementwise import of_joined
 from libdesc.eigen.kernels import copy, emit_kernel
 from libdesc.eigen.memory import Region, copied, filled, pads, region
-from libdesc.eigen.pointwise import of_joined
 from libdesc.routine import Routine
 from ptensor.evaluation import Call, emit
 from ptensor.layout import Layout

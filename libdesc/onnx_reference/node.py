@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from libdesc.installed import version_of
+from libdesc.onnx_reference import LIBRARY
 from libdesc.registry import invoker
 from ptensor.evaluation import lib_tagger
 from ptensor.layout import Layout
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from onnx.reference import ReferenceEvaluator
 
 Array = np.ndarray[Any, Any]
-
-LIBRARY = "onnx_reference"
 
 #: Operators whose implementation there may never end, as ``python -m tests.fuzz`` has shown.
 _ENDLESS = ("TfIdfVectorizer",)
@@ -118,7 +117,7 @@ class OnnxNode:
         return ys
 
 
-@invoker("OnnxNode", library=LIBRARY, python=True)
+@invoker("OnnxNode", library="onnx_reference", python=True)
 def run_node(ctx: Context, op: OnnxNode, *operands: VTensor) -> None:
     """Hand the arrays to ONNX's evaluator."""
     tensors = [PTensor(t).require(Layout.plain(t.dims)) for t in operands]

@@ -3,7 +3,6 @@
 The routine here is what invokers return. Importing it loads nothing native.
 """
 
-from libdesc.winograd.depthwise import Depthwise
-from libdesc.winograd.routine import Convolution
+from vtensor.language.public import names_of
 
-__all__ = ["Convolution", "Depthwise"]
+__getattr__, __dir__ = names_of(__name__, __file__)

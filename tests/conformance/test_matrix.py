@@ -131,7 +131,7 @@ def test_an_operator_from_which_nothing_can_be_drawn_is_seen(
 
 @pytest.mark.parametrize(
     ("library", "zeroing"),
-    [("eigen", "libdesc.eigen.pointwise pads"), ("numpy", "libdesc.numpy.definition finish")],
+    [("eigen", "libdesc.eigen.elementwise pads"), ("numpy", "libdesc.numpy.definition finish")],
 )
 def test_pads_that_are_left_are_seen(
     library: str, zeroing: str, monkeypatch: pytest.MonkeyPatch

@@ -91,7 +91,7 @@ def test_an_operator_reaches_what_it_uses_and_no_other() -> None:
     assert found["native/eigen/module.cpp", "python:pooling"] == "eigen"
     assert found["native/onednn/window.cpp", "pooling"] == "onednn"
     shared = {(unit.path, name) for unit in reach.reached("Add") for name in unit.names}
-    assert ("libdesc/eigen/pointwise.py", "pointwise") in shared  # hides the module of its name
+    assert ("libdesc/eigen/elementwise.py", "pointwise") in shared  # hides the module of its name
     assert ("native/eigen/module.cpp", "python:pointwise") in shared
     assert not {name for _, name in found} & {"AvgPool", "LpPool", "python:convolution", "lppool"}
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 from libdesc import guideline, invoker
 from libdesc.invokers import InvokerFunction, InvokerInfo
-from libdesc.onnx_reference.node import LIBRARY as REFERENCE
+from libdesc.onnx_reference import LIBRARY as REFERENCE
 from libdesc.preferences import DEFINITION
 from libdesc.registry import invokers_of
 from ptensor import PTensor, lib_tagger

@@ -27,7 +27,7 @@ from tests.optimizer.graphs import (
 from tests.optimizer.test_proof import BATCH, COUNT
 from vtensor.errors import InputError
 from vtensor.report import certificate_lines
-from vtensor.runtime import planning
+from vtensor.runtime import tuning
 
 
 def problem_of(seed: int) -> Problem:
@@ -109,7 +109,7 @@ def test_plans_are_sound_and_say_what_they_take(bench: Bench, first: int) -> Non
 
 @pytest.mark.parametrize("seed", range(0, COUNT, 6))
 def test_values_stay(bench: Bench, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    monkeypatch.setattr(planning, "Tuner", lambda *_: Drawn(seed))
+    monkeypatch.setattr(tuning, "Tuner", lambda *_: Drawn(seed))
     check_same_values(random_graph(seed), seed, [{"optimize": "none"}, {"tune": True}])
 
 

@@ -24,9 +24,9 @@ from vtensor.report import plan_dict
 from vtensor.runtime import _replay
 from vtensor.runtime import blueprint as blueprint_module
 from vtensor.runtime import strategies as strategies_module
+from vtensor.runtime.all_of import ALONE_S, all_of
 from vtensor.runtime.blueprint import Blueprint
 from vtensor.runtime.drawn import DrawnPlan
-from vtensor.runtime.evaluations import ALONE_S, all_of
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.plan import Plan
 
@@ -414,7 +414,7 @@ def test_what_takes_long_is_looked_at_side_by_side(monkeypatch: pytest.MonkeyPat
         return True
 
     with monkeypatch.context() as patched:
-        patched.setattr("vtensor.runtime.evaluations.ALONE_S", 60.0)
+        patched.setattr("vtensor.runtime.all_of.ALONE_S", 60.0)
         assert all_of(brief, range(4), executor, 2)
     assert seen == [(row, threading.get_ident()) for row in range(4)]
     assert all_of(long, range(5), executor, 2)

@@ -80,7 +80,7 @@ def test_a_kept_plan_gives_the_same_bits(
     wanted = kept(path, tmp_path)
     fresh = run(path, None)[0]
     with monkeypatch.context() as patch:  # neither a graph nor a strategy is looked at
-        patch.setattr("vtensor.frontends.known.Graph.parse", None)
+        patch.setattr("vtensor.language.graph.Graph.parse", None)
         patch.setattr(PlanCache, "_graph", None)
         session, found = run(path, tmp_path)
     assert isinstance(session.plan, KeptPlan)

@@ -18,12 +18,12 @@ from tests.optimizer.test_joint import lowered, tail
 from tests.test_imports import python
 from vtensor import Graph, Session, save_onnx
 from vtensor.report import plan_dict
-from vtensor.runtime import plans, provisional
+from vtensor.runtime import provisional
 from vtensor.runtime.better import Better
 from vtensor.runtime.burden import avoidable
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.measure import GLANCE, node_ns
-from vtensor.runtime.planning import Options
+from vtensor.runtime.options import Options
 from vtensor.runtime.probing import Probe
 from vtensor.runtime.programs import KeptPlan
 
@@ -57,7 +57,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], list[str]
         monkeypatch.setattr(Probe, "node", node)
         return seen
 
-    monkeypatch.setattr("vtensor.runtime.planning.speeds_asked_for", lambda: dict)
+    monkeypatch.setattr("vtensor.runtime.options.speeds_asked_for", lambda: dict)
     monkeypatch.setattr(Better, "wait", lambda *_: None)
     monkeypatch.setattr("vtensor.runtime.programs.only_own", lambda: True)  # other tests are there
     yield set_to
@@ -120,7 +120,7 @@ def test_a_process_that_runs_once_leaves_a_provisional_plan_to_the_next(
             assert not [one for one in threading.enumerate() if one.name == "vtensor-better"]
     assert seen == []
     with monkeypatch.context() as patch:
-        patch.setattr(plans, "first_plan", None)  # nothing is chosen again
+        patch.setattr(provisional, "first_plan", None)  # nothing is chosen again
         second = Session(network(), threads=1, cache_dir=tmp_path)
     with second:
         assert (second.plan.provisional, library(second)) == (True, "onednn")

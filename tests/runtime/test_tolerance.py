@@ -33,6 +33,9 @@ from vtensor.runtime.frontier import TOLERANCES
 from vtensor.runtime.measure import GLANCE, LEAST, node_ns
 from vtensor.runtime.plan import Plan, RunSteps
 
+#: What measures where no test says otherwise.
+TUNER = tuning.Tuner
+
 Array = np.ndarray[Any, Any]
 
 
@@ -40,7 +43,7 @@ Array = np.ndarray[Any, Any]
 def sloppy(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """Toy operators and an inexact library of them, in drawn times; a faster plan is taken."""
     declare_sloppy()
-    monkeypatch.setattr(planning, "Tuner", lambda *_: Hasty(1))
+    monkeypatch.setattr(tuning, "Tuner", lambda *_: Hasty(1))
     monkeypatch.setattr(planning, "fastest", lambda plans, _: (plans[0], [0, 0]))
     return bench
 
@@ -162,7 +165,7 @@ class Keen(Drawn):
 
 
 def test_convolutions_in_a_row_err_as_is_expected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "Tuner", lambda *_: Keen(1))
+    monkeypatch.setattr(tuning, "Tuner", lambda *_: Keen(1))
     monkeypatch.setattr(planning, "fastest", lambda plans, _: (plans[0], [0, 0]))
     random, g = np.random.default_rng(0), Graph("row")
     x = g.input("x", {"N": 1, "C": 32, "H": 24, "W": 24})
@@ -473,7 +476,7 @@ def test_measuring_ends_with_the_session(
         return 100
 
     monkeypatch.setenv("VTENSOR_CACHE_DIR", str(tmp_path))  # where nothing is known yet
-    monkeypatch.setattr(planning, "Tuner", tuning.Tuner)
+    monkeypatch.setattr(tuning, "Tuner", TUNER)
     monkeypatch.setattr(tuning, "node_ns", node_ns)
     graph = random_graph(2)
     session = Session(graph, threads=1, tune="background", tolerance=1e-4)

@@ -158,8 +158,8 @@ def sizes_dict(wanted: Wanted) -> dict[str, Any]:
     from vtensor.frontends.onnx import Model
     from vtensor.runtime.executor import Executor
     from vtensor.runtime.intervals import Outlined, intervals
+    from vtensor.runtime.options import Options
     from vtensor.runtime.own_plan import SLACK
-    from vtensor.runtime.planning import Options
     from vtensor.runtime.source import Source
 
     ranges, passes = parse_sizes(wanted.sizes), wanted.passes

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from libdesc.onnx_reference.node import LIBRARY as REFERENCE
+from libdesc.onnx_reference import LIBRARY as REFERENCE
 from vtensor.commands.given import read_arrays
 from vtensor.errors import InputError, ValuesNeededError, VTensorError
 from vtensor.isa import CAPS, limit_isa

@@ -18,16 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from libdesc.registry import ready
 from optimizer.originals import Original, Originals, one_memory
 from vtensor.frontends.beside import Beside
 from vtensor.frontends.external import DataFiles
 from vtensor.frontends.open_file import LATER, Data
-from vtensor.language.graph import Graph
 
 if TYPE_CHECKING:
     from vtensor.frontends.opened import Opened
     from vtensor.frontends.stored import Stored
+    from vtensor.language.graph import Graph
     from vtensor.runtime.entries import Entries
 
 Array = np.ndarray[Any, Any]
@@ -56,6 +55,9 @@ def read_known(
     """
     if len(file.parts.rest) > MOST_BYTES or (payload := entries.read(name_of(file))) is None:
         return None
+    from libdesc.registry import ready
+    from vtensor.language.graph import Graph
+
     try:
         have, files = ({}, None) if earlier is None else (earlier.later, earlier.files)
         files = files or data_files(file, max_bytes, external_data_root)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import finalize
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ptensor.pages import reused
 from vtensor.errors import ModelError
 from vtensor.language.wording import reason
 
-Bytes = NDArray[np.uint8]
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 #: Makes room for so many bytes.
 Room = Callable[[int], Bytes]

@@ -27,13 +27,14 @@ from vtensor.errors import UnsoundPlanError
 from vtensor.language.open_arrays import NotTraced
 from vtensor.language.tape import Tape, TracedSize
 from vtensor.language.tensor import VTensor
-from vtensor.runtime.budget import held, pieces
+from vtensor.runtime.all_of import all_of
 from vtensor.runtime.drawing import Class, Drawing, Given, Opened, Stand, described
 from vtensor.runtime.drawn import Brought, DrawnPlan, Full
-from vtensor.runtime.evaluations import all_of, compile_step
+from vtensor.runtime.evaluations import compile_step
 from vtensor.runtime.needed import needed
 from vtensor.runtime.open_slots import Numbers, Pieces, Slots
 from vtensor.runtime.plan import Ends, Plan
+from vtensor.runtime.plan_bytes import held, pieces
 from vtensor.runtime.record import changed
 from vtensor.runtime.steps import RecordedStep
 

@@ -9,7 +9,7 @@ from libdesc.transforms import LayoutChange
 if TYPE_CHECKING:
     from optimizer.estimate import Estimate
     from resolver.lowered import LoweredGraph
-    from vtensor.runtime.planning import Options
+    from vtensor.runtime.options import Options
 
 
 def burden(graph: LoweredGraph, options: Options) -> float:

@@ -8,24 +8,18 @@ between libraries on the same threads, so that the number of threads cancels.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 
 from libdesc.library import RegisteredLibrary
 from libdesc.registry import ready
 from libdesc.schema import Rates
-from optimizer.estimate import Speeds
 from ptensor.evaluation import Step
-from vtensor.errors import InputError
 from vtensor.language.imported import logger
 from vtensor.language.wording import reason
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.peaks import times_of
 from vtensor.runtime.tuning import environment
-
-#: Where estimates come from: ``calibrated``, or ``declared``, which is the same on all machines.
-COSTS_VARIABLE = "VTENSOR_COSTS"
 
 #: So many bytes are copied: twice that is more than a core's own caches hold.
 COPY_BYTES = 1 << 24
@@ -43,18 +37,6 @@ COUNT, LEAST_NS, MOST_NS = 10**9, 10**3, 10**12
 _known: dict[tuple[str, str], Rates | None] = {}
 
 _log = logger(__name__)
-
-
-def speeds_asked_for() -> Speeds | None:
-    """What plans estimate with, by ``VTENSOR_COSTS``; None is what libraries declare.
-
-    Raises:
-        InputError: the variable is neither ``calibrated`` nor ``declared``.
-    """
-    chosen = os.environ.get(COSTS_VARIABLE) or "calibrated"
-    if chosen not in ("calibrated", "declared"):
-        raise InputError(f"{COSTS_VARIABLE}={chosen!r} must be calibrated or declared")
-    return speeds if chosen == "calibrated" else None
 
 
 def speeds() -> Mapping[str, Rates]:

@@ -11,7 +11,7 @@ import numpy as np
 from ptensor.buffer import ArrayStorage, Buffer, TensorStorage, fresh
 from ptensor.layout import Layout
 from ptensor.parts import Part
-from resolver.lowered import Value
+from resolver.values import Value
 from vtensor.language.records import dataclass
 from vtensor.language.tensor import Option, VTensor
 

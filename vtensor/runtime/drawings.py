@@ -9,7 +9,7 @@ from ptensor.stopping import Stopped
 from vtensor.language.imported import logger
 
 if TYPE_CHECKING:
-    from vtensor.runtime.recipes import Recipes
+    from vtensor.runtime.workspace import Workspace
 
 _log = logger(__name__)
 
@@ -19,11 +19,11 @@ class Drawings:
     ``add``.
 
     Args:
-        recipes: the session's.
+        workspace: whose recipes these are.
     """
 
-    def __init__(self, recipes: Recipes) -> None:
-        self._recipes = recipes
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
         self._left: list[Callable[[], None]] = []
         self._passed = False
 
@@ -41,7 +41,7 @@ class Drawings:
         if self._passed:
             self.draw()
         elif self._left:
-            self._passed, self._recipes.traces = True, False
+            self._passed, self._workspace.recipes.traces = True, False
 
     def draw(self) -> None:
         """Draw all that are left.
@@ -56,7 +56,7 @@ class Drawings:
             except Stopped:
                 self._left.insert(0, drawing)
                 raise
-        self._passed, self._recipes.traces = False, True
+        self._passed, self._workspace.recipes.traces = False, True
 
 
 def attempt(work: Callable[[], None]) -> None:

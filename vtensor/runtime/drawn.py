@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ptensor.buffer import TensorStorage
-from resolver.lowered import Value
 from vtensor.language.records import dataclass
-from vtensor.runtime.delivery import Delivery
 from vtensor.runtime.plan import Nodes, Plan
 
 if TYPE_CHECKING:
+    from ptensor.buffer import TensorStorage
+    from resolver.values import Value
     from vtensor.runtime._replay import Arena, Program
-    from vtensor.runtime.weights import Packed, PackedWeights
+    from vtensor.runtime.delivery import Delivery
+    from vtensor.runtime.packed import PackedWeights
+    from vtensor.runtime.weights import Packed
     from vtensor.runtime.workspace import Workspace
 
 Array = np.ndarray[Any, Any]

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import inf
-from operator import length_hint
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from libdesc.dispatcher import DispatchContext, dispatcher, run_call
@@ -29,9 +26,6 @@ Recording = TypeVar("Recording", bound="RecordEvaluation")
 
 #: Fewer steps than this are compiled where they are.
 FEW = 4
-
-#: What takes no longer is worth no further threads.
-ALONE_S = 0.001
 
 
 def run_native(
@@ -174,47 +168,6 @@ def compile_step(step: RecordedStep) -> None:
         raise
     except Exception as error:  # of its library, or of an author's step
         raise NativeError(step.told(f"its step cannot be made: {error}")) from error
-
-
-def all_of(
-    does: Callable[[T], bool],
-    rows: Sequence[T],
-    executor: Executor,
-    threads: int,
-    takes: float = 0.0,
-) -> bool:
-    """Whether a function says yes to all rows: on several threads where that takes long, until it
-    says no.
-
-    Args:
-        does: the function.
-        rows: what it is asked of.
-        executor: for which the primitives are that it makes.
-        threads: how many ask.
-        takes: how many seconds that is likely to take; 0 where nobody knows, infinity where one of
-            the first is likely to say no.
-    """
-    left, failed = iter(rows), list[T]()
-
-    def work(until: float = inf) -> None:
-        with executor.planning():
-            for row in left:
-                if failed or not does(row):
-                    failed.append(row)
-                if perf_counter() > until:
-                    return
-
-    if not ALONE_S < takes < inf or threads == 1:
-        work(perf_counter() + ALONE_S if threads > 1 else inf)
-    if threads > 1 and not failed and length_hint(left):
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(threads - 1) as pool:
-            others = [pool.submit(work) for _ in range(threads - 1)]
-            work()
-            for one in others:
-                one.result()
-    return not failed
 
 
 def _anew(call: Call, evaluation: Evaluation) -> Call:

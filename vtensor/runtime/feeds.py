@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ptensor.dlpack import array_of
 from ptensor.layout import Layout
 from ptensor.parts import Part
 from vtensor.errors import DLPackError, InputError, VTensorError
@@ -108,6 +107,8 @@ def as_array(what: str, given: object, *, written: bool = False) -> Array:
         return given
     try:
         if hasattr(given, "__dlpack__"):
+            from ptensor.dlpack import array_of
+
             return array_of(given, copy=False if written else None)
         if hasattr(given, "__array__") and not written:
             return np.asarray(given)

@@ -30,15 +30,9 @@ from vtensor.runtime.feeds import Array, Port, drawn
 from vtensor.runtime.gains import difference, results
 from vtensor.runtime.locked import lock_of
 from vtensor.runtime.measure import in_turns
+from vtensor.runtime.options import Options, Progress
 from vtensor.runtime.plan import Plan
-from vtensor.runtime.planning import (
-    Options,
-    Progress,
-    plan_of,
-    resolved_of,
-    simplified,
-    within_tolerance,
-)
+from vtensor.runtime.planning import plan_of, resolved_of, simplified, within_tolerance
 from vtensor.runtime.tolerant import observable
 from vtensor.runtime.workspace import Workspace
 

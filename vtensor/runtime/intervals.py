@@ -25,10 +25,11 @@ from vtensor.language.records import dataclass
 from vtensor.runtime.feeds import Array
 from vtensor.runtime.keys import InputKey, PlanKey
 from vtensor.runtime.lock_diff import Difference, node_differences
+from vtensor.runtime.options import Options, transferable
 from vtensor.runtime.outline import Sized
 from vtensor.runtime.outlines import Outlines
 from vtensor.runtime.own_plan import SLACK, TIME_LIMIT
-from vtensor.runtime.planning import Options, resolved_of, simplified, transferable
+from vtensor.runtime.planning import resolved_of, simplified
 from vtensor.runtime.source import Source
 
 #: Where rules were applied to graphs of earlier sizes.

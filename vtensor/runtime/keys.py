@@ -11,7 +11,6 @@ import numpy as np
 
 from ptensor.layout import Layout
 from vtensor.errors import InputError
-from vtensor.frontends.values import LIMIT_ELEMENTS
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.records import dataclass
 from vtensor.runtime.feeds import Array, Feed, Port
@@ -49,6 +48,8 @@ class InputKey:
         if not decides:
             same = expected.same(layout, sizes)
             return cls(port.name, shape, port.dtype, expected if same else layout)
+        from vtensor.frontends.values import LIMIT_ELEMENTS
+
         values = feed.values(port.dims)
         if values.size > LIMIT_ELEMENTS:
             raise InputError(

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from libdesc.preferences import Preferences, check_invoker, listed
-from libdesc.registry import ready
 from vtensor.errors import InputError
-from vtensor.language.operators import OPERATORS
 
 
 def preferences_of(
@@ -31,6 +29,10 @@ def preferences_of(
     {'conv1': 'numpy'}
     """
     order, pins = _order(libraries, barred), _pins(pin, barred)
+    if not pins:
+        return Preferences(order, barred)
+    from vtensor.language.operators import OPERATORS
+
     operators = {key: library for key, library in pins.items() if key in OPERATORS}
     for op, library in operators.items():
         check_invoker(op, op, library)
@@ -41,6 +43,8 @@ def preferences_of(
 def _order(libraries: Sequence[str] | None, barred: tuple[str, ...]) -> tuple[str, ...] | None:
     if libraries is None:
         return None
+    from libdesc.registry import ready
+
     known = f"registered are {listed(ready().libraries)}"
     if not isinstance(libraries, Sequence):
         raise InputError(f"libraries={libraries!r} is no list of names; {known}")
@@ -70,6 +74,8 @@ def _pins(pin: Mapping[str, str] | None, barred: tuple[str, ...]) -> dict[str, s
 
 def _check_library(what: str, name: object) -> None:
     """See that a library is registered, and can be used here."""
+    from libdesc.registry import ready
+
     known = ready().libraries
     if not isinstance(name, str) or name not in known:
         raise InputError(f"{what} {name} is not registered; registered are {listed(known)}")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from libdesc.onnx_reference.node import LIBRARY as REFERENCE
+from libdesc.onnx_reference import LIBRARY as REFERENCE
 from libdesc.registry import ready
 from optimizer.estimate import Estimate
 from resolver.choices import Choices, ChoicesRefused
@@ -15,10 +15,11 @@ from vtensor import __version__
 from vtensor.errors import BudgetError, LockError, VTensorError
 from vtensor.runtime.lock import Lock, content
 from vtensor.runtime.lock_rows import cost_rows
+from vtensor.runtime.options import Options, Progress
 from vtensor.runtime.plan import Plan
-from vtensor.runtime.planning import Options, Progress, plan_of, resolved_of, sound
+from vtensor.runtime.planning import plan_of, resolved_of, sound
+from vtensor.runtime.processors import processor
 from vtensor.runtime.told import Told
-from vtensor.runtime.tuning import processor
 
 if TYPE_CHECKING:
     from vtensor.language.graph import Graph

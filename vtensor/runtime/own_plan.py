@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from optimizer.pipeline import optimise
 from resolver.lowered import LoweredGraph
 from vtensor.runtime.better import NotBetter
-from vtensor.runtime.planning import Options, recorded, resolved_of
+from vtensor.runtime.options import Options
+from vtensor.runtime.planning import recorded, resolved_of
 
 if TYPE_CHECKING:
     from vtensor.language.graph import Graph

@@ -19,7 +19,7 @@ from vtensor.runtime.delivery import Array, Delivery
 from vtensor.runtime.feeds import as_array, dense_part
 
 if TYPE_CHECKING:
-    from resolver.lowered import Value
+    from resolver.values import Value
 
 Axes = tuple[int, ...]
 

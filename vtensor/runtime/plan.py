@@ -10,39 +10,29 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from libdesc.preferences import EVERY, Preferences
-from libdesc.routine import reference_kernel
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.layout import Layout
-from ptensor.parts import Part
 from ptensor.stopping import go_on, nobody_waits
-from resolver.lowered import (
-    Certificate,
-    LoweredGraph,
-    LoweredNode,
-    OpNode,
-    Reason,
-    TransformNode,
-    Value,
-)
 from vtensor.errors import InputError, NestedRunError
 from vtensor.language.dtype import exponent
-from vtensor.language.operators import info_of
 from vtensor.language.records import dataclass
 from vtensor.runtime.better import Better
 from vtensor.runtime.delivery import Delivery
-from vtensor.runtime.evaluations import run_native, step_error
 from vtensor.runtime.feeds import check_fits
 from vtensor.runtime.lanes import Lane
-from vtensor.runtime.needed import needed
-from vtensor.runtime.placement import Placement, place
-from vtensor.runtime.record import Recorder
-from vtensor.runtime.steps import RecordedStep
-from vtensor.runtime.stretches import Stretches
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
+    from ptensor.parts import Part
+    from resolver.lowered import Certificate, LoweredGraph, Reason
+    from resolver.values import Value
     from vtensor.runtime._replay import Arena, Program
-    from vtensor.runtime.weights import Packed, PackedWeights
+    from vtensor.runtime.packed import PackedWeights
+    from vtensor.runtime.placement import Placement
+    from vtensor.runtime.plan_steps import PlanStep
+    from vtensor.runtime.steps import RecordedStep
+    from vtensor.runtime.stretches import Stretches
+    from vtensor.runtime.weights import Packed
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
@@ -82,58 +72,6 @@ class Conversion:
         """A copy of an input (``"input x"``) to this part, or of an output from it."""
         moved = 2 * part.array.nbytes
         return cls(None, part.layout, moved, "numpy", (), f"copy of {name}", name.split()[-1])
-
-
-@dataclass(frozen=True)
-class PlanStep:
-    """A node of the lowered graph as a plan shows it.
-
-    ``kernels`` are the library's names for what runs; empty when nothing does, since the output is
-    the input's memory under other dims, one is a part of the other, or there are no elements.
-    ``unlisted``: the definition runs it since none of the session's libraries does.
-    """
-
-    node: LoweredNode
-    kernels: tuple[str, ...]
-    library: str
-    unlisted: bool = False
-
-    @property
-    def is_transform(self) -> bool:
-        """True for a change of layout."""
-        return isinstance(self.node, TransformNode)
-
-    @property
-    def op(self) -> str:
-        """The operator's name, ``Transform`` for a Transform."""
-        return self.node.op_name if isinstance(self.node, OpNode) else "Transform"
-
-    @property
-    def ns(self) -> int | None:
-        """The time measured for it alone when the plan was made; None if it was not measured."""
-        variant = self.node.variant if isinstance(self.node, OpNode) else None
-        return variant.ns if variant is not None and variant.basis == "measured" else None
-
-    @property
-    def tuned(self) -> bool:
-        """True if measuring chose another variant than its library would have."""
-        return isinstance(self.node, OpNode) and bool(self.node.variant.kernel)
-
-    @property
-    def error(self) -> float | None:
-        """The error measured of its result; None where that is strict."""
-        variant = self.node.variant if isinstance(self.node, OpNode) else None
-        return variant.error if variant is not None and variant.inexact else None
-
-    @property
-    def is_reference(self) -> bool:
-        """True if one of its kernels is the library's slow reference code."""
-        return any(map(reference_kernel, self.kernels))
-
-    @property
-    def python(self) -> bool:
-        """True if it calls back into Python."""
-        return "python" in self.kernels
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,6 +171,10 @@ class Plan:
         anew: Sequence[str] = (),
         strictly: Callable[[], Plan] | None = None,
     ) -> None:
+        from vtensor.runtime.needed import needed  # a plan that was kept is not recorded
+        from vtensor.runtime.placement import place
+        from vtensor.runtime.record import Recorder
+
         recorder = Recorder(graph, constants, workspace, confirming)
         recorder.record(progress)
         self.taken_from = taken_from
@@ -264,6 +206,8 @@ class Plan:
     @cached_property
     def kept(self) -> Stretches:
         """What no output may be written to."""
+        from vtensor.runtime.stretches import Stretches
+
         return Stretches(self._held)
 
     @cached_property
@@ -326,21 +270,9 @@ class Plan:
     @property
     def steps(self) -> list[PlanStep]:
         """The nodes that each run executes, in order."""
-        kernels: dict[str, list[str]] = {}
-        for step in self.recorded:
-            kernels.setdefault(step.node, []).append(step.kernel)
-        ahead = {node.name for node in self.graph.ahead()}
-        return [
-            self._step(node, tuple(kernels.get(node.name, ())))
-            for node in self.graph.nodes
-            if node.name not in ahead
-        ]
+        from vtensor.runtime.plan_steps import steps_of  # where somebody looks at it
 
-    def _step(self, node: LoweredNode, kernels: tuple[str, ...]) -> PlanStep:
-        op = info_of(node.op).name if isinstance(node, OpNode) else ""
-        library = node.variant.library if isinstance(node, OpNode) else node.library
-        unlisted = bool(kernels) and self.nodes.preferences.unlisted(node.name, op, library)
-        return PlanStep(node, kernels, library, unlisted)
+        return steps_of(self.graph, self.recorded, self.nodes.preferences)
 
     @property
     def conversions(self) -> list[Conversion]:
@@ -435,6 +367,8 @@ class Plan:
         if isinstance(error, _replay.Busy):
             return NestedRunError(NESTED)
         if isinstance(error, _replay.StepFailed):
+            from vtensor.runtime.evaluations import step_error
+
             step = self.recorded[error.index]
             return step_error(error, step.node, step.told)
         return None
@@ -464,6 +398,8 @@ class Plan:
             executor.run(lambda: self._bound(bindings, lambda: visited(self._steps)))
 
     def _steps(self, begin: int = 0, end: int | None = None) -> None:
+        from vtensor.runtime.evaluations import run_native
+
         arena = self._workspace.arena.memory()
         for index, step in [*enumerate(self.recorded)][begin:end]:
             go_on()

@@ -14,8 +14,8 @@ from vtensor.runtime.programs import REPLACED, is_kept, program_name, read_progr
 if TYPE_CHECKING:
     from vtensor.runtime.entries import Entries
     from vtensor.runtime.keys import PlanKey
+    from vtensor.runtime.options import Options
     from vtensor.runtime.plan import Plan
-    from vtensor.runtime.planning import Options
     from vtensor.runtime.source import Source
     from vtensor.runtime.strategy_cache import Found, Network
     from vtensor.runtime.workspace import Workspace

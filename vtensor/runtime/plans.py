@@ -7,7 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from ptensor.layout import Layout
@@ -16,35 +17,32 @@ from ptensor.stopping import go_on
 from vtensor.errors import InputError, ValuesNeededError
 from vtensor.language import collector
 from vtensor.language.forks import process_lock
-from vtensor.language.graph import Graph
 from vtensor.language.index import importing
 from vtensor.runtime.better import Better
 from vtensor.runtime.drawings import Drawings, attempt
 from vtensor.runtime.feeds import Feed, Port
 from vtensor.runtime.keys import InputKey, PlanKey
-from vtensor.runtime.outline import Sized
-from vtensor.runtime.outlines import Outlines
-from vtensor.runtime.own_plan import TIME_LIMIT
+from vtensor.runtime.options import Options, kept_in, transferable
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.plan_entry import PlanEntry
-from vtensor.runtime.planning import (
-    Options,
-    plan_of,
-    simplified,
-    transferable,
-    within_tolerance,
-)
-from vtensor.runtime.programs import KeptPlan
-from vtensor.runtime.provisional import WHY, first_plan, measured
-from vtensor.runtime.ready import ready_to_draw, ready_to_measure
+from vtensor.runtime.ready import ready_to_draw, ready_to_measure, ready_to_plan
 from vtensor.runtime.source import Source
-from vtensor.runtime.strategies import Refused, Strategies
-from vtensor.runtime.strategy_cache import Network, StrategyCache
 from vtensor.runtime.turns import Turn
 from vtensor.runtime.workspace import Workspace
 
+if TYPE_CHECKING:
+    from vtensor.language.graph import Graph
+    from vtensor.runtime.outline import Sized
+    from vtensor.runtime.outlines import Outlines
+    from vtensor.runtime.programs import KeptPlan
+    from vtensor.runtime.strategies import Refused, Strategies
+    from vtensor.runtime.strategy_cache import Network, StrategyCache
+
 #: Guards what sessions keep, for moments; whoever has it takes no other lock.
 _keeping = process_lock(2)
+
+#: What a provisional plan says of itself.
+PROVISIONAL = "it is provisional: chosen by what libraries declare, without times of this machine"
 
 #: Plans that a session keeps, the last used ones. They share packed weights and one arena; what a
 #: plan holds by itself, steps and descriptions, is about 2 MB of a network of some hundred nodes.
@@ -67,8 +65,6 @@ class PlanCache:
         self.source = source
         self._options = options
         self._workspace = workspace
-        self._strategies = Strategies()
-        self._outlines = Outlines(source)
         self._kept: OrderedDict[PlanKey, Plan] = OrderedDict()
         self._making = Turn()
         self._count = 0  # of plans that were made
@@ -77,7 +73,7 @@ class PlanCache:
         self._networks: dict[PlanKey, Callable[[], Network]] = {}
         #: Plans that others took the place of, as long as somebody has them.
         self._exchanged: WeakKeyDictionary[Plan, PlanKey] = WeakKeyDictionary()
-        self._drawings = Drawings(workspace.recipes)
+        self._drawings = Drawings(workspace)
         #: What is done beside runs.
         self._works: list[Better[None]] = []
         self._closed = self._awaited = False
@@ -87,6 +83,20 @@ class PlanCache:
         self._applied: set[tuple[str, str]] | None = None
         #: A plan that was taken as it was kept: of its graph nothing is known yet.
         self._unread: PlanKey | None = None
+
+    @cached_property
+    def _strategies(self) -> Strategies:
+        """What was chosen for its plans; a plan that was kept needs none of it."""
+        from vtensor.runtime.strategies import Strategies
+
+        return Strategies()
+
+    @cached_property
+    def _outlines(self) -> Outlines:
+        """How its graph is made for other sizes."""
+        from vtensor.runtime.outlines import Outlines
+
+        return Outlines(self.source)
 
     def close(self) -> None:
         """What is made in the background is not wanted any more."""
@@ -196,7 +206,7 @@ class PlanCache:
             ):  # a fork waits for that; a graph is not made in it, as that waits for it
                 ready_to_draw(reads_nodes)
             self._lender()
-            network, disk = self._own_network(key, options), StrategyCache.of(options)
+            network, disk = self._own_network(key, options), self._disk(options)
             known = disk.known(network) if disk is not None else None
             if known is not None:
                 self._strategies.add(known)
@@ -207,7 +217,7 @@ class PlanCache:
         if self._workspace.full:  # weights in further forms would take the place of plans
             return
         options = self._entering(key)
-        sized, disk = self._sized(key, options), StrategyCache.of(options)
+        sized, disk = self._sized(key, options), self._disk(options)
         if sized is None:
             return
         go_on()
@@ -275,7 +285,7 @@ class PlanCache:
                 self._kept[key] = new
                 if new is not old:
                     self._exchanged[old] = key
-        disk = StrategyCache.of(self._options)
+        disk = self._disk(self._options)
         if disk is not None and network is not None and new.taken_from is None:
             disk.keep(network(), new.graph)
             if first:
@@ -332,10 +342,13 @@ class PlanCache:
         if not plan.provisional:
             return None
         make = partial(self._measured, key, plan)
-        return Better(make, WHY, self._hurries, ready_to_measure)
+        return Better(make, PROVISIONAL, self._hurries, ready_to_measure)
 
     def _measured(self, key: PlanKey, first: Plan) -> Plan:
         """The plan by times of this machine; where there is one for other sizes, as that is."""
+        from vtensor.runtime.own_plan import TIME_LIMIT
+        from vtensor.runtime.provisional import measured
+
         options = replace(self._options, entry=key.entry, first=None)
         if self._strategies.measured(key):
             with self._making.taken(), self._workspace.executor.planning(), collector.later():
@@ -345,6 +358,8 @@ class PlanCache:
         return measured(first, graph, options, self._workspace, limit)
 
     def _simplified(self, key: PlanKey, options: Options) -> Graph:
+        from vtensor.runtime.planning import simplified
+
         network = self._networks.get(key)
         return simplified(self._graph(key), options) if network is None else network().graph
 
@@ -361,15 +376,27 @@ class PlanCache:
         if options.lock is not None:
             from vtensor.runtime.locked import locked_plan
 
+            ready_to_plan()
+            from vtensor.runtime.planning import simplified
+
             given = self._graph(key)
             simple = simplified(given, options)
             return locked_plan(options.lock, given, simple, options, self._workspace)
-        disk, kept = StrategyCache.of(options), self._entry(key, options)
+        kept = self._entry(key, options)
         if (plan := kept.plan(partial(self._by_nodes, key, options))) is not None:
             if plan.provisional:
                 self._networks[key] = partial(self._own_network, key, options)
             self._unread, self.source.seen = self._unread or key, (key.shapes, key.known)
             return plan
+        ready_to_plan()
+        return self._made(key, options, kept)
+
+    def _made(self, key: PlanKey, options: Options, kept: PlanEntry) -> Plan:
+        """A plan that is not there as it runs."""
+        from vtensor.runtime.planning import plan_of, simplified, within_tolerance
+        from vtensor.runtime.provisional import first_plan
+
+        disk = self._disk(options)
         refused: Refused = {}
         sized, unread = None, self._unread
         reads = unread is not None and unread.kind == key.kind and transferable(options)
@@ -422,7 +449,9 @@ class PlanCache:
         kept: simplified as that one's graph was, with what was chosen for it at hand. None where
         that is read, or cannot be had without its graph.
         """
-        kept, disk = self._lender(), StrategyCache.of(options)
+        from vtensor.runtime.planning import simplified
+
+        kept, disk = self._lender(), self._disk(options)
         if kept is not None and disk is not None and self._applied is None:
             graph = simplified(self._graph(key), options, kept.applied)
             network = self._network(key, graph, options)
@@ -435,6 +464,8 @@ class PlanCache:
 
     def _lender(self) -> KeptPlan | None:
         """The plan that was taken as it was kept; others may have its weights from now on."""
+        from vtensor.runtime.programs import KeptPlan
+
         with _keeping:
             plan = self._kept.get(self._unread) if self._unread is not None else None
         if not isinstance(plan, KeptPlan):
@@ -444,12 +475,19 @@ class PlanCache:
 
     def _entry(self, key: PlanKey, options: Options) -> PlanEntry:
         """What the cache has of a plan as it runs."""
-        entries = options.entries if StrategyCache.of(options) else None
-        return PlanEntry(self.source, key, options, self._workspace, entries)
+        return PlanEntry(self.source, key, options, self._workspace, kept_in(options))
+
+    def _disk(self, options: Options) -> StrategyCache | None:
+        from vtensor.runtime.strategy_cache import StrategyCache
+
+        return StrategyCache.of(options)
 
     def _by_nodes(self, key: PlanKey, options: Options, chosen: bytes) -> Plan:
         """A plan of what was chosen, of nodes."""
-        network, disk = self._own_network(key, options), StrategyCache.of(options)
+        ready_to_plan()
+        from vtensor.runtime.planning import plan_of
+
+        network, disk = self._own_network(key, options), self._disk(options)
         found = disk.plan(network, self._workspace, chosen) if disk else None
         return found.plan if found else plan_of(network.graph, options, self._workspace)
 
@@ -477,6 +515,8 @@ class PlanCache:
         """The simplified graph, where it is made as those of other sizes were."""
         if self._applied is None:
             return None
+        from vtensor.runtime.planning import simplified
+
         simplify = partial(simplified, options=options, only=self._applied)
         return self._outlines.graph(key, simplify, self._applied)
 
@@ -485,9 +525,13 @@ class PlanCache:
         return replace(self._options, entry=key.entry)
 
     def _own_network(self, key: PlanKey, options: Options) -> Network:
+        from vtensor.runtime.planning import simplified
+
         return self._network(key, simplified(self._graph(key), options), options)
 
     def _network(self, key: PlanKey, graph: Graph, options: Options) -> Network:
+        from vtensor.runtime.strategy_cache import Network
+
         return Network(key, graph, options, self._workspace.executor.threads)
 
     def _expected(self, port: Port) -> Layout:

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from libdesc.preferences import Preferences
-from libdesc.transforms import LayoutChange
-from optimizer.problem import Probing
-from ptensor.evaluation import Basis
+from optimizer.clocks import Probing
 from ptensor.pages import give_back
-from resolver.lowered import OpNode
-from vtensor.language.tensor import VTensor
 from vtensor.runtime.executor import Executor
-from vtensor.runtime.measure import GLANCE
-from vtensor.runtime.tuning import Tuner
+
+if TYPE_CHECKING:
+    from libdesc.preferences import Preferences
+    from libdesc.transforms import LayoutChange
+    from ptensor.evaluation import Basis
+    from resolver.lowered import OpNode
+    from vtensor.language.tensor import VTensor
+    from vtensor.runtime.tuning import Tuner
 
 #: Seconds after which no further variant of a call is measured.
 CALL_SECONDS = 0.05
@@ -55,6 +57,9 @@ class Probe(Probing):
     @cached_property
     def _tuner(self) -> Tuner:
         """Made when it is needed, for it reads what is on disk."""
+        from vtensor.runtime.measure import GLANCE
+        from vtensor.runtime.tuning import Tuner
+
         one = Executor.of(1)
         return Tuner(
             one, self._preferences, effort=GLANCE, call_seconds=CALL_SECONDS, beside=self._beside

@@ -1,4 +1,6 @@
-"""How many processors this process may use: the machine's, less what affinity and quotas forbid."""
+"""Which processor this is, and how many of it this process may use: the machine's, less what
+affinity and quotas forbid.
+"""
 
 from __future__ import annotations
 
@@ -41,3 +43,17 @@ def _share(*files: Path) -> float:
     except (OSError, ValueError):  # "max 100000" among them
         return math.inf
     return allowed / period if allowed > 0 and period > 0 else math.inf
+
+
+def processor() -> str:
+    """The processor's name, as the system has it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    if name := next(names, ""):
+        return name
+    import platform
+
+    return platform.processor() or platform.machine()

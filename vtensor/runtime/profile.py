@@ -18,7 +18,8 @@ from vtensor.language.records import dataclass
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.feeds import Array
 from vtensor.runtime.peaks import Peaks, peaks_of
-from vtensor.runtime.plan import Plan, PlanStep
+from vtensor.runtime.plan import Plan
+from vtensor.runtime.plan_steps import PlanStep
 from vtensor.runtime.trace import trace_of
 
 #: The share of all steps that a step has to take for its speed to be worth a look.

@@ -17,12 +17,13 @@ from ptensor.buffer import ALIGNMENT, TensorStorage
 from ptensor.layout import Layout
 from resolver.lowered import LoweredGraph, OpNode, TransformNode, Value
 from vtensor.language.records import dataclass
-from vtensor.runtime.budget import needed_bytes
 from vtensor.runtime.entries import MOST_BYTES
+from vtensor.runtime.packed import PackedWeights
 from vtensor.runtime.plan import Plan
+from vtensor.runtime.plan_bytes import needed_bytes
 from vtensor.runtime.programs import SOURCE, TARGET, Data, kind_row, slots_of, value_row
-from vtensor.runtime.record import LARGE, packing
-from vtensor.runtime.weights import PackedWeights
+from vtensor.runtime.record import packing
+from vtensor.runtime.weights import LARGE
 
 if TYPE_CHECKING:
     from vtensor.runtime.recipes import Row

@@ -18,32 +18,31 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from libdesc.registry import only_own
+from libdesc.own import only_own
 from libdesc.script import build_of, made_by, native_module
 from optimizer.computed import Taken, cut, multiplied, times
 from ptensor.buffer import Buffer, TensorStorage
 from ptensor.layout import Layout
-from resolver.lowered import Value
+from resolver.values import Value
 from vtensor.isa import isa_cap
 from vtensor.language.dtype import exponent
 from vtensor.language.imported import blake2b, logger
+from vtensor.runtime.all_of import all_of
 from vtensor.runtime.delivery import Delivery
 from vtensor.runtime.drawn import Brought, DrawnPlan, Placed
 from vtensor.runtime.entries import Entries
-from vtensor.runtime.evaluations import all_of
 from vtensor.runtime.executor import Executor
-from vtensor.runtime.keys import PlanKey
-from vtensor.runtime.plan import Plan
-from vtensor.runtime.planning import Options
-from vtensor.runtime.record import LARGE
-from vtensor.runtime.tuning import processor
-from vtensor.runtime.weights import Packed
+from vtensor.runtime.options import Options
+from vtensor.runtime.processors import processor
+from vtensor.runtime.weights import LARGE, Packed
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from vtensor.frontends.surface import Surface
+    from vtensor.runtime.keys import PlanKey
+    from vtensor.runtime.plan import Plan
 
 Array = np.ndarray[Any, Any]
 Data = dict[str, Any]

@@ -18,12 +18,10 @@ from resolver.lowered import LoweredGraph, OpNode
 from vtensor.language.graph import Graph
 from vtensor.language.index import importing
 from vtensor.runtime.burden import avoidable
+from vtensor.runtime.options import Options
 from vtensor.runtime.plan import Plan
-from vtensor.runtime.planning import Options, recorded, resolved_of
+from vtensor.runtime.planning import recorded, resolved_of
 from vtensor.runtime.workspace import Workspace
-
-#: What such a plan says of itself.
-WHY = "it is provisional: chosen by what libraries declare, without times of this machine"
 
 #: Where Transforms and reference code take no more than this part of a plan's time by estimate,
 #: libraries are asked for no other variants.

@@ -1,5 +1,5 @@
-"""Imports of what works beside runs: they come before it, since a fork in the midst of one would
-leave it locked in the child.
+"""Imports of what makes plans, which a plan that was kept does not need, and of what works beside
+runs: they come before it, since a fork in the midst of one would leave it locked in the child.
 """
 
 from __future__ import annotations
@@ -7,6 +7,22 @@ from __future__ import annotations
 from importlib import import_module
 
 from optimizer.pipeline import import_passes
+from vtensor.language.index import importing
+
+#: What makes plans.
+PLANNING = (
+    "vtensor.runtime.calibration",
+    "vtensor.runtime.needed",
+    "vtensor.runtime.outlines",
+    "vtensor.runtime.placement",
+    "vtensor.runtime.plan_steps",
+    "vtensor.runtime.planning",
+    "vtensor.runtime.provisional",
+    "vtensor.runtime.record",
+    "vtensor.runtime.strategies",
+    "vtensor.runtime.strategy_cache",
+    "vtensor.runtime.stretches",
+)
 
 #: What draws blueprints: of models that are read from nodes, and of all.
 DRAWING = (
@@ -28,12 +44,20 @@ MEASURING = (
 )
 
 
+def ready_to_plan() -> None:
+    """Import what makes plans; a fork waits for that."""
+    with importing:
+        for name in PLANNING:
+            import_module(name)
+
+
 def ready_to_draw(reads_nodes: bool) -> None:
     """Import what draws blueprints.
 
     Args:
         reads_nodes: of models that are read from nodes, too.
     """
+    ready_to_plan()
     import_passes()
     for name in DRAWING[not reads_nodes :]:
         import_module(name)
@@ -41,6 +65,7 @@ def ready_to_draw(reads_nodes: bool) -> None:
 
 def ready_to_measure() -> None:
     """Import what makes a plan by times of this machine."""
+    ready_to_plan()
     import_passes()
     for name in MEASURING:
         import_module(name)

@@ -29,11 +29,12 @@ from vtensor.runtime.evaluations import (
     storage_of,
 )
 from vtensor.runtime.executor import Executor
+from vtensor.runtime.packed import PackedWeights
 from vtensor.runtime.recipe_keys import Key, Keys, Operand
 from vtensor.runtime.recipes import Recipe, Recorded, Row
 from vtensor.runtime.steps import RecordedStep
 from vtensor.runtime.uncopied import Division, division, uncopied
-from vtensor.runtime.weights import PackedWeights
+from vtensor.runtime.weights import LARGE
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,9 +44,6 @@ if TYPE_CHECKING:
     from vtensor.runtime.workspace import Workspace
 
     Record = Callable[[RecordEvaluation, Sequence[VTensor]], Recorded]
-
-#: Constants of so many bytes are worth all threads when they are packed.
-LARGE = 1 << 24
 
 
 class Recorder:
@@ -74,7 +72,7 @@ class Recorder:
         for name in graph.inputs:
             value = graph.values[name]
             self.storages[name] = TensorStorage(value.dtype, value.dims, value.layout)
-        self.packed: PackedWeights = workspace.weights.of_plan(graph, constants)
+        self.packed = PackedWeights(graph, constants, workspace.weights.packed)
         #: Nodes that were chosen for other sizes and that their libraries do not take in these.
         self.refused: dict[str, str] = {}
         self._recipes = workspace.recipes

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from vtensor.errors import InputError, SessionClosedError
-from vtensor.runtime.binding import Binding, bind
 from vtensor.runtime.budget import memory_errors, ran_out
 from vtensor.runtime.delivery import Result
 from vtensor.runtime.feeds import Array, check_names, check_out, feed_of, memory_of
+from vtensor.runtime.options import Options
 from vtensor.runtime.plan import Plan
-from vtensor.runtime.planning import Options
 from vtensor.runtime.plans import PlanCache
 from vtensor.runtime.request import Copies, Ran, Request, copies
 from vtensor.runtime.source import Source
 from vtensor.runtime.workspace import Workspace
+
+if TYPE_CHECKING:
+    from vtensor.runtime.binding import Binding
 
 #: Requests that a session remembers: those that are none of them take the long way.
 REQUESTS_KEPT = 8
@@ -195,6 +198,8 @@ class Runner:
             plan = plans.settled(plan)  # it stays the binding's
             plans.has_run(plan)  # nobody tells when a binding does
         plan.check_out(into)
+
+        from vtensor.runtime.binding import bind
 
         def strictly(outputs: Mapping[str, Array]) -> Binding:
             return bind(plans.strict(plan), feeds, wanted, outputs, self._entered)

@@ -10,14 +10,11 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from libdesc.onnx_reference.node import LIBRARY as REFERENCE
+from libdesc.onnx_reference import LIBRARY as REFERENCE
 from ptensor.layout import Layout
 from vtensor.errors import InputError
-from vtensor.language.graph import Graph
-from vtensor.language.tensor import VTensor
 from vtensor.runtime.allowance import DEFAULT_TOLERANCE, tolerance_of
 from vtensor.runtime.backlog import Backlog
-from vtensor.runtime.binding import Binding
 from vtensor.runtime.budget import max_bytes_of, memory_errors
 from vtensor.runtime.entries import entries_of
 from vtensor.runtime.feeds import (
@@ -29,8 +26,8 @@ from vtensor.runtime.feeds import (
     parse_layouts,
 )
 from vtensor.runtime.lanes import executors_of
+from vtensor.runtime.options import Options, Progress
 from vtensor.runtime.plan import Conversion, Plan
-from vtensor.runtime.planning import Options, Progress
 from vtensor.runtime.runner import Runner
 from vtensor.runtime.source import Source
 from vtensor.runtime.workspace import Memory, Workspace
@@ -38,6 +35,9 @@ from vtensor.runtime.workspace import Memory, Workspace
 if TYPE_CHECKING:
     import onnx
 
+    from vtensor.language.graph import Graph
+    from vtensor.language.tensor import VTensor
+    from vtensor.runtime.binding import Binding
     from vtensor.runtime.frontier import Frontier
     from vtensor.runtime.lock import Lock
     from vtensor.runtime.profile import Profile
@@ -129,6 +129,7 @@ class Session:
 
     >>> import numpy as np
     >>> from ops import Relu
+    >>> from vtensor import Graph
     >>> g = Graph("tiny")
     >>> g.output(g.add(Relu(), g.input("x", {"N": 1, "C": 2})), "y")
     >>> with Session(g, libraries=["numpy"]) as session:
@@ -250,6 +251,7 @@ class Session:
             InputError: there is no plan yet, or the last run asked for values inside the network.
 
         >>> from ops import Relu
+        >>> from vtensor import Graph
         >>> g = Graph("tiny")
         >>> g.output(g.add(Relu(), g.input("x", {"N": 1, "C": 2}), name="relu"), "y")
         >>> with Session(g, libraries=["numpy"]) as session:

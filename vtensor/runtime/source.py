@@ -12,10 +12,8 @@ from optimizer.originals import Original, Originals
 from vtensor.errors import InputError, ValuesNeededError
 from vtensor.language import collector
 from vtensor.language.forks import OwnLock
-from vtensor.language.graph import Graph
 from vtensor.language.index import importing
 from vtensor.language.sizes import OpenSize, open_names
-from vtensor.language.tape import Tape
 from vtensor.runtime.budget import max_bytes_of
 from vtensor.runtime.feeds import Array, Port
 
@@ -28,6 +26,8 @@ if TYPE_CHECKING:
     from vtensor.frontends.onnx import Model
     from vtensor.frontends.opened import Opened
     from vtensor.frontends.surface import Surface
+    from vtensor.language.graph import Graph
+    from vtensor.language.tape import Tape
     from vtensor.runtime.entries import Entries
 
     Given: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto | Graph | Model
@@ -127,6 +127,8 @@ class Source:
 
     def _load(self) -> tuple[Model | None, Graph | None]:
         """A model that is still to be given sizes, or a graph whose sizes are known."""
+        from vtensor.language.graph import Graph
+
         model, file, entries = self._given, self._file, self._entries
         earlier = self.surface.beside if self.surface is not None else None
         if isinstance(model, Graph):

@@ -20,10 +20,11 @@ from vtensor.language.records import dataclass
 from vtensor.runtime.better import Better
 from vtensor.runtime.burden import burden
 from vtensor.runtime.keys import PlanKey
+from vtensor.runtime.options import Options, transferable
 from vtensor.runtime.outline import Outline, Sized
 from vtensor.runtime.own_plan import SLACK, TIME_LIMIT, own_plan
 from vtensor.runtime.plan import Plan
-from vtensor.runtime.planning import Options, resolved_of, sound, transferable
+from vtensor.runtime.planning import resolved_of, sound
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:

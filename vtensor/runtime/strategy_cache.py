@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from libdesc.registry import ready
-from optimizer.pipeline import ASKING, MEASURED, PASSES
+from optimizer.pipeline import ASKING, PASSES
 from resolver.lowered import LoweredGraph, OpNode
 from resolver.stored import from_plain_data, plain_data
 from resolver.strategy import Strategy, StrategyRefused
@@ -32,10 +32,11 @@ from vtensor.language.records import dataclass
 from vtensor.runtime.burden import burden
 from vtensor.runtime.entries import Entries, code_state
 from vtensor.runtime.keys import PlanKey
+from vtensor.runtime.options import Options, kept_in
 from vtensor.runtime.plan import Plan
-from vtensor.runtime.planning import Options, resolved_of, sound
+from vtensor.runtime.planning import resolved_of, sound
+from vtensor.runtime.processors import processor
 from vtensor.runtime.strategies import KEPT, Known
-from vtensor.runtime.tuning import processor
 from vtensor.runtime.workspace import Workspace
 
 #: Constants of up to so many elements may decide something: an invoker may look at them.
@@ -132,12 +133,9 @@ class StrategyCache:
 
     @classmethod
     def of(cls, options: Options) -> StrategyCache | None:
-        """That of a session; None where it has none, or its plans are not worth keeping.
-
-        Those of the whole pipeline are, by time: estimated, or measured.
-        """
-        worth = options.settings.objective in ("", "time") and MEASURED in options.passes
-        return cls(options.entries) if worth and options.entries is not None else None
+        """That of a session; None where its plans are not kept."""
+        entries = kept_in(options)
+        return None if entries is None else cls(entries)
 
     def plan(
         self, network: Network, workspace: Workspace, payload: bytes | None = None

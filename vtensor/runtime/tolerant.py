@@ -22,10 +22,10 @@ from resolver.check_errors import check_errors
 from resolver.errors import expected
 from resolver.lowered import LoweredGraph
 from vtensor.language.graph import Graph
-from vtensor.runtime.budget import needed_bytes
 from vtensor.runtime.erring import Meter
 from vtensor.runtime.feeds import Array
 from vtensor.runtime.fewer import fewer
+from vtensor.runtime.plan_bytes import needed_bytes
 from vtensor.runtime.workspace import Workspace
 
 #: How often the program is solved before the plan stays strict.

@@ -16,8 +16,9 @@ from optimizer.pipeline import import_passes
 from ptensor.stopping import go_on
 from vtensor.language.graph import Graph
 from vtensor.runtime.better import Better, NotBetter
+from vtensor.runtime.options import Options
 from vtensor.runtime.plan import Plan
-from vtensor.runtime.planning import Options, plan_of, simplified
+from vtensor.runtime.planning import plan_of, simplified
 from vtensor.runtime.workspace import Workspace
 
 #: The log message where there is no such plan.

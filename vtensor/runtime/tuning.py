@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 
 from libdesc.library import RegisteredLibrary
 from libdesc.preferences import Preferences
 from libdesc.registry import ready
 from libdesc.transforms import LayoutChange
-from optimizer.problem import Clock
+from optimizer.clocks import Clock
 from ptensor.evaluation import Basis
 from ptensor.stopping import go_on
 from resolver.lowered import OpNode
@@ -20,6 +19,7 @@ from vtensor.language.imported import logger
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.measure import GLANCE, TUNING, Effort, node_ns, signature, transform_ns
+from vtensor.runtime.processors import processor
 
 #: Seconds that a call's variants may run; then no further one is measured.
 CALL_SECONDS = 1.0
@@ -144,17 +144,3 @@ def environment(threads: int, libraries: Iterable[RegisteredLibrary] | None = No
         if not library.absent
     ]
     return "; ".join([f"vtensor {__version__}", processor(), f"{threads} threads", *versions])
-
-
-def processor() -> str:
-    """The processor's name, as the system has it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    if name := next(names, ""):
-        return name
-    import platform
-
-    return platform.processor() or platform.machine()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from ptensor.stopping import go_on, in_no_hurry
@@ -13,11 +13,11 @@ from vtensor.language.records import dataclass
 from vtensor.runtime.budget import REMEDY
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.lanes import Lane, Lanes
-from vtensor.runtime.recipes import Recipes
 from vtensor.runtime.weights import Weights
 
 if TYPE_CHECKING:
     from vtensor.runtime._replay import Arena
+    from vtensor.runtime.recipes import Recipes
 
 
 #: Bytes of room that arenas get beyond what plans have needed, at most.
@@ -44,7 +44,6 @@ class Workspace:
         arena: the memory of values between steps, as large as the largest plan needs or larger
             (``make_room``); each other lane has one of its own.
         weights: constants as libraries want them.
-        recipes: what recording calls came to.
         lanes: all places where plans run.
         needed: what plans need of an arena at most, so far.
     """
@@ -54,7 +53,6 @@ class Workspace:
     further: Sequence[Executor] = ()
     arena: Arena = field(default_factory=_arena)
     weights: Weights = field(default_factory=Weights)
-    recipes: Recipes = field(default_factory=Recipes)
     lanes: Lanes = field(init=False)
     needed: int = 0
 
@@ -62,6 +60,13 @@ class Workspace:
         first = Lane(self.executor, self.arena)
         others = [Lane(executor, _arena()) for executor in self.further]
         object.__setattr__(self, "lanes", Lanes([first, *others]))
+
+    @cached_property
+    def recipes(self) -> Recipes:
+        """What recording calls came to."""
+        from vtensor.runtime.recipes import Recipes  # a plan that was kept is not recorded
+
+        return Recipes()
 
     def grow(self, nbytes: int, others: int) -> None:
         """Make each arena at least so large.

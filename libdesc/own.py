@@ -1,0 +1,17 @@
+"""Whether anybody but VTensor has registered operators or libraries."""
+
+from __future__ import annotations
+
+import sys
+
+#: Where operators register, which no registry knows of that is not imported yet.
+_OPERATORS = "vtensor.language.operators"
+
+
+def only_own() -> bool:
+    """Whether nothing is registered but what VTensor brings, as far as anybody has imported it."""
+    if _OPERATORS not in sys.modules:  # then nor is the registry
+        return True
+    from libdesc import registry
+
+    return registry.only_own()

@@ -1,0 +1,2 @@
+from .depthwise import Depthwise as Depthwise
+from .routine import Convolution as Convolution

@@ -1,0 +1,13 @@
+from .evaluation import Call as Call
+from .evaluation import Decline as Decline
+from .evaluation import Evaluation as Evaluation
+from .evaluation import Mode as Mode
+from .evaluation import Refusal as Refusal
+from .evaluation import Requirement as Requirement
+from .evaluation import Variant as Variant
+from .evaluation import current_call as current_call
+from .evaluation import emit as emit
+from .evaluation import lib_tagger as lib_tagger
+from .evaluation import share as share
+from .layout import Layout as Layout
+from .tensor import PTensor as PTensor

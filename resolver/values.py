@@ -1,0 +1,45 @@
+"""What flows between the nodes of a lowered graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ptensor.layout import Layout
+from vtensor.language.records import dataclass
+from vtensor.language.tensor import Option, VTensor
+
+if TYPE_CHECKING:
+    from ptensor.buffer import TensorStorage
+
+
+@dataclass(frozen=True)
+class Value:
+    """What flows along an edge: a tensor in one layout."""
+
+    name: str
+    dtype: str
+    dims: Mapping[str, int]
+    layout: Layout
+    constant: bool = False
+
+    @classmethod
+    def of(cls, tensor: VTensor) -> Value:
+        """What a tensor in its produced layout is."""
+        layout = tensor.produced_layout
+        assert layout is not None, "the resolver gives every value a layout"
+        return cls(tensor.name, tensor.dtype, tensor.dims, layout, tensor.constant)
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Bytes in memory, pads included."""
+        return self.layout.nbytes(self.dims, self.dtype)
+
+    def tensor(self, storage: TensorStorage | None = None) -> VTensor:
+        """An operand of this kind, made in this layout."""
+        tensor = VTensor(self.dtype, self.dims, Option(name=self.name))
+        if storage is not None:
+            tensor.storage = storage
+        tensor.produced_layout = self.layout
+        return tensor
