@@ -35,10 +35,12 @@ def absorb(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
     """
     if settings.objective not in ("", "time"):
         return graph
+    asked: Prober | None = None
     for name in [node.name for node in graph.transforms()]:
         [node] = (one for one in graph.nodes if one.name == name)
         assert isinstance(node, TransformNode), "it is one of the Transforms"
-        graph = _Absorbing(graph, settings, node).without()
+        asked = Prober(graph, asked)
+        graph = _Absorbing(graph, settings, node, asked).without()
     return graph
 
 
@@ -49,6 +51,7 @@ class _Absorbing:
     Attributes:
         graph, settings: as given.
         node: the Transform.
+        prober: asks nodes of the graph.
         layouts: of values that lie otherwise without it, its own first.
         variants: of the nodes that read those, by name.
     """
@@ -56,11 +59,12 @@ class _Absorbing:
     graph: LoweredGraph
     settings: Settings
     node: TransformNode
+    prober: Prober
     layouts: dict[str, Layout] = field(default_factory=dict)
     variants: dict[str, Variant] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._prober, self._users = Prober(self.graph), users(self.graph)
+        self._users = users(self.graph)
         self._bare = {node.name: node for node in self.graph.bare.operators}
         self._estimate = Estimate(self.graph.preferences, self.settings.speeds)
 
@@ -101,7 +105,7 @@ class _Absorbing:
         if not isinstance(reader, OpNode):  # it is delivered, or transformed again
             return False
         if info_of(reader.op).structural in VIEWS:
-            found = self._prober.decide(self._bare[reader.name], [self.layouts[value]])
+            found = self.prober.decide(self._bare[reader.name], [self.layouts[value]])
             if found is None or found.layouts[0] != self.layouts[value]:
                 return False
             self.variants[reader.name] = found
@@ -128,7 +132,7 @@ class _Absorbing:
         now += self._estimate.transform(source.tensor(), change)
         for variant in self._variants(bare, layouts):
             took = self._estimate.node(replace(bare, variant=variant), tensors)
-            if took <= now and self._prober.takes(bare, variant):
+            if took <= now and self.prober.takes(bare, variant):
                 return variant
         return None
 
@@ -138,7 +142,7 @@ class _Absorbing:
         yield own.lying(layouts)
         if self.graph.preferences.order is not None or own.kernel:
             return
-        candidates = Candidates(self.graph)
+        candidates = Candidates(self.graph, self.prober)
         for library in other_libraries(self.graph, reader):
             why = f"the plan takes less time with {library}, which reads a value where it is"
             refused = Refusal(ready().libraries[own.library].priority, own.library, why)

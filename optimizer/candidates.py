@@ -128,12 +128,17 @@ def _representable(value: Value, layout: Layout) -> bool:
 
 
 class Candidates:
-    """Probes nodes of one graph, each equal question once."""
+    """Probes nodes of one graph, each equal question once.
 
-    def __init__(self, graph: LoweredGraph) -> None:
+    Args:
+        graph: with its Transforms, or without.
+        prober: of the graph; None is a new one.
+    """
+
+    def __init__(self, graph: LoweredGraph, prober: Prober | None = None) -> None:
         self._graph = graph.bare
         self._values = self._graph.tensors
-        self._prober = Prober(graph)
+        self._prober = prober or Prober(graph)
         self._layouts: dict[frozenset[str], dict[Layout, None]] = defaultdict(dict)
         for value in self._graph.values.values():
             self._layouts[frozenset(value.dims)][value.layout] = None

@@ -56,7 +56,7 @@ class Calls:
             ContractError: its operator does not dispatch, or its invoker breaks the contract.
         """
         node = nodes[0]
-        key = None if _looked_at(inputs) else _key(ctx, nodes, names, inputs)
+        key = None if looked_at(inputs) else _key(ctx, nodes, names, inputs)
         if (known := self._known.get(key)) is not None:
             ctx.op, ctx.variant = info_of(node.op).name, known.variant
             rows = enumerate(known.outputs)
@@ -64,7 +64,7 @@ class Calls:
         made = run_compute(ctx, node.op, own)
         if ctx.variant is None:
             raise ContractError(f"{node.op_name} {node.name!r}: compute did not call ctx.dispatch")
-        if key is not None and not _looked_at(inputs):
+        if key is not None and not looked_at(inputs):
             outputs = tuple((value.dtype, value.dims) for value in made)
             self._known[key] = _Known(ctx.variant, outputs)
         return made
@@ -89,7 +89,7 @@ def _key(
     return key
 
 
-def _looked_at(operands: Sequence[VTensor]) -> bool:
+def looked_at(operands: Sequence[VTensor]) -> bool:
     """Somebody has looked at the values of a constant among these."""
     storages = (one.storage for one in operands)
     return any(isinstance(one, TensorStorage) and not one.untouched for one in storages)

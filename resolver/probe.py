@@ -13,6 +13,7 @@ from libdesc.dispatcher import DispatchContext
 from libdesc.preferences import Preferences
 from ptensor.evaluation import Call, Variant, installed
 from ptensor.layout import Layout
+from resolver.calls import looked_at
 from resolver.evaluate import PartialEvaluation
 from resolver.lowered import LoweredGraph, OpNode
 from vtensor.errors import VTensorError
@@ -25,23 +26,21 @@ class Prober:
     """Asks the nodes of a graph again, each on its own library; equal questions once.
 
     Only a node whose variant is inexact is answered with such.
+
+    Args:
+        graph: whose nodes are asked.
+        earlier: has asked a graph of the same network, and lends its answers.
     """
 
-    def __init__(self, graph: LoweredGraph) -> None:
+    def __init__(self, graph: LoweredGraph, earlier: Prober | None = None) -> None:
         self._values = graph.bare.tensors
-        self._answers: dict[object, Variant | None] = {}
+        self._answers: dict[object, Variant | None] = earlier._answers if earlier else {}
+        self._taken: dict[object, bool] = earlier._taken if earlier else {}
 
     def decide(self, node: OpNode, given: Sequence[Layout]) -> Variant | None:
         """The variant for inputs in these layouts; None where its library declines them."""
         values = [self._values[name] for name in node.inputs]
-        rows = zip(values, given, strict=True)
-        key = (
-            node.op_name,
-            exact((node.op, *(follower.op for follower in node.followers))),
-            node.variant.library,
-            node.variant.inexact,
-            tuple((tuple(v.dims.items()), v.dtype, v.constant, layout) for v, layout in rows),
-        )
+        key = _question(node, values, given)
         if key not in self._answers:
             self._answers[key] = self._ask(node, values, given)
         found = self._answers[key]
@@ -63,6 +62,15 @@ class Prober:
 
     def takes(self, node: OpNode, variant: Variant) -> bool:
         """A library runs a node with operands that each lie as a variant says, ANY or not."""
+        values = [self._values[name] for name in node.inputs]
+        key = (_question(node, values, [one.produced_layout for one in values]), variant)
+        if looked_at(values) or (found := self._taken.get(key)) is None:
+            found = self._takes(node, variant)
+            if not looked_at(values):
+                self._taken[key] = found
+        return found
+
+    def _takes(self, node: OpNode, variant: Variant) -> bool:
         there, inputs = replace(node, variant=variant), self._operands(node)
         asked = _Asking(node.variant.inexact)
         try:
@@ -78,6 +86,18 @@ class Prober:
         self, node: OpNode, values: Sequence[VTensor], given: Sequence[Layout]
     ) -> Variant | None:
         return answered(node, [*map(_twin, values, given)])
+
+
+def _question(node: OpNode, values: Sequence[VTensor], given: Sequence[Layout | None]) -> object:
+    """All that an answer depends on, for inputs in these layouts."""
+    rows = zip(values, given, strict=True)
+    return (
+        node.op_name,
+        exact((node.op, *(follower.op for follower in node.followers))),
+        node.variant.library,
+        node.variant.inexact,
+        tuple((tuple(v.dims.items()), v.dtype, v.constant, layout) for v, layout in rows),
+    )
 
 
 def answered(node: OpNode, inputs: Sequence[VTensor]) -> Variant | None:

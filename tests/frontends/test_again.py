@@ -2,18 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import numpy as np
 import pytest
 from onnx import ModelProto
 
 from tests.frontends.support import f32, model
 from tests.runtime.opened import NETWORKS
-from vtensor import load_onnx
+from vtensor import Graph, load_onnx
 from vtensor.errors import VTensorError
+from vtensor.frontends import expansion
+from vtensor.frontends.builder import Named
 from vtensor.frontends.onnx import Model
 
 #: What is inferred a second time: nodes whose outputs are known before a run.
 INFER = "vtensor.frontends.expansion.infer"
+
+
+@pytest.fixture
+def inferring(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Graph]:
+    """Makes the graph of a model, where everything is inferred for its sizes."""
+
+    def load(proto: ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> Graph:
+        with monkeypatch.context() as patch:
+            patch.setattr(Named, "foresees", lambda *_: False)
+            return load_onnx(proto, shapes=shapes)
+
+    return load
+
+
+@pytest.fixture
+def inferred(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Lists how often a model is inferred."""
+    found = list[str]()
+    infer = expansion.infer
+
+    def listed(*given: Any) -> Any:
+        found.append("infer")
+        return infer(*given)
+
+    monkeypatch.setattr(INFER, listed)
+    return found
 
 
 def again(proto: ModelProto, first: dict[str, tuple[int, ...]]) -> Model:
@@ -25,25 +56,63 @@ def again(proto: ModelProto, first: dict[str, tuple[int, ...]]) -> Model:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_it_is_the_graph_of_a_model_that_had_none_before(
-    name: str, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    pytestconfig: pytest.Config,
+    monkeypatch: pytest.MonkeyPatch,
+    inferring: Callable[..., Graph],
 ) -> None:
     network = NETWORKS[name]()
-    first, *others = (
+    every = [
         {key: array.shape for key, array in network.feeds(*sizes).items()}
         for sizes in network.sizes(2, pytestconfig.getoption("--shapes"))
-    )
-    graphs = [load_onnx(network.proto, shapes=shapes) for shapes in others]
-    used = again(network.proto, first)
+    ]
+    graphs = [inferring(network.proto, shapes) for shapes in every]
+    used = again(network.proto, every[0])
     monkeypatch.setattr(INFER, lambda *_: pytest.fail("everything is inferred again"))
-    for shapes, graph in zip(others, graphs, strict=True):
+    for shapes, graph in zip(every, graphs, strict=True):
         assert used.graph(shapes) == graph
 
 
-def test_another_rank_is_read_anew() -> None:
+FORESEEN: dict[str, tuple[str, dict[str, np.ndarray[Any, Any]]]] = {
+    "joined": ("z = Concat<axis = 1>(x, x) y = Relu(z)", {}),
+    "turned": ("z = Transpose<perm = [1, 0]>(x) y = MatMul(z, x)", {}),
+    "its sizes": (
+        "s = Shape(x) z = Reshape(x, r) c = Cast<to = 1>(s) d = Mul(z, c) y = Relu(d)",
+        {"r": np.array([-1, 2])},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FORESEEN)
+@pytest.mark.parametrize("shape", [(2, 2), (4, 2), (1, 6), (2, 1)], ids=str)
+def test_with_open_sizes_a_model_is_inferred_once(
+    case: str, shape: tuple[int, int], inferring: Callable[..., Graph], inferred: list[str]
+) -> None:
+    body, weights = FORESEEN[case]
+    proto = model(f"g (float[a, b] x) => (float[p, q] y) {{ {body} }}", 17, **weights)
+    expected = inferring(proto, {"x": shape})
+    inferred.clear()
+    assert Model(proto).graph({"x": shape}) == expected
+    assert inferred == ["infer"]
+
+
+def test_sizes_that_onnx_knows_hold_for_the_first_graph_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    proto = model("g (float[a, 4] x) => (float[p, q] y) { y = Relu(x) }")
+    made = Model(proto)
+    made.ports()
+    made._symbolic.facts.made["y"] = (None, 5)  # as if the operator were wrong
+    monkeypatch.setattr(INFER, lambda *_: pytest.fail("it is read anew"))
+    with pytest.raises(pytest.fail.Exception, match="it is read anew"):
+        made.graph({"x": (2, 4)})
+
+
+def test_another_rank_is_read_anew(inferring: Callable[..., Graph]) -> None:
     proto = model("g (float[a, b, c] x) => (float[n] y) { z = Squeeze(x) y = Relu(z) }")
     used = again(proto, {"x": (1, 4, 1)})
     for shape in ((4, 1, 1), (1, 1, 3), (1, 5, 1)):
-        assert used.graph({"x": shape}) == load_onnx(proto, shapes={"x": shape})
+        assert used.graph({"x": shape}) == inferring(proto, {"x": shape})
 
 
 FAULTS: dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]] = {

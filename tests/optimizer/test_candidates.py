@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from ops import Conv2D, Rename
 from optimizer.candidates import paper_variants, shared_variants
 from optimizer.pipeline import simplify
 from ptensor.evaluation import Call, Variant
+from ptensor.layout import Layout
 from resolver.evaluate import resolve
 from resolver.extend import extend
 from resolver.probe import Prober
@@ -19,6 +20,8 @@ from tests.libraries.bench import Bench
 from tests.libraries.toy import handlers
 from tests.resolver.networks import IMAGE, mix
 from vtensor.language.graph import Graph
+from vtensor.language.operators import Context, run_compute
+from vtensor.language.tensor import VTensor
 
 
 def texts(variants: object) -> dict[str, list[str]]:
@@ -87,3 +90,26 @@ def test_only_who_wants_variants_has_them_listed(monkeypatch: pytest.MonkeyPatch
     assert listed == []
     assert prober.variants(node)
     assert listed == [node.name]
+
+
+def test_a_prober_lends_its_answers_to_the_next(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = resolve(branch(bench))
+    free = next(node for node in graph.operators if node.name == "free")
+    asked, real = list[str](), run_compute
+
+    def counted(ctx: Context, op: object, inputs: Sequence[VTensor]) -> tuple[VTensor, ...]:
+        asked.append(ctx.node)
+        return real(ctx, op, inputs)
+
+    monkeypatch.setattr("resolver.probe.run_compute", counted)
+    first = Prober(graph)
+    said = first.decide(free, [Layout("NHWC")]), first.takes(free, free.variant)
+    assert asked
+    asked.clear()
+    second = Prober(graph, first)
+    assert said == (second.decide(free, [Layout("NHWC")]), second.takes(free, free.variant))
+    assert asked == []
+    assert Prober(graph).takes(free, free.variant) == said[1]
+    assert asked

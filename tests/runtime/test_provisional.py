@@ -12,15 +12,17 @@ import numpy as np
 import pytest
 
 from ops import Relu
+from optimizer.joint import joint
+from optimizer.settings import Settings
 from ptensor.stopping import stopping
-from resolver.lowered import OpNode
+from resolver.lowered import LoweredGraph, OpNode
 from tests.optimizer.test_joint import lowered, tail
 from tests.test_imports import python
 from vtensor import Graph, Session, save_onnx
 from vtensor.report import plan_dict
 from vtensor.runtime import provisional
 from vtensor.runtime.better import Better
-from vtensor.runtime.burden import avoidable
+from vtensor.runtime.burden import avoidable, nearby
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.measure import GLANCE, node_ns
 from vtensor.runtime.options import Options
@@ -279,6 +281,39 @@ def test_what_other_variants_could_spare() -> None:
     first, *others = bare.operators
     slow = replace(first, variant=replace(first.variant, reference=True))
     assert 0.5 < avoidable(replace(bare, nodes=[slow, *others]), Options()) < 1
+
+
+def test_nodes_are_asked_that_are_near_to_what_takes_time() -> None:
+    """A Transform's ends, and as many nodes farther as is said."""
+    bare = lowered(tail())[0].bare
+    slow, *others = bare.operators
+    slow = replace(slow, variant=replace(slow.variant, reference=True))
+    graph = replace(bare, nodes=[slow, *others])
+    assert nearby(bare, 9) == set()
+    reached = [nearby(graph, hops) for hops in range(len(others))]
+    assert slow.name in reached[0]
+    assert reached[0] < reached[1] <= reached[-1] == {node.name for node in graph.operators}
+
+
+def test_the_rest_of_a_network_is_not_asked(
+    looks: Callable[[int], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps its variants, and nothing is proven of it."""
+    looks(1)
+    asked = list[frozenset[str] | None]()
+
+    def noted(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
+        asked.append(settings.only)
+        return joint(graph, settings)
+
+    monkeypatch.setattr("optimizer.joint.joint", noted)
+    monkeypatch.setattr(provisional, "ENOUGH", -1.0)
+    monkeypatch.setattr(provisional, "nearby", lambda *_: frozenset(["near"]))
+    with Session(tail(), threads=1, cache_dir=False) as session:
+        assert session.plan.provisional
+        assert any(session.plan.graph.transforms())
+        assert session.plan.certificate is None
+    assert asked == [frozenset(["near"])]
 
 
 def test_what_is_kept_of_a_plan_as_it_runs_gives_way_to_a_measured_one(

@@ -1,8 +1,10 @@
-"""The graph of a model for other sizes, once there has been one: its nodes are read again, alone.
+"""The graph of a model whose values have names already, from open or from other sizes: its nodes
+are read, and nothing is inferred.
 
-What the first graph has shown holds for all sizes: that nodes are as ONNX defines them, which of
-them are known before a run, what dims are called. Sizes come from the operators themselves, which
-agreed with ONNX's inference then; only what is known before a run is inferred and computed again.
+What was shown then holds for all sizes: that nodes are as ONNX defines them, which of them are
+known before a run, what dims are called. Sizes come from the operators themselves, which have to
+agree with what ONNX's inference said of open sizes, or agreed with it for other sizes; only what is
+known before a run is inferred and computed again.
 Where anything is not as it was, the model is read anew, and whoever does so says what is wrong.
 """
 
@@ -19,7 +21,7 @@ from vtensor.frontends.defined import defined_outputs
 from vtensor.frontends.expansion import facts_of
 from vtensor.frontends.folding import Facts, infer_node
 from vtensor.frontends.naming import Names
-from vtensor.frontends.network import Network, NetworkNode
+from vtensor.frontends.network import NetworkNode
 from vtensor.frontends.tensors import Array, Sizes
 from vtensor.language.dtype import numpy_dtype
 from vtensor.language.graph import Graph
@@ -33,10 +35,10 @@ def built_again(
     reference: bool,
     outputs: Mapping[str, Names],
 ) -> Graph:
-    """The graph of a network that had one for other sizes.
+    """The graph of a network whose values have names.
 
     Args:
-        earlier: of a network in which nothing was expanded.
+        earlier: of a network in which nothing was expanded, with open sizes, or without facts.
         sizes: of every input.
         values: of the inputs whose values were given then.
         reference, outputs: as for ``Builder``.
@@ -46,14 +48,20 @@ def built_again(
     """
     facts = facts_of(earlier.network, sizes, values)
     named = Named(earlier.network, facts, earlier.nodes, earlier.names)
-    return Again(named, reference).build(outputs)
+    return Again(named, reference, earlier.facts).build(outputs)
 
 
 class Again(Builder):
-    """A builder that infers as it goes."""
+    """A builder that infers as it goes.
 
-    def __init__(self, named: Named, reference: bool) -> None:
+    Args:
+        named, reference: as for ``Builder``.
+        before: what is known of open sizes.
+    """
+
+    def __init__(self, named: Named, reference: bool, before: Facts) -> None:
         super().__init__(named, reference)
+        self._before = before
         self._namings = {node.name: naming for node, naming in named.nodes}
 
     def _nodes(self) -> None:
@@ -69,7 +77,16 @@ class Again(Builder):
                 raise ModelError(f"{node.described}: is not read as it was")
             for name in node.outputs:
                 if (value := self._data.get(name)) is not None:
-                    _know(name, value, self._facts, self._network)
+                    self._know(name, value)
+
+    def _know(self, name: str, value: VTensor) -> None:
+        """Note the sizes of a value that its operator has made."""
+        if value.nbytes > self._network.max_bytes:
+            raise ModelError(f"{name} is larger than the budget")
+        made = self._facts.made[name] = tuple(value.dims.values())
+        expected = self._before.sizes(name) or made
+        if any(want not in (None, size) for want, size in zip(expected, made, strict=True)):
+            raise ModelError(f"{name} has other sizes than ONNX's inference says")
 
     def _fold(self, node: NetworkNode) -> None:
         """Compute a node that was known before a run."""
@@ -79,13 +96,6 @@ class Again(Builder):
         infer_node(self._network, node, self._facts, defined_outputs)
         if not all(name in self._facts.arrays for name in node.outputs):
             raise ModelError(f"{node.described}: is not known before a run any more")
-
-
-def _know(name: str, value: VTensor, facts: Facts, network: Network) -> None:
-    """Note the sizes of a value that its operator has made."""
-    if value.nbytes > network.max_bytes:
-        raise ModelError(f"{name} is larger than the budget")
-    facts.made[name] = tuple(value.dims.values())
 
 
 def _type(value: VTensor) -> TypeProto:

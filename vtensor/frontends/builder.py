@@ -46,6 +46,19 @@ class Named:
     nodes: list[tuple[NetworkNode, NodeNaming]]
     names: dict[Key, Names]
 
+    def foresees(self, network: Network) -> bool:
+        """Names that were found with open sizes are those of all sizes: nothing of the network was
+        expanded, and every value has a rank.
+        """
+        if self.network is not network:
+            return False
+        names = {name for node, _ in self.nodes for name in (*node.inputs, *node.outputs)}
+        return all(self.facts.sizes(name) is not None for name in names)
+
+    def without_facts(self) -> Named:
+        """What it says of other sizes."""
+        return Named(self.network, Facts(), self.nodes, self.names)
+
 
 def attributes_of(node: NetworkNode, network: Network) -> Callable[[str, Any], Any]:
     """A look-up of a node's attributes."""

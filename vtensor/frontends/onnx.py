@@ -169,9 +169,8 @@ class Model:
         if self.stored and not values:
             return self._sized(self.stored, sizes)
         from vtensor.frontends.again import built_again
-        from vtensor.frontends.builder import Builder, Named, name_values
+        from vtensor.frontends.builder import Builder, name_values
         from vtensor.frontends.expansion import infer
-        from vtensor.frontends.folding import Facts
 
         if self.static and not values:
             return Builder(self._symbolic, self._reference).build()
@@ -182,13 +181,18 @@ class Model:
         promised = self._promised()
         pinned.update(promised)
         kind = frozenset(checked)
-        if (earlier := self._earlier.get(kind)) is not None:
+        earlier = self._earlier.get(kind)
+        if earlier is None and not values and self._symbolic.foresees(self._network):
+            earlier = self._symbolic
+        if earlier is not None:
             with suppress(Exception):  # whatever it is, it is said better by what follows
-                return built_again(earlier, sizes, checked, self._reference, promised)
+                graph = built_again(earlier, sizes, checked, self._reference, promised)
+                self._earlier.setdefault(kind, earlier.without_facts())
+                return graph
         named = name_values(*infer(self._network, sizes, checked), pinned)
         graph = Builder(named, self._reference).build(promised)
         if named.network is self._network:  # else functions or loops may become other nodes
-            self._earlier[kind] = Named(named.network, Facts(), named.nodes, named.names)
+            self._earlier[kind] = named.without_facts()
         return graph
 
     def traced(

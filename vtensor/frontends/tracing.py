@@ -66,7 +66,7 @@ class _Traced(Again):
     """A builder of a graph whose sizes are traced."""
 
     def __init__(self, named: Named, reference: bool, tape: Tape) -> None:
-        super().__init__(named, reference)
+        super().__init__(named, reference, Facts())
         self._tape = tape
         self._open: dict[tuple[str, Names], list[tuple[OpenArray, VTensor]]] = {}
 

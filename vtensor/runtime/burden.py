@@ -1,4 +1,6 @@
-"""What Transforms take of a plan's time, by estimate; and what other variants could spare."""
+"""What Transforms take of a plan's time, by estimate; what other variants could spare, and of which
+nodes.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from libdesc.transforms import LayoutChange
 
 if TYPE_CHECKING:
     from optimizer.estimate import Estimate
-    from resolver.lowered import LoweredGraph
+    from resolver.lowered import LoweredGraph, OpNode
     from vtensor.runtime.options import Options
 
 
@@ -29,6 +31,24 @@ def avoidable(graph: LoweredGraph, options: Options) -> float:
         takes[reference] = takes.get(reference, 0) + clock.node(node, graph.tensors)
     least, most = takes.get(False, 0), takes.get(True, 0) + _changes(graph, clock)
     return most / (least + most) if most else 0.0
+
+
+def nearby(graph: LoweredGraph, hops: int) -> frozenset[str]:
+    """The names of the nodes at the ends of Transforms, of those in reference code, and of those so
+    many nodes away from these.
+    """
+    ends = {name for one in graph.transforms() for name in (one.input, one.output)}
+    found = {node.name for node in graph.operators if node.variant.reference}
+    for _ in range(hops + 1):
+        for node in graph.operators:
+            if node.name in found:
+                ends.update(name for name in _ends(node) if not graph.values[name].constant)
+        found |= {node.name for node in graph.operators if not ends.isdisjoint(_ends(node))}
+    return frozenset(found)
+
+
+def _ends(node: OpNode) -> tuple[str, ...]:
+    return (*node.inputs, *node.outputs)
 
 
 def _clock(options: Options) -> Estimate:

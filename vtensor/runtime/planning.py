@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -181,6 +182,20 @@ def resolved_of(graph: Graph, options: Options) -> LoweredGraph:
     from resolver.extend import extend
 
     return extend(resolve(graph, options.entry, options.preferences), options.delivery)
+
+
+def partly_optimised(
+    resolved: LoweredGraph, options: Options, only: frozenset[str]
+) -> LoweredGraph:
+    """A resolved graph optimised, where the joint choice may change some nodes alone.
+
+    A certificate says nothing of the others, so there is none, unless there was nothing to gain.
+    """
+    lowered = optimise(resolved, options.passes, replace(options.settings, only=only))
+    certificate = lowered.certificate
+    if certificate and (certificate.open_nodes or any(lowered.transforms())):
+        return replace(lowered, certificate=None)
+    return lowered
 
 
 def sound(

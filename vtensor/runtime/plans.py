@@ -25,6 +25,7 @@ from vtensor.runtime.keys import InputKey, PlanKey
 from vtensor.runtime.options import Options, kept_in, transferable
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.plan_entry import PlanEntry
+from vtensor.runtime.programs import KeptPlan
 from vtensor.runtime.ready import ready_to_draw, ready_to_measure, ready_to_plan
 from vtensor.runtime.source import Source
 from vtensor.runtime.turns import Turn
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from vtensor.language.graph import Graph
     from vtensor.runtime.outline import Sized
     from vtensor.runtime.outlines import Outlines
-    from vtensor.runtime.programs import KeptPlan
     from vtensor.runtime.strategies import Refused, Strategies
     from vtensor.runtime.strategy_cache import Network, StrategyCache
 
@@ -464,8 +464,6 @@ class PlanCache:
 
     def _lender(self) -> KeptPlan | None:
         """The plan that was taken as it was kept; others may have its weights from now on."""
-        from vtensor.runtime.programs import KeptPlan
-
         with _keeping:
             plan = self._kept.get(self._unread) if self._unread is not None else None
         if not isinstance(plan, KeptPlan):

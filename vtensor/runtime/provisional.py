@@ -2,7 +2,8 @@
 
 Measuring takes longer than all else that a first answer waits for, and rarely changes much of a
 plan; to ask libraries for other variants is next. So the first plan of a network does without the
-one, and without the other where it could gain little. Once it has run for as long as it took to
+one, and without the other where it could gain little: elsewhere it asks about the nodes that could
+gain. Once it has run for as long as it took to
 make, the other plan is made between runs and takes its place, for other sizes and later processes,
 too.
 """
@@ -17,15 +18,19 @@ from optimizer.pipeline import ASKING, optimise
 from resolver.lowered import LoweredGraph, OpNode
 from vtensor.language.graph import Graph
 from vtensor.language.index import importing
-from vtensor.runtime.burden import avoidable
+from vtensor.runtime.burden import avoidable, nearby
 from vtensor.runtime.options import Options
 from vtensor.runtime.plan import Plan
-from vtensor.runtime.planning import recorded, resolved_of
+from vtensor.runtime.planning import partly_optimised, recorded, resolved_of
 from vtensor.runtime.workspace import Workspace
 
 #: Where Transforms and reference code take no more than this part of a plan's time by estimate,
 #: libraries are asked for no other variants.
 ENOUGH = 0.05
+
+#: Then they are asked about nodes that are so many nodes away from a Transform's ends, or from
+#: reference code, and no farther: most of a network has nothing to gain.
+HOPS = 2
 
 
 def first_plan(graph: Graph, options: Options, workspace: Workspace) -> Plan:
@@ -43,7 +48,7 @@ def first_plan(graph: Graph, options: Options, workspace: Workspace) -> Plan:
     quick = [name for name in options.passes if name not in ASKING]
     lowered = optimise(resolved, quick, options.settings)
     if avoidable(lowered, options) > ENOUGH:
-        lowered = optimise(resolved, options.passes, options.settings)
+        lowered = partly_optimised(resolved, options, nearby(lowered, HOPS))
     plan = recorded(graph, resolved, lowered, options, workspace)
     plan.provisional = True
     return plan

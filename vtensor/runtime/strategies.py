@@ -24,7 +24,7 @@ from vtensor.runtime.options import Options, transferable
 from vtensor.runtime.outline import Outline, Sized
 from vtensor.runtime.own_plan import SLACK, TIME_LIMIT, own_plan
 from vtensor.runtime.plan import Plan
-from vtensor.runtime.planning import resolved_of, sound
+from vtensor.runtime.planning import partly_optimised, resolved_of, sound
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -389,10 +389,7 @@ def _around(
 
     resolved = extend(resolve(graph, options.entry, options.preferences, kept), options.delivery)
     anew = frozenset(node.name for node in resolved.operators if node.name not in kept)
-    lowered = optimise(resolved, options.passes, replace(options.settings, only=anew))
-    certificate = lowered.certificate
-    if certificate and (certificate.open_nodes or any(lowered.transforms())):
-        lowered = replace(lowered, certificate=None)  # it says nothing of the nodes that are kept
+    lowered = partly_optimised(resolved, options, anew)
     before = {name: node.variant for name, node in kept.items()}
     return lowered, tuple(
         node.name for node in lowered.operators if before.get(node.name) != node.variant
