@@ -321,6 +321,21 @@ def test_every_public_name_is_there() -> None:
         vtensor.nonsense  # noqa: B018
 
 
+@pytest.mark.parametrize(
+    "name", ["libdesc", "libdesc.eigen", "libdesc.onednn", "libdesc.winograd", "ptensor", "vtensor"]
+)
+def test_the_names_of_a_package_are_those_that_its_stub_has(name: str) -> None:
+    """Type checkers read the stub as Python, and an import reads its lines."""
+    package = importlib.import_module(name)
+    stub = ast.parse(Path(str(package.__file__)).with_suffix(".pyi").read_text("utf-8"))
+    rows = [row for row in stub.body if isinstance(row, ast.ImportFrom) and row.level]
+    names = [one.asname or one.name for row in rows for one in row.names]
+    assert names
+    assert sorted(names) == sorted(package.__all__)
+    for one in names:
+        assert getattr(package, one) is not None
+
+
 def test_ops_is_ours() -> None:
     """A published package has the same import name; ours lies beside ``vtensor``."""
     folders = {Path(str(importlib.import_module(name).__file__)).parent.parent for name in PACKAGES}

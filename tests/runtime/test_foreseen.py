@@ -22,6 +22,7 @@ from tests.frontends.support import f32, model
 from tests.runtime.opened import NETWORKS, Network
 from tests.runtime.test_blueprint import Made, check, programs, settle
 from vtensor import Session
+from vtensor.language.index import importing
 from vtensor.runtime import strategies as strategies_module
 from vtensor.runtime.drawn import DrawnPlan
 from vtensor.runtime.entries import FOLDER, Entries
@@ -212,6 +213,34 @@ def test_no_garbage_is_collected_meanwhile(monkeypatch: pytest.MonkeyPatch) -> N
     assert enabled
     assert not any(enabled)
     assert gc.isenabled()
+
+
+def test_nobody_waits_for_what_others_import() -> None:
+    """Neither a shape that runs again, which is when others are foreseen, nor another one."""
+    network, held, over = NETWORKS["mobile"](), threading.Event(), threading.Event()
+
+    def imports() -> None:
+        with importing:
+            held.set()
+            over.wait(120)
+
+    with Session(network.proto, threads=1, cache_dir=None) as session:
+        session.run(None, network.feeds(*ALIKE))
+
+        def runs() -> None:
+            for sizes in (ALIKE, (3, 24, 24)):
+                session.run(None, network.feeds(*sizes))
+
+        threads = [threading.Thread(target=one) for one in (imports, runs)]
+        threads[0].start()
+        assert held.wait(60)
+        threads[1].start()
+        threads[1].join(60)
+        waits = threads[1].is_alive()
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert not waits
 
 
 @pytest.mark.usefixtures("others_done")

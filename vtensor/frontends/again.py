@@ -84,7 +84,8 @@ class Again(Builder):
         if value.nbytes > self._network.max_bytes:
             raise ModelError(f"{name} is larger than the budget")
         made = self._facts.made[name] = tuple(value.dims.values())
-        expected = self._before.sizes(name) or made
+        expected = self._before.sizes(name)
+        expected = made if expected is None else expected
         if any(want not in (None, size) for want, size in zip(expected, made, strict=True)):
             raise ModelError(f"{name} has other sizes than ONNX's inference says")
 

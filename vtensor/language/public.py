@@ -27,7 +27,7 @@ def names_of(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[]
 
     @cache
     def places() -> dict[str, str]:
-        lines = Path(file).with_suffix(".pyi").read_text().splitlines()
+        lines = Path(file).with_suffix(".pyi").read_text("utf-8").splitlines()
         rows = (line.split() for line in lines if line.startswith("from ."))
         return {name: package + module.rstrip(".") for _, module, _, name, *_ in rows}
 

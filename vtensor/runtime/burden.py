@@ -4,6 +4,7 @@ nodes.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from libdesc.transforms import LayoutChange
@@ -34,17 +35,21 @@ def avoidable(graph: LoweredGraph, options: Options) -> float:
 
 
 def nearby(graph: LoweredGraph, hops: int) -> frozenset[str]:
-    """The names of the nodes at the ends of Transforms, of those in reference code, and of those so
-    many nodes away from these.
+    """The names of the nodes at the ends of Transforms, of those in reference code, and of those at
+    most so many nodes away from these.
     """
     ends = {name for one in graph.transforms() for name in (one.input, one.output)}
     found = {node.name for node in graph.operators if node.variant.reference}
-    for _ in range(hops + 1):
-        for node in graph.operators:
-            if node.name in found:
-                ends.update(name for name in _ends(node) if not graph.values[name].constant)
-        found |= {node.name for node in graph.operators if not ends.isdisjoint(_ends(node))}
+    found |= _touching(graph, ends)
+    for _ in range(hops):
+        nodes = [node for node in graph.operators if node.name in found]
+        ends = {name for node in nodes for name in _ends(node) if not graph.values[name].constant}
+        found |= _touching(graph, ends)
     return frozenset(found)
+
+
+def _touching(graph: LoweredGraph, values: AbstractSet[str]) -> set[str]:
+    return {node.name for node in graph.operators if not values.isdisjoint(_ends(node))}
 
 
 def _ends(node: OpNode) -> tuple[str, ...]:

@@ -89,7 +89,8 @@ class PlanCache:
         """What was chosen for its plans; a plan that was kept needs none of it."""
         from vtensor.runtime.strategies import Strategies
 
-        return Strategies()
+        one: Strategies = self.__dict__.setdefault("_strategies", Strategies())
+        return one  # two threads get the same
 
     @cached_property
     def _outlines(self) -> Outlines:
@@ -374,9 +375,8 @@ class PlanCache:
 
     def _planned(self, key: PlanKey, options: Options) -> Plan:
         if options.lock is not None:
-            from vtensor.runtime.locked import locked_plan
-
             ready_to_plan()
+            from vtensor.runtime.locked import locked_plan
             from vtensor.runtime.planning import simplified
 
             given = self._graph(key)

@@ -3,9 +3,8 @@
 Measuring takes longer than all else that a first answer waits for, and rarely changes much of a
 plan; to ask libraries for other variants is next. So the first plan of a network does without the
 one, and without the other where it could gain little: elsewhere it asks about the nodes that could
-gain. Once it has run for as long as it took to
-make, the other plan is made between runs and takes its place, for other sizes and later processes,
-too.
+gain. Once it has run for as long as it took to make, the other plan is made between runs and takes
+its place, for other sizes and later processes, too.
 """
 
 from __future__ import annotations
@@ -48,7 +47,10 @@ def first_plan(graph: Graph, options: Options, workspace: Workspace) -> Plan:
     quick = [name for name in options.passes if name not in ASKING]
     lowered = optimise(resolved, quick, options.settings)
     if avoidable(lowered, options) > ENOUGH:
-        lowered = partly_optimised(resolved, options, nearby(lowered, HOPS))
+        near = nearby(lowered, HOPS)
+        lowered = partly_optimised(resolved, options, near)
+        if any(node.name not in near for node in lowered.operators):
+            lowered = replace(lowered, certificate=None)  # nobody asked about the others
     plan = recorded(graph, resolved, lowered, options, workspace)
     plan.provisional = True
     return plan

@@ -1,9 +1,11 @@
-"""Imports of what makes plans, which a plan that was kept does not need, and of what works beside
-runs: they come before it, since a fork in the midst of one would leave it locked in the child.
+"""Imports that come before what needs them: of what makes plans, since a plan that was kept does
+without, and of what works beside runs. A fork in the midst of one would leave it locked in the
+child, so that each is told.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 
 from optimizer.pipeline import import_passes
@@ -44,6 +46,7 @@ MEASURING = (
 )
 
 
+@cache  # later calls wait for nobody's imports
 def ready_to_plan() -> None:
     """Import what makes plans; a fork waits for that."""
     with importing:

@@ -157,7 +157,7 @@ class StrategyCache:
             return None
         try:
             chosen, _, part = self._chosen(found, network)
-            if provisional and chosen.certificate is None:
+            if provisional and found.get("asked") is not True:
                 passes = tuple(name for name in chosen.passes if name not in ASKING)
                 chosen = replace(chosen, passes=passes)
             lowered = replace(Strategy(chosen).on(graph), certificate=chosen.certificate)
@@ -240,6 +240,7 @@ class StrategyCache:
             ],
             "versions": _versions(chosen),
             "burden": burden(chosen, network.options),
+            "asked": any(name in ASKING for name in chosen.passes),
             "chosen": plain_data(chosen),
         }
         text = json.dumps(data, separators=(",", ":"))

@@ -66,7 +66,8 @@ class Weights:
     def lend(
         self, source: Original, change: Hashable, storage: TensorStorage, memory: Array
     ) -> Packed:
-        """A packed constant that lies in memory which is held, for as long as this is kept.
+        """A packed constant that lies in memory which is held, for as long as this is kept; where
+        another plan has packed it, that one's.
 
         Args:
             source, change: as ``origin`` says them.
@@ -74,5 +75,4 @@ class Weights:
             memory: all of it.
         """
         key = id(source), tuple(storage.extents), change, storage.layout
-        self.packed[key] = packed = Packed(storage, source, memory)
-        return packed
+        return self.packed.setdefault(key, Packed(storage, source, memory))

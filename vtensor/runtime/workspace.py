@@ -66,7 +66,8 @@ class Workspace:
         """What recording calls came to."""
         from vtensor.runtime.recipes import Recipes  # a plan that was kept is not recorded
 
-        return Recipes()
+        one: Recipes = self.__dict__.setdefault("recipes", Recipes())
+        return one  # two threads get the same
 
     def grow(self, nbytes: int, others: int) -> None:
         """Make each arena at least so large.
