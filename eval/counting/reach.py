@@ -130,7 +130,7 @@ def closed(units: Iterable[Unit], barred: frozenset[Unit] = frozenset()) -> set[
 @cache
 def _followed(unit: Unit) -> frozenset[Unit]:
     """The units that one uses, and what the preprocessor reads of its file in C++."""
-    if unit.path.endswith(".py"):
+    if unit.path.endswith((".py", ".pyi")):
         own = [one for name in unit.uses for one in _resolved(unit.path, name)]
         return frozenset(own) | frozenset(_bound(unit))
     found = (one for name in unit.uses for one in _native(zone(unit.path), name))
@@ -182,7 +182,8 @@ def _makes(path: str, name: str) -> bool:
 @cache
 def _file(module: str) -> str | None:
     path = module.replace(".", "/")
-    found = [one for one in (f"{path}.py", f"{path}/__init__.py") if (ROOT / one).is_file()]
+    places = (f"{path}.py", f"{path}/__init__.pyi", f"{path}/__init__.py")
+    found = [one for one in places if (ROOT / one).is_file()]
     return found[0] if found else None
 
 

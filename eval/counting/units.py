@@ -58,7 +58,7 @@ class Unit:
 def python_units(path: str) -> tuple[Unit, ...]:
     """The units of a Python file; its docstring is none."""
     text = (ROOT / path).read_text()
-    code, module = python_lines(text), path.removesuffix(".py").replace("/", ".")
+    code, module = python_lines(text), path.partition(".py")[0].replace("/", ".")
     made = []
     for node in ast.parse(text).body:
         ahead = [one.lineno for one in getattr(node, "decorator_list", [])]
@@ -89,7 +89,8 @@ def _imported(node: ast.stmt, module: str) -> Iterator[tuple[str, str, str]]:
             yield alias.asname or top, alias.name if alias.asname else top, ""
     elif isinstance(node, ast.ImportFrom) and node.module != "__future__":
         for alias in node.names:
-            yield alias.asname or alias.name, node.module or module, alias.name
+            beside = f"{module}.{node.module}" if node.level and node.module else None
+            yield alias.asname or alias.name, beside or node.module or module, alias.name
 
 
 def _used(node: ast.stmt) -> Iterator[str]:
