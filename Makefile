@@ -33,19 +33,23 @@ format: $(VENV)/installed
 
 wheel: $(VENV)/installed
 	rm -rf build/wheel
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
+	$(BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir build/wheel .
 	PATH="$(CURDIR)/$(BIN):$$PATH" .ci/repair build/wheel/*.whl dist
 
 # An editable install, so that Python sees the sources; it is made again when what it builds from changes.
+# It builds with what the environment holds, no environment that is new each time: then only files
+# that have changed are compiled, and the wheel shares what is compiled.
 $(VENV)/installed: pyproject.toml $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable ".[test]"
+	$(BIN)/python .ci/build_needs | xargs $(BIN)/python -m pip install --quiet
+	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
+	$(BIN)/python -m pip install --quiet "vtensor-layouts[test]"
 	touch $@
 
 # What VTensor is compared with, as far as it installs here.
 $(VENV)/evaluated: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --editable ".[eval]"
+	$(BIN)/python -m pip install --quiet "vtensor-layouts[eval]"
 	touch $@
 
 clean:

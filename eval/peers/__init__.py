@@ -2,7 +2,7 @@
 
 ``tensorflow.py`` and ``pytorch.py`` say each operator as a user of the framework would; ``walk.py``
 goes through the graph, ``alike.py`` has what both say alike. Both frameworks come with
-``pip install -e ".[peers]"``.
+``pip install "vtensor-layouts[peers]"``.
 """
 
 from __future__ import annotations
