@@ -36,11 +36,12 @@ def absorb(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
     if settings.objective not in ("", "time"):
         return graph
     asked: Prober | None = None
+    estimate = Estimate(graph.preferences, settings.speeds)
     for name in [node.name for node in graph.transforms()]:
         [node] = (one for one in graph.nodes if one.name == name)
         assert isinstance(node, TransformNode), "it is one of the Transforms"
         asked = Prober(graph, asked)
-        graph = _Absorbing(graph, settings, node, asked).without()
+        graph = _Absorbing(graph, estimate, node, asked).without()
     return graph
 
 
@@ -49,7 +50,8 @@ class _Absorbing:
     """One Transform, and what its readers become.
 
     Attributes:
-        graph, settings: as given.
+        graph: as it is now.
+        estimate: of nodes and Transforms; it learns libraries' rates once, for every Transform.
         node: the Transform.
         prober: asks nodes of the graph.
         layouts: of values that lie otherwise without it, its own first.
@@ -57,7 +59,7 @@ class _Absorbing:
     """
 
     graph: LoweredGraph
-    settings: Settings
+    estimate: Estimate
     node: TransformNode
     prober: Prober
     layouts: dict[str, Layout] = field(default_factory=dict)
@@ -66,7 +68,6 @@ class _Absorbing:
     def __post_init__(self) -> None:
         self._users = users(self.graph)
         self._bare = {node.name: node for node in self.graph.bare.operators}
-        self._estimate = Estimate(self.graph.preferences, self.settings.speeds)
 
     def without(self) -> LoweredGraph:
         """The graph without the Transform; as it is where a reader needs it."""
@@ -128,10 +129,10 @@ class _Absorbing:
         bare, tensors = self._bare[reader.name], self.graph.bare.tensors
         source, target = self.graph.values[self.node.input], self.graph.values[self.node.output]
         change = LayoutChange(source.layout, target.layout)
-        now = self._estimate.node(bare, tensors)
-        now += self._estimate.transform(source.tensor(), change)
+        now = self.estimate.node(bare, tensors)
+        now += self.estimate.transform(source.tensor(), change)
         for variant in self._variants(bare, layouts):
-            took = self._estimate.node(replace(bare, variant=variant), tensors)
+            took = self.estimate.node(replace(bare, variant=variant), tensors)
             if took <= now and self.prober.takes(bare, variant):
                 return variant
         return None

@@ -42,7 +42,7 @@ class Original:
     """
 
     __slots__ = (
-        *("__weakref__", "_array", "_lent", "_read", "_recover", "_views"),
+        *("__weakref__", "_array", "_lent", "_read", "_recover", "_turns", "_views"),
         *("asked", "dtype", "shape"),
     )
 
@@ -54,6 +54,7 @@ class Original:
         self._read: Read | None = None
         self._lent = _lend(array)
         self._views: dict[tuple[int, ...], Original] = {}
+        self._turns: dict[tuple[int, ...], Original] = {}
         self.asked = False
 
     @classmethod
@@ -62,7 +63,7 @@ class Original:
         made = cls.__new__(cls)
         made.shape, made.dtype, made._read = shape, dtype, read
         made._recover = partial(_viewed, read, reused, dtype, shape)
-        made._array, made._lent, made._views = None, _nobody, {}
+        made._array, made._lent, made._views, made._turns = None, _nobody, {}, {}
         made.asked = False
         return made
 
@@ -104,6 +105,11 @@ class Original:
         return self
 
     @property
+    def turned_from(self) -> tuple[Original, tuple[int, ...]] | None:
+        """What this is with its axes in another order, and that order; else None."""
+        return None
+
+    @property
     def held(self) -> bool:
         """Whether the array is in memory, here or since somebody has it."""
         return self._array is not None or self._lent() is not None
@@ -128,6 +134,50 @@ class Original:
         if shape == self.shape:
             return self
         return self._views.setdefault(shape, _View(self, shape))
+
+    def turned(self, axes: tuple[int, ...]) -> Original:
+        """The same elements with their axes in another order: one for each order, made of this when
+        somebody asks.
+
+        >>> one = Original(np.arange(6).reshape(2, 3)).turned((1, 0))
+        >>> one.shape, one.array.tolist()
+        ((3, 2), [[0, 3], [1, 4], [2, 5]])
+        """
+        return self._turns.setdefault(axes, _Turned(self, axes))
+
+
+class _Turned(Original):
+    """Another order of an original's axes."""
+
+    __slots__ = ("_axes", "_given")
+
+    def __init__(self, given: Original, axes: tuple[int, ...]) -> None:
+        self._given, self._axes = given, axes
+        self.shape, self.dtype = tuple(given.shape[axis] for axis in axes), given.dtype
+        self._recover = partial(_turned, given, axes)
+        self._array, self._lent, self._views, self._turns = None, _nobody, {}, {}
+        self._read = None
+
+    @property
+    def turned_from(self) -> tuple[Original, tuple[int, ...]]:
+        return self._given, self._axes
+
+    def turned(self, axes: tuple[int, ...]) -> Original:
+        return self._given.turned(tuple(self._axes[axis] for axis in axes))
+
+    @property
+    def asked(self) -> bool:
+        return self._given.asked
+
+    @asked.setter
+    def asked(self, asked: bool) -> None:
+        self._given.asked = asked
+
+
+def _turned(given: Original, axes: tuple[int, ...]) -> Array:
+    array = np.ascontiguousarray(given.now().transpose(axes))
+    array.flags.writeable = False
+    return array
 
 
 class _View(Original):

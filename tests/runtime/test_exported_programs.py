@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, numpy_helper
 from onnx.helper import (
@@ -69,11 +70,12 @@ def is_taken(path: Path, feeds: Feeds, cache: Path, **options: Any) -> bool:
 
 
 def weights(seed: int = 0) -> dict[str, Array]:
-    """Of ``net``: ``k`` is packed, of ``w`` three parts are, ``t`` is turned when it is read."""
+    """Of ``net``: ``k`` is packed, of ``w`` three parts are, so is ``t`` turned; ``f`` is folded."""
     return {
         "k": f32(64, 64, 3, 3, seed=seed) / 24,
         "w": f32(64, 576, seed=seed) / 8,
-        "t": f32(192, 192, seed=seed) / 8,
+        "t": f32(256, 192, seed=seed) / 8,
+        "f": f32(256, 96, seed=seed) / 8,
         "parts": np.array([-1, 3, 192]),
         **{f"at{number}": np.array(number) for number in range(3)},
     }
@@ -86,9 +88,10 @@ def net(path: Path, beside: bool, given: Mapping[str, Array]) -> Path:
         f0 = Transpose<perm = [0, 2, 3, 1]>(r) p0 = MatMul(f0, w) p1 = Flatten<axis = 3>(p0)
         turned = Transpose<perm = [1, 0]>(t) p = Reshape(p1, parts)
         q = Gather<axis = 1>(p, at0) k0 = Gather<axis = 1>(p, at1) v = Gather<axis = 1>(p, at2)
-        s0 = Mul(q, k0) s1 = Tanh(s0) s = Add(s1, v) y = MatMul(s, turned)
+        s0 = Mul(q, k0) s1 = Tanh(s0) s = Add(s1, v) z = MatMul(s, turned)
+        twice = Add(f, f) y = MatMul(z, twice)
     """
-    text = f"net (float[n, 64, h, 8] x) => (float[m, 192] y) {{ {body} }}"
+    text = f"net (float[n, 64, h, 8] x) => (float[m, 96] y) {{ {body} }}"
     proto = model(text, 17, **given)
     if beside:
         data = path.name + ".data"
@@ -179,8 +182,8 @@ def test_other_sizes_need_neither_its_graph_nor_its_weights_again(
     np.testing.assert_array_equal(session.run(None, other)[0], wanted)
     assert shapes == [{"x": (3, 64, 6, 8)}]
     assert session.plan.taken_from == {"x": (2, 64, 8, 8)}
-    # Only what is turned is packed again: the entry holds it, and no array of the model.
-    assert have.nbytes - before == weights()["t"].nbytes
+    # Only what is folded is packed again: the entry holds it, and no array of the model.
+    assert have.nbytes - before == weights()["f"].nbytes
     session.close()
 
 
@@ -188,17 +191,56 @@ def test_large_weights_are_those_of_now(beside: bool, tmp_path: Path) -> None:
     path, given = net(tmp_path / "net.onnx", beside, weights()), weights()
     before = kept(path, X, tmp_path)
     assert is_taken(path, X, tmp_path)
-    for name in ("k", "w"):
+    for name in ("k", "w", "t"):
         given[name] = weights(1)[name]
         net(path, beside, given)
         assert is_taken(path, X, tmp_path)
     assert not np.array_equal(run(path, X, tmp_path)[1], before)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "a = Transpose<perm = [2, 0, 1]>(w) b = Transpose<perm = [1, 2, 0]>(a)",
+        "a = Transpose(w) b = Transpose<perm = [0, 2, 1]>(a)",
+        "a = Transpose<perm = [0, 1, 2]>(w) b = Transpose<perm = [0, 2, 1]>(a)",
+        "a = Transpose(w) c = Reshape(a, sizes) b = Transpose<perm = [1, 0, 2]>(c)",
+        "c = Reshape(w, sizes) a = Transpose<perm = [2, 0, 1]>(c) b = Identity(a)",
+        "a = Transpose(w) c = Slice(a, at, end) b = Concat<axis = 0>(c, c)",
+        "a = Transpose(w) c = Gather<axis = 0>(a, at) d = Gather<axis = 0>(a, end) b = Add(c, d)",
+    ],
+)
+def test_what_is_turned_has_the_values_of_now(beside: bool, body: str, tmp_path: Path) -> None:
+    path, feeds = tmp_path / "net.onnx", {"x": f32(3, 1)}
+    body += " s = ReduceSum(b, all) y = Mul(x, s)"
+    text = f"net (float[n, 1] x) => (float[i, j, k] y) {{ {body} }}"
+
+    def write(seed: int) -> None:
+        given = {"w": f32(48, 32, 16, seed=seed), "sizes": np.array([24, 16, 64])}
+        given |= {"at": np.array([0]), "end": np.array([2]), "all": np.array([1, 2])}
+        proto = model(text, 17, **given)
+        location = f"net.{seed}"
+        onnx.save(
+            proto, path, save_as_external_data=beside, location=location, size_threshold=1 << 10
+        )
+
+    def expected() -> Array:
+        session = onnxruntime.InferenceSession(path)
+        return np.asarray(session.run(None, feeds)[0])
+
+    write(0)
+    before = kept(path, feeds, tmp_path)
+    for seed in (0, 1):
+        write(seed)
+        found = run(path, feeds, tmp_path)[1]
+        np.testing.assert_allclose(found, expected(), rtol=1e-4, atol=1e-4)
+    assert not np.allclose(found, before)
+
+
 def test_what_was_folded_is_part_of_the_model(beside: bool, tmp_path: Path) -> None:
     path, given = net(tmp_path / "net.onnx", beside, weights()), weights()
     kept(path, X, tmp_path)
-    net(path, beside, {**given, "t": weights(1)["t"]})
+    net(path, beside, {**given, "f": weights(1)["f"]})
     assert not is_taken(path, X, tmp_path)
     net(path, beside, given)
     run(path, X, tmp_path)

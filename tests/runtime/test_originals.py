@@ -68,6 +68,28 @@ def test_who_asks_for_another_shape_asks_for_the_values() -> None:
     assert (one.asked, one.reshape((6,)).asked) == (True, True)
 
 
+def test_who_turns_an_original_asks_for_nothing() -> None:
+    array = f32(2, 3, 4)
+    one = Original(array)
+    turned = one.turned((2, 0, 1))
+    again, other = turned.turned((0, 2, 1)), turned.reshape((8, 3))
+    for made, wanted in [
+        (turned, array.transpose(2, 0, 1)),
+        (again, array.transpose(2, 1, 0)),
+        (other, array.transpose(2, 0, 1).reshape(8, 3)),
+    ]:
+        assert (made.shape, made.dtype) == (wanted.shape, wanted.dtype)
+        np.testing.assert_array_equal(made.now(), wanted)
+    assert not one.asked
+    assert turned.turned_from == (one, (2, 0, 1))
+    assert again is one.turned((2, 1, 0))
+    assert other.whole is turned
+    assert turned.array.flags.c_contiguous
+    assert (one.asked, again.asked, other.asked) == (True, True, True)
+    turned.let_go()
+    np.testing.assert_array_equal(turned.now(), array.transpose(2, 0, 1))
+
+
 def test_what_is_packed_gives_back_every_bit(tmp_path: Path) -> None:
     path, weights = convolutions(tmp_path, odd=True)
     with Session(path, threads=1) as session:

@@ -303,8 +303,10 @@ def _fold(network: Network, node: NetworkNode, facts: Facts, define: Define) -> 
             return  # symbolic: known once the inputs' sizes are
     elif not all(name in facts.arrays for name in _data(node)):
         return
+    results: Sequence[Array | Original]
     try:
-        results = _evaluate(network, node, facts, define)
+        turned = _turned(node, facts)
+        results = _evaluate(network, node, facts, define) if turned is None else [turned]
     except (ModelError, MemoryError):
         raise
     except Exception as error:  # the reference evaluator's own, of any kind
@@ -316,12 +318,30 @@ def _fold(network: Network, node: NetworkNode, facts: Facts, define: Define) -> 
         own = not _is_view(array, node, facts)
         facts.nbytes += array.nbytes * own
         if pure:
-            network.arrays.put(name, Original(array))
+            network.arrays.put(name, array if isinstance(array, Original) else Original(array))
             network.folded.update([name] * own)
 
 
-def _is_view(array: Array, node: NetworkNode, facts: Facts) -> bool:
+def _turned(node: NetworkNode, facts: Facts) -> Original | None:
+    """A large array that nobody has read so far, its axes in another order: nobody reads it for
+    that, as where a table of words is turned to be what their scores are computed by.
+    """
+    if node.domain or node.proto.op_type != "Transpose":
+        return None
+    given = facts.arrays.origin(node.proto.input[0])
+    if not isinstance(given, Original) or given.held or given.whole is not given:
+        return None
+    axes = [one.ints for one in node.proto.attribute if one.name == "perm"] or [
+        range(given.ndim)[::-1]
+    ]
+    right = len(axes) == 1 and sorted(axes[0]) == [*range(given.ndim)]
+    return given.turned(tuple(axes[0])) if right else None
+
+
+def _is_view(array: Array | Original, node: NetworkNode, facts: Facts) -> bool:
     """True when a node's output takes no memory: one element repeated, or an input's own."""
+    if isinstance(array, Original):
+        return False
     given = (facts.arrays[name] for name in node.inputs if name in facts.arrays)
     return 0 in array.strides or any(np.may_share_memory(array, one) for one in given)
 

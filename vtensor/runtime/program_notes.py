@@ -168,12 +168,15 @@ class Notes:
         packed = self.plan.packed
         assert isinstance(packed, PackedWeights), "a plan of nodes has packed them"
         root, origin = packed.made_of(name)
-        changed = root != name or changes(self.constants, root)
+        changed = root != name or changes(self.constants, root) or _order(origin)
         return None if changed else self._array(origin)
 
     def _array(self, origin: Array | Original) -> str | None:
-        """The large array that an origin is; None where it is none."""
-        return self.large.get(id(origin.whole)) if isinstance(origin, Original) else None
+        """The large array that an origin is, its axes in whatever order; None where it is none."""
+        if not isinstance(origin, Original):
+            return None
+        given, _ = origin.whole.turned_from or (origin.whole, ())
+        return self.large.get(id(given))
 
     def _large(self, name: str, begin: int) -> tuple[Data, Any] | None:
         """How a large array's constant is made, and what packs it, if anything does; None of what
@@ -196,6 +199,7 @@ class Notes:
             raise NotKept(f"{root} lies otherwise than it is read")
         row: Data = {
             "name": array,
+            "order": _order(origin),
             "shape": origin.shape,
             "begin": begin,
             "nbytes": value.nbytes,
@@ -257,6 +261,12 @@ class Notes:
 
     def _constants_of(self, node: OpNode) -> Iterator[str]:
         yield from (name for name in node.inputs if self.graph.values[name].constant)
+
+
+def _order(origin: Array | Original) -> tuple[int, ...]:
+    """The order of axes in which an origin has a large array's; none where that is the array's."""
+    turned = origin.whole.turned_from if isinstance(origin, Original) else None
+    return turned[1] if turned else ()
 
 
 def _told(script: Script, natives: Sequence[Any]) -> tuple[list[Any], list[int]]:

@@ -40,6 +40,7 @@ from vtensor.runtime.workspace import Workspace
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from optimizer.originals import Original
     from vtensor.frontends.surface import Surface
     from vtensor.runtime.keys import PlanKey
     from vtensor.runtime.plan import Plan
@@ -200,13 +201,18 @@ class Program:
     def _packed(self, memory: Array) -> Iterator[Packed]:
         blob = np.frombuffer(self._blob, np.uint8)
         for row in self._data["large"]:
-            own = self._surface.large[row["name"]].reshape(tuple(row["shape"]))
+            own = self._original(row["name"], row["order"], row["shape"])
             change: Hashable = None
             for one in row["changes"]:
                 change = change, _part(one) or times(_factor(blob, *one))
             room = Buffer(_slice(memory, row["begin"], row["nbytes"]))
             storage = TensorStorage(*_kind(*row["kind"]), room, constant=True)
             yield self._workspace.weights.lend(own, change, storage, memory)
+
+    def _original(self, name: str, order: list[int], shape: list[int]) -> Original:
+        """A large array, its axes in another order where there is one, and then of a shape."""
+        given = self._surface.large[name]
+        return (given.turned(tuple(order)) if order else given).reshape(tuple(shape))
 
     def _module(self, name: str) -> ModuleType:
         if name not in self._modules:
@@ -245,6 +251,7 @@ class Program:
         natives: Sequence[Any],
         alone: Sequence[Any],
         name: str,
+        order: list[int],
         shape: list[int],
         begin: int,
         nbytes: int,
@@ -256,8 +263,7 @@ class Program:
         """Read an array, and have it in memory as a step wants it."""
         from vtensor.runtime import _replay
 
-        room, original = _slice(memory, begin, nbytes), self._surface.large[name]
-        array = original.now().reshape(shape)
+        room, array = _slice(memory, begin, nbytes), self._original(name, order, shape).now()
         for one in changes:
             taken = _part(one)
             array = cut(array, taken) if taken else multiplied(array, _factor(blob, *one))
