@@ -70,7 +70,7 @@ def is_taken(path: Path, feeds: Feeds, cache: Path, **options: Any) -> bool:
 
 
 def weights(seed: int = 0) -> dict[str, Array]:
-    """Of ``net``: ``k`` is packed, of ``w`` three parts are, so is ``t`` turned; ``f`` is folded."""
+    """Of ``net``: ``k`` and ``t`` turned are packed, of ``w`` three parts; ``f`` is folded."""
     return {
         "k": f32(64, 64, 3, 3, seed=seed) / 24,
         "w": f32(64, 576, seed=seed) / 8,
