@@ -35,13 +35,15 @@ def absorb(graph: LoweredGraph, settings: Settings) -> LoweredGraph:
     """
     if settings.objective not in ("", "time"):
         return graph
+    bare, estimate = graph.bare, Estimate(graph.preferences, settings.speeds)
     asked: Prober | None = None
-    estimate = Estimate(graph.preferences, settings.speeds)
     for name in [node.name for node in graph.transforms()]:
         [node] = (one for one in graph.nodes if one.name == name)
         assert isinstance(node, TransformNode), "it is one of the Transforms"
-        asked = Prober(graph, asked)
-        graph = _Absorbing(graph, estimate, node, asked).without()
+        asked = Prober(bare, asked)
+        one = _Absorbing(graph, bare, estimate, node, asked)
+        if one.goes():
+            graph, bare = one.without(), one.changed(bare)
     return graph
 
 
@@ -51,6 +53,7 @@ class _Absorbing:
 
     Attributes:
         graph: as it is now.
+        bare: the same without Transforms.
         estimate: of nodes and Transforms; it learns libraries' rates once, for every Transform.
         node: the Transform.
         prober: asks nodes of the graph.
@@ -59,6 +62,7 @@ class _Absorbing:
     """
 
     graph: LoweredGraph
+    bare: LoweredGraph
     estimate: Estimate
     node: TransformNode
     prober: Prober
@@ -67,28 +71,33 @@ class _Absorbing:
 
     def __post_init__(self) -> None:
         self._users = users(self.graph)
-        self._bare = {node.name: node for node in self.graph.bare.operators}
+        self._nodes = {node.name: node for node in self.bare.operators}
+        self._candidates = Candidates(self.bare, self.prober)
+
+    def goes(self) -> bool:
+        """No reader needs the Transform; notes how each reads the value."""
+        self.layouts[self.node.output] = self.graph.values[self.node.input].layout
+        return self._taken(self.node.output)
 
     def without(self) -> LoweredGraph:
-        """The graph without the Transform; as it is where a reader needs it."""
-        graph, node = self.graph, self.node
-        self.layouts[node.output] = graph.values[node.input].layout
-        if not self._taken(node.output):
-            return graph
+        """The graph without the Transform."""
+        left = replace(self.changed(self.graph), certificate=self._certificate())
+        return rewired(left, {self.node.output: self.node.input})
+
+    def changed(self, graph: LoweredGraph) -> LoweredGraph:
+        """A graph whose readers read the value as noted, without the Transform if it has that."""
         nodes = [
             replace(one, variant=self.variants[one.name])
             if isinstance(one, OpNode) and one.name in self.variants
             else one
             for one in graph.nodes
-            if one is not node
+            if one is not self.node
         ]
-        there = {name: graph.values[name] for name in self.layouts}
         values = {
-            **graph.values,
-            **{name: replace(value, layout=self.layouts[name]) for name, value in there.items()},
+            name: replace(value, layout=self.layouts[name]) if name in self.layouts else value
+            for name, value in graph.values.items()
         }
-        left = replace(graph, nodes=nodes, values=values, certificate=self._certificate())
-        return rewired(left, {node.output: node.input})
+        return replace(graph, nodes=nodes, values=values)
 
     def _certificate(self) -> Certificate | None:
         """What was proven, of one Transform less."""
@@ -106,7 +115,7 @@ class _Absorbing:
         if not isinstance(reader, OpNode):  # it is delivered, or transformed again
             return False
         if info_of(reader.op).structural in VIEWS:
-            found = self.prober.decide(self._bare[reader.name], [self.layouts[value]])
+            found = self.prober.decide(self._nodes[reader.name], [self.layouts[value]])
             if found is None or found.layouts[0] != self.layouts[value]:
                 return False
             self.variants[reader.name] = found
@@ -126,7 +135,7 @@ class _Absorbing:
         names, own = (*reader.inputs, *reader.outputs), self.variants.get(reader.name)
         before = (own or reader.variant).layouts
         layouts = [self.layouts.get(n, at) for n, at in zip(names, before, strict=True)]
-        bare, tensors = self._bare[reader.name], self.graph.bare.tensors
+        bare, tensors = self._nodes[reader.name], self.bare.tensors
         source, target = self.graph.values[self.node.input], self.graph.values[self.node.output]
         change = LayoutChange(source.layout, target.layout)
         now = self.estimate.node(bare, tensors)
@@ -143,9 +152,8 @@ class _Absorbing:
         yield own.lying(layouts)
         if self.graph.preferences.order is not None or own.kernel:
             return
-        candidates = Candidates(self.graph, self.prober)
-        for library in other_libraries(self.graph, reader):
+        for library in other_libraries(self.bare, reader):
             why = f"the plan takes less time with {library}, which reads a value where it is"
             refused = Refusal(ready().libraries[own.library].priority, own.library, why)
-            for variant in candidates.on(reader, library)[:1]:
+            for variant in self._candidates.on(reader, library)[:1]:
                 yield replace(variant.lying(layouts), refused=(*own.refused, refused))

@@ -128,21 +128,22 @@ class Matcher:
         node = self.readers.maker(value)
         if node is not None and info_of(node.op).name != pattern.op:
             value, silent = self._seen(value)
-            met = replace(met, nodes=met.nodes | silent) if silent else met
+            met = Met(met.values, met.parts, met.parameters, met.nodes | silent)
             node = self.readers.maker(value)
         if node is None or node.outputs[0] != value or info_of(node.op).name != pattern.op:
             return
         parameters = _parameters(pattern, node.op, met.parameters)
         if parameters is None:
             return
-        met = replace(met, parameters=parameters, nodes=met.nodes | {node.name})
+        met = Met(met.values, met.parts, parameters, met.nodes | {node.name})
         count = len(pattern.operands)
         if info_of(node.op).trait(Commutes) is None:
             yield from self._operands(pattern, node, met)
             return
         for values, inside in self._split(node, node.inputs, count):
+            known = Met(met.values, met.parts, met.parameters, met.nodes | inside)
             for order in permutations(pattern.operands):
-                yield from self._all(order, values, replace(met, nodes=met.nodes | inside))
+                yield from self._all(order, values, known)
 
     def _all(self, patterns: Sequence[Pattern], values: Sequence[str], met: Met) -> Iterator[Met]:
         if not patterns:

@@ -84,6 +84,9 @@ MEASURED = "joint"
 #: Those that ask libraries what else they have for nodes, which takes long.
 ASKING = (MEASURED, "sink", "rise")
 
+#: The one that asks libraries whether they read a value where it lies.
+READING = "absorb"
+
 #: The passes of each level. The rules behind EWO find nothing where its objective is ``shared`` and
 #: its solver ended; they are for what else may be.
 LEVELS: dict[str, tuple[str, ...]] = {

@@ -11,7 +11,7 @@ import onnxruntime
 
 from tests.operators.cases import Case
 from vtensor import Graph
-from vtensor.frontends.onnx import export
+from vtensor.frontends.export import export
 from vtensor.language.dtype import from_numpy
 
 Array = np.ndarray[Any, Any]

@@ -33,7 +33,7 @@ from tests.export.support import RUNTIME, Array, bare, checked, runtime
 from tests.operators.harness import check_close
 from vtensor import Graph, Session, VTensor, load_onnx, save_onnx
 from vtensor.errors import InputError, UnsupportedOperatorError
-from vtensor.frontends.onnx import export
+from vtensor.frontends.export import export
 from vtensor.language.operators import Context, operator, param
 from vtensor.language.spelling import Naming, NodeReader, NodeWriter, Spelling
 from vtensor.language.traits import Elementwise

@@ -14,7 +14,7 @@ from tests.operators.cases import CASES, Case
 from tests.operators.harness import check_close
 from vtensor import Graph, Session, load_onnx
 from vtensor.errors import UnsupportedOperatorError
-from vtensor.frontends.onnx import export
+from vtensor.frontends.export import export
 from vtensor.language.dtype import NARROW_FLOATS, NARROW_INTEGERS
 from vtensor.language.operators import OPERATORS
 

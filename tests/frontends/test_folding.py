@@ -19,7 +19,7 @@ from tests.frontends.support import agree, model
 from tests.operators.cases import CASES
 from vtensor import Graph, Session, load_onnx
 from vtensor.errors import UnsupportedOperatorError
-from vtensor.frontends.onnx import export
+from vtensor.frontends.export import export
 from vtensor.language.operators import OPERATORS
 
 registry()

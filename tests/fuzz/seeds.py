@@ -12,7 +12,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from eval.models import light_model, light_names
 from tests.onnx_suite.cases import Case, load
 from vtensor import load_onnx
-from vtensor.frontends.onnx import export
+from vtensor.frontends.export import export
 
 #: Nodes and side of the picture that a real network is cut down to.
 NODES, SIDE = 12, 32

@@ -22,6 +22,7 @@ from onnx import (
 
 from libdesc.registry import ready
 from vtensor.errors import InputError
+from vtensor.frontends.stored import TEXT
 from vtensor.frontends.tensors import Array
 from vtensor.frontends.writer import Written, write
 from vtensor.language.dtype import bits, from_numpy, numpy_dtype
@@ -38,8 +39,6 @@ BESIDE_BYTES = 64 << 20
 INSIDE_BYTES = 1 << 10
 #: What each tensor's place in the file beside is a multiple of, so that it can be mapped.
 ALIGNMENT = 64
-#: The metadata that holds the graph's text.
-TEXT = "vtensor.graph"
 
 
 def export(graph: Graph, opset: int = OPSET) -> ModelProto:

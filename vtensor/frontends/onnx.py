@@ -1,4 +1,4 @@
-"""ONNX in: a model file, its bytes or its protocol buffer as a ``Graph``; and out (``export``)."""
+"""A model file of ONNX, its bytes or its protocol buffer as a ``Graph``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, SupportsIndex
 
 from libdesc.registry import ready
 from vtensor.errors import InputError, ModelError, ValuesNeededError
-from vtensor.frontends.export import export as export
 from vtensor.frontends.network import Source, read_network
 from vtensor.frontends.stored import stored_graph
 from vtensor.frontends.tensors import Array, element_type, sizes_of

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 
-from optimizer.pipeline import ASKING, optimise
+from optimizer.pipeline import ASKING, READING, optimise
 from resolver.lowered import LoweredGraph, OpNode
 from vtensor.language.graph import Graph
 from vtensor.language.index import importing
@@ -24,7 +24,7 @@ from vtensor.runtime.planning import partly_optimised, recorded, resolved_of
 from vtensor.runtime.workspace import Workspace
 
 #: Where Transforms and reference code take no more than this part of a plan's time by estimate,
-#: libraries are asked for no other variants.
+#: libraries are asked for no other variants, nor whether they read what lies otherwise.
 ENOUGH = 0.05
 
 #: Then they are asked about nodes that are so many nodes away from a Transform's ends, or from
@@ -43,10 +43,13 @@ def first_plan(graph: Graph, options: Options, workspace: Workspace) -> Plan:
     Raises:
         NoInvokerError, BudgetError: as ``plan_of``.
     """
-    resolved = resolved_of(graph, options)
-    quick = [name for name in options.passes if name not in ASKING]
-    lowered = optimise(resolved, quick, options.settings)
-    if avoidable(lowered, options) > ENOUGH:
+    lowered = resolved = resolved_of(graph, options)
+    quick = [name for name in options.passes if name not in (*ASKING, READING)]
+    for names in (quick, [name for name in options.passes if name == READING]):
+        lowered = optimise(lowered, names, options.settings)
+        if avoidable(lowered, options) <= ENOUGH:
+            break
+    else:
         near = nearby(lowered, HOPS)
         lowered = partly_optimised(resolved, options, near)
         if any(node.name not in near for node in lowered.operators):
