@@ -19,7 +19,7 @@ from tests.frontends.support import f32, model
 from vtensor import Session, load_onnx
 from vtensor.cli import app
 from vtensor.errors import BudgetError, InputError
-from vtensor.frontends.stored import TEXT
+from vtensor.frontends.writer import TEXT
 from vtensor.runtime import budget
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.workspace import Workspace

@@ -22,9 +22,8 @@ from onnx import (
 
 from libdesc.registry import ready
 from vtensor.errors import InputError
-from vtensor.frontends.stored import TEXT
 from vtensor.frontends.tensors import Array
-from vtensor.frontends.writer import Written, write
+from vtensor.frontends.writer import TEXT, Written, write
 from vtensor.language.dtype import bits, from_numpy, numpy_dtype
 from vtensor.language.graph import Graph
 from vtensor.language.sizes import OpenSize

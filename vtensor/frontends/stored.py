@@ -13,12 +13,9 @@ from vtensor.errors import ModelError
 from vtensor.frontends.beside import Place
 from vtensor.frontends.inline import Parts
 from vtensor.frontends.tensors import Array, place_of
+from vtensor.frontends.writer import TEXT, write
 from vtensor.language.graph import Graph, same_bytes
 from vtensor.language.records import dataclass
-
-#: The entry of a model's metadata that is the text of its graph.
-TEXT = "vtensor.graph"
-
 
 @dataclass(frozen=True, eq=False)
 class Stored:
@@ -104,7 +101,6 @@ def _agreeing(
     Of what is blank nothing is looked at: it has to be written as it is.
     """
     from vtensor.frontends.export import skeleton  # other exporters' models carry no text
-    from vtensor.frontends.writer import write
 
     try:
         graph = Graph.parse(stored.text, arrays).seal()

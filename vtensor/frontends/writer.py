@@ -27,6 +27,9 @@ from vtensor.language.records import dataclass
 from vtensor.language.sizes import OpenSize
 from vtensor.language.tensor import VTensor
 
+#: The entry of a model's metadata that is the text of its graph.
+TEXT = "vtensor.graph"
+
 
 @dataclass(eq=False)
 class Written:
