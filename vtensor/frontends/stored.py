@@ -17,6 +17,7 @@ from vtensor.frontends.writer import TEXT, write
 from vtensor.language.graph import Graph, same_bytes
 from vtensor.language.records import dataclass
 
+
 @dataclass(frozen=True, eq=False)
 class Stored:
     """The text in a model's metadata, and the part of the model that it must agree with.
