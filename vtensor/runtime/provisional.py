@@ -43,20 +43,33 @@ def first_plan(graph: Graph, options: Options, workspace: Workspace) -> Plan:
     Raises:
         NoInvokerError, BudgetError: as ``plan_of``.
     """
-    lowered = resolved = resolved_of(graph, options)
+    resolved = resolved_of(graph, options)
+    plan = recorded(graph, resolved, chosen_soon(resolved, options), options, workspace)
+    plan.provisional = True
+    return plan
+
+
+def chosen_soon(
+    resolved: LoweredGraph, options: Options, only: frozenset[str] | None = None
+) -> LoweredGraph:
+    """A resolved graph optimised as for a provisional plan.
+
+    Args:
+        resolved, options: as for ``optimise``.
+        only: nodes that may change; None is all.
+    """
+    lowered = resolved
     quick = [name for name in options.passes if name not in (*ASKING, READING)]
     for names in (quick, [name for name in options.passes if name == READING]):
         lowered = optimise(lowered, names, options.settings)
         if avoidable(lowered, options) <= ENOUGH:
-            break
-    else:
-        near = nearby(lowered, HOPS)
-        lowered = partly_optimised(resolved, options, near)
-        if any(node.name not in near for node in lowered.operators):
-            lowered = replace(lowered, certificate=None)  # nobody asked about the others
-    plan = recorded(graph, resolved, lowered, options, workspace)
-    plan.provisional = True
-    return plan
+            return lowered
+    near = nearby(lowered, HOPS)
+    near = near if only is None else near & only
+    lowered = partly_optimised(resolved, options, near)
+    if any(node.name not in near for node in lowered.operators):
+        lowered = replace(lowered, certificate=None)  # nobody asked about the others
+    return lowered
 
 
 def measured(

@@ -25,6 +25,7 @@ from vtensor.runtime.outline import Outline, Sized
 from vtensor.runtime.own_plan import SLACK, TIME_LIMIT, own_plan
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.planning import partly_optimised, resolved_of, sound
+from vtensor.runtime.provisional import chosen_soon
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -351,8 +352,8 @@ def _refit_or_anew(
         return _refit(known, faults, graph, options)[0]
     except (StrategyRefused, VTensorError) as why:
         _log.debug(REFUSED, graph.name, known.key.shapes, why)
-    settings = replace(options.settings, time_limit=TIME_LIMIT)
-    return optimise(resolved_of(graph, options), options.passes, settings)
+    options = replace(options, settings=replace(options.settings, time_limit=TIME_LIMIT))
+    return _chosen(known, resolved_of(graph, options), options)
 
 
 def _mended(
@@ -369,7 +370,7 @@ def _mended(
     """
     while True:
         kept = known.strategy.kept(graph, faults)
-        lowered, anew = _around(kept, graph, options)
+        lowered, anew = _around(known, kept, graph, options)
         if len(anew) > MOST * len(lowered.operators):
             raise StrategyRefused(f"{len(anew)} nodes would have other variants")
         try:
@@ -381,7 +382,7 @@ def _mended(
 
 
 def _around(
-    kept: Mapping[str, OpNode], graph: Graph, options: Options
+    known: Known, kept: Mapping[str, OpNode], graph: Graph, options: Options
 ) -> tuple[LoweredGraph, tuple[str, ...]]:
     """A graph in which nodes are as they were chosen before; the names of the others."""
     from resolver.evaluate import resolve
@@ -389,11 +390,22 @@ def _around(
 
     resolved = extend(resolve(graph, options.entry, options.preferences, kept), options.delivery)
     anew = frozenset(node.name for node in resolved.operators if node.name not in kept)
-    lowered = partly_optimised(resolved, options, anew)
+    lowered = _chosen(known, resolved, options, anew)
     before = {name: node.variant for name, node in kept.items()}
     return lowered, tuple(
         node.name for node in lowered.operators if before.get(node.name) != node.variant
     )
+
+
+def _chosen(
+    known: Known, resolved: LoweredGraph, options: Options, only: frozenset[str] | None = None
+) -> LoweredGraph:
+    """A resolved graph optimised, of which some nodes may change; soon, where what is known was."""
+    if known.provisional:
+        return chosen_soon(resolved, options, only)
+    if only is not None:
+        return partly_optimised(resolved, options, only)
+    return optimise(resolved, options.passes, options.settings)
 
 
 def _plan(
