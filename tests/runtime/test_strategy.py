@@ -11,7 +11,7 @@ import pytest
 
 from ops import Add, Relu
 from optimizer.magnitude import largest
-from optimizer.pipeline import optimise, simplify
+from optimizer.pipeline import ASKING, optimise, simplify
 from ptensor.evaluation import lib_tagger
 from ptensor.layout import Layout
 from ptensor.tensor import PTensor
@@ -27,6 +27,7 @@ from tests.runtime.opened import NETWORKS
 from vtensor import Graph, Session
 from vtensor.errors import BudgetError, DimError, UnsoundPlanError
 from vtensor.report import plan_dict, plan_lines
+from vtensor.runtime import provisional
 
 
 def delivered(c: int, h: int, layout: str = "NCHW8c") -> tuple[Graph, dict[str, Layout]]:
@@ -220,6 +221,28 @@ def test_only_what_does_not_fit_is_chosen_anew_and_what_is_around_it(name: str) 
             with Session(network.proto, threads=1) as other:
                 [wanted] = other.run(None, feeds)
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("enough", "asked"), [(1.0, False), (-1.0, True)])
+def test_beside_a_provisional_plan_what_does_not_fit_is_chosen_as_soon(
+    enough: float, asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Libraries are asked for other variants where that may gain something, and not always."""
+    monkeypatch.setattr("vtensor.runtime.options.speeds_asked_for", lambda: dict)
+    text = """g (float[a, b] x, float[4, 8] u) => (float[b, a] y, float[4, 8] z) {
+        r = Relu(x)  y = Transpose<perm = [1, 0]>(r)
+        p = MatMul(u, k)  s = Softmax(p)  q = MatMul(s, k)  t = Softmax(q)  z = MatMul(t, k) }"""
+    with Session(model(text, k=f32(8, 8)), threads=1) as session:
+        session.run(None, {"x": f32(1, 64), "u": f32(4, 8)})
+        assert session.plan.provisional
+        monkeypatch.setattr(provisional, "ENOUGH", enough)
+        x, count = f32(64, 64), resolutions()
+        found, _ = session.run(None, {"x": x, "u": f32(4, 8)})
+        np.testing.assert_array_equal(found, np.maximum(x, 0).T)
+        assert resolutions() > count
+        assert session.plan.taken_from is not None
+        assert session.plan.provisional
+        assert any(one in ASKING for one in session.plan.graph.passes) == asked
 
 
 def test_a_library_that_wants_constants_otherwise_has_them_so(bench: Bench) -> None:
