@@ -257,7 +257,7 @@ private:
         for (Index key = 0; key < sizes_.keys; ++key) {
             Eigen::Map<Lanes> row(scores + key * Width);
             row -= most;
-            for (int i = 0; i < Width; ++i) row[i] = exp_low(row[i]);
+            for (int i = 0; i < Width; ++i) row[i] = exp_weight(row[i]);
             sum += row;
         }
         for (int i = 0; numbers_.zero && i < Width; ++i) {

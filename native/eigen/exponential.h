@@ -16,23 +16,41 @@ VTENSOR_INLINE T polynomial(T x, T first, Rest... rest) {
     return sum;
 }
 
-// 2^k p(r), where x = k ln 2 + r. To add 3/2 * 2^23 rounds, and leaves k in the lower bits. 2^k is
-// two factors, so that results below 2^-126 are right, too. Of x up to 89.
-VTENSOR_INLINE float exp_low(float x) {
+// x = k ln 2 + r, and p(r) is the exponential of r. To add 3/2 * 2^23 rounds, and leaves k in the
+// lower bits.
+struct Halves {
+    float p;
+    std::int32_t power;
+};
+
+VTENSOR_INLINE Halves halves(float x) {
     constexpr float kMagic = 0x1.8p23F;
-    const float inside = x < -104.0F ? -104.0F : x;
-    const float moved = inside * 0x1.715476p0F + kMagic;
+    const float moved = x * 0x1.715476p0F + kMagic;
     const float k = moved - kMagic;
-    const float r = (inside - k * 0x1.62E4p-1F) - k * 0x1.7F7D1Cp-20F;
+    const float r = (x - k * 0x1.62E4p-1F) - k * 0x1.7F7D1Cp-20F;
     const float p = polynomial(r, 1.9875691500e-4F, 1.3981999507e-3F, 8.3334519073e-3F,
                                4.1665795894e-2F, 1.6666665459e-1F, 5.0000001201e-1F);
-    const std::int32_t power = static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(moved) -
-                                                         std::bit_cast<std::uint32_t>(kMagic));
+    return {p * (r * r) + r + 1.0F,
+            static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(moved) -
+                                      std::bit_cast<std::uint32_t>(kMagic))};
+}
+
+VTENSOR_INLINE float two_to(std::int32_t e) {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(e + 127) << 23U);
+}
+
+// 2^k is two factors, so that results below 2^-126 are right, too. Of x up to 89.
+VTENSOR_INLINE float exp_low(float x) {
+    const auto [p, power] = halves(x < -104.0F ? -104.0F : x);
     const std::int32_t half = power >> 1;
-    const auto two_to = [](std::int32_t e) {
-        return std::bit_cast<float>(static_cast<std::uint32_t>(e + 127) << 23U);
-    };
-    return (p * (r * r) + r + 1.0F) * two_to(half) * two_to(power - half);
+    return p * two_to(half) * two_to(power - half);
+}
+
+// The same of x up to 0, where e^-87 and less are 0: processors take a hundred times as long for
+// numbers below 2^-126 as for others, and masks of -100 make them of whole rows.
+VTENSOR_INLINE float exp_weight(float x) {
+    const auto [p, power] = halves(x < -87.0F ? -87.0F : x);
+    return x < -87.0F ? 0.0F : p * two_to(power);
 }
 
 VTENSOR_INLINE float exp(float x) { return exp_low(x > 89.0F ? 89.0F : x); }

@@ -1,4 +1,4 @@
-"""Products by a matrix of constants without AVX-512: oneDNN's kernel for filters of one element."""
+"""Products by a matrix of constants: oneDNN's kernels for them, with and without AVX-512."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from libdesc import onednn
+from ptensor.buffer import TensorStorage
+from ptensor.layout import Layout
+from vtensor.language.tensor import VTensor
+
 CODE = """
 import sys
 import numpy as np
@@ -16,7 +21,12 @@ vtensor.limit_isa(sys.argv[1])
 from ops import Add, BiasAdd, MatMul, Relu6
 
 rng = np.random.default_rng(0)
-for dims, k, n in (({"M": 17}, 21, 13), ({"B": 2, "M": 9}, 64, 40), ({"M": 1}, 24, 16)):
+for dims, k, n in (
+    ({"M": 17}, 21, 13),
+    ({"B": 2, "M": 9}, 64, 40),
+    ({"M": 1}, 24, 16),
+    ({"B": 7, "M": 5}, 64, 48),
+):
     g = vtensor.Graph("products")
     x = g.input("x", {**dims, "K": k})
     other = g.input("other", {**dims, "N": n})
@@ -54,10 +64,46 @@ def kernels(isa: str) -> list[str]:
 
 @pytest.mark.parametrize("isa", ["sse41", "max"])
 def test_values(isa: str) -> None:
-    assert len(kernels(isa)) == 3
+    assert len(kernels(isa)) == 4
 
 
 def test_without_avx512_rows_of_pixels_are_multiplied() -> None:
-    *several, single = kernels("avx2")
-    assert [line.split() for line in several] == [["jit_1x1:avx2"]] * 2
+    lines = kernels("avx2")
+    single = lines.pop(2)
+    assert [line.split() for line in lines] == [["jit_1x1:avx2"]] * 3
     assert "jit_1x1" not in single
+
+
+def _matrix(size: int, constant: bool) -> VTensor:
+    w = VTensor("f32", {"K": size, "N": size})
+    w.storage = TensorStorage("f32", w.dims, Layout("K N"), constant=constant)
+    return w
+
+
+@pytest.mark.parametrize("constant", [True, False])
+def test_rows_with_further_dims_are_one_matrix(constant: bool) -> None:
+    """By constants: a batch of few rows has slow kernels. What is computed stays as it lies."""
+    x, y = (VTensor("f32", {"B": 7, "M": 5, dim: 48}) for dim in ("K", "N"))
+    routine = onednn.MatMul(x, _matrix(48, constant), y, "K")
+    found = routine.flat([Layout("B M K"), Layout.ANY, Layout.ANY])
+    assert (found is not None) == constant
+    if found is not None:
+        matrices, _ = found
+        assert [[*one.dims.values()] for one in matrices.tensors[:3]] == [
+            [35, 48],
+            [48, 48],
+            [35, 48],
+        ]
+
+
+def test_blocks_of_constants_do_not_depend_on_the_number_of_rows() -> None:
+    """So that other sizes have them as they are packed; holds where the product has such blocks."""
+    known = set[str]()
+    for rows in (1, 9, 64, 500):
+        x, y = (VTensor("f32", {"M": rows, dim: 96}) for dim in ("K", "N"))
+        routine = onednn.MatMul(x, _matrix(96, constant=True), y, "K")
+        row = [Layout("M K"), Layout.ANY, Layout("M N")]
+        primitive = routine.primitive(row)
+        if primitive.kernel.startswith("brg:"):
+            known.add(str(routine.layouts(primitive)[1]))
+    assert len(known) <= 1
