@@ -1,6 +1,7 @@
 // native/replay/module.cpp: the step runner as Python sees it.
 #include "module.h"
 #include "offsets.h"
+#include "subnormal.h"
 #include "turn.h"
 
 #include <nanobind/stl/pair.h>
@@ -88,6 +89,13 @@ bool finite_in(nb::sequence buffers, const GivenExponents &given) {
     for (std::size_t i = 0; i < exponents.size(); ++i)
         if (!all_finite(bound.memory()[i], exponents[i])) return false;
     return true;
+}
+
+bool clear_subnormals_in(nb::handle buffer) {
+    Buffers bound(1);
+    bound.add(buffer, true, "a buffer");
+    const nb::gil_scoped_release unlocked;
+    return clear_subnormals(bound.memory()[0]);
 }
 
 void execute(nb::handle object, nb::sequence slots, int threads, const Sizes &sizes,
@@ -259,6 +267,15 @@ Raises:
     TypeError: no buffer.
     ValueError: a buffer is not contiguous; there is not one exponent a buffer, nor none at
         all; elements of other sizes.)");
+    m.def("clear_subnormals", &clear_subnormals_in, "buffer"_a,
+          nb::sig("def clear_subnormals(buffer: object) -> bool"),
+          R"(Set the floats of a buffer to zero that are below 2^-126; whether something was set.
+
+Where a sixteenth of them has none such, it stays as it is.
+
+Raises:
+    TypeError: no buffer.
+    ValueError: it is not contiguous, or cannot be written to.)");
     m.def("offsets", &offsets_of, "nbytes"_a, "first"_a, "last"_a,
           nb::sig("def offsets(nbytes: collections.abc.Sequence[int], "
                   "first: collections.abc.Sequence[int], last: collections.abc.Sequence[int]) "

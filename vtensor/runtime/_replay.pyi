@@ -88,6 +88,17 @@ def finite(buffers: Sequence[object], exponents: Sequence[tuple[int, int]]) -> b
             all; elements of other sizes.
     """
 
+def clear_subnormals(buffer: object) -> bool:
+    """
+    Set the floats of a buffer to zero that are below 2^-126; whether something was set.
+
+    Where a sixteenth of them has none such, it stays as it is.
+
+    Raises:
+        TypeError: no buffer.
+        ValueError: it is not contiguous, or cannot be written to.
+    """
+
 def offsets(
     nbytes: Sequence[int], first: Sequence[int], last: Sequence[int]
 ) -> tuple[list[int], int]:

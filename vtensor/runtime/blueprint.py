@@ -320,7 +320,7 @@ def _memory(opened: Opened, array: Array, at: At) -> Array:
     made = TensorStorage.of_array(array, tensor, value.layout, constant=True)
     for node, target in opened.changes:
         after = replace(target, dims=at(target.dims))
-        made = changed(node, value, made, after, Buffer.allocate(after.nbytes))
+        made, _ = changed(node, value, made, after, Buffer.allocate(after.nbytes))
         value = after
     return made.buffer.memory
 

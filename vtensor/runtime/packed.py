@@ -134,8 +134,8 @@ class PackedWeights:
             return Buffer.allocate(value.nbytes)
         return Buffer(self._memory[begin : begin + value.nbytes])
 
-    def keep(self, value: Value, storage: TensorStorage) -> None:
-        """Let other plans have what is packed here."""
+    def keep(self, value: Value, storage: TensorStorage, cleared: bool = False) -> None:
+        """Let other plans have what is packed here; ``cleared``: its elements are others."""
         if value.name in self._offsets:
             source, change = self._source(value.name)
             packed = Packed(storage, source, self._memory)
@@ -143,7 +143,7 @@ class PackedWeights:
             self._left[id(source)] -= 1
             if not isinstance(source, Original) or source.nbytes <= SMALL:
                 return
-            if change is None:
+            if change is None and not cleared:
                 self._recovered(source, value, storage)
             if not self._left[id(source)]:
                 source.let_go()

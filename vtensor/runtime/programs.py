@@ -34,7 +34,7 @@ from vtensor.runtime.entries import Entries
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.options import Options
 from vtensor.runtime.processors import processor
-from vtensor.runtime.weights import LARGE, Packed
+from vtensor.runtime.weights import LARGE, Packed, clear_subnormals
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -284,6 +284,7 @@ class Program:
             with nullcontext() if several else Executor.alone():
                 own = [_slot(given, one) for one in slots]
                 Executor.run_step(step, own)
+            clear_subnormals(kind[0], Layout(kind[2]), room)
 
     def _brought(self) -> Brought:
         """What runs bring, and what they deliver."""

@@ -34,7 +34,7 @@ from vtensor.runtime.recipe_keys import Key, Keys, Operand
 from vtensor.runtime.recipes import Recipe, Recorded, Row
 from vtensor.runtime.steps import RecordedStep
 from vtensor.runtime.uncopied import Division, division, uncopied
-from vtensor.runtime.weights import LARGE
+from vtensor.runtime.weights import LARGE, clear_subnormals
 
 if TYPE_CHECKING:
     import numpy as np
@@ -239,15 +239,17 @@ class Recorder:
         if (packed := self.packed.find(target)) is not None:
             self.storages[node.output] = packed  # for another plan
             return
-        storage = changed(node, source, self._storage(source), target, self.packed.room(target))
+        room = self.packed.room(target)
+        storage, cleared = changed(node, source, self._storage(source), target, room)
         self.storages[node.output] = storage
-        self.packed.keep(target, storage)
+        self.packed.keep(target, storage, cleared)
 
 
 def changed(
     node: TransformNode, source: Value, storage: TensorStorage, target: Value, room: Buffer
-) -> TensorStorage:
-    """A constant in another layout, transformed here and now.
+) -> tuple[TensorStorage, bool]:
+    """A constant in another layout, transformed here and now; whether it has other elements, since
+    some were subnormal.
 
     Args:
         node: the Transform.
@@ -260,7 +262,7 @@ def changed(
     with Executor.alone() if target.nbytes < LARGE else nullcontext(), installed(evaluation):
         _change(node, x, target, made, evaluation)
     made.constant = True
-    return made
+    return made, clear_subnormals(target.dtype, target.layout, room.memory)
 
 
 def packing(node: TransformNode, source: Value, target: Value) -> Sequence[RecordedStep]:
