@@ -13,6 +13,7 @@ from functools import lru_cache
 from types import CodeType
 from typing import Any
 
+from libdesc.noted import Noting, noting
 from ptensor.layout import Layout
 from vtensor.language.tape import Tape, TracedSize
 
@@ -35,8 +36,10 @@ class CallTape(Tape):
     (7, [9, 9], [2, 3])
     """
 
-    def __init__(self) -> None:
+    def __init__(self, further: Noting | None = None) -> None:
+        """Begin a tape; ``further`` notes all calls as well, those too that depend on no size."""
         super().__init__()
+        self._further = further
         self._told: dict[str, Any] = {}
         self._names: dict[int, str] = {}
 
@@ -57,6 +60,8 @@ class CallTape(Tape):
 
     def foreign(self, native: Any) -> Foreign:
         """What notes the calls of a native thing."""
+        if self._further is not None:
+            native = self._further.foreign(native)
         return Foreign(self, native, "")
 
     def remembered(
@@ -69,7 +74,11 @@ class CallTape(Tape):
         """What a function gives that is remembered by its arguments: ``aside`` is, off the tape."""
         if _is_open([*given, *named.values()]):
             return function(*given, **named)
-        return self.call(self.foreign(aside), given, named)
+        if self._further is None:
+            return self.call(self.foreign(aside), given, named)
+        own, by_name = _real(given), {name: _real(one) for name, one in named.items()}
+        with noting(self._further):
+            return self._constant(self._further.remembered(function, aside, own, by_name))
 
     def attribute(self, of: Foreign, name: str) -> Any:
         """An attribute of what is native."""

@@ -22,7 +22,7 @@ from vtensor.errors import BudgetError, InputError, NativeError, VTensorError
 from vtensor.language.tape import Tape
 from vtensor.report import plan_dict
 from vtensor.runtime import _replay
-from vtensor.runtime import blueprint as blueprint_module
+from vtensor.runtime import open_program as program_module
 from vtensor.runtime import strategies as strategies_module
 from vtensor.runtime.all_of import ALONE_S, all_of
 from vtensor.runtime.blueprint import Blueprint
@@ -204,7 +204,7 @@ def test_without_questions_it_is_found_out(
     asked = Blueprint.plan
 
     def plan(self: Blueprint, *rest: Any) -> Any:
-        self._asked = set()
+        self.asked = []
         return asked(self, *rest)
 
     monkeypatch.setattr(Blueprint, "plan", plan)
@@ -357,13 +357,13 @@ def test_what_says_no_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
     network, asked = NETWORKS["mobile"](), list[Any]()
     with Session(network.proto, threads=1, cache_dir=None) as session:
         outline, blueprint = drawn_of(session, network)
-        last, ask = blueprint._classes[-1].tape, blueprint_module._asked
+        last, ask = blueprint.calls[-1].tape, program_module._says
 
         def noted(tape: Any, sizes: Any) -> Any:
             asked.append(tape)
             return None if tape is last else ask(tape, sizes)
 
-        monkeypatch.setattr(blueprint_module, "_asked", noted)
+        monkeypatch.setattr(program_module, "_says", noted)
         sizes = outline.sizes([4, 16, 16])
         assert blueprint._told(sizes, {}, session._runner.workspace) is None
         assert len(asked) > 1
@@ -378,8 +378,8 @@ def test_what_a_blueprint_refuses_is_refit_at_once(monkeypatch: pytest.MonkeyPat
     refitted = strategies_module._refitted
     with Session(network.proto, threads=1, cache_dir=None) as session:
         _, blueprint = drawn_of(session, network)
-        [*_, first, second] = [one for one in blueprint._classes if len(one.nodes) == 1]
-        ask = blueprint_module._asked
+        [*_, first, second] = [one for one in blueprint.calls if len(one.nodes) == 1]
+        ask = program_module._says
 
         def noted(tape: Any, sizes: Any) -> Any:
             return None if tape in (first.tape, second.tape) else ask(tape, sizes)
@@ -388,7 +388,7 @@ def test_what_a_blueprint_refuses_is_refit_at_once(monkeypatch: pytest.MonkeyPat
             asked.append(faults)
             return refitted(known, faults, *given)
 
-        monkeypatch.setattr(blueprint_module, "_asked", noted)
+        monkeypatch.setattr(program_module, "_says", noted)
         monkeypatch.setattr(strategies_module, "_refitted", refit)
         monkeypatch.setattr(strategies_module, "_taken", None)
         feeds = network.feeds(4, 16, 16)
@@ -435,15 +435,15 @@ def test_what_took_long_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
     network = NETWORKS["mobile"]()
     with Session(network.proto, threads=1, cache_dir=None) as session:
         outline, blueprint = drawn_of(session, network)
-        ask, asked = blueprint_module._asked, list[Any]()
-        slow = blueprint._classes[len(blueprint._classes) // 2].tape
+        ask, asked = program_module._says, list[Any]()
+        slow = blueprint.calls[len(blueprint.calls) // 2].tape
 
         def noted(tape: Any, sizes: Any) -> Any:
             asked.append(tape)
             sleep(0.5 * (tape is slow))
             return ask(tape, sizes)
 
-        monkeypatch.setattr(blueprint_module, "_asked", noted)
+        monkeypatch.setattr(program_module, "_says", noted)
         for n in (4, 5):
             asked.clear()
             sizes = outline.sizes([n, 16, 16])

@@ -183,7 +183,9 @@ def test_other_sizes_need_neither_its_graph_nor_its_weights_again(
     assert shapes == [{"x": (3, 64, 6, 8)}]
     assert session.plan.taken_from == {"x": (2, 64, 8, 8)}
     # Only what is folded is packed again: the entry holds it, and no array of the model.
-    assert have.nbytes - before == weights()["f"].nbytes
+    rows, columns = weights()["f"].shape
+    padded = rows * -(-columns // 64) * 64 * 4  # in blocks
+    assert weights()["f"].nbytes <= have.nbytes - before <= padded
     session.close()
 
 

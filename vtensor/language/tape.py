@@ -73,6 +73,21 @@ class Tape:
         self._inputs.append(f"v{made.place}")
         return made
 
+    @property
+    def count(self) -> int:
+        """How many sizes there are, or other things in their places."""
+        return len(self._sizes)
+
+    @property
+    def given(self) -> list[int]:
+        """The places of those that are given, in order."""
+        return [int(name[1:]) for name in self._inputs]
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """What is computed and asked, in order, as it is compiled."""
+        return self._lines
+
     def run(self, given: Sequence[int]) -> list[int] | None:
         """All sizes for other given ones; None where a question has another answer then.
 

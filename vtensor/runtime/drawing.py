@@ -20,9 +20,10 @@ from vtensor.language.open_arrays import NotTraced
 from vtensor.language.records import dataclass
 from vtensor.language.tape import Tape, TracedSize
 from vtensor.language.tensor import VTensor
+from vtensor.runtime.open_program import described
 from vtensor.runtime.outline import CODED
 from vtensor.runtime.recipe_keys import Key, Operand
-from vtensor.runtime.recipes import Entry, Recipe, Recorded, Row
+from vtensor.runtime.recipes import Entry, Recipe, Recipes, Recorded, Row
 from vtensor.runtime.record import Recorder
 from vtensor.runtime.sized import Traced, opened, traced
 
@@ -77,7 +78,6 @@ class Class:
         sizes: the places of its sizes on the outline's tape.
         given: its numbers.
         nodes: whose they are.
-        took: seconds that it took to say what they come to; infinite where they came to nothing.
     """
 
     recipe: Recipe
@@ -85,7 +85,6 @@ class Class:
     sizes: Sequence[int]
     given: Given
     nodes: list[str] = field(default_factory=list)
-    took: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -112,6 +111,7 @@ class Drawing(Recorder):
         constants: arrays of the graph's constants by name.
         is_open: whether a constant's values depend on sizes.
         workspace: as for ``Recorder``.
+        recipes: what calls came to.
 
     Attributes:
         opened: the storages of constants that depend on sizes.
@@ -127,6 +127,7 @@ class Drawing(Recorder):
         constants: Mapping[str, Any],
         is_open: Callable[[str], bool],
         workspace: Workspace,
+        recipes: Recipes,
     ) -> None:
         without = frozenset(
             name
@@ -134,6 +135,7 @@ class Drawing(Recorder):
             if value.constant and name in constants and is_open(name)
         )
         super().__init__(graph, Without(constants, without), workspace, confirming=True)
+        self._recipes = recipes
         self.opened: dict[TensorStorage, Opened] = {}
         self.classes: list[Class] = []
         self._without = without
@@ -265,11 +267,3 @@ class Without(Computed):
 
 def _nobody_looks() -> NoReturn:
     raise NotTraced("a constant's values are looked at")
-
-
-def described(native: Any) -> tuple[str, tuple[str, ...]]:
-    """What a native step says of itself: its kernel's name, and what it does with each slot."""
-    from vtensor.runtime import _replay
-
-    about = _replay.describe(native)
-    return str(about["kernel"]), tuple(access for _, _, access in about["slots"])

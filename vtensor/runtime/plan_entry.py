@@ -128,7 +128,8 @@ class PlanEntry:
         strategy: bytes | None,
         script: Script,
     ) -> bytes:
-        from vtensor.runtime.program_notes import Notes, NotKept
+        from vtensor.runtime.program_notes import Notes
+        from vtensor.runtime.weight_notes import NotKept
 
         plan, rows = found.plan, self._workspace.recipes.last
         large = {id(one.whole): name for name, one in self._source.large.items()}

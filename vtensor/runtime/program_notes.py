@@ -3,40 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from libdesc.noted import noting
-from libdesc.script import Script, build_of, native_module
-from optimizer.computed import Made, changes
-from optimizer.originals import Original
-from ptensor.buffer import ALIGNMENT, TensorStorage
-from ptensor.layout import Layout
-from resolver.lowered import LoweredGraph, OpNode, TransformNode, Value
+from libdesc.script import Script
+from resolver.lowered import LoweredGraph, OpNode
 from vtensor.language.records import dataclass
 from vtensor.runtime.entries import MOST_BYTES
+from vtensor.runtime.kept_weights import kind_row, value_row
 from vtensor.runtime.packed import PackedWeights
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.plan_bytes import needed_bytes
-from vtensor.runtime.programs import SOURCE, TARGET, Data, kind_row, slots_of, value_row
-from vtensor.runtime.record import packing
-from vtensor.runtime.weights import LARGE
+from vtensor.runtime.programs import slots_of
+from vtensor.runtime.weight_notes import NotKept, WeightNotes
 
 if TYPE_CHECKING:
     from vtensor.runtime.recipes import Row
 
 Array = np.ndarray[Any, Any]
 
-
 #: The most bytes of a plan that is kept; an entry begins with a digest.
 MOST = MOST_BYTES - (1 << 10)
-
-
-class NotKept(Exception):  # it is no error: the plan is made of nodes each time
-    """A plan has something that no entry can hold."""
 
 
 @dataclass(eq=False)
@@ -58,9 +47,6 @@ class Notes:
     rows: Mapping[str, Row]
     script: Script
     applied: Collection[tuple[str, str]]
-    _alone: Script = field(default_factory=Script)
-    _blob: bytearray = field(default_factory=bytearray)
-    _end: int = 0
 
     @property
     def graph(self) -> LoweredGraph:
@@ -77,7 +63,7 @@ class Notes:
         Raises:
             NotKept: no entry can hold it.
         """
-        plan = self.plan
+        plan, weights = self.plan, self._weights
         if not strategy:
             raise NotKept("nobody knows what was chosen")
         if plan.calls_back:
@@ -88,161 +74,30 @@ class Notes:
         if any(binding is None for *_, binding in outputs):
             raise NotKept("a constant is delivered")
         constants = plan.placement.constants()
-        names, regions, small = self._names(constants), list[Any](), list[Any]()
-        large, packing = list[Data](), list[tuple[Data, Any]]()
-        for one in constants:
-            if (as_it_is := self._read(names[one])) is not None:
-                regions.append((as_it_is,))
-                continue
-            begin = self._room(one.nbytes)
-            regions.append((begin, one.nbytes))
-            if (found := self._large(names[one], begin)) is None:
-                small.append((begin, one.nbytes, self._kept(one.buffer.memory)))
-            else:
-                large.append(found[0])
-                packing += [found] if found[1] is not None else []
-        together = [pair for pair in packing if pair[0]["nbytes"] >= LARGE]
-        apart = [pair for pair in packing if pair[0]["nbytes"] < LARGE]
         steps = plan.placement.placed(constants)
-        lines, places = _told(
-            self.script, [native for native, _ in steps] + [native for _, native in together]
-        )
-        alone, own = _told(self._alone, [native for _, native in apart])
-        for pairs, found_at in ((together, places[len(steps) :]), (apart, own)):
-            for (row, _), place in zip(pairs, found_at, strict=True):
-                row["native"] = place
-        used = dict(zip(places, [native for native, _ in steps], strict=False))
-        modules = {line[0][0] for line in (*lines, *alone) if isinstance(line[0][0], str)}
-        rows = zip(places, steps, strict=False)
+        told, places = weights.data(constants, [native for native, _ in steps])
+        used = dict(zip(places, [native for native, _ in steps], strict=True))
         head = {
             "name": name,
             "needs": needed_bytes(self.graph),
             "arena": plan.placement.nbytes,
-            "builds": {one: build_of(native_module(one)) for one in modules},
-            "lines": lines,
-            "alone": alone,
+            **told,
             "natives": [*used],
             "slots": slots_of([*used.values()]),
-            "steps": [(place, slots) for place, (_, slots) in rows],
-            "weights": self._end,
-            "small": small,
-            "large": large,
-            "constants": regions,
+            "steps": [(place, slots) for place, (_, slots) in zip(places, steps, strict=True)],
             "inputs": [*map(value_row, plan.inputs)],
             "own": [*map(kind_row, plan.own)],
             "outputs": outputs,
             "applied": sorted(self.applied),
-            "strategy": self._kept(strategy),
+            "strategy": weights.keep(strategy),
         }
-        text = json.dumps(head, separators=(",", ":")).encode() + b"\n" + bytes(self._blob)
-        if len(text) > MOST:
-            raise NotKept("it is too large")
-        return text
+        return payload_of(head, weights)
 
-    def _room(self, nbytes: int) -> int:
-        begin, self._end = self._end, self._end + -(-nbytes // ALIGNMENT) * ALIGNMENT
-        return begin
-
-    def _kept(self, memory: Any) -> int:
-        """Where some bytes are in the entry."""
-        self._blob += bytes(-len(self._blob) % 8)
-        begin = len(self._blob)
-        self._blob += memory.data if isinstance(memory, np.ndarray) else memory
-        return begin
-
-    def _names(self, constants: Sequence[TensorStorage]) -> dict[TensorStorage, str]:
-        """The values whose memory constants are.
-
-        Raises:
-            NotKept: that is not known.
-        """
+    @property
+    def _weights(self) -> WeightNotes:
         packed = self.plan.packed
         assert isinstance(packed, PackedWeights), "a plan of nodes has packed them"
-        names = packed.names
-        if not names.keys() >= {*constants}:
-            raise NotKept("a constant has no name")
-        return names
-
-    def _read(self, name: str) -> str | None:
-        """The large array that is a constant as it is read; None where none is."""
-        packed = self.plan.packed
-        assert isinstance(packed, PackedWeights), "a plan of nodes has packed them"
-        root, origin = packed.made_of(name)
-        changed = root != name or changes(self.constants, root) or _order(origin)
-        return None if changed else self._array(origin)
-
-    def _array(self, origin: Array | Original) -> str | None:
-        """The large array that an origin is, its axes in whatever order; None where it is none."""
-        if not isinstance(origin, Original):
-            return None
-        given, _ = origin.whole.turned_from or (origin.whole, ())
-        return self.large.get(id(given))
-
-    def _large(self, name: str, begin: int) -> tuple[Data, Any] | None:
-        """How a large array's constant is made, and what packs it, if anything does; None of what
-        is no large array's.
-
-        Raises:
-            NotKept: no entry can say that.
-        """
-        packed, value = self.plan.packed, self.graph.values[name]
-        assert isinstance(packed, PackedWeights), "a plan of nodes has packed them"
-        root, origin = packed.made_of(name)
-        array = self._array(origin)
-        if array is None:
-            return None
-        given, made = self.graph.values[root], changes(self.constants, root)
-        shape = [*origin.shape]
-        for axis, first, end in (one.taken for one in made if one.taken is not None):
-            shape[axis] = end - first
-        if shape != [*given.dims.values()] or Layout.plain(given.dims) != given.layout:
-            raise NotKept(f"{root} lies otherwise than it is read")
-        row: Data = {
-            "name": array,
-            "order": _order(origin),
-            "shape": origin.shape,
-            "begin": begin,
-            "nbytes": value.nbytes,
-            "changes": [*map(self._change, made)],
-            "kind": kind_row(value),
-            "native": None,
-            "slots": [],
-        }
-        if root == name:
-            return row, None
-        [transform] = [node for node in self.graph.ahead() if node.output == name]
-        if transform.input != root:
-            raise NotKept(f"{name} is transformed twice")
-        native, row["slots"] = self._packing(transform, given, value)
-        return row, native
-
-    def _change(self, made: Made) -> Sequence[Any]:
-        """What is done with a large array.
-
-        Raises:
-            NotKept: no entry can say that.
-        """
-        if made.factor is not None:
-            return made.factor.shape, self._kept(_f64(made.factor))
-        if made.taken is None:
-            raise NotKept("a constant is computed")
-        return made.taken
-
-    def _packing(self, node: TransformNode, given: Value, value: Value) -> tuple[Any, list[Any]]:
-        """The step that transforms a constant, and its slots."""
-        script = self.script if value.nbytes >= LARGE else self._alone
-        with noting(script):
-            steps = packing(node, given, value)
-        if len(steps) != 1 or steps[0].native is None:
-            raise NotKept(f"{node.name} is no native step")
-        [step] = steps
-        roots = [*dict.fromkeys(one for one in step.slots if not isinstance(one, int))]
-        if len(roots) != 2 or any(one.root is not one for one in roots):
-            raise NotKept(f"{node.name} has other operands")
-        kinds = {roots[0]: SOURCE, roots[1]: TARGET}
-        if kind_row(roots[0]) != kind_row(given) or kind_row(roots[1]) != kind_row(value):
-            raise NotKept(f"{node.name} has other operands")
-        return step.native, [one if isinstance(one, int) else kinds[one] for one in step.slots]
+        return WeightNotes(packed, self.graph, self.constants, self.large, self.script)
 
     def check(self) -> None:
         """See that nothing was chosen by the values of large arrays.
@@ -250,31 +105,39 @@ class Notes:
         Raises:
             NotKept: something may have been.
         """
-        packed = self.plan.packed
-        assert isinstance(packed, PackedWeights), "a plan of nodes has packed them"
-        for node in self.graph.operators:
-            row = self.rows.get(node.name)
-            if row is None or row.entry.recipe is None:
-                for name in self._constants_of(node):
-                    if self._array(packed.made_of(name)[1]) is not None:
-                        raise NotKept(f"{node.name} may look at {name}")
-
-    def _constants_of(self, node: OpNode) -> Iterator[str]:
-        yield from (name for name in node.inputs if self.graph.values[name].constant)
+        check_unseen(self.graph, self.rows, self._weights)
 
 
-def _order(origin: Array | Original) -> tuple[int, ...]:
-    """The order of axes in which an origin has a large array's; none where that is the array's."""
-    turned = origin.whole.turned_from if isinstance(origin, Original) else None
-    return turned[1] if turned else ()
+def payload_of(head: Mapping[str, Any], weights: WeightNotes) -> bytes:
+    """An entry of plain data, and the bytes that it speaks of.
+
+    Raises:
+        NotKept: it is too large.
+    """
+    text = json.dumps(head, separators=(",", ":")).encode() + b"\n" + bytes(weights.blob)
+    if len(text) > MOST:
+        raise NotKept("it is too large")
+    return text
 
 
-def _told(script: Script, natives: Sequence[Any]) -> tuple[list[Any], list[int]]:
-    told = script.told(natives)
-    if told is None:
-        raise NotKept("a step was made past whoever notes")
-    return told
+def check_unseen(graph: LoweredGraph, rows: Mapping[str, Row], weights: WeightNotes) -> None:
+    """See that nothing was chosen by the values of large arrays.
+
+    Args:
+        graph: what was recorded.
+        rows: what its nodes came to; those that are in none came to it on stand-ins.
+        weights: its constants.
+
+    Raises:
+        NotKept: something may have been.
+    """
+    for node in graph.operators:
+        row = rows.get(node.name)
+        if row is None or row.entry.recipe is None:
+            for name in _constants_of(graph, node):
+                if weights.is_large(name):
+                    raise NotKept(f"{node.name} may look at {name}")
 
 
-def _f64(factor: Array) -> Array:
-    return np.ascontiguousarray(factor, np.float64).reshape(-1).view(np.uint8)
+def _constants_of(graph: LoweredGraph, node: OpNode) -> Iterator[str]:
+    yield from (name for name in node.inputs if graph.values[name].constant)

@@ -11,7 +11,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from libdesc.calls import CallTape, Foreign
-from libdesc.noted import noting
+from libdesc.noted import NOTING, noting
 from ptensor.buffer import TensorStorage
 from resolver.lowered import LoweredNode, OpNode, TransformNode, Value
 from vtensor.errors import VTensorError
@@ -176,7 +176,7 @@ class Traced:
         others: Sequence[Operand],
         pairs: Sequence[Pair],
     ) -> None:
-        self.tape = CallTape()
+        self.tape = CallTape(NOTING.get())
         self._sizes = {pair: self.tape.size(pair[1]) for pair in pairs}
         self.node = self._node(before, node)
         rows = zip(others, operands, strict=True)

@@ -1,0 +1,311 @@
+"""Tapes as data: what was computed of sizes and asked of libraries, row by row.
+
+A tape writes Python down and compiles it. What goes to other processes is no code but rows: an
+operation, and where its operands are among constants, given sizes and earlier results. Whoever
+reads them carries them out one by one.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from vtensor.language.tape import Tape
+
+Row = list[Any]
+
+_COMPUTED: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+}
+_ASKED: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_MADE: dict[str, Callable[[Sequence[Any]], Any]] = {"tuple": tuple, "list": list}
+_LOOKED: dict[str, Callable[[Any], Any]] = {"len": len, "each": tuple}
+
+_SIGNS: dict[type[ast.AST], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+}
+
+#: The kinds of rows as they are carried out: what is computed of two, questions with the answer yes
+#: or no, a call, what is read of one thing, and what is made of several.
+_TWO, _YES, _NO, _CALL, _GET, _ITEM, _MANY, _ONE = range(8)
+
+
+class NotInRows(Exception):  # it is no error: a tape is only compiled then
+    """A tape has something that no row says."""
+
+
+def rows_of(tape: Tape, wanted: Sequence[int], constant: Callable[[Any], Any]) -> dict[str, Any]:
+    """A tape as data.
+
+    Args:
+        tape: of sizes, or of calls.
+        wanted: places on it: what ``TapeRows.run`` gives, in order.
+        constant: what is no size, as data; raises where it is none.
+
+    Raises:
+        NotInRows: rows do not say all of it.
+
+    >>> tape = Tape()
+    >>> n = tape.size(6)
+    >>> (n * 2 + 1).value, n > 4
+    (13, True)
+    >>> rows_of(tape, [2], lambda value: value)
+    {'given': 1, 'constants': [2, 1, 4], 'rows': [['*', 3, 0], ['+', 4, 1], ['>', 3, 2, True]], \
+'wanted': [5]}
+    """
+    return _Writer(tape, constant).data(wanted)
+
+
+class _Writer:
+    def __init__(self, tape: Tape, constant: Callable[[Any], Any]) -> None:
+        self._tape, self._constant = tape, constant
+        self._constants: dict[tuple[str, Any], int] = {}
+        self._values: list[Any] = []
+        self._rows: list[Row] = []
+        #: Where names of lines are: rows, from 0 on; given sizes before them, from -1 on down;
+        #: constants are texts until all are known.
+        self._names: dict[str, Any] = {}
+        self._made = 0
+        for number, place in enumerate(tape.given):
+            self._names[f"v{place}"] = ("given", number)
+
+    def data(self, wanted: Sequence[int]) -> dict[str, Any]:
+        for line in self._tape.lines:
+            self._line(ast.parse(line).body[0])
+        count, given = len(self._values), len(self._tape.given)
+        try:
+            ends = [self._names[f"v{place}"] for place in wanted]
+        except KeyError as missing:
+            raise NotInRows(f"nothing makes {missing}") from None
+        rows, places = self._needed(ends)
+        begins = {"constant": 0, "given": count}
+
+        def at(one: tuple[str, int]) -> int:
+            kind, number = one
+            return count + given + places[number] if kind == "made" else begins[kind] + number
+
+        return {
+            "given": given,
+            "constants": self._values,
+            "rows": [_moved(row, at) for row in rows],
+            "wanted": [at(one) for one in ends],
+        }
+
+    def _needed(self, ends: Sequence[tuple[str, int]]) -> tuple[list[Row], dict[int, int]]:
+        """The rows that matter, and the numbers of those that make something."""
+        used = {number for kind, number in ends if kind == "made"}
+        kept = list[tuple[int, Row]]()
+        for number, row in reversed(self._rows_by_number()):
+            if row[0] in _COMPUTED and number not in used:
+                continue
+            kept.append((number, row))
+            used.update(number for kind, number in _operands(row) if kind == "made")
+        kept.reverse()
+        making = [number for number, _ in kept if number >= 0]
+        return [row for _, row in kept], {number: at for at, number in enumerate(making)}
+
+    def _rows_by_number(self) -> list[tuple[int, Row]]:
+        """Each row with the number of what it makes; -1 of a question."""
+        found, number = list[tuple[int, Row]](), 0
+        for row in self._rows:
+            asks = row[0] in _ASKED and type(row[-1]) is bool
+            found.append((-1 if asks else number, row))
+            number += not asks
+        return found
+
+    def _line(self, line: ast.stmt) -> None:
+        match line:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                self._names[name] = self._value(value)
+            case ast.If(test=ast.UnaryOp(op=ast.Not(), operand=ast.Compare() as asked)):
+                self._question(asked, True)
+            case ast.If(test=ast.Compare() as asked):
+                self._question(asked, False)
+            case _:
+                raise NotInRows(ast.unparse(line))
+
+    def _question(self, asked: ast.Compare, answer: bool) -> None:
+        [sign], [other] = asked.ops, asked.comparators
+        self._rows.append([_SIGNS[type(sign)], self._value(asked.left), self._value(other), answer])
+
+    def _value(self, value: ast.expr) -> tuple[str, int]:
+        """Where the value of an expression is."""
+        match value:
+            case ast.Name(id=name):
+                if name in self._names:
+                    return self._found(name)
+                return self._kept(self._tape.scope[name])
+            case ast.Constant(value=fixed):
+                return self._kept(fixed)
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(fixed))):
+                return self._kept(-fixed)
+            case ast.BinOp(left=left, op=sign, right=right):
+                return self._row(_SIGNS[type(sign)], self._value(left), self._value(right))
+            case ast.Compare(left=left, ops=[sign], comparators=[right]):
+                return self._row(_SIGNS[type(sign)], self._value(left), self._value(right))
+            case ast.Call(func=ast.Name(id="len"), args=[of]):
+                return self._row("len", self._value(of))
+            case ast.Call(func=function, args=given, keywords=named):
+                called, args = self._value(function), [*map(self._value, given)]
+                return self._row(
+                    "call", called, args, {str(one.arg): self._value(one.value) for one in named}
+                )
+            case ast.Attribute(value=of, attr=name) if not name.startswith("_"):
+                return self._row("get", self._value(of), name)
+            case ast.Subscript(value=of, slice=which):
+                return self._row("item", self._value(of), self._value(which))
+            case ast.Tuple(elts=[ast.Starred(value=of)]):
+                return self._row("each", self._value(of))
+            case ast.Tuple(elts=parts):
+                return self._row("tuple", [*map(self._value, parts)])
+            case ast.List(elts=parts):
+                return self._row("list", [*map(self._value, parts)])
+        raise NotInRows(ast.unparse(value))
+
+    def _found(self, name: str) -> tuple[str, int]:
+        found: tuple[str, int] = self._names[name]
+        return found
+
+    def _row(self, *row: Any) -> tuple[str, int]:
+        self._rows.append([*row])
+        self._made += 1
+        return "made", self._made - 1
+
+    def _kept(self, value: object) -> tuple[str, int]:
+        key = type(value).__name__, value if isinstance(value, (int, str)) else id(value)
+        if key not in self._constants:
+            self._constants[key] = len(self._values)
+            self._values.append(self._constant(value))
+        return "constant", self._constants[key]
+
+
+def _operands(row: Row) -> list[tuple[str, int]]:
+    """What a row takes."""
+    found = list[tuple[str, int]]()
+    for one in row[1:]:
+        if isinstance(one, tuple):
+            found.append(one)
+        elif isinstance(one, list):
+            found += one
+        elif isinstance(one, dict):
+            found += one.values()
+    return found
+
+
+def _moved(row: Row, at: Callable[[tuple[str, int]], int]) -> Row:
+    """A row with numbers for what it takes."""
+
+    def moved(one: Any) -> Any:
+        if isinstance(one, tuple):
+            return at(one)
+        if isinstance(one, list):
+            return [*map(at, one)]
+        return {name: at(part) for name, part in one.items()} if isinstance(one, dict) else one
+
+    return [row[0], *map(moved, row[1:])]
+
+
+class TapeRows:
+    """A tape that was data.
+
+    Args:
+        data: of ``rows_of``, perhaps by way of a file.
+        constant: the constants of such data.
+
+    Raises:
+        Exception: of any kind, where it is none.
+
+    >>> tape = TapeRows({"given": 1, "constants": [4], "wanted": [2],
+    ...                  "rows": [["*", 1, 0], [">", 1, 0, True]]}, int)
+    >>> tape.run([6]), tape.run([3])
+    ([24], None)
+    """
+
+    def __init__(self, data: Mapping[str, Any], constant: Callable[[Any], Any]) -> None:
+        self._constants = [*map(constant, data["constants"])]
+        self._given = int(data["given"])
+        self._rows = [*map(_carried_out, data["rows"])]
+        made = sum(kind not in (_YES, _NO) for kind, *_ in self._rows)
+        self._wanted = [int(one) for one in data["wanted"]]
+        count = len(self._constants) + self._given + made
+        if not all(0 <= one < count for one in self._wanted):
+            raise ValueError("it makes less than is wanted")
+
+    def run(self, given: Sequence[int]) -> list[Any] | None:
+        """What is wanted, for given sizes; None where a question has another answer then.
+
+        Raises:
+            Exception: of any kind, where a library refuses.
+        """
+        if len(given) != self._given:
+            return None
+        known = [*self._constants, *given]
+        make = known.append
+        for kind, which, one, other in self._rows:
+            if kind == _TWO:
+                make(which(known[one], known[other]))
+            elif kind == _YES:
+                if not which(known[one], known[other]):
+                    return None
+            elif kind == _NO:
+                if which(known[one], known[other]):
+                    return None
+            elif kind == _CALL:
+                named = {name: known[at] for name, at in other}
+                make(known[which](*[known[at] for at in one], **named))
+            elif kind == _ITEM:
+                make(known[one][known[other]])
+            elif kind == _GET:
+                make(getattr(known[one], which))
+            elif kind == _MANY:
+                make(which([known[at] for at in one]))
+            else:
+                make(which(known[one]))
+        return [known[at] for at in self._wanted]
+
+
+def _carried_out(row: Row) -> tuple[int, Any, Any, Any]:
+    """A row as it is carried out.
+
+    Raises:
+        Exception: of any kind, where it is none.
+    """
+    match row:
+        case [str(sign), int(one), int(other)] if sign in _COMPUTED or sign in _ASKED:
+            return _TWO, (_COMPUTED | _ASKED)[sign], one, other
+        case [str(sign), int(one), int(other), bool(answer)] if sign in _ASKED:
+            return _YES if answer else _NO, _ASKED[sign], one, other
+        case ["call", int(called), list(given), dict(named)]:
+            return _CALL, called, given, [*named.items()]
+        case ["get", int(of), str(name)] if not name.startswith("_"):
+            return _GET, name, of, None
+        case ["item", int(of), int(which)]:
+            return _ITEM, None, of, which
+        case [str(kind), list(parts)] if kind in _MADE:
+            return _MANY, _MADE[kind], parts, None
+        case [str(kind), int(of)] if kind in _LOOKED:
+            return _ONE, _LOOKED[kind], of, None
+    raise ValueError(f"no row: {row}")

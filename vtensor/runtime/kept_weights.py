@@ -1,0 +1,255 @@
+"""The constants of a plan as an entry of the cache says them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from libdesc.script import build_of, made_by, native_module
+from optimizer.computed import Taken, cut, multiplied, times
+from ptensor.buffer import ALIGNMENT, Buffer, TensorStorage
+from ptensor.layout import Layout
+from resolver.values import Value
+from vtensor.language.dtype import exponent
+from vtensor.language.imported import logger
+from vtensor.runtime.executor import Executor
+from vtensor.runtime.weights import LARGE, Packed, clear_subnormals
+from vtensor.runtime.workspace import Workspace
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from optimizer.originals import Original
+    from vtensor.frontends.surface import Surface
+
+Array = np.ndarray[Any, Any]
+Data = dict[str, Any]
+
+#: The kinds of slots of a step that packs a weight, beside scratch, which is its bytes.
+SOURCE, TARGET = "source", "target"
+
+_log = logger(__name__)
+
+
+class KeptWeights:
+    """Constants, as an entry says them.
+
+    Args:
+        data, blob: what the entry holds.
+        surface: the model.
+        workspace: what plans share.
+
+    Attributes:
+        memory: what is packed, once that was made.
+    """
+
+    def __init__(self, data: Data, blob: bytes, surface: Surface, workspace: Workspace) -> None:
+        self._data, self._blob = data, np.frombuffer(blob, np.uint8)
+        self._surface, self._workspace = surface, workspace
+        self._modules: dict[str, ModuleType] = {}
+        self._lent: list[Packed] | None = None
+        self._places: dict[int, Array] = {}
+        self.memory: Array = np.empty(0, np.uint8)
+
+    def module(self, name: str) -> ModuleType:
+        """A native module.
+
+        Raises:
+            ValueError: it is none, or another build of it.
+        """
+        if name not in self._modules:
+            self._modules[name] = found = native_module(name)
+            if build_of(found) != self._data["builds"][name]:
+                raise ValueError(f"{name} is another build")
+        return self._modules[name]
+
+    def natives(self) -> list[Any]:
+        """What the lines of the entry make, in order.
+
+        Raises:
+            Exception: of any kind, where one is none, or native code refuses it.
+        """
+        return made_by(self._data["lines"], self.module)
+
+    def made(
+        self, natives: Sequence[Any], others: Mapping[Hashable, Array] | None = None
+    ) -> list[Array]:
+        """The memory of each constant, packed now.
+
+        Args:
+            natives: what the lines make.
+            others: what is packed already, as ``packed`` says it: of these nothing is.
+
+        Raises:
+            Exception: of any kind, where it is none here.
+        """
+        from vtensor.runtime import _replay
+
+        data, others = self._data, others or {}
+        small = {begin: (nbytes, at) for begin, nbytes, at in data["small"]}
+        large = {row["begin"]: row for row in data["large"]}
+        rooms, end, every = dict[int, tuple[int, int]](), 0, 0
+        for begin in sorted([*small, *large]):
+            nbytes = int(small[begin][0] if begin in small else large[begin]["nbytes"])
+            room = -(-nbytes // ALIGNMENT) * ALIGNMENT
+            if begin != every or not 0 <= room <= self._workspace.max_bytes:
+                raise ValueError("so many weights are none")
+            every += room
+            if begin in large and (found := others.get(self._what(large[begin]))) is not None:
+                self._places[begin] = found
+            else:
+                rooms[begin] = end, nbytes
+                end += room
+        if every != data["weights"] or end > self._workspace.max_bytes:
+            raise ValueError("so many weights are none")
+        self.memory = memory = _replay.Arena(end).memory()
+        for begin, (room, nbytes) in rooms.items():
+            self._places[begin] = taken_of(memory, room, nbytes)
+            if begin in small:
+                self._places[begin][:] = taken_of(self._blob, small[begin][1], nbytes)
+        with Executor.alone():
+            alone = made_by(data["alone"], self.module)
+        for begin, row in large.items():
+            if begin in rooms:
+                self._pack(self._places[begin], natives, alone, **row)
+        return [self._constant(*row) for row in data["constants"]]
+
+    @property
+    def packed(self) -> dict[Hashable, Array]:
+        """The large arrays as they are packed, by what was made of which."""
+        return {self._what(row): self._places[row["begin"]] for row in self._data["large"]}
+
+    def _what(self, row: Data) -> Hashable:
+        """What is made of which large array."""
+        changes = [
+            one if _part(one) else (one[0], _factor(self._blob, *one).tobytes().hex())
+            for one in row["changes"]
+        ]
+        return json.dumps([row["name"], row["order"], row["shape"], changes, row["kind"]])
+
+    def _constant(self, begin: int | str, *nbytes: int) -> Array:
+        """A constant: packed, or as it is read."""
+        if isinstance(begin, int):
+            found = self._places[begin]
+            if [found.nbytes] != [*nbytes]:
+                raise ValueError("a constant is larger than what is packed")
+            return found
+        array = self._surface.large[begin].now()
+        return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+    def lend(self) -> None:
+        """Let plans of nodes have what is packed, as long as somebody has this."""
+        if self._lent is not None:
+            return
+        self._lent = []
+        try:
+            self._lent.extend(self._lending())
+        except MemoryError:
+            raise
+        except Exception as why:  # of any kind, of whatever an entry says: they are packed again
+            _log.debug("no weights are lent: %s", why)
+
+    def _lending(self) -> Iterator[Packed]:
+        for row in self._data["large"]:
+            own = self._original(row["name"], row["order"], row["shape"])
+            change: Hashable = None
+            for one in row["changes"]:
+                change = change, _part(one) or times(_factor(self._blob, *one))
+            room = Buffer(self._places[row["begin"]])
+            storage = TensorStorage(*kind_of(*row["kind"]), room, constant=True)
+            yield self._workspace.weights.lend(own, change, storage, self.memory)
+
+    def _original(self, name: str, order: list[int], shape: list[int]) -> Original:
+        """A large array, its axes in another order where there is one, and then of a shape."""
+        given = self._surface.large[name]
+        return (given.turned(tuple(order)) if order else given).reshape(tuple(shape))
+
+    def _pack(
+        self,
+        room: Array,
+        natives: Sequence[Any],
+        alone: Sequence[Any],
+        name: str,
+        order: list[int],
+        shape: list[int],
+        begin: int,  # noqa: ARG002
+        nbytes: int,
+        changes: list[list[Any]],
+        kind: list[Any],
+        native: int | None,
+        slots: list[Any],
+    ) -> None:
+        """Read an array, and have it in memory as a step wants it."""
+        from vtensor.runtime import _replay
+
+        array = self._original(name, order, shape).now()
+        for one in changes:
+            taken = _part(one)
+            array = cut(array, taken) if taken else multiplied(array, _factor(self._blob, *one))
+        scaled = any(_part(one) is None for one in changes)
+        if scaled and not _replay.finite([array], [exponent(kind[0])]):
+            raise ValueError(f"{name} is folded, and not finite")
+        source = array.reshape(-1).view(np.uint8)
+        if native is None:
+            room[:] = source
+            return
+        if sorted(one for one in slots if isinstance(one, str)) != [SOURCE, TARGET]:
+            raise ValueError(f"{name} is packed from and to something else")
+        if sum(one for one in slots if isinstance(one, int)) > self._workspace.max_bytes:
+            raise ValueError("so much scratch is none")
+        given = {SOURCE: source, TARGET: room}
+        several = nbytes >= LARGE
+        step = natives[native] if several else alone[native]
+        with nullcontext() if several else Executor.alone():
+            own = [_slot(given, one) for one in slots]
+            Executor.run_step(step, own)
+        clear_subnormals(kind[0], Layout(kind[2]), room)
+
+
+def value_row(value: Value) -> list[Any]:
+    """A value as an entry holds it."""
+    return [value.name, *kind_row(value), value.constant]
+
+
+def kind_row(of: Value | TensorStorage) -> list[Any]:
+    """What a value or its memory is."""
+    dims = of.dims if isinstance(of, Value) else of.extents
+    return [of.dtype, [*dims.items()], str(of.layout)]
+
+
+def kind_of(dtype: str, dims: list[Any], layout: str) -> tuple[str, dict[str, int], Layout]:
+    """What ``kind_row`` says."""
+    return dtype, {str(dim): int(size) for dim, size in dims}, Layout(layout)
+
+
+def taken_of(memory: Array, begin: int, nbytes: int) -> Array:
+    """Some bytes.
+
+    Raises:
+        ValueError: there are none such.
+    """
+    if not 0 <= begin <= begin + nbytes <= memory.nbytes:
+        raise ValueError(f"no {nbytes} bytes from {begin} on")
+    return memory[begin : begin + nbytes]
+
+
+def _part(change: list[Any]) -> Taken | None:
+    """The part that is taken of a weight; None of what it is multiplied by."""
+    if len(change) == 2:
+        return None
+    axis, begin, end = map(int, change)
+    return axis, begin, end
+
+
+def _factor(blob: Array, sizes: list[int], at: int) -> Array:
+    """What a weight is multiplied by."""
+    return taken_of(blob, at, 8 * prod(sizes)).view(np.float64).reshape(sizes)
+
+
+def _slot(given: Mapping[str, Array], one: str | int) -> Array:
+    return Buffer.allocate(one).memory if isinstance(one, int) else given[one]

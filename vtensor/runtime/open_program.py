@@ -1,0 +1,295 @@
+"""Plans of open sizes: native steps, places and memory as numbers that sizes decide.
+
+Three kinds of tapes say what given sizes come to: the outline's (all sizes of the graph), one for
+each kind of call (its native steps, and how much memory they need), and the program's own (what
+lies where in whose memory). Where a question on one of them has another answer than it had, or one
+of the checker's has, there is no plan of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import inf
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from ptensor.buffer import TensorStorage
+from ptensor.layout import Layout
+from resolver.check import addresses
+from resolver.values import Value
+from vtensor.errors import UnsoundPlanError
+from vtensor.language.records import dataclass
+from vtensor.runtime.all_of import all_of
+from vtensor.runtime.delivery import Delivery
+from vtensor.runtime.drawn import Brought, DrawnPlan, Full
+
+if TYPE_CHECKING:
+    from vtensor.runtime.open_slots import Numbers, Pieces, Slots
+    from vtensor.runtime.packed import PackedWeights
+    from vtensor.runtime.plan import Plan
+    from vtensor.runtime.weights import Packed
+    from vtensor.runtime.workspace import Workspace
+
+Array = np.ndarray[Any, Any]
+
+#: The source of numbers that is the outline; of calls, those of the first kind are the next one.
+OUTLINE = 0
+
+
+class Tells(Protocol):
+    """A tape."""
+
+    def run(self, given: Sequence[int], /) -> Sequence[Any] | None:
+        """What sizes come to; None where a question has another answer."""
+
+
+#: A tape, and what it is asked of.
+Asking = tuple[Tells, tuple[int, ...]]
+
+#: What tapes have said of sizes.
+Told = dict[Asking, Sequence[Any] | None]
+
+#: Dims, and where the numbers of their sizes are.
+Dims = Sequence[tuple[str, int]]
+
+#: What the checker asked: whether two layouts are one, of dims whose sizes are at these places.
+Asked = tuple[str, str, Dims]
+
+
+@dataclass(eq=False)
+class Calls:
+    """Calls that differ in nothing, whatever the sizes are.
+
+    Attributes:
+        tape: of what they come to.
+        sizes: the places of its sizes on the outline's tape.
+        natives: where its tape has native steps.
+        nodes: whose they are, as far as that is known.
+        took: seconds that it took to say what they come to; infinite where they came to nothing.
+    """
+
+    tape: Tells
+    sizes: Sequence[int]
+    natives: set[int]
+    nodes: Sequence[str] = ()
+    took: float = 0.0
+
+
+class Stand(NamedTuple):
+    """Stands for a native step, which a tape of calls says.
+
+    Attributes:
+        source: which one's, behind the outline's.
+        place: where it is there.
+        access: what it does with its slots.
+    """
+
+    source: int
+    place: int
+    access: tuple[str, ...]
+
+
+class End(NamedTuple):
+    """A value that runs bring or deliver; its sizes are places of numbers."""
+
+    name: str
+    dtype: str
+    dims: Dims
+    layout: Layout
+    constant: bool = False
+
+    def value(self, numbers: Array) -> Value:
+        """It in some sizes."""
+        return Value(
+            self.name, self.dtype, sizes_of(self.dims, numbers), self.layout, self.constant
+        )
+
+    def storage(self, numbers: Array) -> TensorStorage:
+        """Its memory in some sizes."""
+        return TensorStorage(self.dtype, sizes_of(self.dims, numbers), self.layout)
+
+
+class Delivered(NamedTuple):
+    """An output.
+
+    Attributes:
+        alias: what it is delivered under.
+        end: it.
+        binding: which of the inputs or of the plan's own memory it lies in.
+        constant: what it lies in else.
+    """
+
+    alias: str
+    end: End
+    binding: int | None
+    constant: TensorStorage | None = None
+
+
+def sizes_of(dims: Dims, numbers: Array) -> dict[str, int]:
+    """Dims with their sizes."""
+    return {dim: int(numbers[place]) for dim, place in dims}
+
+
+class OpenProgram:
+    """A plan whose sizes are open.
+
+    Attributes:
+        sizes: the outline's tape.
+        calls: kinds of calls.
+        rows: where its own tape's sizes come from, in order: the source, and the place there.
+        run: its own tape.
+        numbers: has a place for each number of that tape, and for those that depend on no size.
+        natives: the steps, or what stands for them.
+        slots: where these lie.
+        held, live: places of the sizes of all that is held, and pieces of the arena.
+        asked: by the checker.
+        inputs, own, outputs: what runs bring and deliver.
+        memory: of constants.
+        packed: the constants, as long as this is kept.
+        proven: what was chosen is proven the best for all sizes.
+    """
+
+    sizes: Callable[[Sequence[int]], Sequence[int] | None]
+    calls: Sequence[Calls]
+    rows: Sequence[tuple[int, int]]
+    run: Callable[[Sequence[int]], Sequence[int] | None]
+    numbers: Numbers
+    natives: Sequence[object]
+    slots: Slots
+    held: Array
+    live: Pieces
+    asked: Sequence[Asked]
+    inputs: Sequence[End]
+    own: Sequence[End]
+    outputs: Sequence[Delivered]
+    memory: Sequence[Array]
+    packed: PackedWeights | Packed
+    proven: bool
+
+    def plan(
+        self, given: Sequence[int], workspace: Workspace, full: Full, known: Told
+    ) -> Plan | None:
+        """The plan for open sizes; None where it would be another, or is none.
+
+        Args:
+            given: of the outline.
+            workspace: what it shares with others.
+            full: makes the same plan node by node, for whoever looks at its nodes.
+            known: what tapes of calls have said, also to others for the same sizes.
+
+        Raises:
+            BudgetError: it needs more memory than the workspace may have.
+        """
+        sizes = self.sizes(given)
+        told = None if sizes is None else self._told(sizes, known, workspace)
+        if sizes is None or told is None:
+            return None
+        on_tape = self.run([told[source][place] for source, place in self.rows])
+        if on_tape is None:
+            return None
+        numbers = self.numbers.at(on_tape)
+        needs = int(numbers[self.held].sum()) + self.live.live(numbers)
+        if needs > workspace.max_bytes or not self._sound(numbers):
+            return None
+        natives = [
+            told[one.source][one.place] if type(one) is Stand else one for one in self.natives
+        ]
+        regions = self._regions(sizes, numbers) if self._alike(natives) else None
+        if regions is None:
+            return None
+        steps, nbytes = self.slots.placed(natives, numbers)
+        brought = self._brought(numbers)
+        return DrawnPlan(brought, steps, nbytes, regions, self.packed, workspace, full)
+
+    def _told(
+        self, sizes: Sequence[int], known: Told, workspace: Workspace
+    ) -> list[Sequence[Any]] | None:
+        """What all tapes but its own say; the steps that they give are compiled."""
+        rows = [*zip(self.calls, self._asking(sizes), strict=True)]
+        new = {key: one for one, key in rows if key not in known}
+        order = sorted(new, key=lambda key: -new[key].took)  # first who says no, then who is slow
+        takes = sum(one.took for one in new.values())
+        ask = partial(self._ask, known, new)
+        every = all(known.get(key, ()) is not None for _, key in rows)
+        every = every and all_of(ask, order, workspace.executor, workspace.lanes.threads, takes)
+        told = [numbers for _, key in rows if (numbers := known.get(key)) is not None]
+        return [sizes, *told] if every else None
+
+    def _asking(self, sizes: Sequence[int]) -> list[Asking]:
+        return [(one.tape, tuple([sizes[place] for place in one.sizes])) for one in self.calls]
+
+    def _ask(self, known: Told, calls: Mapping[Asking, Calls], key: Asking) -> bool:
+        """Note what a tape says, and compile its steps; whether it says anything."""
+        begun, numbers = perf_counter(), _says(*key)
+        places = calls[key].natives if numbers is not None else ()
+        if numbers is not None and any(_access(numbers[one]) is None for one in places):
+            numbers = None
+        known[key], no = numbers, numbers is None
+        calls[key].took = inf if no else perf_counter() - begun
+        return not no
+
+    def _sound(self, numbers: Array) -> bool:
+        """What the checker asks of sizes has the same answers."""
+        try:
+            for one, other, places in self.asked:
+                dims = sizes_of(places, numbers)
+                if addresses(one, dims) != addresses(other, dims):
+                    return False
+        except UnsoundPlanError:
+            return False
+        return True
+
+    def _alike(self, natives: Sequence[object]) -> bool:
+        """The steps are compiled, and do with their slots what those did that were drawn."""
+        rows = {
+            (id(one), stand.access): one
+            for one, stand in zip(natives, self.natives, strict=True)
+            if type(stand) is Stand
+        }
+        return all(_access(one) == access for (_, access), one in rows.items())
+
+    def _regions(self, sizes: Sequence[int], numbers: Array) -> Sequence[Array] | None:  # noqa: ARG002
+        """The memory of constants; None where there is none in these sizes."""
+        return self.memory
+
+    def _brought(self, numbers: Array) -> Brought:
+        """What runs bring, and what they deliver."""
+        own = [one.storage(numbers) for one in self.own]
+        bound = [*(one.storage(numbers) for one in self.inputs), *own]
+        deliveries = {}
+        for alias, end, binding, constant in self.outputs:
+            memory = bound[binding] if binding is not None else constant
+            assert memory is not None, "what is not bound is a constant's"
+            deliveries[alias] = Delivery(alias, end.value(numbers), memory, binding)
+        return Brought([one.value(numbers) for one in self.inputs], own, deliveries)
+
+
+def described(native: Any) -> tuple[str, tuple[str, ...]]:
+    """What a native step says of itself: its kernel's name, and what it does with each slot."""
+    from vtensor.runtime import _replay
+
+    about = _replay.describe(native)
+    return str(about["kernel"]), tuple(access for _, _, access in about["slots"])
+
+
+def _says(tape: Tells, sizes: Sequence[int]) -> Sequence[Any] | None:
+    """What a call comes to; None where that is not known."""
+    try:
+        return tape.run(sizes)
+    except MemoryError:
+        raise
+    except Exception:  # whatever a library says of what is asked in vain
+        return None
+
+
+def _access(native: object) -> tuple[str, ...] | None:
+    """What a step does with its slots, once it is compiled; None where its library does not."""
+    try:
+        return described(native)[1]
+    except MemoryError:
+        raise
+    except Exception:  # of a library, or of an author's step
+        return None
