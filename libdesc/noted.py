@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache, wraps
+from importlib import import_module
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 T = TypeVar("T")
@@ -34,6 +35,36 @@ class Noting(Protocol):
 
 #: The tape of the call that is recorded, if it is on one.
 NOTING: ContextVar[Noting | None] = ContextVar("NOTING", default=None)
+
+
+#: Functions that calls may be noted of by name, beside native ones: of numbers alone, without any
+#: effect.
+NAMEABLE: dict[str, Callable[..., Any]] = {}
+
+
+def nameable(function: Callable[P, T]) -> Callable[P, T]:
+    """A function of Python's that may be noted and named in what is kept for other processes."""
+    NAMEABLE[f"{function.__module__}:{function.__qualname__}"] = function
+    return function
+
+
+def name_of(thing: object) -> str | None:
+    """The name of what is nameable."""
+    return next((name for name, one in NAMEABLE.items() if one is thing), None)
+
+
+def named(name: str) -> Callable[..., Any]:
+    """What is nameable.
+
+    Raises:
+        ValueError: there is none of such a name.
+    """
+    module = name.partition(":")[0]
+    if name not in NAMEABLE and module.partition(".")[0] == "libdesc":
+        import_module(module)
+    if name not in NAMEABLE:
+        raise ValueError(f"{name} cannot be named")
+    return NAMEABLE[name]
 
 
 @contextmanager

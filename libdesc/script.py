@@ -145,6 +145,13 @@ class _Noted:
         return bool(self.own == _real(other))
 
 
+def noted_path(thing: Any) -> list[Any] | None:
+    """A module's name, or the line that makes a thing, and what leads on from there; None of what
+    no script notes.
+    """
+    return thing.path if type(thing) is _Noted else None
+
+
 def made_by(lines: Sequence[Line], modules: Callable[[str], ModuleType]) -> list[Any]:
     """What the lines of a script make, in order.
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from libdesc.eigen import native
 from libdesc.eigen.memory import Axis, nested, strides_along
 from libdesc.groups import side_by_side
-from libdesc.noted import noted
+from libdesc.noted import nameable, noted
 from libdesc.routine import Routine
 from ptensor.evaluation import Call, emit
 from ptensor.layout import Layout
@@ -121,6 +121,7 @@ def _rows(tensor: PTensor, batch: Sequence[Axis], axes: Sequence[Axis]) -> list[
     return noted(_joined)(_strides(tensor, batch), counts, _strides(tensor, axes))
 
 
+@nameable
 def _joined(strides: list[int], counts: Sequence[int], steps: Sequence[int]) -> list[int]:
     begins = [0]
     for count, step in zip(counts, steps, strict=True):

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from optimizer.originals import Original
 from vtensor.errors import ModelError, VTensorError
 from vtensor.frontends.again import Again
 from vtensor.frontends.builder import Named, attributes_of
@@ -22,6 +23,7 @@ from vtensor.frontends.naming import Names
 from vtensor.frontends.network import Network, NetworkNode
 from vtensor.frontends.reader import Reader
 from vtensor.frontends.tensors import Array
+from vtensor.language.ahead import ahead_of
 from vtensor.language.dtype import from_numpy
 from vtensor.language.graph import Graph
 from vtensor.language.open_arrays import NotTraced, OpenArray, as_it_is, number
@@ -71,13 +73,20 @@ class _Traced(Again):
         self._open: dict[tuple[str, Names], list[tuple[OpenArray, VTensor]]] = {}
 
     def _fold(self, node: NetworkNode) -> None:
-        given: list[Any] = [self._facts.arrays.get(name) for name in node.proto.input]
+        given = [*map(self._given, node.proto.input)]
         if node.label == "Shape":
             self._take(node, self._sizes(node))
         elif any(isinstance(one, OpenArray) for one in given):
             self._take(node, self._computed(node, given))
         else:
             super()._fold(node)
+
+    def _given(self, name: str) -> Any:
+        """An input that is known; numbers that are no integers decide nothing here."""
+        held = self._facts.arrays.origins().get(name)
+        if isinstance(held, Original) and held.dtype.kind == "f":
+            return held.now()
+        return self._facts.arrays.get(name)
 
     def _sizes(self, node: NetworkNode) -> Any:
         [name] = node.proto.input
@@ -96,15 +105,17 @@ class _Traced(Again):
         if len(node.outputs) != 1 or "" in node.proto.input:
             raise NotTraced(f"{node.described} leaves an input out, or has several outputs")
         ahead, read = _ahead(node), attributes_of(node, self._network)
-        traced, made = False, partial(_folded, self._network, node)
+        traced, made, call = False, partial(_folded, self._network, node), None
         if ahead is not None:
             traced, made = ahead.traced, partial(ahead.compute, read)
+            call = partial(_call, node, self._network)
         sample = np.asarray(made(*(a.sample if isinstance(a, OpenArray) else a for a in given)))
         elements = self._elements(made, given, sample) if traced else None
         shape = sample.shape if elements is not None else self._shape(node, given, sample)
         if tuple(map(number, shape)) != sample.shape:
             raise NotTraced(f"{node.described} is of another shape than was foreseen")
-        return OpenArray(self._tape, shape, sample, made, given, elements)
+        held = [self._facts.arrays.origins().get(name) for name in node.proto.input]
+        return OpenArray(self._tape, shape, sample, made, given, elements, call, held)
 
     def _elements(
         self,
@@ -173,10 +184,6 @@ class _Traced(Again):
         return value
 
 
-def _range(_: object, start: Array, limit: Array, delta: Array) -> Array:
-    return np.arange(start.item(), limit.item(), delta.item()).astype(start.dtype)
-
-
 def _folded(network: Network, node: NetworkNode, *given: Array) -> Array:
     """The only output of a node, computed in the way of any node.
 
@@ -193,11 +200,16 @@ def _folded(network: Network, node: NetworkNode, *given: Array) -> Array:
         raise NotTraced(f"{node.described} is not computed for other sizes") from error
 
 
+def _call(node: NetworkNode, network: Network) -> tuple[str, int, dict[str, Any]]:
+    """What ``ahead_of`` finds a node's computation by, and its attributes."""
+    read = attributes_of(node, network)
+    attributes = {one.name: read(one.name, None) for one in node.proto.attribute}
+    return node.label, node.opsets[node.domain], attributes
+
+
 def _ahead(node: NetworkNode) -> Ahead | None:
     """What computes a node ahead of a run."""
-    if node.label == "Range":
-        return Ahead(_range)
-    return next((one.ahead for one in spellings_of(node) if one.ahead is not None), None)
+    return ahead_of(node.label, node.opsets[node.domain])
 
 
 @dataclass(eq=False)

@@ -32,6 +32,9 @@ class OpenArray:
         sample: the array for the sizes that the tape was made with.
         made: computes the array for other sizes, of those that it depends on (``sources``).
         elements: the elements, some traced; None where they are not.
+        call: says which call ``made`` is, as data: the operator's label, an opset, attributes;
+            None where nothing can.
+        origins: what holds the sources, where that is not the arrays themselves.
     """
 
     tape: Tape
@@ -40,6 +43,8 @@ class OpenArray:
     made: Callable[..., Array]
     sources: Sequence[OpenArray | Array | None] = ()
     elements: Any = None
+    call: Callable[[], tuple[str, int, dict[str, Any]]] | None = None
+    origins: Sequence[Any] = ()
 
     @property
     def dtype(self) -> Any:
@@ -139,14 +144,16 @@ def spread(array: Array, sizes: Sequence[int], under: Sequence[int]) -> Any:
         OpenArray(tape, (len(row),), np.array(row), as_it_is, (), np.array(own, object))
         for row, own in zip(rows, (sizes, under), strict=True)
     ]
-    return OpenArray(tape, tuple(under), sample, _spread, (array, *told))
+    return OpenArray(tape, tuple(under), sample, spread_under, (array, *told))
 
 
-def _spread(array: Array, sizes: Array, under: Array) -> Array:
+def spread_under(array: Array, sizes: Array, under: Array) -> Array:
+    """An array broadcast to sizes, then under others."""
     return np.broadcast_to(array, sizes.tolist()).reshape(under.tolist())
 
 
 def as_it_is(array: Array) -> Array:
+    """An array."""
     return array
 
 

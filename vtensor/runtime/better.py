@@ -27,6 +27,10 @@ T = TypeVar("T")
 NICE = 5
 
 
+#: What a plan says of itself that was chosen for other sizes.
+UNPROVEN = "it is not proven the best for its sizes"
+
+
 class NotBetter(Exception):  # it is no error: the plan stays
     """Nothing better was found, for a reason."""
 

@@ -47,6 +47,7 @@ from vtensor.runtime.steps import RecordedStep
 if TYPE_CHECKING:
     from libdesc.script import Script
     from resolver.strategy import Strategy
+    from resolver.values import Value
     from vtensor.runtime.outline import Sized
     from vtensor.runtime.workspace import Workspace
 
@@ -70,7 +71,10 @@ class Blueprint(OpenProgram):
 
     Attributes:
         graph: what was drawn; its sizes are on the program's tape, and none may be computed now.
-        anew: whether constants depend on sizes.
+        tape: the program's.
+        recorded: what those of its nodes came to that depend on no size.
+        constants: in the order of the regions that they are.
+        opened: those that depend on sizes, by their places among them.
 
     Raises:
         NotTraced, VTensorError: it cannot be drawn.
@@ -103,7 +107,7 @@ class Blueprint(OpenProgram):
         with nullcontext() if script is None else noting(script):
             drawing = Drawing(*given)
             drawing.draw()
-        self.packed, self.tape = drawing.packed, tape
+        self.packed, self.tape, self.recorded = drawing.packed, tape, drawing.rows
         ends = Ends.of(graph, drawing.storages)
         if any(one.memory in drawing.opened for one in ends.deliveries.values()):
             raise NotTraced("a constant that depends on sizes is delivered")
@@ -130,7 +134,7 @@ class Blueprint(OpenProgram):
         self.memory = [
             _NONE if one in drawing.opened else one.buffer.memory for one in self.constants
         ]
-        self._anew = [
+        self.opened = [
             (place, drawing.opened[one])
             for place, one in enumerate(self.constants)
             if one in drawing.opened
@@ -165,10 +169,9 @@ class Blueprint(OpenProgram):
         self.run([which.now[place] for which, place in given_rows])  # compiled: nobody waits
         self.proven = graph.certificate is not None
 
-    @property
-    def anew(self) -> bool:
-        """Whether constants depend on sizes."""
-        return bool(self._anew)
+    def end_of(self, value: Value) -> End:
+        """A value of the graph."""
+        return _end(value, self.numbers)
 
     def refusing(self, given: Sequence[int], workspace: Workspace, known: Told) -> frozenset[str]:
         """The operators that libraries do not take as they were drawn, for open sizes of which
@@ -194,12 +197,12 @@ class Blueprint(OpenProgram):
     def _regions(self, sizes: Sequence[int], numbers: Array) -> Sequence[Array] | None:
         """The memory of constants; layers share what they compute of sizes alike."""
         constants = self.outline.constants(sizes)
-        if constants is None or not self._anew:
+        if constants is None or not self.opened:
             return None if constants is None else self.memory
         at = partial(_at, numbers)
         made = dict[Hashable, Array]()
         found = [*self.memory]
-        for place, opened in self._anew:
+        for place, opened in self.opened:
             array, value = constants[opened.value.name], opened.value
             made[id(array)] = array  # and stays, so that no other has its address
             changes = [
@@ -228,7 +231,7 @@ def unnamed(layout: str, dims: Iterable[str]) -> tuple[str, tuple[str, ...]]:
     return "".join((told, *encoding)), tuple(names.values())
 
 
-def _end(value: Any, numbers: Numbers) -> End:
+def _end(value: Value, numbers: Numbers) -> End:
     dims = [(dim, numbers.place(size)) for dim, size in value.dims.items()]
     return End(value.name, value.dtype, dims, value.layout, value.constant)
 

@@ -45,11 +45,12 @@ class KeptWeights:
         workspace: what plans share.
 
     Attributes:
+        blob: the bytes.
         memory: what is packed, once that was made.
     """
 
     def __init__(self, data: Data, blob: bytes, surface: Surface, workspace: Workspace) -> None:
-        self._data, self._blob = data, np.frombuffer(blob, np.uint8)
+        self._data, self.blob = data, np.frombuffer(blob, np.uint8)
         self._surface, self._workspace = surface, workspace
         self._modules: dict[str, ModuleType] = {}
         self._lent: list[Packed] | None = None
@@ -111,7 +112,7 @@ class KeptWeights:
         for begin, (room, nbytes) in rooms.items():
             self._places[begin] = taken_of(memory, room, nbytes)
             if begin in small:
-                self._places[begin][:] = taken_of(self._blob, small[begin][1], nbytes)
+                self._places[begin][:] = taken_of(self.blob, small[begin][1], nbytes)
         with Executor.alone():
             alone = made_by(data["alone"], self.module)
         for begin, row in large.items():
@@ -127,10 +128,14 @@ class KeptWeights:
     def _what(self, row: Data) -> Hashable:
         """What is made of which large array."""
         changes = [
-            one if _part(one) else (one[0], _factor(self._blob, *one).tobytes().hex())
+            one if _part(one) else (one[0], _factor(self.blob, *one).tobytes().hex())
             for one in row["changes"]
         ]
         return json.dumps([row["name"], row["order"], row["shape"], changes, row["kind"]])
+
+    def array(self, name: str) -> Array:
+        """A large array."""
+        return self._surface.large[name].now()
 
     def _constant(self, begin: int | str, *nbytes: int) -> Array:
         """A constant: packed, or as it is read."""
@@ -139,7 +144,7 @@ class KeptWeights:
             if [found.nbytes] != [*nbytes]:
                 raise ValueError("a constant is larger than what is packed")
             return found
-        array = self._surface.large[begin].now()
+        array = self.array(begin)
         return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
     def lend(self) -> None:
@@ -159,7 +164,7 @@ class KeptWeights:
             own = self._original(row["name"], row["order"], row["shape"])
             change: Hashable = None
             for one in row["changes"]:
-                change = change, _part(one) or times(_factor(self._blob, *one))
+                change = change, _part(one) or times(_factor(self.blob, *one))
             room = Buffer(self._places[row["begin"]])
             storage = TensorStorage(*kind_of(*row["kind"]), room, constant=True)
             yield self._workspace.weights.lend(own, change, storage, self.memory)
@@ -190,7 +195,7 @@ class KeptWeights:
         array = self._original(name, order, shape).now()
         for one in changes:
             taken = _part(one)
-            array = cut(array, taken) if taken else multiplied(array, _factor(self._blob, *one))
+            array = cut(array, taken) if taken else multiplied(array, _factor(self.blob, *one))
         scaled = any(_part(one) is None for one in changes)
         if scaled and not _replay.finite([array], [exponent(kind[0])]):
             raise ValueError(f"{name} is folded, and not finite")

@@ -25,10 +25,18 @@ class Numbers:
     """What is on a blueprint's tape, and numbers that depend on no size.
 
     Each has a place: those on the tape as there, the others behind the end, counted backwards.
+
+    Args:
+        fixed: numbers that have places already.
     """
 
-    def __init__(self) -> None:
-        self._fixed: dict[int, int] = {}
+    def __init__(self, fixed: Sequence[int] = ()) -> None:
+        self._fixed = {int(number): place for place, number in enumerate(fixed)}
+
+    @property
+    def fixed(self) -> Sequence[int]:
+        """The numbers that depend on no size, in order."""
+        return [*self._fixed]
 
     def place(self, number: int) -> int:
         """The place of a number."""

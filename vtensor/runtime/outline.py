@@ -146,6 +146,18 @@ class Outline:
             return None
         return _with_arrays(self._graph.constants, arrays)
 
+    @property
+    def tape(self) -> Tape:
+        """What says all sizes."""
+        return self._tape
+
+    def open_array(self, constant: str) -> OpenArray | None:
+        """A constant whose values depend on sizes, as it is computed; None where passes change it
+        further.
+        """
+        array, more = origin(self._graph.constants, constant)
+        return array if isinstance(array, OpenArray) and more is None else None
+
     def is_open(self, constant: str) -> bool:
         """Whether the values of a constant depend on sizes."""
         return isinstance(origin(self._graph.constants, constant)[0], OpenArray)

@@ -18,7 +18,7 @@ from vtensor.errors import InputError, ValuesNeededError
 from vtensor.language import collector
 from vtensor.language.forks import process_lock
 from vtensor.language.index import importing
-from vtensor.runtime.better import Better
+from vtensor.runtime.better import UNPROVEN, Better
 from vtensor.runtime.drawings import Drawings, attempt
 from vtensor.runtime.feeds import Feed, Port
 from vtensor.runtime.keys import InputKey, PlanKey
@@ -32,10 +32,13 @@ from vtensor.runtime.turns import Turn
 from vtensor.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
+    from resolver.lowered import LoweredGraph
     from vtensor.language.graph import Graph
-    from vtensor.runtime.outline import Sized
+    from vtensor.runtime.blueprint_entries import BlueprintEntries
+    from vtensor.runtime.kept_blueprints import KeptBlueprint
+    from vtensor.runtime.outline import Outline, Sized
     from vtensor.runtime.outlines import Outlines
-    from vtensor.runtime.strategies import Refused, Strategies
+    from vtensor.runtime.strategies import Known, Refused, Strategies
     from vtensor.runtime.strategy_cache import Network, StrategyCache
 
 #: Guards what sessions keep, for moments; whoever has it takes no other lock.
@@ -43,6 +46,9 @@ _keeping = process_lock(2)
 
 #: What a provisional plan says of itself.
 PROVISIONAL = "it is provisional: chosen by what libraries declare, without times of this machine"
+
+#: Seconds that making a plan in full takes at least, for each of its steps.
+STEP_S = 0.005
 
 #: Plans that a session keeps, the last used ones. They share packed weights and one arena; what a
 #: plan holds by itself, steps and descriptions, is about 2 MB of a network of some hundred nodes.
@@ -81,6 +87,12 @@ class PlanCache:
         self.foreseen = False
         #: Where rules were applied to graphs of earlier sizes.
         self._applied: set[tuple[str, str]] | None = None
+        entries = kept_in(options)
+        self._blueprints = None if entries is None else BlueprintEntries(source, entries, workspace)
+        #: What of them was written.
+        self._written: list[tuple[Known, Outline]] = []
+        #: There are some, behind a plan that was taken as it was kept.
+        self._ready = False
         #: A plan that was taken as it was kept: of its graph nothing is known yet.
         self._unread: PlanKey | None = None
 
@@ -91,6 +103,17 @@ class PlanCache:
 
         one: Strategies = self.__dict__.setdefault("_strategies", Strategies())
         return one  # two threads get the same
+
+    @cached_property
+    def _blueprints(self) -> BlueprintEntries | None:
+        """The blueprints on disk; None where nothing of this session is kept."""
+        entries = kept_in(self._options)
+        if entries is None:
+            return None
+        with importing:
+            from vtensor.runtime.blueprint_entries import BlueprintEntries
+
+        return BlueprintEntries(self.source, entries, self._workspace)
 
     @cached_property
     def _outlines(self) -> Outlines:
@@ -171,9 +194,15 @@ class PlanCache:
             drawing, plan.drawing = plan.drawing, None
         if drawing is None:
             return
+        key = self._key_of(plan)
+
+        def draw() -> None:
+            self._ahead(self._drawings.draw)
+            if key is not None:
+                self._ahead(partial(attempt, partial(self._keep_drawn, key)))
 
         self._drawings.add(drawing)
-        self._beside(partial(self._ahead, self._drawings.draw))
+        self._beside(draw)
 
     def _ahead(self, work: Callable[[], None]) -> None:
         with self._workspace.executor.planning(), collector.later():
@@ -187,15 +216,46 @@ class PlanCache:
             return
         known = {one.name for one in key.inputs if one.value is not None}
         sizes = self.source.foreseen(key.shapes, known)
-        works: list[Callable[[], None]] = [partial(self._foresee, key.sized(one)) for one in sizes]
+        keys = [key.sized(one) for one in sizes]
+        works: list[Callable[[], None]] = [partial(self._foresee, one) for one in keys]
+        works += [partial(self._keep_drawn, one) for one in keys]
 
         def draw() -> None:
-            for work in (self._read, *works):
+            self._ahead(partial(attempt, partial(self._look, key)))
+            for work in () if self._ready else (self._read, *works):
                 self._ahead(partial(attempt, work))
             self._workspace.make_room()
 
         if works:
             self._beside(draw, reads=self._unread is not None and self._applied is None)
+
+    def _look(self, key: PlanKey) -> None:
+        """See whether blueprints are kept, so that nothing is to be read nor drawn."""
+        if self._unread is not None and self._applied is None and self._blueprints is not None:
+            found = self._blueprints.of(key, self._entering(key), self._lender(lend=False))
+            self._ready = any(True for _ in found)
+
+    def _keep_drawn(self, key: PlanKey) -> None:
+        """Write down what was drawn, for other processes."""
+        options = self._entering(key)
+        disk, sized = self._disk(options), self._sized(key, options)
+        if disk is None or sized is None or self._blueprints is None:
+            return
+        known = self._strategies.drawn_of(key, sized.outline)
+        if known is None or (known, sized.outline) in self._written:
+            return
+        from vtensor.runtime.outlines import Outlines
+        from vtensor.runtime.planning import simplified
+
+        self._written.append((known, sized.outline))
+        go_on()
+        network, applied = self._network(key, sized.graph, options), self._applied or ()
+        strategy = disk.payload(
+            replace(network, key=known.key), sized.on(known.strategy), network.name
+        )
+        simplify = partial(simplified, options=options, only=applied)
+        traced = partial(Outlines(self.source).graph, key, simplify, applied)
+        self._blueprints.keep(network, known, strategy, traced)
 
     def _read(self) -> None:
         """Have at hand what was chosen for a plan that was taken as it was kept."""
@@ -388,8 +448,51 @@ class PlanCache:
                 self._networks[key] = partial(self._own_network, key, options)
             self._unread, self.source.seen = self._unread or key, (key.shapes, key.known)
             return plan
+        if (plan := self._as_drawn(key, options)) is not None:
+            return plan
         ready_to_plan()
         return self._made(key, options, kept)
+
+    def _as_drawn(self, key: PlanKey, options: Options) -> Plan | None:
+        """The plan of a blueprint that was kept, where the only plan so far was, too."""
+        unread = self._unread
+        alike = unread is not None and self._applied is None and unread.kind == key.kind
+        if not alike or not transferable(options) or self._blueprints is None:
+            return None
+        if options.deterministic:  # a plan is then compared with one of its own
+            return None
+        full = partial(self._drawn_by_nodes, key, options)
+        found = self._blueprints.plan(key, options, self._lender(lend=False), full)
+        if found is None:
+            return None
+        plan, blueprint = found
+        self._longest = max(self._longest, STEP_S * len(blueprint.natives))
+        if not blueprint.proven:
+            make = partial(self._own, key, options, plan)
+            plan.better = Better(make, UNPROVEN, ready=ready_to_measure)
+        return plan
+
+    def _drawn_by_nodes(self, key: PlanKey, options: Options, blueprint: KeptBlueprint) -> Plan:
+        """The plan of a blueprint that was kept, of nodes."""
+        ready_to_plan()
+        from vtensor.runtime.planning import plan_of, simplified
+
+        graph = simplified(self._graph(key), options, blueprint.applied)
+        network, disk = self._network(key, graph, options), self._disk(options)
+        known = disk.beside(network, blueprint.chosen) if disk is not None else None
+        if known is None:
+            return plan_of(graph, options, self._workspace)
+        return self._strategies.by_nodes(known, key, graph, options, self._workspace)
+
+    def _own(self, key: PlanKey, options: Options, plan: Plan) -> Plan:
+        """The plan that is chosen for sizes of which there is one of a kept blueprint."""
+        from vtensor.runtime.own_plan import own_plan
+        from vtensor.runtime.planning import simplified
+
+        def given() -> tuple[LoweredGraph, Graph]:
+            return plan.graph, simplified(self._graph(key), options)
+
+        return own_plan(given, plan.taken_from or {}, options, self._workspace)
 
     def _made(self, key: PlanKey, options: Options, kept: PlanEntry) -> Plan:
         """A plan that is not there as it runs."""
@@ -462,13 +565,14 @@ class PlanCache:
         self._read()
         return None
 
-    def _lender(self) -> KeptPlan | None:
-        """The plan that was taken as it was kept; others may have its weights from now on."""
+    def _lender(self, lend: bool = True) -> KeptPlan | None:
+        """The plan that was taken as it was kept; plans of nodes may have its weights then."""
         with _keeping:
             plan = self._kept.get(self._unread) if self._unread is not None else None
         if not isinstance(plan, KeptPlan):
             return None
-        plan.lend()
+        if lend:
+            plan.lend()
         return plan
 
     def _entry(self, key: PlanKey, options: Options) -> PlanEntry:

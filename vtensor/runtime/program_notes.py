@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -105,7 +105,7 @@ class Notes:
         Raises:
             NotKept: something may have been.
         """
-        check_unseen(self.graph, self.rows, self._weights)
+        check_unseen(self.graph.operators, self.graph, self.rows, self._weights)
 
 
 def payload_of(head: Mapping[str, Any], weights: WeightNotes) -> bytes:
@@ -120,18 +120,20 @@ def payload_of(head: Mapping[str, Any], weights: WeightNotes) -> bytes:
     return text
 
 
-def check_unseen(graph: LoweredGraph, rows: Mapping[str, Row], weights: WeightNotes) -> None:
+def check_unseen(
+    nodes: Iterable[OpNode], graph: LoweredGraph, rows: Mapping[str, Row], weights: WeightNotes
+) -> None:
     """See that nothing was chosen by the values of large arrays.
 
     Args:
-        graph: what was recorded.
-        rows: what its nodes came to; those that are in none came to it on stand-ins.
-        weights: its constants.
+        nodes, graph: what was recorded, and of which graph it is.
+        rows: what nodes came to.
+        weights: the constants of the graph.
 
     Raises:
         NotKept: something may have been.
     """
-    for node in graph.operators:
+    for node in nodes:
         row = rows.get(node.name)
         if row is None or row.entry.recipe is None:
             for name in _constants_of(graph, node):

@@ -78,7 +78,8 @@ class Recorder:
         self._recipes = workspace.recipes
         self._keys = Keys(_replay.threads(), confirming, graph.inexact)
         self._before: Mapping[str, Row] = {}
-        self._rows: dict[str, Row] = {}
+        #: What nodes came to.
+        self.rows: dict[str, Row] = {}
         self._divisions: list[Division] = []
         #: How often a constant is still to be read; outputs once more than that.
         self._readers = Counter(
@@ -97,7 +98,7 @@ class Recorder:
         """
         self._before = self._recipes.begin(self._keys.plan)
         self._walk(progress)
-        self._recipes.end(self._keys.plan, self._rows)
+        self._recipes.end(self._keys.plan, self.rows)
 
     def _walk(self, progress: Callable[[str], None] | None = None) -> None:
         for node in self.graph.nodes:
@@ -172,7 +173,7 @@ class Recorder:
                 entry = self._recipes.keep(key, recipe)
             kinds = [one._replace(storage=None) for one in operands]
             row = Row(node, kinds, key, entry)
-        self._rows[node.name] = row
+        self.rows[node.name] = row
         if (recipe := self._recipes.use(row.entry)) is not None:
             storages = [one.storage for one in inputs if one.storage is not None]
             return recipe.on(node.name, row.key.names, storages, outputs)

@@ -17,7 +17,7 @@ from vtensor.errors import VTensorError
 from vtensor.language.graph import Graph
 from vtensor.language.imported import logger
 from vtensor.language.records import dataclass
-from vtensor.runtime.better import Better
+from vtensor.runtime.better import UNPROVEN, Better
 from vtensor.runtime.burden import burden
 from vtensor.runtime.keys import PlanKey
 from vtensor.runtime.options import Options, transferable
@@ -159,6 +159,23 @@ class Strategies:
                     return plan
         return None
 
+    def drawn_of(self, key: PlanKey, outline: Outline) -> Known | None:
+        """A strategy for inputs of this kind of which there is a blueprint, made of measured
+        choices; None where there is none.
+        """
+        found = [one for one in self._nearest(key) if outline.drawn.get(one.strategy)]
+        return next((one for one in found if not one.provisional), None)
+
+    def by_nodes(
+        self, known: Known, key: PlanKey, graph: Graph, options: Options, workspace: Workspace
+    ) -> Plan:
+        """The plan of a strategy, made node by node.
+
+        Raises:
+            StrategyRefused, VTensorError: it does not fit.
+        """
+        return _taken(known, key, graph, options, workspace, None)
+
     def foresee(
         self,
         key: PlanKey,
@@ -235,7 +252,7 @@ class Strategies:
                     plan.taken_from = None if known.key == key else known.key.shapes
                     plan.provisional = known.provisional
                     make = partial(own_plan, again.graphs, known.key.shapes, options, workspace)
-                    _may_be_better(plan, blueprint.proven, make)
+                    may_be_better(plan, blueprint.proven, make)
                     return plan
         for known in self._nearest(key):
             drawn = [blueprint for one in outlines if (blueprint := one.drawn.get(known.strategy))]
@@ -443,14 +460,14 @@ def _plan(
     plan.provisional = known.provisional
     if not options.deterministic:
         make = partial(own_plan, lambda: (lowered, graph), known.key.shapes, options, workspace)
-        _may_be_better(plan, lowered.certificate is not None, make)
+        may_be_better(plan, lowered.certificate is not None, make)
     return plan
 
 
-def _may_be_better(plan: Plan, proven: bool, make: Callable[[], Plan]) -> None:
+def may_be_better(plan: Plan, proven: bool, make: Callable[[], Plan]) -> None:
     """A plan whose variants were chosen for other sizes may get another one's place."""
     if not proven:
-        plan.better = Better(make, "it is not proven the best for its sizes", ready=import_passes)
+        plan.better = Better(make, UNPROVEN, ready=import_passes)
 
 
 def _drawing(

@@ -232,6 +232,11 @@ class StrategyCache:
         certificate, name = chosen.certificate, name or network.name
         if certificate is not None and certificate.status.startswith("failed"):
             return
+        self._entries.write(name, self.payload(network, chosen, name))
+
+    @staticmethod
+    def payload(network: Network, chosen: LoweredGraph, name: str) -> bytes:
+        """What an entry holds; arguments as for ``keep``."""
         data = {
             "name": name,
             "inputs": [
@@ -243,8 +248,7 @@ class StrategyCache:
             "asked": any(name in ASKING for name in chosen.passes),
             "chosen": plain_data(chosen),
         }
-        text = json.dumps(data, separators=(",", ":"))
-        self._entries.write(name, text.encode())
+        return json.dumps(data, separators=(",", ":")).encode()
 
     def _read(self, name: str, payload: bytes | None = None) -> dict[str, Any] | None:
         """What an entry holds, if that was written under its name."""

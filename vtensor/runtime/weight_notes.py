@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -53,13 +53,17 @@ class WeightNotes:
     _end: int = 0
 
     def data(
-        self, constants: Sequence[TensorStorage], natives: Sequence[Any]
+        self,
+        constants: Sequence[TensorStorage],
+        natives: Sequence[Any],
+        modules: Collection[str] = (),
     ) -> tuple[Data, list[int]]:
         """What an entry holds of constants and native things, and the lines that make these.
 
         Args:
             constants: in the order in which a plan has them.
             natives: what the script has noted.
+            modules: native ones that are named besides.
 
         Raises:
             NotKept: no entry can hold it.
@@ -84,9 +88,9 @@ class WeightNotes:
         for pairs, found_at in ((together, places[len(natives) :]), (apart, own)):
             for (row, _), place in zip(pairs, found_at, strict=True):
                 row["native"] = place
-        modules = {line[0][0] for line in (*lines, *alone) if isinstance(line[0][0], str)}
+        named = {line[0][0] for line in (*lines, *alone) if isinstance(line[0][0], str)}
         data = {
-            "builds": {one: build_of(native_module(one)) for one in modules},
+            "builds": {one: build_of(native_module(one)) for one in {*named, *modules}},
             "lines": lines,
             "alone": alone,
             "weights": self._end,
@@ -98,7 +102,7 @@ class WeightNotes:
 
     def is_large(self, name: str) -> bool:
         """Whether a constant is made of an array that is read later."""
-        return self._array(self.packed.made_of(name)[1]) is not None
+        return self.array(self.packed.made_of(name)[1]) is not None
 
     def _room(self, nbytes: int) -> int:
         begin, self._end = self._end, self._end + -(-nbytes // ALIGNMENT) * ALIGNMENT
@@ -126,9 +130,9 @@ class WeightNotes:
         """The large array that is a constant as it is read; None where none is."""
         root, origin = self.packed.made_of(name)
         changed = root != name or changes(self.constants, root) or _order(origin)
-        return None if changed else self._array(origin)
+        return None if changed else self.array(origin)
 
-    def _array(self, origin: Array | Original) -> str | None:
+    def array(self, origin: Array | Original) -> str | None:
         """The large array that an origin is, its axes in whatever order; None where it is none."""
         if not isinstance(origin, Original):
             return None
@@ -144,7 +148,7 @@ class WeightNotes:
         """
         value = self.graph.values[name]
         root, origin = self.packed.made_of(name)
-        array = self._array(origin)
+        array = self.array(origin)
         if array is None:
             return None
         given, made = self.graph.values[root], changes(self.constants, root)

@@ -1,0 +1,161 @@
+"""The blueprints of a session on disk: written down once they are drawn, read where they serve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from libdesc.script import Script
+from ptensor.stopping import go_on
+from vtensor.language.imported import logger
+from vtensor.runtime.kept_blueprints import KeptBlueprint, KeptBlueprints, blueprint_names
+from vtensor.runtime.programs import KeptPlan, is_kept
+
+if TYPE_CHECKING:
+    from vtensor.frontends.beside import Place
+    from vtensor.runtime.entries import Entries
+    from vtensor.runtime.keys import PlanKey
+    from vtensor.runtime.options import Options
+    from vtensor.runtime.outline import Sized
+    from vtensor.runtime.plan import Plan
+    from vtensor.runtime.source import Source
+    from vtensor.runtime.strategies import Known
+    from vtensor.runtime.strategy_cache import Network
+    from vtensor.runtime.workspace import Workspace
+
+_log = logger(__name__)
+
+
+class BlueprintEntries:
+    """The blueprints of a session's model.
+
+    Used by one thread at a time.
+
+    Args:
+        source: the model.
+        entries: the cache.
+        workspace: what plans share.
+    """
+
+    def __init__(self, source: Source, entries: Entries, workspace: Workspace) -> None:
+        self._source, self._entries, self._workspace = source, entries, workspace
+        self._known: dict[str, KeptBlueprints] = {}
+
+    def of(
+        self, key: PlanKey, options: Options, kept: KeptPlan | None
+    ) -> KeptBlueprints | tuple[KeptBlueprint, ...]:
+        """Those that may serve a key, in order.
+
+        Args:
+            key, options: what a plan is for.
+            kept: a plan that was taken as it was kept: what it has packed is theirs, too.
+        """
+        names = self._names(key, options)
+        if not names or self._source.surface is None:
+            return ()
+        [first, *_] = names
+        if first not in self._known:
+            others = {} if kept is None else kept.weights.packed
+            about = self._source.surface, self._workspace, others
+            self._known[first] = KeptBlueprints(self._entries, names, *about)
+        return self._known[first]
+
+    def plan(
+        self,
+        key: PlanKey,
+        options: Options,
+        kept: KeptPlan | None,
+        full: Callable[[KeptBlueprint], Plan],
+    ) -> tuple[Plan, KeptBlueprint] | None:
+        """The plan of one of them, and which; None where none serves.
+
+        Args:
+            key, options, kept: as for ``of``.
+            full: makes the same plan node by node.
+        """
+        given = self._source.open_sizes(key.shapes, key.known)
+        for one in self.of(key, options, kept) if given else ():
+            try:
+                plan = one.plan(given, self._workspace, lambda one=one: full(one), {})  # type: ignore[misc]
+            except (ArithmeticError, LookupError, TypeError, ValueError) as why:
+                _log.debug("%s: what is kept for other sizes is not taken: %s", key.shapes, why)
+                continue
+            if plan is not None:
+                plan.taken_from = one.shapes
+                return plan, one
+        return None
+
+    def keep(
+        self,
+        network: Network,
+        known: Known,
+        strategy: bytes,
+        traced: Callable[[], Sized | None],
+    ) -> None:
+        """Write down what was drawn of a strategy, if there is room.
+
+        It is traced once more, to see which arrays somebody looks at, and drawn once more, while
+        somebody notes what is called.
+
+        Args:
+            network: what it was drawn for.
+            known: the strategy.
+            strategy: as an entry of its own says it.
+            traced: traces the graph.
+        """
+        key, surface = network.key, self._source.surface
+        names = self._names(key, network.options)
+        name = next((one for one in names if self._entries.read(one) is None), None)
+        if name is None or surface is None:
+            return
+        from vtensor.runtime.blueprint import Blueprint
+        from vtensor.runtime.blueprint_notes import payload
+        from vtensor.runtime.planning import sound
+        from vtensor.runtime.weight_notes import NotKept
+
+        script = Script()
+        try:
+            with self._looking() as looked_at:
+                sized = traced()
+            if sized is None:
+                return
+            go_on()
+            lowered, proof = sized.on(known.strategy), sized.proof(known.strategy)
+            sound(lowered, sized.graph, network.options, self._workspace, proof)
+            go_on()
+            blueprint = Blueprint(sized, known.strategy, self._workspace, script)
+            if not looked_at <= surface.looked_at:
+                raise NotKept(f"it looks at {len(looked_at - surface.looked_at)} more arrays")
+            go_on()
+            large = {id(one.whole): array for array, one in self._source.large.items()}
+            constants, applied = sized.graph.constants, network.graph.applied
+            about = large, script, applied, strategy, known.key.shapes
+            told = payload(name, blueprint, constants, *about)
+        except NotKept as why:
+            _log.debug("%s: %s", name, why)
+        else:
+            self._entries.write(name, told)
+        finally:
+            script.forget()
+
+    def _names(self, key: PlanKey, options: Options) -> list[str]:
+        surface = self._source.surface
+        if surface is None or not is_kept(key, options):
+            return []
+        return blueprint_names(surface, key, options, self._workspace.executor.threads)
+
+    @contextmanager
+    def _looking(self) -> Iterator[set[Place]]:
+        """Where the arrays are that somebody asks for meanwhile, once that is over."""
+        large = [*self._source.large.values()]
+        asked = [one.asked for one in large]
+        found: set[Place] = set()
+        for one in large:
+            one.asked = False
+        try:
+            yield found
+        finally:
+            found |= self._source.looked_at
+            for one, before in zip(large, asked, strict=True):
+                one.asked |= before

@@ -1,0 +1,194 @@
+"""Writing a blueprint down, for ``kept_blueprints.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from libdesc.noted import name_of
+from libdesc.script import Script, noted_path
+from libdesc.tape_rows import rows_of
+from ptensor.layout import Layout
+from vtensor.runtime.blueprint import Blueprint
+from vtensor.runtime.open_constants import OpenRows
+from vtensor.runtime.open_program import OUTLINE, End, Stand
+from vtensor.runtime.program_notes import check_unseen, payload_of
+from vtensor.runtime.weight_notes import NotKept, WeightNotes
+
+if TYPE_CHECKING:
+    from vtensor.language.open_arrays import OpenArray
+    from vtensor.language.tape import TracedSize
+    from vtensor.runtime.open_slots import Pieces
+
+Array = np.ndarray[Any, Any]
+Data = dict[str, Any]
+
+
+class _Natives:
+    """The native things that constants of tapes are."""
+
+    def __init__(self) -> None:
+        self.things: list[Any] = []
+        self.modules: set[str] = set()
+
+    def told(self, value: Any) -> Any:
+        """What no size is, as data.
+
+        Raises:
+            NotKept: it is nothing that can be.
+        """
+        if value is None or type(value) in (bool, int, float, str):
+            return [value]
+        if isinstance(value, Layout):
+            return {"layout": str(value)}
+        if type(value) in (tuple, list):
+            return {type(value).__name__: [*map(self.told, value)]}
+        if callable(value) and (name := name_of(value)) is not None:
+            return {"function": name}
+        path = noted_path(value)
+        if path is None:
+            raise NotKept(f"a tape has a {type(value).__name__}: {value!r:.80}")
+        [root, *names] = path
+        if isinstance(root, str):
+            self.modules.add(root)
+            return {"path": path}
+        self.things.append(value)
+        return {"native": len(self.things) - 1, "names": names}
+
+
+class _Wanted:
+    """Places on a tape that matter, each with its number among these."""
+
+    def __init__(self) -> None:
+        self.places: dict[int, int] = {}
+
+    def at(self, place: int) -> int:
+        """The number of a place."""
+        return self.places.setdefault(place, len(self.places))
+
+
+def payload(
+    name: str,
+    blueprint: Blueprint,
+    constants: Mapping[str, Array],
+    large: Mapping[int, str],
+    script: Script,
+    applied: Collection[tuple[str, str]],
+    strategy: bytes,
+    shapes: Mapping[str, Sequence[int]],
+) -> bytes:
+    """What an entry holds.
+
+    Args:
+        name: the entry's.
+        blueprint: drawn while ``script`` noted native calls.
+        constants: those of the graph that it was drawn for.
+        large: the arrays of the model that are read later, by the id of what holds them.
+        script: noted its steps.
+        applied: where rules were applied to its graph.
+        strategy: what was chosen, as an entry of its own says it.
+        shapes: what it was chosen for.
+
+    Raises:
+        NotKept: no entry can hold it.
+    """
+    weights = WeightNotes(blueprint.packed, blueprint.graph, constants, large, script)  # type: ignore[arg-type]
+    nodes = [one for one in blueprint.graph.operators if one.name in blueprint.recorded]
+    check_unseen(nodes, blueprint.graph, blueprint.recorded, weights)
+    natives, sizes = _Natives(), _Wanted()
+    calls = [_Wanted() for _ in blueprint.calls]
+    sources = {OUTLINE: sizes, **dict(enumerate(calls, 1))}
+    rows = [(source, sources[source].at(place)) for source, place in blueprint.rows]
+    steps = [
+        (one.source, sources[one.source].at(one.place), one.access) if type(one) is Stand else one
+        for one in blueprint.natives
+    ]
+    of_calls = [
+        {
+            "sizes": [sizes.at(place) for place in one.sizes],
+            "natives": sorted(wanted.at(place) for place in one.natives),
+        }
+        for one, wanted in zip(blueprint.calls, calls, strict=True)
+    ]
+    anew = dict(blueprint.opened)
+    opened, ends = _opened(blueprint, sizes, weights)
+    fixed = [one for one in steps if type(one) is not tuple]
+    tapes = [
+        rows_of(one.tape, [*wanted.places], natives.told)  # type: ignore[arg-type]
+        for one, wanted in zip(blueprint.calls, calls, strict=True)
+    ]
+    plain = [one for place, one in enumerate(blueprint.constants) if place not in anew]
+    outline = rows_of(blueprint.outline.tape, [*sizes.places], natives.told)
+    own = rows_of(blueprint.tape, range(blueprint.tape.count), natives.told)
+    told, places = weights.data(plain, [*fixed, *natives.things], natives.modules)
+    left = iter(places)
+    slots = blueprint.slots
+    head = {
+        "name": name,
+        **told,
+        "outline": outline,
+        "calls": [{**one, "tape": tape} for one, tape in zip(of_calls, tapes, strict=True)],
+        "rows": rows,
+        "tape": own,
+        "fixed": [*blueprint.numbers.fixed],
+        "steps": [one if type(one) is tuple else next(left) for one in steps],
+        "things": [*left],
+        "counts": [*slots.counts],
+        "pieces": _pieces(slots.pieces),
+        "piece": slots.piece.tolist(),
+        "region": [*slots.region],
+        "begin": slots.begin.tolist(),
+        "held": blueprint.held.tolist(),
+        "live": _pieces(blueprint.live),
+        "asked": blueprint.asked,
+        "inputs": [*map(_end, blueprint.inputs)],
+        "own": [*map(_end, blueprint.own)],
+        "outputs": [_output(*one) for one in blueprint.outputs],
+        "regions": len(blueprint.constants),
+        "open": opened,
+        "ends": ends,
+        "proven": blueprint.proven,
+        "applied": sorted(applied),
+        "shapes": {one: [*shape] for one, shape in shapes.items()},
+        "strategy": weights.keep(strategy),
+    }
+    return payload_of(head, weights)
+
+
+def _opened(
+    blueprint: Blueprint, sizes: _Wanted, weights: WeightNotes
+) -> tuple[list[Any], list[Any]]:
+    """Constants that depend on sizes: rows, and where which of them goes.
+
+    Raises:
+        NotKept: no entry can say that.
+    """
+
+    def place(size: TracedSize) -> int:
+        return sizes.at(size.place)
+
+    rows, ends = OpenRows(place, weights), list[Any]()
+    for region, opened in blueprint.opened:
+        if opened.changes:
+            raise NotKept("a constant that depends on sizes is transformed")
+        array: OpenArray | None = blueprint.outline.open_array(opened.value.name)
+        if array is None:
+            raise NotKept("a constant that depends on sizes is changed by a pass")
+        ends.append((region, rows.add(array), _end(blueprint.end_of(opened.value))))
+    return rows.rows, ends
+
+
+def _pieces(pieces: Pieces) -> list[Any]:
+    return [pieces.nbytes.tolist(), [*pieces.first], [*pieces.last]]
+
+
+def _end(end: End) -> list[Any]:
+    return [end.name, end.dtype, end.dims, str(end.layout), end.constant]
+
+
+def _output(alias: str, end: End, binding: int | None, constant: Any) -> list[Any]:
+    if binding is None or constant is not None:
+        raise NotKept("a constant is delivered")
+    return [alias, _end(end), binding]
