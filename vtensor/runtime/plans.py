@@ -87,8 +87,6 @@ class PlanCache:
         self.foreseen = False
         #: Where rules were applied to graphs of earlier sizes.
         self._applied: set[tuple[str, str]] | None = None
-        entries = kept_in(options)
-        self._blueprints = None if entries is None else BlueprintEntries(source, entries, workspace)
         #: What of them was written.
         self._written: list[tuple[Known, Outline]] = []
         #: There are some, behind a plan that was taken as it was kept.
