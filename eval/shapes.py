@@ -5,7 +5,8 @@ engine is a process of its own, in turns with the others; when it has run a mode
 and we for three seconds, it is given other sizes. *new* is the first run of a shape, *again* the
 runs that follow, *back* a run of a shape that was seen before, after others. *at once* is our first
 run of a shape where the model had run but twice here, too: what we do beside runs to be ready for
-other sizes has hardly begun then.
+other sizes has hardly begun then. Our cache has what two earlier processes have kept; *without a
+cache* it has nothing.
 OpenVINO's model is compiled once for all sizes. *growing*: the length of the past grows by one with
 every run, as with every word that a language model writes; *new* is then the time of a word.
 *ratio* is our *new* by the peer's, the median over shapes and rounds. Sizes that an engine refuses
@@ -30,7 +31,7 @@ from eval.experiment import Scope, Store, command
 from eval.markdown import told
 from eval.models_today import FAMILIES, models_of
 from eval.models_today.__main__ import made
-from eval.start import US, beside, here, mean_of
+from eval.start import US, beside, fresh, here, mean_of
 from eval.store import Row
 from vtensor.benchmark.agreement import BOUNDS, difference
 from vtensor.benchmark.peer import Array
@@ -49,6 +50,8 @@ GROWN, CHANGED = 24, 4
 #: Sizes of pictures go by steps, of which networks of all kinds can halve one five times.
 STEP = 32
 ROUNDS, LIMIT_S = 2, 300.0
+#: What rows say of our first runs where the model has hardly been in use.
+SOON = ("at_once", "without_cache")
 #: Seconds for which we run a model before it is given other sizes; peers do nothing beside runs.
 USED_S = 3.0
 
@@ -116,32 +119,43 @@ def compared(case: Case, axes: Axes, engines: Sequence[str], threads: int) -> li
     with TemporaryDirectory() as folder:
         feeds, answers = Path(folder) / "feeds.npz", dict[str, dict[str, Array]]()
         np.savez(feeds, **dict[str, Any](case.feeds))
+        environment = fresh(folder)
         for turn in range(ROUNDS):
             able = list(found)
             for engine in (*able[turn:], *able[:turn]):
                 to = Path(folder) / f"{engine}.npz"
                 used = json.dumps({**asked, "used_s": USED_S if engine == US else 0.0})
-                row = _once(engine, case, feeds, threads, used, to)
+                row = _once(engine, case, feeds, threads, used, to, environment)
                 if row is None:
                     del found[engine]
                     continue
                 found[engine].append(row)
                 with np.load(to) as kept:
                     answers[engine] = {name: kept[name] for name in kept.files}
-        soon = _once(US, case, feeds, threads, json.dumps(asked), Path(folder) / "soon.npz")
+        about = US, case, feeds, threads, json.dumps(asked), Path(folder) / "soon.npz"
+        soon = _once(*about, environment)
+        cold = _once(*about, {**environment, "VTENSOR_CACHE_DIR": f"{folder}/nothing"})
     for engine in list(found):
         if engine != US and (fault := _apart(answers[US], answers[engine])):
             print(f"note: {engine} on {case.name}: {fault}", file=sys.stderr)
             del found[engine]
     growing = any(GROWING in row.values() for row in axes.values())
-    about = {"model": case.name, "growing": growing, "shapes": len(sizes)}
+    told_of = {"model": case.name, "growing": growing, "shapes": len(sizes)}
     return [
-        {**about, "engine": engine, **_summary(rows, found[US], soon)}
+        {**told_of, "engine": engine, **_summary(rows, found[US], soon, cold)}
         for engine, rows in found.items()
     ]
 
 
-def _once(engine: str, case: Case, feeds: Path, threads: int, asked: str, to: Path) -> Row | None:
+def _once(
+    engine: str,
+    case: Case,
+    feeds: Path,
+    threads: int,
+    asked: str,
+    to: Path,
+    environment: Mapping[str, str],
+) -> Row | None:
     """One process; None where a peer failed."""
     given = (engine, str(case.model), str(feeds), str(threads), asked, str(to))
     ran = subprocess.run(
@@ -150,6 +164,7 @@ def _once(engine: str, case: Case, feeds: Path, threads: int, asked: str, to: Pa
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
+        env=environment,
     )
     if ran.returncode:
         lines = ran.stderr.strip().splitlines() or ["it gave no reason"]
@@ -172,7 +187,7 @@ def _apart(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> str:
     return "" if off <= BOUNDS["f32"] else f"its answers differ by {off:.1e}"
 
 
-def _summary(rows: Sequence[Row], ours: Sequence[Row], soon: Row | None) -> Row:
+def _summary(rows: Sequence[Row], ours: Sequence[Row], soon: Row | None, cold: Row | None) -> Row:
     """Medians over rounds and shapes; our first runs by its, shape by shape, and those at once."""
     known = {
         what: [one for row in rows for one in row[what]] for what in ("new_s", "again_s", "back_s")
@@ -183,6 +198,7 @@ def _summary(rows: Sequence[Row], ours: Sequence[Row], soon: Row | None) -> Row:
         **{what: _middle(seconds) for what, seconds in known.items()},
         "ratio": _ratio(ours, rows),
         "at_once": _ratio([soon] * len(rows), rows) if soon else None,
+        "without_cache": _ratio([cold] * len(rows), rows) if cold else None,
     }
 
 
@@ -212,8 +228,10 @@ def section(store: Store) -> Iterator[str]:
     ]
     yield from beside(rows, "ms: new / again / back", _times)
     for peer in dict.fromkeys(row["engine"] for row in rows if row["engine"] != US):
-        mean = mean_of(row.get("at_once") for row in rows if row["engine"] == peer)
+        own = [row for row in rows if row["engine"] == peer]
+        mean, without = (mean_of(row.get(what) for row in own) for what in SOON)
         yield f"At once, geometric mean of the ratio to {peer}: {mean}."
+        yield f"At once without a cache, likewise: {without}."
 
 
 def _times(row: Row) -> str | None:

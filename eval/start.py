@@ -100,9 +100,7 @@ def started(
     with TemporaryDirectory() as folder:
         file = Path(folder) / "feeds.npz"
         np.savez(file, **feeds)
-        kept = {"PYTHONPYCACHEPREFIX": f"{folder}/code", "VTENSOR_CACHE_DIR": f"{folder}/cache"}
-        environment = {**os.environ, **kept}
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        environment = fresh(folder)
         found: dict[str, list[Row]] = {engine: [] for engine in engines}
         for turn in range(BEFORE + rounds):
             able = list(found)
@@ -119,6 +117,14 @@ def started(
         {"model": name, "engine": engine, "rounds": rounds, **_summary(rows, found[US])}
         for engine, rows in found.items()
     ]
+
+
+def fresh(folder: str) -> dict[str, str]:
+    """An environment in which Python keeps compiled code in a folder, and we what we keep."""
+    kept = {"PYTHONPYCACHEPREFIX": f"{folder}/code", "VTENSOR_CACHE_DIR": f"{folder}/cache"}
+    environment = {**os.environ, **kept}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    return environment
 
 
 def _once(

@@ -37,14 +37,19 @@ class Noting(Protocol):
 NOTING: ContextVar[Noting | None] = ContextVar("NOTING", default=None)
 
 
-#: Functions that calls may be noted of by name, beside native ones: of numbers alone, without any
-#: effect.
+#: Functions that calls may be noted of by name, beside native ones: plain arguments decide what
+#: they give, and they change nothing.
 NAMEABLE: dict[str, Callable[..., Any]] = {}
 
 
-def nameable(function: Callable[P, T]) -> Callable[P, T]:
-    """A function of Python's that may be noted and named in what is kept for other processes."""
-    NAMEABLE[f"{function.__module__}:{function.__qualname__}"] = function
+def nameable(function: Callable[P, T], name: str = "") -> Callable[P, T]:
+    """A function of Python's that may be noted and named in what is kept for other processes.
+
+    Args:
+        function: the function.
+        name: a module and a name in it; empty is where it is defined.
+    """
+    NAMEABLE[name or f"{function.__module__}:{function.__qualname__}"] = function
     return function
 
 
@@ -60,7 +65,7 @@ def named(name: str) -> Callable[..., Any]:
         ValueError: there is none of such a name.
     """
     module = name.partition(":")[0]
-    if name not in NAMEABLE and module.partition(".")[0] == "libdesc":
+    if name not in NAMEABLE and module.partition(".")[0] in ("libdesc", "ops"):
         import_module(module)
     if name not in NAMEABLE:
         raise ValueError(f"{name} cannot be named")

@@ -16,40 +16,32 @@ from vtensor.language.tape import Tape
 
 Row = list[Any]
 
-_COMPUTED: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "//": operator.floordiv,
-    "%": operator.mod,
-}
-_ASKED: dict[str, Callable[[Any, Any], Any]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-_MADE: dict[str, Callable[[Sequence[Any]], Any]] = {"tuple": tuple, "list": list}
-_LOOKED: dict[str, Callable[[Any], Any]] = {"len": len, "each": tuple}
+#: What rows do with two things, by number: arithmetic first.
+_ON_TWO: tuple[Callable[[Any, Any], Any], ...] = (
+    *(operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod),
+    *(operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge),
+)
+#: What they make of several things, and of one.
+_OF_MANY: tuple[Callable[[Any], Any], ...] = (tuple, list)
+_OF_ONE: tuple[Callable[[Any], Any], ...] = (len, tuple)
 
-_SIGNS: dict[type[ast.AST], str] = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.FloorDiv: "//",
-    ast.Mod: "%",
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
+#: The numbers of signs in ``_ON_TWO``.
+_SIGNS: dict[type[ast.AST], int] = {
+    kind: number
+    for number, kind in enumerate(
+        (
+            *(ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod),
+            *(ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE),
+        )
+    )
 }
 
-#: The kinds of rows as they are carried out: what is computed of two, questions with the answer yes
-#: or no, a call, what is read of one thing, and what is made of several.
+#: How many of them are arithmetic: a result that nobody needs is left out.
+_ARITHMETIC = 5
+
+#: The kinds of rows: what is computed of two, questions with the answer yes or no, a call, what is
+#: read of one thing by a name or a key, and what is made of several, or of one. Behind it each row
+#: has what does it (a number, a name, or where that is), and what is taken.
 _TWO, _YES, _NO, _CALL, _GET, _ITEM, _MANY, _ONE = range(8)
 
 
@@ -73,7 +65,7 @@ def rows_of(tape: Tape, wanted: Sequence[int], constant: Callable[[Any], Any]) -
     >>> (n * 2 + 1).value, n > 4
     (13, True)
     >>> rows_of(tape, [2], lambda value: value)
-    {'given': 1, 'constants': [2, 1, 4], 'rows': [['*', 3, 0], ['+', 4, 1], ['>', 3, 2, True]], \
+    {'given': 1, 'constants': [2, 1, 4], 'rows': [[0, 2, 3, 0], [0, 0, 4, 1], [1, 9, 3, 2]], \
 'wanted': [5]}
     """
     return _Writer(tape, constant).data(wanted)
@@ -119,7 +111,7 @@ class _Writer:
         used = {number for kind, number in ends if kind == "made"}
         kept = list[tuple[int, Row]]()
         for number, row in reversed(self._rows_by_number()):
-            if row[0] in _COMPUTED and number not in used:
+            if row[0] == _TWO and row[1] < _ARITHMETIC and number not in used:
                 continue
             kept.append((number, row))
             used.update(number for kind, number in _operands(row) if kind == "made")
@@ -131,7 +123,7 @@ class _Writer:
         """Each row with the number of what it makes; -1 of a question."""
         found, number = list[tuple[int, Row]](), 0
         for row in self._rows:
-            asks = row[0] in _ASKED and type(row[-1]) is bool
+            asks = row[0] in (_YES, _NO)
             found.append((-1 if asks else number, row))
             number += not asks
         return found
@@ -149,7 +141,8 @@ class _Writer:
 
     def _question(self, asked: ast.Compare, answer: bool) -> None:
         [sign], [other] = asked.ops, asked.comparators
-        self._rows.append([_SIGNS[type(sign)], self._value(asked.left), self._value(other), answer])
+        kind = _YES if answer else _NO
+        self._rows.append([kind, _SIGNS[type(sign)], self._value(asked.left), self._value(other)])
 
     def _value(self, value: ast.expr) -> tuple[str, int]:
         """Where the value of an expression is."""
@@ -163,26 +156,25 @@ class _Writer:
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(fixed))):
                 return self._kept(-fixed)
             case ast.BinOp(left=left, op=sign, right=right):
-                return self._row(_SIGNS[type(sign)], self._value(left), self._value(right))
+                return self._row(_TWO, _SIGNS[type(sign)], self._value(left), self._value(right))
             case ast.Compare(left=left, ops=[sign], comparators=[right]):
-                return self._row(_SIGNS[type(sign)], self._value(left), self._value(right))
+                return self._row(_TWO, _SIGNS[type(sign)], self._value(left), self._value(right))
             case ast.Call(func=ast.Name(id="len"), args=[of]):
-                return self._row("len", self._value(of))
+                return self._row(_ONE, _OF_ONE.index(len), self._value(of), None)
             case ast.Call(func=function, args=given, keywords=named):
                 called, args = self._value(function), [*map(self._value, given)]
-                return self._row(
-                    "call", called, args, {str(one.arg): self._value(one.value) for one in named}
-                )
+                by_name = {str(one.arg): self._value(one.value) for one in named}
+                return self._row(_CALL, called, args, by_name)
             case ast.Attribute(value=of, attr=name) if not name.startswith("_"):
-                return self._row("get", self._value(of), name)
+                return self._row(_GET, name, self._value(of), None)
             case ast.Subscript(value=of, slice=which):
-                return self._row("item", self._value(of), self._value(which))
+                return self._row(_ITEM, None, self._value(of), self._value(which))
             case ast.Tuple(elts=[ast.Starred(value=of)]):
-                return self._row("each", self._value(of))
+                return self._row(_ONE, _OF_ONE.index(tuple), self._value(of), None)
             case ast.Tuple(elts=parts):
-                return self._row("tuple", [*map(self._value, parts)])
+                return self._row(_MANY, _OF_MANY.index(tuple), [*map(self._value, parts)], None)
             case ast.List(elts=parts):
-                return self._row("list", [*map(self._value, parts)])
+                return self._row(_MANY, _OF_MANY.index(list), [*map(self._value, parts)], None)
         raise NotInRows(ast.unparse(value))
 
     def _found(self, name: str) -> tuple[str, int]:
@@ -239,7 +231,7 @@ class TapeRows:
         Exception: of any kind, where it is none.
 
     >>> tape = TapeRows({"given": 1, "constants": [4], "wanted": [2],
-    ...                  "rows": [["*", 1, 0], [">", 1, 0, True]]}, int)
+    ...                  "rows": [[0, 2, 1, 0], [1, 9, 1, 0]]}, int)
     >>> tape.run([6]), tape.run([3])
     ([24], None)
     """
@@ -247,12 +239,7 @@ class TapeRows:
     def __init__(self, data: Mapping[str, Any], constant: Callable[[Any], Any]) -> None:
         self._constants = [*map(constant, data["constants"])]
         self._given = int(data["given"])
-        self._rows = [*map(_carried_out, data["rows"])]
-        made = sum(kind not in (_YES, _NO) for kind, *_ in self._rows)
-        self._wanted = [int(one) for one in data["wanted"]]
-        count = len(self._constants) + self._given + made
-        if not all(0 <= one < count for one in self._wanted):
-            raise ValueError("it makes less than is wanted")
+        self._rows, self._wanted = data["rows"], data["wanted"]
 
     def run(self, given: Sequence[int]) -> list[Any] | None:
         """What is wanted, for given sizes; None where a question has another answer then.
@@ -266,46 +253,24 @@ class TapeRows:
         make = known.append
         for kind, which, one, other in self._rows:
             if kind == _TWO:
-                make(which(known[one], known[other]))
+                make(_ON_TWO[which](known[one], known[other]))
             elif kind == _YES:
-                if not which(known[one], known[other]):
+                if not _ON_TWO[which](known[one], known[other]):
                     return None
             elif kind == _NO:
-                if which(known[one], known[other]):
+                if _ON_TWO[which](known[one], known[other]):
                     return None
             elif kind == _CALL:
-                named = {name: known[at] for name, at in other}
+                named = {name: known[at] for name, at in other.items()}
                 make(known[which](*[known[at] for at in one], **named))
             elif kind == _ITEM:
                 make(known[one][known[other]])
-            elif kind == _GET:
+            elif kind == _GET and not which.startswith("_"):
                 make(getattr(known[one], which))
             elif kind == _MANY:
-                make(which([known[at] for at in one]))
+                make(_OF_MANY[which]([known[at] for at in one]))
+            elif kind == _ONE:
+                make(_OF_ONE[which](known[one]))
             else:
-                make(which(known[one]))
+                raise ValueError(f"there is no such row: {kind}, {which}")
         return [known[at] for at in self._wanted]
-
-
-def _carried_out(row: Row) -> tuple[int, Any, Any, Any]:
-    """A row as it is carried out.
-
-    Raises:
-        Exception: of any kind, where it is none.
-    """
-    match row:
-        case [str(sign), int(one), int(other)] if sign in _COMPUTED or sign in _ASKED:
-            return _TWO, (_COMPUTED | _ASKED)[sign], one, other
-        case [str(sign), int(one), int(other), bool(answer)] if sign in _ASKED:
-            return _YES if answer else _NO, _ASKED[sign], one, other
-        case ["call", int(called), list(given), dict(named)]:
-            return _CALL, called, given, [*named.items()]
-        case ["get", int(of), str(name)] if not name.startswith("_"):
-            return _GET, name, of, None
-        case ["item", int(of), int(which)]:
-            return _ITEM, None, of, which
-        case [str(kind), list(parts)] if kind in _MADE:
-            return _MANY, _MADE[kind], parts, None
-        case [str(kind), int(of)] if kind in _LOOKED:
-            return _ONE, _LOOKED[kind], of, None
-    raise ValueError(f"no row: {row}")

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from libdesc.noted import nameable
 from libdesc.numpy.arrays import Array
 from vtensor.language.spelling import Ahead
 
@@ -151,6 +152,16 @@ _OTHERS: Mapping[str, Computes] = {
     "Or": _binary(np.logical_or),
     "Not": _logic(np.logical_not),
 }
+
+
+def _range(_: Read, start: Array, limit: Array, delta: Array) -> Array:
+    return np.arange(start.item(), limit.item(), delta.item()).astype(start.dtype)
+
+
+#: What kept plans of open sizes name: these, and what has no operator, since it is always known.
+NAMED = {**_MOVING, **_OTHERS, "Range": _range}
+for _name, _one in NAMED.items():
+    nameable(_one, f"{__name__}:{_name}")
 
 #: All of them by ONNX's name, for the spellings of these operators.
 AHEAD: Mapping[str, Ahead] = {

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from resolver.check import addresses, check
+from resolver.addresses import addresses
+from resolver.check import check
 from resolver.lowered import LoweredGraph, OpNode, TransformNode, Value
 from vtensor.errors import UnsoundPlanError
 from vtensor.language.records import dataclass

@@ -230,7 +230,7 @@ def test_a_kept_plan_of_other_libraries_loads_what_it_needs(
 MAKERS = ("plan", "plans", "probing", "speeds", "workspace")
 FEW = {
     *("vtensor.frontends.values", "vtensor.runtime", "vtensor.runtime.locked"),
-    "vtensor.runtime.tuned_later",
+    *("vtensor.runtime.blueprint_entries", "vtensor.runtime.tuned_later"),
 }
 
 

@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from libdesc.noted import noted, remembered
+from libdesc.noted import nameable, noted, remembered
 from libdesc.onednn.native import dnnl
 from ptensor.encoding import Encoding
 from ptensor.layout import Axis, Layout
@@ -91,6 +91,7 @@ def _to_desc(layout: Layout, order: Order, sizes: tuple[int, ...], dtype: str) -
     return given
 
 
+@nameable
 def _answered(*key: Any) -> Desc | None:
     """What a primitive has answered that has no tag."""
     return _given.get(key)

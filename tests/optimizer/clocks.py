@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from libdesc.transforms import LayoutChange
 from optimizer.problem import Clock
 from ptensor.evaluation import Basis
-from resolver.check import addresses
+from resolver.addresses import addresses
 from resolver.lowered import OpNode
 from vtensor.language.tensor import VTensor
 

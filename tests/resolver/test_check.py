@@ -13,7 +13,8 @@ from libdesc.registry import registry
 from ptensor.convert import preserves
 from ptensor.encoding import Encoding
 from ptensor.layout import Layout
-from resolver.check import addresses, check
+from resolver.addresses import addresses
+from resolver.check import check
 from resolver.evaluate import resolve
 from resolver.exactness import holds
 from resolver.extend import extend

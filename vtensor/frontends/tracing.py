@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from libdesc.noted import name_of, named
 from optimizer.originals import Original
 from vtensor.errors import ModelError, VTensorError
 from vtensor.frontends.again import Again
@@ -23,7 +24,6 @@ from vtensor.frontends.naming import Names
 from vtensor.frontends.network import Network, NetworkNode
 from vtensor.frontends.reader import Reader
 from vtensor.frontends.tensors import Array
-from vtensor.language.ahead import ahead_of
 from vtensor.language.dtype import from_numpy
 from vtensor.language.graph import Graph
 from vtensor.language.open_arrays import NotTraced, OpenArray, as_it_is, number
@@ -108,7 +108,7 @@ class _Traced(Again):
         traced, made, call = False, partial(_folded, self._network, node), None
         if ahead is not None:
             traced, made = ahead.traced, partial(ahead.compute, read)
-            call = partial(_call, node, self._network)
+            call = partial(_call, node, self._network, ahead.compute)
         sample = np.asarray(made(*(a.sample if isinstance(a, OpenArray) else a for a in given)))
         elements = self._elements(made, given, sample) if traced else None
         shape = sample.shape if elements is not None else self._shape(node, given, sample)
@@ -200,16 +200,19 @@ def _folded(network: Network, node: NetworkNode, *given: Array) -> Array:
         raise NotTraced(f"{node.described} is not computed for other sizes") from error
 
 
-def _call(node: NetworkNode, network: Network) -> tuple[str, int, dict[str, Any]]:
-    """What ``ahead_of`` finds a node's computation by, and its attributes."""
+def _call(
+    node: NetworkNode, network: Network, compute: Callable[..., Array]
+) -> tuple[str | None, dict[str, Any]]:
+    """The name of what computes a node ahead of a run, and its attributes."""
     read = attributes_of(node, network)
-    attributes = {one.name: read(one.name, None) for one in node.proto.attribute}
-    return node.label, node.opsets[node.domain], attributes
+    return name_of(compute), {one.name: read(one.name, None) for one in node.proto.attribute}
 
 
 def _ahead(node: NetworkNode) -> Ahead | None:
     """What computes a node ahead of a run."""
-    return ahead_of(node.label, node.opsets[node.domain])
+    if node.label == "Range":  # no operator of ours: its result is always known ahead
+        return Ahead(named("ops._elements:Range"))
+    return next((one.ahead for one in spellings_of(node) if one.ahead is not None), None)
 
 
 @dataclass(eq=False)

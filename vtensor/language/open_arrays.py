@@ -32,8 +32,8 @@ class OpenArray:
         sample: the array for the sizes that the tape was made with.
         made: computes the array for other sizes, of those that it depends on (``sources``).
         elements: the elements, some traced; None where they are not.
-        call: says which call ``made`` is, as data: the operator's label, an opset, attributes;
-            None where nothing can.
+        call: says which call ``made`` is: the name of a function, if it has one, and what
+            attributes of a node it is told; None where it is no such call.
         origins: what holds the sources, where that is not the arrays themselves.
     """
 
@@ -43,7 +43,7 @@ class OpenArray:
     made: Callable[..., Array]
     sources: Sequence[OpenArray | Array | None] = ()
     elements: Any = None
-    call: Callable[[], tuple[str, int, dict[str, Any]]] | None = None
+    call: Callable[[], tuple[str | None, dict[str, Any]]] | None = None
     origins: Sequence[Any] = ()
 
     @property

@@ -12,7 +12,7 @@ from libdesc.script import Script, noted_path
 from libdesc.tape_rows import rows_of
 from ptensor.layout import Layout
 from vtensor.runtime.blueprint import Blueprint
-from vtensor.runtime.open_constants import OpenRows
+from vtensor.runtime.open_notes import OpenRows
 from vtensor.runtime.open_program import OUTLINE, End, Stand
 from vtensor.runtime.program_notes import check_unseen, payload_of
 from vtensor.runtime.weight_notes import NotKept, WeightNotes

@@ -12,93 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from libdesc.registry import ready
-from optimizer.originals import Original
-from vtensor.language.ahead import ahead_of
-from vtensor.language.open_arrays import OpenArray, as_it_is, spread_under
-from vtensor.language.tape import TracedSize
-from vtensor.runtime.weight_notes import NotKept, WeightNotes
+from libdesc.noted import named
+from vtensor.language.open_arrays import as_it_is, spread_under
 
 Array = np.ndarray[Any, Any]
 Row = list[Any]
 
-#: What an attribute may be in a row.
-_PLAIN = (str, int, float, bool, type(None))
-
 #: What makes an array of others, beside nodes.
 _WAYS: dict[str, Callable[..., Array]] = {"reshape": as_it_is, "spread": spread_under}
-
-#: An array that is held by nobody, and has more bytes, is in no entry.
-MOST_BYTES = 1 << 16
-
-
-class OpenRows:
-    """Writes arrays down, those first that others are made of.
-
-    Args:
-        place: gives a traced size its place among those that are given.
-        weights: holds arrays that depend on no size, and knows large ones.
-    """
-
-    def __init__(self, place: Callable[[TracedSize], int], weights: WeightNotes) -> None:
-        self.rows: list[Row] = []
-        self._place, self._weights = place, weights
-        self._known: dict[int, int] = {}
-
-    def add(self, array: OpenArray) -> int:
-        """The row of an array.
-
-        Raises:
-            NotKept: no row says how it is made.
-        """
-        if id(array) not in self._known:
-            row = self._row(array)
-            self._known[id(array)] = len(self.rows)
-            self.rows.append(row)
-        return self._known[id(array)]
-
-    def _row(self, array: OpenArray) -> Row:
-        about = [array.dtype.str, [*map(self._size, array.shape)]]
-        if array.elements is not None:
-            return ["elements", *about, [*map(self._size, array.elements.reshape(-1).tolist())]]
-        held = array.origins or [None] * len(array.sources)
-        sources = [self._source(*pair) for pair in zip(array.sources, held, strict=True)]
-        if array.made is as_it_is:
-            return ["reshape", *about, sources]
-        if array.made is spread_under:
-            return ["spread", *about, sources]
-        if array.call is None:
-            raise NotKept("a constant that depends on sizes is computed as any node")
-        label, opset, attributes = array.call()
-        parts = [
-            one for row in attributes.values() for one in (row if type(row) is list else [row])
-        ]
-        if not all(isinstance(one, _PLAIN) for one in parts):
-            raise NotKept(f"{label} has attributes that no row holds")
-        return ["ahead", *about, sources, label, opset, attributes]
-
-    def _size(self, size: Any) -> Any:
-        return [self._place(size)] if type(size) is TracedSize else int(size)
-
-    def _source(self, source: Any, held: Any) -> Any:
-        """A row, a large array's name, or where an array is in the entry."""
-        if isinstance(source, OpenArray):
-            return self.add(source)
-        if not isinstance(source, np.ndarray):
-            raise NotKept("a source is no array")
-        if isinstance(held, Original) and (name := self._weights.array(held)) is not None:
-            return name
-        if source.nbytes > MOST_BYTES or source.dtype.hasobject:
-            raise NotKept("a constant that depends on sizes is made of a large array")
-        memory = np.ascontiguousarray(source).reshape(-1).view(np.uint8)
-        return [source.dtype.str, source.shape, self._weights.keep(memory)]
 
 
 class OpenConstants:
     """Arrays that were written down.
 
     Args:
-        rows: of ``OpenRows``, perhaps by way of a file.
+        rows: of ``open_notes.OpenRows``, perhaps by way of a file.
         blob: the bytes that they speak of.
         large: a large array by its name.
 
@@ -108,8 +36,6 @@ class OpenConstants:
 
     def __init__(self, rows: Sequence[Row], blob: Array, large: Callable[[str], Array]) -> None:
         self._blob, self._large = blob, large
-        if any(kind == "ahead" for kind, *_ in rows):
-            ready()
         self._rows = [self._read(*row) for row in rows]
 
     def at(self, sizes: Sequence[int]) -> list[Array]:
@@ -137,11 +63,8 @@ class OpenConstants:
             return under, own, shape, partial(_elements, sources, own)
         take = [self._taken(one) for one in sources]
         if kind == "ahead":
-            label, opset, attributes = call
-            ahead = ahead_of(label, opset)
-            if ahead is None:
-                raise ValueError(f"{label} computes nothing ahead of a run")
-            make: Callable[..., Array] = partial(ahead.compute, dict(attributes).get)
+            name, attributes = call
+            make: Callable[..., Array] = partial(named(name), dict(attributes).get)
         else:
             make = _WAYS[kind]
         return under, own, shape, partial(_made, make, take)

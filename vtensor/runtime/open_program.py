@@ -18,7 +18,7 @@ import numpy as np
 
 from ptensor.buffer import TensorStorage
 from ptensor.layout import Layout
-from resolver.check import addresses
+from resolver.addresses import addresses
 from resolver.values import Value
 from vtensor.errors import UnsoundPlanError
 from vtensor.language.records import dataclass

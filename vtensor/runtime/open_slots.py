@@ -10,11 +10,10 @@ import numpy as np
 from ptensor.buffer import ALIGNMENT, TensorStorage
 from vtensor.language.records import dataclass
 from vtensor.language.tape import TracedSize
-from vtensor.runtime.offsets import Piece
-from vtensor.runtime.placement import arranged
 
 if TYPE_CHECKING:
     from vtensor.runtime.drawn import Placed
+    from vtensor.runtime.offsets import Piece
     from vtensor.runtime.plan import Ends
     from vtensor.runtime.steps import RecordedStep
 
@@ -110,6 +109,8 @@ class Slots:
     @classmethod
     def of(cls, steps: Sequence[RecordedStep], ends: Ends, numbers: Numbers) -> Slots:
         """Those of traced sizes, with room for everything that they touch."""
+        from vtensor.runtime.placement import arranged  # who reads what was kept needs none
+
         found = arranged(steps, ends.inputs, ends.own)
         of, scratch = found.lifetimes.of, found.lifetimes.scratch
         pieces = {lifetime: place for place, lifetime in enumerate(found.ours)}

@@ -26,7 +26,12 @@ from vtensor.runtime.options import Options, kept_in, transferable
 from vtensor.runtime.plan import Plan
 from vtensor.runtime.plan_entry import PlanEntry
 from vtensor.runtime.programs import KeptPlan
-from vtensor.runtime.ready import ready_to_draw, ready_to_measure, ready_to_plan
+from vtensor.runtime.ready import (
+    ready_for_blueprints,
+    ready_to_draw,
+    ready_to_measure,
+    ready_to_plan,
+)
 from vtensor.runtime.source import Source
 from vtensor.runtime.turns import Turn
 from vtensor.runtime.workspace import Workspace
@@ -108,8 +113,8 @@ class PlanCache:
         entries = kept_in(self._options)
         if entries is None:
             return None
-        with importing:
-            from vtensor.runtime.blueprint_entries import BlueprintEntries
+        ready_for_blueprints()
+        from vtensor.runtime.blueprint_entries import BlueprintEntries
 
         return BlueprintEntries(self.source, entries, self._workspace)
 

@@ -26,6 +26,9 @@ PLANNING = (
     "vtensor.runtime.stretches",
 )
 
+#: What reads blueprints that were kept.
+BLUEPRINTS = ("vtensor.runtime.blueprint_entries", "vtensor.runtime.open_constants")
+
 #: What draws blueprints: of models that are read from nodes, and of all.
 DRAWING = (
     "vtensor.frontends.tracing",
@@ -33,8 +36,10 @@ DRAWING = (
     "libdesc.calls",
     "resolver.refit",
     "vtensor.runtime.blueprint",
+    "vtensor.runtime.blueprint_notes",
     "vtensor.runtime.drawing",
     "vtensor.runtime.sized",
+    *BLUEPRINTS,
 )
 
 #: What measuring needs beside the passes.
@@ -51,6 +56,14 @@ def ready_to_plan() -> None:
     """Import what makes plans; a fork waits for that."""
     with importing:
         for name in PLANNING:
+            import_module(name)
+
+
+@cache
+def ready_for_blueprints() -> None:
+    """Import what reads blueprints that were kept."""
+    with importing:
+        for name in BLUEPRINTS:
             import_module(name)
 
 

@@ -1,0 +1,87 @@
+"""Where layouts put elements: what the independent check reads of a layout's text, by itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from math import prod
+
+from vtensor.errors import UnsoundPlanError
+
+Parts = list[tuple[str, int]]
+
+
+def addresses(text: str, dims: Mapping[str, int]) -> tuple[object, ...]:
+    """Where a layout puts the elements of these extents: by dim, the address each index adds.
+
+    Two layouts agree when this and the number of bytes do. The encoding is part of the answer.
+
+    >>> dims = {"N": 1, "C": 16, "H": 2, "W": 2}
+    >>> addresses("NCHW16c", dims) == addresses("NHWC", dims)
+    True
+    >>> addresses("NCHW", dims) == addresses("NHWC", dims)
+    False
+    """
+    return _addresses(text, tuple(dims.items()))
+
+
+@lru_cache(maxsize=512)  # constants lie the same way in every plan
+def _addresses(text: str, sizes_by_dim: tuple[tuple[str, int], ...]) -> tuple[object, ...]:
+    dims = dict(sizes_by_dim)
+    order, _, encoding = text.partition(":")
+    parts = _spaced(order) if " " in order or "/" in order else _compact(order, dims)
+    if {name for name, _ in parts} != dims.keys():
+        raise UnsoundPlanError(f"layout {text} does not hold dims {' '.join(dims)}")
+    block = {name: prod(size for other, size in parts if other == name and size) for name in dims}
+    sizes = [size or -(-dims[name] // block[name]) for name, size in parts]
+    if 0 in dims.values():
+        return (encoding, 0, ())  # nothing lies anywhere
+    steps = [prod(sizes[place + 1 :]) for place in range(len(parts))]
+    table = []
+    for name in sorted(dims):
+        places = [i for i, (other, _) in enumerate(parts) if other == name]
+        outer = [steps[i] for i in places if not parts[i][1]]
+        inner = [(sizes[i], steps[i]) for i in places if parts[i][1]]
+        table.append((name, _column(dims[name], outer[0] if outer else 0, inner)))
+    return (encoding, prod(sizes), tuple(table))
+
+
+def _column(size: int, step: int, inner: list[tuple[int, int]]) -> Sequence[int]:
+    """The address of each index; a range where neighbours are equally far apart, however many."""
+    if not inner:
+        return range(0, size * step, step)
+    block = [0]
+    for count, block_step in reversed(inner):
+        block = [digit * block_step + address for digit in range(count) for address in block]
+    blocks = -(-size // len(block))
+    column = [outer * step + address for outer in range(blocks) for address in block][:size]
+    apart = column[1] if size > 1 else 1
+    even = range(0, size * apart, apart) if apart else ()
+    return even if column == list(even) else tuple(column)
+
+
+def _compact(order: str, dims: Mapping[str, int]) -> Parts:
+    parts: Parts = []
+    if order == "()":
+        return parts
+    for number, letter in re.findall(r"(\d*)([A-Za-z])", order):
+        if not number:
+            parts.append((letter, 0))
+        else:
+            parts.append((letter if letter in dims else letter.upper(), int(number)))
+    if "".join(f"{n}{c}" for n, c in re.findall(r"(\d*)([A-Za-z])", order)) != order:
+        raise UnsoundPlanError(f"layout {order} of {' '.join(dims)} does not parse")
+    return parts
+
+
+def _spaced(order: str) -> Parts:
+    """``batch head seq/64 feat seq%64``: a name, a name over all its blocks, a block."""
+    parts: Parts = []
+    for word in order.split():
+        name, _, block = word.partition("%")
+        if block:
+            parts.append((name, int(block)))
+        else:
+            parts.append((word.partition("/")[0], 0))
+    return parts
