@@ -8,7 +8,7 @@ from typing import NamedTuple
 from libdesc.eigen import native
 from libdesc.eigen.memory import Axis, nested, strides_along
 from libdesc.groups import side_by_side
-from libdesc.noted import nameable, noted
+from libdesc.noted import noted
 from libdesc.routine import Routine
 from ptensor.evaluation import Call, emit
 from ptensor.layout import Layout
@@ -118,12 +118,4 @@ def _strides(tensor: PTensor, axes: Sequence[Axis]) -> list[int]:
 def _rows(tensor: PTensor, batch: Sequence[Axis], axes: Sequence[Axis]) -> list[int]:
     """The strides of a batch, then where each of its rows begins, which run along some axes."""
     counts = [axis.size for axis in axes]
-    return noted(_joined)(_strides(tensor, batch), counts, _strides(tensor, axes))
-
-
-@nameable
-def _joined(strides: list[int], counts: Sequence[int], steps: Sequence[int]) -> list[int]:
-    begins = [0]
-    for count, step in zip(counts, steps, strict=True):
-        begins = [begin + place * step for begin in begins for place in range(count)]
-    return strides + begins
+    return noted(native.joined)(_strides(tensor, batch), counts, _strides(tensor, axes))

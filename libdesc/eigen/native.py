@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from libdesc.levels import CAPS, LEVELS, Levels
+from libdesc.noted import nameable
 
 if TYPE_CHECKING:
     from libdesc.eigen._eigen import Kernels
 
-__all__ = ["CAPS", "LEVELS", "limit", "load", "load_baseline"]
+__all__ = ["CAPS", "LEVELS", "joined", "limit", "load", "load_baseline"]
 
 _levels: Levels[Kernels] = Levels("eigen")
 
 load = _levels.load
 limit = _levels.limit
 load_baseline = _levels.baseline
+
+
+@nameable
+def joined(strides: list[int], counts: Sequence[int], steps: Sequence[int]) -> list[int]:
+    """Strides, then where each of some rows begins, which run along axes of so many steps."""
+    begins = [0]
+    for count, step in zip(counts, steps, strict=True):
+        begins = [begin + place * step for begin in begins for place in range(count)]
+    return strides + begins

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from libdesc.script import Script
 from ptensor.stopping import go_on
+from vtensor.errors import VTensorError
 from vtensor.language.imported import logger
 from vtensor.runtime.kept_blueprints import KeptBlueprint, KeptBlueprints, blueprint_names
 from vtensor.runtime.programs import KeptPlan, is_kept
@@ -77,8 +79,13 @@ class BlueprintEntries:
         given = self._source.open_sizes(key.shapes, key.known)
         for one in self.of(key, options, kept) if given else ():
             try:
-                plan = one.plan(given, self._workspace, lambda one=one: full(one), {})  # type: ignore[misc]
-            except (ArithmeticError, LookupError, TypeError, ValueError) as why:
+                if not one.serves(given):
+                    continue
+                one.make()
+                plan = one.plan(given, self._workspace, partial(full, one), {})
+            except (MemoryError, VTensorError):  # as of a budget, whoever makes the plan
+                raise
+            except Exception as why:  # of any kind, of whatever an entry says
                 _log.debug("%s: what is kept for other sizes is not taken: %s", key.shapes, why)
                 continue
             if plan is not None:

@@ -69,6 +69,7 @@ class KeptBlueprint(OpenProgram):
         applied: where rules were applied to its graph.
         chosen: the entry of the strategy that it was drawn of.
         shapes: what that was chosen for.
+        steps: how many it has.
 
     Raises:
         Exception: of any kind, where it is none.
@@ -83,41 +84,57 @@ class KeptBlueprint(OpenProgram):
         others: Mapping[Hashable, Array],
     ) -> None:
         head, _, blob = payload.partition(b"\n")
-        data: dict[str, Any] = json.loads(head)
+        self._data: dict[str, Any] = json.loads(head)
+        data, self._workspace, self._others = self._data, workspace, others
         if data["name"] != name:
             raise ValueError("it is another one's")
         self.applied = frozenset((str(rule), str(node)) for rule, node in data["applied"])
         self.shapes = {one: tuple(map(int, shape)) for one, shape in data["shapes"].items()}
         self.chosen = blob[data["strategy"] :]
-        self._weights = weights = KeptWeights(data, blob, surface, workspace)
+        self.steps = len(data["steps"])
+        self._weights = KeptWeights(data, blob, surface, workspace)
+        self.sizes = TapeRows(data["outline"], self._plain).run
+        self._made = False
+
+    def serves(self, given: Sequence[int]) -> bool:
+        """Whether there may be a plan for open sizes."""
+        return self.sizes(given) is not None
+
+    def make(self) -> None:
+        """Pack its weights, and have the rest at hand, once.
+
+        Raises:
+            Exception: of any kind, where something is none here.
+        """
+        if self._made:
+            return
+        data, weights, workspace = self._data, self._weights, self._workspace
         made = weights.natives()
         things = [made[place] for place in data["things"]]
 
         def constant(one: Any) -> Any:
             return _constant(one, weights, things)
 
-        self.sizes = TapeRows(data["outline"], constant).run
         self.calls = [
             Calls(TapeRows(one["tape"], constant), one["sizes"], {*one["natives"]})
             for one in data["calls"]
         ]
         self.rows = [(int(source), int(place)) for source, place in data["rows"]]
-        self.run = TapeRows(data["tape"], constant).run
+        self.run = TapeRows(data["tape"], self._plain).run
         self.numbers = Numbers(data["fixed"])
         self.natives = [
             made[one] if isinstance(one, int) else Stand(one[0], one[1], tuple(one[2]))
             for one in data["steps"]
         ]
-        packed = iter(weights.made(made, others))
-        ends = {region: (row, _end(*end)) for region, row, end in data["ends"]}
-        self._ends = ends
+        packed = iter(weights.made(made, self._others))
+        self._ends = {region: (row, _end(*end)) for region, row, end in data["ends"]}
         self.memory = [
-            np.empty(0, np.uint8) if region in ends else next(packed)
+            np.empty(0, np.uint8) if region in self._ends else next(packed)
             for region in range(data["regions"])
         ]
         self.packed = workspace.weights.hold(weights.memory)
         self._open = None
-        if ends:
+        if self._ends:
             from vtensor.runtime.open_constants import OpenConstants
 
             self._open = OpenConstants(data["open"], weights.blob, weights.array)
@@ -139,6 +156,12 @@ class KeptBlueprint(OpenProgram):
         self.own = [_end(*one) for one in data["own"]]
         self.outputs = [Delivered(alias, _end(*end), at) for alias, end, at in data["outputs"]]
         self.proven = data["proven"] is True
+        self._made = True
+        self._data = {}
+
+    def _plain(self, one: Any) -> Any:
+        """A constant of a tape of sizes alone."""
+        return _constant(one, self._weights, ())
 
     def _regions(self, sizes: Sequence[int], numbers: Array) -> Sequence[Array] | None:
         if self._open is None:

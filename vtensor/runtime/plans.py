@@ -469,7 +469,7 @@ class PlanCache:
         if found is None:
             return None
         plan, blueprint = found
-        self._longest = max(self._longest, STEP_S * len(blueprint.natives))
+        self._longest = max(self._longest, STEP_S * blueprint.steps)
         if not blueprint.proven:
             make = partial(self._own, key, options, plan)
             plan.better = Better(make, UNPROVEN, ready=ready_to_measure)
