@@ -241,8 +241,9 @@ class PlanCache:
     def _keep_drawn(self, key: PlanKey) -> None:
         """Write down what was drawn, for other processes."""
         options = self._entering(key)
-        disk, sized = self._disk(options), self._sized(key, options)
-        if disk is None or sized is None or self._blueprints is None:
+        if (disk := self._disk(options)) is None or self._blueprints is None:
+            return
+        if (sized := self._sized(key, options)) is None:
             return
         known = self._strategies.drawn_of(key, sized.outline)
         if known is None or (known, sized.outline) in self._written:
