@@ -119,7 +119,8 @@ def resolve(
                 offered = takewhile(
                     lambda one: one.name not in settled, graph.offers.get(node.name, ())
                 )
-                made = _decided(state, node, preferences, tuple(offered))
+                out = graph.values[node.outputs[0]]
+                made = _decided(state, node, out, preferences, tuple(offered))
             state.nodes.append(made)
             fused |= dict.fromkeys(made.variant.followers, node.name)
     return LoweredGraph(
@@ -201,26 +202,84 @@ def _operands(state: _Resolving, names: Sequence[str]) -> list[VTensor]:
 
 
 def _decided(
-    state: _Resolving, node: Node, preferences: Preferences, offered: Sequence[Node]
+    state: _Resolving,
+    node: Node,
+    out: VTensor,
+    preferences: Preferences,
+    offered: Sequence[Node],
 ) -> OpNode:
     """A node with as much behind it as its library takes; its values are spread."""
-    made, values = _partially(state, node, preferences)
-    library = made.variant.library
-    if offered and preferences.order is None and _light(state, node, values[0]):
+    if not offered:
+        made, values = _partially(state, node, preferences)
+    elif preferences.order is None and _light(state, node, out):
         longer = _run(state, node, preferences, offered)
-        made, values = longer or (made, values)
-        offered = ()
-    kept = replace(preferences, nodes={**preferences.nodes, node.name: library})
-    offered = _taken_along(state, values, preferences, offered, library)
-    for count in range(len(offered), 0, -1):
-        with suppress(NoInvokerError):  # then it takes fewer
-            fused, values = _partially(state, node, kept, offered[:count])
-            names = tuple(follower.name for follower in fused.followers)
-            variant = replace(fused.variant, refused=made.variant.refused, followers=names)
-            made = replace(fused, variant=variant)
-            break
+        made, values = longer or _partially(state, node, preferences)
+    else:
+        made, values = _with_behind(state, node, preferences, offered)
     state.values.update({value.name: value for value in values})
     return made
+
+
+def _with_behind(
+    state: _Resolving, node: Node, preferences: Preferences, offered: Sequence[Node]
+) -> tuple[OpNode, tuple[VTensor, ...]]:
+    """A node with as many behind it as the library takes that takes the node.
+
+    Most often that is the library that is asked first, and it takes all of them: it would take the
+    node alone, too, so nobody asks.
+    """
+    tried = _asked_first(preferences, node)
+    if tried is not None and _taken_freely(preferences, offered, tried):
+        with suppress(NoInvokerError):
+            return _fused(state, node, preferences, offered, tried)
+    else:
+        tried = None
+    made, values = _partially(state, node, preferences)
+    library = made.variant.library
+    able = _taken_along(state, values, preferences, offered, library)
+    most = len(able) - (tried == library and len(able) == len(offered))  # all were tried
+    for count in range(most, 0, -1):
+        with suppress(NoInvokerError):  # then it takes fewer
+            fused, values = _fused(state, node, preferences, able[:count], library)
+            return replace(
+                fused, variant=replace(fused.variant, refused=made.variant.refused)
+            ), values
+    return made, values
+
+
+def _fused(
+    state: _Resolving,
+    node: Node,
+    preferences: Preferences,
+    behind: Sequence[Node],
+    library: str,
+) -> tuple[OpNode, tuple[VTensor, ...]]:
+    """A node with all of these behind it, on one library.
+
+    Raises:
+        NoInvokerError: it does not take them.
+    """
+    kept = replace(preferences, nodes={**preferences.nodes, node.name: library})
+    fused, values = _partially(state, node, kept, behind)
+    names = tuple(follower.name for follower in fused.followers)
+    return replace(fused, variant=replace(fused.variant, followers=names)), values
+
+
+def _asked_first(preferences: Preferences, node: Node) -> str | None:
+    """The library that is asked first about a node; None where it may not be used."""
+    rows = ready().candidates(info_of(node.op).name, Context.device)
+    first = min(rows, key=lambda row: preferences.rank(row[1].library), default=None)
+    if first is None or not _allows(preferences, node, first[1].library):
+        return None
+    return first[1].library
+
+
+def _taken_freely(preferences: Preferences, offered: Iterable[Node], library: str) -> bool:
+    """Each of these may run on a library, and none is asked about them before it."""
+    return all(
+        _allows(preferences, one, library) and not _before(preferences, one, library)
+        for one in offered
+    )
 
 
 def _light(state: _Resolving, node: Node, out: VTensor) -> bool:
