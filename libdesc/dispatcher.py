@@ -10,7 +10,6 @@ Source: the paper, sections 2.2 and 4.4.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,7 @@ from vtensor.errors import (
 from vtensor.language.checks import check_names, check_source, compile_text
 from vtensor.language.failures import place_of, raised
 from vtensor.language.operators import OPERATORS, Context, info_of, label_of
-from vtensor.language.records import dataclass
+from vtensor.language.records import dataclass, replace
 from vtensor.language.table import OperatorInfo
 from vtensor.language.tensor import CPU, VTensor
 

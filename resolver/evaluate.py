@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import field
 from itertools import takewhile
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ from resolver.constants import stored
 from resolver.lowered import LoweredGraph, OpNode, Value, split
 from vtensor.errors import NoInvokerError, ResolutionError
 from vtensor.language.operators import Context, info_of
-from vtensor.language.records import dataclass
+from vtensor.language.records import dataclass, replace
 from vtensor.language.tensor import Option, VTensor
 from vtensor.language.traits import Linear
 

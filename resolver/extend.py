@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
@@ -17,6 +16,7 @@ from ptensor.layout import Layout
 from resolver.evaluate import PartialEvaluation
 from resolver.lowered import LoweredGraph, LoweredNode, OpNode, Reason, TransformNode, Value
 from vtensor.errors import ResolutionError
+from vtensor.language.records import replace
 
 #: In which layout a value passes from its maker (None: an input, a constant) to a node; None is as
 #: it lies.

@@ -7,7 +7,6 @@ or its library's guideline looks at the layouts that come.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from libdesc.dispatcher import DispatchContext
 from libdesc.preferences import Preferences
@@ -19,6 +18,7 @@ from resolver.lowered import LoweredGraph, OpNode
 from vtensor.errors import VTensorError
 from vtensor.language.exact import exact
 from vtensor.language.operators import run_compute
+from vtensor.language.records import replace
 from vtensor.language.tensor import VTensor
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import MISSING, FrozenInstanceError
-from functools import partial
+from functools import cache, partial
 from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,7 +21,22 @@ T = TypeVar("T")
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
+    from dataclasses import replace as replace
 else:
+
+    def replace(one, /, **changes):
+        """As ``dataclasses.replace``, which looks at all that a class says of each field, each
+        time: a plan is made of thousands.
+        """
+        for name in _given(type(one)):
+            if name not in changes:
+                changes[name] = getattr(one, name)
+        return type(one)(**changes)
+
+    @cache
+    def _given(kind):
+        """The fields that ``__init__`` takes."""
+        return tuple(field.name for field in dataclasses.fields(kind) if field.init)
 
     def dataclass(cls=None, *, frozen=False, eq=True, repr=True, **others):  # noqa: A002
         """As ``dataclasses.dataclass``, which makes what has an order, or derives from another

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from libdesc.dispatcher import DispatchContext, dispatcher, run_call
@@ -14,7 +13,7 @@ from ptensor.evaluation import Call, Decline, Evaluation, Mode, Step, installed
 from resolver.evaluate import PartialEvaluation
 from vtensor.errors import InputError, NativeError, VTensorError
 from vtensor.language.operators import info_of
-from vtensor.language.records import dataclass
+from vtensor.language.records import dataclass, replace
 from vtensor.language.tensor import VTensor
 from vtensor.runtime.executor import Executor
 from vtensor.runtime.steps import Failure, RecordedStep
