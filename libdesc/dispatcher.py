@@ -112,17 +112,16 @@ def _generate(found: Registry, info: OperatorInfo, device: str) -> tuple[str, di
         "",
         _INVOKE,
         "",
+        "CANDIDATES = [  # by priority",
+        *(f"    {line}" for priority, row in rows for line in _candidate(priority, row)),
+        "]",
+        "",
+        "",
         f"def dispatch_{info.name}(ctx, op, inputs, outputs):",
         f'    """{info.name} on {device}: the first library that takes the call."""',
         f"    check_{info.name}(ctx.node, op, inputs, outputs)",
         "    refused = []",
-        "    candidates = [  # by priority",
-    ]
-    for priority, row in rows:
-        lines += [f"        {line}" for line in _candidate(priority, row)]
-    lines += [
-        "    ]",
-        "    for one in sorted(candidates, key=lambda one: ctx.preferences.rank(one.library)):",
+        "    for one in sorted(CANDIDATES, key=lambda one: ctx.preferences.rank(one.library)):",
         "        if attempt(ctx, op, inputs, outputs, refused, one, invoke):",
         "            return",
         "    raise no_invoker(ctx, op, inputs, outputs, refused)",
